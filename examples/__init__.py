@@ -1,0 +1,1 @@
+"""Models and jobs to try treadle on."""

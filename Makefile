@@ -1,0 +1,47 @@
+# Needs only python3 (3.11 or newer), make and g++; every target bootstraps .venv by itself.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint format bench wheel schemas clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: treadle needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2; exit 2; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all]' --group dev
+	@touch $@
+
+install: $(STAMP) ## make .venv with treadle and everything its tests need
+
+demo: $(STAMP) ## plan, check and train a reduced GPT-2 on 4 processes; writes build/demo/report.html
+	$(BIN)/treadle plan job examples/gpt2_dp/job.yaml -o build/demo
+
+test: $(STAMP) ## run the test suite (under 10 minutes on 2 cores)
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+lint: $(STAMP) ## ruff, mypy --strict on planner and codegen, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: $(STAMP) ## rewrite the sources in the house style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP) ## print every figure that README and docs quote
+	$(BIN)/python -m benchmarks
+
+wheel: $(STAMP) ## build dist/*.whl
+	$(BIN)/python -m build --wheel --outdir dist .
+
+schemas: $(STAMP) ## rewrite docs/schemas from the document types
+	$(BIN)/python -m planner.schemas docs/schemas
+
+clean: ## remove what the targets made
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,0 +1,1 @@
+"""How chunks travel in a collective, guided by a sketch (TACCL)."""

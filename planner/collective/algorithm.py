@@ -1,0 +1,98 @@
+"""An abstract collective algorithm: chunks moving over links at given times (TACCL, spec 2.5).
+
+Times are integer nanoseconds. Every method returns this object; lowering, checking and drawing start from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from msgspec import Struct
+
+from planner.scalars import Count, Name, Positive, Rank, Record
+
+Collective = Literal["allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce"]
+
+
+class LinkCost(Struct, frozen=True, array_like=True):
+    """A directed logical link; `beta_ns` is the cost of one chunk."""
+
+    src: Rank
+    dst: Rank
+    kind: Name
+    alpha_ns: Count
+    beta_ns: Count
+
+
+class Port(Record, frozen=True, kw_only=True):
+    """Links that take turns: the out- or in-port of a rank on a switch, or a NIC."""
+
+    name: Name
+    links: tuple[tuple[Rank, Rank], ...]
+
+
+class Transfer(Struct, frozen=True, array_like=True):
+    """`chunk` leaves `src` at `send_ns` and is usable at `dst` from `arrive_ns`.
+
+    Transfers of one link with the same `batch` number (0 or more) travel as one message. With `reduce` the receiver
+    adds it to what it holds.
+    """
+
+    chunk: Count
+    src: Rank
+    dst: Rank
+    send_ns: Count
+    arrive_ns: Count
+    batch: Count
+    reduce: bool = False
+
+
+class CollectiveDecisions(
+    Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    kw_only=True,
+    tag_field="pass",
+    tag="collective",
+):
+    """Chunk numbering is that of the collective (spec 2.4): (owner or destination) * chunkup + piece, and
+    (owner * ranks + destination) * chunkup + piece for alltoall."""
+
+    collective: Collective
+    ranks: Positive
+    chunkup: Positive
+    chunk_bytes: Positive
+    input_bytes: Positive
+    """Per-rank input buffer."""
+    root: Rank | None = None
+    links: tuple[LinkCost, ...]
+    ports: tuple[Port, ...] = ()
+    transfers: tuple[Transfer, ...]
+    makespan_ns: Count
+    routing_ns: Count | None = None
+    """T1: the optimum of the relaxed routing."""
+    ordering_ns: Count | None = None
+    """T2: the makespan of the greedy ordering."""
+    instances: Positive = 1
+    protocol: Literal["Simple", "LL", "LL128"] = "Simple"
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        """Yield (path, found, expected) for every number out of range."""
+        for index, link in enumerate(self.links):
+            if max(link.src, link.dst) >= self.ranks or link.src == link.dst:
+                yield (
+                    f"$.decisions.links[{index}]",
+                    f"{link.src} -> {link.dst}",
+                    f"two different ranks below {self.ranks}",
+                )
+        for index, move in enumerate(self.transfers):
+            if max(move.src, move.dst) >= self.ranks or move.src == move.dst:
+                yield (
+                    f"$.decisions.transfers[{index}]",
+                    f"{move.src} -> {move.dst}",
+                    f"two different ranks below {self.ranks}",
+                )
+            if move.arrive_ns < move.send_ns:
+                yield f"$.decisions.transfers[{index}]", "an arrival before its send", "times in order"

@@ -1,0 +1,249 @@
+"""The hardware profile: one kind of node, how many there are, and the network between them.
+
+Costs are alpha in us and beta in us per MB with 1 MB = 1024 KB (TACCL, section 5.2.1). A profile describes one
+node; `expand` numbers the ranks (`rank = node * devices_per_node + local`) and builds every directed link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from planner.errors import InputError
+from planner.scalars import Amount, Count, Name, Positive, PositiveAmount, Rank, Record
+
+VERSION = 1
+
+
+class Device(Record, frozen=True, kw_only=True):
+    """What runs operators; `count` equal devices per node are ranks of the node."""
+
+    model: Name
+    kind: Literal["gpu", "cpu"]
+    count: Positive
+    memory_bytes: Positive | None = None
+    peak_flops: dict[str, PositiveAmount] = {}
+    """FLOP/s by dtype name (`float32`, `bfloat16`, ...)."""
+    memory_bandwidth: PositiveAmount | None = None
+    """Bytes per second."""
+    launch_us: Amount = 0.0
+    """Fixed cost of one operator call."""
+
+
+class Host(Record, frozen=True, kw_only=True):
+    cpu_cores: Positive | None = None
+    memory_bytes: Positive | None = None
+    cpu_model: Name | None = None
+    numa_nodes: Positive | None = None
+
+
+class Link(Record, frozen=True, kw_only=True):
+    """Directed; `count` parallel links divide beta. Ends are local devices in a profile, ranks after `expand`."""
+
+    src: Rank
+    dst: Rank
+    kind: Name
+    alpha_us: Amount | None = None
+    beta_us_per_MB: Amount | None = None
+    count: Positive = 1
+
+
+class Switch(Record, frozen=True, kw_only=True):
+    """A full-bisection fabric: members reach each other, each through one port that is the unit of contention."""
+
+    name: Name
+    kind: Name
+    members: tuple[Rank, ...]
+    alpha_us: Amount | None = None
+    beta_us_per_MB: Amount | None = None
+
+
+class Nic(Record, frozen=True, kw_only=True):
+    """`devices` are the local devices that send through it; `pcie` is the name of the PCIe switch it hangs under."""
+
+    name: Name
+    devices: tuple[Rank, ...]
+    pcie: Name | None = None
+    gpudirect: bool | None = None
+    speed_gbps: PositiveAmount | None = None
+
+
+class PcieSwitch(Record, frozen=True, kw_only=True):
+    """`parent` is another PCIe switch or absent when it hangs at the CPU of `numa`."""
+
+    name: Name
+    parent: Name | None = None
+    numa: Count | None = None
+    devices: tuple[Rank, ...] = ()
+
+
+class CopyEngine(Record, frozen=True, kw_only=True):
+    """Copies between every device and its host in one direction."""
+
+    direction: Literal["host-to-device", "device-to-host"]
+    bandwidth: PositiveAmount
+    """Bytes per second."""
+    alpha_us: Amount = 0.0
+    count: Positive = 1
+
+
+class Network(Record, frozen=True, kw_only=True):
+    """Between nodes every device reaches every device of every other node, through its NIC."""
+
+    kind: Name
+    alpha_us: Amount
+    beta_us_per_MB: PositiveAmount
+    """Of one NIC."""
+
+
+class Hardware(Record, frozen=True, kw_only=True, tag_field="kind", tag="hardware"):
+    """A machine or cluster of `nodes` equal nodes."""
+
+    version: Positive
+    name: Name
+    nodes: Positive
+    devices: tuple[Device, ...]
+    host: Host = Host()
+    links: tuple[Link, ...] = ()
+    switches: tuple[Switch, ...] = ()
+    nics: tuple[Nic, ...] = ()
+    pcie: tuple[PcieSwitch, ...] = ()
+    copy_engines: tuple[CopyEngine, ...] = ()
+    network: Network | None = None
+    sources: dict[str, str] = {}
+    """Where each number comes from, by path prefix without `$.` (`devices`, `network.alpha_us`, ...)."""
+
+    @property
+    def devices_per_node(self) -> int:
+        return sum(device.count for device in self.devices)
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        """Yield (path, found, expected) for every broken cross reference."""
+        size = self.devices_per_node
+        expected = f"a local device index below {size}"
+        if not self.devices:
+            yield "$.devices", "no device", "at least one"
+        if self.nodes > 1 and self.network is None:
+            yield "$.network", "nothing", f"the network between {self.nodes} nodes"
+        seen: set[tuple[int, int, str]] = set()
+        for index, link in enumerate(self.links):
+            for field in ("src", "dst"):
+                if getattr(link, field) >= size:
+                    yield f"$.links[{index}].{field}", str(getattr(link, field)), expected
+            if link.src == link.dst:
+                yield f"$.links[{index}]", f"a link from {link.src} to itself", "two different ends"
+            key = (link.src, link.dst, link.kind)
+            if key in seen:
+                yield (
+                    f"$.links[{index}]",
+                    f"a second {link.kind} link {link.src} -> {link.dst}",
+                    "`count` for parallel links",
+                )
+            seen.add(key)
+        names: set[str] = set()
+        parts: tuple[tuple[str, tuple[Switch | Nic | PcieSwitch, ...]], ...] = (
+            ("switches", self.switches),
+            ("nics", self.nics),
+            ("pcie", self.pcie),
+        )
+        for field, entries in parts:
+            for index, entry in enumerate(entries):
+                if entry.name in names:
+                    yield f"$.{field}[{index}].name", f"second {entry.name!r}", "names that occur once"
+                names.add(entry.name)
+                members = entry.members if isinstance(entry, Switch) else entry.devices
+                for place, member in enumerate(members):
+                    if member >= size:
+                        inner = "members" if isinstance(entry, Switch) else "devices"
+                        yield f"$.{field}[{index}].{inner}[{place}]", str(member), expected
+        fabric = {pcie.name for pcie in self.pcie}
+        for index, pcie in enumerate(self.pcie):
+            if pcie.parent is not None and pcie.parent not in fabric:
+                yield f"$.pcie[{index}].parent", f"unknown switch {pcie.parent!r}", "the name of a PCIe switch"
+
+
+class Topology(Struct, frozen=True, kw_only=True):
+    """A profile with ranks numbered: what collective planning looks at."""
+
+    ranks: int
+    per_node: int
+    links: tuple[Link, ...]
+    """Sorted by (src, dst, kind). Costs are present on every link; beta is already divided by `count`."""
+    switches: tuple[Switch, ...]
+    nics: tuple[tuple[int, ...], ...]
+    """Global ranks that share each NIC, node by node."""
+
+    def node(self, rank: int) -> int:
+        return rank // self.per_node
+
+
+def scaled(hardware: Hardware, nodes: int) -> Hardware:
+    """The same profile with another number of nodes. Raises InputError when it has no network to scale over."""
+    if nodes < 1:
+        raise InputError(f"found {nodes}, expected at least 1", where="--nodes")
+    if nodes > 1 and hardware.network is None:
+        raise InputError(
+            f"profile {hardware.name!r} has no network between nodes, so it cannot have {nodes}", where="--nodes"
+        )
+    return replace(hardware, nodes=nodes)
+
+
+def expand(hardware: Hardware) -> Topology:
+    """Number the ranks and build every directed link, inside nodes and between them.
+
+    A switch contributes a link for each ordered pair of members (`kind` of the switch, its costs). Raises InputError
+    when a link or switch carries no costs (an imported profile that nobody measured).
+    """
+    per_node = hardware.devices_per_node
+    links: list[Link] = []
+    switches: list[Switch] = []
+    for node in range(hardware.nodes):
+        base = node * per_node
+        for index, link in enumerate(hardware.links):
+            if link.alpha_us is None or link.beta_us_per_MB is None:
+                raise _unmeasured(hardware, f"$.links[{index}]")
+            links.append(
+                replace(link, src=base + link.src, dst=base + link.dst, beta_us_per_MB=link.beta_us_per_MB / link.count)
+            )
+        for index, switch in enumerate(hardware.switches):
+            if switch.alpha_us is None or switch.beta_us_per_MB is None:
+                raise _unmeasured(hardware, f"$.switches[{index}]")
+            members = tuple(base + member for member in switch.members)
+            name = switch.name if hardware.nodes == 1 else f"{switch.name}@{node}"
+            switches.append(replace(switch, name=name, members=members))
+            links.extend(
+                Link(src=a, dst=b, kind=switch.kind, alpha_us=switch.alpha_us, beta_us_per_MB=switch.beta_us_per_MB)
+                for a in members
+                for b in members
+                if a != b
+            )
+    if hardware.nodes > 1 and hardware.network is not None:
+        net = hardware.network
+        ranks = range(hardware.nodes * per_node)
+        links.extend(
+            Link(src=a, dst=b, kind=net.kind, alpha_us=net.alpha_us, beta_us_per_MB=net.beta_us_per_MB)
+            for a in ranks
+            for b in ranks
+            if a // per_node != b // per_node
+        )
+    nics = tuple(
+        tuple(node * per_node + device for device in nic.devices)
+        for node in range(hardware.nodes)
+        for nic in hardware.nics
+    )
+    return Topology(
+        ranks=hardware.nodes * per_node,
+        per_node=per_node,
+        links=tuple(sorted(links, key=lambda link: (link.src, link.dst, link.kind))),
+        switches=tuple(switches),
+        nics=nics,
+    )
+
+
+def _unmeasured(hardware: Hardware, path: str) -> InputError:
+    return InputError(
+        "no alpha_us and beta_us_per_MB; measure them or write them into the profile", where=hardware.name, path=path
+    )

@@ -1,0 +1,1 @@
+"""What to keep and what to recompute, under a budget in bytes (MONeT)."""

@@ -1,0 +1,24 @@
+"""What the memory pass decides: the explicit problem it solved and the program that solves it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from planner.memory.problem import MemoryProblem
+from planner.memory.program import Instruction
+from planner.scalars import Count, Record
+
+
+class MemoryDecisions(Record, frozen=True, kw_only=True, tag_field="pass", tag="memory"):
+    problem: MemoryProblem
+    dependency_set: Literal["entering", "leaving"] = "entering"
+    program: tuple[Instruction, ...]
+    objective_ns: Count
+    """Sum of the times of everything the program runs (spec 3.9)."""
+    store_all_ns: Count
+    """The same sum without any recomputation."""
+    bound_peak_bytes: Count
+    """Largest left side of a memory constraint."""
+    exact_peak_bytes: Count
+    """Peak of the byte-accurate simulation."""
+    store_all_peak_bytes: Count

@@ -1,0 +1,103 @@
+"""The memory problem as data: forward nodes, backward nodes, bytes and times (MONeT, section 4; spec 2.1).
+
+Nodes are numbered from 0 in execution order. Forward node i makes x_i. Backward nodes run in list order, so the
+stage that the formulas call k = K..1 is list index K - k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from msgspec import Struct
+
+from planner.scalars import Count, Name, Positive, Record
+
+VERSION = 1
+
+
+class Forward(Record, frozen=True, kw_only=True):
+    """One way to run a forward node."""
+
+    name: Name = "default"
+    workspace_bytes: Count = 0
+    time_ns: Count = 0
+
+
+class Backward(Record, frozen=True, kw_only=True):
+    """One way to run a backward node; `needs` are the forward nodes whose outputs it reads (D_k^l)."""
+
+    name: Name = "default"
+    needs: tuple[Count, ...] = ()
+    workspace_bytes: Count = 0
+    time_ns: Count = 0
+    grad_inplace: bool = False
+
+
+class ForwardNode(Record, frozen=True, kw_only=True):
+    """`inputs` are earlier forward nodes (N_i); `ops` are the trace ops it stands for, in order."""
+
+    op: Name
+    out_bytes: Count
+    inputs: tuple[Count, ...] = ()
+    impls: tuple[Forward, ...] = (Forward(),)
+    kind: Literal["op", "intermediate"] = "op"
+    creator: Count | None = None
+    inplace_of: Count | None = None
+    recomputable: bool = True
+    ops: tuple[Name, ...] = ()
+
+
+class BackwardNode(Record, frozen=True, kw_only=True):
+    """`live_grad_bytes` is |Lhat_k|, `out_grad_bytes` is |y_k|; `ops` are the trace ops it stands for, in order."""
+
+    op: Name
+    out_grad_bytes: Count
+    live_grad_bytes: Count
+    impls: tuple[Backward, ...] = (Backward(),)
+    ops: tuple[Name, ...] = ()
+
+
+class MemoryProblem(
+    Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    kw_only=True,
+    tag_field="kind",
+    tag="memory-problem",
+):
+    """`base` is resident for the whole step, by category in bytes; its sum is B."""
+
+    version: Positive
+    budget_bytes: Count
+    base: dict[str, Count]
+    fwd: tuple[ForwardNode, ...]
+    bwd: tuple[BackwardNode, ...]
+
+    @property
+    def base_bytes(self) -> int:
+        return sum(self.base.values())
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        """Yield (path, found, expected) for every broken cross reference."""
+        size = len(self.fwd)
+        for i, node in enumerate(self.fwd):
+            if not node.impls:
+                yield f"$.fwd[{i}].impls", "no implementation", "at least one"
+            for place, j in enumerate(node.inputs):
+                if j >= i:
+                    yield f"$.fwd[{i}].inputs[{place}]", str(j), f"an earlier node, below {i}"
+            for field in ("creator", "inplace_of"):
+                j = getattr(node, field)
+                if j is not None and j >= i:
+                    yield f"$.fwd[{i}].{field}", str(j), f"an earlier node, below {i}"
+            if (node.kind == "intermediate") != (node.creator is not None):
+                yield f"$.fwd[{i}].creator", str(node.creator), "a creator for intermediates and for nothing else"
+        for k, bwd in enumerate(self.bwd):
+            if not bwd.impls:
+                yield f"$.bwd[{k}].impls", "no implementation", "at least one"
+            for at, impl in enumerate(bwd.impls):
+                for place, j in enumerate(impl.needs):
+                    if j >= size:
+                        yield f"$.bwd[{k}].impls[{at}].needs[{place}]", str(j), f"a forward node, below {size}"

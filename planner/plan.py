@@ -1,0 +1,66 @@
+"""The plan: what one pass decided, what it predicts, and why it can be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from planner.collective.algorithm import CollectiveDecisions
+from planner.memory.decisions import MemoryDecisions
+from planner.scalars import Amount, Count, Name, Positive, Record
+
+VERSION = 1
+
+
+class InputRef(Record, frozen=True, kw_only=True):
+    """A document the plan was made from: its file name and the digest of its canonical form."""
+
+    file: Name
+    digest: Name
+
+
+class Prediction(Record, frozen=True, kw_only=True):
+    time_us: Amount
+    peak_bytes: Count | None = None
+
+
+class Certificate(Record, frozen=True, kw_only=True):
+    """`gap` is (objective - lower_bound) / objective; `optimal` only where that is proved zero."""
+
+    verdict: Literal["accepted"]
+    checker: Name
+    objective: Amount
+    lower_bound: Amount
+    unit: Name
+    argument: Name
+    """Why nothing can be below `lower_bound`, in one sentence."""
+    gap: Amount
+    optimal: bool
+
+
+class Provenance(Record, frozen=True, kw_only=True):
+    """How it was made. A fired wall-clock limit or an interrupt is recorded: such a plan may differ between runs."""
+
+    tool: Name
+    method: Name
+    options: dict[str, Any] = {}
+    solver_status: Name | None = None
+    limit_fired: bool = False
+    interrupted: bool = False
+
+
+class Plan(Record, frozen=True, kw_only=True, tag_field="kind", tag="plan"):
+    version: Positive
+    inputs: dict[str, InputRef] = {}
+    decisions: MemoryDecisions | CollectiveDecisions
+    prediction: Prediction
+    certificate: Certificate
+    provenance: Provenance
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        """Yield (path, found, expected) for everything out of range inside the decisions."""
+        if isinstance(self.decisions, MemoryDecisions):
+            for path, found, expected in self.decisions.problem.problems():
+                yield path.replace("$", "$.decisions.problem", 1), found, expected
+        else:
+            yield from self.decisions.problems()

@@ -1,0 +1,36 @@
+"""Where the files that ship with the tool lie: inside the wheel, or at the root of a checkout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from planner.errors import InputError
+
+_PACKAGED = Path(__file__).parent / "_data"
+_ROOT = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parent.parent
+
+
+def folder(kind: str) -> Path:
+    """The folder of `templates`, `sketches` or `profiles`."""
+    return _ROOT / kind
+
+
+def names(kind: str) -> list[str]:
+    """Names of the shipped files of `kind`, sorted, without their suffix."""
+    return sorted(path.stem for path in folder(kind).glob("*.yaml"))
+
+
+def locate(kind: str, name_or_path: str) -> Path:
+    """The file meant by a shipped name or a path.
+
+    A name without a suffix and without a slash is looked up among the shipped files first.
+    Raises InputError when neither exists.
+    """
+    shipped = folder(kind) / f"{name_or_path}.yaml"
+    if "/" not in name_or_path and shipped.is_file():
+        return shipped
+    path = Path(name_or_path)
+    if path.is_file():
+        return path
+    known = ", ".join(names(kind))
+    raise InputError(f"no such file, and not one of the shipped {kind}: {known}", where=name_or_path)

@@ -1,0 +1,49 @@
+"""The constrained numbers and words that every document is made of, and how people write quantities."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from planner.errors import InputError
+
+
+class Record(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """Base of every part of a document: immutable, without unknown fields, absent fields stay absent."""
+
+
+Count = Annotated[int, Meta(ge=0, le=2**62)]
+Positive = Annotated[int, Meta(ge=1, le=2**62)]
+Rank = Annotated[int, Meta(ge=0, le=2**31)]
+Amount = Annotated[float, Meta(ge=0, le=1e30)]
+PositiveAmount = Annotated[float, Meta(gt=0, le=1e30)]
+Name = Annotated[str, Meta(min_length=1, max_length=4096)]
+
+MEBIBYTE = 2**20
+
+_UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:i?b)?\s*", re.IGNORECASE)
+
+
+def parse_bytes(text: str, *, where: str = "<size>") -> int:
+    """Bytes of a size as people write it: `4096`, `64K`, `1MB`, `8GiB` (K, M, G, T are powers of 1024).
+
+    Raises InputError for anything else.
+    """
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise InputError(f"found {text!r}, expected a size such as 4096, 64KiB or 8GiB", where=where)
+    return int(Fraction(match[1]) * _UNITS[match[2].lower()])
+
+
+def format_bytes(count: int) -> str:
+    """`count` bytes with a binary unit and three significant digits, as tables print it."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024:
+            return f"{count} B" if unit == "B" else f"{size:.4g} {unit}"
+        size /= 1024
+    return f"{size:.4g} TiB"

@@ -1,0 +1,160 @@
+"""The trace: the dataflow graph of one step of a model, with the costs of its operators.
+
+A tensor that shares another's storage (a view, an in-place result) names it in `alias_of`; bytes are
+counted once, at the owner. What an imported format cannot tell is absent, never invented.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, Literal
+
+from planner.scalars import Amount, Count, Name, Positive, Record
+
+VERSION = 1
+
+Role = Literal["parameter", "buffer", "input", "tangent", "activation", "gradient", "output", "unknown"]
+Phase = Literal["forward", "backward", "optimizer", "unknown"]
+
+
+class Tensor(Record, frozen=True, kw_only=True):
+    """One value. `bytes` is what its elements take; the storage belongs to the end of the `alias_of` chain."""
+
+    id: Name
+    role: Role
+    bytes: Count | None = None
+    shape: tuple[Count, ...] | None = None
+    stride: tuple[Count, ...] | None = None
+    dtype: Name | None = None
+    alias_of: Name | None = None
+    name: Name | None = None
+    """Qualified name in the model, for parameters and buffers."""
+    gradient_of: Name | None = None
+    """Tensor id of the parameter or input whose final gradient this is."""
+    storage_bytes: Count | None = None
+    """Bytes of the whole storage where this tensor owns one larger than itself."""
+
+
+class Op(Record, frozen=True, kw_only=True):
+    """One operator call.
+
+    `args` and `kwargs` are the call's argument tree: numbers, strings, booleans, null and lists stand for
+    themselves; `{"tensor": id}`, `{"dtype": "float32"}`, `{"device": "cpu"}`, `{"layout": "strided"}`,
+    `{"memory_format": "contiguous_format"}` and `{"float": "-inf"}` for what JSON cannot hold.
+    """
+
+    id: Name
+    target: Name
+    """Operator overload as the framework names it, for example `aten.convolution.default`."""
+    phase: Phase
+    inputs: tuple[Name, ...] = ()
+    outputs: tuple[Name | None, ...] = ()
+    """Tensor id of each result in order; null where the operator returned none."""
+    mutates: tuple[Name, ...] = ()
+    after: tuple[Name, ...] = ()
+    """Op ids this one waits for besides the producers of its inputs."""
+    args: tuple[Any, ...] | None = None
+    kwargs: dict[str, Any] | None = None
+    random: bool = False
+    """Draws from the random number generator."""
+    flops: Count | None = None
+    bytes_moved: Count | None = None
+    time_ns: Count | None = None
+    start_ns: Count | None = None
+    stream: Name | None = None
+    comm: dict[str, Any] | None = None
+    """Communication facts of an imported trace: collective, bytes, peer, group."""
+
+
+class Costs(Record, frozen=True, kw_only=True):
+    """Where `time_ns` comes from."""
+
+    model: Literal["measured", "roofline", "recorded", "absent"]
+    device: Name | None = None
+    """The device it was measured on, or the hardware profile of the roofline."""
+
+
+class Trace(Record, frozen=True, kw_only=True, tag_field="kind", tag="trace"):
+    """One step. `ops` are in execution order."""
+
+    version: Positive
+    name: Name
+    mode: Literal["train", "infer"]
+    source: Literal["torch-aot", "execution-trace", "kineto", "chakra", "hand"]
+    costs: Costs
+    tensors: tuple[Tensor, ...]
+    ops: tuple[Op, ...]
+    inputs: tuple[Name, ...] = ()
+    """The call's tensor arguments in order (role input)."""
+    outputs: tuple[Name, ...] = ()
+    """What the step hands to its caller, in order."""
+    tangents: tuple[Name, ...] = ()
+    """Gradients of `outputs` that start the backward pass, in the order of the outputs that need one."""
+    gradient_order: tuple[Name, ...] = ()
+    """Gradient tensors of parameters in the order in which they become ready."""
+    updates: tuple[tuple[Name, Name], ...] = ()
+    """(buffer id, tensor id holding its new value) written back after the forward pass."""
+    duration_ns: Count | None = None
+    step_time_us: Amount | None = None
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        """Yield (path, found, expected) for every broken cross reference."""
+        known: dict[str, int] = {}
+        for index, tensor in enumerate(self.tensors):
+            path = f"$.tensors[{index}]"
+            if tensor.id in known:
+                yield f"{path}.id", f"second tensor {tensor.id!r}", "ids that occur once"
+            known.setdefault(tensor.id, index)
+        for index, tensor in enumerate(self.tensors):
+            for field in ("alias_of", "gradient_of"):
+                target = getattr(tensor, field)
+                if target is not None and target not in known:
+                    yield f"$.tensors[{index}].{field}", f"unknown tensor {target!r}", "the id of a tensor"
+        yield from self._op_problems(known)
+        for field in ("inputs", "outputs", "tangents", "gradient_order"):
+            for index, target in enumerate(getattr(self, field)):
+                if target not in known:
+                    yield f"$.{field}[{index}]", f"unknown tensor {target!r}", "the id of a tensor"
+        for index, pair in enumerate(self.updates):
+            for target in pair:
+                if target not in known:
+                    yield f"$.updates[{index}]", f"unknown tensor {target!r}", "the id of a tensor"
+        yield from _cycle(
+            {t.id: (t.alias_of,) for t in self.tensors if t.alias_of is not None},
+            "$.tensors",
+            "alias_of chains that end",
+        )
+
+    def _op_problems(self, known: dict[str, int]) -> Iterator[tuple[str, str, str]]:
+        position: dict[str, int] = {}
+        producer: dict[str, str] = {}
+        for index, op in enumerate(self.ops):
+            path = f"$.ops[{index}]"
+            if op.id in position:
+                yield f"{path}.id", f"second op {op.id!r}", "ids that occur once"
+            position.setdefault(op.id, index)
+            for field in ("inputs", "outputs", "mutates"):
+                for place, target in enumerate(getattr(op, field)):
+                    if target is not None and target not in known:
+                        yield f"{path}.{field}[{place}]", f"unknown tensor {target!r}", "the id of a tensor"
+            for target in op.outputs:
+                if target is None:
+                    continue
+                if target in producer:
+                    yield f"{path}.outputs", f"tensor {target!r} also made by {producer[target]!r}", "one producer"
+                producer.setdefault(target, op.id)
+        graph: dict[str, tuple[str, ...]] = {}
+        for index, op in enumerate(self.ops):
+            for place, other in enumerate(op.after):
+                if other not in position:
+                    yield f"$.ops[{index}].after[{place}]", f"unknown op {other!r}", "the id of an op"
+            graph[op.id] = (*op.after, *(producer[i] for i in op.inputs if i in producer))
+        yield from _cycle(graph, "$.ops", "an acyclic graph")
+
+
+def _cycle(graph: dict[str, tuple[str, ...]], path: str, expected: str) -> Iterator[tuple[str, str, str]]:
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        yield path, "a cycle: " + " -> ".join(error.args[1][:6]), expected

@@ -1,0 +1,21 @@
+"""Plan a training or inference step ahead of time, then make the plan run.
+
+`treadle.apply(model, plan)` is what a training script imports; everything else is the command line.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from treadle.runtime.memory import apply as apply
+
+
+def __getattr__(name: str) -> Any:
+    if name == "apply":
+        from treadle.runtime.memory import apply
+
+        return apply
+    raise AttributeError(f"module 'treadle' has no attribute {name!r}")

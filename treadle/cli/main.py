@@ -1,0 +1,76 @@
+"""The `treadle` command: the table of subcommands, and how every error ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+import click
+
+from planner.errors import CheckFailed, TreadleError
+from treadle import __version__
+from treadle.cli.lazy import LazyGroup
+
+SUBCOMMANDS = {
+    "trace": ("treadle.cli.trace", "Capture, import or show the trace of a model's step."),
+    "profile": ("treadle.cli.profile", "List, show, measure or import hardware profiles."),
+    "plan": ("treadle.cli.plan", "Plan memory, a collective, or a whole job."),
+    "generate": ("treadle.cli.generate", "Turn plans into artefacts: PyTorch modules, MSCCL XML."),
+    "run": ("treadle.cli.run", "Execute a folder of artefacts."),
+    "check": ("treadle.cli.check", "Check plans and artefacts, also other people's MSCCL XML."),
+    "simulate": ("treadle.cli.simulate", "Predict a plan's timeline."),
+    "report": ("treadle.cli.report", "Write plans as one self-contained HTML page."),
+}
+
+INTERNAL_ERROR = 70
+INTERRUPTED = 130
+
+
+@click.group(cls=LazyGroup, table=SUBCOMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="treadle")
+def cli() -> None:
+    """Plan a deep-learning step ahead of time, prove the plan, and make it run.
+
+    Exit codes: 0 good, 1 a check failed, 2 bad input, 3 proved infeasible, 4 no plan within the limits, 5 a backend is
+    missing. TREADLE_DEBUG=1 shows tracebacks.
+    """
+
+
+def main() -> None:
+    """Entry point; ends the process with the exit code that the error asks for."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line and return its exit code; errors are one line on stderr."""
+    try:
+        result = cli.main(arguments, prog_name="treadle", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        hint = f" (see `{context.command_path} --help`)" if context else ""
+        return _fail(" ".join(error.format_message().split()) + hint, 2)
+    except TreadleError as error:
+        if isinstance(error, CheckFailed):
+            for finding in error.findings:
+                click.echo(finding, err=True)
+        return _fail(str(error), error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        return _fail("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        name = type(error).__name__
+        return _fail(f"internal error: {name}: {error}; run again with TREADLE_DEBUG=1 and report it", INTERNAL_ERROR)
+
+
+def _fail(message: str, code: int) -> int:
+    if os.environ.get("TREADLE_DEBUG", "0") not in ("", "0"):
+        traceback.print_exc()
+    click.echo(f"error: {message}", err=True)
+    return code

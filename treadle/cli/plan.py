@@ -1,0 +1,18 @@
+"""`treadle plan`: one subcommand per pass."""
+
+from __future__ import annotations
+
+import click
+
+from treadle.cli.lazy import LazyGroup
+
+PASSES = {
+    "memory": ("treadle.cli.plan_memory", "What to keep and what to recompute under a budget in bytes."),
+    "collective": ("treadle.cli.plan_collective", "How chunks travel in an allgather, reducescatter or allreduce."),
+    "job": ("treadle.cli.plan_job", "Everything for one training job, from capture to report."),
+}
+
+
+@click.group(cls=LazyGroup, table=PASSES)
+def command() -> None:
+    """Plan memory, a collective, or a whole job."""

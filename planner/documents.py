@@ -18,11 +18,19 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
-from planner import hardware, job, plan, sketch, trace
+from planner import artefact, hardware, job, plan, sketch, trace
 from planner.errors import InputError, TreadleError
 from planner.memory import problem as memory_problem
 
-Document = trace.Trace | hardware.Hardware | sketch.Sketch | plan.Plan | job.Job | memory_problem.MemoryProblem
+Document = (
+    trace.Trace
+    | hardware.Hardware
+    | sketch.Sketch
+    | plan.Plan
+    | job.Job
+    | artefact.Artefact
+    | memory_problem.MemoryProblem
+)
 D = TypeVar("D", bound=Document)
 
 VERSIONS = {
@@ -31,6 +39,7 @@ VERSIONS = {
     "sketch": sketch.VERSION,
     "plan": plan.VERSION,
     "job": job.VERSION,
+    "artefact": artefact.VERSION,
     "memory-problem": memory_problem.VERSION,
 }
 TYPES: dict[str, type[Document]] = {
@@ -39,6 +48,7 @@ TYPES: dict[str, type[Document]] = {
     "sketch": sketch.Sketch,
     "plan": plan.Plan,
     "job": job.Job,
+    "artefact": artefact.Artefact,
     "memory-problem": memory_problem.MemoryProblem,
 }
 

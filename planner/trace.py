@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal
 
-from planner.scalars import Amount, Count, Name, Positive, Record
+from planner.scalars import Count, Name, Positive, Record
 
 VERSION = 1
 
@@ -82,6 +82,8 @@ class Trace(Record, frozen=True, kw_only=True, tag_field="kind", tag="trace"):
     name: Name
     mode: Literal["train", "infer"]
     source: Literal["torch-aot", "execution-trace", "kineto", "chakra", "hand"]
+    entry: Name | None = None
+    """MODULE:FUNCTION it was captured from."""
     costs: Costs
     tensors: tuple[Tensor, ...]
     ops: tuple[Op, ...]
@@ -95,8 +97,6 @@ class Trace(Record, frozen=True, kw_only=True, tag_field="kind", tag="trace"):
     """Gradient tensors of parameters in the order in which they become ready."""
     updates: tuple[tuple[Name, Name], ...] = ()
     """(buffer id, tensor id holding its new value) written back after the forward pass."""
-    duration_ns: Count | None = None
-    step_time_us: Amount | None = None
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield (path, found, expected) for every broken cross reference."""

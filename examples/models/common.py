@@ -25,11 +25,11 @@ def classification_step(model: nn.Module, batch: int, image_size: int, classes: 
 
 def conv_bn_relu(
     inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1, eps: float = 1e-5,
-    activation: type[nn.Module] = nn.ReLU,
+    activation: nn.Module | None = None,
 ) -> nn.Sequential:
-    """Convolution without bias, batch normalisation, activation; padded so that stride 1 keeps the size."""
+    """Convolution without bias, batch normalisation, activation (ReLU unless given); stride 1 keeps the size."""
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=False),
         nn.BatchNorm2d(outputs, eps=eps),
-        activation(inplace=True),
+        activation or nn.ReLU(inplace=True),
     )

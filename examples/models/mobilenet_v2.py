@@ -1,4 +1,7 @@
-"""MobileNet-V2, "MobileNetV2: Inverted Residuals and Linear Bottlenecks", width multiplier 1."""
+"""MobileNet-V2, "MobileNetV2: Inverted Residuals and Linear Bottlenecks", width multiplier 1.
+
+ReLU6 works out of place: in place, PyTorch saves a copy of its input for the backward pass.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,10 @@ class InvertedResidual(nn.Module):
     def __init__(self, inputs: int, outputs: int, stride: int, expansion: int) -> None:
         super().__init__()
         hidden = inputs * expansion
-        widen = [conv_bn_relu(inputs, hidden, 1, activation=nn.ReLU6)] if expansion != 1 else []
+        widen = [conv_bn_relu(inputs, hidden, 1, activation=nn.ReLU6())] if expansion != 1 else []
         self.body = nn.Sequential(
             *widen,
-            conv_bn_relu(hidden, hidden, 3, stride, groups=hidden, activation=nn.ReLU6),
+            conv_bn_relu(hidden, hidden, 3, stride, groups=hidden, activation=nn.ReLU6()),
             nn.Conv2d(hidden, outputs, 1, bias=False),
             nn.BatchNorm2d(outputs),
         )
@@ -34,13 +37,13 @@ class MobileNetV2(nn.Module):
 
     def __init__(self, classes: int = 1000, dropout: float = 0.2) -> None:
         super().__init__()
-        layers: list[nn.Module] = [conv_bn_relu(3, 32, 3, stride=2, activation=nn.ReLU6)]
+        layers: list[nn.Module] = [conv_bn_relu(3, 32, 3, stride=2, activation=nn.ReLU6())]
         inputs = 32
         for expansion, channels, count, stride in STAGES:
             for block in range(count):
                 layers.append(InvertedResidual(inputs, channels, 1 if block else stride, expansion))
                 inputs = channels
-        layers.append(conv_bn_relu(inputs, 1280, 1, activation=nn.ReLU6))
+        layers.append(conv_bn_relu(inputs, 1280, 1, activation=nn.ReLU6()))
         self.features = nn.Sequential(*layers)
         self.head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(dropout), nn.Linear(1280, classes))
 

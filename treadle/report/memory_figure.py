@@ -1,0 +1,50 @@
+"""Memory over time against the budget, stacked by category."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from treadle.report.svg import PALETTE, figure, text_of
+
+MIB = 2**20
+
+
+def memory_svg(
+    points: Sequence[tuple[int, Mapping[str, int]]],
+    *,
+    budget_bytes: int,
+    store_all_peak_bytes: int,
+    forward_ends_ns: int,
+    measured: Mapping[str, int],
+) -> str:
+    """SVG of a memory curve.
+
+    points: (time in ns, bytes by category) after each instruction, in time order; every point names the same
+    categories, drawn from the bottom in the order of the first point. measured: bytes by label, drawn as lines.
+    """
+    times = [time / 1e6 for time, _ in points]
+    categories = list(points[0][1])
+    with figure(10, 3.6) as (drawn, axes):
+        axes.stackplot(
+            times,
+            [[level[name] / MIB for _, level in points] for name in categories],
+            labels=categories,
+            colors=PALETTE,
+            step="post",
+            linewidth=0,
+        )
+        axes.axhline(budget_bytes / MIB, color="#000000", linewidth=1.6, label="budget")
+        axes.axhline(store_all_peak_bytes / MIB, color="#000000", linewidth=1, linestyle=":", label="store-all peak")
+        for style, (label, level) in zip(("--", "-."), measured.items(), strict=False):
+            axes.axhline(level / MIB, color="#B00020", linewidth=1.2, linestyle=style, label=label)
+        axes.axvline(forward_ends_ns / 1e6, color="#666666", linewidth=0.8)
+        axes.annotate(
+            " backward starts",
+            (forward_ends_ns / 1e6, 1.0),
+            xycoords=("data", "axes fraction"),
+            verticalalignment="bottom",
+            fontsize=8,
+        )
+        axes.set(xlabel="predicted time (ms)", ylabel="live tensor bytes (MiB)", xlim=(0, times[-1]), ylim=(0, None))
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
+        return text_of(drawn)

@@ -1,0 +1,50 @@
+"""Tasks on resources over time, as bars in rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from treadle.report.svg import PALETTE, figure, text_of
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One task: `row` is its resource, `group` decides its colour, times are in us."""
+
+    row: str
+    start_us: float
+    duration_us: float
+    group: str
+    label: str = ""
+
+
+def timeline_svg(bars: Sequence[Bar]) -> str:
+    """SVG of `bars`; rows from top to bottom in order of appearance, a legend of groups, labels where they fit."""
+    rows = list(dict.fromkeys(bar.row for bar in bars))
+    groups = list(dict.fromkeys(bar.group for bar in bars))
+    end = max((bar.start_us + bar.duration_us for bar in bars), default=1.0)
+    unit, scale = ("ms", 1e3) if end > 10_000 else ("us", 1.0)
+    width = 10.0
+    with figure(width, 0.9 + 0.28 * len(rows)) as (drawn, axes):
+        for place, group in enumerate(groups):
+            chosen = [bar for bar in bars if bar.group == group]
+            axes.barh(
+                [rows.index(bar.row) for bar in chosen],
+                [bar.duration_us / scale for bar in chosen],
+                left=[bar.start_us / scale for bar in chosen],
+                height=0.72,
+                color=PALETTE[place % len(PALETTE)],
+                edgecolor="white",
+                linewidth=0.4,
+                label=group,
+            )
+        for bar in bars:
+            if bar.label and bar.duration_us / end * width * 11 > len(bar.label):
+                middle = (bar.start_us + bar.duration_us / 2) / scale
+                axes.text(middle, rows.index(bar.row), bar.label, ha="center", va="center", fontsize=6.5, color="white")
+        axes.set_yticks(range(len(rows)), rows)
+        axes.set(xlabel=f"predicted time ({unit})", xlim=(0, end / scale), ylim=(len(rows) - 0.5, -0.5))
+        if len(groups) > 1:
+            axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
+        return text_of(drawn)

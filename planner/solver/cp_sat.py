@@ -1,0 +1,117 @@
+"""CP-SAT: integer models, enforcement literals native.
+
+Deterministic with one worker, and with more through interleaved search (its workers take turns in a fixed order).
+Measured on 12x8 and 10x10 job shops: interleaving 2 to 8 workers costs 20 to 40 times the wall time of one worker on
+models solved in under a second, which is why one worker is the default.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from planner.errors import InputError
+from planner.solver.interface import Limit, Model, Number, Options, RawResult
+
+INT64 = 2**63 - 1
+
+
+def run(model: Model, options: Options, stop: threading.Event) -> RawResult:
+    from ortools.sat.python import cp_model
+
+    if not model.is_integral:
+        raise InputError(
+            "CP-SAT takes integer variables and coefficients only; use backend highs, scip or gurobi", where=model.name
+        )
+    problem = build(model)
+    solver = cp_model.CpSolver()
+    parameters = solver.parameters
+    parameters.random_seed = options.seed
+    parameters.num_workers = options.workers
+    parameters.interleave_search = options.workers > 1
+    parameters.relative_gap_limit = options.gap
+    parameters.absolute_gap_limit = 0.0
+    parameters.catch_sigint_signal = False  # Ctrl-C is ours, see interrupt.py
+    if options.deterministic_limit is not None:
+        parameters.max_deterministic_time = options.deterministic_limit
+    if options.time_limit_s is not None:
+        parameters.max_time_in_seconds = options.time_limit_s
+
+    status = search(solver, problem, options, stop)
+    if status == cp_model.MODEL_INVALID:
+        raise InputError(f"CP-SAT refuses the model: {problem.validate()}", where=model.name)
+    found = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
+    limit = None
+    if status in (cp_model.FEASIBLE, cp_model.UNKNOWN) and not stop.is_set():
+        work = options.deterministic_limit
+        spent = work is not None and solver.deterministic_time >= 0.99 * work
+        limit = Limit.DETERMINISTIC if spent else Limit.TIME
+    return RawResult(
+        candidates=[list(solver.response_proto.solution)] if found else [],
+        bound=solver.best_objective_bound,
+        infeasible=status == cp_model.INFEASIBLE,
+        limit_fired=limit,
+    )
+
+
+def search(solver: Any, problem: Any, options: Options, stop: threading.Event) -> Any:
+    """Solves in a second thread, so that this one can hear Ctrl-C and call `on_progress`."""
+    from ortools.sat.python import cp_model
+
+    state: dict[str, float | None] = {"incumbent": None, "bound": None}
+
+    class Incumbent(cp_model.CpSolverSolutionCallback):
+        def on_solution_callback(self) -> None:
+            state["incumbent"] = self.objective_value
+
+    def note_bound(value: float) -> None:
+        state["bound"] = value
+
+    outcome: list[Any] = []
+    solver.best_bound_callback = note_bound
+    thread = threading.Thread(target=lambda: outcome.append(solver.solve(problem, Incumbent())), daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(0.1)
+            if stop.is_set():
+                solver.stop_search()
+            options.report(state["incumbent"], state["bound"])
+    finally:
+        while thread.is_alive():
+            solver.stop_search()
+            thread.join(0.05)
+    if not outcome:
+        raise InputError("CP-SAT ended without an answer; the model may be too large for this machine's memory")
+    return outcome[0]
+
+
+def build(model: Model) -> Any:
+    """The CP-SAT proto, written field by field: the expression API costs ten times as much."""
+    from ortools.sat.python import cp_model
+
+    problem = cp_model.CpModel()
+    proto = problem.proto
+    for lower, upper in zip(model.lower, model.upper, strict=True):
+        proto.variables.add().domain.extend([int(lower), int(upper)])
+    starts = model.row_start
+    for row, (lower, upper) in enumerate(zip(model.row_lower, model.row_upper, strict=True)):
+        constraint = proto.constraints.add()
+        literal = model.enforced.get(row)
+        if literal is not None:
+            constraint.enforcement_literal.append(literal)
+        linear = constraint.linear
+        linear.vars.extend(model.row_vars[starts[row] : starts[row + 1]])
+        linear.coeffs.extend([int(c) for c in model.row_coefs[starts[row] : starts[row + 1]]])
+        linear.domain.extend([clamp(lower), clamp(upper)])
+    if model.cost:
+        proto.objective.vars.extend(list(model.cost))
+        proto.objective.coeffs.extend([int(c) for c in model.cost.values()])
+    if model.hints:
+        proto.solution_hint.vars.extend(list(model.hints))
+        proto.solution_hint.values.extend([round(value) for value in model.hints.values()])
+    return problem
+
+
+def clamp(bound: Number) -> int:
+    return max(-INT64, min(INT64, int(bound))) if abs(bound) < INT64 else (INT64 if bound > 0 else -INT64)

@@ -1,0 +1,31 @@
+"""Maximum flow and a minimum cut, on OR-tools' SimpleMaxFlow (push-relabel)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from planner.errors import InputError
+
+
+def max_flow(n: int, arcs: Sequence[tuple[int, int, int]], source: int, sink: int) -> tuple[int, frozenset[int]]:
+    """The value of a maximum flow and the source side of a minimum cut.
+
+    n: nodes 0..n-1. arcs: (tail, head, capacity), directed, integer capacities >= 0, parallel arcs allowed.
+    Raises InputError for a node out of range, a negative capacity, or source == sink.
+    """
+    from ortools.graph.python.max_flow import SimpleMaxFlow
+
+    if source == sink or not (0 <= source < n and 0 <= sink < n):
+        raise InputError(f"max flow from {source} to {sink}, expected two different nodes of {n}")
+    flow = SimpleMaxFlow()
+    for tail, head, capacity in arcs:
+        if not (0 <= tail < n and 0 <= head < n):
+            raise InputError(f"max flow: arc {tail} -> {head}, expected nodes 0..{n - 1}")
+        if capacity < 0:
+            raise InputError(f"max flow: arc {tail} -> {head} has capacity {capacity}, expected >= 0")
+        flow.add_arc_with_capacity(tail, head, capacity)
+    flow.add_arc_with_capacity(source, sink, 0)  # SimpleMaxFlow knows only nodes that an arc names
+    status = flow.solve(source, sink)
+    if status != flow.OPTIMAL:
+        raise InputError(f"max flow from {source} to {sink}: the capacities add up to more than 64 bits hold")
+    return flow.optimal_flow(), frozenset(flow.get_source_side_min_cut())

@@ -24,7 +24,12 @@ def classification_step(model: nn.Module, batch: int, image_size: int, classes: 
 
 
 def conv_bn_relu(
-    inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1, eps: float = 1e-5,
+    inputs: int,
+    outputs: int,
+    kernel: int,
+    stride: int = 1,
+    groups: int = 1,
+    eps: float = 1e-5,
     activation: nn.Module | None = None,
 ) -> nn.Sequential:
     """Convolution without bias, batch normalisation, activation (ReLU unless given); stride 1 keeps the size."""

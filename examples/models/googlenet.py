@@ -30,12 +30,14 @@ class Inception(nn.Module):
 
     def __init__(self, inputs: int, c1: int, r3: int, c3: int, r5: int, c5: int, pool: int) -> None:
         super().__init__()
-        self.branches = nn.ModuleList([
-            conv_bn_relu(inputs, c1, 1, eps=EPS),
-            nn.Sequential(conv_bn_relu(inputs, r3, 1, eps=EPS), conv_bn_relu(r3, c3, 3, eps=EPS)),
-            nn.Sequential(conv_bn_relu(inputs, r5, 1, eps=EPS), conv_bn_relu(r5, c5, 3, eps=EPS)),
-            nn.Sequential(nn.MaxPool2d(3, 1, padding=1), conv_bn_relu(inputs, pool, 1, eps=EPS)),
-        ])
+        self.branches = nn.ModuleList(
+            [
+                conv_bn_relu(inputs, c1, 1, eps=EPS),
+                nn.Sequential(conv_bn_relu(inputs, r3, 1, eps=EPS), conv_bn_relu(r3, c3, 3, eps=EPS)),
+                nn.Sequential(conv_bn_relu(inputs, r5, 1, eps=EPS), conv_bn_relu(r5, c5, 3, eps=EPS)),
+                nn.Sequential(nn.MaxPool2d(3, 1, padding=1), conv_bn_relu(inputs, pool, 1, eps=EPS)),
+            ]
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([branch(x) for branch in self.branches], 1)
@@ -44,8 +46,13 @@ class Inception(nn.Module):
 def auxiliary(inputs: int, classes: int) -> nn.Sequential:
     """Classifier on an intermediate feature map, used during training only."""
     return nn.Sequential(
-        nn.AdaptiveAvgPool2d(4), conv_bn_relu(inputs, 128, 1, eps=EPS), nn.Flatten(),
-        nn.Linear(128 * 4 * 4, 1024), nn.ReLU(inplace=True), nn.Dropout(0.7), nn.Linear(1024, classes),
+        nn.AdaptiveAvgPool2d(4),
+        conv_bn_relu(inputs, 128, 1, eps=EPS),
+        nn.Flatten(),
+        nn.Linear(128 * 4 * 4, 1024),
+        nn.ReLU(inplace=True),
+        nn.Dropout(0.7),
+        nn.Linear(1024, classes),
     )
 
 
@@ -55,8 +62,11 @@ class GoogLeNet(nn.Module):
     def __init__(self, classes: int = 1000, aux: bool = False, dropout: float = 0.2) -> None:
         super().__init__()
         self.stem = nn.Sequential(
-            conv_bn_relu(3, 64, 7, stride=2, eps=EPS), nn.MaxPool2d(3, 2, ceil_mode=True),
-            conv_bn_relu(64, 64, 1, eps=EPS), conv_bn_relu(64, 192, 3, eps=EPS), nn.MaxPool2d(3, 2, ceil_mode=True),
+            conv_bn_relu(3, 64, 7, stride=2, eps=EPS),
+            nn.MaxPool2d(3, 2, ceil_mode=True),
+            conv_bn_relu(64, 64, 1, eps=EPS),
+            conv_bn_relu(64, 192, 3, eps=EPS),
+            nn.MaxPool2d(3, 2, ceil_mode=True),
         )
         self.inception = nn.ModuleDict({name: Inception(*widths) for name, widths in INCEPTION.items()})
         self.pool3 = nn.MaxPool2d(3, 2, ceil_mode=True)

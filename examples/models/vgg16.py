@@ -13,7 +13,11 @@ class VGG(nn.Module):
     """Images [N, 3, H, W] to logits [N, classes]; `stages` lists (channels, convolutions) between poolings."""
 
     def __init__(
-        self, stages: tuple[tuple[int, int], ...] = STAGES, hidden: int = 4096, pooled: int = 7, classes: int = 1000,
+        self,
+        stages: tuple[tuple[int, int], ...] = STAGES,
+        hidden: int = 4096,
+        pooled: int = 7,
+        classes: int = 1000,
         dropout: float = 0.5,
     ) -> None:
         super().__init__()
@@ -27,8 +31,12 @@ class VGG(nn.Module):
         self.features = nn.Sequential(*layers)
         self.pool = nn.AdaptiveAvgPool2d(pooled)
         self.classifier = nn.Sequential(
-            nn.Linear(inputs * pooled * pooled, hidden), nn.ReLU(inplace=True), nn.Dropout(dropout),
-            nn.Linear(hidden, hidden), nn.ReLU(inplace=True), nn.Dropout(dropout),
+            nn.Linear(inputs * pooled * pooled, hidden),
+            nn.ReLU(inplace=True),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, hidden),
+            nn.ReLU(inplace=True),
+            nn.Dropout(dropout),
             nn.Linear(hidden, classes),
         )
         for module in self.features:

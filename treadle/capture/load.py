@@ -1,0 +1,124 @@
+"""Find MODULE:FUNCTION and take the step it describes: model, example inputs and, for training, a loss."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from planner.errors import InputError, MissingBackendError, TreadleError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+class Step(NamedTuple):
+    """One step computes `loss(model, *inputs)`, or `model(*inputs)` where there is no loss."""
+
+    model: nn.Module
+    inputs: tuple[Tensor, ...]
+    loss: Callable[..., Tensor] | None
+
+
+def load_function(spec: str, folder: Path | str = ".") -> Callable[[], Any]:
+    """The function that `MODULE:FUNCTION` names; the module may lie in `folder` or be installed.
+
+    Raises InputError when there is no such module or function, when the module cannot be imported, or when the function
+    cannot be called without arguments; MissingBackendError without PyTorch.
+    """
+    require_torch()
+    module_name, separator, function_name = spec.partition(":")
+    if not separator or not module_name or not function_name:
+        raise InputError("found no MODULE:FUNCTION, expected for example examples.models.gpt2:small", where=spec)
+    if "/" in module_name or module_name.endswith(".py"):
+        dotted = module_name.removesuffix(".py").strip("./").replace("/", ".")
+        raise InputError(f"found a file, expected a module; try {dotted}:{function_name}", where=spec)
+    place = str(Path(folder).resolve())
+    if place not in sys.path:
+        sys.path.insert(0, place)
+    importlib.invalidate_caches()
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and (module_name == error.name or module_name.startswith(error.name + ".")):
+            raise InputError(
+                f"found no module {error.name!r} in {place} or among the installed ones", where=spec
+            ) from error
+        raise InputError(f"importing {module_name} needs the missing module {error.name!r}", where=spec) from error
+    except TreadleError:
+        raise
+    except Exception as error:
+        raise InputError(f"importing {module_name} raised {_describe(error)}", where=spec) from error
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        names = sorted(
+            name
+            for name, value in vars(module).items()
+            if inspect.isfunction(value) and value.__module__ == module_name
+        )
+        found = "no function" if function is None else f"a {type(function).__name__}"
+        raise InputError(f"found {found} {function_name!r}, expected one of {', '.join(names) or 'none'}", where=spec)
+    try:
+        required = [
+            parameter.name
+            for parameter in inspect.signature(function).parameters.values()
+            if parameter.default is parameter.empty
+            and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        ]
+    except (TypeError, ValueError):
+        required = []
+    if required:
+        raise InputError(f"found required arguments {', '.join(required)}, expected defaults for all", where=spec)
+    return function
+
+
+def build_step(function: Callable[[], Any], where: str) -> Step:
+    """Call the function and check what it returns: `(model, inputs)` or `(model, inputs, loss)`.
+
+    Raises InputError when it raises or returns something else.
+    """
+    from torch import Tensor, nn
+
+    try:
+        returned = function()
+    except TreadleError:
+        raise
+    except Exception as error:
+        raise InputError(f"calling it raised {_describe(error)}", where=where) from error
+    expected = "expected (model, inputs) or (model, inputs, loss)"
+    if not isinstance(returned, tuple) or len(returned) not in (2, 3):
+        size = f" of {len(returned)}" if isinstance(returned, tuple) else ""
+        raise InputError(f"it returned a {type(returned).__name__}{size}, {expected}", where=where)
+    model, inputs, loss = returned if len(returned) == 3 else (*returned, None)
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            f"the first value it returned is a {type(model).__name__}, expected a torch.nn.Module", where=where
+        )
+    if not isinstance(inputs, tuple | list):
+        raise InputError(
+            f"the inputs it returned are a {type(inputs).__name__}, expected a tuple of tensors", where=where
+        )
+    for index, value in enumerate(inputs):
+        if not isinstance(value, Tensor):
+            raise InputError(f"input {index} it returned is a {type(value).__name__}, expected a tensor", where=where)
+    if loss is not None and not callable(loss):
+        raise InputError(f"the loss it returned is a {type(loss).__name__}, expected a callable or None", where=where)
+    return Step(model, tuple(inputs), loss)
+
+
+def require_torch() -> None:
+    """Raises MissingBackendError where PyTorch is not installed."""
+    try:
+        importlib.import_module("torch")
+    except ImportError as error:
+        raise MissingBackendError(
+            "capturing a model needs PyTorch; install it with: pip install 'treadle[torch]'"
+        ) from error
+
+
+def _describe(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__

@@ -52,13 +52,17 @@ class Link(Record, frozen=True, kw_only=True):
 
 
 class Switch(Record, frozen=True, kw_only=True):
-    """A full-bisection fabric: members reach each other, each through one port that is the unit of contention."""
+    """A full-bisection fabric: members reach each other, each through one port that is the unit of contention.
+
+    The port is `count` parallel links of a member into the fabric; they divide beta.
+    """
 
     name: Name
     kind: Name
     members: tuple[Rank, ...]
     alpha_us: Amount | None = None
     beta_us_per_MB: Amount | None = None
+    count: Positive = 1
 
 
 class Nic(Record, frozen=True, kw_only=True):
@@ -155,14 +159,37 @@ class Hardware(Record, frozen=True, kw_only=True, tag_field="kind", tag="hardwar
                     yield f"$.{field}[{index}].name", f"second {entry.name!r}", "names that occur once"
                 names.add(entry.name)
                 members = entry.members if isinstance(entry, Switch) else entry.devices
+                inner = "members" if isinstance(entry, Switch) else "devices"
                 for place, member in enumerate(members):
                     if member >= size:
-                        inner = "members" if isinstance(entry, Switch) else "devices"
                         yield f"$.{field}[{index}].{inner}[{place}]", str(member), expected
-        fabric = {pcie.name for pcie in self.pcie}
+                    if member in members[:place]:
+                        yield f"$.{field}[{index}].{inner}[{place}]", f"{member} again", "each device once"
+        parents = {pcie.name: pcie.parent for pcie in self.pcie}
+        for index, nic in enumerate(self.nics):
+            if nic.pcie is not None and nic.pcie not in parents:
+                yield f"$.nics[{index}].pcie", f"unknown switch {nic.pcie!r}", "the name of a PCIe switch"
         for index, pcie in enumerate(self.pcie):
-            if pcie.parent is not None and pcie.parent not in fabric:
+            if pcie.parent is not None and pcie.parent not in parents:
                 yield f"$.pcie[{index}].parent", f"unknown switch {pcie.parent!r}", "the name of a PCIe switch"
+            above, steps = pcie.parent, 0
+            while above is not None and steps <= len(parents):
+                above, steps = parents.get(above), steps + 1
+            if above is not None:
+                yield f"$.pcie[{index}].parent", "a cycle of PCIe switches", "a tree that ends at a CPU"
+
+
+MAX_RANKS = 1024
+"""Every pair of ranks in different nodes is a link: beyond this a topology would not fit in memory."""
+
+
+def source_of(hardware: Hardware, path: str) -> str | None:
+    """Where the number at `path` (`devices[0].count`) comes from: the entry of `sources` with the longest prefix."""
+    while path:
+        if path in hardware.sources:
+            return hardware.sources[path]
+        path = path[: max(path.rfind("."), path.rfind("["), 0)]
+    return None
 
 
 class Topology(Struct, frozen=True, kw_only=True):
@@ -195,9 +222,15 @@ def expand(hardware: Hardware) -> Topology:
     """Number the ranks and build every directed link, inside nodes and between them.
 
     A switch contributes a link for each ordered pair of members (`kind` of the switch, its costs). Raises InputError
-    when a link or switch carries no costs (an imported profile that nobody measured).
+    when a link or switch carries no costs (an imported profile that nobody measured) or there are over MAX_RANKS.
     """
     per_node = hardware.devices_per_node
+    if hardware.nodes * per_node > MAX_RANKS:
+        raise InputError(
+            f"found {hardware.nodes} nodes of {per_node} devices, expected at most {MAX_RANKS} ranks",
+            where=hardware.name,
+            path="$.nodes",
+        )
     links: list[Link] = []
     switches: list[Switch] = []
     for node in range(hardware.nodes):
@@ -213,9 +246,10 @@ def expand(hardware: Hardware) -> Topology:
                 raise _unmeasured(hardware, f"$.switches[{index}]")
             members = tuple(base + member for member in switch.members)
             name = switch.name if hardware.nodes == 1 else f"{switch.name}@{node}"
-            switches.append(replace(switch, name=name, members=members))
+            beta = switch.beta_us_per_MB / switch.count
+            switches.append(replace(switch, name=name, members=members, beta_us_per_MB=beta))
             links.extend(
-                Link(src=a, dst=b, kind=switch.kind, alpha_us=switch.alpha_us, beta_us_per_MB=switch.beta_us_per_MB)
+                Link(src=a, dst=b, kind=switch.kind, alpha_us=switch.alpha_us, beta_us_per_MB=beta)
                 for a in members
                 for b in members
                 if a != b
@@ -245,5 +279,8 @@ def expand(hardware: Hardware) -> Topology:
 
 def _unmeasured(hardware: Hardware, path: str) -> InputError:
     return InputError(
-        "no alpha_us and beta_us_per_MB; measure them or write them into the profile", where=hardware.name, path=path
+        "found no alpha_us or no beta_us_per_MB, expected both; measure them with `treadle profile measure`, copy them "
+        "with `treadle profile import FILE --costs-from NAME`, or write them into the profile",
+        where=hardware.name,
+        path=path,
     )

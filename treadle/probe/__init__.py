@@ -1,0 +1,1 @@
+"""Hardware profiles from machines: detect, measure, import, draw."""

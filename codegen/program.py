@@ -7,14 +7,35 @@ verifies and that the runtime executes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 Buffer = Literal["i", "o", "s"]
 StepType = Literal["s", "r", "rcs", "rrs", "rrc", "rrcs", "cpy", "re", "nop"]
 
 SENDING = frozenset({"s", "rcs", "rrs", "rrcs"})
 RECEIVING = frozenset({"r", "rcs", "rrs", "rrc", "rrcs"})
+READING = frozenset({"s", "rrs", "rrc", "rrcs", "cpy", "re"})
+"""Types that read `src` on their own rank; a receive's `src` only says where the peer had it."""
+WRITING = frozenset({"r", "rcs", "rrc", "rrcs", "cpy", "re"})
+"""Types that write `dst` on their own rank (`re` reads it as well); a send's `dst` only says where the peer puts it."""
+
+
+class Place(NamedTuple):
+    """Where a step stands: rank, threadblock, position in it."""
+
+    rank: int
+    threadblock: int
+    step: int
+
+
+class Connection(NamedTuple):
+    """A one-way FIFO between two ranks; `channel` tells parallel ones apart."""
+
+    src: int
+    dst: int
+    channel: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +49,18 @@ class Step:
     count: int = 1
     depends: tuple[int, int] | None = None
     awaited: bool = False
-    line: int = 0
+    line: int = field(default=0, compare=False)
+
+    @property
+    def reads(self) -> tuple[tuple[Buffer, int], ...]:
+        """First chunk of every local range of `count` chunks that the step reads."""
+        source = (self.src,) if self.src is not None and self.type in READING else ()
+        return (*source, self.dst) if self.type == "re" and self.dst is not None else source
+
+    @property
+    def writes(self) -> tuple[Buffer, int] | None:
+        """First chunk of the local range that the step writes."""
+        return self.dst if self.type in WRITING else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +71,22 @@ class Threadblock:
     recv: int | None
     channel: int
     steps: tuple[Step, ...]
-    line: int = 0
+    line: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class RankProgram:
-    """Buffer sizes in chunks and the threadblocks of one rank; a threadblock's id is its place in the tuple."""
+    """Buffer sizes in chunks and the threadblocks of one rank; a threadblock's id is its place in the tuple.
+
+    `copies` are (input chunk, output chunk) pairs done before any step; only TACCL's dialect has them.
+    """
 
     input_chunks: int
     output_chunks: int
     scratch_chunks: int
     threadblocks: tuple[Threadblock, ...]
-    line: int = 0
+    copies: tuple[tuple[int, int], ...] = ()
+    line: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +105,32 @@ class Program:
     min_bytes: int = 0
     max_bytes: int = 0
     root: int | None = None
+
+    def steps(self) -> Iterator[tuple[Place, Threadblock, Step]]:
+        """Every step with its place, rank by rank, threadblock by threadblock, in order."""
+        for rank, program in enumerate(self.ranks):
+            for block, threadblock in enumerate(program.threadblocks):
+                for position, step in enumerate(threadblock.steps):
+                    yield Place(rank, block, position), threadblock, step
+
+    @property
+    def part_chunks(self) -> int:
+        """Chunks of one rank's part of the payload: the smaller buffer of allgather and reducescatter, one peer's
+        share in alltoall, the whole buffer otherwise."""
+        parts = len(self.ranks) if self.collective in ("allgather", "reducescatter", "alltoall") else 1
+        return self.chunks_per_loop // parts
+
+
+def home(collective: str, part_chunks: int, rank: int, buffer: Buffer, index: int) -> tuple[Buffer, int]:
+    """The one address of a chunk when the user's input and output are the same memory.
+
+    In place, a rank's allgather input is its part of the output, its reducescatter output is its part of the input,
+    and elsewhere the two buffers are one (MSCCL's rule for when a call counts as in place).
+    """
+    if collective == "allgather" and buffer == "i":
+        return "o", rank * part_chunks + index
+    if collective == "reducescatter" and buffer == "o":
+        return "i", rank * part_chunks + index
+    if collective not in ("allgather", "reducescatter") and buffer == "o":
+        return "i", index
+    return buffer, index

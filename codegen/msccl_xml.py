@@ -1,0 +1,239 @@
+"""MSCCL XML: the interchange format of collective programs (microsoft/msccl, RCCL, msccl-executor-nccl, TACCL).
+
+`emit` writes what RCCL and msccl-executor-nccl require: `outofplace`, `minBytes` and `maxBytes` are always there, one
+blank before each attribute, all ten attributes of a step. `parse` reads the three dialects: microsoft/msccl's without
+`outofplace`, RCCL's, and TACCL's with `<copy>` and `redop`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, cast, get_args
+
+from lxml import etree
+
+from codegen.program import Buffer, Program, RankProgram, Step, StepType, Threadblock
+from planner.errors import InputError
+
+Dialect = Literal["rccl", "msccl"]
+
+COLLECTIVES = ("allgather", "allreduce", "alltoall", "broadcast", "custom", "reduce", "reducescatter")
+PROTOCOLS = ("Simple", "LL", "LL128")
+MAX_RANKS = 65536
+
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
+
+
+def emit(program: Program, dialect: Dialect = "rccl") -> str:
+    """The XML text of `program`. `dialect` decides how reducescatter is spelled: RCCL's `reducescatter` or
+    microsoft/msccl's `reduce_scatter`."""
+    collective = program.collective
+    if dialect == "msccl" and collective == "reducescatter":
+        collective = "reduce_scatter"
+    algo = etree.Element(
+        "algo",
+        name=program.name,
+        proto=program.protocol,
+        nchannels=str(program.channels),
+        nchunksperloop=str(program.chunks_per_loop),
+        ngpus=str(len(program.ranks)),
+        coll=collective,
+        inplace=str(int(program.inplace)),
+        outofplace=str(int(program.outofplace)),
+        minBytes=str(program.min_bytes),
+        maxBytes=str(program.max_bytes),
+    )
+    if program.root is not None:
+        algo.set("root", str(program.root))
+    for rank, ranked in enumerate(program.ranks):
+        gpu = etree.SubElement(
+            algo,
+            "gpu",
+            id=str(rank),
+            i_chunks=str(ranked.input_chunks),
+            o_chunks=str(ranked.output_chunks),
+            s_chunks=str(ranked.scratch_chunks),
+        )
+        for source, target in ranked.copies:
+            etree.SubElement(gpu, "copy", i_off=str(source), o_off=str(target))
+        for index, block in enumerate(ranked.threadblocks):
+            tb = etree.SubElement(
+                gpu, "tb", id=str(index), send=_peer(block.send), recv=_peer(block.recv), chan=str(block.channel)
+            )
+            for position, step in enumerate(block.steps):
+                etree.SubElement(tb, "step", _attributes(position, step))
+    return etree.tostring(algo, pretty_print=True, encoding="unicode")
+
+
+def _peer(rank: int | None) -> str:
+    return "-1" if rank is None else str(rank)
+
+
+def _attributes(position: int, step: Step) -> dict[str, str]:
+    source = step.src or ("i", -1)
+    target = step.dst or ("o", -1)
+    depends = step.depends or (-1, -1)
+    return {
+        "s": str(position),
+        "type": step.type,
+        "srcbuf": source[0],
+        "srcoff": str(source[1]),
+        "dstbuf": target[0],
+        "dstoff": str(target[1]),
+        "cnt": str(step.count),
+        "depid": str(depends[0]),
+        "deps": str(depends[1]),
+        "hasdep": str(int(step.awaited)),
+    }
+
+
+def parse(text: str, where: str) -> Program:
+    """Read MSCCL XML; `where` is how errors call the file.
+
+    Raises InputError `FILE: line N: /algo/gpu[0]/tb[1]/step[3]/@type: found X, expected Y` for every defect of form:
+    what a program means is left to `check_program`.
+    """
+    root = _root(text, where)
+    algo = _Element(root, "/algo", where)
+    if root.tag != "algo":
+        raise algo.error(f"found <{root.tag}>, expected <algo>")
+    ranks = algo.number("ngpus", 1, MAX_RANKS)
+    collective = algo.word("coll")
+    if collective == "reduce_scatter":
+        collective = "reducescatter"
+    if collective not in COLLECTIVES:
+        raise algo.error(f"found {collective!r}, expected one of {', '.join(COLLECTIVES)}", "coll")
+    protocol = algo.word("proto", "Simple")
+    if protocol not in PROTOCOLS:
+        raise algo.error(f"found {protocol!r}, expected one of {', '.join(PROTOCOLS)}", "proto")
+    inplace = algo.flag("inplace", 0)
+    gpus = algo.children("gpu", "id")
+    if len(gpus) != ranks:
+        raise algo.error(f"found {ranks} for {len(gpus)} <gpu> elements, expected the number of them", "ngpus")
+    return Program(
+        name=algo.word("name", ""),
+        collective=collective,
+        ranks=tuple(_rank(gpu) for gpu in gpus),
+        chunks_per_loop=algo.number("nchunksperloop", 1),
+        channels=algo.number("nchannels", 1),
+        protocol=protocol,
+        inplace=inplace,
+        outofplace=algo.flag("outofplace", int(not inplace)),
+        min_bytes=algo.number("minBytes", 0, default=0),
+        max_bytes=algo.number("maxBytes", 0, default=0),
+        root=None if "root" not in root.attrib else algo.number("root", 0, ranks - 1),
+    )
+
+
+def _root(text: str, where: str) -> etree._Element:
+    if "<!DOCTYPE" in text or "<!ENTITY" in text:
+        raise InputError("found a document type declaration, expected plain MSCCL XML", where=where)
+    parser = etree.XMLParser(
+        encoding="utf-8", resolve_entities=False, no_network=True, huge_tree=True, remove_comments=True, remove_pis=True
+    )
+    try:
+        return etree.fromstring(text.strip().encode(), parser)
+    except etree.XMLSyntaxError as error:
+        message = " ".join(str(error).split())
+        raise InputError(f"found broken XML ({message}), expected a whole document", where=where) from error
+
+
+def _rank(gpu: _Element) -> RankProgram:
+    copies = tuple((copy.number("i_off", 0), copy.number("o_off", 0)) for copy in gpu.children("copy"))
+    return RankProgram(
+        input_chunks=gpu.number("i_chunks", 0),
+        output_chunks=gpu.number("o_chunks", 0),
+        scratch_chunks=gpu.number("s_chunks", 0),
+        threadblocks=tuple(_threadblock(block) for block in gpu.children("tb", "id")),
+        copies=copies,
+        line=gpu.line,
+    )
+
+
+def _threadblock(block: _Element) -> Threadblock:
+    steps = block.children("step")
+    for position, step in enumerate(steps):
+        if step.number("s", 0) != position:
+            raise step.error(f"found {step.number('s', 0)}, expected {position}: steps in order from 0", "s")
+    send, recv = block.number("send", -1), block.number("recv", -1)
+    return Threadblock(
+        send=None if send < 0 else send,
+        recv=None if recv < 0 else recv,
+        channel=block.number("chan", 0),
+        steps=tuple(_step(step) for step in steps),
+        line=block.line,
+    )
+
+
+def _step(step: _Element) -> Step:
+    kind = step.word("type")
+    if kind not in get_args(StepType):
+        raise step.error(f"found {kind!r}, expected one of {', '.join(get_args(StepType))}", "type")
+    block, position = step.number("depid", -1), step.number("deps", -1)
+    if (block < 0) != (position < 0):
+        raise step.error(f"found {position} with depid {block}, expected both or neither to be -1", "deps")
+    return Step(
+        type=cast(StepType, kind),
+        src=_operand(step, "src"),
+        dst=_operand(step, "dst"),
+        count=step.number("cnt", 0),
+        depends=None if block < 0 else (block, position),
+        awaited=step.flag("hasdep"),
+        line=step.line,
+    )
+
+
+def _operand(step: _Element, side: str) -> tuple[Buffer, int] | None:
+    buffer, offset = step.word(side + "buf"), step.number(side + "off", -1)
+    if buffer not in get_args(Buffer):
+        raise step.error(f"found {buffer!r}, expected one of i, o, s", side + "buf")
+    return None if offset < 0 else (cast(Buffer, buffer), offset)
+
+
+class _Element:
+    """An XML element that knows its place, so that every complaint can name it."""
+
+    def __init__(self, element: etree._Element, path: str, where: str) -> None:
+        self.element, self.path, self.where = element, path, where
+        self.line = element.sourceline or 0
+
+    def error(self, message: str, attribute: str = "") -> InputError:
+        path = f"{self.path}/@{attribute}" if attribute else self.path
+        return InputError(message, where=self.where, path=f"line {self.line}: {path}")
+
+    def children(self, tag: str, identity: str = "") -> list[_Element]:
+        """Children called `tag`; with `identity`, sorted by that attribute, which must count from 0 without holes."""
+        found = [
+            _Element(child, f"{self.path}/{tag}[{index}]", self.where)
+            for index, child in enumerate(self.element.iterchildren(tag))
+        ]
+        if not identity:
+            return found
+        places: dict[int, _Element] = {}
+        for child in found:
+            number = child.number(identity, 0)
+            if number in places:
+                raise child.error(f"found {number} a second time, expected each once", identity)
+            if number >= len(found):
+                raise child.error(f"found {number}, expected 0 to {len(found) - 1} without holes", identity)
+            places[number] = child
+        return [places[number] for number in range(len(found))]
+
+    def word(self, attribute: str, default: str | None = None) -> str:
+        value = self.element.get(attribute, default)
+        if value is None:
+            raise self.error("found nothing, expected this required attribute", attribute)
+        return str(value)
+
+    def number(self, attribute: str, least: int, most: int | None = None, *, default: int | None = None) -> int:
+        text = self.word(attribute, None if default is None else str(default))
+        expected = f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
+        if _NUMBER.fullmatch(text) is None:
+            raise self.error(f"found {text!r}, expected {expected}", attribute)
+        value = int(text)
+        if value < least or (most is not None and value > most):
+            raise self.error(f"found {value}, expected {expected}", attribute)
+        return value
+
+    def flag(self, attribute: str, default: int | None = None) -> bool:
+        return self.number(attribute, 0, 1, default=default) == 1

@@ -227,7 +227,10 @@ class Model:
         self.offset = offset
 
     def hint(self, var: Var, value: Number) -> None:
-        """A starting value. Solvers take a partial set of hints and may ignore hints that lead nowhere."""
+        """A starting value. Solvers take a partial set of hints and may ignore hints that lead nowhere.
+
+        Hints that cover all variables and hold are a solution: a solve that finds nothing within its limits returns it.
+        """
         self._known(var, "hint")
         self.hints[var] = value
 

@@ -37,12 +37,16 @@ def judge(
         rounded = rounded_values(form, candidate)
         broken = broken_row(form, rounded)
         if broken is None:
-            values = rounded
-            objective = sum((c * rounded[v] for v, c in sorted(model.cost.items())), start=model.offset)
+            values, objective = rounded, objective_of(model, rounded)
             break
         complaint = complaint or f"the solution of {backend} breaks row {broken[0]} by {broken[1]:.6g}"
     if complaint and objective is None:
         raise CheckFailed(f"{model.name}: {complaint}; scale the row to smaller coefficients or take another backend")
+    if objective is None and len(model.hints) == len(model.lower) and not (raw.infeasible or raw.unbounded):
+        # A backend that runs out of time in presolve has not even looked at the plan it was given.
+        hinted = rounded_values(form, [model.hints[var] for var in range(len(model.lower))])
+        if broken_row(form, hinted) is None:
+            values, objective = hinted, objective_of(model, hinted)
 
     bound = None if raw.bound is None or math.isinf(raw.bound) else raw.bound + model.offset
     if objective is not None and not model.cost:
@@ -71,6 +75,10 @@ def judge(
         interrupted=interrupted and not proved,
         backend=backend,
     )
+
+
+def objective_of(model: Model, values: Sequence[Number]) -> Number:
+    return sum((c * values[v] for v, c in sorted(model.cost.items())), start=model.offset)
 
 
 def rounded_values(form: MatrixForm, candidate: Sequence[float]) -> list[Number]:

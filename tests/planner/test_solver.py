@@ -413,6 +413,19 @@ def test_a_solution_that_breaks_a_row_is_refused() -> None:
     assert (second.status, second.objective, list(second.values)) == (Status.FEASIBLE, 0, [0])
 
 
+def test_a_whole_hint_that_holds_survives_a_search_that_finds_nothing() -> None:
+    model = Model("hinted")
+    x, y = model.int_var(0, 3), model.int_var(0, 3)
+    model.add_linear([(x, 1), (y, 1)], lb=2)
+    model.minimize([(x, 1), (y, 1)])
+    for hint, status in (((3, 0), Status.FEASIBLE), ((2, 0), Status.OPTIMAL), ((1, 0), Status.UNKNOWN)):
+        model.hint(x, hint[0])
+        model.hint(y, hint[1])
+        solution = judge(model, model.matrix_form(), RawResult([], 2.0), Backend.HIGHS, 0.0, interrupted=False)
+        assert solution.status is status
+        assert tuple(solution.values) == (hint if solution.found else ())
+
+
 def test_missing_gurobi_ends_in_exit_code_5(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 

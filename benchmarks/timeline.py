@@ -1,0 +1,54 @@
+"""Time to simulate 100,000 tasks. Run from the repository: python -m benchmarks.timeline
+
+exclusive: layered tasks, each after up to 3 earlier ones, on 1 to 3 of 64 links and ports, with memory.
+shared: copies in both directions over 8 PCIe buses, each bus shared by what runs on it.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+
+from planner.timeline import Resource, Task, simulate
+
+N = 100_000
+
+
+def exclusive() -> tuple[list[Task], list[Resource]]:
+    draw = random.Random(1)
+    names = [f"link{k}" for k in range(64)]
+    tasks = [
+        Task(
+            f"t{i}",
+            draw.randint(1, 1000),
+            tuple(draw.sample(names, draw.randint(1, 3))),
+            tuple({draw.randrange(max(0, i - 500), i) for _ in range(draw.randint(0, 3))}) if i else (),
+            alloc=(("hbm", 100),),
+            free=(("hbm", 100),),
+        )
+        for i in range(N)
+    ]
+    return tasks, [Resource(name) for name in names]
+
+
+def shared() -> tuple[list[Task], list[Resource]]:
+    draw = random.Random(2)
+    engines = [f"engine{k}{d}" for k in range(8) for d in ("in", "out")]
+    tasks = [
+        Task(f"t{i}", draw.randint(1, 1000), (engines[i % 16],), shares=((f"pcie{i % 16 // 2}", 12),)) for i in range(N)
+    ]
+    buses = [Resource(f"pcie{k}", shared=True, capacity=16) for k in range(8)]
+    return tasks, [*(Resource(name) for name in engines), *buses]
+
+
+def main() -> None:
+    for case in (exclusive, shared):
+        tasks, resources = case()
+        began = time.perf_counter()
+        schedule = simulate(tasks, resources)
+        seconds = time.perf_counter() - began
+        print(f"{case.__name__:9s} {N} tasks in {seconds:.2f} s ({N / seconds:,.0f} tasks/s), span {schedule.makespan}")
+
+
+if __name__ == "__main__":
+    main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 from planner.chrome_trace import chrome_trace
 from planner.timeline import Resource, Schedule, Task, simulate
@@ -50,8 +51,8 @@ def test_each_task_is_on_the_track_of_each_resource_it_uses() -> None:
     schedule, events = made()
     label = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert list(label.values()) == ["gpu", "link", "pcie", "pcie (2)", "no resource"]
-    found = sorted((label[e["tid"]], e["args"]["task"]) for e in events if e["ph"] == "X")
-    assert [(a.removesuffix(" (2)"), b) for a, b in found] == [
+    found = sorted((label[e["tid"]].removesuffix(" (2)"), e["args"]["task"]) for e in events if e["ph"] == "X")
+    assert found == [
         ("gpu", 0), ("gpu", 4), ("link", 4), ("no resource", 5), ("pcie", 1), ("pcie", 2), ("pcie", 3)
     ]  # fmt: skip
     for event in events:
@@ -70,7 +71,7 @@ def test_slices_of_one_track_never_overlap() -> None:
             tracks.setdefault(e["tid"], []).append((round(e["ts"] * 1000), round((e["ts"] + e["dur"]) * 1000)))
     for spans in tracks.values():
         spans.sort()
-        assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+        assert all(end <= start for (_, end), (start, _) in pairwise(spans))
 
 
 def test_memory_is_a_counter() -> None:

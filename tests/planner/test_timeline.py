@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -50,13 +51,10 @@ def test_a_given_order_is_kept_even_if_the_resource_idles() -> None:
 
 
 def test_zero_durations_run_through_at_one_time() -> None:
-    tasks = [
-        Task("a", 0, ("r",)),
-        Task("b", 0, ("r",), after=(0,)),
-        Task("c", 2, ("r",), after=(1,)),
-        Task("d", 0, ("r",)),
-    ]
-    assert spans(tasks, [Resource("r")]) == [(0, 0), (0, 0), (0, 2), (0, 0)]
+    """All are ready at 0, so the index decides: c goes before d although d was there first."""
+    tasks = [Task("a", 0, ("r",)), Task("b", 0, ("r",), after=(0,)), Task("c", 2, ("r",), after=(1,))]
+    tasks.append(Task("d", 0, ("r",)))
+    assert spans(tasks, [Resource("r")]) == [(0, 0), (0, 0), (0, 2), (2, 2)]
 
 
 def test_equal_sharing() -> None:
@@ -83,7 +81,7 @@ def test_a_demand_that_fits_costs_nothing_and_one_above_capacity_slows_down() ->
 
 
 def test_max_min_fairness_gives_away_what_a_task_cannot_use() -> None:
-    """x is held to 1/2 on slow by y; on fast it leaves 3/2 of 2, so z runs at full speed, not at 2/3."""
+    """y holds x to 1/2 on slow, so x leaves 3/2 of fast to z and w, which run at 3/4 instead of 2/3."""
     tasks = [
         Task("x", 10, shares=(("slow", 1), ("fast", 1))),
         Task("y", 10, shares=(("slow", 1),)),
@@ -91,7 +89,6 @@ def test_max_min_fairness_gives_away_what_a_task_cannot_use() -> None:
         Task("w", 10, shares=(("fast", 1),)),
     ]
     slow, fast = Resource("slow", shared=True), Resource("fast", shared=True, capacity=2)
-    # z and w want 1 each and share 3/2: both at 3/4, done at 13.33; x and y at 1/2 until x's rate is freed
     assert spans(tasks, [slow, fast]) == [(0, 20), (0, 20), (0, 14), (0, 14)]
 
 
@@ -196,7 +193,7 @@ def test_every_schedule_is_feasible(tasks: list[Task]) -> None:
             assert schedule.end[i] - schedule.start[i] == task.duration
     for name in "pqr":
         users = sorted((schedule.start[i], schedule.end[i]) for i, t in enumerate(tasks) if name in t.resources)
-        assert all(end <= start for (_, end), (start, _) in zip(users, users[1:], strict=False))
+        assert all(end <= start for (_, end), (start, _) in pairwise(users))
     assert schedule.makespan == max(schedule.end)
 
 

@@ -1,0 +1,232 @@
+"""One small sound document of every kind, with most fields filled in, and hypothesis strategies over document types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+from msgspec import inspect
+
+from planner.artefact import Artefact
+from planner.collective.algorithm import CollectiveDecisions, LinkCost, Port, Transfer
+from planner.hardware import CopyEngine, Device, Hardware, Host, Link, Network, Nic, PcieSwitch, Switch
+from planner.job import CollectiveJob, Job, MemoryJob, RunJob
+from planner.memory.decisions import MemoryDecisions
+from planner.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
+from planner.memory.program import Drop, RunBackward, RunForward, Stage
+from planner.plan import Certificate, InputRef, Plan, Prediction, Provenance
+from planner.sketch import (
+    Contiguity,
+    Hyperparameters,
+    InternodeSketch,
+    IntranodeSketch,
+    Sketch,
+    Symmetry,
+)
+from planner.trace import Costs, Op, Tensor, Trace
+
+TRACE = Trace(
+    version=1,
+    name="two ops",
+    mode="train",
+    source="hand",
+    entry="models:tiny",
+    costs=Costs(model="roofline", device="dgx1"),
+    tensors=(
+        Tensor(id="x", role="input", bytes=16, shape=(2, 2), stride=(2, 1), dtype="float32"),
+        Tensor(id="w", role="parameter", bytes=16, shape=(2, 2), dtype="float32", name="layer.weight"),
+        Tensor(id="y", role="activation", bytes=16),
+        Tensor(id="v", role="activation", alias_of="y"),
+        Tensor(id="g", role="gradient", gradient_of="w", storage_bytes=512),
+        Tensor(id="t", role="tangent"),
+    ),
+    ops=(
+        Op(
+            id="mm",
+            target="aten.mm.default",
+            phase="forward",
+            inputs=("x", "w"),
+            outputs=("y", None),
+            args=({"tensor": "x"}, {"tensor": "w"}, 1, 1.0, None, [True, "a"], {"float": "-inf"}),
+            kwargs={"alpha": 0.5},
+            flops=16,
+            bytes_moved=48,
+            time_ns=1000,
+        ),
+        Op(id="bw", target="aten.mm.default", phase="backward", inputs=("t", "x"), outputs=("g",), after=("mm",)),
+    ),
+    inputs=("x",),
+    outputs=("y",),
+    tangents=("t",),
+    gradient_order=("g",),
+    updates=(("x", "v"),),
+)
+
+HARDWARE = Hardware(
+    version=1,
+    name="pair",
+    nodes=2,
+    devices=(
+        Device(model="A", kind="gpu", count=2, memory_bytes=2**34, peak_flops={"float32": 1.5e13}, launch_us=5.0),
+    ),
+    host=Host(cpu_cores=8, memory_bytes=2**36, cpu_model="a CPU", numa_nodes=1),
+    links=(Link(src=0, dst=1, kind="nvlink", alpha_us=0.7, beta_us_per_MB=46.0, count=2),),
+    switches=(Switch(name="sw", kind="nvswitch", members=(0, 1), alpha_us=0.7, beta_us_per_MB=8.0),),
+    nics=(Nic(name="ib0", devices=(0, 1), pcie="plx", gpudirect=True, speed_gbps=100.0),),
+    pcie=(PcieSwitch(name="root", numa=0), PcieSwitch(name="plx", parent="root", devices=(0, 1))),
+    copy_engines=(CopyEngine(direction="host-to-device", bandwidth=1.2e10, alpha_us=10.0),),
+    network=Network(kind="ib", alpha_us=1.7, beta_us_per_MB=106.0),
+    sources={"devices": "a data sheet", "network.alpha_us": "measured"},
+)
+
+SKETCH = Sketch(
+    version=1,
+    name="sk",
+    intranode_sketch=IntranodeSketch(strategy="switch", switches=((0, 1),), switch_hyperedge_strategy=("uc-min",)),
+    internode_sketch=InternodeSketch(
+        strategy="relay", internode_conn={"0": (1,)}, beta_split={"0": 1}, chunk_to_relay_map=(2, 1)
+    ),
+    symmetry_offsets=((1, 2),),
+    hyperparameters=Hyperparameters(input_chunkup=2, input_size="1MB"),
+    num_nodes=2,
+    contiguity=Contiguity(links=("ib",), max_run=3),
+    symmetries=(Symmetry(perm=(1, 0), partition=((0, 1),)),),
+)
+
+PROBLEM = MemoryProblem(
+    version=1,
+    budget_bytes=1000,
+    base={"parameters": 100},
+    fwd=(
+        ForwardNode(op="a", out_bytes=10, impls=(Forward(workspace_bytes=1, time_ns=5),), ops=("mm",)),
+        ForwardNode(op="b", out_bytes=10, inputs=(0,), inplace_of=0),
+    ),
+    bwd=(BackwardNode(op="b'", out_grad_bytes=10, live_grad_bytes=0, impls=(Backward(needs=(0,), time_ns=7),)),),
+)
+
+_CERTIFICATE = Certificate(
+    verdict="accepted",
+    checker="planner.memory.check",
+    objective=12.0,
+    lower_bound=12.0,
+    unit="ns",
+    argument="every op runs at least once",
+    gap=0.0,
+    optimal=True,
+)
+
+MEMORY_PLAN = Plan(
+    version=1,
+    inputs={"trace": InputRef(file="step.trace.json", digest="sha256:00")},
+    decisions=MemoryDecisions(
+        problem=PROBLEM,
+        program=(Stage(2), RunForward(0), RunForward(1, 0, True), Stage(1), RunBackward(0), Drop(0)),
+        objective_ns=12,
+        store_all_ns=12,
+        bound_peak_bytes=130,
+        exact_peak_bytes=130,
+        store_all_peak_bytes=130,
+    ),
+    prediction=Prediction(time_us=0.012, peak_bytes=130),
+    certificate=_CERTIFICATE,
+    provenance=Provenance(tool="treadle 0.1.0", method="monet", options={"budget": "0.6x"}, solver_status="optimal"),
+)
+
+COLLECTIVE_PLAN = Plan(
+    version=1,
+    decisions=CollectiveDecisions(
+        collective="allgather",
+        ranks=2,
+        chunkup=1,
+        chunk_bytes=1024,
+        input_bytes=1024,
+        links=(LinkCost(0, 1, "nvlink", 700, 45), LinkCost(1, 0, "nvlink", 700, 45)),
+        ports=(Port(name="nic0", links=((0, 1),)),),
+        transfers=(Transfer(0, 0, 1, 0, 745, 0), Transfer(1, 1, 0, 0, 745, 0, False)),
+        makespan_ns=745,
+        routing_ns=745,
+    ),
+    prediction=Prediction(time_us=0.745),
+    certificate=_CERTIFICATE,
+    provenance=Provenance(tool="treadle 0.1.0", method="taccl", limit_fired=True),
+)
+
+JOB = Job(
+    version=1,
+    name="gpt2",
+    model="model:step",
+    hardware="pair",
+    nodes=2,
+    memory=MemoryJob(budget="0.6x"),
+    collective=CollectiveJob(sketch="ring", buckets=2),
+    run=RunJob(steps=3, learning_rate=0.1, seed=1),
+)
+
+ARTEFACT = Artefact(
+    version=1,
+    target="torch",
+    plan=InputRef(file="plan.json", digest="sha256:00"),
+    files={"module.py": "sha256:11"},
+    entry="model:step",
+    facts={"peak_bytes": 130, "sizes": [1, 2]},
+)
+
+DOCUMENTS = {
+    "trace": TRACE,
+    "hardware": HARDWARE,
+    "sketch": SKETCH,
+    "memory-problem": PROBLEM,
+    "memory plan": MEMORY_PLAN,
+    "collective plan": COLLECTIVE_PLAN,
+    "job": JOB,
+    "artefact": ARTEFACT,
+}
+
+_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+JSON_VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | _TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def plain_values(kind: inspect.Type) -> st.SearchStrategy[Any]:
+    """Plain values that fit `kind` as far as types and ranges go; cross references are arbitrary."""
+    match kind:
+        case inspect.NoneType():
+            return st.none()
+        case inspect.BoolType():
+            return st.booleans()
+        case inspect.IntType():
+            return st.integers(kind.ge, kind.le)
+        case inspect.FloatType():
+            least = kind.ge if kind.ge is not None else kind.gt
+            return st.floats(least, kind.le, exclude_min=kind.gt is not None).map(lambda number: number + 0.0)
+        case inspect.StrType():
+            if kind.pattern is not None:
+                return st.from_regex(kind.pattern, fullmatch=True).filter(str.isascii)
+            return st.text(st.characters(exclude_categories=["Cs"]), min_size=kind.min_length or 0, max_size=12)
+        case inspect.LiteralType():
+            return st.sampled_from(sorted(kind.values, key=str))
+        case inspect.UnionType():
+            return st.one_of([plain_values(option) for option in kind.types])
+        case inspect.DictType():
+            return st.dictionaries(plain_values(kind.key_type), plain_values(kind.value_type), max_size=2)
+        case inspect.VarTupleType():
+            return st.lists(plain_values(kind.item_type), max_size=2)
+        case inspect.TupleType():
+            return st.tuples(*(plain_values(item) for item in kind.item_types)).map(list)
+        case inspect.StructType():
+            return _struct_values(kind)
+    return JSON_VALUES
+
+
+def _struct_values(kind: inspect.StructType) -> st.SearchStrategy[Any]:
+    if kind.array_like:
+        head = [st.just(kind.tag)] if kind.tag is not None else []
+        return st.tuples(*head, *(plain_values(field.type) for field in kind.fields)).map(list)
+    required = {field.encode_name: plain_values(field.type) for field in kind.fields if field.required}
+    if kind.tag_field is not None:
+        required[kind.tag_field] = st.just(kind.tag)
+    optional = {field.encode_name: plain_values(field.type) for field in kind.fields if not field.required}
+    return st.fixed_dictionaries(required, optional=optional)

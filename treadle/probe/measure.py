@@ -1,0 +1,243 @@
+"""Measure this machine: N real processes time their devices and the links between them.
+
+The parent starts the processes, listens, and ends them whatever happens; `measure_worker.py` does the work.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, TypeVar
+
+import psutil
+from msgspec.structs import replace
+
+from planner.errors import InputError, MissingBackendError
+from planner.hardware import CopyEngine, Device, Hardware, Link, Switch
+from planner.scalars import MEBIBYTE
+from treadle.probe.fit import LinkFit, Timing, fit_link
+from treadle.probe.local import detect
+from treadle.probe.processes import messages
+
+if TYPE_CHECKING:
+    from treadle.probe.measure_worker import Settings
+
+SIZES = (4 << 10, 64 << 10, 1 << 20)
+CHUNKS = 8
+REPEATS = 9
+MAX_WORLD = 64
+PAIRS_PER_CLASS = 6
+LOOPBACK = "loopback"
+Part = TypeVar("Part", Link, Switch)
+_DIRECTIONS = ("host-to-device", "device-to-host")
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The profile, and the fit behind each link class and copy direction."""
+
+    hardware: Hardware
+    fits: dict[str, LinkFit]
+
+
+def measure(
+    world: int | None = None,
+    sizes: Sequence[int] = SIZES,
+    *,
+    command: str = "treadle profile measure",
+    on_step: Callable[[int, int], None] = lambda done, total: None,
+) -> Measurement:
+    """Measure `world` processes, one per GPU, or 4 on a machine without; `sizes` are bytes per chunk.
+
+    `on_step(done, total)` is called as work gets done. Raises MissingBackendError without torch, InputError for a
+    world or sizes that cannot be, CheckFailed when a process dies, LimitError when one hangs.
+    """
+    machine = detect()
+    on_gpu = machine.devices[0].kind == "gpu"
+    if world is None:
+        world = machine.devices_per_node if on_gpu else 4
+    if not 1 <= world <= (machine.devices_per_node if on_gpu else MAX_WORLD):
+        limit = f"the {machine.devices_per_node} GPUs here" if on_gpu else str(MAX_WORLD)
+        raise InputError(f"found {world}, expected 1 to {limit}", where="--world")
+    if not sizes or min(sizes) < 1 or max(sizes) > 1 << 30:
+        raise InputError("expected chunk sizes from 1 byte to 1 GiB", where="--sizes")
+    graph = _gpu_graph(machine, world) if on_gpu else _loopback(machine, world)
+    pairs = {name: _spread(members) for name, members in _classes(graph).items()}
+    try:
+        from treadle.probe import measure_worker
+    except ImportError as error:
+        raise MissingBackendError("measuring needs torch; install it with: pip install 'treadle[torch]'") from error
+    threads = max(1, (psutil.cpu_count() or 1) // world)
+    with tempfile.TemporaryDirectory(prefix="treadle-") as folder:
+        settings = measure_worker.Settings(
+            world=world,
+            device="cuda" if on_gpu else "cpu",
+            threads=threads,
+            store=str(Path(folder) / "store"),
+            sizes=tuple(sizes),
+            chunks=CHUNKS,
+            repeats=REPEATS,
+            pairs=pairs,
+        )
+        rates, timings = _collect(settings, measure_worker.main, on_step)
+    fits = {name: fit_link(_pooled(samples)) for name, samples in sorted(timings.items())}
+    return Measurement(_profile(graph, rates, fits, command), fits)
+
+
+def _loopback(machine: Hardware, world: int) -> Hardware:
+    """This machine as `world` CPU processes that share its memory and talk over the loopback interface."""
+    memory = machine.host.memory_bytes
+    device = Device(
+        model=machine.devices[0].model,
+        kind="cpu",
+        count=world,
+        memory_bytes=None if memory is None else max(1, memory // world),
+    )
+    links = tuple(Link(src=src, dst=dst, kind=LOOPBACK) for src in range(world) for dst in range(world) if src != dst)
+    sources = {
+        **machine.sources,
+        "devices": "the processes that were measured, each with its share of this machine's memory",
+    }
+    return replace(machine, devices=(device,), links=links, sources=sources)
+
+
+def _gpu_graph(machine: Hardware, world: int) -> Hardware:
+    """The first `world` GPUs with the links that `nvidia-smi topo -m` names, or all pairs alike without it."""
+    devices, left = [], world
+    for device in machine.devices:
+        if left > 0:
+            devices.append(replace(device, count=min(device.count, left)))
+            left -= device.count
+    machine = replace(machine, devices=tuple(devices))
+    if shutil.which("nvidia-smi"):
+        from treadle.probe.nvidia_smi import import_nvidia_smi
+
+        shown = subprocess.run(["nvidia-smi", "topo", "-m"], capture_output=True, text=True, timeout=60, check=False)
+        try:
+            seen = import_nvidia_smi(shown.stdout, "nvidia-smi topo -m", machine.name)
+        except InputError:
+            seen = None
+        if seen is not None and seen.devices_per_node >= world:
+            links = tuple(link for link in seen.links if max(link.src, link.dst) < world)
+            members = [tuple(m for m in switch.members if m < world) for switch in seen.switches]
+            switches = tuple(
+                replace(switch, members=kept)
+                for switch, kept in zip(seen.switches, members, strict=True)
+                if len(kept) > 1
+            )
+            if links or switches:
+                return replace(machine, links=links, switches=switches)
+    pairs = [(src, dst) for src in range(world) for dst in range(world) if src != dst]
+    return replace(machine, links=tuple(Link(src=src, dst=dst, kind="gpu-peer") for src, dst in pairs))
+
+
+def _classes(graph: Hardware) -> dict[str, list[tuple[int, int]]]:
+    """Pairs of ranks by the kind and number of links that join them: equal links are fitted together."""
+    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for link in graph.links:
+        if link.src < link.dst:
+            found[_class_of(link)].append((link.src, link.dst))
+    for switch in graph.switches:
+        found[_class_of(switch)].extend(combinations(sorted(switch.members), 2))
+    return dict(sorted(found.items()))
+
+
+def _class_of(part: Link | Switch) -> str:
+    return part.kind if part.count == 1 else f"{part.kind}-x{part.count}"
+
+
+def _spread(pairs: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    step = max(1, -(-len(pairs) // PAIRS_PER_CLASS))
+    return tuple(pairs[::step])
+
+
+def _collect(
+    settings: Settings, entry: Callable[..., None], on_step: Callable[[int, int], None]
+) -> tuple[dict[str, list[float]], dict[str, list[Timing]]]:
+    rates: dict[str, list[float]] = defaultdict(list)
+    timings: dict[str, list[Timing]] = defaultdict(list)
+    done = 0
+    for message in messages(settings.world, entry, settings):
+        match message:
+            case ("step",):
+                done += 1
+                on_step(done, settings.steps)
+            case ("rate", name, value):
+                rates[name].append(value)
+            case ("timing", name, timing):
+                timings[name].append(timing)
+    return rates, timings
+
+
+def _pooled(samples: list[Timing]) -> list[Timing]:
+    """One timing per setting, with the repeats of every pair or process that ran it."""
+    times: dict[tuple[int, float, bool], tuple[float, ...]] = defaultdict(tuple)
+    for sample in samples:
+        times[sample.chunks, sample.megabytes, sample.sequential] += sample.times_us
+    return [Timing(*setting, repeats) for setting, repeats in sorted(times.items())]
+
+
+def _profile(graph: Hardware, rates: dict[str, list[float]], fits: dict[str, LinkFit], command: str) -> Hardware:
+    """`graph` with the measured costs; each number is rounded to four significant digits."""
+    flops = {
+        name.partition(".")[2]: _rounded(median(values)) for name, values in rates.items() if name.startswith("flops.")
+    }
+    devices = tuple(
+        replace(
+            device,
+            peak_flops=flops,
+            memory_bandwidth=_rounded(median(rates["memory_bandwidth"])),
+            launch_us=_rounded(median(rates["launch_us"])),
+        )
+        for device in graph.devices
+    )
+    engines = tuple(
+        CopyEngine(
+            direction=direction,
+            bandwidth=_rounded(MEBIBYTE * 1e6 / fit.beta_us_per_MB),
+            alpha_us=_rounded(fit.alpha_us),
+        )
+        for direction in _DIRECTIONS
+        if (fit := fits.get(direction)) is not None and fit.beta_us_per_MB > 0
+    )
+    how = f"measured: `{command}` on {graph.host.cpu_model}"
+    sends = f"{how}, sequential and bulk sends between processes"
+    sources = {**graph.sources}
+    for index in range(len(devices)):
+        together = f"{how}, {graph.devices_per_node} processes at once"
+        sources[f"devices[{index}].peak_flops"] = f"{together}, matrix products"
+        sources[f"devices[{index}].memory_bandwidth"] = f"{together}, bytes read and written by a copy"
+        sources[f"devices[{index}].launch_us"] = f"{together}, an operator on one element"
+    for field, source, present in (
+        ("links", sends, graph.links),
+        ("switches", sends, graph.switches),
+        ("copy_engines", f"{how}, pinned copies of all processes at once", engines),
+    ):
+        if present:
+            sources[field] = source
+    return replace(
+        graph,
+        name="measured",
+        devices=devices,
+        links=tuple(_with_costs(link, fits) for link in graph.links),
+        switches=tuple(_with_costs(switch, fits) for switch in graph.switches),
+        copy_engines=engines,
+        sources=sources,
+    )
+
+
+def _with_costs(part: Part, fits: dict[str, LinkFit]) -> Part:
+    fit = fits[_class_of(part)]
+    # beta was measured over all parallel links together; the profile states it for one.
+    return replace(part, alpha_us=_rounded(fit.alpha_us), beta_us_per_MB=_rounded(fit.beta_us_per_MB * part.count))
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")

@@ -1,0 +1,178 @@
+"""What one of the N measuring processes does: rates of its device, then timed sends with the others.
+
+Messages to the parent: ("step",) after each unit of work, ("rate", name, value), ("timing", class, Timing) and
+("error", rank, text).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing import connection, parent_process
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from treadle.probe.fit import Timing
+
+MATMUL = {"cpu": 512, "cuda": 8192}
+COPY_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
+PINNED_BYTES = (4 << 10, 1 << 20, 64 << 20)
+DTYPES = {"cpu": ("float32", "bfloat16"), "cuda": ("float64", "float32", "bfloat16", "float16")}
+RATE_SECONDS = 0.3
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to measure. `pairs` maps a link class to the pairs of ranks that stand for it."""
+
+    world: int
+    device: str
+    threads: int
+    store: str
+    sizes: tuple[int, ...]
+    chunks: int
+    repeats: int
+    pairs: dict[str, tuple[tuple[int, int], ...]]
+
+    @property
+    def steps(self) -> int:
+        copies = 2 * len(PINNED_BYTES) if self.device == "cuda" else 0
+        rates = len(DTYPES[self.device]) + 2 + copies
+        return self.world * rates + sum(map(len, self.pairs.values())) * len(self.sizes) * 2
+
+
+def main(rank: int, settings: Settings, queue: Any) -> None:
+    """Entry of the process; ends with it, with exit code 1 after an error message."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    sink = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(sink, 1)  # gloo announces its connections on stdout
+    try:
+        _measure(rank, settings, queue)
+    except Exception as error:
+        queue.put(("error", rank, f"{type(error).__name__}: {' '.join(str(error).split())}"))
+        queue.close()
+        queue.join_thread()
+        sys.exit(1)
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    connection.wait([parent.sentinel])
+    os._exit(1)
+
+
+def _measure(rank: int, settings: Settings, queue: Any) -> None:
+    torch.set_num_threads(settings.threads)
+    if settings.device == "cuda":
+        torch.cuda.set_device(rank)
+    elif sys.platform == "linux":
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    dist.init_process_group(
+        "nccl" if settings.device == "cuda" else "gloo",
+        init_method=f"file://{settings.store}",
+        rank=rank,
+        world_size=settings.world,
+        timeout=timedelta(seconds=60),
+    )
+    try:
+        _rates(settings, queue)
+        for name, pairs in settings.pairs.items():
+            for first, second in pairs:
+                dist.barrier()
+                if rank in (first, second):
+                    _pair(name, rank == first, second if rank == first else first, settings, queue)
+        dist.barrier()
+    finally:
+        dist.destroy_process_group()
+
+
+def _rates(settings: Settings, queue: Any) -> None:
+    """All processes at once, as in a data-parallel step, so that shared memory and cores are shared here too."""
+    device, size = settings.device, MATMUL[settings.device]
+    for name in DTYPES[device]:
+        left = torch.randn(size, size, device=device).to(getattr(torch, name))
+        out = torch.empty_like(left)
+        per_second = _per_second(lambda left=left, out=out: torch.matmul(left, left, out=out), device)
+        queue.put(("rate", f"flops.{name}", 2 * size**3 * per_second))
+        queue.put(("step",))
+    source = torch.ones(COPY_BYTES[device], dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    per_second = _per_second(lambda: target.copy_(source), device)
+    queue.put(("rate", "memory_bandwidth", 2 * source.numel() * per_second))
+    queue.put(("step",))
+    tiny = torch.zeros(1, device=device)
+    queue.put(("rate", "launch_us", 1e6 / _per_second(lambda: tiny.add_(1), device)))
+    queue.put(("step",))
+    if device == "cuda":
+        _host_copies(queue)
+
+
+def _host_copies(queue: Any) -> None:
+    """Pinned copies in both directions; one chunk per timing, so several sizes tell alpha from beta."""
+    for direction in ("host-to-device", "device-to-host"):
+        for size in PINNED_BYTES:
+            host = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+            card = torch.empty(size, dtype=torch.uint8, device="cuda")
+            target, source = (card, host) if direction == "host-to-device" else (host, card)
+            per_second = _per_second(lambda t=target, s=source: t.copy_(s, non_blocking=True), "cuda")
+            queue.put(("timing", direction, Timing(1, size / 2**20, True, (1e6 / per_second,))))
+            queue.put(("step",))
+
+
+def _per_second(call: Callable[[], object], device: str) -> float:
+    """Calls per second; the device works through a batch before the clock is read, so queueing hides nothing."""
+    call()
+    _synchronize(device)
+    dist.barrier()
+    batch, done = 1, 0
+    start = time.perf_counter()
+    while True:
+        for _ in range(batch):
+            call()
+        _synchronize(device)
+        done += batch
+        elapsed = time.perf_counter() - start
+        if elapsed >= RATE_SECONDS:
+            return done / elapsed
+        batch = min(batch * 2, 4096)
+
+
+def _pair(name: str, starts: bool, peer: int, settings: Settings, queue: Any) -> None:
+    """Time both modes for every size. A round trip halves into one-way time because both ways carry the same."""
+    for size in settings.sizes:
+        buffers = [torch.zeros(size, dtype=torch.uint8, device=settings.device) for _ in range(settings.chunks)]
+        for sequential in (True, False):
+            groups = [[buffer] for buffer in buffers] if sequential else [buffers]
+            times = []
+            for repeat in range(settings.repeats + 1):
+                _synchronize(settings.device)
+                start = time.perf_counter()
+                for group in groups:
+                    _exchange(group, dist.isend if starts else dist.irecv, peer)
+                    _exchange(group, dist.irecv if starts else dist.isend, peer)
+                _synchronize(settings.device)
+                if repeat > 0:  # the first round opens connections
+                    times.append((time.perf_counter() - start) / 2 * 1e6)
+            if starts:
+                queue.put(("timing", name, Timing(settings.chunks, size / 2**20, sequential, tuple(times))))
+                queue.put(("step",))
+
+
+def _exchange(group: list[torch.Tensor], operation: Callable[..., Any], peer: int) -> None:
+    for work in dist.batch_isend_irecv([dist.P2POp(operation, buffer, peer) for buffer in group]):
+        work.wait()
+
+
+def _synchronize(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()

@@ -1,0 +1,322 @@
+"""`treadle profile`: list, show, measure and import hardware profiles."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from planner import documents, resources
+from planner.hardware import Hardware
+from planner.scalars import MEBIBYTE, format_bytes, parse_bytes
+from treadle.cli.output import json_option, note, print_json
+from treadle.probe.resolve import LOCAL, load_hardware
+
+if TYPE_CHECKING:
+    from treadle.probe.fit import LinkFit
+
+
+@click.group(no_args_is_help=True)
+def command() -> None:
+    """List, show, measure or import hardware profiles.
+
+    Wherever a profile is asked for: a shipped name, a file, or `local` for this machine.
+    """
+
+
+@command.command("list")
+@json_option
+def list_(as_json: bool) -> None:
+    """List the profiles that ship with treadle."""
+    profiles = [load_hardware(name) for name in resources.names("profiles")]
+    if as_json:
+        print_json([_summary(profile) for profile in profiles])
+        return
+    from rich.table import Table
+
+    table = Table("name", "nodes", "devices per node", "links in a node", "network", box=None, pad_edge=False)
+    for profile in profiles:
+        network = profile.network.kind if profile.network else "none"
+        table.add_row(profile.name, str(profile.nodes), _devices(profile), _fabric(profile), network)
+    table.add_row(LOCAL, "1", "this machine", "", "")
+    _print(table)
+
+
+@command.command()
+@click.argument("name")
+@click.option("--nodes", type=click.IntRange(min=1), help="As many nodes instead of the profile's own number.")
+@click.option("--svg", type=click.Path(dir_okay=False), help="Write a picture of the profile to this file.")
+@json_option
+def show(name: str, nodes: int | None, svg: str | None, as_json: bool) -> None:
+    """Show the profile NAME (a shipped name, a file, or `local`)."""
+    hardware = load_hardware(name, nodes)
+    if svg is not None:
+        from treadle.probe.draw import topology_svg
+
+        documents.write_text(svg, topology_svg(hardware))
+        note(f"wrote {svg}")
+    if as_json:
+        click.echo(documents.dumps(hardware), nl=False)
+    elif svg is None:
+        _show(hardware)
+
+
+@command.command()
+@click.option("--world", type=int, help="Number of processes. [default: one per GPU, or 4]")
+@click.option("--sizes", help="Chunk sizes to send, such as 4K,64K,1M. [default: 4K,64K,1M]")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the profile to this file.")
+@json_option
+def measure(world: int | None, sizes: str | None, output: str | None, as_json: bool) -> None:
+    """Measure this machine: links between processes, memory, matrix products, operator overhead, host copies."""
+    from treadle.probe.measure import SIZES
+    from treadle.probe.measure import measure as run
+
+    words = ["treadle profile measure"]
+    if world is not None:
+        words.append(f"--world {world}")
+    chunk_sizes = SIZES
+    if sizes is not None:
+        chunk_sizes = tuple(parse_bytes(size, where="--sizes") for size in sizes.split(","))
+        words.append(f"--sizes {sizes}")
+    with _progress() as on_step:
+        result = run(world, chunk_sizes, command=" ".join(words), on_step=on_step)
+    if output is not None:
+        documents.save(result.hardware, output)
+        note(f"wrote {output}")
+    if as_json:
+        fits = {name: msgspec.to_builtins(fit) for name, fit in result.fits.items()}
+        print_json({"hardware": json.loads(documents.dumps(result.hardware)), "fits": fits})
+        return
+    _show(result.hardware)
+    _show_fits(result.fits)
+
+
+@command.command("import")
+@click.argument("file", type=click.Path())
+@click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Write the profile to this file.")
+@click.option("--name", help="Name of the profile. [default: the file's name]")
+@click.option("--costs-from", help="Copy alpha and beta of equal link kinds from this profile.")
+@json_option
+def import_(file: str, output: str, name: str | None, costs_from: str | None, as_json: bool) -> None:
+    """Read FILE: NCCL or RCCL topology XML, lstopo XML, or the text of `nvidia-smi topo -m`."""
+    from treadle.probe.importer import import_profile, with_costs
+
+    hardware = import_profile(Path(file), name)
+    if costs_from is not None:
+        hardware = with_costs(hardware, load_hardware(costs_from))
+    documents.save(hardware, output)
+    if as_json:
+        print_json(_summary(hardware))
+        return
+    note(f"wrote {output}: {_devices(hardware)}, {_fabric(hardware)}, {len(hardware.nics)} NICs")
+    missing = [part for part in (*hardware.links, *hardware.switches) if part.alpha_us is None]
+    if missing:
+        note(
+            "the file gives no latencies, so nothing can be planned on its links yet: "
+            "measure on that machine, or import again with --costs-from NAME"
+        )
+
+
+def _summary(hardware: Hardware) -> dict[str, object]:
+    return {
+        "name": hardware.name,
+        "nodes": hardware.nodes,
+        "devices_per_node": hardware.devices_per_node,
+        "devices": [device.model for device in hardware.devices],
+        "links": sum(link.count for link in hardware.links),
+        "switches": len(hardware.switches),
+        "nics": len(hardware.nics),
+        "pcie_switches": len(hardware.pcie),
+        "network": hardware.network.kind if hardware.network else None,
+    }
+
+
+def _devices(hardware: Hardware) -> str:
+    return ", ".join(f"{device.count} x {device.model}" for device in hardware.devices)
+
+
+def _fabric(hardware: Hardware) -> str:
+    """`48 nvlink` counts both directions of each link."""
+    kinds = Counter[str]()
+    for link in hardware.links:
+        kinds[link.kind] += link.count
+    parts = [f"{count} {kind}" for kind, count in sorted(kinds.items())]
+    parts += [f"{switch.kind} of {len(switch.members)}" for switch in hardware.switches]
+    return ", ".join(parts) or "none"
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def _show(hardware: Hardware) -> None:
+    from rich.markup import escape
+
+    sizes = f"{_many(hardware.nodes, 'node')} of {_many(hardware.devices_per_node, 'device')}"
+    _print(f"[bold]{escape(hardware.name)}[/]: {sizes}")
+    _table(
+        "devices of a node",
+        ("local", "model", "kind", "memory", "memory bandwidth", "peak TFLOP/s", "operator call"),
+        _device_rows(hardware),
+    )
+    host = hardware.host
+    _table(
+        "host of a node",
+        ("CPU", "cores", "NUMA nodes", "memory"),
+        [(host.cpu_model, host.cpu_cores, host.numa_nodes, host.memory_bytes and format_bytes(host.memory_bytes))],
+    )
+    alike = Counter((link.kind, link.count, link.alpha_us, link.beta_us_per_MB) for link in hardware.links)
+    _table(
+        "links in a node (each direction counts)",
+        ("kind", "pairs", "links per pair", "alpha", "beta per pair", "rate per pair"),
+        [(kind, pairs, count, *_cost(alpha, beta, count)) for (kind, count, alpha, beta), pairs in alike.items()],
+    )
+    _table(
+        "switches in a node",
+        ("name", "kind", "devices", "links per device", "alpha", "beta per device", "rate per device"),
+        [
+            (s.name, s.kind, _ranges(s.members), s.count, *_cost(s.alpha_us, s.beta_us_per_MB, s.count))
+            for s in hardware.switches
+        ],
+    )
+    if hardware.network is not None:
+        net = hardware.network
+        _table(
+            "between nodes",
+            ("kind", "alpha", "beta per NIC", "rate per NIC"),
+            [(net.kind, *_cost(net.alpha_us, net.beta_us_per_MB, 1))],
+        )
+    _table(
+        "NICs of a node",
+        ("name", "devices", "PCIe switch", "GPUDirect", "Gb/s"),
+        [
+            (
+                nic.name,
+                _ranges(nic.devices),
+                nic.pcie,
+                {True: "yes", False: "no"}.get(nic.gpudirect),
+                _number(nic.speed_gbps),
+            )
+            for nic in hardware.nics
+        ],
+    )
+    _table(
+        "PCIe switches of a node",
+        ("name", "under", "devices"),
+        [
+            (pcie.name, pcie.parent or ("CPU" if pcie.numa is None else f"CPU {pcie.numa}"), _ranges(pcie.devices))
+            for pcie in hardware.pcie
+        ],
+    )
+    _table(
+        "copy engines of a device",
+        ("direction", "engines", "rate", "alpha"),
+        [
+            (e.direction, e.count, f"{e.bandwidth / 1e9:.4g} GB/s", f"{e.alpha_us:.4g} us")
+            for e in hardware.copy_engines
+        ],
+    )
+    _table("where the numbers come from", ("what", "source"), sorted(hardware.sources.items()))
+
+
+def _device_rows(hardware: Hardware) -> list[tuple[object, ...]]:
+    rows, first = [], 0
+    for device in hardware.devices:
+        local = (
+            _ranges(tuple(range(first, first + device.count))) if device.count <= 4096 else f"{device.count} devices"
+        )
+        first += device.count
+        flops = "\n".join(f"{name} {rate / 1e12:.4g}" for name, rate in device.peak_flops.items())
+        bandwidth = device.memory_bandwidth and f"{device.memory_bandwidth / 1e9:.4g} GB/s"
+        memory = device.memory_bytes and format_bytes(device.memory_bytes)
+        launch = f"{device.launch_us:.4g} us" if device.launch_us else None
+        rows.append((local, device.model, device.kind, memory, bandwidth, flops, launch))
+    return rows
+
+
+def _cost(alpha: float | None, beta: float | None, count: int) -> tuple[str | None, str | None, str | None]:
+    """Texts of alpha, beta and rate over `count` parallel links; 1 MB is 2^20 bytes, 1 GB/s is 10^9 bytes per s."""
+    shared = None if beta is None else beta / count
+    return (
+        None if alpha is None else f"{alpha:.4g} us",
+        None if shared is None else f"{shared:.4g} us/MB",
+        f"{MEBIBYTE / shared / 1e3:.4g} GB/s" if shared else None,
+    )
+
+
+def _number(value: float | None) -> str | None:
+    return None if value is None else f"{value:g}"
+
+
+def _ranges(numbers: tuple[int, ...]) -> str:
+    """`0-3, 6` for (0, 1, 2, 3, 6)."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
+
+
+def _show_fits(fits: dict[str, LinkFit]) -> None:
+    _table(
+        "fits (95 % intervals by resampling the repeats)",
+        ("link", "alpha us", "interval", "beta us/MB", "interval", "relative error"),
+        [
+            (
+                name,
+                f"{fit.alpha_us:.4g}",
+                "{:.4g} to {:.4g}".format(*fit.alpha_interval),
+                f"{fit.beta_us_per_MB:.4g}",
+                "{:.4g} to {:.4g}".format(*fit.beta_interval),
+                f"{fit.residual:.1%}",
+            )
+            for name, fit in fits.items()
+        ],
+    )
+
+
+def _table(title: str, columns: tuple[str, ...], rows: list[tuple[object, ...]]) -> None:
+    """Print rows under a title; nothing without rows, `-` where a profile does not say."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    if not rows:
+        return
+    table = Table(*columns, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*("-" if cell in (None, "") else escape(str(cell)) for cell in row))
+    _print(f"\n[bold]{title}[/]")
+    _print(table)
+
+
+def _print(what: object) -> None:
+    from rich.console import Console
+
+    # Off a terminal rich would fold everything into 80 columns.
+    width = None if sys.stdout.isatty() else 160
+    console = Console(file=sys.stdout, width=width, highlight=False)
+    with console.capture() as text:
+        console.print(what)
+    click.echo("\n".join(line.rstrip() for line in text.get().splitlines()))
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on a terminal's stderr, nothing elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("measuring"), BarColumn(), TextColumn("{task.completed}/{task.total}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("measuring", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -14,7 +14,7 @@ class MemoryDecisions(Record, frozen=True, kw_only=True, tag_field="pass", tag="
     dependency_set: Literal["entering", "leaving"] = "entering"
     program: tuple[Instruction, ...]
     objective_ns: Count
-    """Sum of the times of everything the program runs (spec 3.9)."""
+    """Sum of the times of everything the program runs (MONeT, equation 4.9)."""
     store_all_ns: Count
     """The same sum without any recomputation."""
     bound_peak_bytes: Count

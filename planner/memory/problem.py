@@ -1,4 +1,4 @@
-"""The memory problem as data: forward nodes, backward nodes, bytes and times (MONeT, section 4; spec 2.1).
+"""The memory problem as data: forward nodes, backward nodes, bytes and times (MONeT, section 4.1).
 
 Nodes are numbered from 0 in execution order. Forward node i makes x_i. Backward nodes run in list order, so the
 stage that the formulas call k = K..1 is list index K - k.
@@ -82,18 +82,27 @@ class MemoryProblem(
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield (path, found, expected) for every broken cross reference."""
         size = len(self.fwd)
+        if not size:
+            yield "$.fwd", "no node", "at least one forward node"
+        if not self.bwd:
+            yield "$.bwd", "no node", "at least one backward node; a step without backward has nothing to recompute"
+        for category, count in sorted(self.base.items()):
+            if count < 0:
+                yield f"$.base.{category}", str(count), "bytes, at least 0"
         for i, node in enumerate(self.fwd):
             if not node.impls:
                 yield f"$.fwd[{i}].impls", "no implementation", "at least one"
             for place, j in enumerate(node.inputs):
                 if j >= i:
                     yield f"$.fwd[{i}].inputs[{place}]", str(j), f"an earlier node, below {i}"
-            for field in ("creator", "inplace_of"):
-                j = getattr(node, field)
-                if j is not None and j >= i:
-                    yield f"$.fwd[{i}].{field}", str(j), f"an earlier node, below {i}"
             if (node.kind == "intermediate") != (node.creator is not None):
                 yield f"$.fwd[{i}].creator", str(node.creator), "a creator for intermediates and for nothing else"
+            if node.creator is not None and node.creator not in node.inputs:
+                yield f"$.fwd[{i}].creator", str(node.creator), "one of the inputs"
+            if node.creator is not None and node.creator < i and self.fwd[node.creator].kind != "op":
+                yield f"$.fwd[{i}].creator", str(node.creator), "a node of kind op"
+        if all(j < i for i, node in enumerate(self.fwd) for j in node.inputs):
+            yield from self._inplace_problems()
         for k, bwd in enumerate(self.bwd):
             if not bwd.impls:
                 yield f"$.bwd[{k}].impls", "no implementation", "at least one"
@@ -101,3 +110,19 @@ class MemoryProblem(
                 for place, j in enumerate(impl.needs):
                     if j >= size:
                         yield f"$.bwd[{k}].impls[{at}].needs[{place}]", str(j), f"a forward node, below {size}"
+
+    def _inplace_problems(self) -> Iterator[tuple[str, str, str]]:
+        """Who may overwrite whom (MONeT, equations 4.10 and 4.11): its last reader, of equal size."""
+        last = {j: i for i, node in enumerate(self.fwd) for j in node.inputs}
+        for i, node in enumerate(self.fwd):
+            j, path = node.inplace_of, f"$.fwd[{i}].inplace_of"
+            if j is None:
+                continue
+            if j not in node.inputs:
+                yield path, str(j), "one of the inputs"
+            elif last[j] != i:
+                yield path, f"{j}, which forward node {last[j]} reads later", "an input that no later node reads"
+            elif self.fwd[j].out_bytes != node.out_bytes:
+                yield path, f"{j} of {self.fwd[j].out_bytes} bytes", f"an input of {node.out_bytes} bytes"
+            elif self.fwd[j].kind != "op":
+                yield path, f"{j}, an intermediate", "an input of kind op"

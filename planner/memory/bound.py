@@ -1,0 +1,36 @@
+"""Proven lower bounds: on the time of any plan, and on the bytes that any plan needs."""
+
+from __future__ import annotations
+
+from planner.memory.problem import MemoryProblem
+
+ONCE = "every forward and every backward operator runs at least once, with its fastest implementation"
+SOLVER = "no solution of the 0-1 program is below the bound that the solver proved (MONeT, equations 4.1 to 4.15)"
+
+
+def least_time(problem: MemoryProblem) -> int:
+    """Sum in ns of the fastest implementation of each op: no plan is faster."""
+    forward = sum(min(impl.time_ns for impl in node.impls) for node in problem.fwd if node.kind == "op")
+    return forward + sum(min(impl.time_ns for impl in node.impls) for node in problem.bwd)
+
+
+def least_bytes(problem: MemoryProblem) -> int:
+    """A budget below this has no plan: some operator does not even fit alone with what it reads and makes."""
+
+    def size(nodes: tuple[int, ...]) -> int:
+        return sum(problem.fwd[i].out_bytes for i in set(nodes))
+
+    moments = [0]
+    for node in problem.fwd:
+        if node.kind == "op":
+            made = 0 if node.inplace_of is not None else node.out_bytes
+            moments.append(size(node.inputs) + made + min(impl.workspace_bytes for impl in node.impls))
+    for back in problem.bwd:
+        moments.append(
+            back.live_grad_bytes
+            + min(
+                size(impl.needs) + impl.workspace_bytes + (0 if impl.grad_inplace else back.out_grad_bytes)
+                for impl in back.impls
+            )
+        )
+    return problem.base_bytes + max(moments)

@@ -1,0 +1,141 @@
+"""From a trace and a budget to a checked memory plan: the whole pass in one function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from fractions import Fraction
+
+import msgspec
+
+from planner.documents import digest
+from planner.errors import CheckFailed, InputError
+from planner.memory.bound import ONCE, SOLVER
+from planner.memory.check import check
+from planner.memory.checkpoint import row_peak
+from planner.memory.decisions import MemoryDecisions
+from planner.memory.extract import problem_from_trace
+from planner.memory.lower import Schedule, lower, store_all
+from planner.memory.problem import MemoryProblem
+from planner.memory.search import Found, MemoryOptions, search
+from planner.memory.simulate import simulate
+from planner.plan import VERSION, Certificate, InputRef, Plan, Prediction, Provenance
+from planner.scalars import parse_bytes
+from planner.solver import Progress, relative_gap
+from planner.trace import Trace
+
+__all__ = ["Budget", "MemoryOptions", "budget_in_bytes", "parse_budget", "plan_memory", "plan_problem"]
+
+DEFAULTS = MemoryOptions()
+Budget = int | Fraction
+"""Bytes, or a share of the store-all peak."""
+
+
+def parse_budget(text: str, *, where: str = "--budget") -> Budget:
+    """`8GiB` or any other size in bytes, `0.6x` a share of the store-all peak. Raises InputError for anything else."""
+    stripped = text.strip()
+    try:
+        if stripped[-1:] in ("x", "X"):
+            budget: Budget = Fraction(stripped[:-1])
+        else:
+            budget = parse_bytes(stripped, where=where)
+    except (InputError, ValueError, ZeroDivisionError):
+        expected = "a size such as 8GiB, or a share of the store-all peak such as 0.6x"
+        raise InputError(f"found {text!r}, expected {expected}", where=where) from None
+    if budget <= 0:
+        raise InputError(f"found {text!r}, expected more than nothing", where=where)
+    return budget
+
+
+def plan_memory(
+    trace: Trace,
+    *,
+    budget: Budget,
+    options: MemoryOptions = DEFAULTS,
+    trace_file: str = "trace",
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Plan:
+    """The fastest plan found for one training step within `budget`, checked.
+
+    budget: bytes, or a Fraction of the peak of the step that keeps everything. `on_progress` hears of incumbents and
+    bounds in ns. Raises InputError for a trace without backward ops or without times, InfeasibleError with the least
+    feasible budget where there is provably no plan, LimitError when the limits ended the search without one.
+    """
+    problem = problem_from_trace(trace, 0, hold_gradients=options.hold_gradients)
+    inputs = {"trace": InputRef(file=trace_file, digest=digest(trace))}
+    return plan_problem(problem, budget=budget, options=options, inputs=inputs, on_progress=on_progress)
+
+
+def plan_problem(
+    problem: MemoryProblem,
+    *,
+    budget: Budget | None = None,
+    options: MemoryOptions = DEFAULTS,
+    inputs: dict[str, InputRef] | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Plan:
+    """The same for an explicit problem; without `budget` the problem's own holds."""
+    for path, found, expected in problem.problems():
+        raise InputError(f"found {found}, expected {expected}", where="memory problem", path=path)
+    if budget is not None:
+        problem = msgspec.structs.replace(problem, budget_bytes=budget_in_bytes(problem, budget))
+    if problem.budget_bytes <= 0:
+        raise InputError(f"found a budget of {problem.budget_bytes} bytes, expected more than nothing")
+    best = search(problem, options, on_progress)
+    decisions = decide(problem, best.schedule, options)
+    findings = check(decisions)
+    if findings:
+        raise CheckFailed(f"the memory plan does not pass its check: {findings[0]}", tuple(findings))
+    return Plan(
+        version=VERSION,
+        inputs=inputs or {},
+        decisions=decisions,
+        prediction=Prediction(time_us=decisions.objective_ns / 1000, peak_bytes=decisions.exact_peak_bytes),
+        certificate=certify(best),
+        provenance=Provenance(
+            tool="treadle",
+            method=best.method,
+            options=asdict(options),
+            solver_status=best.solver_status,
+            limit_fired=best.limit_fired,
+            interrupted=best.interrupted,
+        ),
+    )
+
+
+def budget_in_bytes(problem: MemoryProblem, budget: Budget) -> int:
+    """The budget in bytes, a share of the store-all peak rounded down."""
+    if isinstance(budget, int):
+        return budget
+    return int(budget * simulate(problem, lower(problem, store_all(problem))).peak_bytes)
+
+
+def decide(problem: MemoryProblem, schedule: Schedule, options: MemoryOptions = DEFAULTS) -> MemoryDecisions:
+    """The decisions document of a pruned schedule."""
+    program = lower(problem, schedule)
+    exact = simulate(problem, program)
+    everything = simulate(problem, lower(problem, store_all(problem)))
+    return MemoryDecisions(
+        problem=problem,
+        dependency_set=options.dependency_set,
+        program=program,
+        objective_ns=exact.time_ns,
+        store_all_ns=everything.time_ns,
+        bound_peak_bytes=row_peak(problem, schedule),
+        exact_peak_bytes=exact.peak_bytes,
+        store_all_peak_bytes=everything.peak_bytes,
+    )
+
+
+def certify(best: Found) -> Certificate:
+    gap = relative_gap(best.time_ns, best.bound_ns)
+    return Certificate(
+        verdict="accepted",
+        checker="planner.memory.check",
+        objective=best.time_ns,
+        lower_bound=best.bound_ns,
+        unit="ns",
+        argument=SOLVER if best.by_solver else ONCE,
+        gap=0.0 if gap is None else gap,
+        optimal=best.time_ns == best.bound_ns,
+    )

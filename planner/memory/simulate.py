@@ -1,0 +1,75 @@
+"""Byte-accurate simulation of a memory program: exact peak, time, and the curve of live bytes (MONeT, section 4.1).
+
+At every instruction the bytes in use are
+
+    base + gradients + outputs of forward nodes that are live + workspace of what runs,
+
+where gradients are |Lhat_k| from the start of stage k, plus |y_k| while backward node k runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from planner.memory.problem import MemoryProblem
+from planner.memory.program import Drop, Instruction, RunBackward, RunForward, Stage
+
+
+class Moment(NamedTuple):
+    """Bytes in use besides the base while one instruction runs. `label` is the node's op or the stage."""
+
+    label: str
+    activations: int
+    gradients: int
+    workspace: int
+
+
+class Simulation(NamedTuple):
+    peak_bytes: int
+    time_ns: int
+
+
+def moments(problem: MemoryProblem, program: Iterable[Instruction]) -> Iterator[Moment]:
+    """One moment per instruction, in order. The program must be one that `planner.memory.check` accepts."""
+    live = gradients = 0
+    for instruction in program:
+        match instruction:
+            case Stage(k):
+                gradients = problem.bwd[-k].live_grad_bytes if k <= len(problem.bwd) else 0
+                label = f"stage {k}"
+                yield Moment(label, live, gradients, 0)
+            case RunForward(i, impl, inplace):
+                node = problem.fwd[i]
+                live += node.out_bytes
+                if inplace and node.inplace_of is not None:
+                    live -= problem.fwd[node.inplace_of].out_bytes
+                yield Moment(node.op, live, gradients, node.impls[impl].workspace_bytes)
+            case Drop(i):
+                live -= problem.fwd[i].out_bytes
+                yield Moment("drop", live, gradients, 0)
+            case RunBackward(k, impl):
+                back = problem.bwd[k]
+                made = 0 if back.impls[impl].grad_inplace else back.out_grad_bytes
+                yield Moment(back.op, live, gradients + made, back.impls[impl].workspace_bytes)
+
+
+def simulate(problem: MemoryProblem, program: Iterable[Instruction]) -> Simulation:
+    """Exact peak in bytes, base included, and the sum of the times of everything that runs, in ns."""
+    program = tuple(program)
+    peak = max((sum(moment[1:]) for moment in moments(problem, program)), default=0)
+    time = 0
+    for instruction in program:
+        if isinstance(instruction, RunForward):
+            time += problem.fwd[instruction.node].impls[instruction.impl].time_ns
+        elif isinstance(instruction, RunBackward):
+            time += problem.bwd[instruction.node].impls[instruction.impl].time_ns
+    return Simulation(problem.base_bytes + peak, time)
+
+
+def curve(problem: MemoryProblem, program: Iterable[Instruction]) -> list[tuple[str, dict[str, int]]]:
+    """(label, bytes by category) at each instruction, for pictures; the categories add up to the bytes in use."""
+    return [
+        (label, {**problem.base, "activations": activations, "live_gradients": gradients, "workspace": workspace})
+        for label, activations, gradients, workspace in moments(problem, program)
+    ]

@@ -18,7 +18,7 @@ from typing import Any
 
 from planner.timeline import Resource, Schedule, Task
 
-PID = 1
+PID = 1  # tracks are numbered from 2 on: a thread whose number is its process's is shown as the main thread
 
 
 def chrome_trace(
@@ -38,7 +38,7 @@ def chrome_trace(
     events: list[dict[str, Any]] = [_meta("process_name", 0, name=title)]
     spans: list[dict[str, Any]] = []
     home: dict[int, int] = {}  # task -> the track its arrows start and end at
-    for tid, (label, members) in enumerate(tracks, start=1):
+    for tid, (label, members) in enumerate(tracks, start=PID + 1):
         events += [_meta("thread_name", tid, name=label), _meta("thread_sort_index", tid, sort_index=tid)]
         for i in members:
             home.setdefault(i, tid)

@@ -64,9 +64,10 @@ def solve(
 
     gap: stop once relative_gap(objective, bound) is at most this. The status is OPTIMAL only if the bound meets the
     objective within 1e-6 of it, else FEASIBLE with the gap that was reached.
-    deterministic_limit: work of cp_sat and gurobi in their deterministic seconds, about a second each on one core;
-    node_limit: branch-and-bound nodes of highs, scip and gurobi. A backend ignores the limit it does not have, so a
-    pass gives both. time_limit_s: wall clock, a safety net; `limit_fired` says when it ended the solve.
+    deterministic_limit: work of cp_sat and gurobi in their deterministic seconds, about a second each on one core.
+    node_limit: branch-and-bound nodes of highs, scip and gurobi, which leaves the work at the root unbounded. A backend
+    ignores the limit it does not have, so a pass gives both.
+    time_limit_s: wall clock, a safety net; `limit_fired` says when it ended the solve.
     seed, workers: equal inputs give equal values for a fixed number of workers, which is why it does not follow the
     machine. One worker is the fastest deterministic setting of cp_sat on small and middle-sized models.
     on_progress: called in the calling thread at each new incumbent or bound, and about once a second.

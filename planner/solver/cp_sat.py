@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from planner.errors import InputError
+from planner.errors import InputError, LimitError
 from planner.solver.interface import Limit, Model, Number, Options, RawResult
 
 INT64 = 2**63 - 1
@@ -39,7 +39,7 @@ def run(model: Model, options: Options, stop: threading.Event) -> RawResult:
 
     status = search(solver, problem, options, stop)
     if status == cp_model.MODEL_INVALID:
-        raise InputError(f"CP-SAT refuses the model: {problem.validate()}", where=model.name)
+        raise InputError(f"CP-SAT refuses the model: {problem.validate().strip()}", where=model.name)
     found = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
     limit = None
     if status in (cp_model.FEASIBLE, cp_model.UNKNOWN) and not stop.is_set():
@@ -69,7 +69,15 @@ def search(solver: Any, problem: Any, options: Options, stop: threading.Event) -
 
     outcome: list[Any] = []
     solver.best_bound_callback = note_bound
-    thread = threading.Thread(target=lambda: outcome.append(solver.solve(problem, Incumbent())), daemon=True)
+    failures: list[Exception] = []
+
+    def work() -> None:
+        try:
+            outcome.append(solver.solve(problem, Incumbent()))
+        except Exception as failure:
+            failures.append(failure)
+
+    thread = threading.Thread(target=work, daemon=True)
     thread.start()
     try:
         while thread.is_alive():
@@ -81,8 +89,8 @@ def search(solver: Any, problem: Any, options: Options, stop: threading.Event) -
         while thread.is_alive():
             solver.stop_search()
             thread.join(0.05)
-    if not outcome:
-        raise InputError("CP-SAT ended without an answer; the model may be too large for this machine's memory")
+    if failures:
+        raise LimitError(f"CP-SAT failed: {failures[0]}")
     return outcome[0]
 
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -452,6 +453,31 @@ def test_a_solver_process_that_dies_is_reported(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr("planner.solver.mathopt.__file__", str(tmp_path / "mathopt.py"))
     with pytest.raises(LimitError, match="highs ended without a result: its process ended with 1: no memory left"):
         solve(assignment([[1, 2], [3, 4]]), backend="highs")
+
+
+def test_a_killed_run_leaves_no_solver_behind() -> None:
+    code = (
+        "import psutil\n"
+        "from tests.planner.test_solver import hard_knapsack\n"
+        "from planner.solver import solve\n"
+        "hear = lambda p: print(*[c.pid for c in psutil.Process().children()], flush=True)\n"
+        "solve(hard_knapsack(), backend='highs', time_limit_s=100, on_progress=hear)\n"
+    )
+    root = Path(__file__).parents[2]
+    with subprocess.Popen([sys.executable, "-c", code], cwd=root, stdout=subprocess.PIPE) as process:
+        children = [psutil.Process(int(pid)) for pid in process.stdout.readline().split()]
+        process.kill()
+    assert len(children) == 1
+    _, alive = psutil.wait_procs(children, timeout=20)
+    assert not alive
+
+
+def test_cp_sat_says_when_numbers_are_too_large() -> None:
+    model = Model("huge")
+    x = model.int_var(0, 2**61)
+    model.add_linear([(x, 1000)], 5, enforced_by=model.bool_var())
+    with pytest.raises(InputError, match=r"huge: CP-SAT refuses the model: .*overflow"):
+        solve(model, backend="cp_sat")
 
 
 def test_import_loads_no_solver() -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from planner.errors import InputError
 from planner.memory.decisions import MemoryDecisions
@@ -74,12 +73,14 @@ class Graph:
 class Event:
     """One call of `op`, or with `op` None the moment at the end of the forward pass when outputs are returned.
 
+    `backward` says whether it belongs to the backward pass, `again` whether it is a recomputation.
     `frees` are the values that die here, `writes` the buffers whose new value is written back right after the call,
     `gives` the leaves whose gradient is handed over right after it. `live_bytes` counts everything alive during it.
     """
 
     op: Op | None
     stage: int
+    backward: bool = False
     again: bool = False
     frees: list[str] = field(default_factory=list)
     writes: list[tuple[str, str]] = field(default_factory=list)
@@ -118,11 +119,13 @@ def schedule(decisions: MemoryDecisions, trace: Trace) -> Schedule:
     forward, backward = events[: split + 1], events[split + 1 :]
     _place_writes(forward, graph)
     _place_gives(backward, graph)
-    backward, saved = _place_frees(backward, set(), graph)
+    tangents = set(trace.tangents)
+    backward, needed = _place_frees(backward, set(), graph)
+    saved = needed - tangents
     forward, unmade = _place_frees(forward, saved, graph)
     if unmade:
         raise InputError(f"the plan reads {min(unmade)!r}, which it never makes", where=trace.name)
-    _count([*forward, *backward], graph)
+    _count(forward, backward, graph)
     kept = {
         graph.updated[root]
         for event in backward
@@ -137,25 +140,24 @@ def reads_statistics_only(op: Op | None) -> bool:
     return op is not None and "batch_norm" in op.target
 
 
-def reads(event: Event, graph: Graph, in_backward: bool) -> set[str]:
-    """The values that `event` reads and that some call made. In the backward pass a batch normalisation is given the
-    buffer itself where the trace has the buffer's new value."""
+def reads(event: Event, graph: Graph) -> set[str]:
+    """The values that the call of `event` reads: results of other calls, and tangents. In the backward pass a batch
+    normalisation is given the buffer itself where the trace has the buffer's new value."""
     if event.op is None:
         roots = {root for tensor in graph.trace.outputs for root in graph.root(tensor)}
     else:
         roots = set(graph.roots(event.op))
-        if in_backward and reads_statistics_only(event.op):
+        if event.backward and reads_statistics_only(event.op):
             roots -= graph.updated.keys()
-    for _, tensor in (*event.writes, *event.gives):
-        roots.update(graph.root(tensor))
-    return roots & graph.producer.keys()
+    return {root for root in roots if root in graph.producer or graph.tensors[root].role == "tangent"}
 
 
 def _events(decisions: MemoryDecisions, graph: Graph) -> Iterator[Event]:
     problem = decisions.problem
     last = stage = len(problem.bwd) + 1
     returned = False
-    live: set[str] = set()
+    live = set(graph.trace.tangents)
+    held = {graph.owner(t) for t in (*graph.trace.outputs, *(value for _, value in graph.trace.updates))}
     for instruction in decisions.program:
         names: tuple[str, ...] = ()
         match instruction:
@@ -169,17 +171,18 @@ def _events(decisions: MemoryDecisions, graph: Graph) -> Iterator[Event]:
             case RunBackward(node):
                 names = problem.bwd[node].ops
             case Drop(node):
-                live -= _values(problem.fwd[node].ops, graph)
+                live -= {value for value in _values(problem.fwd[node].ops, graph) if graph.owner(value) not in held}
         for name in names:
             if name not in graph.ops:
                 raise InputError(f"the plan runs op {name!r}, which the trace lacks", where=graph.trace.name)
             if graph.is_view(graph.ops[name]):
                 continue
-            event = Event(graph.ops[name], stage, again=isinstance(instruction, RunForward) and stage < last)
-            missing = reads(event, graph, stage < last) - live
+            late = stage < last
+            event = Event(graph.ops[name], stage, late, again=late and isinstance(instruction, RunForward))
+            missing = reads(event, graph) - live
             if missing:
                 raise InputError(
-                    f"stage {stage}: op {name!r} reads {min(missing)!r}, which the plan has neither kept nor made again",
+                    f"stage {stage}: op {name!r} reads {min(missing)!r}, which the plan neither kept nor made again",
                     where=graph.trace.name,
                 )
             live.update(event.made)
@@ -225,10 +228,29 @@ def _place_frees(events: list[Event], needed: set[str], graph: Graph) -> tuple[l
     calls that nobody reads, and return the rest with what has to be there at the start."""
     useful = []
     for event in reversed(events):
-        if event.again and not needed.intersection(event.made):
+        made = set(event.made)
+        if event.again and not needed.intersection(made):
             continue
-        touched = reads(event, graph, in_backward=event.stage <= _last_backward(events))
-        event.frees = sorted((touched | set(event.made)) - needed)
-        needed = (needed - set(event.made)) | touched
+        handed = {root for _, tensor in (*event.writes, *event.gives) for root in graph.root(tensor)}
+        before, after = reads(event, graph), {root for root in handed if root in graph.producer}
+        event.frees = sorted((before | after | made) - needed)
+        needed = ((needed | after) - made) | before
         useful.append(event)
     return useful[::-1], needed
+
+
+def _count(forward: Iterable[Event], backward: Iterable[Event], graph: Graph) -> None:
+    """Set `live_bytes` of every event: parameters, buffers, inputs, outputs held by the caller, gradients handed over
+    so far, and every value that is alive."""
+    lasting = {graph.owner(t.id) for t in graph.trace.tensors if t.role in ("parameter", "buffer", "input")}
+    live: dict[str, str] = {}
+    for events, entering in ((forward, ()), (backward, graph.trace.tangents)):
+        live.update((value, graph.owner(value)) for value in entering)
+        for event in events:
+            live.update((value, graph.owner(value)) for value in event.made)
+            event.live_bytes = sum(graph.storage_bytes(owner) for owner in lasting.union(live.values()))
+            lasting.update(graph.owner(gradient) for _, gradient in event.gives)
+            if event.op is None:
+                lasting.update(graph.owner(output) for output in graph.trace.outputs)
+            for value in event.frees:
+                live.pop(value, None)

@@ -1,0 +1,328 @@
+"""PyTorch text of a memory plan: `step.py`, which runs one training step by explicit operator calls.
+
+Constants say what the step expects and returns; tensors are described as (dtype, shape) or (dtype, shape, stride).
+`forward(parameters, buffers, inputs)` runs stage K+1 and returns the outputs and a dict of what it saved.
+`backward(saved, parameters, buffers, inputs, tangents, gradients)` runs stages K to 1. It is a generator: each time a
+gradient is ready it puts it into `gradients` and yields its name, so that the caller can take it out at once.
+
+No value lives in a local name longer than the plan says: views are made inside the call that reads them, and every
+other name is deleted right after its last use.
+"""
+
+from __future__ import annotations
+
+import json
+import keyword
+import re
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+import jinja2
+
+from codegen.torch_lower import Event, Schedule, reads_statistics_only, schedule
+from planner import resources
+from planner.errors import InputError
+from planner.memory.decisions import MemoryDecisions
+from planner.plan import Plan
+from planner.scalars import format_bytes
+from planner.trace import Op, Trace
+
+FILE_NAME = "step.py"
+WIDTH = 120
+
+
+def generate(plan: Plan, trace: Trace) -> dict[str, str]:
+    """The module of a memory plan over the trace it was made from, as {relative path: text}.
+
+    Raises InputError for a plan of another pass, or when plan and trace do not belong together.
+    """
+    decisions = plan.decisions
+    if not isinstance(decisions, MemoryDecisions):
+        raise InputError("found a plan of another pass, expected a memory plan", where=trace.name)
+    writer = _Writer(schedule(decisions, trace))
+    forward, backward = list(writer.forward()), list(writer.backward())
+    text = _template().render(
+        name=trace.name,
+        budget=format_bytes(decisions.problem.budget_bytes),
+        peak=format_bytes(writer.peak_bytes),
+        planned=format_bytes(decisions.exact_peak_bytes),
+        calls=len(writer.schedule.forward) - 1,
+        backward_calls=sum(not event.again for event in writer.schedule.backward),
+        repeated=sum(event.again for event in writer.schedule.backward),
+        stages=len(decisions.problem.bwd),
+        random=bool(writer.states),
+        constants=list(writer.constants()),
+        forward=forward,
+        backward=backward,
+    )
+    return {FILE_NAME: text}
+
+
+def leaf_name(trace: Trace, tensor: str) -> str:
+    """How the module calls a parameter, buffer or input: its qualified name, or `input N`."""
+    if tensor in trace.inputs:
+        return f"input {trace.inputs.index(tensor)}"
+    return next(t.name or t.id for t in trace.tensors if t.id == tensor)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A nested expression `head(item, ...)tail`, or a list when `head` is a bracket."""
+
+    head: str
+    items: tuple[str | Call, ...]
+    tail: str = ")"
+
+    def __str__(self) -> str:
+        return self.head + ", ".join(map(str, self.items)) + self.tail
+
+
+def layout(start: str, value: str | Call, indent: int) -> Iterator[str]:
+    """Lines of `start` followed by `value`, one item per line where they would be too wide."""
+    flat = " " * indent + start + str(value)
+    if len(flat) <= WIDTH or isinstance(value, str) or not value.items:
+        yield flat
+        return
+    yield " " * indent + start + value.head
+    for item in value.items:
+        *lines, last = layout("", item, indent + 4)
+        yield from lines
+        yield last + ","
+    yield " " * indent + value.tail
+
+
+@dataclass(frozen=True)
+class _Writer:
+    schedule: Schedule
+
+    @cached_property
+    def states(self) -> dict[str, int]:
+        """Random ops that run again, and the index of the last backward event that does so."""
+        events = enumerate(self.schedule.backward)
+        return {event.op.id: index for index, event in events if event.op and event.again and event.op.random}
+
+    @property
+    def peak_bytes(self) -> int:
+        return max(event.live_bytes for event in (*self.schedule.forward, *self.schedule.backward))
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """Python name of every tensor that a call makes."""
+        taken = set(_RESERVED)
+        names = {}
+        for tensor in self.schedule.graph.producer:
+            name = re.sub(r"\W", "_", tensor).lstrip("_")
+            name = name if name.isidentifier() and not keyword.iskeyword(name) else f"x_{name}"
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            names[tensor] = name
+        return names
+
+    @cached_property
+    def external(self) -> dict[str, str]:
+        """Expression of every placeholder."""
+        trace = self.schedule.graph.trace
+        found = {tensor: f"inputs[{index}]" for index, tensor in enumerate(trace.inputs)}
+        found |= {tensor: f"tangent_{index}" for index, tensor in enumerate(trace.tangents)}
+        for tensor in trace.tensors:
+            if tensor.role in ("parameter", "buffer") and tensor.id not in self.schedule.graph.producer:
+                found[tensor.id] = f"{tensor.role}s[{_quote(tensor.name or tensor.id)}]"
+        return found
+
+    def constants(self) -> Iterator[str]:
+        trace, tensors = self.schedule.graph.trace, self.schedule.graph.tensors
+        for heading, role in (("PARAMETERS", "parameter"), ("BUFFERS", "buffer")):
+            known = {t.name or t.id: _literal([t.dtype, t.shape]) for t in trace.tensors if t.role == role}
+            yield from layout(f"{heading} = ", Call("{", tuple(f"{_quote(k)}: {v}" for k, v in known.items()), "}"), 0)
+        inputs = [[tensors[i].dtype, tensors[i].shape, tensors[i].stride] for i in trace.inputs]
+        yield from layout("INPUTS = ", _literal(inputs), 0)
+        yield from layout("TANGENTS = ", _literal(self._differentiable_outputs()), 0)
+        gives = [leaf for event in self.schedule.backward for leaf, _ in event.gives]
+        yield from layout("GRADIENTS = ", _literal([leaf_name(trace, leaf) for leaf in gives]), 0)
+        read = {tensor for op in trace.ops for tensor in op.inputs if tensors[tensor].role in ("parameter", "input")}
+        frozen = sorted(leaf_name(trace, leaf) for leaf in read.difference(gives))
+        yield from layout("FROZEN = ", _literal(frozen), 0)
+
+    def _differentiable_outputs(self) -> list[int]:
+        """Which output each tangent belongs to: tangents stand in the order of the outputs that need one."""
+        trace, tensors = self.schedule.graph.trace, self.schedule.graph.tensors
+        found: list[int] = []
+        for tangent in (tensors[i] for i in trace.tangents):
+            start = found[-1] + 1 if found else 0
+            alike = (
+                index
+                for index in range(start, len(trace.outputs))
+                if (tensors[trace.outputs[index]].dtype, tensors[trace.outputs[index]].shape)
+                == (tangent.dtype, tangent.shape)
+            )
+            found.append(next(alike, -1))
+            if found[-1] < 0:
+                raise InputError(f"found tangent {tangent.id!r} of no output", where=trace.name, path="$.tangents")
+        return found
+
+    def forward(self) -> Iterator[str]:
+        *events, end = self.schedule.forward
+        peak = self._peak(self.schedule.forward)
+        yield f"    # stage {end.stage}: {_count(len(events), 'call')}; at most {peak} live"
+        if self.states or _names_device(events):
+            yield _DEVICE
+        yield "    saved = {}"
+        for buffer in self.schedule.kept_buffers:
+            yield f"    saved[{_quote('before ' + buffer)}] = {self.external[buffer]}.clone()"
+        for event in events:
+            assert event.op is not None
+            if event.op.id in self.states:
+                yield f"    saved[{_quote('generator ' + event.op.id)}] = rng.state(device)"
+            yield from self._event(event)
+        outputs = tuple(self._read(tensor, end) for tensor in self.schedule.graph.trace.outputs)
+        shared = {self.schedule.graph.owner(tensor) for tensor in self.schedule.graph.trace.outputs}
+        for value in self.schedule.saved:
+            alias = ".detach()" if self.schedule.graph.owner(value) in shared else ""
+            yield f"    saved[{_quote(self.names[value])}] = {self.names[value]}{alias}"
+        yield from layout("return ", Call("[", outputs, "], saved"), 4)
+
+    def backward(self) -> Iterator[str]:
+        if self.states or _names_device(self.schedule.backward):
+            yield _DEVICE
+        for tensor in self.schedule.graph.trace.tangents:
+            yield f"    {self.external[tensor]} = tangents.pop(0)"
+        for value in self.schedule.saved:
+            yield f"    {self.names[value]} = saved.pop({_quote(self.names[value])})"
+        stages: dict[int, list[tuple[int, Event]]] = {}
+        for index, event in enumerate(self.schedule.backward):
+            stages.setdefault(event.stage, []).append((index, event))
+        for stage, events in stages.items():
+            again = sum(event.again for _, event in events)
+            note = f", {again} recomputed" if again else ""
+            yield ""
+            peak = self._peak(event for _, event in events)
+            yield f"    # stage {stage}: {_count(len(events), 'call')}{note}; at most {peak} live"
+            for index, event in events:
+                yield from self._event(event, index)
+
+    def _event(self, event: Event, index: int = -1) -> Iterator[str]:
+        op = event.op
+        assert op is not None
+        indent = 4
+        if event.again and op.random:
+            key = _quote("generator " + op.id)
+            state = f"saved.pop({key})" if self.states[op.id] == index else f"saved[{key}]"
+            yield f"    with rng.replayed({state}, device):"
+            indent = 8
+        results = [self.names[tensor] if tensor else "_" for tensor in op.outputs]
+        comma = "," if len(results) == 1 and _in_pieces(op) else ""
+        start = f"{', '.join(results)}{comma} = " if results else ""
+        call = self._call(op, event)
+        if indent + len(start) + len(call.head) > WIDTH:
+            yield f"{' ' * indent}("
+            yield from (f"{' ' * indent}    {result}," for result in results)
+            start = ") = "
+        yield from layout(start, call, indent)
+        for buffer, value in event.writes:
+            yield from layout(f"{self.external[buffer]}.copy_", Call("(", (self._read(value, event),)), 4)
+        leaves = []
+        for leaf, gradient in event.gives:
+            leaves.append(_quote(leaf_name(self.schedule.graph.trace, leaf)))
+            yield from layout(f"gradients[{leaves[-1]}] = ", self._read(gradient, event), 4)
+        if event.frees:
+            names = ", ".join(self._local(value) for value in event.frees)
+            yield from (f"    del {line.removesuffix(',')}" for line in textwrap.wrap(names, WIDTH - 8))
+        for leaf in leaves:
+            yield f"    yield {leaf}"
+
+    def _local(self, value: str) -> str:
+        return self.names.get(value) or self.external[value]
+
+    def _call(self, op: Op, event: Event) -> Call:
+        items = [self._value(tree, op, event) for tree in op.args or ()]
+        items += [_keyword(key, self._value(tree, op, event)) for key, tree in (op.kwargs or {}).items()]
+        namespace, rest = op.target.split(".", 1)
+        return Call(f"{'aten' if namespace == 'aten' else 'torch.ops.' + namespace}.{rest}(", tuple(items))
+
+    def _read(self, tensor: str, event: Event, reader: Op | None = None) -> str | Call:
+        """The expression of `tensor` where `event` reads it for a call of `reader`."""
+        graph = self.schedule.graph
+        buffer = graph.updated.get(tensor)
+        if event.backward and buffer is not None:
+            if reads_statistics_only(reader):
+                return self.external[buffer]
+            if tensor == buffer:
+                return f"saved[{_quote('before ' + buffer)}]"
+        op = graph.producer.get(tensor)
+        if op is None or not graph.is_view(op):
+            return self._local(tensor)
+        call = self._call(op, event)
+        inner = call.items[0]
+        if isinstance(inner, Call) and inner.head in _RESHAPES and call.head in _RESHAPES:
+            return Call("aten.view.default(", (inner.items[0], *call.items[1:]))
+        if isinstance(inner, Call) and inner.head == call.head == "aten.t.default(":
+            return inner.items[0]
+        return Call(call.head, call.items, f")[{op.outputs.index(tensor)}]") if _in_pieces(op) else call
+
+    def _value(self, tree: Any, op: Op, event: Event) -> str | Call:
+        if isinstance(tree, list | tuple):
+            return Call("[", tuple(self._value(item, op, event) for item in tree), "]")
+        if not isinstance(tree, dict):
+            return _quote(tree) if isinstance(tree, str) else repr(tree)
+        ((key, value),) = tree.items()
+        if key == "tensor":
+            return self._read(value, event, op)
+        if key == "device":
+            return "device"
+        return f'float("{value}")' if key == "float" else f"torch.{value}"
+
+    def _peak(self, events: Iterable[Event]) -> str:
+        return format_bytes(max(event.live_bytes for event in events))
+
+
+_RESERVED = (
+    *("_", "aten", "backward", "buffers", "device", "float", "forward", "gradients", "inputs", "parameters", "rng"),
+    *("saved", "tangents", "torch"),
+)
+_RESHAPES = ("aten.view.default(", "aten._unsafe_view.default(")
+_DEVICE = "    device = next(iter([*parameters.values(), *buffers.values(), *inputs])).device"
+
+
+def _in_pieces(op: Op) -> bool:
+    """Whether the call returns a list or tuple; capture numbers the pieces even where there is only one."""
+    return len(op.outputs) != 1 or str(op.outputs[0]).endswith("_out0")
+
+
+def _literal(value: Any) -> str | Call:
+    """Lists and tuples as lists."""
+    if isinstance(value, list | tuple):
+        return Call("[", tuple(_literal(item) for item in value), "]")
+    return _quote(value) if isinstance(value, str) else repr(value)
+
+
+def _names_device(events: Iterable[Event]) -> bool:
+    return any("'device'" in repr((event.op.args, event.op.kwargs)) for event in events if event.op)
+
+
+def _keyword(key: str, value: str | Call) -> str | Call:
+    return f"{key}={value}" if isinstance(value, str) else Call(f"{key}={value.head}", value.items, value.tail)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _quote(text: str) -> str:
+    return json.dumps(text)
+
+
+@cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(resources.folder("templates")),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,
+    )
+    return environment.get_template("torch/step.py.j2")

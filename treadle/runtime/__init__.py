@@ -1,0 +1,1 @@
+"""Executes artefacts. Takes no decisions."""

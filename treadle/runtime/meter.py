@@ -1,0 +1,79 @@
+"""Peak of live tensor bytes over a block of code, measured.
+
+Every storage counts once, whatever number of tensors view it, from the op that made it until nothing refers to it.
+What a kernel allocates and frees inside itself never shows as a tensor and is not counted; on a CUDA device the
+allocator's own peak, which has it, stands beside.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+
+class Meter(TorchDispatchMode):
+    """`with Meter(parameters=model.parameters(), inputs=batch) as meter: step()`, then `meter.peak_bytes`.
+
+    Each keyword is a category of tensors that exist before the block; what the block makes is category `made`.
+    `peak` breaks the peak down by category, in bytes. `live_bytes` is what is alive now.
+    """
+
+    def __init__(self, **existing: Iterable[Tensor]) -> None:
+        super().__init__()
+        self.live: dict[str, int] = {}
+        self.peak: dict[str, int] = {}
+        self.live_bytes = self.peak_bytes = 0
+        self.allocator_peak_bytes: int | None = None
+        """Peak of the CUDA allocator over the block; None where there is no CUDA device."""
+        self._known: dict[int, tuple[weakref.ref[torch.UntypedStorage], str, int]] = {}
+        for category, tensors in existing.items():
+            for tensor in tensors:
+                self._see(tensor, category)
+
+    def __enter__(self) -> Meter:
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        if torch.cuda.is_available():
+            self.allocator_peak_bytes = torch.cuda.max_memory_allocated()
+
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **kwargs or {})
+        for leaf in tree_iter(result):
+            if isinstance(leaf, Tensor):
+                self._see(leaf, "made")
+        return result
+
+    def _see(self, tensor: Tensor, category: str) -> None:
+        storage = tensor.untyped_storage()
+        key, size = storage._cdata, storage.nbytes()
+        known = self._known.get(key)
+        if known is not None:
+            if known[2] != size:
+                self._known[key] = (known[0], known[1], size)
+                self._add(known[1], size - known[2])
+            return
+        self._known[key] = (weakref.ref(storage, lambda _: self._forget(key)), category, size)
+        self._add(category, size)
+
+    def _forget(self, key: int) -> None:
+        _, category, size = self._known.pop(key)
+        self._add(category, -size)
+
+    def _add(self, category: str, change: int) -> None:
+        self.live[category] = self.live.get(category, 0) + change
+        self.live_bytes += change
+        if self.live_bytes > self.peak_bytes:
+            self.peak_bytes, self.peak = self.live_bytes, dict(self.live)

@@ -1,8 +1,8 @@
 """CP-SAT: integer models, enforcement literals native.
 
 Deterministic with one worker, and with more through interleaved search (its workers take turns in a fixed order).
-Measured on 12x8 and 10x10 job shops: interleaving 2 to 8 workers costs 20 to 40 times the wall time of one worker on
-models solved in under a second, which is why one worker is the default.
+Measured on job shops of 10x8 to 12x8 operations: interleaving 2 to 8 workers takes 5 to 80 times the wall time of one
+worker to the proven optimum (0.1 to 4.5 s on two cores), which is why one worker is the default.
 """
 
 from __future__ import annotations

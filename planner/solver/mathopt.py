@@ -12,6 +12,7 @@ file; the child is killed, and the last whole solution of the file and the last 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import selectors
@@ -240,7 +241,8 @@ def converse(
         finally:
             if child.poll() is None:
                 child.kill()
-            child.stdin.close()
+            with contextlib.suppress(BrokenPipeError):
+                child.stdin.close()
             child.stdout.close()
             child.wait()
         if state.result is None and not state.killed and not state.error:
@@ -252,12 +254,10 @@ def converse(
 
 
 def send_all(stream: IO[bytes], head: list[bytes], messages: list[bytes]) -> None:
-    try:
+    with contextlib.suppress(BrokenPipeError):  # the child is gone; what it said last explains why
         for part in head + [piece for m in messages for piece in (struct.pack("<Q", len(m)), m)]:
             stream.write(part)
         stream.flush()
-    except BrokenPipeError:
-        pass  # the child is gone; what it said last explains why
 
 
 def listen(
@@ -281,6 +281,8 @@ def listen(
             if ready:
                 chunk = os.read(source, 1 << 20)
                 if not chunk:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        child.wait(GRACE_S)  # it has closed its end; what it says on leaving is the error
                     return
                 buffer += chunk
                 while len(buffer) >= 9 and len(buffer) >= 9 + (length := struct.unpack("<Q", buffer[1:9])[0]):
@@ -302,6 +304,7 @@ def listen(
                 return
             if stop.is_set() and not asked:
                 asked = True
-                child.stdin.write(b"i")
-                child.stdin.flush()
+                with contextlib.suppress(BrokenPipeError):
+                    child.stdin.write(b"i")
+                    child.stdin.flush()
                 deadline = min(deadline, time.monotonic() + GRACE_S)

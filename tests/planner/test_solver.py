@@ -447,12 +447,21 @@ def test_size_limited_gurobi_licence_is_named() -> None:
         solve(hard_knapsack(2500, 2), backend="gurobi", node_limit=1)
 
 
-def test_a_solver_process_that_dies_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    script = tmp_path / "mathopt_child.py"
-    script.write_text("raise SystemExit('no memory left')")
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("raise SystemExit('no memory left')", "its process ended with 1: no memory left"),
+        ("import os, sys; sys.stdin.buffer.read(100); os.kill(os.getpid(), 9)", r"ended with -9 \(out of memory\?\)"),
+        ("import os, time; os.close(0); os.close(1); time.sleep(0.3); raise SystemExit('late')", "ended with 1: late"),
+    ],
+)
+def test_a_solver_process_that_dies_is_reported(
+    script: str, message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "mathopt_child.py").write_text(script)
     monkeypatch.setattr("planner.solver.mathopt.__file__", str(tmp_path / "mathopt.py"))
-    with pytest.raises(LimitError, match="highs ended without a result: its process ended with 1: no memory left"):
-        solve(assignment([[1, 2], [3, 4]]), backend="highs")
+    with pytest.raises(LimitError, match=f"hard knapsack: highs ended without a result: .*{message}"):
+        solve(hard_knapsack(), backend="highs")
 
 
 def test_a_killed_run_leaves_no_solver_behind() -> None:

@@ -139,7 +139,7 @@ def _blocks(program: Program) -> Iterator[str]:
 def _steps(program: Program) -> Iterator[str]:
     for place, block, step in program.steps():
         ranked = program.ranks[place.rank]
-        sizes = {"i": ranked.input_chunks, "o": ranked.output_chunks, "s": ranked.scratch_chunks}
+        sizes: dict[Buffer, int] = {"i": ranked.input_chunks, "o": ranked.output_chunks, "s": ranked.scratch_chunks}
         for problem in _step(ranked, sizes, place, block, step):
             yield f"{_spot(program, place)}: {problem}"
 

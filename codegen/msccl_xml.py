@@ -195,7 +195,7 @@ class _Element:
 
     def __init__(self, element: etree._Element, path: str, where: str) -> None:
         self.element, self.path, self.where = element, path, where
-        self.line = element.sourceline or 0
+        self.line = cast("int | None", element.sourceline) or 0
 
     def error(self, message: str, attribute: str = "") -> InputError:
         path = f"{self.path}/@{attribute}" if attribute else self.path

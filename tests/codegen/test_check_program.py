@@ -1,0 +1,248 @@
+"""The checker accepts what real users run and rejects what would hang, race or compute something else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from codegen import check_program, msccl_xml
+from codegen.lower import lower
+from codegen.program import Program, RankProgram, Step, Threadblock
+from tests.codegen.algorithms import Move, decide, line_alltoall, random_algorithm, ring_allreduce
+
+
+def test_every_real_file_is_accepted(data_dir) -> None:
+    for path in sorted((data_dir / "msccl").glob("*/*.xml")):
+        assert check_program.check(msccl_xml.parse(path.read_text(), path.name)) == [], path.name
+
+
+def test_the_largest_file_is_checked_in_three_seconds(data_dir) -> None:
+    text = (data_dir / "msccl" / "rccl" / "all-reduce-ring-simple.xml").read_text()
+    start = time.perf_counter()
+    assert check_program.check(msccl_xml.parse(text, "ring.xml")) == []
+    assert time.perf_counter() - start < 3
+
+
+def test_fused_rings_need_two_slots(data_dir) -> None:
+    for name in ("rccl/all-reduce-ring-simple.xml", "msccl-scheduler/ndv4_ag-32m-1g.xml"):
+        program = msccl_xml.parse((data_dir / "msccl" / name).read_text(), name)
+        findings = check_program.check(program, fifo_depth=1)
+        assert "deadlock with 1 message slots per connection: waits for room" in findings[0]
+
+
+def with_step(program: Program, rank: int, block: int, position: int, **changes: object) -> Program:
+    """The program with one step changed; `steps` replaces the whole list of the threadblock."""
+    threadblock = program.ranks[rank].threadblocks[block]
+    steps = list(threadblock.steps)
+    steps[position] = replace(steps[position], **changes)
+    return with_block(program, rank, block, steps=tuple(steps))
+
+
+def with_block(program: Program, rank: int, block: int, **changes: object) -> Program:
+    blocks = list(program.ranks[rank].threadblocks)
+    blocks[block] = replace(blocks[block], **changes)
+    return with_rank(program, rank, threadblocks=tuple(blocks))
+
+
+def with_rank(program: Program, rank: int, **changes: object) -> Program:
+    ranks = list(program.ranks)
+    ranks[rank] = replace(ranks[rank], **changes)
+    return replace(program, ranks=tuple(ranks))
+
+
+RING = lower(ring_allreduce(4))
+"""Threadblocks of each rank: 0 receives (3 reductions, 3 copies), 1 sends."""
+
+
+def without(program: Program, rank: int, block: int, position: int) -> Program:
+    steps = program.ranks[rank].threadblocks[block].steps
+    return with_block(program, rank, block, steps=steps[:position] + steps[position + 1 :])
+
+
+def swapped(program: Program, rank: int, block: int, first: int) -> Program:
+    steps = list(program.ranks[rank].threadblocks[block].steps)
+    steps[first], steps[first + 1] = steps[first + 1], steps[first]
+    return with_block(program, rank, block, steps=tuple(steps))
+
+
+def extra_block(program: Program, block: Threadblock) -> Program:
+    return with_rank(program, 0, threadblocks=(*program.ranks[0].threadblocks, block))
+
+
+MUTATIONS: dict[str, tuple[Callable[[], Program], str]] = {
+    "offset out of bounds": (
+        lambda: with_step(RING, 1, 1, 0, src=("i", 4)),
+        "gpu 1 tb 1 step 0: type s reaches input chunk 4, the buffer has 4 chunks",
+    ),
+    "offset plus count out of bounds": (
+        lambda: with_step(RING, 1, 0, 0, dst=("o", 3), count=2),
+        "gpu 1 tb 0 step 0: type rrc reaches output chunk 4",
+    ),
+    "scratch that is not there": (
+        lambda: with_step(RING, 0, 0, 5, dst=("s", 0)),
+        "gpu 0 tb 0 step 5: type r reaches scratch chunk 0, the buffer has 0 chunks",
+    ),
+    "peer out of range": (lambda: with_block(RING, 2, 1, send=4), "gpu 2 tb 1: send peer 4, expected a gpu below 4"),
+    "peer is itself": (lambda: with_block(RING, 2, 0, recv=2), "gpu 2 tb 0: recv peer is its own gpu"),
+    "channel out of range": (
+        lambda: with_block(RING, 2, 0, channel=1),
+        "gpu 2 tb 0: channel 1, expected one below nchannels 1",
+    ),
+    "duplicate connection": (
+        lambda: extra_block(RING, RING.ranks[0].threadblocks[1]),
+        "gpu 0 tb 2: second threadblock with send peer 1 on channel 0, tb 1 already has that connection",
+    ),
+    "send without a peer": (
+        lambda: with_block(RING, 3, 1, send=None),
+        "gpu 3 tb 1 step 0: type s in a threadblock without a send peer",
+    ),
+    "receive without a peer": (
+        lambda: with_block(RING, 3, 0, recv=None),
+        "gpu 3 tb 0 step 0: type rrc in a threadblock without a recv peer",
+    ),
+    "send that nobody receives": (
+        lambda: without(RING, 2, 0, 5),
+        "gpu 1 tb 1 step 5: message from gpu 1 to gpu 2 on channel 0 is never received, it stays in flight",
+    ),
+    "receive that nobody sends": (
+        lambda: without(RING, 2, 1, 5),
+        "gpu 3 tb 0 step 5: receives from gpu 2 to gpu 3 on channel 0 what is never sent",
+    ),
+    "count mismatch": (
+        lambda: with_step(RING, 2, 0, 1, dst=("o", 0), src=("i", 0), count=2),
+        "gpu 2 tb 0 step 1: receives 2 chunks, but message 1 from gpu 1 to gpu 2 on channel 0 has 1 (gpu 1 tb 1 step 1)",
+    ),
+    "zero chunks": (lambda: with_step(RING, 0, 1, 0, count=0), "gpu 0 tb 1 step 0: type s moves 0 chunks"),
+    "no operand": (lambda: with_step(RING, 0, 1, 0, src=None), "gpu 0 tb 1 step 0: type s has no source"),
+    "dependence without hasdep": (
+        lambda: with_step(RING, 0, 0, 0, awaited=False),
+        "gpu 0 tb 1 step 1: waits for tb 0 step 0, which never says it is done (hasdep 0)",
+    ),
+    "dependence on a missing threadblock": (
+        lambda: with_step(RING, 0, 1, 1, depends=(9, 0)),
+        "gpu 0 tb 1 step 1: waits for tb 9, the gpu has 2 threadblocks",
+    ),
+    "dependence on a missing step": (
+        lambda: with_step(RING, 0, 1, 1, depends=(0, 17)),
+        "gpu 0 tb 1 step 1: waits for tb 0 step 17, that threadblock has 6",
+    ),
+    "dependence on itself": (
+        lambda: with_step(RING, 0, 1, 1, depends=(1, 1)),
+        "gpu 0 tb 1 step 1: waits for step 1 of its own threadblock",
+    ),
+    "dependence left out": (
+        lambda: with_step(RING, 0, 1, 1, depends=None),
+        "gpu 0 tb 0 step 0: data race: writes output chunk 3 while gpu 0 tb 1 step 1 reads it",
+    ),
+    "reduction turned into a copy": (
+        lambda: with_step(RING, 2, 0, 0, type="r"),
+        "expected the sum of input chunk 1 over gpus 0-3",
+    ),
+    "wrong chunk sent": (lambda: with_step(RING, 2, 1, 0, src=("i", 1)), "output chunk"),
+    "order of sends swapped": (lambda: swapped(RING, 0, 1, 4), "output chunk"),
+    "input overwritten": (
+        lambda: with_step(RING, 1, 0, 5, dst=("i", 2)),
+        "gpu 1 tb 0 step 5: overwrites input chunk 2, which an out-of-place call must keep",
+    ),
+    "buffer size that does not fit nchunksperloop": (
+        lambda: with_rank(RING, 1, input_chunks=5),
+        "gpu 1: i_chunks is 5, expected 4",
+    ),
+    "callable in no way": (lambda: replace(RING, outofplace=False), "neither in place nor out of place"),
+    "indivisible chunks": (
+        lambda: replace(lower(line_alltoall()), chunks_per_loop=4),
+        "algo: nchunksperloop 4 is no multiple of the 3 ranks",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_mutations_are_rejected_with_the_spot(name: str) -> None:
+    assert check_program.check(RING) == []
+    make, message = MUTATIONS[name]
+    findings = check_program.check(make())
+    assert any(message in finding for finding in findings), findings
+
+
+def swap_pair(first: str, second: str, depends: dict[tuple[int, int], tuple[int, int]] | None = None) -> Program:
+    """Two ranks with one threadblock each that sends (s) and receives (r) in the given orders; an allgather."""
+
+    def block(rank: int, kinds: str) -> Threadblock:
+        steps = [
+            Step("s", ("o", rank), ("o", rank)) if kind == "s" else Step("r", ("o", 1 - rank), ("o", 1 - rank))
+            for kind in kinds
+        ]
+        return Threadblock(1 - rank, 1 - rank, 0, tuple(steps))
+
+    ranks = tuple(RankProgram(0, 2, 0, (block(rank, kinds),)) for rank, kinds in enumerate((first, second)))
+    return Program("swap", "allgather", ranks, 2, 1, inplace=True, outofplace=False)
+
+
+def test_deadlock_names_the_circle() -> None:
+    assert check_program.check(swap_pair("sr", "rs")) == []
+    assert check_program.check(swap_pair("rs", "rs")) == [
+        "gpu 0 tb 0 step 0: deadlock with 2 message slots per connection: waits for a message of gpu 1 tb 0 step 1",
+        "gpu 1 tb 0 step 0: deadlock with 2 message slots per connection: waits for a message of gpu 0 tb 0 step 1",
+    ]
+
+
+def test_full_queues_deadlock() -> None:
+    program = swap_pair("sssrrr", "sssrrr")
+    assert check_program.check(program, fifo_depth=3) == []
+    assert "waits for room on its connection, until gpu 1 tb 0 step 3 receives" in check_program.check(program)[0]
+
+
+def test_cyclic_dependences_are_told_apart() -> None:
+    blocks = (
+        Threadblock(None, None, 0, (Step("cpy", ("i", 0), ("o", 0), depends=(1, 0), awaited=True, line=7),)),
+        Threadblock(None, None, 0, (Step("nop", count=0, depends=(0, 0), awaited=True, line=8),)),
+    )
+    program = Program("loop", "allgather", (RankProgram(1, 1, 0, blocks),), 1, 1)
+    assert check_program.check(program) == [
+        "gpu 0 tb 0 step 0 (line 7): cyclic dependence: waits for tb 1 step 0",
+        "gpu 0 tb 1 step 0 (line 8): cyclic dependence: waits for tb 0 step 0",
+    ]
+
+
+def test_uninitialised_scratch_is_found() -> None:
+    block = Threadblock(None, None, 0, (Step("cpy", ("s", 0), ("o", 0)),))
+    program = Program("junk", "allgather", (RankProgram(1, 1, 1, (block,)),), 1, 1)
+    assert check_program.check(program)[0] == "gpu 0 tb 0 step 0: reads scratch chunk 0, which nothing wrote"
+
+
+def test_double_counted_contributions_are_spelled_out() -> None:
+    twice = decide("reduce", 2, [Move((0,), 1, 0, True), Move((0,), 1, 0, True)], root=0)
+    assert check_program.check(lower(twice)) == [
+        "gpu 0 tb 0 step 1: output chunk 0 ends as the sum of input chunk 0 over gpus 0-1, 1, "
+        "expected the sum of input chunk 0 over gpus 0-1"
+    ]
+
+
+def test_a_root_that_the_file_does_not_say_is_found() -> None:
+    for collective in ("broadcast", "reduce"):
+        program = lower(random_algorithm(collective, 4, 2, 1, seed=3))
+        assert check_program.check(replace(program, root=None)) == []
+        assert check_program.check(replace(program, root=((program.root or 0) + 1) % 4)) != []
+
+
+def test_custom_programs_are_checked_without_a_promise() -> None:
+    assert check_program.check(replace(RING, collective="custom")) == []
+    raced = with_step(RING, 0, 1, 1, depends=None)
+    assert any("data race" in finding for finding in check_program.check(replace(raced, collective="custom")))
+
+
+def test_lines_of_a_file_are_named() -> None:
+    text = msccl_xml.emit(with_step(RING, 1, 1, 0, src=("i", 4)))
+    line = 1 + next(number for number, row in enumerate(text.splitlines()) if 'type="s"' in row and 'srcoff="4"' in row)
+    assert check_program.check(msccl_xml.parse(text, "x.xml"))[0].startswith(f"gpu 1 tb 1 step 0 (line {line}): ")
+
+
+def test_many_findings_are_counted() -> None:
+    program = lower(random_algorithm("allgather", 5, 8, 1, seed=1))
+    broken = replace(program, ranks=tuple(replace(ranked, output_chunks=1) for ranked in program.ranks))
+    findings = check_program.check(broken)
+    assert len(findings) == check_program.MAX_NAMED + 1
+    assert findings[-1].startswith("and ")

@@ -1,0 +1,119 @@
+"""The XML dialects: what is written is read back, what others wrote is read, every defect is named with its line."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codegen import msccl_xml
+from codegen.lower import lower
+from planner.errors import InputError
+from tests.codegen.algorithms import line_alltoall, random_algorithm, ring_allreduce
+
+SMALL = """<!-- two gpus swap -->
+<algo name="swap" nchannels="1" nchunksperloop="2" proto="LL" coll="allgather" inplace="1" redop="nop" ngpus="2">
+  <gpu id="0" i_chunks="1" o_chunks="2" s_chunks="0">
+    <copy i_off="0" o_off="0"/>
+    <tb id="0" send="1" recv="1" chan="0">
+      <step s="0" type="s" srcbuf="o" srcoff="0" dstbuf="o" dstoff="0" cnt="1" depid="-1" deps="-1" hasdep="0"/>
+      <step s="1" type="r" srcbuf="o" srcoff="1" dstbuf="o" dstoff="1" cnt="1" depid="-1" deps="-1" hasdep="0"/>
+    </tb>
+  </gpu>
+  <gpu id="1" i_chunks="1" o_chunks="2" s_chunks="0">
+    <tb id="0" send="0" recv="0" chan="0">
+      <step s="0" type="s" srcbuf="o" srcoff="1" dstbuf="o" dstoff="1" cnt="1" depid="-1" deps="-1" hasdep="0"/>
+      <step s="1" type="r" srcbuf="o" srcoff="0" dstbuf="o" dstoff="0" cnt="1" depid="-1" deps="-1" hasdep="0"/>
+    </tb>
+  </gpu>
+</algo>
+"""
+
+
+@given(seed=st.integers(0, 10**6), collective=st.sampled_from(["allgather", "reducescatter", "allreduce", "broadcast"]))
+def test_what_is_written_is_read_back(seed: int, collective: str) -> None:
+    for inplace in (False, True):
+        program = lower(random_algorithm(collective, 4, 2, 2, seed), inplace=inplace)
+        for dialect in ("rccl", "msccl"):
+            assert msccl_xml.parse(msccl_xml.emit(program, dialect), "x.xml") == program
+
+
+def test_every_real_file_is_read_and_written_back(data_dir) -> None:
+    files = sorted((data_dir / "msccl").glob("*/*.xml"))
+    assert len(files) == 13
+    for path in files:
+        program = msccl_xml.parse(path.read_text(), path.name)
+        assert msccl_xml.parse(msccl_xml.emit(program), "again.xml") == program
+
+
+def test_taccl_dialect() -> None:
+    program = msccl_xml.parse(SMALL, "swap.xml")
+    assert program.ranks[0].copies == ((0, 0),)
+    assert (program.inplace, program.outofplace, program.min_bytes, program.max_bytes) == (True, False, 0, 0)
+    assert program.ranks[1].threadblocks[0].steps[1].line == 13
+    assert msccl_xml.parse(msccl_xml.emit(program), "swap.xml") == program
+
+
+def test_reducescatter_has_two_spellings() -> None:
+    program = lower(random_algorithm("reducescatter", 3, 1, 1, 1))
+    assert 'coll="reducescatter"' in msccl_xml.emit(program)
+    assert 'coll="reduce_scatter"' in msccl_xml.emit(program, "msccl")
+
+
+def test_required_attributes_are_always_written() -> None:
+    head = msccl_xml.emit(lower(line_alltoall())).splitlines()[0]
+    for attribute in ("outofplace", "minBytes", "maxBytes", "inplace", "nchannels", "nchunksperloop", "ngpus", "proto"):
+        assert f' {attribute}="' in head
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            'type="r" srcbuf="o" srcoff="1"',
+            'type="recv" srcbuf="o" srcoff="1"',
+            "line 7: /algo/gpu[0]/tb[0]/step[1]/@type: found 'recv', expected one of s, r,",
+        ),
+        ('cnt="1" depid', 'cnt="one" depid', "step[0]/@cnt: found 'one', expected a whole number of at least 0"),
+        ('cnt="1" depid', 'cnt="1.5" depid', "/@cnt: found '1.5', expected a whole number"),
+        (' srcoff="0"', "", "line 6: /algo/gpu[0]/tb[0]/step[0]/@srcoff: found nothing, expected this required"),
+        ('srcbuf="o"', 'srcbuf="x"', "/@srcbuf: found 'x', expected one of i, o, s"),
+        (' s="1"', ' s="3"', "line 7: /algo/gpu[0]/tb[0]/step[1]/@s: found 3, expected 1"),
+        ('depid="-1"', 'depid="0"', "/@deps: found -1 with depid 0, expected both or neither to be -1"),
+        ('hasdep="0"', 'hasdep="2"', "/@hasdep: found 2, expected a whole number from 0 to 1"),
+        ('gpu id="1"', 'gpu id="0"', "line 10: /algo/gpu[1]/@id: found 0 a second time"),
+        ('gpu id="1"', 'gpu id="2"', "line 10: /algo/gpu[1]/@id: found 2, expected 0 to 1 without holes"),
+        ('ngpus="2"', 'ngpus="3"', "line 2: /algo/@ngpus: found 3 for 2 <gpu> elements"),
+        ('ngpus="2"', 'ngpus="0"', "line 2: /algo/@ngpus: found 0, expected a whole number from 1 to 65536"),
+        (
+            'coll="allgather"',
+            'coll="allgatherv"',
+            "line 2: /algo/@coll: found 'allgatherv', expected one of allgather,",
+        ),
+        ('proto="LL"', 'proto="LL3"', "/algo/@proto: found 'LL3'"),
+        ('inplace="1" ', 'inplace="yes" ', "/algo/@inplace: found 'yes'"),
+        ("<algo", "<prog", "found broken XML"),
+        ("</algo>", "", "found broken XML"),
+        ('<tb id="0" send="1"', '<tb id="0" send="-2"', "line 5: /algo/gpu[0]/tb[0]/@send: found -2"),
+        ("<!-- two", '<!DOCTYPE a [<!ENTITY b "c">]><!-- two', "found a document type declaration"),
+    ],
+)
+def test_defects_are_named(old: str, new: str, message: str) -> None:
+    assert old in SMALL
+    with pytest.raises(InputError) as caught:
+        msccl_xml.parse(SMALL.replace(old, new, 1), "bad.xml")
+    assert str(caught.value).startswith("bad.xml: ")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@given(st.data())
+def test_damaged_text_raises_only_input_errors(data: st.DataObject) -> None:
+    text = msccl_xml.emit(lower(ring_allreduce(3)))
+    start = data.draw(st.integers(0, len(text)))
+    length = data.draw(st.integers(0, 40))
+    filling = data.draw(st.text(max_size=10))
+    try:
+        msccl_xml.parse(text[:start] + filling + text[start + length :], "fuzz.xml")
+    except InputError as error:
+        assert str(error).startswith("fuzz.xml: ")

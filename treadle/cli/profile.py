@@ -303,7 +303,7 @@ def _print(what: object) -> None:
 
     # Off a terminal rich would fold everything into 80 columns.
     width = None if sys.stdout.isatty() else 160
-    console = Console(file=sys.stdout, width=width, highlight=False)
+    console = Console(file=sys.stdout, width=width, highlight=False, emoji=False)
     with console.capture() as text:
         console.print(what)
     click.echo("\n".join(line.rstrip() for line in text.get().splitlines()))

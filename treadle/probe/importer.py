@@ -1,0 +1,79 @@
+"""`treadle profile import`: which dialect a file is, and costs copied from another profile."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from planner import documents
+from planner.errors import InputError
+from planner.hardware import Hardware, Link, Switch
+from treadle.probe.lstopo_xml import import_lstopo
+from treadle.probe.nccl_xml import import_nccl
+from treadle.probe.nvidia_smi import import_nvidia_smi
+
+_ROOT = re.compile(r"<(system|topology)[\s>/]")
+
+
+def import_profile(path: Path, name: str | None = None) -> Hardware:
+    """Read NCCL or RCCL topology XML, lstopo XML or `nvidia-smi topo -m`; the profile has one node.
+
+    Raises InputError with file and line when the file is none of these or malformed.
+    """
+    text, where = documents.read_text(path), str(path)
+    name = name or re.split(r"[.\s]", path.name.lstrip("."))[0] or "imported"
+    if not text.lstrip("\ufeff \t\r\n").startswith("<"):
+        hardware = import_nvidia_smi(text, where, name)
+    else:
+        root = _ROOT.search(text)
+        if root is None:
+            raise InputError(
+                "found XML without <system> or <topology>, expected NCCL topology or lstopo XML", where=where
+            )
+        hardware = (import_nccl if root[1] == "system" else import_lstopo)(text, where, name)
+    for at, found, expected in hardware.problems():
+        raise InputError(f"found {found}, expected {expected}", where=where, path=at)
+    return hardware
+
+
+def with_costs(hardware: Hardware, costs: Hardware) -> Hardware:
+    """`hardware` with alpha and beta of each link kind, and the network, of `costs` where it has none itself.
+
+    The cost of one link is copied; parallel links divide it as they do in every profile. Raises InputError when
+    `costs` lacks a kind or has it with different costs.
+    """
+    source = f"copied from profile {costs.name}"
+    links = tuple(_with_cost(link, costs) for link in hardware.links)
+    switches = tuple(_with_cost(switch, costs) for switch in hardware.switches)
+    sources = dict(hardware.sources)
+    for field, before, after in (("links", hardware.links, links), ("switches", hardware.switches, switches)):
+        if before != after:
+            sources[field] = f"{sources[field]}; what it lacked of alpha and beta {source}"
+    if hardware.network is None and costs.network is not None:
+        sources["network"] = source
+    return replace(hardware, links=links, switches=switches, network=hardware.network or costs.network, sources=sources)
+
+
+def _with_cost(part: Link | Switch, costs: Hardware) -> Link | Switch:
+    if part.alpha_us is not None and part.beta_us_per_MB is not None:
+        return part
+    known = {
+        (other.alpha_us, other.beta_us_per_MB, other.count if isinstance(part, Switch) else 1)
+        for other in (costs.switches if isinstance(part, Switch) else costs.links)
+        if other.kind == part.kind and other.alpha_us is not None and other.beta_us_per_MB is not None
+    }
+    if len(known) != 1:
+        found = "no costs" if not known else f"{len(known)} different costs"
+        shape = "switches" if isinstance(part, Switch) else "links"
+        raise InputError(f"found {found} for {shape} of kind {part.kind!r}, expected one", where=costs.name)
+    ((alpha, beta, ports),) = known
+    if isinstance(part, Switch):
+        # A profile may state a port as one link; what a member gets in all is what is copied.
+        beta = beta / ports * part.count
+    return replace(
+        part,
+        alpha_us=alpha if part.alpha_us is None else part.alpha_us,
+        beta_us_per_MB=beta if part.beta_us_per_MB is None else part.beta_us_per_MB,
+    )

@@ -1,0 +1,151 @@
+"""The text of `nvidia-smi topo -m`, old and new columns, straight from the tool or pasted with blanks for tabs.
+
+Cells name the worst thing on the way between two devices: NV# (that many NVLinks), PIX (one PCIe switch), PXB
+(several), PHB (the CPU's host bridge), NODE (several host bridges), SYS (the link between CPUs; SOC in old drivers).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import networkx as nx
+
+from planner.errors import InputError
+from planner.hardware import Hardware, Host, PcieSwitch, Switch
+from treadle.probe.pcie_tree import Gpu, Place, Port, assemble, merged
+
+MOST_NVLINKS = 18
+"""No GPU up to Blackwell has more; a matrix that needs more per GPU shows one NVSwitch fabric, not direct links."""
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_GPU = re.compile(r"GPU[0-9]+")
+_NVLINKS = re.compile(r"NV([1-9][0-9]{0,2})")
+_CELL = re.compile(r"X|SYS|SOC|NODE|PHB|PXB|PIX|PSB|N/A|NV[1-9][0-9]{0,2}")
+_LEGEND = re.compile(r"\s*(NIC[0-9]+)\s*:\s*(\S+)\s*")
+
+
+@dataclass(frozen=True)
+class _Row:
+    name: str
+    line: int
+    cells: dict[str, str]
+    rest: tuple[str, ...]
+
+
+def import_nvidia_smi(text: str, where: str, name: str) -> Hardware:
+    """A profile without costs; PCIe switches are those that the cells prove: a PIX group, or a PXB group around some.
+
+    Raises InputError with file and line for text that is no such matrix.
+    """
+    columns, rows = _matrix(_ANSI.sub("", text), where)
+    gpus = [column for column in columns if _GPU.fullmatch(column)]
+    others = [column for column in columns if column not in gpus]
+    nvlinks = _nvlinks(gpus, rows, where)
+    bridges, places = _pcie(columns, rows)
+    numa = {gpu: _numa(rows[gpu]) for gpu in gpus}
+    legend = dict(match.groups() for line in _ANSI.sub("", text).splitlines() if (match := _LEGEND.fullmatch(line)))
+    switched = _is_switched(gpus, nvlinks)
+    affinities = {row.rest[0] for gpu in gpus if (row := rows[gpu]).rest}
+    numas = {node for node in numa.values() if node is not None}
+    return assemble(
+        name,
+        "imported from the text of `nvidia-smi topo -m`",
+        [Gpu(gpu, "unknown GPU", Place(places[gpu], numa[gpu])) for gpu in gpus],
+        [Port(legend.get(nic, nic), Place(places[nic], _numa_of_nic(nic, gpus, rows, numa))) for nic in others],
+        bridges,
+        [] if switched else merged((gpus.index(a), gpus.index(b), "nvlink", n) for (a, b), n in nvlinks.items()),
+        [Switch(name="nvswitch0", kind="nvswitch", members=tuple(range(len(gpus))), count=min(nvlinks.values()))]
+        if switched
+        else [],
+        Host(numa_nodes=len(numas) or len(affinities) or None),
+    )
+
+
+def _matrix(text: str, where: str) -> tuple[list[str], dict[str, _Row]]:
+    columns: list[str] = []
+    rows: dict[str, _Row] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.split()
+        if not columns:
+            if len(words) > 1 and _GPU.fullmatch(words[0]) and words[1] != "X":
+                end = next((place for place, word in enumerate(words) if word in ("CPU", "NUMA")), len(words))
+                columns = words[:end]
+                if len(set(columns)) != len(columns):
+                    raise InputError("found a column name twice, expected each once", where=f"{where}:{number}")
+        elif words and words[0] in columns:
+            cells, rest = words[1 : len(columns) + 1], words[len(columns) + 1 :]
+            if words[0] in rows:
+                raise InputError(f"found a second row {words[0]}, expected each once", where=f"{where}:{number}")
+            if len(cells) < len(columns):
+                raise InputError(
+                    f"found {len(cells)} cells, expected {len(columns)} as in the header", where=f"{where}:{number}"
+                )
+            for cell in cells:
+                if not _CELL.fullmatch(cell):
+                    raise InputError(f"found cell {cell!r}, expected X, NV#, PIX or alike", where=f"{where}:{number}")
+            rows[words[0]] = _Row(words[0], number, dict(zip(columns, cells, strict=True)), tuple(rest))
+        elif rows:
+            break
+    if not columns:
+        raise InputError("found no header with GPU0, expected the output of `nvidia-smi topo -m`", where=where)
+    missing = [column for column in columns if column not in rows]
+    if missing:
+        raise InputError(f"found no row {missing[0]}, expected one for each column", where=where)
+    for row in rows.values():
+        if row.cells[row.name] != "X":
+            found = f"found {row.cells[row.name]!r} between {row.name} and itself"
+            raise InputError(f"{found}, expected X", where=f"{where}:{row.line}")
+        for column, cell in row.cells.items():
+            if rows[column].cells[row.name] != cell:
+                raise InputError(
+                    f"found {cell} from {row.name} to {column} but {rows[column].cells[row.name]} back, "
+                    "expected the same both ways",
+                    where=f"{where}:{row.line}",
+                )
+    return columns, rows
+
+
+def _nvlinks(gpus: list[str], rows: dict[str, _Row], where: str) -> dict[tuple[str, str], int]:
+    found = {}
+    for gpu in gpus:
+        for other in gpus:
+            match = _NVLINKS.fullmatch(rows[gpu].cells[other])
+            if match:
+                found[gpu, other] = int(match[1])
+    return found
+
+
+def _is_switched(gpus: list[str], nvlinks: dict[tuple[str, str], int]) -> bool:
+    return any(sum(nvlinks.get((gpu, other), 0) for other in gpus) > MOST_NVLINKS for gpu in gpus)
+
+
+def _pcie(columns: list[str], rows: dict[str, _Row]) -> tuple[list[PcieSwitch], dict[str, tuple[str, ...]]]:
+    """PCIe switches and the path of each device. NVLink hides how two GPUs meet, so a NIC has to tell."""
+    places: dict[str, tuple[str, ...]] = dict.fromkeys(columns, ())
+    bridges: list[PcieSwitch] = []
+    for kinds, label in ((("PIX", "PXB"), "pxb"), (("PIX",), "pix")):
+        graph = nx.Graph()
+        graph.add_nodes_from(columns)
+        graph.add_edges_from((a, b) for a in columns for b in columns if rows[a].cells[b] in kinds)
+        groups = [sorted(group, key=columns.index) for group in nx.connected_components(graph) if len(group) > 1]
+        for group in sorted(groups, key=lambda group: columns.index(group[0])):
+            if label == "pxb" and all(rows[a].cells[b] != "PXB" for a in group for b in group):
+                continue
+            switch = f"{label}{sum(bridge.name.startswith(label) for bridge in bridges)}"
+            parent = places[group[0]][-1] if places[group[0]] else None
+            bridges.append(PcieSwitch(name=switch, parent=parent))
+            for column in group:
+                places[column] = (*places[column], switch)
+    return bridges, places
+
+
+def _numa(row: _Row) -> int | None:
+    """New drivers print CPU affinity, NUMA affinity and the GPU's own NUMA id; old ones the first alone."""
+    return int(row.rest[1]) if len(row.rest) >= 2 and row.rest[1].isdecimal() and len(row.rest[1]) < 5 else None
+
+
+def _numa_of_nic(nic: str, gpus: list[str], rows: dict[str, _Row], numa: dict[str, int | None]) -> int | None:
+    """NIC rows have no affinity, but a GPU that is not across the CPUs' link is on the same NUMA node."""
+    near = [gpu for gpu in gpus if rows[nic].cells[gpu] in ("PIX", "PXB", "PHB", "NODE")]
+    return numa[near[0]] if near else None

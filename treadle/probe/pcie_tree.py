@@ -1,0 +1,159 @@
+"""From the parts that an importer found to a hardware profile: numbering, who uses which NIC, what a fabric joins."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+
+import networkx as nx
+
+from planner.hardware import VERSION, Device, Hardware, Host, Link, Nic, PcieSwitch, Switch
+from planner.scalars import MEBIBYTE
+
+GPU_CLASSES = (0x0300, 0x0302, 0x1200)
+NIC_CLASSES = (0x0200, 0x0207)
+BRIDGE_CLASS = 0x0604
+NVSWITCH_CLASS = 0x0680
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a device sits: PCIe switches from the CPU down, and the NUMA node of that CPU."""
+
+    path: tuple[str, ...] = ()
+    numa: int | None = None
+
+    def closeness(self, other: Place) -> int:
+        """Shared PCIe switches + 1 on the same CPU, 0 across CPUs or where nobody knows."""
+        if self.path[:1] != other.path[:1] or not self.path:
+            return int(self.numa is not None and self.numa == other.numa)
+        shared = (1 for mine, theirs in zip(self.path, other.path, strict=False) if mine == theirs)
+        return 1 + sum(shared)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    key: str
+    model: str
+    place: Place
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Port:
+    name: str
+    place: Place
+    gpudirect: bool | None = None
+    speed_gbps: float | None = None
+    rdma: bool = True
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """One member's link into a switch: `count` parallel links of `megabytes_per_s` (10^6 bytes) each."""
+
+    gpu: int
+    switch: str
+    count: int = 1
+    megabytes_per_s: float | None = None
+
+
+def assemble(
+    name: str,
+    source: str,
+    gpus: list[Gpu],
+    ports: list[Port],
+    bridges: Iterable[PcieSwitch],
+    links: Iterable[Link],
+    switches: Iterable[Switch] = (),
+    host: Host | None = None,
+) -> Hardware:
+    """A one-node profile; ranks are positions in `gpus`. `source` says where every number comes from."""
+    places = {
+        bridge.name: tuple(rank for rank, gpu in enumerate(gpus) if gpu.place.path[-1:] == (bridge.name,))
+        for bridge in bridges
+    }
+    runs = [list(run) for _, run in groupby(gpus, key=lambda gpu: (gpu.model, gpu.memory_bytes))]
+    return Hardware(
+        version=VERSION,
+        name=name,
+        nodes=1,
+        devices=tuple(
+            Device(model=run[0].model, kind="gpu", count=len(run), memory_bytes=run[0].memory_bytes) for run in runs
+        ),
+        host=host or Host(),
+        links=tuple(sorted(links, key=lambda link: (link.src, link.dst, link.kind))),
+        switches=tuple(switches),
+        nics=_nics(gpus, ports),
+        pcie=tuple(
+            PcieSwitch(name=bridge.name, parent=bridge.parent, numa=bridge.numa, devices=places[bridge.name])
+            for bridge in bridges
+        ),
+        sources=dict.fromkeys(("nodes", "devices", "host", "links", "switches", "nics", "pcie"), source),
+    )
+
+
+def _nics(gpus: list[Gpu], ports: list[Port]) -> tuple[Nic, ...]:
+    """Each GPU sends through its closest port; of equally close ones through the one with the fewest GPUs so far."""
+    usable = [index for index, port in enumerate(ports) if port.rdma] or list(range(len(ports)))
+    users: dict[int, list[int]] = {index: [] for index in range(len(ports))}
+    for rank, gpu in enumerate(gpus):
+        if usable:
+            best = min(usable, key=lambda i: (-gpu.place.closeness(ports[i].place), len(users[i]), i))
+            users[best].append(rank)
+    return tuple(
+        Nic(
+            name=port.name,
+            devices=tuple(users[index]),
+            pcie=port.place.path[-1] if port.place.path else None,
+            gpudirect=port.gpudirect,
+            speed_gbps=port.speed_gbps,
+        )
+        for index, port in enumerate(ports)
+    )
+
+
+def merged(links: Iterable[tuple[int, int, str, int]]) -> list[Link]:
+    """(src, dst, kind, count) with the counts of equal ends and kinds added up."""
+    counts = Counter[tuple[int, int, str]]()
+    for src, dst, kind, count in links:
+        counts[src, dst, kind] += count
+    return [Link(src=src, dst=dst, kind=kind, count=count) for (src, dst, kind), count in sorted(counts.items())]
+
+
+def fabrics(kind: str, attachments: Iterable[Attachment], trunks: Iterable[tuple[str, str]] = ()) -> list[Switch]:
+    """Physical switches that reach each other act as one fabric, whose members are the GPUs attached to any of them.
+
+    A member's port is all its links together; where members differ, the least is what every pair can count on.
+    """
+    attachments = list(attachments)
+    graph = nx.Graph(list(trunks))
+    graph.add_edges_from((one.gpu, one.switch) for one in attachments)
+    found = []
+    for component in nx.connected_components(graph):
+        inside = [one for one in attachments if one.switch in component]
+        counts = Counter[int]()
+        for one in inside:
+            counts[one.gpu] += one.count
+        if len(counts) > 1:
+            rates = [one.megabytes_per_s for one in inside if one.megabytes_per_s]
+            beta = MEBIBYTE / min(rates) if rates else None
+            found.append((tuple(sorted(counts)), min(counts.values()), beta))
+    return [
+        Switch(name=f"{kind}{index}", kind=kind, members=members, count=count, beta_us_per_MB=beta)
+        for index, (members, count, beta) in enumerate(sorted(found, key=lambda fabric: fabric[0]))
+    ]
+
+
+def tree(bridges: Mapping[str, Place]) -> list[PcieSwitch]:
+    """PCIe switches by name, each with the place of its upstream port; those at a CPU carry its NUMA node."""
+    return [
+        PcieSwitch(
+            name=name,
+            parent=place.path[-1] if place.path else None,
+            numa=None if place.path else place.numa,
+        )
+        for name, place in bridges.items()
+    ]

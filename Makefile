@@ -38,7 +38,7 @@ bench: $(STAMP) ## print every figure that README and docs quote
 	$(BIN)/python -m benchmarks
 
 wheel: $(STAMP) ## build dist/*.whl
-	$(BIN)/python -m build --wheel --outdir dist .
+	$(BIN)/python -m build --wheel --no-isolation --outdir dist .
 
 schemas: $(STAMP) ## rewrite docs/schemas from the document types
 	$(BIN)/python -m planner.schemas docs/schemas

@@ -8,7 +8,7 @@ import traceback
 
 import click
 
-from planner.errors import CheckFailed, TreadleError
+from planner.errors import CheckFailed, MissingBackendError, TreadleError
 from treadle import __version__
 from treadle.cli.lazy import LazyGroup
 
@@ -25,6 +25,8 @@ SUBCOMMANDS = {
 
 INTERNAL_ERROR = 70
 INTERRUPTED = 130
+EXTRAS = {"torch": "torch", "google": "traces", "matplotlib": "report", "gurobipy": "gurobi"}
+"""Top-level module -> the extra of this package that installs it."""
 
 
 @click.group(cls=LazyGroup, table=SUBCOMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
@@ -43,17 +45,21 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command line and return its exit code; errors are one line on stderr."""
+    """Run one command line and return its exit code (docs/exit-codes.md); errors are one line on stderr."""
     try:
-        result = cli.main(arguments, prog_name="treadle", standalone_mode=False)
+        with cli.make_context("treadle", list(arguments)) as context:
+            result = cli.invoke(context)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as stop:
         return stop.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return 2
     except click.ClickException as error:
-        context = getattr(error, "ctx", None)
-        hint = f" (see `{context.command_path} --help`)" if context else ""
-        return _fail(" ".join(error.format_message().split()) + hint, 2)
+        context_of = getattr(error, "ctx", None)
+        hint = f" (see `{context_of.command_path} --help`)" if context_of else ""
+        return _fail(error.format_message().rstrip(".") + hint, 2)
     except TreadleError as error:
         if isinstance(error, CheckFailed):
             for finding in error.findings:
@@ -65,6 +71,9 @@ def run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and (extra := EXTRAS.get(str(error.name).partition(".")[0])):
+            install = f"install it: pip install 'treadle[{extra}]'"
+            return _fail(f"this needs {error.name}, which is not installed; {install}", MissingBackendError.exit_code)
         name = type(error).__name__
         return _fail(f"internal error: {name}: {error}; run again with TREADLE_DEBUG=1 and report it", INTERNAL_ERROR)
 
@@ -72,5 +81,5 @@ def run(arguments: list[str]) -> int:
 def _fail(message: str, code: int) -> int:
     if os.environ.get("TREADLE_DEBUG", "0") not in ("", "0"):
         traceback.print_exc()
-    click.echo(f"error: {message}", err=True)
+    click.echo(f"error: {' '.join(message.split())}", err=True)
     return code

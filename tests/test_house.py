@@ -1,0 +1,184 @@
+"""The house itself: the wheel works on its own, the documents are true, and no machine shows through."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TEXTS = {".py", ".md", ".toml", ".yaml", ".yml", ".json", ".j2", ".txt", ".proto", ".svg", ".xml", "", ".html"}
+TREE = ("planner", "codegen", "treadle", "templates", "sketches", "profiles", "tests", "benchmarks", "docs", "examples")
+
+
+def files() -> list[Path]:
+    """Every source file of the house."""
+    inside = [path for folder in TREE for path in sorted((ROOT / folder).rglob("*")) if path.is_file()]
+    top = [path for path in sorted(ROOT.iterdir()) if path.is_file() and not path.name.startswith(".")]
+    return [path for path in [*top, *inside, ROOT / ".ci" / "run"] if "__pycache__" not in path.parts]
+
+
+# The wheel
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("dist")
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(ROOT)],
+        check=True,
+        capture_output=True,
+    )
+    return next(out.glob("*.whl"))
+
+
+@pytest.fixture(scope="session")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh environment with the wheel and, after it, the dependencies of this one; it does not see the checkout."""
+    home = tmp_path_factory.mktemp("venv")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(home / "bin" / "python")]
+    subprocess.run([*pip, "install", "--quiet", "--no-index", "--no-deps", str(wheel)], check=True)
+    packages = next(home.glob("lib/python*/site-packages"))
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return home / "bin"
+
+
+def alone(installed: Path, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of the wheel's environment in `folder`, far from the checkout."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "TREADLE"))}
+    return subprocess.run(
+        [str(installed / command[0]), *command[1:]],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_wheel_carries_what_ships(wheel: Path) -> None:
+    inside = set(zipfile.ZipFile(wheel).namelist())
+    for kind in ("templates", "sketches", "profiles"):
+        shipped = [path for path in (ROOT / kind).rglob("*") if path.is_file()]
+        assert shipped
+        assert {f"planner/_data/{path.relative_to(ROOT)}" for path in shipped} <= inside
+    assert not [name for name in inside if name.startswith(("tests", "examples", "benchmarks", "docs"))]
+
+
+def test_the_wheel_runs_its_own_code(installed: Path, tmp_path: Path) -> None:
+    code = "import planner, codegen, treadle; print(planner.__file__, codegen.__file__, treadle.__file__)"
+    done = alone(installed, tmp_path, "python", "-c", code)
+    assert done.returncode == 0, done.stderr
+    assert all(path.startswith(str(installed.parent)) for path in done.stdout.split())
+
+
+def test_the_wheel_plans_a_collective_from_an_empty_folder(installed: Path, tmp_path: Path) -> None:
+    done = alone(
+        installed,
+        tmp_path,
+        *("treadle", "plan", "collective", "allgather", "--hardware", "ring4", "--sketch", "ring", "--size", "64KiB"),
+        *("-o", "ring.plan.json"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert os.listdir(tmp_path) == ["ring.plan.json"]
+    checked = alone(installed, tmp_path, "treadle", "check", "ring.plan.json")
+    assert checked.returncode == 0, checked.stderr
+    made = alone(
+        installed, tmp_path, "treadle", "generate", "ring.plan.json", "--target", "msccl-xml", "-o", "artefacts"
+    )
+    assert made.returncode == 0, made.stderr
+
+
+MODEL = """
+import torch
+
+def step():
+    layers = [torch.nn.Linear(64, 64) if n % 2 == 0 else torch.nn.ReLU() for n in range(8)]
+    return torch.nn.Sequential(*layers), (torch.randn(256, 64),)
+"""
+
+
+def test_the_wheel_plans_memory_from_an_empty_folder(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(MODEL)
+    captured = alone(installed, tmp_path, "treadle", "trace", "capture", "model:step", "-o", "step.trace.json")
+    assert captured.returncode == 0, captured.stderr
+    done = alone(
+        installed,
+        tmp_path,
+        *("treadle", "plan", "memory", "--trace", "step.trace.json", "--hardware", "cpu-2x2", "--budget", "0.8x"),
+        *("-o", "memory.plan.json"),
+    )
+    assert done.returncode == 0, done.stderr
+    made = alone(installed, tmp_path, "treadle", "generate", "memory.plan.json", "--target", "torch", "-o", "artefacts")
+    assert made.returncode == 0, made.stderr
+
+
+# The checkout
+
+
+def test_no_file_shows_the_machine_it_was_written_on() -> None:
+    names = [re.escape(str(ROOT)), re.escape(str(Path.home())) + r"/", "/tmp/", r"\.\./shared", "/home/", "/work/"]
+    allowed = {"tests/conftest.py": r"\.\./shared"}
+    for path in files():
+        if path.suffix not in TEXTS or path == Path(__file__):
+            continue
+        text = path.read_text(encoding="utf-8", errors="replace")
+        for pattern in names:
+            if allowed.get(str(path.relative_to(ROOT))) != pattern:
+                assert not re.search(pattern, text), f"{path.relative_to(ROOT)} holds {pattern}"
+
+
+def test_links_in_the_documents_lead_somewhere() -> None:
+    pages = [path for path in files() if path.suffix == ".md"]
+    assert pages
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
+
+
+def test_every_dependency_has_its_reason_and_its_locked_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    groups = [project["project"]["dependencies"], project["dependency-groups"]["dev"]]
+    groups += [wants for name, wants in project["project"]["optional-dependencies"].items() if name != "all"]
+    wanted = {re.split(r"[><=\[ ]", want)[0].lower() for group in groups for want in group}
+    reasons = (ROOT / "docs" / "dependencies.md").read_text()
+    documented = {name.lower() for name in re.findall(r"^\| `([^`]+)` \|", reasons, re.MULTILINE)}
+    assert documented == wanted
+    locked = {
+        line.split("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line
+    }
+    assert wanted - locked <= {"gurobipy"}
+
+
+def test_every_environment_variable_is_documented_once() -> None:
+    used = set()
+    for path in files():
+        if path.suffix == ".py" and path != Path(__file__):
+            used |= set(re.findall(r"\bTREADLE_[A-Z_]+\b", path.read_text()))
+    text = (ROOT / "docs" / "environment.md").read_text()
+    documented = re.findall(r"^\| `(TREADLE_[A-Z_]+)`", text, re.MULTILINE)
+    assert sorted(documented) == sorted(used)
+
+
+def test_continuous_integration_runs_lint_and_tests() -> None:
+    script = (ROOT / ".ci" / "run").read_text()
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+    assert script.splitlines()[-1] == "make lint test"
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert {"install", "demo", "test", "lint", "bench", "wheel"} <= targets
+
+
+def test_every_room_is_named_in_the_import_contract() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contract = next(c for c in project["tool"]["importlinter"]["contracts"] if c["type"] == "independence")
+    rooms = {f"planner.{path.parent.name}" for path in (ROOT / "planner").glob("*/problem.py")}
+    assert set(contract["modules"]) == rooms

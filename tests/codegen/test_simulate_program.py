@@ -1,0 +1,91 @@
+"""The simulated time of a lowered program is the makespan that its algorithm claims."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from codegen.lower import lower
+from codegen.simulate_program import simulate_program
+from planner.collective.algorithm import Port
+from planner.errors import InputError
+from tests.codegen.algorithms import (
+    Move,
+    decide,
+    exchange_allreduce,
+    line_alltoall,
+    random_algorithm,
+    ring_allreduce,
+)
+
+
+def time_of(decisions, **options: bool) -> int:
+    return simulate_program(lower(decisions, **options), decisions).schedule.makespan
+
+
+@given(
+    collective=st.sampled_from(["allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce"]),
+    ranks=st.integers(2, 6),
+    seed=st.integers(0, 10**6),
+)
+def test_one_instance_takes_the_makespan(collective: str, ranks: int, seed: int) -> None:
+    decisions = random_algorithm(collective, ranks, 1, 1, seed)
+    batched = len({(move.src, move.dst, move.batch) for move in decisions.transfers}) < len(decisions.transfers)
+    time = time_of(decisions)
+    assert time >= decisions.makespan_ns if batched else time == decisions.makespan_ns
+
+
+def test_the_ring_takes_six_rounds() -> None:
+    assert time_of(ring_allreduce(4)) == time_of(ring_allreduce(4), inplace=True) == 6 * 9000
+
+
+def test_swapping_partners_do_not_wait_for_each_other() -> None:
+    decisions = exchange_allreduce(4)
+    assert time_of(decisions) == time_of(decisions, inplace=True) == decisions.makespan_ns
+
+
+def test_line_alltoall_takes_two_rounds() -> None:
+    """Spec 6.4: every directed link of the line 0-1-2 carries two chunks."""
+    assert time_of(line_alltoall()) == 2 * 9000
+
+
+def test_ports_take_turns() -> None:
+    """A star whose hub has one out-port: three sends one after the other."""
+    port = Port(name="hub", links=((0, 1), (0, 2), (0, 3)))
+    moves = [Move((0,), 0, rank) for rank in (1, 2, 3)]
+    assert time_of(decide("broadcast", 4, moves, root=0)) == 9000
+    assert time_of(decide("broadcast", 4, moves, root=0, ports=(port,))) == 27000
+
+
+def test_same_chunk_reductions_take_turns() -> None:
+    moves = [Move((0,), rank, 0, True) for rank in (1, 2, 3)]
+    assert time_of(decide("reduce", 4, moves, root=0)) == 27000
+
+
+def test_a_batch_pays_alpha_once() -> None:
+    moves = [Move((0, 1, 2), 0, 1)]
+    assert time_of(decide("broadcast", 2, moves, chunkup=3, root=0)) == 1000 + 3 * 8000
+
+
+def test_a_split_batch_pays_alpha_for_each_part() -> None:
+    """Chunks 0 and 2 do not lie side by side at rank 1."""
+    moves = [Move((0,), 0, 1), Move((2,), 2, 1), Move((0, 2), 1, 3)]
+    decisions = decide("allgather", 4, moves)
+    assert decisions.makespan_ns == 9000 + 17000
+    assert time_of(decisions) == 9000 + 18000
+
+
+def test_instances_share_bandwidth_and_alpha() -> None:
+    for instances in (2, 3, 8):
+        assert time_of(ring_allreduce(4, instances=instances)) == 6 * 9000
+
+
+def test_other_programs_are_refused() -> None:
+    decisions = ring_allreduce(4)
+    fewer = structs.replace(decisions, transfers=decisions.transfers[:-1])
+    with pytest.raises(InputError, match="gpu 3 sends 6 chunks to gpu 0 on channel 0, the plan 5"):
+        simulate_program(lower(decisions), fewer)
+    with pytest.raises(InputError, match="chunks to gpu"):
+        simulate_program(lower(ring_allreduce(3)), decisions)

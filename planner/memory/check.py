@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from planner.memory.decisions import MemoryDecisions
 from planner.memory.problem import MemoryProblem
 from planner.memory.program import Drop, Instruction, RunBackward, RunForward, Stage
+from planner.trace import Trace
 
 
 def check(decisions: MemoryDecisions) -> list[str]:
@@ -47,6 +48,28 @@ def check(decisions: MemoryDecisions) -> list[str]:
     if not walk.peak <= decisions.bound_peak_bytes <= problem.budget_bytes:
         expected = f"between the peak {walk.peak} and the budget {problem.budget_bytes}"
         findings.append(f"$.bound_peak_bytes: found {decisions.bound_peak_bytes}, expected {expected}")
+    return findings
+
+
+def check_against_trace(decisions: MemoryDecisions, trace: Trace) -> list[str]:
+    """How the problem that a plan solved differs from what the trace says now; an empty list means fresh.
+
+    Raises InputError for a trace that no memory problem can be made from.
+    """
+    from planner.memory.extract import problem_from_trace
+
+    old = decisions.problem
+    new = problem_from_trace(trace, old.budget_bytes, hold_gradients="gradients" in old.base)
+    findings = []
+    if old.base != new.base:
+        findings.append(f"$.problem.base: found {old.base}, expected {new.base} from the trace")
+    for field in ("fwd", "bwd"):
+        planned, traced = getattr(old, field), getattr(new, field)
+        if len(planned) != len(traced):
+            findings.append(f"$.problem.{field}: found {len(planned)} nodes, expected {len(traced)} from the trace")
+        for place, (was, now) in enumerate(zip(planned, traced, strict=False)):
+            if was != now:
+                findings.append(f"$.problem.{field}[{place}]: found {was}, expected {now} from the trace")
     return findings
 
 

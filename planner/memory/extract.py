@@ -7,8 +7,8 @@ read, so whoever reads a view reads the storage's owner.
   reads counts as workspace. What the caller holds anyway is in `base`: parameters, buffers (with the new values that
   the step writes back), inputs, outputs, and 8 KiB of generator state for each random op, which makes it repeatable.
 * Backward node: consecutive backward ops. An op joins the node before it if it reads no other forward storages and
-  needs no more gradient bytes at its peak, for then nothing is lost by treating both as one; so there are about as
-  many nodes as ops that read forward storages. |Lhat_k| and |y_k| come from the exact lives of the gradient-side
+  does not raise the node's peak of gradient bytes by more than 1/1024 of all forward bytes, for then next to nothing
+  is lost by treating both as one; so there are about as many nodes as ops that read forward storages. |Lhat_k| and |y_k| come from the exact lives of the gradient-side
   storages: |Lhat_k| is alive when the node starts, |Lhat_k| + |y_k| is the peak while it runs. Tangents live through
   the whole backward pass, because the caller's engine holds them. Gradients of parameters and inputs live from where
   they are made to the end; with `hold_gradients` the parameters' are in `base` instead, and a new one lives to the
@@ -169,11 +169,13 @@ def _backward_nodes(
     needs = [frozenset(node_of[t] for t in step.read([op]) if t in node_of) for op in ops]
     births, deaths = _lives(step, hold_gradients)
     in_use = _bytes_in_use(step, births, deaths, len(ops))
+    slack = sum(map(step.size, node_of)) // 1024
     groups: list[list[int]] = []
     for place in range(len(ops)):
         group = groups[-1] if groups else []
         together = frozenset().union(*(needs[p] for p in group))
-        joins = needs[place] == together or (needs[place] < together and in_use[place] <= max(in_use[p] for p in group))
+        small = in_use[place] <= slack + max((in_use[p] for p in group), default=0)
+        joins = needs[place] == together or (needs[place] < together and small)
         if group and joins:
             group.append(place)
         else:

@@ -50,17 +50,19 @@ def parse_budget(text: str, *, where: str = "--budget") -> Budget:
 def plan_memory(
     trace: Trace,
     *,
-    budget: Budget,
+    budget: Budget | str,
     options: MemoryOptions = DEFAULTS,
     trace_file: str = "trace",
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Plan:
     """The fastest plan found for one training step within `budget`, checked.
 
-    budget: bytes, or a Fraction of the peak of the step that keeps everything. `on_progress` hears of incumbents and
+    budget: bytes, or a Fraction of the peak of the step that keeps everything, or either as people write it. `on_progress` hears of incumbents and
     bounds in ns. Raises InputError for a trace without backward ops or without times, InfeasibleError with the least
     feasible budget where there is provably no plan, LimitError when the limits ended the search without one.
     """
+    if isinstance(budget, str):
+        budget = parse_budget(budget)
     problem = problem_from_trace(trace, 0, hold_gradients=options.hold_gradients)
     inputs = {"trace": InputRef(file=trace_file, digest=digest(trace))}
     return plan_problem(problem, budget=budget, options=options, inputs=inputs, on_progress=on_progress)

@@ -1,0 +1,187 @@
+"""`treadle plan memory`: what to keep and what to recompute within a budget."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from treadle.cli.output import json_option, live_line, note, print_json
+
+if TYPE_CHECKING:
+    from planner.memory.search import MemoryOptions
+    from planner.plan import Plan
+    from planner.solver import Progress
+    from planner.trace import Trace
+
+
+@click.command()
+@click.option("--trace", metavar="FILE", help="The training step, from `treadle trace capture`.")
+@click.option("--problem", metavar="FILE", help="A memory problem written by hand, instead of a trace.")
+@click.option("--hardware", metavar="NAME|FILE", help="Model the times of a trace that has none on this machine.")
+@click.option("--budget", metavar="SIZE|SHAREx", help="8GiB, or 0.6x for a share of the peak without recomputation.")
+@click.option("-o", "--output", required=True, metavar="FILE", help="The plan to write.")
+@click.option(
+    "--dependency-set",
+    type=click.Choice(["entering", "leaving"]),
+    default="entering",
+    show_default=True,
+    help="What a backward op reads must be there when its stage is entered, or still when it is left (as published).",
+)
+@click.option("--hold-gradients", is_flag=True, help="Gradients of parameters are held from step to step.")
+@click.option("--gap", type=click.FloatRange(0, 1), default=0.01, show_default=True, help="Stop this near the optimum.")
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(0, min_open=True),
+    default=120.0,
+    show_default=True,
+    help="Seconds after which the best plan so far is taken.",
+)
+@click.option("--solver", type=click.Choice(["highs", "scip", "cp_sat", "gurobi"]), default="highs", show_default=True)
+@json_option
+def command(
+    trace: str | None,
+    problem: str | None,
+    hardware: str | None,
+    budget: str | None,
+    output: str,
+    dependency_set: str,
+    hold_gradients: bool,
+    gap: float,
+    time_limit: float,
+    solver: str,
+    as_json: bool,
+) -> None:
+    """Choose what a training step keeps and what it recomputes, so that it fits a budget and loses least time.
+
+    Ctrl-C ends the search with the best plan so far.
+    """
+    if (trace is None) == (problem is None):
+        raise click.UsageError("give either --trace or --problem")
+    if trace is not None and budget is None:
+        raise click.UsageError("--trace needs --budget")
+
+    from planner import documents
+    from planner.errors import LimitError
+    from planner.memory.search import MemoryOptions
+
+    options = MemoryOptions(
+        dependency_set="leaving" if dependency_set == "leaving" else "entering",
+        hold_gradients=hold_gradients,
+        gap=gap,
+        time_limit_s=time_limit,
+        solver=solver,
+    )
+    try:
+        plan = _plan(trace, problem, hardware, budget, options)
+    except KeyboardInterrupt:
+        raise LimitError("interrupted before a plan was found") from None
+    documents.save(plan, output)
+    if plan.provenance.interrupted:
+        note("interrupted: this is the best plan found so far")
+    elif plan.provenance.limit_fired:
+        note(f"the time limit of {time_limit:g} s ended the search: this is the best plan found so far")
+    facts = summary(plan)
+    if as_json:
+        print_json({**facts, "plan": output})
+    else:
+        click.echo(describe(facts))
+        click.echo(f"wrote {output}")
+
+
+def _plan(
+    trace: str | None, problem: str | None, hardware: str | None, budget: str | None, options: MemoryOptions
+) -> Plan:
+    from planner import documents
+    from planner.memory.planning import parse_budget, plan_memory, plan_problem
+    from planner.memory.problem import MemoryProblem
+    from planner.plan import InputRef
+    from planner.trace import Trace
+
+    limit = None if budget is None else parse_budget(budget)
+    with live_line() as show:
+
+        def on_progress(progress: Progress) -> None:
+            show(progress_line(progress))
+
+        if trace is not None and limit is not None:
+            step = documents.load(trace, Trace)
+            if hardware is not None:
+                step = _with_times(step, hardware)
+            name = Path(trace).name
+            return plan_memory(step, budget=limit, options=options, trace_file=name, on_progress=on_progress)
+        loaded = documents.load(problem or "", MemoryProblem)
+        inputs = {"problem": InputRef(file=Path(problem or "").name, digest=documents.digest(loaded))}
+        return plan_problem(loaded, budget=limit, options=options, inputs=inputs, on_progress=on_progress)
+
+
+def _with_times(trace: Trace, hardware: str) -> Trace:
+    if trace.costs.model != "absent":
+        note(f"the trace already has {trace.costs.model} times of {trace.costs.device}; --hardware changes nothing")
+        return trace
+    from treadle.capture.costs import with_roofline
+    from treadle.probe.resolve import load_hardware
+
+    return with_roofline(trace, load_hardware(hardware))
+
+
+def progress_line(progress: Progress) -> str:
+    """Incumbent, bound, gap and elapsed time; times come in ns."""
+
+    def ms(value: float | None) -> str:
+        return "none yet" if value is None else f"{value / 1e6:.6g} ms"
+
+    gap = "" if progress.gap is None else f"   gap {progress.gap:.2%}"
+    return f"best {ms(progress.incumbent)}   bound {ms(progress.bound)}{gap}   {progress.elapsed_s:.0f} s"
+
+
+def summary(plan: Plan) -> dict[str, Any]:
+    """The figures that people ask for first."""
+    from planner.memory.decisions import MemoryDecisions
+    from planner.memory.program import RunForward
+
+    decisions, certificate = plan.decisions, plan.certificate
+    assert isinstance(decisions, MemoryDecisions)
+    runs = Counter(step.node for step in decisions.program if isinstance(step, RunForward))
+    return {
+        "budget_bytes": decisions.problem.budget_bytes,
+        "peak_bytes": decisions.exact_peak_bytes,
+        "store_all_peak_bytes": decisions.store_all_peak_bytes,
+        "time_ns": decisions.objective_ns,
+        "store_all_ns": decisions.store_all_ns,
+        "overhead": decisions.objective_ns / max(1, decisions.store_all_ns) - 1,
+        "lower_bound_ns": int(certificate.lower_bound),
+        "gap": certificate.gap,
+        "optimal": certificate.optimal,
+        "forward_ops": len(decisions.problem.fwd),
+        "recomputed_ops": sum(count > 1 for count in runs.values()),
+        "recomputations": sum(count - 1 for count in runs.values()),
+        "method": plan.provenance.method,
+        "limit_fired": plan.provenance.limit_fired,
+        "interrupted": plan.provenance.interrupted,
+    }
+
+
+def describe(facts: dict[str, Any]) -> str:
+    """The summary as a few aligned lines."""
+    from planner.scalars import format_bytes
+
+    whole = facts["store_all_peak_bytes"]
+
+    def share(count: int) -> str:
+        return f"{format_bytes(count)} ({count / max(1, whole):.2f}x of the {format_bytes(whole)} of store-all)"
+
+    proof = "proved optimal" if facts["optimal"] else f"gap {facts['gap']:.2%}"
+    rows = [
+        ("budget", share(facts["budget_bytes"])),
+        ("peak", share(facts["peak_bytes"])),
+        ("time", f"{facts['time_ns'] / 1e6:.6g} ms, {facts['overhead']:+.2%} against store-all"),
+        ("lower bound", f"{facts['lower_bound_ns'] / 1e6:.6g} ms, {proof}"),
+        (
+            "recomputed",
+            f"{facts['recomputed_ops']} of {facts['forward_ops']} forward ops, {facts['recomputations']} times in all",
+        ),
+    ]
+    return "\n".join(f"{name:<13}{text}" for name, text in rows)

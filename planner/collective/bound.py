@@ -1,0 +1,278 @@
+"""Proven lower bounds on the time of a collective over the plan's links, whatever the routes and orders.
+
+Every chunk on link l occupies it for at least w_l = alpha_l / run_l + beta_l, where run_l is the largest message the
+sketch allows on l (1: every chunk pays its alpha). So l carries at most 1 / w_l chunks per ns, a port at most the
+fastest of its links. All arithmetic that a bound rests on is exact (Fractions); flows only propose cuts.
+
+    cut        if D chunks must cross from the ranks S to the rest, and capacity(S) chunks cross per ns at most, then
+               T >= head + D / capacity(S) + tail. head: the least path before any of the D can begin to cross;
+               tail: the least path that must follow the last crossing. Cuts tried: every rank and every node alone,
+               in both directions, and for allgather the worst cut of all, found by Dinkelbach's method over minimum
+               cuts (the throughput optimum of ForestColl).
+    messages   an allreduce needs 2 (P - 1) messages per chunk between any P disjoint groups of ranks (one-way gossip:
+               P - 1 before anybody knows all, one more for everybody else), so T >= 2 (P - 1) * chunks / (sum of what
+               crosses between groups per ns).
+    work       alltoall: the sum over chunks of their cheapest paths, over the number of links.
+    latency    the costliest of all cheapest paths that some chunk must take.
+    doubling   sums of one chunk at one rank take turns, so after k times the least link cost at most 2^k
+               contributions are together: T >= ceil(log2 R) * min(alpha + beta).
+
+Reducescatter and reduce run backwards in time over reversed links what allgather and broadcast do, so they have the
+bounds of those on the reversed links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, inf
+
+from planner.collective.algorithm import LinkCost, Port
+from planner.collective.problem import Problem
+from planner.collective.topology import Edge
+from planner.solver import max_flow
+
+SCALE = 2**40
+
+
+@dataclass(frozen=True)
+class Bound:
+    """No schedule ends before `time_ns`; `argument` says why in one sentence."""
+
+    time_ns: int
+    argument: str
+
+
+@dataclass(frozen=True)
+class Network:
+    """What a bound is computed on: links and ports in the direction in which chunks spread, and ns per chunk."""
+
+    ranks: int
+    links: dict[Edge, LinkCost]
+    ports: tuple[Port, ...]
+    weight: dict[Edge, Fraction]
+    lat: dict[Edge, int]
+
+
+def lower_bound(problem: Problem) -> Bound:
+    """The largest of the bounds that hold for the problem's collective; the first of equals."""
+    network = _network(problem)
+    if problem.ranks == 1:
+        return Bound(0, "One rank has nothing to send.")
+    distance = _distances(network)
+    found = [*_latency(problem, network, distance), *_cuts(problem, network, distance)]
+    if problem.collective == "allreduce":
+        found += _messages(problem, network)
+    if problem.collective == "alltoall":
+        found += _work(problem, network, distance)
+    return max(found, key=lambda bound: bound.time_ns)
+
+
+def _network(problem: Problem) -> Network:
+    turn = problem.half == "inverted"
+
+    def facing(edge: Edge) -> Edge:
+        return (edge[1], edge[0]) if turn else edge
+
+    run = {edge: problem.batching.max_run if edge in problem.batching.links else 1 for edge in problem.links}
+    return Network(
+        ranks=problem.ranks,
+        links={facing(edge): link for edge, link in problem.links.items()},
+        ports=tuple(Port(name=p.name, links=tuple(facing(e) for e in p.links)) for p in problem.ports),
+        weight={facing(e): Fraction(link.alpha_ns, run[e]) + link.beta_ns for e, link in problem.links.items()},
+        lat={facing(e): link.alpha_ns + link.beta_ns for e, link in problem.links.items()},
+    )
+
+
+def _distances(network: Network) -> list[list[float]]:
+    """distance[a][b]: the least sum of alpha + beta from a to b (Floyd and Warshall, in numpy)."""
+    import numpy as np
+
+    d = np.full((network.ranks, network.ranks), inf)
+    np.fill_diagonal(d, 0)
+    for (src, dst), lat in network.lat.items():
+        d[src, dst] = lat
+    for middle in range(network.ranks):
+        d = np.minimum(d, d[:, middle : middle + 1] + d[middle : middle + 1, :])
+    rows: list[list[float]] = d.tolist()
+    return rows
+
+
+def _latency(problem: Problem, network: Network, distance: list[list[float]]) -> Iterator[Bound]:
+    farthest = max(
+        (int(distance[chunk.owner][target]), chunk.owner, target)
+        for chunk in set(problem.chunks)
+        for target in chunk.targets
+    )
+    src, dst = (farthest[2], farthest[1]) if problem.half == "inverted" else farthest[1:]
+    yield Bound(farthest[0], f"The cheapest path from rank {src} to rank {dst} takes {farthest[0]} ns.")
+    if problem.half != "forward":
+        rounds, least = (problem.ranks - 1).bit_length(), min(network.lat.values())
+        yield Bound(
+            rounds * least,
+            f"Sums of one chunk take turns, so {problem.ranks} contributions need {rounds} rounds of at least {least} "
+            "ns.",
+        )
+
+
+def _cuts(problem: Problem, network: Network, distance: list[list[float]]) -> Iterator[Bound]:
+    everyone = frozenset(range(problem.ranks))
+    groups = {frozenset({rank}) for rank in everyone}
+    for base in range(0, problem.ranks, problem.per_node):
+        groups.add(frozenset(range(base, base + problem.per_node)))
+    sources = groups | {everyone - group for group in groups}
+    if problem.collective in ("allgather", "reducescatter"):
+        sources |= _worst_cuts(problem, network)
+    for source in sorted(sources - {everyone, frozenset()}, key=lambda s: (len(s), sorted(s))):
+        yield _cut(problem, network, distance, source)
+
+
+def _cut(problem: Problem, network: Network, distance: list[list[float]], source: frozenset[int]) -> Bound:
+    crossing = [edge for edge in network.links if edge[0] in source and edge[1] not in source]
+    heads, tails = {edge[1] for edge in crossing}, {edge[0] for edge in crossing}
+    if problem.collective == "allreduce":  # every chunk holds something of everybody and everybody wants it
+        demand, before, behind = len(problem.chunks), 0, 0
+    else:
+        must = [c for c in problem.chunks if c.owner in source and not c.targets <= source]
+        kinds = set(must)
+        demand = len(must)
+        before = min((_nearest(distance, [c.owner], tails) for c in kinds), default=0)
+        behind = min((_farthest(distance, heads, c.targets - source) for c in kinds), default=0)
+    if not demand:
+        return Bound(0, "Nothing has to be sent.")
+    rate = capacity(network, source)
+    time = ceil(before + demand / rate + behind)
+    names = _named(source, problem)
+    inverted = problem.half == "inverted"
+    sentence = f"{demand} chunks must cross {'into' if inverted else 'out of'} {names} at {float(1 / rate):.6g} ns each"
+    extra = [f"{before} ns before" if before else "", f"{behind} ns after" if behind else ""]
+    if inverted:
+        extra.reverse()
+        extra = [text.replace("before", "AFTER").replace("after", "before").replace("AFTER", "after") for text in extra]
+    parts = [text for text in extra if text]
+    return Bound(time, sentence + (f", with at least {' and '.join(parts)}" if parts else "") + ".")
+
+
+def _nearest(distance: list[list[float]], sources: Iterable[int], goals: Iterable[int]) -> int:
+    goals = list(goals)
+    return int(min((distance[a][b] for a in sources for b in goals), default=0))
+
+
+def _farthest(distance: list[list[float]], heads: set[int], targets: Iterable[int]) -> int:
+    return int(max((min(distance[head][target] for head in heads) for target in targets), default=0))
+
+
+def _named(source: frozenset[int], problem: Problem) -> str:
+    def listed(ranks: Sequence[int]) -> str:
+        if len(ranks) == 1:
+            return f"rank {ranks[0]}"
+        if ranks[-1] - ranks[0] == len(ranks) - 1:
+            return f"ranks {ranks[0]} to {ranks[-1]}"
+        return "ranks " + ", ".join(map(str, ranks))
+
+    rest = sorted(frozenset(range(problem.ranks)) - source)
+    inside = sorted(source)
+    return listed(inside) if len(inside) <= len(rest) else f"all but {listed(rest)}"
+
+
+def capacity(network: Network, source: frozenset[int]) -> Fraction:
+    """At most this many chunks per ns cross from `source` to the other ranks: a maximum flow through the ports."""
+    edges = [edge for edge in network.links if edge[0] in source and edge[1] not in source]
+    arcs, count = _arcs(network, edges, lambda rank: 0 if rank in source else 1, 2)
+    flow, _ = max_flow(count, arcs, 0, 1)
+    return Fraction(flow, SCALE)
+
+
+def _arcs(
+    network: Network, edges: list[Edge], place: Callable[[int], int], first: int
+) -> tuple[list[tuple[int, int, int]], int]:
+    """Flow arcs of `edges` between `place(rank)` nodes: sender -> out-port -> in-port -> receiver.
+
+    Rates are rounded up to 1 / SCALE, so no flow is ever below the true one. A link takes part in one out-port and
+    one in-port, the tightest; leaving out others can only raise the flow.
+    """
+    rate = {edge: ceil(SCALE / network.weight[edge]) for edge in edges}
+    used = set(edges)
+    out_port: dict[Edge, int] = {}
+    in_port: dict[Edge, int] = {}
+    caps: list[int] = []
+    for port in network.ports:
+        members = [edge for edge in port.links if edge in used]
+        if len(members) < 2:
+            continue
+        number = len(caps)
+        caps.append(max(rate[edge] for edge in members))
+        senders, receivers = {edge[0] for edge in members}, {edge[1] for edge in members}
+        receiving = len(receivers) == 1 or (len(senders) > 1 and any(edge in out_port for edge in members))
+        side = in_port if receiving and len(senders) > 1 else out_port
+        for edge in members:
+            side.setdefault(edge, number)
+    # Port p is the pair of nodes (first + 2p, first + 2p + 1), so that all its links share one capacity.
+    arcs = [(first + 2 * p, first + 2 * p + 1, cap) for p, cap in enumerate(caps)]
+    for edge in edges:
+        tail, head = place(edge[0]), place(edge[1])
+        out, into = out_port.get(edge), in_port.get(edge)
+        begin = tail if out is None else first + 2 * out + 1
+        end = head if into is None else first + 2 * into
+        arcs.append((begin, end, rate[edge]))
+        if out is not None:
+            arcs.append((tail, first + 2 * out, SCALE * len(edges)))
+        if into is not None:
+            arcs.append((first + 2 * into + 1, head, SCALE * len(edges)))
+    return arcs, first + 2 * len(caps)
+
+
+def _worst_cuts(problem: Problem, network: Network) -> set[frozenset[int]]:
+    """Dinkelbach: from a time T, every rank must be able to absorb R * u chunks within T; a cut that cannot gives a
+    larger T. Returns the cuts met, the last of which is the worst of all."""
+    n, u = problem.ranks, problem.chunkup
+    arcs, count = _arcs(network, list(network.links), lambda rank: rank + 1, n + 1)
+    found: set[frozenset[int]] = set()
+    time = Fraction(0)
+    for rank in range(n):
+        source = frozenset(range(n)) - {rank}
+        time = max(time, len(source) * u / capacity(network, source))
+    improved = True
+    while improved:
+        improved = False
+        supply = ceil(SCALE * u / time)
+        feed = [(0, rank + 1, supply) for rank in range(n)]
+        for sink in range(n):
+            flow, cut = max_flow(count, [*arcs, *feed], 0, sink + 1)
+            source = frozenset(node - 1 for node in cut if 1 <= node <= n)
+            if flow >= n * supply or not source or source in found:
+                continue
+            longer = len(source) * u / capacity(network, source)
+            if longer > time:
+                time, improved = longer, True
+                found.add(source)
+                break
+    return found
+
+
+def _messages(problem: Problem, network: Network) -> Iterator[Bound]:
+    for size, word in ((1, "ranks"), (problem.per_node, "nodes")):
+        groups = [frozenset(range(base, base + size)) for base in range(0, problem.ranks, size)]
+        if len(groups) < 2 or (size == 1 and word == "nodes"):
+            continue
+        everyone = frozenset(range(problem.ranks))
+        out_rate = sum((capacity(network, group) for group in groups), Fraction(0))
+        in_rate = sum((capacity(network, everyone - group) for group in groups), Fraction(0))
+        rate = min(out_rate, in_rate)
+        demand = 2 * (len(groups) - 1) * len(problem.chunks)
+        yield Bound(
+            ceil(demand / rate),
+            f"An allreduce needs {demand} messages between its {len(groups)} {word}, which exchange one every "
+            f"{float(1 / rate):.6g} ns at best.",
+        )
+
+
+def _work(problem: Problem, network: Network, distance: list[list[float]]) -> Iterator[Bound]:
+    # A hop keeps its link busy for at least the batched share of alpha, so paths are scaled down by the worst ratio.
+    ratio = min((network.weight[edge] / network.lat[edge] for edge in network.links), default=Fraction(1))
+    total = sum(int(distance[c.owner][t]) for c in problem.chunks for t in c.targets)
+    yield Bound(
+        ceil(total * ratio / max(1, len(network.links))),
+        f"The cheapest paths of all chunks keep the {len(network.links)} links busy for {float(total * ratio):.6g} ns.",
+    )

@@ -1,0 +1,47 @@
+"""How much work the solver may spend, and how it reports while it works."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from planner.solver import Limit, Model, Progress, Solution, solve
+
+OnProgress = Callable[[str, Progress], None]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Deterministic work (about a second each on one core) for routing and for scheduling; `time_s` is the wall-clock
+    safety net over everything, and a plan it touched may differ on another machine."""
+
+    routing: float = 120.0
+    scheduling: float = 30.0
+    time_s: float | None = None
+
+
+@dataclass
+class Effort:
+    """Runs models under the limits of one plan, and remembers what cut them short."""
+
+    limits: Limits = Limits()
+    on_progress: OnProgress | None = None
+    started: float = field(default_factory=time.monotonic)
+    limit_fired: bool = False
+    interrupted: bool = False
+
+    def solve(self, model: Model, work: float) -> Solution:
+        """`model` on CP-SAT with at most `work`. Raises LimitError when interrupted before any solution."""
+        net = self.limits.time_s
+        report = self.on_progress
+        solution = solve(
+            model,
+            backend="cp_sat",
+            deterministic_limit=work,
+            time_limit_s=None if net is None else max(0.05, net - (time.monotonic() - self.started)),
+            on_progress=None if report is None else lambda progress: report(model.name, progress),
+        )
+        self.limit_fired |= solution.limit_fired is Limit.TIME
+        self.interrupted |= solution.interrupted
+        return solution

@@ -1,0 +1,78 @@
+"""Routes as moves: out-trees as they are, and in-trees for reductions (TACCL, section 5.6; spec 3.3 and 3.6)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+
+from planner.collective.problem import Problem
+from planner.collective.scheduling import Move, Resource
+from planner.collective.topology import Edge
+
+Trees = tuple[tuple[Edge, ...], ...]
+
+
+def moves_of(problem: Problem, trees: Trees) -> tuple[Move, ...]:
+    """All moves of the collective, dependences included."""
+    if problem.half == "forward":
+        return forward_moves(problem, trees)
+    reduced = inverted_moves(problem, trees)
+    return reduced if problem.half == "inverted" else concatenated(problem, reduced, forward_moves(problem, trees))
+
+
+def forward_moves(problem: Problem, trees: Trees) -> tuple[Move, ...]:
+    """A rank sends a chunk on after it arrived."""
+    keys = [(chunk, src, dst) for chunk, edges in enumerate(trees) for src, dst in edges]
+    arrival = {(chunk, dst): index for index, (chunk, _, dst) in enumerate(keys)}
+    ports = _ports(problem)
+    return tuple(
+        _move(problem, ports, key, [arrival[key[0], key[1]]] if (key[0], key[1]) in arrival else []) for key in keys
+    )
+
+
+def inverted_moves(problem: Problem, trees: Trees) -> tuple[Move, ...]:
+    """Every route backwards: a rank sends its partial sum once, after all contributions to it arrived.
+
+    Contributions to one chunk at one rank take turns, which is one more resource (spec 3.6).
+    """
+    keys = [(chunk, dst, src) for chunk, edges in enumerate(trees) for src, dst in edges]
+    arrivals: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for index, (chunk, _, dst) in enumerate(keys):
+        arrivals[chunk, dst].append(index)
+    ports = _ports(problem)
+    moves = []
+    for chunk, src, dst in keys:
+        move = _move(problem, ports, (chunk, src, dst), arrivals[chunk, src])
+        moves.append(replace(move, reduce=True, uses=(*move.uses, ("sum", chunk, dst))))
+    return tuple(moves)
+
+
+def concatenated(problem: Problem, first: tuple[Move, ...], then: tuple[Move, ...]) -> tuple[Move, ...]:
+    """`first`, and `then` with its dependences moved along; a chunk leaves its owner once it is fully reduced there."""
+    complete: dict[int, list[int]] = defaultdict(list)
+    for index, move in enumerate(first):
+        if move.dst == problem.chunks[move.chunk].owner:
+            complete[move.chunk].append(index)
+    shifted = []
+    for move in then:
+        if move.src == problem.chunks[move.chunk].owner:
+            shifted.append(replace(move, after=tuple(complete[move.chunk])))
+        else:
+            shifted.append(replace(move, after=tuple(index + len(first) for index in move.after)))
+    return (*first, *shifted)
+
+
+def _ports(problem: Problem) -> dict[Edge, list[Resource]]:
+    ports: dict[Edge, list[Resource]] = defaultdict(list)
+    for number, port in enumerate(problem.ports):
+        for edge in port.links:
+            ports[edge].append(("port", number, 0))
+    return ports
+
+
+def _move(problem: Problem, ports: dict[Edge, list[Resource]], key: tuple[int, int, int], after: Iterable[int]) -> Move:
+    chunk, src, dst = key
+    link = problem.links[src, dst]
+    uses: tuple[Resource, ...] = (("link", src, dst), *ports[src, dst])
+    return Move(chunk, src, dst, link.alpha_ns, link.beta_ns, False, tuple(after), uses)

@@ -1,0 +1,137 @@
+"""Stage 2: a total order for every link and port, by list scheduling (TACCL, section 5.5.2; spec 3.3).
+
+For each move e: rem(e) is the longest path of latencies from e to the end of its chunk's journey, trav(e) the longest
+before it, est(e) the earliest time at which its data and all its resources are free. Among the moves whose data
+dependences are placed, repeatedly place the one with the least key:
+
+    earliest    (est, -rem, trav, (dst - src) mod R, chunk, src, dst)
+    remaining   (-rem, est, trav, (dst - src) mod R, chunk, src, dst)
+
+Forward as written; backward on the reversed dependences, all orders then reversed. The source describes the rounds
+twice and differently, so both keys and both directions are run and the best makespan wins. The tie-break
+(dst - src) mod R makes simultaneous sends on a switch a permutation. Every order is a linear extension of one
+sequence, so orders and dependences never contradict each other.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from planner.collective.scheduling import Move, Orders, Resource, Schedule, longest_path
+
+KEYS = ("earliest", "remaining")
+DIRECTIONS = ("forward", "backward")
+
+
+@dataclass(frozen=True)
+class Ordering:
+    """Orders, the schedule they give without batching, and which heuristic made them."""
+
+    orders: Orders
+    schedule: Schedule
+    name: str
+
+
+def best_ordering(moves: Sequence[Move], ranks: int) -> Ordering:
+    """The portfolio's best; the first of equals in the order of KEYS and DIRECTIONS."""
+    found = []
+    for direction in DIRECTIONS:
+        for key in KEYS:
+            orders = list_orders(moves, ranks, key, direction)
+            found.append(Ordering(orders, longest_path(moves, orders), f"{key} {direction}"))
+    return min(found, key=lambda ordering: ordering.schedule.makespan)
+
+
+def best_of_halves(moves: Sequence[Move], ranks: int, first: int) -> Ordering:
+    """Like `best_ordering`, for moves whose first `first` only wait for each other and come before the rest.
+
+    Also tries the best orders of both halves on their own, one after the other on every resource.
+    """
+    whole = best_ordering(moves, ranks)
+    early = best_ordering(moves[:first], ranks)
+    rest = [replace(move, after=tuple(i - first for i in move.after if i >= first)) for move in moves[first:]]
+    late = best_ordering(rest, ranks)
+    orders = {
+        resource: (*early.orders.get(resource, ()), *(i + first for i in late.orders.get(resource, ())))
+        for resource in sorted(early.orders.keys() | late.orders.keys())
+    }
+    joined = Ordering(orders, longest_path(moves, orders), f"{early.name}, then {late.name}")
+    return min((whole, joined), key=lambda ordering: ordering.schedule.makespan)
+
+
+def list_orders(moves: Sequence[Move], ranks: int, key: str, direction: str) -> Orders:
+    """The order of every resource under one key ("earliest", "remaining") and direction."""
+    if direction == "backward":
+        turned = list_orders(reversed_moves(moves), ranks, key, "forward")
+        return {resource: order[::-1] for resource, order in turned.items()}
+    rem, trav = path_lengths(moves)
+    followers = _followers(moves)
+    ready = [0] * len(moves)
+    waits = [len(move.after) for move in moves]
+    free: dict[Resource, int] = defaultdict(int)
+    orders: dict[Resource, list[int]] = defaultdict(list)
+
+    def est(index: int) -> int:
+        return max(ready[index], max(free[resource] for resource in moves[index].uses))
+
+    def ranked(index: int) -> tuple[int, ...]:
+        move = moves[index]
+        lead = (est(index), -rem[index]) if key == "earliest" else (-rem[index], est(index))
+        return (*lead, trav[index], (move.dst - move.src) % ranks, move.chunk, move.src, move.dst, index)
+
+    heap = [ranked(index) for index, count in enumerate(waits) if not count]
+    heapq.heapify(heap)
+    while heap:
+        entry = heapq.heappop(heap)
+        index = entry[-1]
+        now = ranked(index)
+        if now != entry:  # est only grows, so an outdated entry goes back and the least true key still comes first
+            heapq.heappush(heap, now)
+            continue
+        done = est(index) + moves[index].lat
+        for resource in moves[index].uses:
+            free[resource] = done
+            orders[resource].append(index)
+        for follower in followers[index]:
+            ready[follower] = max(ready[follower], done)
+            waits[follower] -= 1
+            if not waits[follower]:
+                heapq.heappush(heap, ranked(follower))
+    return {resource: tuple(order) for resource, order in sorted(orders.items())}
+
+
+def reversed_moves(moves: Sequence[Move]) -> tuple[Move, ...]:
+    """The same moves with every dependence and every link turned around."""
+    followers = _followers(moves)
+    return tuple(
+        replace(move, after=tuple(followers[index]), src=move.dst, dst=move.src) for index, move in enumerate(moves)
+    )
+
+
+def path_lengths(moves: Sequence[Move]) -> tuple[list[int], list[int]]:
+    """(rem, trav) in ns of every move: the longest chain of latencies from its send to the end, and before its send."""
+    followers = _followers(moves)
+    waits = [len(move.after) for move in moves]
+    trav = [0] * len(moves)
+    sequence = [index for index, count in enumerate(waits) if not count]
+    for index in sequence:
+        for follower in followers[index]:
+            trav[follower] = max(trav[follower], trav[index] + moves[index].lat)
+            waits[follower] -= 1
+            if not waits[follower]:
+                sequence.append(follower)
+    rem = [0] * len(moves)
+    for index in reversed(sequence):
+        rem[index] = moves[index].lat + max((rem[follower] for follower in followers[index]), default=0)
+    return rem, trav
+
+
+def _followers(moves: Sequence[Move]) -> list[list[int]]:
+    followers: list[list[int]] = [[] for _ in moves]
+    for index, move in enumerate(moves):
+        for earlier in move.after:
+            followers[earlier].append(index)
+    return followers

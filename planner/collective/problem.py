@@ -1,0 +1,274 @@
+"""The collective problem, all explicit: chunks, links with whole-ns costs, ports, allowed links, ties, batching rules.
+
+Chunk bytes are the input buffer over the number of pieces, rounded up: the runtime pads the last piece, and the plan
+is costed for the padded size. One chunk over link l costs lat = alpha_l + beta_l, beta_l being that of one chunk.
+
+A chunk may visit only ranks on shortest paths (in hops, over the links it is allowed at all) from its owner to its
+targets (TACCL, section 5.5; spec 3.1). With a relay map a chunk crosses nodes only out of its home node and only
+from its relay.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Literal
+
+from planner.collective.algorithm import Collective, LinkCost, Port
+from planner.collective.collectives import INVERTED, ROOTED, Chunk, permuted_chunks, pieces, routed_chunks
+from planner.collective.topology import Edge, LogicalTopology, build_topology, relay_of
+from planner.errors import InputError
+from planner.hardware import Hardware
+from planner.scalars import parse_bytes
+from planner.sketch import Sketch
+
+
+@dataclass(frozen=True)
+class Tie:
+    """A symmetry: the transfer of c over s -> d is tied to that of chunks[c] over ranks[s] -> ranks[d] where s and d
+    lie in one block (block[s] == block[d])."""
+
+    ranks: tuple[int, ...]
+    chunks: tuple[int, ...]
+    block: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Batching:
+    """Which links may send chunks as one message, how many at most, and whether these must be neighbours by id."""
+
+    links: frozenset[Edge] = frozenset()
+    max_run: int = 1
+    adjacent: bool = True
+
+
+@dataclass(frozen=True)
+class Problem:
+    """`topology.routing` and `allowed` speak of the routed direction, `topology.plan` of the transfers' own."""
+
+    collective: Collective
+    ranks: int
+    per_node: int
+    chunkup: int
+    root: int
+    input_bytes: int
+    chunk_bytes: int
+    chunks: tuple[Chunk, ...]
+    topology: LogicalTopology
+    allowed: tuple[tuple[Edge, ...], ...]
+    """By chunk: the links it may use, sorted; none lead into its owner."""
+    ties: tuple[Tie, ...]
+    batching: Batching
+
+    @property
+    def links(self) -> dict[Edge, LinkCost]:
+        return self.topology.plan.links
+
+    @property
+    def ports(self) -> tuple[Port, ...]:
+        return self.topology.plan.ports
+
+    @property
+    def half(self) -> Literal["forward", "inverted", "both"]:
+        """Whether routes are run as they are, backwards, or backwards and then forwards."""
+        return {"allreduce": "both", "reducescatter": "inverted", "reduce": "inverted"}.get(self.collective, "forward")  # type: ignore[return-value]
+
+
+def build_problem(
+    collective: Collective,
+    hardware: Hardware,
+    sketch: Sketch,
+    size_bytes: int | None = None,
+    root: int = 0,
+    chunkup: int | None = None,
+) -> Problem:
+    """State the problem. `size_bytes` is the input buffer of one rank and overrides the sketch's `input_size`.
+
+    Raises InputError where sketch, hardware and collective do not fit together or a rank cannot be reached.
+    """
+    where = f"sketch {sketch.name}"
+    ranks = hardware.nodes * hardware.devices_per_node
+    chunkup = chunkup or sketch.hyperparameters.input_chunkup
+    size = _input_bytes(sketch, size_bytes)
+    if not 0 <= root < ranks:
+        raise InputError(f"found {root}, expected a rank below {ranks}", where="--root")
+    if ranks * ranks * chunkup > 2**20 and collective == "alltoall":
+        raise InputError(f"found {ranks * ranks * chunkup} chunks, expected at most {2**20}", where=where)
+    chunk_bytes = ceil(size / pieces(collective, ranks, chunkup))
+    topology = build_topology(
+        hardware,
+        sketch,
+        chunk_bytes,
+        forward=collective == "allreduce" or collective not in INVERTED,
+        inverted=collective in INVERTED,
+    )
+    chunks = routed_chunks(collective, ranks, chunkup, root)
+    return Problem(
+        collective=collective,
+        ranks=ranks,
+        per_node=topology.per_node,
+        chunkup=chunkup,
+        root=root if collective in ROOTED else 0,
+        input_bytes=size,
+        chunk_bytes=chunk_bytes,
+        chunks=chunks,
+        topology=topology,
+        allowed=_allowed(chunks, topology, sketch),
+        ties=_ties(collective, sketch, topology, chunks, chunkup),
+        batching=Batching(
+            links=frozenset(e for e, link in topology.plan.links.items() if link.kind in sketch.contiguity.links),
+            max_run=sketch.contiguity.max_run,
+        ),
+    )
+
+
+def _input_bytes(sketch: Sketch, size_bytes: int | None) -> int:
+    where, path = "--size", ""
+    if size_bytes is None:
+        text = sketch.hyperparameters.input_size
+        where, path = f"sketch {sketch.name}", "$.hyperparameters.input_size"
+        if text is None:
+            raise InputError("found no input size, expected one here or with --size", where=where, path=path)
+        size_bytes = parse_bytes(text, where=f"{where}: {path}")
+    if not 1 <= size_bytes <= 2**50:
+        raise InputError(f"found {size_bytes} bytes, expected 1 byte to 1 PiB", where=where, path=path)
+    return size_bytes
+
+
+def _allowed(chunks: Sequence[Chunk], topology: LogicalTopology, sketch: Sketch) -> tuple[tuple[Edge, ...], ...]:
+    per_node = topology.per_node
+    cache: dict[tuple[int, frozenset[int]], tuple[Edge, ...]] = {}
+
+    def links_of(chunk: Chunk) -> tuple[Edge, ...]:
+        home = chunk.owner // per_node
+        relay = relay_of(sketch, chunk.owner, per_node)
+        stays = all(target // per_node == home for target in chunk.targets)
+        usable = []
+        for src, dst in topology.routing.links:
+            crosses = src // per_node != dst // per_node
+            if dst == chunk.owner or (crosses and (stays or (relay is not None and src != relay))):
+                continue
+            usable.append((src, dst))
+        visited = _on_shortest_paths(chunk, usable, topology.ranks, sketch)
+        return tuple(edge for edge in usable if edge[0] in visited and edge[1] in visited)
+
+    for chunk in chunks:
+        key = (chunk.owner, chunk.targets)
+        if key not in cache:
+            cache[key] = links_of(chunk)
+    return tuple(cache[chunk.owner, chunk.targets] for chunk in chunks)
+
+
+def _on_shortest_paths(chunk: Chunk, edges: Iterable[Edge], ranks: int, sketch: Sketch) -> set[int]:
+    after: dict[int, list[int]] = {rank: [] for rank in range(ranks)}
+    before: dict[int, list[int]] = {rank: [] for rank in range(ranks)}
+    for src, dst in edges:
+        after[src].append(dst)
+        before[dst].append(src)
+    from_owner = _hops(chunk.owner, after)
+    for target in sorted(chunk.targets):
+        if target not in from_owner:
+            raise InputError(
+                f"rank {chunk.owner} cannot reach rank {target} over the links of the sketch; add links or relays",
+                where=f"sketch {sketch.name}",
+            )
+    if len(chunk.targets) == ranks:
+        return set(range(ranks))
+    visited = {chunk.owner}
+    for target in sorted(chunk.targets):
+        to_target = _hops(target, before)
+        whole = from_owner[target]
+        visited |= {x for x, d in from_owner.items() if x in to_target and d + to_target[x] == whole}
+    return visited
+
+
+def _hops(start: int, neighbours: dict[int, list[int]]) -> dict[int, int]:
+    found = {start: 0}
+    queue = deque([start])
+    while queue:
+        rank = queue.popleft()
+        for other in neighbours[rank]:
+            if other not in found:
+                found[other] = found[rank] + 1
+                queue.append(other)
+    return found
+
+
+def _ties(
+    collective: Collective, sketch: Sketch, topology: LogicalTopology, chunks: Sequence[Chunk], chunkup: int
+) -> tuple[Tie, ...]:
+    """The sketch's symmetries, validated.
+
+    An offset o in groups of g ranks rotates r to (r // g) * g + (r % g + o) % g and its groups are the blocks (the
+    printed rule breaks for ranks above g, spec 2.3). Rotations move every root, so rooted collectives skip them.
+    """
+    ranks = topology.ranks
+    candidates: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = []
+    for i, (offset, group) in enumerate(sketch.symmetry_offsets if collective not in ROOTED else ()):
+        path = f"$.symmetry_offsets[{i}]"
+        if ranks % group:
+            raise InputError(
+                f"found groups of {group} ranks, expected a divisor of the {ranks} ranks of this hardware",
+                where=f"sketch {sketch.name}",
+                path=path,
+            )
+        perm = tuple(rotated(rank, offset, group) for rank in range(ranks))
+        candidates.append((path, perm, tuple(rank // group for rank in range(ranks))))
+    for i, symmetry in enumerate(sketch.symmetries):
+        path = f"$.symmetries[{i}]"
+        if len(symmetry.perm) != ranks:
+            raise InputError(
+                f"found a permutation of {len(symmetry.perm)} ranks, expected {ranks}",
+                where=f"sketch {sketch.name}",
+                path=f"{path}.perm",
+            )
+        block = [0] * ranks
+        for number, members in enumerate(symmetry.partition):
+            for rank in members:
+                block[rank] = number
+        candidates.append((path, symmetry.perm, tuple(block)))
+    ties = []
+    for path, perm, blocks in candidates:
+        tie = Tie(perm, permuted_chunks(collective, chunkup, perm), blocks)
+        reason = _asymmetry(tie, topology, chunks, sketch)
+        if reason:
+            raise InputError(f"found a map that is no symmetry: {reason}", where=f"sketch {sketch.name}", path=path)
+        ties.append(tie)
+    return tuple(ties)
+
+
+def rotated(rank: int, offset: int, group: int) -> int:
+    """`rank` after a rotation by `offset` inside its group of `group` consecutive ranks."""
+    return rank // group * group + (rank % group + offset) % group
+
+
+def _asymmetry(tie: Tie, topology: LogicalTopology, chunks: Sequence[Chunk], sketch: Sketch) -> str:
+    """Why `tie` does not map the problem onto itself, or the empty string."""
+    perm, links = tie.ranks, topology.routing.links
+    image: dict[int, int] = {}
+    for rank, block in enumerate(tie.block):
+        if image.setdefault(block, tie.block[perm[rank]]) != tie.block[perm[rank]]:
+            return f"the block of rank {rank} is not mapped onto one block"
+    policies = {edge: h.policy for h in topology.hyperedges for edge in h.links}
+    for (src, dst), link in links.items():
+        if tie.block[src] != tie.block[dst]:
+            continue
+        edge = (perm[src], perm[dst])
+        other = links.get(edge)
+        if other is None:
+            return f"link {src} -> {dst} maps to {edge[0]} -> {edge[1]}, which the sketch does not have"
+        if (link.alpha_ns, link.beta_ns) != (other.alpha_ns, other.beta_ns):
+            return f"links {src} -> {dst} and {edge[0]} -> {edge[1]} cost differently"
+        if policies.get((src, dst)) != policies.get(edge):
+            return f"links {src} -> {dst} and {edge[0]} -> {edge[1]} have different switch policies"
+    for number, chunk in enumerate(chunks):
+        other_chunk = chunks[tie.chunks[number]]
+        if perm[chunk.owner] != other_chunk.owner or {perm[t] for t in chunk.targets} != other_chunk.targets:
+            return f"chunk {number} does not map onto chunk {tie.chunks[number]}"
+    for rank in range(topology.ranks):
+        relay = relay_of(sketch, rank, topology.per_node)
+        if relay is not None and perm[relay] != relay_of(sketch, perm[rank], topology.per_node):
+            return f"the relay of rank {rank} does not map onto the relay of rank {perm[rank]}"
+    return ""

@@ -1,0 +1,92 @@
+"""Exact times without a solver: the longest path through data dependences and fixed orders (spec 3.4).
+
+A move is one chunk over one link. Moves that share a resource (link, port, or the sum a reduction adds to) run one
+after the other in a given order; moves batched together start together and last alpha + beta * (their number). With
+routes, orders and batches fixed, starting everything as soon as possible is optimal.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+Resource = tuple[str, int, int]
+Orders = dict[Resource, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """`after` are indices of moves that must have arrived before this one is sent; costs are ns."""
+
+    chunk: int
+    src: int
+    dst: int
+    alpha: int
+    beta: int
+    reduce: bool
+    after: tuple[int, ...]
+    uses: tuple[Resource, ...]
+
+    @property
+    def lat(self) -> int:
+        return self.alpha + self.beta
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """ns by move; `batch` is the first move (in link order) of the message that each move travels in."""
+
+    send: tuple[int, ...]
+    arrive: tuple[int, ...]
+    batch: tuple[int, ...]
+
+    @property
+    def makespan(self) -> int:
+        return max(self.arrive, default=0)
+
+
+def longest_path(moves: Sequence[Move], orders: Orders, batch: Sequence[int] | None = None) -> Schedule:
+    """The earliest times under `orders` with the given batches (none: every move alone). O(moves x resources).
+
+    Orders, dependences and batches must not contradict each other.
+    """
+    of = list(range(len(moves))) if batch is None else list(batch)
+    size = [0] * len(moves)
+    for leader in of:
+        size[leader] += 1
+    after: list[set[int]] = [set() for _ in moves]
+    waiting: list[set[int]] = [set() for _ in moves]
+
+    def arc(first: int, then: int) -> None:
+        if of[first] != of[then]:
+            after[of[first]].add(of[then])
+            waiting[of[then]].add(of[first])
+
+    for index, move in enumerate(moves):
+        for earlier in move.after:
+            arc(earlier, index)
+    for order in orders.values():
+        for earlier, later in pairwise(order):
+            arc(earlier, later)
+    left = [len(before) for before in waiting]
+    send = [0] * len(moves)
+    ready = deque(index for index, leader in enumerate(of) if leader == index and not left[index])
+    seen = 0
+    while ready:
+        leader = ready.popleft()
+        seen += 1
+        done = send[leader] + moves[leader].alpha + moves[leader].beta * size[leader]
+        for later in after[leader]:
+            send[later] = max(send[later], done)
+            left[later] -= 1
+            if not left[later]:
+                ready.append(later)
+    if seen != sum(count > 0 for count in size):
+        raise ValueError("orders, dependences and batches contradict each other")
+    sends = tuple(send[leader] for leader in of)
+    arrivals = tuple(
+        at + moves[leader].alpha + moves[leader].beta * size[leader] for at, leader in zip(sends, of, strict=True)
+    )
+    return Schedule(sends, arrivals, tuple(of))

@@ -1,0 +1,127 @@
+"""`treadle plan collective`: from hardware, sketch and size to a checked schedule of chunks on links."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from planner import documents, resources
+from planner.scalars import format_bytes, parse_bytes
+from planner.sketch import Sketch
+from treadle.cli.output import json_option, live_line, note, print_json
+from treadle.probe.resolve import load_hardware
+
+COLLECTIVES = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce")
+
+
+@click.command()
+@click.argument("collective", type=click.Choice(COLLECTIVES))
+@click.option("--hardware", required=True, help="A profile: shipped name, file, or `local`.")
+@click.option("--nodes", type=click.IntRange(min=1), help="As many nodes instead of the profile's own number.")
+@click.option("--sketch", required=True, help="A sketch: shipped name or file.")
+@click.option("--size", help="Input buffer of one rank, such as 64K or 1MiB. [default: the sketch's]")
+@click.option("--root", type=click.IntRange(min=0), default=0, show_default=True, help="Of a broadcast or reduce.")
+@click.option("--instances", type=click.IntRange(1, 64), help="Copies of every threadblock. [default: by size]")
+@click.option(
+    "--protocol",
+    type=click.Choice(["auto", "Simple", "LL", "LL128"]),
+    default="auto",
+    show_default=True,
+    help="Transport protocol of the generated program; auto chooses by size.",
+)
+@click.option(
+    "--time-limit", type=click.FloatRange(min=0, min_open=True), help="Seconds of wall clock, as a safety net."
+)
+@click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Write the plan to this file.")
+@json_option
+def command(
+    collective: Any,
+    hardware: str,
+    nodes: int | None,
+    sketch: str,
+    size: str | None,
+    root: int,
+    instances: int | None,
+    protocol: Any,
+    time_limit: float | None,
+    output: str,
+    as_json: bool,
+) -> None:
+    """Plan how the chunks of COLLECTIVE travel. Ctrl-C keeps the best plan so far and marks it interrupted."""
+    from planner.collective.algorithm import CollectiveDecisions
+    from planner.collective.limits import Limits
+    from planner.collective.planning import plan_collective
+
+    profile = load_hardware(hardware, nodes)
+    guide = documents.load(resources.locate("sketches", sketch), Sketch)
+    with live_line() as show:
+        plan = plan_collective(
+            collective,
+            profile,
+            guide,
+            size_bytes=None if size is None else parse_bytes(size, where="--size"),
+            root=root,
+            instances=instances,
+            protocol=protocol,
+            limits=Limits(time_s=time_limit),
+            on_progress=lambda stage, progress: show(
+                f"{stage}: best {_number(progress.incumbent)}, bound {_number(progress.bound)}, "
+                f"{progress.elapsed_s:.0f} s"
+            ),
+            hardware_file=hardware,
+            sketch_file=sketch,
+        )
+    documents.save(plan, output)
+    found = plan.decisions
+    assert isinstance(found, CollectiveDecisions)
+    certificate = plan.certificate
+    time_us = plan.prediction.time_us
+    speed = found.input_bytes / time_us / 1000 if time_us else None
+    if plan.provenance.interrupted:
+        note("interrupted: this is the best plan so far")
+    elif plan.provenance.limit_fired:
+        note("the time limit fired: this is the best plan so far")
+    if as_json:
+        print_json(
+            {
+                "algorithm_bandwidth_GBps": speed,
+                "chunk_bytes": found.chunk_bytes,
+                "collective": found.collective,
+                "gap": certificate.gap,
+                "interrupted": plan.provenance.interrupted,
+                "limit_fired": plan.provenance.limit_fired,
+                "lower_bound_us": certificate.lower_bound / 1000,
+                "optimal": certificate.optimal,
+                "output": output,
+                "ranks": found.ranks,
+                "t1_us": None if found.routing_ns is None else found.routing_ns / 1000,
+                "t2_us": None if found.ordering_ns is None else found.ordering_ns / 1000,
+                "t3_us": time_us,
+                "transfers": len(found.transfers),
+            }
+        )
+        return
+    verdict = "optimal" if certificate.optimal else f"gap {certificate.gap:.1%}"
+    click.echo(
+        f"{found.collective} on {found.ranks} ranks, {format_bytes(found.input_bytes)} each, "
+        f"chunks of {format_bytes(found.chunk_bytes)}"
+    )
+    click.echo(f"  time         {time_us:,.3f} us, lower bound {certificate.lower_bound / 1000:,.3f} us ({verdict})")
+    click.echo(
+        f"  stages       routing {_us(found.routing_ns)}, ordering {_us(found.ordering_ns)}, "
+        f"contiguity {_us(found.makespan_ns)}"
+    )
+    click.echo(f"  transfers    {len(found.transfers)} over {len({(m.src, m.dst) for m in found.transfers})} links")
+    if speed is not None:
+        click.echo(f"  bandwidth    {speed:.4g} GB/s (input buffer over time)")
+    click.echo(f"  bound        {certificate.argument}")
+    click.echo(f"wrote {output}")
+
+
+def _number(value: float | None) -> str:
+    return "none yet" if value is None else f"{value:,.0f}"
+
+
+def _us(nanoseconds: int | None) -> str:
+    return "none" if nanoseconds is None else f"{nanoseconds / 1000:,.3f} us"

@@ -1,0 +1,35 @@
+"""`treadle report`: plans as one self-contained page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("plans", nargs=-1, required=True, metavar="PLAN...")
+@click.option("-o", "--output", required=True, metavar="FILE", help="The HTML file to write.")
+@click.option("--hardware", metavar="NAME|FILE", help="Draw the collectives on this machine.")
+@click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes of the hardware.")
+def command(plans: tuple[str, ...], output: str, hardware: str | None, nodes: int | None) -> None:
+    """Write plans as one HTML page: curves, timelines, certificates."""
+    from planner.documents import load, write_text
+    from planner.plan import Plan
+    from treadle.report.page import Page, Section, render
+    from treadle.report.sections import certificates, inputs_table, plan_section
+
+    loaded = {Path(path).name.removesuffix(".json"): load(path, Plan) for path in plans}
+    machine = None
+    if hardware is not None:
+        from treadle.probe.resolve import load_hardware
+
+        machine = load_hardware(hardware, nodes)
+    sections = [plan_section(name, plan, machine) for name, plan in loaded.items()]
+    sections.append(
+        Section("Certificates", "Every plan was checked by code that did not make it.", (certificates(loaded),))
+    )
+    sections.append(Section("Provenance", "What each plan was made from.", (inputs_table(loaded),)))
+    page = Page(title="treadle report", subtitle=", ".join(loaded), sections=tuple(sections))
+    write_text(output, render(page))
+    click.echo(f"wrote {output}")

@@ -1,0 +1,150 @@
+"""A job, end to end: capture, plan, check, generate, run beside plain DistributedDataParallel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from planner.documents import dumps, load, save, write_text
+from planner.errors import CheckFailed, InputError
+from planner.hardware import Hardware
+from planner.job import Job
+from planner.plan import Plan
+from planner.resources import locate
+from planner.scalars import format_bytes
+from planner.sketch import Sketch
+from planner.trace import Trace
+from treadle.job.buckets import Bucket, buckets_of
+from treadle.job.train import RankResult, Work, work
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Everything decided before anything runs. `collectives` maps each message's plan name to its bucket."""
+
+    job: Job
+    hardware: Hardware
+    trace: Trace
+    plans: dict[str, Plan]
+    collectives: dict[str, Bucket]
+    folder: Path
+
+    @property
+    def world(self) -> int:
+        return self.hardware.nodes * self.hardware.devices_per_node
+
+
+def plan_job(path: Path, out: Path, say: Say) -> Planned:
+    """Capture the job's model, plan memory and one allreduce for each gradient message, check, and generate.
+
+    Writes documents and artefacts under `out`. Raises InputError for a malformed job and CheckFailed when a plan does
+    not stand its independent check.
+    """
+    from treadle.capture.costs import with_roofline
+    from treadle.capture.graph import capture
+    from treadle.capture.load import load_function
+    from treadle.probe.resolve import load_hardware
+
+    job = load(path, Job)
+    hardware = load_hardware(beside(path, job.hardware), job.nodes)
+    sketch = load(locate("sketches", beside(path, job.collective.sketch)), Sketch)
+    say(f"capture {job.model}")
+    trace = with_roofline(replace(capture(load_function(job.model, path.parent), job.name), entry=job.model), hardware)
+    say(f"  {len(trace.ops)} operators, {len(trace.gradient_order)} gradients")
+    plans, collectives = _plans(job, hardware, sketch, trace, say)
+    save(trace, out / "trace.json")
+    save(hardware, out / "hardware.json")
+    save(sketch, out / "sketch.json")
+    for name, plan in plans.items():
+        save(plan, out / f"{name}.plan.json")
+    planned = Planned(job, hardware, trace, plans, collectives, out)
+    say(f"check {len(plans)} plans against their inputs")
+    _check(planned, sketch)
+    _generate(planned)
+    say(f"generated {out / 'memory'} and {', '.join(str(out / name) for name in collectives)}")
+    return planned
+
+
+def _plans(
+    job: Job, hardware: Hardware, sketch: Sketch, trace: Trace, say: Say
+) -> tuple[dict[str, Plan], dict[str, Bucket]]:
+    from planner.collective.planning import plan_collective
+    from planner.memory.planning import parse_budget, plan_memory
+
+    say(f"plan memory under {job.memory.budget}")
+    budget = parse_budget(job.memory.budget, where="$.memory.budget")
+    memory = plan_memory(trace, budget=budget, trace_file="trace.json")
+    plans = {"memory": memory}
+    say(f"  {_quality(memory)}")
+    buckets = {}
+    for place, bucket in enumerate(buckets_of(trace, job.collective.buckets)):
+        name = f"allreduce-{place}"
+        say(f"plan {name} of {format_bytes(bucket.bytes)}")
+        plans[name] = plan_collective("allreduce", hardware, sketch, size_bytes=bucket.bytes)
+        buckets[name] = bucket
+        say(f"  {_quality(plans[name])}")
+    return plans, buckets
+
+
+def _quality(plan: Plan) -> str:
+    proof = plan.certificate
+    quality = "optimal" if proof.optimal else f"gap {proof.gap:.1%}"
+    return f"{plan.prediction.time_us:,.0f} us predicted, bound {proof.lower_bound:,.0f} {proof.unit}, {quality}"
+
+
+def _check(planned: Planned, sketch: Sketch) -> None:
+    from planner.collective.algorithm import CollectiveDecisions
+    from planner.collective.check import check as check_collective
+    from planner.collective.check import check_against_inputs
+    from planner.memory.check import check as check_memory
+    from planner.memory.check import check_against_trace
+
+    for name, plan in planned.plans.items():
+        if isinstance(plan.decisions, CollectiveDecisions):
+            findings = check_collective(plan.decisions)
+            findings += check_against_inputs(plan.decisions, planned.hardware, sketch)
+        else:
+            findings = check_memory(plan.decisions) + check_against_trace(plan.decisions, planned.trace)
+        if findings:
+            raise CheckFailed(f"{name}: the plan does not stand its check", tuple(findings))
+
+
+def _generate(planned: Planned) -> None:
+    from codegen.emit import write
+    from codegen.targets import generate
+
+    for name, plan in planned.plans.items():
+        artefact = generate(plan, f"{name}.plan.json", planned.trace if name == "memory" else None)
+        write(artefact, planned.folder / name)
+
+
+def run_job(planned: Planned, path: Path, say: Say) -> list[RankResult]:
+    """Train on every rank, plainly and under the plans; results by rank."""
+    from treadle.runtime.launch import launch
+
+    say(f"train {planned.job.run.steps} steps on {planned.world} processes, plainly and under the plans")
+    out = planned.folder
+    order = Work(
+        model=planned.job.model,
+        folder=str(path.parent),
+        memory_plan=str(out / "memory.plan.json"),
+        trace=str(out / "trace.json"),
+        messages=tuple((bucket.parameters, str(out / name)) for name, bucket in planned.collectives.items()),
+        steps=planned.job.run.steps,
+        learning_rate=planned.job.run.learning_rate,
+        seed=planned.job.run.seed,
+    )
+    return launch(planned.world, work, (order,))
+
+
+def beside(path: Path, name: str) -> str:
+    """A file named in a job, looked for beside the job file first."""
+    return str(path.parent / name) if (path.parent / name).is_file() else name
+
+
+__all__ = ["InputError", "Planned", "beside", "dumps", "plan_job", "run_job", "write_text"]

@@ -1,0 +1,169 @@
+"""Plans as sections of the report: what was decided, how it looks over time, why it can be trusted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from planner.collective.algorithm import CollectiveDecisions
+from planner.hardware import Hardware
+from planner.memory.decisions import MemoryDecisions
+from planner.memory.program import Instruction, RunBackward, RunForward, Stage
+from planner.memory.simulate import curve
+from planner.plan import Plan
+from planner.scalars import format_bytes
+from treadle.report.memory_figure import memory_svg
+from treadle.report.page import Picture, Section, Table
+from treadle.report.timeline_figure import Bar, timeline_svg
+
+
+def plan_section(
+    name: str, plan: Plan, hardware: Hardware | None = None, measured: Mapping[str, int] | None = None
+) -> Section:
+    """The section of one plan. measured: peaks in bytes by label, drawn beside a memory plan's curve."""
+    if isinstance(plan.decisions, MemoryDecisions):
+        return _memory(name, plan, plan.decisions, measured or {})
+    return _collective(name, plan, plan.decisions, hardware)
+
+
+def certificates(plans: Mapping[str, Plan]) -> Table:
+    """One row per plan: objective, bound, gap, and the argument of the bound."""
+    rows = []
+    for name, plan in plans.items():
+        proof = plan.certificate
+        quality = "optimal, proved" if proof.optimal else f"within {proof.gap:.1%} of optimal"
+        rows.append(
+            (
+                name,
+                f"{proof.verdict} by {proof.checker}",
+                f"{proof.objective:,.0f} {proof.unit}",
+                f"{proof.lower_bound:,.0f} {proof.unit}",
+                quality,
+                proof.argument,
+            )
+        )
+    return Table(
+        ("plan", "independent check", "objective", "lower bound", "quality", "why nothing is below"), tuple(rows)
+    )
+
+
+def inputs_table(plans: Mapping[str, Plan]) -> Table:
+    """Which documents each plan was made from, by digest, and how it was solved."""
+    rows = []
+    for name, plan in plans.items():
+        made = plan.provenance
+        stopped = "wall-clock limit" if made.limit_fired else "interrupted" if made.interrupted else "by itself"
+        files = "; ".join(f"{role} {ref.file} ({ref.digest[:19]})" for role, ref in sorted(plan.inputs.items()))
+        rows.append((name, files, made.method, stopped, made.tool))
+    return Table(("plan", "inputs", "method", "search ended", "made by"), tuple(rows))
+
+
+def _memory(name: str, plan: Plan, decisions: MemoryDecisions, measured: Mapping[str, int]) -> Section:
+    problem = decisions.problem
+    again = [step for step in decisions.program[_backward_start(decisions) :] if isinstance(step, RunForward)]
+    calls = Counter(problem.fwd[step.node].op for step in again)
+    times = Counter[str]()
+    for step in again:
+        times[problem.fwd[step.node].op] += _duration_ns(decisions, step)
+    rows = tuple(
+        (op, str(calls[op]), f"{ns / 1e3:,.1f}") for op, ns in sorted(times.items(), key=lambda item: -item[1])
+    )
+    overhead = decisions.objective_ns / decisions.store_all_ns - 1 if decisions.store_all_ns else 0.0
+    text = (
+        f"Peak {format_bytes(decisions.exact_peak_bytes)} under a budget of {format_bytes(problem.budget_bytes)}; "
+        f"storing everything would take {format_bytes(decisions.store_all_peak_bytes)}. {len(again)} operator "
+        f"calls run again, which costs {overhead:.1%} more operator time."
+    )
+    picture = memory_svg(
+        _memory_points(decisions),
+        budget_bytes=problem.budget_bytes,
+        store_all_peak_bytes=decisions.store_all_peak_bytes,
+        forward_ends_ns=sum(node.impls[0].time_ns for node in problem.fwd),
+        measured=measured,
+    )
+    return Section(
+        f"Memory: {name}",
+        text,
+        (Table(("recomputed operator", "calls", "time (us)"), rows),) if rows else (),
+        (
+            Picture(picture, "Live tensor bytes over the step, by category, as the plan predicts them."),
+            Picture(timeline_svg(_memory_bars(decisions)), "The step as the plan runs it."),
+        ),
+    )
+
+
+def _memory_points(decisions: MemoryDecisions) -> list[tuple[int, dict[str, int]]]:
+    """(time in ns, bytes by category) at each instruction and at the end; categories that stay empty are left out."""
+    levels = [level for _, level in curve(decisions.problem, decisions.program)]
+    used = [name for name in levels[0] if any(level[name] for level in levels)]
+    points, now = [], 0
+    for step, level in zip(decisions.program, levels, strict=True):
+        points.append((now, {name: level[name] for name in used}))
+        now += _duration_ns(decisions, step)
+    return [*points, (now, points[-1][1])]
+
+
+def _duration_ns(decisions: MemoryDecisions, step: Instruction) -> int:
+    if isinstance(step, RunForward):
+        return decisions.problem.fwd[step.node].impls[step.impl].time_ns
+    if isinstance(step, RunBackward):
+        return decisions.problem.bwd[step.node].impls[step.impl].time_ns
+    return 0
+
+
+def _backward_start(decisions: MemoryDecisions) -> int:
+    stages = [place for place, step in enumerate(decisions.program) if isinstance(step, Stage)]
+    return stages[1] if len(stages) > 1 else len(decisions.program)
+
+
+def _memory_bars(decisions: MemoryDecisions) -> list[Bar]:
+    problem, start, bars = decisions.problem, _backward_start(decisions), []
+    now = 0.0
+    for place, step in enumerate(decisions.program):
+        if isinstance(step, RunForward):
+            group, label = "forward" if place < start else "recompute", problem.fwd[step.node].op
+        elif isinstance(step, RunBackward):
+            group, label = "backward", problem.bwd[step.node].op
+        else:
+            continue
+        duration = _duration_ns(decisions, step) / 1e3
+        bars.append(Bar(group, now, duration, group, label))
+        now += duration
+    order = ("forward", "recompute", "backward")
+    return sorted(bars, key=lambda bar: (order.index(bar.row), bar.start_us))
+
+
+def _collective(name: str, plan: Plan, decisions: CollectiveDecisions, hardware: Hardware | None) -> Section:
+    bytes_over = Counter[tuple[int, int]]()
+    bars = []
+    for move in decisions.transfers:
+        bytes_over[move.src, move.dst] += decisions.chunk_bytes
+        bars.append(
+            Bar(
+                f"{move.src} → {move.dst}",
+                move.send_ns / 1e3,
+                (move.arrive_ns - move.send_ns) / 1e3,
+                "reduce" if move.reduce else "copy",
+                str(move.chunk),
+            )
+        )
+    bars.sort(key=lambda bar: (tuple(int(end) for end in bar.row.split(" → ")), bar.start_us))
+    pictures = []
+    if hardware is not None:
+        from treadle.probe.draw import topology_svg
+
+        pictures.append(
+            Picture(topology_svg(hardware, dict(bytes_over)), "The links the algorithm uses; wider means more bytes.")
+        )
+    pictures.append(Picture(timeline_svg(bars), "Every transfer on its link, labelled with its chunk."))
+    bandwidth = decisions.input_bytes / max(decisions.makespan_ns, 1)
+    text = (
+        f"{decisions.collective} of {format_bytes(decisions.input_bytes)} on each of {decisions.ranks} ranks in "
+        f"{decisions.makespan_ns / 1e3:,.1f} us ({bandwidth:.3g} GB/s of input), {len(decisions.transfers)} transfers "
+        f"of {format_bytes(decisions.chunk_bytes)}, protocol {decisions.protocol}, {decisions.instances} instance(s)."
+    )
+    rows = tuple(
+        (f"{src} → {dst}", str(size // decisions.chunk_bytes), format_bytes(size))
+        for (src, dst), size in sorted(bytes_over.items())
+    )
+    return Section(f"Collective: {name}", text, (Table(("link", "chunks", "bytes"), rows),), tuple(pictures))

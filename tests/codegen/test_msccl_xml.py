@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -113,7 +115,5 @@ def test_damaged_text_raises_only_input_errors(data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(text)))
     length = data.draw(st.integers(0, 40))
     filling = data.draw(st.text(max_size=10))
-    try:
+    with suppress(InputError):
         msccl_xml.parse(text[:start] + filling + text[start + length :], "fuzz.xml")
-    except InputError as error:
-        assert str(error).startswith("fuzz.xml: ")

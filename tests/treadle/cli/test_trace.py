@@ -1,0 +1,158 @@
+"""`treadle trace` from the command line: files written, tables printed, and one line for every mistake."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from planner import documents
+from planner.trace import Trace
+from treadle.cli.main import run
+from treadle.cli.trace import sparkline
+
+MODEL = """
+import torch
+from torch import nn
+
+
+def step(batch=4):
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
+    return model, (torch.randn(batch, 8), torch.randn(batch, 2)), lambda m, x, y: (m(x) - y).square().mean()
+
+
+def needs(width):
+    return None
+
+
+def broken():
+    raise RuntimeError("no weights\\nfound")
+
+
+def one():
+    return nn.Linear(2, 2)
+
+
+def text():
+    return "model", ()
+
+
+def unequal():
+    return nn.Linear(2, 2), (3,)
+
+
+not_callable = 3
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the module `trace_cli_model`, as the current one."""
+    (tmp_path / "trace_cli_model.py").write_text(MODEL)
+    (tmp_path / "trace_cli_broken.py").write_text("import trace_cli_absent\n")
+    (tmp_path / "trace_cli_syntax.py").write_text("def\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def test_capture_and_show(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["trace", "capture", "trace_cli_model:step", "--hardware", "ndv2", "-o", "t.json"]) == 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("wrote t.json: ")
+    trace = documents.load("t.json", Trace)
+    assert (trace.entry, trace.mode) == ("trace_cli_model:step", "train")
+    assert (trace.costs.model, trace.costs.device) == ("roofline", "ndv2")
+    assert all(op.time_ns is not None for op in trace.ops)
+
+    assert run(["trace", "show", "t.json", "--top", "3"]) == 0
+    shown = capsys.readouterr().out
+    for words in ("178", "aten.addmm.default", "Operators by time", "Tensors by bytes", "Memory peaks at", "ndv2"):
+        assert words in shown
+
+    assert run(["trace", "show", "t.json", "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["trace"]["parameters"] == 8 * 16 + 16 + 16 * 2 + 2
+    assert summary["trace"]["gradients"] == 4
+    assert summary["peak"]["bytes"] == max(summary["peak"]["curve"])
+    times = [row["time_ns"] for row in summary["operators"]]
+    assert times == sorted(times, reverse=True)
+    sizes = [row["bytes"] for row in summary["tensors"]]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_capture_without_times_and_for_inference(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["trace", "capture", "trace_cli_model:step", "--infer", "-o", "deep/er/t.json", "--json"]) == 0
+    overview = json.loads(capsys.readouterr().out)
+    assert (overview["mode"], overview["costs"], overview["time_ns"]) == ("infer", "absent", None)
+    assert list(overview["ops"]) == ["forward"]
+    assert overview["flops"] == 2 * 4 * 8 * 16 + 2 * 4 * 16 * 2
+    assert run(["trace", "show", "deep/er/t.json"]) == 0
+
+
+def test_capture_with_measured_times(folder: Path) -> None:
+    assert run(["trace", "capture", "trace_cli_model:step", "--measure", "-o", "t.json"]) == 0
+    trace = documents.load("t.json", Trace)
+    assert trace.costs.model == "measured"
+    assert all(op.time_ns for op in trace.ops)
+
+
+def test_two_captures_are_the_same_bytes(folder: Path) -> None:
+    for name in ("a.json", "b.json"):
+        assert run(["trace", "capture", "trace_cli_model:step", "-o", name]) == 0
+    assert Path("a.json").read_bytes() == Path("b.json").read_bytes()
+
+
+MISTAKES = {
+    "trace_cli_model": "found no MODULE:FUNCTION",
+    "trace_cli_nowhere:step": "found no module 'trace_cli_nowhere'",
+    "trace_cli_nowhere.inner:step": "found no module 'trace_cli_nowhere'",
+    "trace_cli_broken:step": "needs the missing module 'trace_cli_absent'",
+    "trace_cli_syntax:step": "importing trace_cli_syntax raised SyntaxError",
+    "./trace_cli_model.py:step": "found a file, expected a module; try trace_cli_model:step",
+    "trace_cli_model:stop": "found no function 'stop', expected one of broken, needs, one, step, text, unequal",
+    "trace_cli_model:not_callable": "found a int 'not_callable'",
+    "trace_cli_model:needs": "found required arguments width",
+    "trace_cli_model:broken": "calling it raised RuntimeError: no weights found",
+    "trace_cli_model:one": "it returned a Linear, expected (model, inputs)",
+    "trace_cli_model:text": "the first value it returned is a str",
+    "trace_cli_model:unequal": "input 0 it returned is a int",
+}
+
+
+@pytest.mark.parametrize("spec", MISTAKES)
+def test_mistakes_end_in_one_line(folder: Path, capsys: pytest.CaptureFixture[str], spec: str) -> None:
+    assert run(["trace", "capture", spec, "-o", "t.json"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"error: {spec}: ")
+    assert MISTAKES[spec] in err
+    assert err.count("\n") == 1
+    assert not Path("t.json").exists()
+
+
+def test_import_and_show_a_trace_without_tensors(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kernel = {"ph": "X", "cat": "kernel", "name": "[bold] k", "ts": 1, "dur": 2, "args": {"stream": 7, "device": 0}}
+    Path("k.json").write_text(json.dumps({"traceEvents": [kernel]}))
+    assert run(["trace", "import", "k.json", "-o", "t.json"]) == 0
+    assert run(["trace", "show", "t.json"]) == 0
+    shown = capsys.readouterr().out
+    assert "[bold] k" in shown
+    assert "Memory peaks" not in shown
+    assert run(["trace", "import", "absent.json", "-o", "t.json"]) == 2
+    assert "absent.json: found no file" in capsys.readouterr().err
+
+
+def test_both_kinds_of_costs_at_once_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["trace", "capture", "trace_cli_model:step", "--measure", "--hardware", "ndv2", "-o", "t.json"]) == 2
+    assert capsys.readouterr().err == "error: --measure --hardware: found both, expected one of them\n"
+
+
+def test_sparkline_keeps_the_peak_and_its_width() -> None:
+    assert sparkline([0, 1, 2, 8], 4) == "▁▂▃█"
+    line = sparkline([0] * 500 + [9] + [0] * 500, 72)
+    assert len(line) == 72
+    assert line.count("█") == 1
+    assert sparkline([], 10) == ""

@@ -1,0 +1,188 @@
+"""PyTorch's ExecutionTrace JSON (`torch.profiler.ExecutionTraceObserver`): operators with tensor identities, no times.
+
+The file nests every call inside its caller. An op of the trace is an outermost operator, the level that autograd works
+at; what it calls inside is its own affair. Backward is what the autograd engine calls, optimizer what runs inside
+`Optimizer.step` or `zero_grad`, forward the rest.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from planner import trace
+from planner.errors import InputError
+from planner.trace import Costs, Op, Phase, Role, Tensor, Trace
+from treadle.capture.observed import Observed, tensors_of
+from treadle.capture.reading import decode_json
+
+
+class Arguments(msgspec.Struct):
+    values: list[Any] = []
+    shapes: list[Any] = []
+    types: list[Any] = []
+    strides: list[Any] = []
+
+
+class Attribute(msgspec.Struct):
+    name: str
+    value: Any = None
+
+
+class Node(msgspec.Struct):
+    """One call; `ctrl_deps` is its caller. Files before schema 1.0.3 write flat lists instead of `Arguments`."""
+
+    id: int
+    name: str
+    ctrl_deps: int | None = None
+    parent: int | None = None
+    inputs: Arguments | list[Any] = []
+    outputs: Arguments | list[Any] = []
+    input_shapes: list[Any] = []
+    input_types: list[Any] = []
+    output_shapes: list[Any] = []
+    output_types: list[Any] = []
+    attrs: list[Attribute] = []
+    op_schema: str = ""
+    rf_id: int | None = None
+
+
+class File(msgspec.Struct):
+    schema: str
+    nodes: list[Node]
+
+
+def from_json(data: bytes, where: str) -> Trace:
+    """The trace in an ExecutionTrace file. Raises InputError for malformed or contradictory text."""
+    file = decode_json(data, File, where)
+    nodes = {node.id: node for node in file.nodes}
+    if len(nodes) != len(file.nodes):
+        raise InputError("found two nodes of one id, expected ids that occur once", where=where, path="$.nodes")
+    observed = Observed()
+    ops: list[Op] = []
+    gradients: list[str] = []
+    for node in sorted(file.nodes, key=_order):
+        callers = _callers(node, nodes, where)
+        if node.name == "torch::autograd::AccumulateGrad":
+            arguments = list(_tensors(node, "input"))
+            gradients += [observed.current[seen.number] for seen in arguments if seen.number in observed.current]
+        elif _schema(node) and not any(_schema(caller) for caller in callers):
+            ops.append(_op(node, _phase(callers), observed))
+    gradients = list(dict.fromkeys(gradients))
+    return Trace(
+        version=trace.VERSION,
+        name=where,
+        mode="train" if any(op.phase == "backward" for op in ops) else "infer",
+        source="execution-trace",
+        costs=Costs(model="absent"),
+        tensors=tuple(_with_role(tensor, gradients) for tensor in observed.tensors.values()),
+        ops=tuple(ops),
+        gradient_order=tuple(gradients),
+    )
+
+
+def target_of(schema: str, name: str) -> str:
+    """`aten.transpose.int` from `aten::transpose.int(Tensor(a) self, ...)`; the plain name where there is no schema."""
+    head = schema.partition("(")[0].strip()
+    if not head:
+        return name
+    namespace, _, operator = head.rpartition("::")
+    return f"{namespace}.{operator}" if "." in operator else f"{namespace}.{operator}.default"
+
+
+def collective_of(target: str) -> str | None:
+    """The collective or message that a `c10d` operator performs, None for any other operator."""
+    if not target.startswith("c10d."):
+        return None
+    name = target.split(".")[1].strip("_")
+    return next((word for key, word in _COLLECTIVES.items() if name.startswith(key)), None)
+
+
+_COLLECTIVES = {
+    "allreduce": "allreduce",
+    "allgather": "allgather",
+    "reduce_scatter": "reducescatter",
+    "reduce": "reduce",
+    "broadcast": "broadcast",
+    "alltoall": "alltoall",
+    "gather": "gather",
+    "scatter": "scatter",
+    "barrier": "barrier",
+    "send": "send",
+    "recv": "recv",
+}
+
+
+def _op(node: Node, phase: Phase, observed: Observed) -> Op:
+    role: Role = {"forward": "activation", "backward": "gradient"}.get(phase, "unknown")  # type: ignore[assignment]
+    schema = _schema(node)
+    arguments = list(_tensors(node, "input"))
+    inputs = observed.read(arguments)
+    changed = tuple(
+        observed.current[seen.number] for place in _written(schema) for seen in _tensors(node, "input", place)
+    )
+    outputs = observed.write(list(_tensors(node, "output")), inputs, role)
+    collective = collective_of(target_of(schema, node.name))
+    moved = sum(seen.bytes for seen in dict.fromkeys(arguments))
+    return Op(
+        id=f"op{node.id}",
+        target=target_of(schema, node.name),
+        phase=phase,
+        inputs=inputs,
+        outputs=outputs,
+        mutates=tuple(dict.fromkeys(changed)),
+        comm={"collective": collective, "bytes": moved} if collective else None,
+    )
+
+
+def _tensors(node: Node, side: str, place: int | None = None) -> Any:
+    held = getattr(node, f"{side}s")
+    if isinstance(held, Arguments):
+        lists = [held.values, held.shapes, held.types, held.strides]
+    else:
+        lists = [held, getattr(node, f"{side}_shapes"), getattr(node, f"{side}_types"), []]
+    if place is not None:
+        lists = [items[place : place + 1] for items in lists]
+    return tensors_of(*lists)
+
+
+def _written(schema: str) -> list[int]:
+    """Positions of the arguments that the schema marks as written to, as in `Tensor(a!) self`."""
+    inside = schema.partition("(")[2].rpartition("->")[0]
+    return [place for place, text in enumerate(inside.split(", ")) if "!" in text]
+
+
+def _callers(node: Node, nodes: dict[int, Node], where: str) -> list[Node]:
+    found: list[Node] = []
+    seen = {node.id}
+    while (above := node.ctrl_deps if node.ctrl_deps is not None else node.parent) in nodes and above != node.id:
+        assert above is not None
+        if above in seen:
+            raise InputError(f"node {above} calls itself, expected nested calls", where=where, path="$.nodes")
+        seen.add(above)
+        node = nodes[above]
+        found.append(node)
+    return found
+
+
+def _phase(callers: list[Node]) -> Phase:
+    names = [caller.name for caller in callers]
+    if any(name.startswith("autograd::engine::") for name in names):
+        return "backward"
+    if any(name.startswith(("Optimizer.step", "Optimizer.zero_grad")) for name in names):
+        return "optimizer"
+    return "forward"
+
+
+def _schema(node: Node) -> str:
+    return node.op_schema or next((str(a.value) for a in node.attrs if a.name == "op_schema" and a.value), "")
+
+
+def _order(node: Node) -> tuple[int, int]:
+    started = node.rf_id if node.rf_id is not None else next((a.value for a in node.attrs if a.name == "rf_id"), None)
+    return (started if isinstance(started, int) else node.id, node.id)
+
+
+def _with_role(tensor: Tensor, gradients: list[str]) -> Tensor:
+    return msgspec.structs.replace(tensor, role="gradient") if tensor.id in gradients else tensor

@@ -1,0 +1,41 @@
+"""Recognise a trace of another tool by its content and import it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from planner.errors import InputError
+from planner.trace import Trace
+from treadle.capture.reading import decode_json, read_bytes
+
+
+def import_trace(path: Path | str, step: int | None = None) -> Trace:
+    """The trace in a file of PyTorch's ExecutionTrace, Kineto or Chrome JSON, or Chakra protobuf; also gzip or tar.
+
+    `step` picks a profiler step of a Kineto trace; the last one unless given. Raises InputError for anything else.
+    """
+    return msgspec.structs.replace(_import(read_bytes(path), str(path), step), name=Path(path).name)
+
+
+def _import(data: bytes, where: str, step: int | None) -> Trace:
+    if data.lstrip()[:1] not in (b"{", b"["):
+        from treadle.capture.chakra import from_bytes
+
+        return from_bytes(data, where)
+    from treadle.capture import execution_trace, kineto
+
+    if data.lstrip()[:1] == b"[":
+        return kineto.from_json(b'{"traceEvents":' + data + b"}", where, step)
+    keys = decode_json(data, dict[str, msgspec.Raw], where)
+    if "traceEvents" in keys:
+        return kineto.from_json(data, where, step)
+    if "nodes" in keys and "schema" in keys:
+        return execution_trace.from_json(data, where)
+    found: Any = "a treadle document" if "kind" in keys else f"JSON with {', '.join(sorted(keys)[:6]) or 'no keys'}"
+    raise InputError(
+        f"found {found}, expected an ExecutionTrace (schema, nodes), a Kineto or Chrome trace (traceEvents) or Chakra",
+        where=where,
+    )

@@ -1,0 +1,225 @@
+"""Kineto (PyTorch profiler) and Chrome traces: what ran when on which stream, without tensor identities.
+
+Where the trace saw an accelerator, an op is one kernel, copy or fill on it, and the operator that launched it tells its
+phase. Otherwise an op is an outermost CPU operator. Ops of one stream (or thread) ran one after the other, which is the
+only order the file states.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from typing import Any
+
+import msgspec
+
+from planner import trace
+from planner.errors import InputError
+from planner.trace import Costs, Op, Phase, Trace
+from treadle.capture.execution_trace import collective_of
+from treadle.capture.reading import decode_json
+
+ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+ELEMENT_BYTES = {
+    "float": 4, "float32": 4, "double": 8, "float64": 8, "half": 2, "float16": 2, "bfloat16": 2, "long": 8, "int64": 8,
+    "int": 4, "int32": 4, "short": 2, "char": 1, "int8": 1, "byte": 1, "uint8": 1, "bool": 1,
+}  # fmt: skip
+COLLECTIVES = {
+    "allreduce": "allreduce",
+    "_allgather_base": "allgather",
+    "allgather": "allgather",
+    "all_gather": "allgather",
+    "_reduce_scatter_base": "reducescatter",
+    "reduce_scatter": "reducescatter",
+    "broadcast": "broadcast",
+    "all_to_all": "alltoall",
+    "all_to_allv": "alltoall",
+    "alltoall": "alltoall",
+    "reduce": "reduce",
+    "gather": "gather",
+    "scatter": "scatter",
+    "send": "send",
+    "recv": "recv",
+    "barrier": "barrier",
+}
+
+
+class Event(msgspec.Struct):
+    """One entry of `traceEvents`; `ts` and `dur` are microseconds."""
+
+    ph: str = ""
+    name: str = ""
+    cat: str | None = None
+    pid: int | str | None = None
+    tid: int | str | None = None
+    ts: float | None = None
+    dur: float | None = None
+    args: dict[str, Any] | None = None
+
+    @property
+    def start(self) -> float:
+        return self.ts if self.ts is not None else 0.0
+
+    @property
+    def end(self) -> float:
+        return self.start + (self.dur or 0.0)
+
+    def arg(self, key: str) -> Any:
+        return (self.args or {}).get(key)
+
+
+class File(msgspec.Struct):
+    traceEvents: list[Event]
+
+
+def from_json(data: bytes, where: str, step: int | None = None) -> Trace:
+    """The trace of one profiler step, the last unless `step` names another; of everything where there are no steps.
+
+    Raises InputError for malformed text, an unknown step, or a trace without any operator.
+    """
+    events = [event for event in decode_json(data, File, where).traceEvents if event.ph == "X" and event.ts is not None]
+    for event in events:
+        if not math.isfinite(event.start) or (event.dur or 0.0) < 0 or not math.isfinite(event.end):
+            raise InputError(
+                f"event {event.name!r} has no length, expected finite times", where=where, path="$.traceEvents"
+            )
+    frame = _step(events, step, where)
+    calls = _Calls(events)
+    on_device = [event for event in events if event.cat in ON_DEVICE]
+    chosen = on_device or calls.outermost()
+    launched = [(event, calls.launching(event) if on_device else event) for event in chosen]
+    if frame is not None:
+        launched = [(event, call) for event, call in launched if frame.start <= (call or event).start < frame.end]
+    if not launched:
+        raise InputError("found no operator or kernel in it, expected at least one", where=where, path="$.traceEvents")
+    launched.sort(key=lambda pair: (pair[0].start, str(pair[0].tid), pair[0].name))
+    origin = launched[0][0].start
+    last: dict[str, str] = {}
+    ops = []
+    for index, (event, call) in enumerate(launched):
+        stream = _stream(event)
+        ops.append(_op(index, event, calls.phase(call), origin, stream, last.get(stream)))
+        last[stream] = ops[-1].id
+    return Trace(
+        version=trace.VERSION,
+        name=where,
+        mode="train" if any(op.phase == "backward" for op in ops) else "infer",
+        source="kineto",
+        costs=Costs(model="recorded"),
+        tensors=(),
+        ops=tuple(ops),
+    )
+
+
+def _step(events: list[Event], wanted: int | None, where: str) -> Event | None:
+    steps = {
+        int(event.name.removeprefix("ProfilerStep#")): event
+        for event in events
+        if event.cat == "user_annotation" and event.name.removeprefix("ProfilerStep#").isdecimal()
+    }
+    if wanted is None:
+        return steps[max(steps)] if steps else None
+    if wanted not in steps:
+        known = ", ".join(str(number) for number in sorted(steps)) or "none"
+        raise InputError(f"found profiler steps {known}, expected step {wanted}", where=where)
+    return steps[wanted]
+
+
+class _Calls:
+    """Nested calls on the CPU: who launched what, inside what."""
+
+    def __init__(self, events: list[Event]) -> None:
+        self.by_external: dict[Any, Event] = {}
+        by_thread: defaultdict[tuple[str, str], list[Event]] = defaultdict(list)
+        for event in events:
+            if event.cat in ("cpu_op", "user_annotation"):
+                by_thread[str(event.pid), str(event.tid)].append(event)
+                if event.cat == "cpu_op" and isinstance(event.arg("External id"), int):
+                    self.by_external[event.arg("External id")] = event
+        self.callers: dict[int, Event | None] = {}
+        self.operators: list[Event] = []
+        for thread in sorted(by_thread):
+            open_calls: list[Event] = []
+            for event in sorted(by_thread[thread], key=lambda e: (e.start, -e.end)):
+                while open_calls and open_calls[-1].end <= event.start:
+                    open_calls.pop()
+                self.callers[id(event)] = open_calls[-1] if open_calls else None
+                open_calls.append(event)
+                self.operators.append(event)
+
+    def launching(self, event: Event) -> Event | None:
+        """The CPU operator that launched a device activity."""
+        return self.by_external.get(event.arg("External id"))
+
+    def outermost(self) -> list[Event]:
+        """Operators of a namespace (`aten::mm`) that no other one calls."""
+        return [
+            event for event in self.operators if _is_operator(event) and not any(map(_is_operator, self.above(event)))
+        ]
+
+    def above(self, event: Event) -> list[Event]:
+        """The callers of `event`, innermost first."""
+        found = []
+        caller = self.callers.get(id(event))
+        while caller is not None:
+            found.append(caller)
+            caller = self.callers.get(id(caller))
+        return found
+
+    def phase(self, call: Event | None) -> Phase:
+        """Backward under the autograd engine, optimizer under its step, forward elsewhere; unknown without a call."""
+        if call is None:
+            return "unknown"
+        names = [event.name for event in (call, *self.above(call))]
+        if any(name.startswith("autograd::engine::") for name in names):
+            return "backward"
+        if any(name.startswith(("Optimizer.step", "Optimizer.zero_grad")) for name in names):
+            return "optimizer"
+        return "forward"
+
+
+def _is_operator(event: Event) -> bool:
+    return (
+        event.cat == "cpu_op" and "::" in event.name and not event.name.startswith(("autograd::", "torch::autograd::"))
+    )
+
+
+def _op(index: int, event: Event, phase: Phase, origin: float, stream: str, before: str | None) -> Op:
+    moved = event.arg("bytes")
+    return Op(
+        id=f"e{index}",
+        target=event.name or "unnamed",
+        phase=phase,
+        after=(before,) if before is not None else (),
+        time_ns=_ns(event.dur) if event.dur is not None else None,
+        start_ns=_ns(event.start - origin),
+        stream=stream,
+        bytes_moved=moved if isinstance(moved, int) and moved >= 0 and event.cat != "cpu_op" else None,
+        comm=_comm(event),
+    )
+
+
+def _stream(event: Event) -> str:
+    stream, device = event.arg("stream"), event.arg("device")
+    return f"device {device} stream {stream}" if stream is not None else f"thread {event.tid}"
+
+
+def _comm(event: Event) -> dict[str, Any] | None:
+    name, elements = event.arg("Collective name"), event.arg("In msg nelems")
+    if not isinstance(name, str):
+        collective = collective_of(event.name.replace("::", "."))
+        return {"collective": collective} if collective else None
+    size = ELEMENT_BYTES.get(str(event.arg("dtype")).lower())
+    facts = {
+        "collective": COLLECTIVES.get(name, name),
+        "bytes": elements * size if isinstance(elements, int) and size else None,
+        "dtype": event.arg("dtype"),
+        "group": event.arg("Process Group Name"),
+        "group_size": event.arg("Group size"),
+        "ranks": event.arg("Process Group Ranks"),
+    }
+    return {key: value for key, value in facts.items() if isinstance(value, int | str)}
+
+
+def _ns(microseconds: float) -> int:
+    return round(microseconds * 1000)

@@ -1,0 +1,213 @@
+"""`treadle trace`: capture, import or show a trace."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+from msgspec.structs import replace
+
+from planner import documents
+from planner.errors import InputError
+from planner.scalars import format_bytes
+from planner.trace import Trace
+from treadle.cli.output import json_option, live_line, note, print_json
+
+
+@click.group(no_args_is_help=True)
+def command() -> None:
+    """Capture, import or show the trace of a model's step."""
+
+
+@command.command()
+@click.argument("spec", metavar="MODULE:FUNCTION")
+@click.option(
+    "--train/--infer", "train", default=True, show_default=True, help="Forward and backward, or forward only."
+)
+@click.option("--hardware", metavar="NAME|FILE", help="Model each op's time by the roofline of this profile's device.")
+@click.option("--measure", is_flag=True, help="Measure each op's time on this machine's CPU.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Write the trace to this file.")
+@json_option
+def capture(spec: str, train: bool, hardware: str | None, measure: bool, output: str, as_json: bool) -> None:
+    """Trace one step of a PyTorch model without running it or needing its memory.
+
+    FUNCTION takes no arguments and returns (model, inputs) or (model, inputs, loss); the step computes
+    loss(model, *inputs), or model(*inputs). MODULE is looked up in the current folder first.
+
+    Without --hardware or --measure the trace has no times.
+    """
+    if measure and hardware:
+        raise InputError("found both, expected one of them", where="--measure --hardware")
+    from treadle.capture.load import load_function
+    from treadle.probe.resolve import load_hardware
+
+    profile = load_hardware(hardware) if hardware else None
+    function = load_function(spec)
+    from treadle.capture import costs, graph
+
+    trace = replace(graph.capture(function, spec, "train" if train else "infer"), entry=spec)
+    if profile:
+        trace = costs.with_roofline(trace, profile)
+    elif measure:
+        with live_line() as show_line:
+            trace = costs.with_measured(trace, lambda done, of, target: show_line(f"measuring {done}/{of} {target}"))
+    else:
+        trace = costs.with_counts(trace)
+    _save(trace, output, as_json)
+
+
+@command.command("import")
+@click.argument("file", type=click.Path(dir_okay=False))
+@click.option("--step", type=click.IntRange(min=0), help="Which ProfilerStep of a Kineto trace. [default: the last]")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Write the trace to this file.")
+@json_option
+def import_(file: str, step: int | None, output: str, as_json: bool) -> None:
+    """Import a PyTorch ExecutionTrace, a Kineto or Chrome trace, or a Chakra trace, packed or not."""
+    from treadle.capture.formats import import_trace
+
+    _save(import_trace(file, step), output, as_json)
+
+
+@command.command()
+@click.argument("file", type=click.Path(dir_okay=False))
+@click.option("--top", type=click.IntRange(min=1), default=12, show_default=True, help="How many rows a table has.")
+@json_option
+def show(file: str, top: int, as_json: bool) -> None:
+    """Show operators by time, tensors by bytes, and where memory peaks."""
+    from treadle.capture.summary import summarize
+
+    trace = documents.load(file, Trace)
+    summary = summarize(trace, top)
+    if as_json:
+        print_json(summary)
+    else:
+        _show(summary)
+
+
+def _save(trace: Trace, output: str, as_json: bool) -> None:
+    from treadle.capture.summary import summarize
+
+    documents.save(trace, output)
+    overview = summarize(trace, 1)["trace"]
+    if as_json:
+        print_json(overview)
+    else:
+        times = f"times {trace.costs.model}" if trace.costs.model != "absent" else "no times"
+        note(f"wrote {output}: {len(trace.ops)} ops, {len(trace.tensors)} tensors, {times}")
+
+
+def _show(summary: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    # A pipe has no width: wide enough that no cell is cut.
+    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 240)
+    console.print(_overview(summary["trace"]))
+    if summary["trace"]["collectives"]:
+        rows = [
+            (r["collective"], r["calls"], format_bytes(r["bytes"]), _ms(r["time_ns"]))
+            for r in summary["trace"]["collectives"]
+        ]
+        console.print(_table("Collectives", ("collective", "calls", "bytes", "time"), rows))
+    total = sum(row["time_ns"] or 0 for row in summary["operators"])
+    whole = summary["trace"]["time_ns"] or total
+    rows = [
+        (
+            _short(row["operator"]),
+            row["calls"],
+            _ms(row["time_ns"]),
+            f"{100 * row['time_ns'] / whole:.1f} %" if row["time_ns"] is not None and whole else "-",
+            _giga(row["flops"]),
+            _size(row["bytes_moved"]),
+        )
+        for row in summary["operators"]
+    ]
+    console.print(_table("Operators by time", ("operator", "calls", "time", "share", "GFLOP", "bytes moved"), rows))
+    if summary["tensors"]:
+        rows = [
+            (
+                row["tensor"],
+                row["role"],
+                _size(row["bytes"]),
+                _shape(row["shape"]),
+                row["dtype"] or "-",
+                _short(row["origin"] or "-"),
+            )
+            for row in summary["tensors"]
+        ]
+        console.print(
+            _table("Tensors by bytes", ("tensor", "role", "bytes", "shape", "dtype", "name or made by"), rows, left=2)
+        )
+    if summary["peak"]:
+        _show_peak(console, summary["peak"])
+
+
+def _show_peak(console: Any, peak: dict[str, Any]) -> None:
+    console.print(
+        f"\nMemory peaks at {format_bytes(peak['bytes'])} in op {peak['op']} "
+        f"({_short(peak['operator'])}, {peak['phase']}), number {peak['place'] + 1} of {len(peak['curve'])}"
+    )
+    console.print(f"  {sparkline(peak['curve'], 72)}  live bytes over the ops, top {format_bytes(peak['bytes'])}")
+    console.print("  " + ", ".join(f"{role} {format_bytes(size)}" for role, size in peak["by_role"].items()))
+    if peak["unknown_sizes"]:
+        console.print(f"  {peak['unknown_sizes']} tensors have no size in this trace and are not counted")
+    rows = [(row["tensor"], _size(row["bytes"]), _shape(row["shape"])) for row in peak["largest"]]
+    console.print(_table("Largest at the peak", ("tensor", "bytes", "shape"), rows))
+
+
+def sparkline(values: list[int], width: int) -> str:
+    """`values` as blocks of eight heights, each the largest of its share; zero is the base line."""
+    width = min(width, len(values))
+    top = max(values, default=0) or 1
+    shares = [
+        values[len(values) * i // width : max(len(values) * (i + 1) // width, len(values) * i // width + 1)]
+        for i in range(width)
+    ]
+    return "".join("▁▂▃▄▅▆▇█"[min(7, 8 * max(share) // top)] for share in shares)
+
+
+def _overview(trace: dict[str, Any]) -> str:
+    ops = ", ".join(f"{count} {phase}" for phase, count in trace["ops"].items())
+    device = f" on {trace['device']}" if trace["device"] else ""
+    lines = [
+        ("trace", f"{trace['name']} ({trace['mode']}, from {trace['source']})"),
+        ("ops", ops or "none"),
+        ("parameters", f"{trace['parameters']:,}" if trace["parameters"] is not None else "-"),
+        ("gradients", str(trace["gradients"])),
+        ("bytes", ", ".join(f"{role} {format_bytes(size)}" for role, size in trace["bytes"].items()) or "-"),
+        ("work", f"{_giga(trace['flops'])} GFLOP, {_size(trace['bytes_moved'])} moved"),
+        ("time", f"{_ms(trace['time_ns'])} summed over ops, {trace['costs']}{device}"),
+    ]
+    return "\n".join(f"{label:<11}{text}" for label, text in lines)
+
+
+def _table(title: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]], left: int = 1) -> Any:
+    from rich.table import Table
+
+    table = Table(title=f"\n{title}", title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for place, column in enumerate(columns):
+        words = place < left or column in ("shape", "dtype", "name or made by")
+        table.add_column(column, justify="left" if words else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*[str(cell) for cell in row])
+    return table
+
+
+def _ms(nanoseconds: int | None) -> str:
+    return "-" if nanoseconds is None else f"{nanoseconds / 1e6:,.3f} ms"
+
+
+def _giga(flops: int | None) -> str:
+    return "-" if flops is None else f"{flops / 1e9:,.3f}"
+
+
+def _size(count: int | None) -> str:
+    return "-" if count is None else format_bytes(count)
+
+
+def _shape(shape: Any) -> str:
+    return "-" if shape is None else "x".join(str(size) for size in shape) or "scalar"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 60 else name[:57] + "..."

@@ -102,9 +102,10 @@ def dumps(document: Document) -> str:
     """Canonical JSON: sorted keys, an object or array on one line where that is at most 120 wide, final newline.
 
     Equal documents give equal text: a typed number has one spelling (1.0 where the field is a fraction, even where the
-    file said 1). Free fields (arguments of operators, options) keep the difference between 1 and 1.0.
+    file or the program said 1). Free fields (arguments of operators, options) keep the difference between 1 and 1.0.
     """
-    return _layout(msgspec.to_builtins(document, order="sorted"), "") + "\n"
+    typed = _typed(msgspec.to_builtins(document), f"<{type(document).__struct_config__.tag}>", type(document))
+    return _layout(msgspec.to_builtins(typed, order="sorted"), "") + "\n"
 
 
 def digest(document: Document) -> str:
@@ -113,20 +114,24 @@ def digest(document: Document) -> str:
 
 
 def save(document: Document, path: Path | str) -> None:
-    """Write the canonical form of `document`, whole or not at all; what `load` would refuse is not written."""
+    """Write the canonical form of `document`, whole or not at all; what `load` would refuse raises InputError."""
     text = dumps(document)
     loads(text, str(path), type(document))
     write_text(path, text)
 
 
 def _convert(raw: Any, where: str, expect: type[D]) -> D:
+    document = _typed(raw, where, expect)
+    _require_sound(document, where)
+    return document
+
+
+def _typed(raw: Any, where: str, expect: type[D]) -> D:
     try:
-        document = msgspec.convert(raw, expect, strict=True)
+        return msgspec.convert(raw, expect, strict=True)
     except msgspec.ValidationError as error:
         path, seen, expected = misfit(raw, expect) or ("$", f"a value out of place ({error})", "a valid document")
         raise InputError(f"found {seen}, expected {expected}", where=where, path=path) from error
-    _require_sound(document, where)
-    return document
 
 
 def _require_sound(document: Document, where: str) -> None:

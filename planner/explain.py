@@ -44,7 +44,7 @@ def found(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, dict):
         return "an object"
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return f"an array of {_values(len(value))}"
     return f"{short(value)} (text)" if isinstance(value, str) else short(value)
 
@@ -64,11 +64,11 @@ def _misfit(value: Any, kind: inspect.Type, path: str) -> Misfit | None:
                     return bad
             return None
         case inspect.VarTupleType():
-            if not isinstance(value, list):
+            if not isinstance(value, list | tuple):
                 return path, found(value), "an array"
             return _items([(item, kind.item_type) for item in value], path)
         case inspect.TupleType():
-            if not isinstance(value, list) or len(value) != len(kind.item_types):
+            if not isinstance(value, list | tuple) or len(value) != len(kind.item_types):
                 return path, found(value), f"an array of {_values(len(kind.item_types))}"
             return _items(list(zip(value, kind.item_types, strict=True)), path)
     return None if _fits(value, kind) else (path, found(value), _describe(kind, value))
@@ -107,7 +107,7 @@ def _array_struct(value: Any, kind: inspect.StructType, path: str) -> Misfit | N
     needed = len(head) + sum(field.required for field in kind.fields)
     most = len(head) + len(kind.fields)
     many = _values(needed) if needed == most else f"{needed} to {_values(most)}"
-    if not isinstance(value, list) or len(value) < needed or (len(value) > most and kind.forbid_unknown_fields):
+    if not isinstance(value, list | tuple) or len(value) < needed or (len(value) > most and kind.forbid_unknown_fields):
         return path, found(value), f"an array of {many}"
     types = [field.type for field in kind.fields]
     return _items(list(zip(value[len(head) :], types, strict=False)), path, len(head))
@@ -119,7 +119,7 @@ def _union(value: Any, kind: inspect.UnionType, path: str) -> Misfit | None:
     if len(structs) > 1 and tags:
         listed = "one of " + ", ".join(repr(tag) for tag in sorted(tags, key=str))
         if structs[0].array_like:
-            if not isinstance(value, list) or not value:
+            if not isinstance(value, list | tuple) or not value:
                 return path, found(value), f"an array that begins with {listed}"
             place, tag = child(path, 0), value[0]
         else:

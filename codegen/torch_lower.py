@@ -1,6 +1,7 @@
 """A memory plan as the exact sequence of operator calls, and for every value the call after which it is freed.
 
 The plan says which forward nodes run in which stage. Here each node becomes the trace ops it stands for, in order.
+What an op returns besides the output of its node may be a node of kind `intermediate`, which runs no op of its own.
 Views are no calls of their own: they are made again from their base wherever they are read, so only values that own
 memory (or that a call returned in one piece with such a value) have a lifetime. A value is freed after its last read
 before it is made again; that is never later than where the plan drops it, and a read after the drop is an error.
@@ -158,6 +159,8 @@ def _events(decisions: MemoryDecisions, graph: Graph) -> Iterator[Event]:
     returned = False
     live = set(graph.trace.tangents)
     held = {graph.owner(t) for t in (*graph.trace.outputs, *(value for _, value in graph.trace.updates))}
+    creator = [i if node.creator is None else node.creator for i, node in enumerate(problem.fwd)]
+    stored: set[int] = set()
     for instruction in decisions.program:
         names: tuple[str, ...] = ()
         match instruction:
@@ -168,10 +171,14 @@ def _events(decisions: MemoryDecisions, graph: Graph) -> Iterator[Event]:
                     yield Event(None, last)
             case RunForward(node):
                 names = problem.fwd[node].ops
+                stored.add(node)
             case RunBackward(node):
                 names = problem.bwd[node].ops
             case Drop(node):
-                live -= {value for value in _values(problem.fwd[node].ops, graph) if graph.owner(value) not in held}
+                stored.discard(node)
+                if all(creator[other] != creator[node] for other in stored):
+                    made = _values(problem.fwd[creator[node]].ops, graph)
+                    live -= {value for value in made if graph.owner(value) not in held}
         for name in names:
             if name not in graph.ops:
                 raise InputError(f"the plan runs op {name!r}, which the trace lacks", where=graph.trace.name)

@@ -8,8 +8,7 @@ hooks (DistributedDataParallel's too) one after the other while the rest of the 
 
 from __future__ import annotations
 
-import linecache
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from planner import documents
 from planner.errors import InputError
 from planner.plan import Plan
 from planner.trace import Trace
+from treadle.runtime.step import Step, load_step, require_alike, require_covered
 
 Outputs = Tensor | tuple[Tensor, ...]
 
@@ -55,38 +55,13 @@ def apply(model: nn.Module, plan: Plan | Path | str, trace: Trace | Path | str |
     return PlannedModule(model, load_step(generate(document, known)[FILE_NAME], known.name))
 
 
-@dataclass(frozen=True)
-class Step:
-    """The names of a generated module."""
-
-    name: str
-    forward: Callable[..., tuple[list[Tensor], dict[str, Tensor]]]
-    backward: Callable[..., Iterator[str]]
-    parameters: dict[str, list[Any]]
-    buffers: dict[str, list[Any]]
-    inputs: list[list[Any]]
-    tangents: list[int]
-    gradients: list[str]
-    frozen: list[str]
-
-
-def load_step(text: str, name: str) -> Step:
-    """Execute the text of a generated module; its lines show up in tracebacks under `name`."""
-    file = f"<treadle step of {name}>"
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    names: dict[str, Any] = {"__name__": "treadle_step"}
-    exec(compile(text, file, "exec"), names)
-    constants = (names[key] for key in ("PARAMETERS", "BUFFERS", "INPUTS", "TANGENTS", "GRADIENTS", "FROZEN"))
-    return Step(name, names["forward"], names["backward"], *constants)
-
-
 class PlannedModule(ActivationWrapper):
     """A model and the generated step that computes it. Its `state_dict` is that of the model."""
 
     def __init__(self, model: nn.Module, step: Step) -> None:
         super().__init__(model)
         self.step = step
-        self._leaves()
+        self.leaves()
 
     @property
     def model(self) -> nn.Module:
@@ -94,9 +69,17 @@ class PlannedModule(ActivationWrapper):
         model: nn.Module = self._checkpoint_wrapped_module
         return model
 
+    def leaves(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Parameters and buffers by name. Raises InputError where they are not what the trace has."""
+        parameters = dict[str, Tensor](self.model.named_parameters())
+        buffers = dict[str, Tensor](self.model.named_buffers())
+        require_alike(self.step, "parameter", parameters, self.step.parameters)
+        require_alike(self.step, "buffer", buffers, self.step.buffers)
+        return parameters, buffers
+
     def forward(self, *inputs: Tensor) -> Outputs:
-        parameters, buffers = self._leaves()
-        self._require_covered(inputs, parameters)
+        parameters, buffers = self.leaves()
+        require_covered(self.step, self.model, parameters, inputs)
         flight = _Flight(self.step, parameters, buffers, list(inputs))
         leaves = {**parameters, **{f"input {index}": tensor for index, tensor in enumerate(inputs)}}
         token = torch.empty(0, device=next(iter(leaves.values())).device)
@@ -106,67 +89,6 @@ class PlannedModule(ActivationWrapper):
                     token = _Gradient.apply(flight, name, token, leaves[name])
         outputs: tuple[Tensor, ...] = _Outputs.apply(flight, token)
         return outputs[0] if len(outputs) == 1 else outputs
-
-    def _leaves(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Parameters and buffers by the names of the trace. Raises InputError where they are not what it has."""
-        parameters, buffers = dict(self.model.named_parameters()), dict(self.model.named_buffers())
-        for kind, found, expected in (
-            ("parameter", parameters, self.step.parameters),
-            ("buffer", buffers, self.step.buffers),
-        ):
-            for name in sorted(found.keys() ^ expected.keys()):
-                text = f"no {kind} {name!r}" if name in expected else f"{kind} {name!r}, which the plan does not know"
-                raise InputError(f"found {text}, expected the model that was captured", where=self.step.name)
-            for name, tensor in found.items():
-                self._require_like(f"{kind} {name!r}", _describe(tensor), expected[name])
-        return parameters, buffers
-
-    def _require_covered(self, inputs: tuple[Any, ...], parameters: dict[str, Tensor]) -> None:
-        where, expected = self.step.name, self.step.inputs
-        if not self.model.training:
-            raise InputError(
-                "found the model in evaluation mode, expected training; evaluate with .model", where=where
-            )
-        if len(inputs) != len(expected):
-            raise InputError(f"found {len(inputs)} inputs, expected {len(expected)}", where=where)
-        for index, (tensor, wanted) in enumerate(zip(inputs, expected, strict=True)):
-            if not isinstance(tensor, Tensor):
-                raise InputError(f"found input {index} of type {type(tensor).__name__}, expected a tensor", where=where)
-            self._require_like(f"input {index}", _describe(tensor), wanted[:2])
-            strides = zip(tensor.shape, tensor.stride(), wanted[2], strict=True)
-            if any(size > 1 and found != planned for size, found, planned in strides):
-                found, planned = list(tensor.stride()), wanted[2]
-                raise InputError(
-                    f"found input {index} with strides {found}, expected {planned}; .contiguous() may help", where=where
-                )
-        tensors = {**parameters, **{f"input {index}": tensor for index, tensor in enumerate(inputs)}}
-        first = next(iter(tensors), None)
-        for name, tensor in tensors.items():
-            device = tensors[first].device if first is not None else tensor.device
-            if tensor.device != device:
-                raise InputError(
-                    f"found {name!r} on {tensor.device}, expected {device}, where {first!r} is", where=where
-                )
-            if tensor.requires_grad and torch.is_grad_enabled() and name in self.step.frozen:
-                self._refuse_gradient(name)
-            if torch.is_autocast_enabled(device.type):
-                raise InputError("found autocast enabled, expected it off as when the step was captured", where=where)
-
-    def _refuse_gradient(self, name: str) -> None:
-        raise InputError(
-            f"found {name!r} requiring a gradient, which the captured step does not compute", where=self.step.name
-        )
-
-    def _require_like(self, what: str, found: list[Any], expected: list[Any]) -> None:
-        if found != expected:
-            raise InputError(
-                f"found {what} of {found[0]} {found[1]}, expected {expected[0]} {expected[1]}; capture and plan again",
-                where=self.step.name,
-            )
-
-
-def _describe(tensor: Tensor) -> list[Any]:
-    return [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]
 
 
 @dataclass(eq=False)
@@ -189,9 +111,7 @@ class _Flight:
 
     def start(self, tangents: list[Tensor]) -> None:
         if not self.parameters and not self.inputs:
-            raise InputError(
-                "found a second backward pass after one forward pass, expected one", where=self.step.name
-            )
+            raise InputError("found a second backward pass after one forward pass, expected one", where=self.step.name)
         if self._versions() != self.versions:
             raise InputError(
                 "found a parameter or input changed in place between forward and backward, expected none",

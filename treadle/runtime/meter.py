@@ -8,44 +8,48 @@ allocator's own peak, which has it, stands beside.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 
 class Meter(TorchDispatchMode):
-    """`with Meter(parameters=model.parameters(), inputs=batch) as meter: step()`, then `meter.peak_bytes`.
+    """`with Meter(model, inputs) as meter: step()`, then `meter.peak_bytes`.
 
-    Each keyword is a category of tensors that exist before the block; what the block makes is category `made`.
-    `peak` breaks the peak down by category, in bytes. `live_bytes` is what is alive now.
+    `existing` is what lives before the block: modules (their parameters, buffers and present gradients), tensors, and
+    lists, tuples and dicts of tensors. `peak` breaks the peak down by category, in bytes: parameters, buffers,
+    gradients, inputs (other existing tensors) and made (what the block makes). `live_bytes` is what lives now.
     """
 
-    def __init__(self, **existing: Iterable[Tensor]) -> None:
+    def __init__(self, *existing: Any) -> None:
         super().__init__()
         self.live: dict[str, int] = {}
         self.peak: dict[str, int] = {}
         self.live_bytes = self.peak_bytes = 0
         self.allocator_peak_bytes: int | None = None
-        """Peak of the CUDA allocator over the block; None where there is no CUDA device."""
+        """The same peak as the CUDA allocator saw it, workspaces and rounding included; None without a CUDA device."""
         self._known: dict[int, tuple[weakref.ref[torch.UntypedStorage], str, int]] = {}
-        for category, tensors in existing.items():
-            for tensor in tensors:
+        self._outside = 0
+        for item in existing:
+            for category, tensor in _tensors_of(item):
                 self._see(tensor, category)
 
     def __enter__(self) -> Meter:
         if torch.cuda.is_available():
+            torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
+            self._outside = torch.cuda.memory_allocated() - self.live_bytes
         super().__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
         if torch.cuda.is_available():
-            self.allocator_peak_bytes = torch.cuda.max_memory_allocated()
+            self.allocator_peak_bytes = torch.cuda.max_memory_allocated() - self._outside
 
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -77,3 +81,14 @@ class Meter(TorchDispatchMode):
         self.live_bytes += change
         if self.live_bytes > self.peak_bytes:
             self.peak_bytes, self.peak = self.live_bytes, dict(self.live)
+
+
+def _tensors_of(item: Any) -> Iterator[tuple[str, Tensor]]:
+    if not isinstance(item, nn.Module):
+        yield from (("inputs", leaf) for leaf in tree_iter(item) if isinstance(leaf, Tensor))
+        return
+    for parameter in item.parameters():
+        yield "parameters", parameter
+        if parameter.grad is not None:
+            yield "gradients", parameter.grad
+    yield from (("buffers", buffer) for buffer in item.buffers())

@@ -1,0 +1,80 @@
+"""A generated step as an object, and what it covers: another model, other inputs or another mode are refused."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from planner.errors import InputError
+
+
+@dataclass(frozen=True)
+class Step:
+    """The names of a generated module."""
+
+    name: str
+    forward: Callable[..., tuple[list[Tensor], dict[str, Tensor]]]
+    backward: Callable[..., Iterator[str]]
+    parameters: dict[str, list[Any]]
+    buffers: dict[str, list[Any]]
+    inputs: list[list[Any]]
+    tangents: list[int]
+    gradients: list[str]
+    frozen: list[str]
+
+
+def load_step(text: str, name: str) -> Step:
+    """Execute the text of a generated module; its lines show up in tracebacks under `name`."""
+    file = f"<treadle step of {name}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    names: dict[str, Any] = {"__name__": "treadle_step"}
+    exec(compile(text, file, "exec"), names)
+    constants = (names[key] for key in ("PARAMETERS", "BUFFERS", "INPUTS", "TANGENTS", "GRADIENTS", "FROZEN"))
+    return Step(name, names["forward"], names["backward"], *constants)
+
+
+def require_alike(step: Step, kind: str, found: Mapping[str, Tensor], expected: Mapping[str, list[Any]]) -> None:
+    """Raises InputError unless the model's parameters or buffers have the names, types and shapes of the step's."""
+    for name in sorted(found.keys() ^ expected.keys()):
+        text = f"no {kind} {name!r}" if name in expected else f"{kind} {name!r}, which the plan does not know"
+        raise InputError(f"found {text}, expected the model that was captured", where=step.name)
+    for name, tensor in found.items():
+        _require_like(step, f"{kind} {name!r}", tensor, expected[name])
+
+
+def require_covered(step: Step, model: nn.Module, parameters: Mapping[str, Tensor], inputs: Sequence[Any]) -> None:
+    """Raises InputError for a call with other inputs, or in another mode, than the step was captured for."""
+    if not model.training:
+        raise InputError("found evaluation mode, expected training mode; evaluate with `.model`", where=step.name)
+    if len(inputs) != len(step.inputs):
+        raise InputError(f"found {len(inputs)} inputs, expected {len(step.inputs)}", where=step.name)
+    for index, (tensor, (dtype, shape, stride)) in enumerate(zip(inputs, step.inputs, strict=True)):
+        if not isinstance(tensor, Tensor):
+            raise InputError(f"found input {index} of type {type(tensor).__name__}, expected a tensor", where=step.name)
+        _require_like(step, f"input {index}", tensor, [dtype, shape])
+        if any(n > 1 and a != b for n, a, b in zip(shape, tensor.stride(), stride, strict=True)):
+            expected = f"expected {stride}; try .contiguous()"
+            raise InputError(f"found input {index} of strides {list(tensor.stride())}, {expected}", where=step.name)
+    leaves = {**parameters, **{f"input {index}": tensor for index, tensor in enumerate(inputs)}}
+    first = next(iter(leaves))
+    device = leaves[first].device
+    for name, tensor in leaves.items():
+        if tensor.device != device:
+            raise InputError(f"found {name!r} on {tensor.device}, expected {device} as {first!r}", where=step.name)
+        if tensor.requires_grad and torch.is_grad_enabled() and name in step.frozen:
+            expected = "expected it frozen as when the step was captured; capture and plan again"
+            raise InputError(f"found {name!r} requiring a gradient, {expected}", where=step.name)
+    if torch.is_autocast_enabled(device.type):
+        raise InputError("found autocast on, expected it off as when the step was captured", where=step.name)
+
+
+def _require_like(step: Step, what: str, tensor: Tensor, expected: list[Any]) -> None:
+    found = [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]
+    if found != expected:
+        text = f"found {what} of {found[0]} {found[1]}, expected {expected[0]} {expected[1]}; capture and plan again"
+        raise InputError(text, where=step.name)

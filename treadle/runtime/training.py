@@ -1,0 +1,175 @@
+"""Run a folder that holds a generated PyTorch step: train under the plan next to plain PyTorch and compare."""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from codegen.torch_module import FILE_NAME
+from planner import artefact, documents
+from planner.artefact import Artefact
+from planner.errors import InputError, MissingBackendError
+from treadle.capture.load import build_step, load_function
+from treadle.runtime.memory import PlannedModule
+from treadle.runtime.meter import Meter
+from treadle.runtime.step import load_step
+
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
+"""Of gradients, relative to the largest one; 1e-2 for the narrower types."""
+TIMED_STEPS = 3
+
+
+def run_folder(
+    folder: Path | str,
+    *,
+    steps: int = 3,
+    backend: str = "cpu",
+    learning_rate: float = 0.01,
+    seed: int = 0,
+    source: Path | str = ".",
+) -> dict[str, Any]:
+    """Train `steps` steps of plain SGD twice, from the same seed on the same batches: eagerly and under the plan.
+
+    The model comes from the manifest's entry MODULE:FUNCTION, looked for in `source`. Returned, in bytes, seconds and
+    plain numbers: `losses` and `step_seconds` (forward and backward, median) of both; `peak_bytes` of both as measured
+    by `Meter`, of the plan's prediction and its budget; `bit_equal`, `max_gradient_difference` and `gradient_scale`
+    (largest gradient) over all steps; `findings`, a sentence for each promise that did not hold.
+
+    Raises InputError for a folder that is no generated PyTorch step or was changed, MissingBackendError for a backend
+    that this machine lacks.
+    """
+    manifest, text = _open(Path(folder))
+    device = _device(backend)
+    assert manifest.entry is not None
+    function = load_function(manifest.entry, source)
+
+    def prepare(at: int) -> tuple[nn.Module, tuple[Tensor, ...], Callable[..., Any] | None]:
+        torch.manual_seed(at)
+        model, inputs, loss = build_step(function, str(manifest.entry))
+        return model.to(device), tuple(tensor.to(device) for tensor in inputs), loss
+
+    model, inputs, loss = prepare(seed)
+    eager = _Run(model, model, loss, learning_rate)
+    model, _, _ = prepare(seed)
+    planned = _Run(model, PlannedModule(model, load_step(text, manifest.entry)), None, learning_rate)
+    differences, scales = [], []
+    bit_equal = True
+    for step in range(steps):
+        inputs = prepare(seed + 1 + step)[1]
+        for run in (eager, planned):
+            torch.manual_seed(seed + 1 + step)
+            run.train(inputs)
+        pairs = [(a.grad, b.grad) for a, b in zip(eager.parameters, planned.parameters, strict=True)]
+        bit_equal &= all(a is b is None or (a is not None and b is not None and torch.equal(a, b)) for a, b in pairs)
+        differences.append(max((_difference(a, b) for a, b in pairs), default=0.0))
+        scales.append(max((float(a.abs().max()) for a, _ in pairs if a is not None and a.numel()), default=0.0))
+        eager.update()
+        planned.update()
+    peaks = {"eager": eager.peak_bytes, "planned": planned.peak_bytes}
+    peaks |= {
+        key: manifest.facts[f"{key}_bytes"] for key in ("predicted", "budget") if f"{key}_bytes" in manifest.facts
+    }
+    tolerance = max((TOLERANCE.get(parameter.dtype, 1e-2) for parameter in eager.parameters), default=0.0)
+    findings = []
+    if differences and not differences[0] <= tolerance * scales[0]:
+        findings.append(f"gradients differ from plain PyTorch by {differences[0]:.3g}, the largest is {scales[0]:.3g}")
+    if peaks["planned"] > peaks.get("budget", peaks["planned"]):
+        findings.append(f"measured peak of {peaks['planned']} bytes is over the budget of {peaks['budget']} bytes")
+    return {
+        "target": "torch",
+        "backend": backend,
+        "steps": steps,
+        "losses": {"eager": eager.losses, "planned": planned.losses},
+        "bit_equal": bit_equal,
+        "max_gradient_difference": max(differences, default=0.0),
+        "gradient_scale": max(scales, default=0.0),
+        "peak_bytes": peaks,
+        "allocator_peak_bytes": {"eager": eager.allocator_peak_bytes, "planned": planned.allocator_peak_bytes},
+        "step_seconds": {"eager": eager.seconds(inputs), "planned": planned.seconds(inputs)},
+        "findings": findings,
+    }
+
+
+class _Run:
+    """One of the two trainings. `loss` None means that calling the module gives the loss or the outputs."""
+
+    def __init__(
+        self, model: nn.Module, module: nn.Module, loss: Callable[..., Any] | None, learning_rate: float
+    ) -> None:
+        self.model, self.module, self.loss = model, module, loss
+        self.parameters = list(model.parameters())
+        self.optimizer = torch.optim.SGD(self.parameters, lr=learning_rate)
+        self.losses: list[float] = []
+        self.peak_bytes = 0
+        self.allocator_peak_bytes: int | None = None
+
+    def train(self, inputs: tuple[Tensor, ...]) -> None:
+        with Meter(self.model, inputs) as meter:
+            self.losses.append(self._step(inputs))
+        self.peak_bytes = max(self.peak_bytes, meter.peak_bytes)
+        if meter.allocator_peak_bytes is not None:
+            self.allocator_peak_bytes = max(self.allocator_peak_bytes or 0, meter.allocator_peak_bytes)
+
+    def update(self) -> None:
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def seconds(self, inputs: tuple[Tensor, ...]) -> float:
+        """Median time of a forward and backward pass, without the meter."""
+        times = []
+        for _ in range(TIMED_STEPS):
+            start = time.perf_counter()
+            self._step(inputs)
+            times.append(time.perf_counter() - start)
+            self.optimizer.zero_grad()
+        return statistics.median(times)
+
+    def _step(self, inputs: tuple[Tensor, ...]) -> float:
+        """Loss of a forward and backward pass; a step without a loss is trained on the sum of its outputs."""
+        outputs = self.loss(self.module, *inputs) if self.loss is not None else self.module(*inputs)
+        floating = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor) and leaf.requires_grad]
+        single = len(floating) == 1 and floating[0].numel() == 1
+        total = floating[0] if single else torch.stack([leaf.sum() for leaf in floating]).sum()
+        total.backward()
+        return float(total.detach())
+
+
+def _difference(a: Tensor | None, b: Tensor | None) -> float:
+    if a is None and b is None:
+        return 0.0
+    if a is None or b is None:
+        return float("inf")
+    return float((a - b).abs().max()) if a.numel() else 0.0
+
+
+def _open(folder: Path) -> tuple[Artefact, str]:
+    """The manifest and the module's text, unchanged since they were written."""
+    where = str(folder / artefact.FILE_NAME)
+    manifest = documents.load(where, Artefact)
+    if manifest.target != "torch" or FILE_NAME not in manifest.files:
+        raise InputError(f"found an artefact of target {manifest.target}, expected torch with {FILE_NAME}", where=where)
+    if manifest.entry is None:
+        raise InputError("found no entry, expected MODULE:FUNCTION of the model", where=where, path="$.entry")
+    text = documents.read_text(folder / FILE_NAME)
+    found = hashlib.sha256(text.encode()).hexdigest()
+    if found != manifest.files[FILE_NAME].removeprefix("sha256:"):
+        raise InputError(
+            "found a text other than the one that was generated; generate again", where=str(folder / FILE_NAME)
+        )
+    return manifest, text
+
+
+def _device(backend: str) -> torch.device:
+    if backend not in ("cpu", "cuda"):
+        raise InputError(f"found {backend!r}, expected cpu or cuda", where="--backend")
+    if backend == "cuda" and not torch.cuda.is_available():
+        raise MissingBackendError("no CUDA device that PyTorch can use; run with --backend cpu")
+    return torch.device(backend)

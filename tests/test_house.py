@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from planner import documents
+
 ROOT = Path(__file__).parents[1]
 TEXTS = {".py", ".md", ".toml", ".yaml", ".yml", ".json", ".j2", ".txt", ".proto", ".svg", ".xml", "", ".html"}
 TREE = ("planner", "codegen", "treadle", "templates", "sketches", "profiles", "tests", "benchmarks", "docs", "examples")
@@ -101,8 +103,8 @@ MODEL = """
 import torch
 
 def step():
-    layers = [torch.nn.Linear(64, 64) if n % 2 == 0 else torch.nn.ReLU() for n in range(8)]
-    return torch.nn.Sequential(*layers), (torch.randn(256, 64),)
+    layers = [torch.nn.Linear(32, 32) if n % 2 == 0 else torch.nn.GELU() for n in range(12)]
+    return torch.nn.Sequential(*layers), (torch.randn(2048, 32),)
 """
 
 
@@ -113,7 +115,7 @@ def test_the_wheel_plans_memory_from_an_empty_folder(installed: Path, tmp_path: 
     done = alone(
         installed,
         tmp_path,
-        *("treadle", "plan", "memory", "--trace", "step.trace.json", "--hardware", "cpu-2x2", "--budget", "0.8x"),
+        *("treadle", "plan", "memory", "--trace", "step.trace.json", "--hardware", "cpu-2x2", "--budget", "0.7x"),
         *("-o", "memory.plan.json"),
     )
     assert done.returncode == 0, done.stderr
@@ -182,3 +184,17 @@ def test_every_room_is_named_in_the_import_contract() -> None:
     contract = next(c for c in project["tool"]["importlinter"]["contracts"] if c["type"] == "independence")
     rooms = {f"planner.{path.parent.name}" for path in (ROOT / "planner").glob("*/problem.py")}
     assert set(contract["modules"]) == rooms
+
+
+FORMATS = (ROOT / "docs" / "formats.md").read_text()
+EXAMPLES = re.findall(r"^## ([a-z-]+)$|```(?:yaml|json)\n(.*?)```", FORMATS, re.MULTILINE | re.DOTALL)
+
+
+def test_the_formats_page_shows_every_kind_with_examples_that_load() -> None:
+    section, shown = "", set()
+    for heading, example in EXAMPLES:
+        section = heading or section
+        if example:
+            documents.loads(example, f"docs/formats.md, {section}", documents.TYPES[section])
+            shown.add(section)
+    assert shown == set(documents.TYPES)

@@ -1,0 +1,211 @@
+"""Several processes that work as one: `launch` starts them, joins them into a gloo group, and lets none outlive it.
+
+The parent watches every child. When one fails the rest are killed within a second and the error names the rank that
+failed first. A child dies with its parent, even when the parent is killed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from planner.errors import CheckFailed, LimitError, TreadleError
+
+GRACE_SECONDS = 1.0
+"""After the first failure: time for others to report, so that the cause is told from its consequences."""
+JOIN_SECONDS = 60.0
+"""How long ranks wait for each other to join the group."""
+
+
+def launch(
+    world: int, function: Callable[..., Any], args: tuple[Any, ...] = (), timeout: float | None = None
+) -> list[Any]:
+    """Results of `function(rank, world, *args)`, run in `world` processes that share a gloo process group, by rank.
+
+    `function` must be importable and results picklable. Raises the TreadleError of a rank as it is, CheckFailed naming
+    the rank for any other failure or death, LimitError after `timeout` seconds; KeyboardInterrupt passes through. In
+    every case no process is left behind.
+    """
+    context = multiprocessing.get_context("spawn")
+    ranks: list[_Rank] = []
+    with tempfile.TemporaryDirectory(prefix="treadle-") as folder:
+        try:
+            # Ctrl-C is the parent's business: children inherit the blocked signal, the parent loses none.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            try:
+                for rank in range(world):
+                    receive, send = context.Pipe(duplex=False)
+                    process = context.Process(
+                        target=_child,
+                        args=(rank, world, function, args, str(Path(folder) / "store"), send, os.getpid()),
+                        name=f"treadle-rank-{rank}",
+                    )
+                    ranks.append(_Rank(rank, process, receive))
+                    process.start()
+                    send.close()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            return _collect(ranks, timeout)
+        finally:
+            for rank in ranks:
+                rank.end()
+
+
+@dataclass(eq=False)
+class _Rank:
+    """A child as the parent sees it."""
+
+    number: int
+    process: Any
+    pipe: Connection
+    reported: bool = False
+    result: Any = None
+    failure: Exception | None = None
+    events: list[Any] = field(default_factory=list)
+
+    def waiting_for(self) -> list[Any]:
+        if self.process.exitcode is not None or self.failure is not None:
+            return []
+        return [self.process.sentinel] if self.reported else [self.pipe, self.process.sentinel]
+
+    def hear(self) -> None:
+        """Take in a report, or the end of a process that never made one."""
+        with suppress(EOFError, OSError):
+            if not self.reported and self.pipe.poll():
+                good, value = pickle.loads(self.pipe.recv_bytes())
+                self.reported = True
+                self.result, self.failure = (value, None) if good else (None, value)
+        if not self.reported and not self.process.is_alive():
+            self.failure = CheckFailed(f"rank {self.number} {_death(self.process.exitcode)}")
+
+    def end(self) -> None:
+        if self.process.pid is None:
+            return
+        if self.process.is_alive():
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.kill()
+        self.process.join()
+        self.process.close()
+        self.pipe.close()
+
+
+def _death(code: int) -> str:
+    if code < 0:
+        with suppress(ValueError):
+            return f"was killed by signal {-code} ({signal.Signals(-code).name}); the other ranks were stopped"
+    return f"ended with exit code {code} before it was done; the other ranks were stopped"
+
+
+def _collect(ranks: list[_Rank], timeout: float | None) -> list[Any]:
+    end = None if timeout is None else time.monotonic() + timeout
+    failed: list[_Rank] = []
+    while not failed and not all(rank.reported for rank in ranks):
+        left = None if end is None else end - time.monotonic()
+        if left is not None and left <= 0:
+            late = ", ".join(str(rank.number) for rank in ranks if not rank.reported)
+            raise LimitError(f"rank {late} did not finish within {timeout:g} s; all ranks were stopped")
+        failed = _listen(ranks, left)
+    if failed:
+        grace = time.monotonic() + GRACE_SECONDS
+        while time.monotonic() < grace and any(rank.waiting_for() for rank in ranks if not rank.reported):
+            failed += [rank for rank in _listen(ranks, grace - time.monotonic()) if rank not in failed]
+        died = [rank for rank in failed if not rank.reported]
+        cause = (died or failed)[0].failure
+        assert cause is not None
+        raise cause
+    for rank in ranks:
+        rank.process.join(GRACE_SECONDS)
+    return [rank.result for rank in ranks]
+
+
+def _listen(ranks: list[_Rank], seconds: float | None) -> list[_Rank]:
+    """Wait for something to happen; returns ranks that have failed."""
+    ready = set(
+        wait([source for rank in ranks if not rank.reported for source in rank.waiting_for()], max(0.0, seconds or 0.0))
+        if seconds is not None
+        else wait([source for rank in ranks if not rank.reported for source in rank.waiting_for()])
+    )
+    for rank in ranks:
+        if not rank.reported and rank.failure is None and ready.intersection(rank.waiting_for()):
+            rank.hear()
+    return [rank for rank in ranks if rank.failure is not None]
+
+
+def _child(
+    rank: int,
+    world: int,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    store: str,
+    pipe: Connection,
+    parent: int,
+) -> None:
+    os.setpgid(0, 0)
+    _die_with(parent)
+    try:
+        report = (True, _work(rank, world, function, args, store))
+    except TreadleError as error:
+        report = (False, error)
+    except BaseException as error:
+        if os.environ.get("TREADLE_DEBUG", "0") not in ("", "0"):
+            traceback.print_exc()
+        text = " ".join(str(error).split())
+        report = (False, CheckFailed(f"rank {rank} failed: {type(error).__name__}: {text}"))
+    with suppress(OSError):  # the parent is gone
+        pipe.send_bytes(pickle.dumps(report))
+    pipe.close()
+    # Without the clean-up of a dying group, which would wait for ranks that are not there any more.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0 if report[0] else 1)
+
+
+def _work(rank: int, world: int, function: Callable[..., Any], args: tuple[Any, ...], store: str) -> Any:
+    from datetime import timedelta
+
+    import torch
+    from torch import distributed
+
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback())
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // world))
+    distributed.init_process_group(
+        "gloo",
+        store=distributed.FileStore(store, world),
+        rank=rank,
+        world_size=world,
+        timeout=timedelta(seconds=JOIN_SECONDS),
+    )
+    result = function(rank, world, *args)
+    distributed.barrier()
+    return result
+
+
+def _loopback() -> str:
+    import psutil
+
+    for name, addresses in sorted(psutil.net_if_addrs().items()):
+        if any(address.address == "127.0.0.1" for address in addresses):
+            return name
+    return "lo"
+
+
+def _die_with(parent: int) -> None:
+    """Ask Linux to kill this process when its parent ends (prctl PR_SET_PDEATHSIG)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)

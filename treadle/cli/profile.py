@@ -81,7 +81,7 @@ def measure(world: int | None, sizes: str | None, output: str | None, as_json: b
     words = ["treadle profile measure"]
     if world is not None:
         words.append(f"--world {world}")
-    chunk_sizes = SIZES
+    chunk_sizes: tuple[int, ...] = SIZES
     if sizes is not None:
         chunk_sizes = tuple(parse_bytes(size, where="--sizes") for size in sizes.split(","))
         words.append(f"--sizes {sizes}")
@@ -116,8 +116,7 @@ def import_(file: str, output: str, name: str | None, costs_from: str | None, as
         print_json(_summary(hardware))
         return
     note(f"wrote {output}: {_devices(hardware)}, {_fabric(hardware)}, {len(hardware.nics)} NICs")
-    missing = [part for part in (*hardware.links, *hardware.switches) if part.alpha_us is None]
-    if missing:
+    if any(link.alpha_us is None for link in hardware.links) or any(s.alpha_us is None for s in hardware.switches):
         note(
             "the file gives no latencies, so nothing can be planned on its links yet: "
             "measure on that machine, or import again with --costs-from NAME"
@@ -227,7 +226,8 @@ def _show(hardware: Hardware) -> None:
 
 
 def _device_rows(hardware: Hardware) -> list[tuple[object, ...]]:
-    rows, first = [], 0
+    rows: list[tuple[object, ...]] = []
+    first = 0
     for device in hardware.devices:
         local = (
             _ranges(tuple(range(first, first + device.count))) if device.count <= 4096 else f"{device.count} devices"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from io import StringIO
+from math import hypot
 from typing import Any
 
 from planner.errors import InputError, MissingBackendError
@@ -43,7 +44,7 @@ def topology_svg(hardware: Hardware, highlight: Mapping[tuple[int, int], float] 
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingBackendError("drawing needs matplotlib; install it with: pip install 'treadle[report]'") from error
-    settings = {"svg.hashsalt": "treadle", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 8}
+    settings: Any = {"svg.hashsalt": "treadle", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 8}
     with matplotlib.rc_context(settings):
         figure = Figure()
         _Picture(figure, hardware, highlight or {}).draw()
@@ -213,24 +214,35 @@ class _Picture:
         from matplotlib.patches import FancyArrowPatch
 
         most = max(self.highlight.values(), default=0)
+        per_node = self.hardware.devices_per_node
         for (src, dst), weight in sorted(self.highlight.items()):
-            ends = [self._rank_at(rank) for rank in (src, dst)]
-            if weight <= 0 or None in ends or src == dst:
+            start, end = self._rank_at(src), self._rank_at(dst)
+            if weight <= 0 or start is None or end is None or src == dst:
                 continue
-            bend = 0.18 if self.panel.ring is not None else 0.35
+            bend = self._bend(start, end, src // per_node != dst // per_node)
             arrow = FancyArrowPatch(
-                *ends,
+                start,
+                end,
                 connectionstyle=f"arc3,rad={bend}",
                 arrowstyle="-|>",
                 mutation_scale=7,
-                shrinkA=7,
-                shrinkB=8,
+                shrinkA=11,
+                shrinkB=12,
                 color=_HIGHLIGHT,
                 linewidth=0.6 + 2.4 * weight / most,
                 alpha=0.85,
-                zorder=8,
+                zorder=5.5,
             )
             self.axes.add_patch(arrow)
+
+    def _bend(self, start: Point, end: Point, leaves_node: bool) -> float:
+        """Curvature of an arrow. Over a row, arcs inside a node stay below the fabric, others dive to the network."""
+        if self.panel.ring is not None:
+            return 0.18
+        distance = hypot(end[0] - start[0], end[1] - start[1])
+        if leaves_node:
+            return min(0.6, 2 * self.panel.network / distance) * (1 if start[0] < end[0] else -1)
+        return min(0.35, 1.8 / distance)
 
     def _rank_at(self, rank: int) -> Point | None:
         node, local = divmod(rank, self.hardware.devices_per_node)
@@ -260,15 +272,9 @@ class _Picture:
     ) -> None:
         alpha = self.pale if pale is None else pale
         if arrow:
-            style = {
-                "arrowstyle": "-|>",
-                "color": color,
-                "linewidth": width,
-                "alpha": alpha,
-                "shrinkA": 6,
-                "shrinkB": 8,
-            }
-            self.axes.annotate("", xy=end, xytext=start, arrowprops=style, zorder=order)
+            pointed = {"arrowstyle": "-|>", "color": color, "linewidth": width, "alpha": alpha}
+            pointed |= {"shrinkA": 11, "shrinkB": 12}
+            self.axes.annotate("", xy=end, xytext=start, arrowprops=pointed, zorder=order)
         else:
             style = "--" if dashed else "-"
             self.axes.plot(
@@ -330,7 +336,7 @@ class _Picture:
 def _rate(part: Any) -> float | None:
     """GB/s (10^9 bytes) of a link with its parallels, of a switch port, or of the network; absent without beta."""
     beta = part.beta_us_per_MB
-    return MEBIBYTE / beta * getattr(part, "count", 1) / 1e3 if beta else None
+    return float(MEBIBYTE / beta * getattr(part, "count", 1) / 1e3) if beta else None
 
 
 def _moved(point: Point, shift: float) -> Point:

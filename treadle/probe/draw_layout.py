@@ -1,7 +1,8 @@
 """Where each part of a node goes in its picture; geometry only, in units of one device spacing.
 
 Every part gets an index along the devices and a level: fabrics below 0, devices at 0, then PCIe switches, NICs and the
-network. Nodes whose devices are linked directly become a ring (level = distance outwards), others a row (level = down).
+network. Nodes of three or more devices that are linked directly become a ring (level = distance outwards), others a
+row (level = down).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Panel:
 def arrange(hardware: Hardware) -> Panel:
     """Lay out one node of `hardware`."""
     count = hardware.devices_per_node
-    ring = max(0.8, count * 0.24) if hardware.links else None
+    ring = count * 0.24 if hardware.links and count > 2 else None
     heights = _heights(hardware)
     deepest = max(heights.values(), default=-1)
     nic_level = FIRST_PCIE + PCIE_STEP * deepest + (NIC_STEP if heights else PCIE_STEP)
@@ -63,7 +64,7 @@ def arrange(hardware: Hardware) -> Panel:
         fabrics=fabrics,
         network=network_level if ring is None else ring + network_level,
         half_width=max([width, *extra]),
-        top=max([reach, *(y + 0.5 for y in bars)]),
+        top=max([reach + 0.3, *(y + 0.75 for y in bars)]),
         bottom=-reach if ring is not None else -outermost - 0.5,
     )
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import psutil
 from msgspec.structs import replace
@@ -36,7 +36,7 @@ MAX_WORLD = 64
 PAIRS_PER_CLASS = 6
 LOOPBACK = "loopback"
 Part = TypeVar("Part", Link, Switch)
-_DIRECTIONS = ("host-to-device", "device-to-host")
+_DIRECTIONS: tuple[Literal["host-to-device", "device-to-host"], ...] = ("host-to-device", "device-to-host")
 
 
 @dataclass(frozen=True)

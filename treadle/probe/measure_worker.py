@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from multiprocessing import connection, parent_process
 from typing import Any
 
@@ -102,7 +103,7 @@ def _rates(settings: Settings, queue: Any) -> None:
     for name in DTYPES[device]:
         left = torch.randn(size, size, device=device).to(getattr(torch, name))
         out = torch.empty_like(left)
-        per_second = _per_second(lambda left=left, out=out: torch.matmul(left, left, out=out), device)
+        per_second = _per_second(partial(torch.matmul, left, left, out=out), device)
         queue.put(("rate", f"flops.{name}", 2 * size**3 * per_second))
         queue.put(("step",))
     source = torch.ones(COPY_BYTES[device], dtype=torch.uint8, device=device)
@@ -124,7 +125,7 @@ def _host_copies(queue: Any) -> None:
             host = torch.empty(size, dtype=torch.uint8, pin_memory=True)
             card = torch.empty(size, dtype=torch.uint8, device="cuda")
             target, source = (card, host) if direction == "host-to-device" else (host, card)
-            per_second = _per_second(lambda t=target, s=source: t.copy_(s, non_blocking=True), "cuda")
+            per_second = _per_second(partial(target.copy_, source, non_blocking=True), "cuda")
             queue.put(("timing", direction, Timing(1, size / 2**20, True, (1e6 / per_second,))))
             queue.put(("step",))
 

@@ -38,13 +38,14 @@ def import_nvidia_smi(text: str, where: str, name: str) -> Hardware:
 
     Raises InputError with file and line for text that is no such matrix.
     """
-    columns, rows = _matrix(_ANSI.sub("", text), where)
+    text = _ANSI.sub("", text)
+    columns, rows = _matrix(text, where)
     gpus = [column for column in columns if _GPU.fullmatch(column)]
     others = [column for column in columns if column not in gpus]
-    nvlinks = _nvlinks(gpus, rows, where)
+    nvlinks = _nvlinks(gpus, rows)
     bridges, places = _pcie(columns, rows)
     numa = {gpu: _numa(rows[gpu]) for gpu in gpus}
-    legend = dict(match.groups() for line in _ANSI.sub("", text).splitlines() if (match := _LEGEND.fullmatch(line)))
+    legend = {match[1]: match[2] for line in text.splitlines() if (match := _LEGEND.fullmatch(line))}
     switched = _is_switched(gpus, nvlinks)
     affinities = {row.rest[0] for gpu in gpus if (row := rows[gpu]).rest}
     numas = {node for node in numa.values() if node is not None}
@@ -106,7 +107,7 @@ def _matrix(text: str, where: str) -> tuple[list[str], dict[str, _Row]]:
     return columns, rows
 
 
-def _nvlinks(gpus: list[str], rows: dict[str, _Row], where: str) -> dict[tuple[str, str], int]:
+def _nvlinks(gpus: list[str], rows: dict[str, _Row]) -> dict[tuple[str, str], int]:
     found = {}
     for gpu in gpus:
         for other in gpus:
@@ -125,7 +126,7 @@ def _pcie(columns: list[str], rows: dict[str, _Row]) -> tuple[list[PcieSwitch], 
     places: dict[str, tuple[str, ...]] = dict.fromkeys(columns, ())
     bridges: list[PcieSwitch] = []
     for kinds, label in ((("PIX", "PXB"), "pxb"), (("PIX",), "pix")):
-        graph = nx.Graph()
+        graph: nx.Graph[str] = nx.Graph()
         graph.add_nodes_from(columns)
         graph.add_edges_from((a, b) for a in columns for b in columns if rows[a].cells[b] in kinds)
         groups = [sorted(group, key=columns.index) for group in nx.connected_components(graph) if len(group) > 1]

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 import networkx as nx
 
@@ -129,7 +130,7 @@ def fabrics(kind: str, attachments: Iterable[Attachment], trunks: Iterable[tuple
     A member's port is all its links together; where members differ, the least is what every pair can count on.
     """
     attachments = list(attachments)
-    graph = nx.Graph(list(trunks))
+    graph: Any = nx.Graph(list(trunks))
     graph.add_edges_from((one.gpu, one.switch) for one in attachments)
     found = []
     for component in nx.connected_components(graph):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lxml import etree
 
 from planner.errors import InputError
@@ -22,7 +24,7 @@ def parse_xml(text: str, where: str, root: str) -> Element:
         raise InputError(f"found broken XML ({reason}), expected a whole document", where=f"{where}:{line}") from error
     except ValueError as error:
         raise InputError(f"found {error}, expected an XML document", where=where) from error
-    declared = element.getroottree().docinfo.internalDTD
+    declared: Any = element.getroottree().docinfo.internalDTD
     if declared is not None and next(declared.iterentities(), None) is not None:
         raise InputError("found entity declarations, expected a document without", where=where)
     if element.tag != root:

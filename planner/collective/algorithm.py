@@ -15,7 +15,7 @@ from planner.scalars import Count, Name, Positive, Rank, Record
 Collective = Literal["allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce"]
 
 
-class LinkCost(Struct, frozen=True, array_like=True):
+class LinkCost(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A directed logical link; `beta_ns` is the cost of one chunk."""
 
     src: Rank
@@ -32,7 +32,7 @@ class Port(Record, frozen=True, kw_only=True):
     links: tuple[tuple[Rank, Rank], ...]
 
 
-class Transfer(Struct, frozen=True, array_like=True):
+class Transfer(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """`chunk` leaves `src` at `send_ns` and is usable at `dst` from `arrive_ns`.
 
     Transfers of one link with the same `batch` number (0 or more) travel as one message. With `reduce` the receiver

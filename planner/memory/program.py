@@ -11,13 +11,13 @@ from msgspec import Struct
 from planner.scalars import Count
 
 
-class Stage(Struct, frozen=True, array_like=True, tag="stage"):
+class Stage(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="stage"):
     """Stage K+1 is the forward pass; stage k ends with backward node k (list index K - k)."""
 
     k: Count
 
 
-class RunForward(Struct, frozen=True, array_like=True, tag="forward"):
+class RunForward(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="forward"):
     """Run forward node `node` with implementation `impl`; `inplace` overwrites its `inplace_of`."""
 
     node: Count
@@ -25,13 +25,13 @@ class RunForward(Struct, frozen=True, array_like=True, tag="forward"):
     inplace: bool = False
 
 
-class Drop(Struct, frozen=True, array_like=True, tag="drop"):
+class Drop(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="drop"):
     """Free the output of forward node `node`."""
 
     node: Count
 
 
-class RunBackward(Struct, frozen=True, array_like=True, tag="backward"):
+class RunBackward(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="backward"):
     """Run backward node `node` (list index) with implementation `impl`."""
 
     node: Count

@@ -270,6 +270,13 @@ def test_a_text_that_is_no_document_is_refused_with_its_place(text: str, problem
             "found an array of 0 values, expected an array that begi",
         ),
         (DOCUMENTS["memory plan"], "decisions.program.1", ["forward"], "expected an array of 2 to 4 values"),
+        (
+            DOCUMENTS["memory plan"],
+            "decisions.program.1",
+            ["forward", 0, 0, False, 1],
+            "expected an array of 2 to 4 val",
+        ),
+        (DOCUMENTS["collective plan"], "decisions.transfers.0", [0] * 9, "expected an array of 6 to 7 values"),
         (DOCUMENTS["memory plan"], "decisions.program.1", ["forward", -1], "program[1][1]: found -1, expected a whole"),
         (
             DOCUMENTS["memory plan"],

@@ -1,0 +1,66 @@
+"""The one function that writes generated files: a folder with a manifest of digests."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from pathlib import Path
+
+from codegen.targets import Artefacts
+from planner import documents
+from planner.artefact import FILE_NAME, VERSION, Artefact
+from planner.errors import InputError
+from planner.files import write_text
+
+
+def write(artefacts: Artefacts, directory: Path | str, *, force: bool = False) -> Artefact:
+    """Write all texts and then `artefact.json` into `directory`; each file is whole or absent.
+
+    A folder of older artefacts is replaced: what its manifest lists and is no more goes. Raises InputError for any
+    other folder with something in it, unless `force`, which leaves strangers where they are.
+    """
+    folder = Path(directory)
+    older = _older(folder, force)
+    manifest = manifest_of(artefacts)
+    for name, text in sorted(artefacts.files.items()):
+        write_text(folder / name, text)
+    documents.save(manifest, folder / FILE_NAME)
+    for name in sorted(set(older.files) - set(artefacts.files) if older else ()):
+        with suppress(OSError):
+            (folder / name).unlink()
+    return manifest
+
+
+def manifest_of(artefacts: Artefacts) -> Artefact:
+    """What `artefact.json` says about these texts."""
+    return Artefact(
+        version=VERSION,
+        target=artefacts.target,
+        plan=artefacts.plan,
+        files={name: text_digest(text) for name, text in sorted(artefacts.files.items())},
+        entry=artefacts.entry,
+        facts=artefacts.facts,
+    )
+
+
+def text_digest(text: str) -> str:
+    """`sha256:` digest of a text file."""
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def _older(folder: Path, force: bool) -> Artefact | None:
+    """The manifest of artefacts that are there already."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError("found a file, expected a folder to write into", where=str(folder))
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return None
+    try:
+        return documents.load(folder / FILE_NAME, Artefact)
+    except InputError as error:
+        if force:
+            return None
+        raise InputError(
+            "found a folder with files that treadle did not generate, expected a new one or one of artefacts; "
+            "choose another or add --force",
+            where=str(folder),
+        ) from error

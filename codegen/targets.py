@@ -1,0 +1,95 @@
+"""Every code generation target behind one function: plan in, texts and what the manifest says about them out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from codegen import msccl_xml, torch_module
+from codegen.lower import lower
+from codegen.simulate_program import simulate_program
+from planner import documents
+from planner.collective.algorithm import CollectiveDecisions
+from planner.errors import InputError
+from planner.memory.decisions import MemoryDecisions
+from planner.plan import InputRef, Plan
+from planner.trace import Trace
+
+Target = Literal["torch", "msccl-xml"]
+TARGETS: tuple[Target, ...] = get_args(Target)
+
+PLAN_NAME = "plan.json"
+"""The plan travels with what was made from it, so that a folder can be checked and predicted on its own."""
+
+
+@dataclass(frozen=True)
+class Artefacts:
+    """Texts by relative path, and the fields of their manifest."""
+
+    target: Target
+    plan: InputRef
+    files: dict[str, str]
+    entry: str | None
+    facts: dict[str, Any]
+
+
+def generate(plan: Plan, plan_file: str, trace: Trace | None = None, target: Target | None = None) -> Artefacts:
+    """The artefacts of `plan`, which errors and the manifest call `plan_file`; a memory plan needs its `trace`.
+
+    `target` defaults to the one of the plan's pass. Raises InputError when plan, target and trace do not go together.
+    """
+    decisions = plan.decisions
+    own: Target = "msccl-xml" if isinstance(decisions, CollectiveDecisions) else "torch"
+    if target not in (None, own):
+        raise InputError(f"found a plan for target {own}, expected one for {target}", where=plan_file)
+    if isinstance(decisions, CollectiveDecisions):
+        files, facts, entry = *_collective(decisions), None
+    else:
+        files, facts, entry = _memory(plan, decisions, plan_file, trace)
+    return Artefacts(
+        target=own,
+        plan=InputRef(file=Path(plan_file).name, digest=documents.digest(plan)),
+        files={**files, PLAN_NAME: documents.dumps(plan)},
+        entry=entry,
+        facts=facts,
+    )
+
+
+def _collective(decisions: CollectiveDecisions) -> tuple[dict[str, str], dict[str, Any]]:
+    """One program for calls out of place and, but for alltoall, one for calls in place."""
+    programs = {f"{decisions.collective}.xml": lower(decisions)}
+    if decisions.collective != "alltoall":
+        programs[f"{decisions.collective}_inplace.xml"] = lower(decisions, inplace=True)
+    facts = {
+        "collective": decisions.collective,
+        "ranks": decisions.ranks,
+        "input_bytes": decisions.input_bytes,
+        "planned_ns": decisions.makespan_ns,
+        "simulated_ns": {
+            name: simulate_program(program, decisions).schedule.makespan for name, program in programs.items()
+        },
+    }
+    return {name: msccl_xml.emit(program) for name, program in programs.items()}, facts
+
+
+def _memory(
+    plan: Plan, decisions: MemoryDecisions, plan_file: str, trace: Trace | None
+) -> tuple[dict[str, str], dict[str, Any], str | None]:
+    if trace is None:
+        raise InputError("a memory plan becomes a module only with the trace it was made from; name it with --trace",
+                         where=plan_file)  # fmt: skip
+    reference = plan.inputs.get("trace")
+    if reference is not None and documents.digest(trace) != reference.digest:
+        raise InputError(
+            f"found trace {trace.name!r} with another digest than the trace {reference.file!r} the plan was made from; "
+            "plan again",
+            where=plan_file,
+        )
+    facts = {
+        "budget_bytes": decisions.problem.budget_bytes,
+        "planned_ns": decisions.objective_ns,
+        "peak_bytes": decisions.exact_peak_bytes,
+        "store_all_peak_bytes": decisions.store_all_peak_bytes,
+    }
+    return torch_module.generate(plan, trace), facts, trace.entry

@@ -1,14 +1,15 @@
 """Proven lower bounds on the time of a collective over the plan's links, whatever the routes and orders.
 
-Every chunk on link l occupies it for at least w_l = alpha_l / run_l + beta_l, where run_l is the largest message the
-sketch allows on l (1: every chunk pays its alpha). So l carries at most 1 / w_l chunks per ns, a port at most the
-fastest of its links. All arithmetic that a bound rests on is exact (Fractions); flows only propose cuts.
+n chunks occupy link l for at least alpha_l * ceil(n / run_l) + n * beta_l, where run_l is the largest message the
+sketch allows on l (1: every chunk pays its alpha). So in time T link l carries at most a whole number n_l(T), and a
+port no more than its cheapest link would. All arithmetic that a bound rests on is exact; real-valued flows only
+propose cuts.
 
-    cut        if D chunks must cross from the ranks S to the rest, and capacity(S) chunks cross per ns at most, then
-               T >= head + D / capacity(S) + tail. head: the least path before any of the D can begin to cross;
-               tail: the least path that must follow the last crossing. Cuts tried: every rank and every node alone,
-               in both directions, and for allgather the worst cut of all, found by Dinkelbach's method over minimum
-               cuts (the throughput optimum of ForestColl).
+    cut        if D chunks must cross from the ranks S to the rest, T >= head + T_D + tail, where T_D is the least time
+               in which a maximum flow with the capacities n_l(T_D) lets D chunks across. head: the least path before
+               any of the D can begin to cross; tail: the least path that must follow the last crossing. Cuts tried:
+               every rank and every node alone, in both directions, and for allgather the worst cut of all, found by
+               Dinkelbach's method over minimum cuts (the throughput optimum of ForestColl).
     messages   an allreduce needs 2 (P - 1) messages per chunk between any P disjoint groups of ranks (one-way gossip:
                P - 1 before anybody knows all, one more for everybody else), so T >= 2 (P - 1) * chunks / (sum of what
                crosses between groups per ns).
@@ -23,10 +24,10 @@ bounds of those on the reversed links.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, inf
+from math import ceil, floor, inf
 
 from planner.collective.algorithm import LinkCost, Port
 from planner.collective.problem import Problem
@@ -51,7 +52,9 @@ class Network:
     ranks: int
     links: dict[Edge, LinkCost]
     ports: tuple[Port, ...]
+    run: dict[Edge, int]
     weight: dict[Edge, Fraction]
+    """ns that a chunk occupies each link at least, on average over the largest messages."""
     lat: dict[Edge, int]
 
 
@@ -80,6 +83,7 @@ def _network(problem: Problem) -> Network:
         ranks=problem.ranks,
         links={facing(edge): link for edge, link in problem.links.items()},
         ports=tuple(Port(name=p.name, links=tuple(facing(e) for e in p.links)) for p in problem.ports),
+        run={facing(e): size for e, size in run.items()},
         weight={facing(e): Fraction(link.alpha_ns, run[e]) + link.beta_ns for e, link in problem.links.items()},
         lat={facing(e): link.alpha_ns + link.beta_ns for e, link in problem.links.items()},
     )
@@ -117,6 +121,7 @@ def _latency(problem: Problem, network: Network, distance: list[list[float]]) ->
 
 
 def _cuts(problem: Problem, network: Network, distance: list[list[float]]) -> Iterator[Bound]:
+    """The best cut bound; a cut is only searched where it beats the best so far."""
     everyone = frozenset(range(problem.ranks))
     groups = {frozenset({rank}) for rank in everyone}
     for base in range(0, problem.ranks, problem.per_node):
@@ -124,11 +129,17 @@ def _cuts(problem: Problem, network: Network, distance: list[list[float]]) -> It
     sources = groups | {everyone - group for group in groups}
     if problem.collective in ("allgather", "reducescatter"):
         sources |= _worst_cuts(problem, network)
+    best = 0
     for source in sorted(sources - {everyone, frozenset()}, key=lambda s: (len(s), sorted(s))):
-        yield _cut(problem, network, distance, source)
+        found = _cut(problem, network, distance, source, best)
+        if found is not None:
+            best = found.time_ns
+            yield found
 
 
-def _cut(problem: Problem, network: Network, distance: list[list[float]], source: frozenset[int]) -> Bound:
+def _cut(
+    problem: Problem, network: Network, distance: list[list[float]], source: frozenset[int], best: int
+) -> Bound | None:
     crossing = [edge for edge in network.links if edge[0] in source and edge[1] not in source]
     heads, tails = {edge[1] for edge in crossing}, {edge[0] for edge in crossing}
     if problem.collective == "allreduce":  # every chunk holds something of everybody and everybody wants it
@@ -139,19 +150,38 @@ def _cut(problem: Problem, network: Network, distance: list[list[float]], source
         demand = len(must)
         before = min((_nearest(distance, [c.owner], tails) for c in kinds), default=0)
         behind = min((_farthest(distance, heads, c.targets - source) for c in kinds), default=0)
-    if not demand:
-        return Bound(0, "Nothing has to be sent.")
-    rate = capacity(network, source)
-    time = ceil(before + demand / rate + behind)
-    names = _named(source, problem)
+    if not demand or _carried(network, crossing, source, best - before - behind) >= demand:
+        return None
+    short, enough = max(0, best - before - behind), demand * max(network.lat.values())
+    while enough - short > 1:
+        middle = (short + enough) // 2
+        if _carried(network, crossing, source, middle) >= demand:
+            enough = middle
+        else:
+            short = middle
     inverted = problem.half == "inverted"
-    sentence = f"{demand} chunks must cross {'into' if inverted else 'out of'} {names} at {float(1 / rate):.6g} ns each"
-    extra = [f"{before} ns before" if before else "", f"{behind} ns after" if behind else ""]
-    if inverted:
-        extra.reverse()
-        extra = [text.replace("before", "AFTER").replace("after", "before").replace("AFTER", "after") for text in extra]
-    parts = [text for text in extra if text]
-    return Bound(time, sentence + (f", with at least {' and '.join(parts)}" if parts else "") + ".")
+    first, last = (behind, before) if inverted else (before, behind)
+    parts = [
+        f"{demand} chunks must go {_named(source, problem.ranks, inverted)}, which takes {enough} ns",
+        f"{first} ns pass before the first can" if first else "",
+        f"{last} ns after the last" if last else "",
+    ]
+    return Bound(before + enough + behind, ", ".join(part for part in parts if part) + ".")
+
+
+def _carried(network: Network, edges: list[Edge], source: frozenset[int], time: int) -> int:
+    """At most this many chunks cross over `edges` in `time` ns."""
+    if time <= 0:
+        return 0
+
+    def count(edge: Edge) -> int:
+        link, run = network.links[edge], network.run[edge]
+        full, left = divmod(time, link.alpha_ns + run * link.beta_ns)
+        return full * run + max(0, left - link.alpha_ns) // max(1, link.beta_ns)
+
+    alike = {edge: floor(time / network.weight[edge]) for edge in edges}
+    arcs, nodes = _arcs(network, {edge: count(edge) for edge in edges}, alike, lambda rank: int(rank not in source), 2)
+    return max_flow(nodes, arcs, 0, 1)[0]
 
 
 def _nearest(distance: list[list[float]], sources: Iterable[int], goals: Iterable[int]) -> int:
@@ -163,71 +193,67 @@ def _farthest(distance: list[list[float]], heads: set[int], targets: Iterable[in
     return int(max((min(distance[head][target] for head in heads) for target in targets), default=0))
 
 
-def _named(source: frozenset[int], problem: Problem) -> str:
-    def listed(ranks: Sequence[int]) -> str:
-        if len(ranks) == 1:
-            return f"rank {ranks[0]}"
-        if ranks[-1] - ranks[0] == len(ranks) - 1:
-            return f"ranks {ranks[0]} to {ranks[-1]}"
-        return "ranks " + ", ".join(map(str, ranks))
-
-    rest = sorted(frozenset(range(problem.ranks)) - source)
-    inside = sorted(source)
-    return listed(inside) if len(inside) <= len(rest) else f"all but {listed(rest)}"
+def _named(source: frozenset[int], ranks: int, inverted: bool) -> str:
+    """The cut by its smaller side: `out of ranks 0 to 7`, `into rank 3`."""
+    rest = frozenset(range(ranks)) - source
+    side, outwards = (source, True) if len(source) <= len(rest) else (rest, False)
+    listed = sorted(side)
+    if len(listed) == 1:
+        names = f"rank {listed[0]}"
+    elif listed[-1] - listed[0] == len(listed) - 1:
+        names = f"ranks {listed[0]} to {listed[-1]}"
+    else:
+        names = "ranks " + ", ".join(map(str, listed))
+    return f"{'out of' if outwards != inverted else 'into'} {names}"
 
 
 def capacity(network: Network, source: frozenset[int]) -> Fraction:
-    """At most this many chunks per ns cross from `source` to the other ranks: a maximum flow through the ports."""
-    edges = [edge for edge in network.links if edge[0] in source and edge[1] not in source]
-    arcs, count = _arcs(network, edges, lambda rank: 0 if rank in source else 1, 2)
-    flow, _ = max_flow(count, arcs, 0, 1)
-    return Fraction(flow, SCALE)
+    """At most this many chunks per ns cross from `source` to the other ranks, rounded up to 1 / SCALE."""
+    rate = {e: ceil(SCALE / network.weight[e]) for e in network.links if e[0] in source and e[1] not in source}
+    arcs, count = _arcs(network, rate, rate, lambda rank: int(rank not in source), 2)
+    return Fraction(max_flow(count, arcs, 0, 1)[0], SCALE)
 
 
 def _arcs(
-    network: Network, edges: list[Edge], place: Callable[[int], int], first: int
+    network: Network, caps: dict[Edge, int], port_caps: dict[Edge, int], place: Callable[[int], int], first: int
 ) -> tuple[list[tuple[int, int, int]], int]:
-    """Flow arcs of `edges` between `place(rank)` nodes: sender -> out-port -> in-port -> receiver.
+    """Flow arcs of the links in `caps` between `place(rank)` nodes: sender -> out-port -> in-port -> receiver.
 
-    Rates are rounded up to 1 / SCALE, so no flow is ever below the true one. A link takes part in one out-port and
-    one in-port, the tightest; leaving out others can only raise the flow.
+    A port carries what the best of its links would by `port_caps`. A link takes part in at most one out-port and one
+    in-port; leaving out others can only raise the flow.
     """
-    rate = {edge: ceil(SCALE / network.weight[edge]) for edge in edges}
-    used = set(edges)
     out_port: dict[Edge, int] = {}
     in_port: dict[Edge, int] = {}
-    caps: list[int] = []
+    limits: list[int] = []
     for port in network.ports:
-        members = [edge for edge in port.links if edge in used]
+        members = [edge for edge in port.links if edge in caps]
         if len(members) < 2:
             continue
-        number = len(caps)
-        caps.append(max(rate[edge] for edge in members))
         senders, receivers = {edge[0] for edge in members}, {edge[1] for edge in members}
         receiving = len(receivers) == 1 or (len(senders) > 1 and any(edge in out_port for edge in members))
         side = in_port if receiving and len(senders) > 1 else out_port
         for edge in members:
-            side.setdefault(edge, number)
+            side.setdefault(edge, len(limits))
+        limits.append(max(port_caps[edge] for edge in members))
     # Port p is the pair of nodes (first + 2p, first + 2p + 1), so that all its links share one capacity.
-    arcs = [(first + 2 * p, first + 2 * p + 1, cap) for p, cap in enumerate(caps)]
-    for edge in edges:
+    arcs = [(first + 2 * p, first + 2 * p + 1, cap) for p, cap in enumerate(limits)]
+    for edge, cap in caps.items():
         tail, head = place(edge[0]), place(edge[1])
         out, into = out_port.get(edge), in_port.get(edge)
-        begin = tail if out is None else first + 2 * out + 1
-        end = head if into is None else first + 2 * into
-        arcs.append((begin, end, rate[edge]))
+        arcs.append((tail if out is None else first + 2 * out + 1, head if into is None else first + 2 * into, cap))
         if out is not None:
-            arcs.append((tail, first + 2 * out, SCALE * len(edges)))
+            arcs.append((tail, first + 2 * out, limits[out]))
         if into is not None:
-            arcs.append((first + 2 * into + 1, head, SCALE * len(edges)))
-    return arcs, first + 2 * len(caps)
+            arcs.append((first + 2 * into + 1, head, limits[into]))
+    return arcs, first + 2 * len(limits)
 
 
 def _worst_cuts(problem: Problem, network: Network) -> set[frozenset[int]]:
     """Dinkelbach: from a time T, every rank must be able to absorb R * u chunks within T; a cut that cannot gives a
     larger T. Returns the cuts met, the last of which is the worst of all."""
     n, u = problem.ranks, problem.chunkup
-    arcs, count = _arcs(network, list(network.links), lambda rank: rank + 1, n + 1)
+    rate = {edge: ceil(SCALE / weight) for edge, weight in network.weight.items()}
+    arcs, count = _arcs(network, rate, rate, lambda rank: rank + 1, n + 1)
     found: set[frozenset[int]] = set()
     time = Fraction(0)
     for rank in range(n):

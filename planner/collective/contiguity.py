@@ -19,7 +19,7 @@ Routes and orders are fixed. On every batchable link with order e_1..e_n, a run 
     cut time >= earliest head + alpha * ceil(n / max_run) + n * beta + shortest tail, on every batchable link
 
 Runs instead of pairs say the same (a batch is consecutive in its link's order, B2 and B5 imply that) with fewer rows,
-and let `adjacent` leave out runs whose chunks are no neighbours in memory: their ids must form an interval.
+and let `adjacent` leave out runs whose chunks do not lie side by side in memory at both ends.
 The best known schedule is the hint; what comes back is only the batching, its times are the longest path.
 """
 
@@ -88,12 +88,29 @@ def possible_runs(moves: Sequence[Move], orders: Orders, batching: Batching) -> 
                 shared = set(moves[one].uses) & set(moves[other].uses)
                 if adjacent_in[one, other] < len(shared) or moves[one].reduce != moves[other].reduce:
                     break
-                ids = sorted(moves[index].chunk for index in order[first : last + 1])
-                if not batching.adjacent or ids[-1] - ids[0] == last - first:
+                members = order[first : last + 1]
+                if not batching.adjacent or _side_by_side(moves, orders, members):
                     runs.append((first, last))
         if runs:
             result[edge] = tuple(runs)
     return result
+
+
+def _side_by_side(moves: Sequence[Move], orders: Orders, members: Sequence[int]) -> bool:
+    """Whether the chunks are neighbours in one buffer at the sender, at the receiver, and in what they are added to."""
+    places = [(source, target) for i in members if (source := moves[i].source) and (target := moves[i].target)]
+    if len(places) < len(members):
+        return False
+    places.sort()
+    source, target = places[0]
+    for offset, pair in enumerate(places):
+        if pair != ((source[0], source[1] + offset), (target[0], target[1] + offset)):
+            return False
+    if not moves[members[0]].reduce:
+        return True
+    # The first sum at a rank adds to its input; later ones add to where that went.
+    firsts = {orders["sum", moves[i].chunk, moves[i].dst][0] == i for i in members}
+    return firsts == {True} or (firsts == {False} and target[0] == "output")
 
 
 def contiguity_model(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from planner.collective.problem import Problem
-from planner.collective.scheduling import Move, Resource
+from planner.collective.scheduling import Move, Place, Resource
 from planner.collective.topology import Edge
 
 Trees = tuple[tuple[Edge, ...], ...]
@@ -43,8 +43,8 @@ def inverted_moves(problem: Problem, trees: Trees) -> tuple[Move, ...]:
     ports = _ports(problem)
     moves = []
     for chunk, src, dst in keys:
-        move = _move(problem, ports, (chunk, src, dst), arrivals[chunk, src])
-        moves.append(replace(move, reduce=True, uses=(*move.uses, ("sum", chunk, dst))))
+        move = _move(problem, ports, (chunk, src, dst), arrivals[chunk, src], reduce=True)
+        moves.append(replace(move, uses=(*move.uses, ("sum", chunk, dst))))
     return tuple(moves)
 
 
@@ -71,8 +71,33 @@ def _ports(problem: Problem) -> dict[Edge, list[Resource]]:
     return ports
 
 
-def _move(problem: Problem, ports: dict[Edge, list[Resource]], key: tuple[int, int, int], after: Iterable[int]) -> Move:
+def _move(
+    problem: Problem,
+    ports: dict[Edge, list[Resource]],
+    key: tuple[int, int, int],
+    after: Iterable[int],
+    reduce: bool = False,
+) -> Move:
     chunk, src, dst = key
     link = problem.links[src, dst]
     uses: tuple[Resource, ...] = (("link", src, dst), *ports[src, dst])
-    return Move(chunk, src, dst, link.alpha_ns, link.beta_ns, False, tuple(after), uses)
+    move = Move(chunk, src, dst, link.alpha_ns, link.beta_ns, reduce, tuple(after), uses)
+    return replace(move, source=_source(problem, move), target=_target(problem, move))
+
+
+def _source(problem: Problem, move: Move) -> Place | None:
+    if move.reduce and not move.after:
+        return "input", move.chunk
+    if move.reduce and problem.collective != "allreduce":
+        return None
+    if problem.collective == "alltoall":
+        return ("input", move.chunk) if move.src == problem.chunks[move.chunk].owner else None
+    return "output", move.chunk  # its own chunks a rank copies there first
+
+
+def _target(problem: Problem, move: Move) -> Place:
+    chunk = problem.chunks[move.chunk]
+    if problem.collective == "alltoall" and move.dst in chunk.targets:
+        return "output", chunk.owner * problem.chunkup + move.chunk % problem.chunkup
+    passes = move.dst != chunk.owner and problem.half == "inverted"
+    return ("scratch" if passes or move.dst not in chunk.targets else "output"), move.chunk

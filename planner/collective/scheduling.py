@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 Resource = tuple[str, int, int]
+Place = tuple[str, int]
+"""(buffer, index): input, output or scratch."""
 Orders = dict[Resource, tuple[int, ...]]
 
 
@@ -28,6 +30,10 @@ class Move:
     reduce: bool
     after: tuple[int, ...]
     uses: tuple[Resource, ...]
+    source: Place | None = None
+    """Where lowering can put the chunk at the sender, None where its neighbours there are not known."""
+    target: Place | None = None
+    """The same at the receiver; scratch indices only say that chunks of one message lie side by side."""
 
     @property
     def lat(self) -> int:

@@ -89,7 +89,7 @@ def _memory(
     facts = {
         "budget_bytes": decisions.problem.budget_bytes,
         "planned_ns": decisions.objective_ns,
-        "peak_bytes": decisions.exact_peak_bytes,
+        "predicted_bytes": decisions.exact_peak_bytes,
         "store_all_peak_bytes": decisions.store_all_peak_bytes,
     }
     return torch_module.generate(plan, trace), facts, trace.entry

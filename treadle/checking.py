@@ -1,0 +1,221 @@
+"""What `treadle check` does to one file: recognise it by content, verify it from itself, then against its inputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from codegen import check_program, msccl_xml
+from codegen.emit import text_digest
+from codegen.program import Program
+from codegen.targets import PLAN_NAME, generate
+from planner import artefact, documents
+from planner.artefact import Artefact
+from planner.collective.algorithm import CollectiveDecisions
+from planner.collective.check import check as check_collective
+from planner.collective.check import check_against_inputs
+from planner.errors import InputError
+from planner.hardware import Hardware, scaled
+from planner.memory.check import check as check_memory
+from planner.memory.check import check_against_trace
+from planner.plan import InputRef, Plan
+from planner.sketch import Sketch
+from planner.trace import Trace
+from treadle.cli.inputs import beside, find
+
+ROLES: dict[str, type[Trace] | type[Hardware] | type[Sketch]] = {
+    "trace": Trace,
+    "hardware": Hardware,
+    "sketch": Sketch,
+}
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Files named on the command line by role; `fresh` asks for every input of a plan, wherever it is found."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    fresh: bool = False
+
+
+@dataclass(frozen=True)
+class Report:
+    """`what` describes an accepted file in a few words."""
+
+    what: str
+    findings: list[str]
+
+
+def check_file(path: str, inputs: Inputs) -> Report:
+    """Check one file or artefact folder. Raises InputError for what cannot be read at all."""
+    if Path(path).is_dir():
+        return _folder(Path(path), inputs)
+    text = documents.read_text(path)
+    if text.lstrip("\ufeff \t\r\n").startswith("<"):
+        return _xml(text, path)
+    document = documents.load_any(path)
+    if isinstance(document, Plan):
+        return _plan(document, path, inputs)
+    name = getattr(document, "name", None)
+    kind = str(document.__struct_config__.tag)
+    return Report(kind if name is None else f"{kind} {name}", [])
+
+
+def _xml(text: str, where: str) -> Report:
+    program = msccl_xml.parse(text, where)
+    return Report(_describe(program), check_program.check(program))
+
+
+def _describe(program: Program) -> str:
+    modes = [name for name, on in (("out of place", program.outofplace), ("in place", program.inplace)) if on]
+    steps = sum(1 for _ in program.steps())
+    promise = ", result not promised" if program.collective == "custom" else ""
+    return f"{program.collective} of {len(program.ranks)} ranks, {steps} steps, {' and '.join(modes)}{promise}"
+
+
+# Plans.
+
+
+def _plan(plan: Plan, path: str, inputs: Inputs) -> Report:
+    decisions = plan.decisions
+    findings: list[str] = []
+    if isinstance(decisions, CollectiveDecisions):
+        findings += check_collective(decisions)
+        what = f"{decisions.collective} plan of {decisions.ranks} ranks"
+    else:
+        findings += check_memory(decisions)
+        what = "memory plan"
+    findings += _certificate(plan)
+    stale, found = _inputs(plan, path, inputs)
+    findings += stale
+    if not stale:
+        findings += _against(plan, found)
+    quality = "optimal" if plan.certificate.optimal else f"gap {plan.certificate.gap:.1%}"
+    return Report(f"{what}, {quality}" + (f", inputs {', '.join(found)} checked" if found else ""), findings)
+
+
+def _certificate(plan: Plan) -> Iterator[str]:
+    """The numbers of a certificate must follow from the plan and from each other."""
+    proof, decisions = plan.certificate, plan.decisions
+    truth = decisions.makespan_ns if isinstance(decisions, CollectiveDecisions) else decisions.objective_ns
+    if proof.objective != truth:
+        yield f"certificate: objective {proof.objective:g} {proof.unit}, the plan takes {truth} ns"
+    if not math.isclose(plan.prediction.time_us * 1000, truth, rel_tol=1e-9):
+        yield f"prediction: time {plan.prediction.time_us:g} us, the plan takes {truth / 1000:g} us"
+    if not isinstance(decisions, CollectiveDecisions) and plan.prediction.peak_bytes != decisions.exact_peak_bytes:
+        yield (
+            f"prediction: peak of {plan.prediction.peak_bytes} bytes, the plan's is {decisions.exact_peak_bytes} bytes"
+        )
+    if proof.lower_bound > proof.objective:
+        yield f"certificate: lower bound {proof.lower_bound:g} above the objective {proof.objective:g}"
+    gap = (proof.objective - proof.lower_bound) / proof.objective if proof.objective else 0.0
+    if not math.isclose(proof.gap, gap, rel_tol=1e-6, abs_tol=1e-9):
+        yield f"certificate: gap {proof.gap:g}, objective and lower bound make it {gap:g}"
+    if proof.optimal and proof.lower_bound != proof.objective:
+        yield "certificate: says optimal, but the lower bound is not the objective"
+
+
+def _inputs(plan: Plan, path: str, inputs: Inputs) -> tuple[list[str], dict[str, documents.Document]]:
+    """Findings on inputs that changed since, and the inputs by role."""
+    findings: list[str] = []
+    found: dict[str, documents.Document] = {}
+    for role, reference in sorted(plan.inputs.items()):
+        if role not in ROLES or not (inputs.fresh or role in inputs.files):
+            continue
+        file = find(role, reference, path, inputs.files.get(role))
+        document: documents.Document = documents.load(file, ROLES[role])
+        if isinstance(document, Hardware):
+            document = _as_large(document, plan, reference)
+        if documents.digest(document) == reference.digest:
+            found[role] = document
+        else:
+            findings.append(
+                f"stale: {role} {file} is not the one the plan was made from ({reference.file}); plan again"
+            )
+    return findings, found
+
+
+def _as_large(hardware: Hardware, plan: Plan, reference: InputRef) -> Hardware:
+    """The profile with the plan's number of nodes, where that is what the plan was made from (`--nodes`)."""
+    if documents.digest(hardware) == reference.digest or not isinstance(plan.decisions, CollectiveDecisions):
+        return hardware
+    nodes, rest = divmod(plan.decisions.ranks, hardware.devices_per_node)
+    if rest or nodes < 1 or (nodes > 1 and hardware.network is None):
+        return hardware
+    other = scaled(hardware, nodes)
+    return other if documents.digest(other) == reference.digest else hardware
+
+
+def _against(plan: Plan, found: dict[str, documents.Document]) -> list[str]:
+    """Recheck a plan against those of its inputs that are at hand."""
+    decisions = plan.decisions
+    trace, hardware, sketch = found.get("trace"), found.get("hardware"), found.get("sketch")
+    if isinstance(decisions, CollectiveDecisions):
+        if isinstance(hardware, Hardware) and isinstance(sketch, Sketch):
+            return check_against_inputs(decisions, hardware, sketch)
+    elif isinstance(trace, Trace):
+        return check_against_trace(decisions, trace)
+    return []
+
+
+# Artefacts.
+
+
+def _folder(folder: Path, inputs: Inputs) -> Report:
+    """Files as the manifest says, collective programs right, texts what the plan generates today."""
+    manifest = documents.load(folder / artefact.FILE_NAME, Artefact)
+    findings: list[str] = []
+    texts: dict[str, str] = {}
+    for name, digest in sorted(manifest.files.items()):
+        if not (folder / name).is_file():
+            findings.append(f"{name}: missing, the manifest lists it")
+            continue
+        texts[name] = documents.read_text(folder / name)
+        if text_digest(texts[name]) != digest:
+            findings.append(f"{name}: changed since it was generated")
+    for name, text in texts.items():
+        if name.endswith(".xml"):
+            findings += _program(name, text)
+    findings += _plan_in(folder, manifest, texts, inputs)
+    return Report(f"{manifest.target} artefacts, {len(manifest.files)} files", findings)
+
+
+def _program(name: str, text: str) -> list[str]:
+    try:
+        return [f"{name}: {finding}" for finding in check_program.check(msccl_xml.parse(text, name))]
+    except InputError as error:
+        return [str(error)]
+
+
+def _plan_in(folder: Path, manifest: Artefact, texts: dict[str, str], inputs: Inputs) -> list[str]:
+    """Check the plan that lies in the folder, and that it still generates the other files."""
+    if PLAN_NAME not in texts:
+        return []
+    here = str(folder / PLAN_NAME)
+    try:
+        plan = documents.loads(texts[PLAN_NAME], here, Plan)
+    except InputError as error:
+        return [f"{PLAN_NAME}: {error.path}: {error.args[0]}"]
+    findings = [] if documents.digest(plan) == manifest.plan.digest else [f"{PLAN_NAME}: not the manifest's plan"]
+    findings += [f"{PLAN_NAME}: {finding}" for finding in _plan(plan, here, inputs).findings]
+    if inputs.fresh:
+        outer = Path(beside(folder, manifest.plan))
+        if outer.is_file() and documents.digest(documents.load(outer, Plan)) != manifest.plan.digest:
+            findings.append(f"stale: plan {outer} has changed since; generate again")
+    trace: Trace | None = None
+    if manifest.target == "torch":
+        reference = plan.inputs.get("trace")
+        file = inputs.files.get("trace") or (beside(here, reference) if reference else None)
+        if file is None or not Path(file).is_file():
+            return findings
+        trace = documents.load(file, Trace)
+    if findings:
+        return findings
+    fresh = generate(plan, manifest.plan.file, trace)
+    return [
+        f"{name}: not what this version generates from the plan; generate again"
+        for name in sorted({*fresh.files, *texts})
+        if fresh.files.get(name) != texts.get(name)
+    ]

@@ -1,0 +1,35 @@
+"""Where the inputs of a plan are found again: named on the command line, beside the plan, or shipped with the tool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from planner import resources
+from planner.errors import InputError
+from planner.plan import InputRef
+
+SHIPPED = {"hardware": "profiles", "sketch": "sketches"}
+
+
+def beside(plan_path: Path | str, reference: InputRef) -> str:
+    """The file that `reference` means: beside the plan, else from here."""
+    near = Path(plan_path).parent / reference.file
+    by_name = Path(plan_path).parent / Path(reference.file).name
+    return next((str(path) for path in (near, by_name) if path.is_file()), reference.file)
+
+
+def find(role: str, reference: InputRef, plan_path: Path | str, given: str | None) -> str:
+    """The file of a plan's input `role` (trace, hardware or sketch). Raises InputError when there is none."""
+    if given is not None:
+        return given
+    found = beside(plan_path, reference)
+    if Path(found).is_file():
+        return found
+    if role in SHIPPED and "/" not in reference.file:
+        shipped = resources.folder(SHIPPED[role]) / f"{reference.file}.yaml"
+        if shipped.is_file():
+            return str(shipped)
+    raise InputError(
+        f"found no {role} {reference.file!r} beside the plan, expected it there or named with --{role}",
+        where=str(plan_path),
+    )

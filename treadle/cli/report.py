@@ -14,7 +14,8 @@ import click
 @click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes of the hardware.")
 def command(plans: tuple[str, ...], output: str, hardware: str | None, nodes: int | None) -> None:
     """Write plans as one HTML page: curves, timelines, certificates."""
-    from planner.documents import load, write_text
+    from planner.documents import load
+    from planner.files import write_text
     from planner.plan import Plan
     from treadle.report.page import Page, Section, render
     from treadle.report.sections import certificates, inputs_table, plan_section

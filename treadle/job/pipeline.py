@@ -8,8 +8,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from planner.documents import dumps, load, save, write_text
-from planner.errors import CheckFailed, InputError
+from planner.documents import load, save
+from planner.errors import CheckFailed
 from planner.hardware import Hardware
 from planner.job import Job
 from planner.plan import Plan
@@ -85,7 +85,14 @@ def _plans(
     for place, bucket in enumerate(buckets_of(trace, job.collective.buckets)):
         name = f"allreduce-{place}"
         say(f"plan {name} of {format_bytes(bucket.bytes)}")
-        plans[name] = plan_collective("allreduce", hardware, sketch, size_bytes=bucket.bytes)
+        plans[name] = plan_collective(
+            "allreduce",
+            hardware,
+            sketch,
+            size_bytes=bucket.bytes,
+            hardware_file="hardware.json",
+            sketch_file="sketch.json",
+        )
         buckets[name] = bucket
         say(f"  {_quality(plans[name])}")
     return plans, buckets
@@ -119,8 +126,7 @@ def _generate(planned: Planned) -> None:
     from codegen.targets import generate
 
     for name, plan in planned.plans.items():
-        artefact = generate(plan, f"{name}.plan.json", planned.trace if name == "memory" else None)
-        write(artefact, planned.folder / name)
+        write(generate(plan, f"{name}.plan.json", planned.trace), planned.folder / name)
 
 
 def run_job(planned: Planned, path: Path, say: Say) -> list[RankResult]:
@@ -145,6 +151,3 @@ def run_job(planned: Planned, path: Path, say: Say) -> list[RankResult]:
 def beside(path: Path, name: str) -> str:
     """A file named in a job, looked for beside the job file first."""
     return str(path.parent / name) if (path.parent / name).is_file() else name
-
-
-__all__ = ["InputError", "Planned", "beside", "dumps", "plan_job", "run_job", "write_text"]

@@ -61,8 +61,8 @@ def work(rank: int, world: int, job: Work) -> RankResult:
     return RankResult(
         plain=plain,
         planned=planned,
-        parameter_difference=max(float((a - b).abs().max()) for a, b in pairs),
-        parameter_scale=max(float(a.abs().max()) for a, _ in pairs),
+        parameter_difference=max(float((a.detach() - b.detach()).abs().max()) for a, b in pairs),
+        parameter_scale=max(float(a.detach().abs().max()) for a, _ in pairs),
     )
 
 
@@ -76,7 +76,7 @@ def _train(rank: int, world: int, job: Work, *, planned: bool) -> tuple[nn.Modul
     result = Run()
     for step in range(job.steps):
         inputs = batch(job, seed=job.seed + 1 + step * world + rank)
-        with Meter(parameters=model.parameters(), buffers=model.buffers(), inputs=inputs) as iteration:
+        with Meter(model, inputs) as iteration:
             started = time.perf_counter()
             loss = loss_of(inputs)
             loss.backward()

@@ -63,13 +63,13 @@ def check_against_trace(decisions: MemoryDecisions, trace: Trace) -> list[str]:
     findings = []
     if old.base != new.base:
         findings.append(f"$.problem.base: found {old.base}, expected {new.base} from the trace")
-    for field in ("fwd", "bwd"):
-        planned, traced = getattr(old, field), getattr(new, field)
+    for part in ("fwd", "bwd"):
+        planned, traced = getattr(old, part), getattr(new, part)
         if len(planned) != len(traced):
-            findings.append(f"$.problem.{field}: found {len(planned)} nodes, expected {len(traced)} from the trace")
+            findings.append(f"$.problem.{part}: found {len(planned)} nodes, expected {len(traced)} from the trace")
         for place, (was, now) in enumerate(zip(planned, traced, strict=False)):
             if was != now:
-                findings.append(f"$.problem.{field}[{place}]: found {was}, expected {now} from the trace")
+                findings.append(f"$.problem.{part}[{place}]: found {was}, expected {now} from the trace")
     return findings
 
 
@@ -131,8 +131,8 @@ class _Walk:
         elif not self.stage_done:
             yield f"stage {len(self.problem.bwd) + 1 - self.stage} ended without backward node {self.back}"
         expected = len(self.problem.bwd) - self.stage
-        if k != expected:
-            yield f"enters stage {k}, expected stage {expected}"
+        if k != expected or k < 1:
+            yield f"enters stage {k}, expected {f'stage {expected}' if expected else 'the end'}"
         self.stage += 1
         self.stage_done = self.stage == 0
         self.ran = set()

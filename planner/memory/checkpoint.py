@@ -37,7 +37,7 @@ Memory, by `add_memory`, with L_i = {j < i: some t >= i that may run in the stag
 
 Trims (Trims): T1 leaves (M-idle) out, which the other rows imply; T2 allows r and s only for ancestors of what a
 backward node still reads; T3 takes L_i over those; T4 leaves dominated implementations out; T5 rounds sizes up to a
-unit; T6 writes the two sums over j as chains of prefix variables where rows would be long.
+unit; T6 writes the two sums over j as chains of prefix variables, one for every eight terms.
 """
 
 from __future__ import annotations
@@ -338,7 +338,7 @@ def _sums(
     def some(row: list[MaybeVar], places: Iterable[int], sign: int = 1) -> Terms:
         return [(var, sign * size[j]) for j in places if (var := row[j]) is not None and size[j]]
 
-    if not trims.chains or n <= CHAIN_FROM:
+    if not trims.chains:
         return (
             lambda i, without: some(union, (j for j in range(i) if j not in without)),
             lambda i: some(entered, range(i + 1, n)),
@@ -346,10 +346,6 @@ def _sums(
     left = _chain(f.model, [some(union, (j,)) for j in range(n)])
     right = _chain(f.model, [some(entered, (j,)) for j in reversed(range(n))])
     return lambda i, without: left[i] + some(union, without, -1), lambda i: right[n - 1 - i]
-
-
-CHAIN_FROM = 64
-"""Rows of fewer forward nodes stay dense: presolve does better with them."""
 
 
 def _chain(model: Model, parts: list[Terms]) -> list[Terms]:

@@ -6,13 +6,16 @@ read, so whoever reads a view reads the storage's owner.
 * Forward node: one forward op that makes storages. It is worth the storages that some later op reads; what nobody
   reads counts as workspace. What the caller holds anyway is in `base`: parameters, buffers (with the new values that
   the step writes back), inputs, outputs, and 8 KiB of generator state for each random op, which makes it repeatable.
+  What an op returns for the backward pass alone (statistics, a mask) beside what only the forward pass reads is an
+  intermediate node of its own, without ops: it can stay when the rest goes.
 * Backward node: consecutive backward ops. An op joins the node before it if it reads no other forward storages and
   does not raise the node's peak of gradient bytes by more than 1/1024 of all forward bytes, for then next to nothing
-  is lost by treating both as one; so there are about as many nodes as ops that read forward storages. |Lhat_k| and |y_k| come from the exact lives of the gradient-side
-  storages: |Lhat_k| is alive when the node starts, |Lhat_k| + |y_k| is the peak while it runs. Tangents live through
-  the whole backward pass, because the caller's engine holds them. Gradients of parameters and inputs live from where
-  they are made to the end; with `hold_gradients` the parameters' are in `base` instead, and a new one lives to the
-  end of its node, where it is added to what is held.
+  is lost by treating both as one; so there are about as many nodes as ops that read forward storages.
+  |Lhat_k| and |y_k| come from the exact lives of the gradient-side storages: |Lhat_k| is alive when the node starts,
+  |Lhat_k| + |y_k| is the peak while it runs. Tangents live through the whole backward pass, because the caller's
+  engine holds them. Gradients of parameters and inputs live from where they are made to the end; with
+  `hold_gradients` the parameters' are in `base` instead, and a new one lives to the end of its node, where it is
+  added to what is held.
 """
 
 from __future__ import annotations
@@ -140,25 +143,40 @@ def _end_of_chain(tensor: Tensor, tensors: dict[str, Tensor]) -> str:
 
 def _forward_nodes(step: _Step, held: frozenset[str]) -> tuple[dict[str, int], tuple[ForwardNode, ...]]:
     """The nodes, and which node makes each storage that somebody reads later."""
-    read = step.read((*step.forward, *step.backward)) - held
+    late = step.read(step.backward)
+    read = (step.read(step.forward) | late) - held
     node_of: dict[str, int] = {}
-    nodes = []
-    for i, op in enumerate(step.forward):
+    nodes: list[ForwardNode] = []
+    for op in step.forward:
         made = step.made(op)
         stored = [t for t in made if t in read]
         # A recomputation makes everything again; a first run puts what is held where `base` has room for it.
         again = [t for t in made if t not in read and (t not in held or stored)]
-        nodes.append(
-            ForwardNode(
-                op=op.target,
-                out_bytes=sum(map(step.size, stored)),
-                inputs=tuple(sorted({node_of[t] for t in step.read([op]) if t in node_of})),
-                impls=(Forward(workspace_bytes=sum(map(step.size, again)), time_ns=op.time_ns or 0),),
-                recomputable=op.comm is None,
-                ops=(op.id,),
-            )
+        passing, kept = [t for t in stored if t not in late], [t for t in stored if t in late]
+        split = bool(passing and kept)
+        creator = ForwardNode(
+            op=op.target,
+            out_bytes=sum(map(step.size, passing if split else stored)),
+            inputs=tuple(sorted({node_of[t] for t in step.read([op]) if t in node_of})),
+            impls=(Forward(workspace_bytes=sum(map(step.size, again + kept * split)), time_ns=op.time_ns or 0),),
+            recomputable=op.comm is None,
+            ops=(op.id,),
         )
-        node_of.update(dict.fromkeys(stored, i))
+        place = len(nodes)
+        node_of.update(dict.fromkeys(stored, place))
+        nodes.append(creator)
+        if split:
+            node_of.update(dict.fromkeys(kept, place + 1))
+            nodes.append(
+                ForwardNode(
+                    op=op.target,
+                    out_bytes=sum(map(step.size, kept)),
+                    inputs=(place,),
+                    kind="intermediate",
+                    creator=place,
+                    recomputable=op.comm is None,
+                )
+            )
     return node_of, tuple(nodes)
 
 

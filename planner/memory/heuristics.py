@@ -46,7 +46,7 @@ def greedy(problem: MemoryProblem) -> list[Candidate]:
         node = problem.fwd[i]
         return node.out_bytes / max(1, min(impl.time_ns for impl in node.impls))
 
-    order = [i for i in sorted(kept, key=lambda i: (-worth(i), i)) if problem.fwd[i].recomputable]
+    order = sorted(kept - once_only(problem), key=lambda i: (-worth(i), i))
     plans: list[Candidate] = []
     for i in order:
         kept.discard(i)
@@ -54,6 +54,12 @@ def greedy(problem: MemoryProblem) -> list[Candidate]:
         if plans[-1][0].peak_bytes <= problem.budget_bytes:
             break
     return plans
+
+
+def once_only(problem: MemoryProblem) -> frozenset[int]:
+    """Nodes that cannot be made again, by themselves or because their creator cannot run again."""
+    fixed = {i for i, node in enumerate(problem.fwd) if not node.recomputable}
+    return frozenset(fixed | {i for i, node in enumerate(problem.fwd) if node.creator in fixed})
 
 
 def _plan(problem: MemoryProblem, kept: frozenset[int]) -> Candidate:
@@ -69,9 +75,9 @@ def recompute_from(problem: MemoryProblem, kept: frozenset[int]) -> Schedule:
     for stage in range(len(problem.bwd), 0, -1):
         direct.append(direct[-1] | set(base.needs(problem, stage)))
     direct.reverse()
-    available = set(kept) | {i for i in base.kept[0] if not problem.fwd[i].recomputable}
+    available = kept | (once_only(problem) & fastest.keys())
     runs: list[tuple[RunForward, ...]] = [base.runs[0]]
-    stores = [frozenset(available)]
+    stores = [available]
     for stage in range(1, len(problem.bwd) + 1):
         again: set[int] = set()
         todo = list(base.needs(problem, stage))
@@ -86,5 +92,5 @@ def recompute_from(problem: MemoryProblem, kept: frozenset[int]) -> Schedule:
                     todo.extend(problem.fwd[creator].inputs)
         runs.append(tuple(fastest[i] for i in sorted(again)))
         available |= again & direct[stage]
-        stores.append(frozenset(available))
+        stores.append(available)
     return Schedule(tuple(runs), tuple(stores), base.backward)

@@ -57,9 +57,10 @@ def plan_memory(
 ) -> Plan:
     """The fastest plan found for one training step within `budget`, checked.
 
-    budget: bytes, or a Fraction of the peak of the step that keeps everything, or either as people write it. `on_progress` hears of incumbents and
-    bounds in ns. Raises InputError for a trace without backward ops or without times, InfeasibleError with the least
-    feasible budget where there is provably no plan, LimitError when the limits ended the search without one.
+    budget: bytes, or a Fraction of the peak of the step that keeps everything, or either as people write it.
+    `on_progress` hears of incumbents and bounds in ns. Raises InputError for a trace without backward ops or without
+    times, InfeasibleError with the least feasible budget where there is provably no plan, LimitError when the limits
+    ended the search without one.
     """
     if isinstance(budget, str):
         budget = parse_budget(budget)

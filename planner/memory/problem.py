@@ -95,12 +95,16 @@ class MemoryProblem(
             for place, j in enumerate(node.inputs):
                 if j >= i:
                     yield f"$.fwd[{i}].inputs[{place}]", str(j), f"an earlier node, below {i}"
+                elif self.fwd[j].kind != "op":
+                    yield (
+                        f"$.fwd[{i}].inputs[{place}]",
+                        f"intermediate {j}",
+                        "a node of kind op; backward reads the rest",
+                    )
             if (node.kind == "intermediate") != (node.creator is not None):
                 yield f"$.fwd[{i}].creator", str(node.creator), "a creator for intermediates and for nothing else"
             if node.creator is not None and node.creator not in node.inputs:
                 yield f"$.fwd[{i}].creator", str(node.creator), "one of the inputs"
-            if node.creator is not None and node.creator < i and self.fwd[node.creator].kind != "op":
-                yield f"$.fwd[{i}].creator", str(node.creator), "a node of kind op"
         if all(j < i for i, node in enumerate(self.fwd) for j in node.inputs):
             yield from self._inplace_problems()
         for k, bwd in enumerate(self.bwd):
@@ -124,5 +128,3 @@ class MemoryProblem(
                 yield path, f"{j}, which forward node {last[j]} reads later", "an input that no later node reads"
             elif self.fwd[j].out_bytes != node.out_bytes:
                 yield path, f"{j} of {self.fwd[j].out_bytes} bytes", f"an input of {node.out_bytes} bytes"
-            elif self.fwd[j].kind != "op":
-                yield path, f"{j}, an intermediate", "an input of kind op"

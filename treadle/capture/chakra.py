@@ -21,12 +21,13 @@ from treadle.capture.observed import Observed, Seen, tensors_of
 try:
     from google.protobuf.message import DecodeError
 
-    from treadle.capture import chakra_pb2 as pb
+    from treadle.capture import chakra_pb2
 except ImportError as error:
     raise MissingBackendError(
         "reading Chakra traces needs protobuf; install it with: pip install 'treadle[traces]'"
     ) from error
 
+pb: Any = chakra_pb2
 COLLECTIVES = ("allreduce", "reduce", "allgather", "gather", "scatter", "broadcast", "alltoall", "reducescatter")
 
 

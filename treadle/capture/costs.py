@@ -109,21 +109,21 @@ def _dtype(tensor: Tensor) -> torch.dtype:
     return dtype
 
 
-_ATTENTION = {
-    "aten._scaled_dot_product_flash_attention_for_cpu.default": lambda q, k, v: sdpa_flop_count(q, k, v),
-    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": sdpa_backward_flop_count,
+_ATTENTION: dict[str, tuple[Callable[..., Any], int]] = {
+    "aten._scaled_dot_product_flash_attention_for_cpu.default": (sdpa_flop_count, 3),
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": (sdpa_backward_flop_count, 4),
 }
-"""Attention operators that PyTorch's registry lacks: (formula over the shapes of the first tensors)."""
+"""Attention that PyTorch's registry lacks: a formula over the shapes of the first so many arguments."""
 
 
 def _flops(op: Op, shadows: Mapping[str, torch.Tensor]) -> int | None:
+    if op.args is None:
+        raise InputError(f"op {op.id!r} has no recorded arguments; only captured traces can be counted")
     if op.target in _ATTENTION:
-        assert op.args is not None
-        formula = _ATTENTION[op.target]
-        shapes = [shadows[tree["tensor"]].shape for tree in op.args if isinstance(tree, dict) and "tensor" in tree]
-        return int(formula(*shapes[: 4 if formula is sdpa_backward_flop_count else 3]))
+        formula, count = _ATTENTION[op.target]
+        return int(formula(*(decode(tree, shadows).shape for tree in op.args[:count])))
     registered = flop_registry.get(operator(op.target).overloadpacket)
-    if registered is None or op.args is None:
+    if registered is None:
         return None
     results = [shadows[key] if key is not None else None for key in op.outputs]
     arguments = [decode(tree, shadows) for tree in op.args]

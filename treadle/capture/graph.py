@@ -149,12 +149,11 @@ def _picks(node: fx.Node) -> bool:
 
 def _draws(node: fx.Node) -> bool:
     """Whether the call reads the random number generator; dropout at probability zero does not."""
+    assert isinstance(node.target, torch._ops.OpOverload)
     if torch.Tag.nondeterministic_seeded not in node.target.tags:
         return False
     for place, argument in enumerate(node.target._schema.arguments):
         if argument.name in ("dropout_p", "p"):
-            given = (
-                node.args[place] if place < len(node.args) else node.kwargs.get(argument.name, argument.default_value)
-            )
-            return given != 0
+            named = node.kwargs.get(argument.name, argument.default_value)
+            return bool((node.args[place] if place < len(node.args) else named) != 0)
     return True

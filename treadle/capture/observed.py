@@ -60,7 +60,7 @@ class Observed:
 
     def write(self, results: list[Seen], inputs: tuple[str, ...], role: Role) -> tuple[str, ...]:
         """Ids of the tensors an operator makes; one that it was given itself is none of them."""
-        made = []
+        made: list[str] = []
         for seen in dict.fromkeys(results):
             if self.current.get(seen.number) not in (*inputs, *made):
                 made.append(self._new(seen, role, inputs))

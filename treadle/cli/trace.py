@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -25,11 +26,14 @@ def command() -> None:
 @click.option(
     "--train/--infer", "train", default=True, show_default=True, help="Forward and backward, or forward only."
 )
+@click.option("--optimizer", type=click.Choice(["adam", "sgd"]), help="Add the updates of this optimizer.")
 @click.option("--hardware", metavar="NAME|FILE", help="Model each op's time by the roofline of this profile's device.")
 @click.option("--measure", is_flag=True, help="Measure each op's time on this machine's CPU.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Write the trace to this file.")
 @json_option
-def capture(spec: str, train: bool, hardware: str | None, measure: bool, output: str, as_json: bool) -> None:
+def capture(
+    spec: str, train: bool, optimizer: str | None, hardware: str | None, measure: bool, output: str, as_json: bool
+) -> None:
     """Trace one step of a PyTorch model without running it or needing its memory.
 
     FUNCTION takes no arguments and returns (model, inputs) or (model, inputs, loss); the step computes
@@ -45,8 +49,11 @@ def capture(spec: str, train: bool, hardware: str | None, measure: bool, output:
     profile = load_hardware(hardware) if hardware else None
     function = load_function(spec)
     from treadle.capture import costs, graph
+    from treadle.capture.optimizer import with_optimizer
 
     trace = replace(graph.capture(function, spec, "train" if train else "infer"), entry=spec)
+    if optimizer:
+        trace = with_optimizer(trace, optimizer)
     if profile:
         trace = costs.with_roofline(trace, profile)
     elif measure:
@@ -104,11 +111,11 @@ def _show(summary: dict[str, Any]) -> None:
     console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 240)
     console.print(_overview(summary["trace"]))
     if summary["trace"]["collectives"]:
-        rows = [
+        collectives = [
             (r["collective"], r["calls"], format_bytes(r["bytes"]), _ms(r["time_ns"]))
             for r in summary["trace"]["collectives"]
         ]
-        console.print(_table("Collectives", ("collective", "calls", "bytes", "time"), rows))
+        console.print(_table("Collectives", ("collective", "calls", "bytes", "time"), collectives))
     total = sum(row["time_ns"] or 0 for row in summary["operators"])
     whole = summary["trace"]["time_ns"] or total
     rows = [
@@ -181,7 +188,7 @@ def _overview(trace: dict[str, Any]) -> str:
     return "\n".join(f"{label:<11}{text}" for label, text in lines)
 
 
-def _table(title: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]], left: int = 1) -> Any:
+def _table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]], left: int = 1) -> Any:
     from rich.table import Table
 
     table = Table(title=f"\n{title}", title_justify="left", title_style="bold", box=None, pad_edge=False)

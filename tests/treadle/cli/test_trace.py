@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -135,11 +136,14 @@ def test_mistakes_end_in_one_line(folder: Path, capsys: pytest.CaptureFixture[st
 
 def test_import_and_show_a_trace_without_tensors(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kernel = {"ph": "X", "cat": "kernel", "name": "[bold] k", "ts": 1, "dur": 2, "args": {"stream": 7, "device": 0}}
-    Path("k.json").write_text(json.dumps({"traceEvents": [kernel]}))
+    told = {"Collective name": "allreduce", "In msg nelems": 1024, "dtype": "Float", "stream": 9, "device": 0}
+    reduce = {"ph": "X", "cat": "kernel", "name": "nccl", "ts": 2, "dur": 4, "args": told}
+    Path("k.json").write_text(json.dumps({"traceEvents": [kernel, reduce]}))
     assert run(["trace", "import", "k.json", "-o", "t.json"]) == 0
     assert run(["trace", "show", "t.json"]) == 0
     shown = capsys.readouterr().out
     assert "[bold] k" in shown
+    assert re.search(r"allreduce +1 +4 KiB +0.004 ms", shown)
     assert "Memory peaks" not in shown
     assert run(["trace", "import", "absent.json", "-o", "t.json"]) == 2
     assert "absent.json: found no file" in capsys.readouterr().err

@@ -19,22 +19,9 @@ import numpy as np
 from scipy.optimize import nnls
 
 from planner.errors import InputError
+from treadle.probe.timing import Timing
 
 CONFIDENCE = 0.95
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Repeats of one setting: `chunks` chunks of `megabytes` MB (2^20 bytes), one after another or in bulk."""
-
-    chunks: int
-    megabytes: float
-    sequential: bool
-    times_us: tuple[float, ...]
-
-    @property
-    def row(self) -> tuple[float, float]:
-        return (self.chunks if self.sequential else 1, self.chunks * self.megabytes)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ The parent starts the processes, listens, and ends them whatever happens; `measu
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import subprocess
 import tempfile
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import psutil
 from msgspec.structs import replace
@@ -22,12 +23,10 @@ from msgspec.structs import replace
 from planner.errors import InputError, MissingBackendError
 from planner.hardware import CopyEngine, Device, Hardware, Link, Switch
 from planner.scalars import MEBIBYTE
-from treadle.probe.fit import LinkFit, Timing, fit_link
+from treadle.probe.fit import LinkFit, fit_link
 from treadle.probe.local import detect
 from treadle.probe.processes import messages
-
-if TYPE_CHECKING:
-    from treadle.probe.measure_worker import Settings
+from treadle.probe.timing import Settings, Timing
 
 SIZES = (4 << 10, 64 << 10, 1 << 20)
 CHUNKS = 8
@@ -70,13 +69,11 @@ def measure(
         raise InputError("expected chunk sizes from 1 byte to 1 GiB", where="--sizes")
     graph = _gpu_graph(machine, world) if on_gpu else _loopback(machine, world)
     pairs = {name: _spread(members) for name, members in _classes(graph).items()}
-    try:
-        from treadle.probe import measure_worker
-    except ImportError as error:
-        raise MissingBackendError("measuring needs torch; install it with: pip install 'treadle[torch]'") from error
+    if importlib.util.find_spec("torch") is None:
+        raise MissingBackendError("measuring needs torch; install it with: pip install 'treadle[torch]'")
     threads = max(1, (psutil.cpu_count() or 1) // world)
     with tempfile.TemporaryDirectory(prefix="treadle-") as folder:
-        settings = measure_worker.Settings(
+        settings = Settings(
             world=world,
             device="cuda" if on_gpu else "cpu",
             threads=threads,
@@ -86,7 +83,7 @@ def measure(
             repeats=REPEATS,
             pairs=pairs,
         )
-        rates, timings = _collect(settings, measure_worker.main, on_step)
+        rates, timings = _collect(settings, on_step)
     fits = {name: fit_link(_pooled(samples)) for name, samples in sorted(timings.items())}
     return Measurement(_profile(graph, rates, fits, command), fits)
 
@@ -158,13 +155,20 @@ def _spread(pairs: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     return tuple(pairs[::step])
 
 
+def _work(rank: int, settings: Settings, queue: Any) -> None:
+    # Only the workers import torch.
+    from treadle.probe.measure_worker import main
+
+    main(rank, settings, queue)
+
+
 def _collect(
-    settings: Settings, entry: Callable[..., None], on_step: Callable[[int, int], None]
+    settings: Settings, on_step: Callable[[int, int], None]
 ) -> tuple[dict[str, list[float]], dict[str, list[Timing]]]:
     rates: dict[str, list[float]] = defaultdict(list)
     timings: dict[str, list[Timing]] = defaultdict(list)
     done = 0
-    for message in messages(settings.world, entry, settings):
+    for message in messages(settings.world, _work, settings):
         match message:
             case ("step",):
                 done += 1

@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from multiprocessing import connection, parent_process
@@ -21,33 +20,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from treadle.probe.fit import Timing
-
-MATMUL = {"cpu": 512, "cuda": 8192}
-COPY_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
-PINNED_BYTES = (4 << 10, 1 << 20, 64 << 20)
-DTYPES = {"cpu": ("float32", "bfloat16"), "cuda": ("float64", "float32", "bfloat16", "float16")}
-RATE_SECONDS = 0.3
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What to measure. `pairs` maps a link class to the pairs of ranks that stand for it."""
-
-    world: int
-    device: str
-    threads: int
-    store: str
-    sizes: tuple[int, ...]
-    chunks: int
-    repeats: int
-    pairs: dict[str, tuple[tuple[int, int], ...]]
-
-    @property
-    def steps(self) -> int:
-        copies = 2 * len(PINNED_BYTES) if self.device == "cuda" else 0
-        rates = len(DTYPES[self.device]) + 2 + copies
-        return self.world * rates + sum(map(len, self.pairs.values())) * len(self.sizes) * 2
+from treadle.probe.timing import COPY_BYTES, DTYPES, MATMUL, PINNED_BYTES, RATE_SECONDS, Settings, Timing
 
 
 def main(rank: int, settings: Settings, queue: Any) -> None:

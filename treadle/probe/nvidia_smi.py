@@ -69,7 +69,7 @@ def _matrix(text: str, where: str) -> tuple[list[str], dict[str, _Row]]:
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.split()
         if not columns:
-            if len(words) > 1 and _GPU.fullmatch(words[0]) and words[1] != "X":
+            if len(words) > 1 and _GPU.fullmatch(words[0]) and not _CELL.fullmatch(words[1]):
                 end = next((place for place, word in enumerate(words) if word in ("CPU", "NUMA")), len(words))
                 columns = words[:end]
                 if len(set(columns)) != len(columns):

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import InputError
-from treadle.probe.fit import Timing, fit_link
+from treadle.probe.fit import fit_link
+from treadle.probe.timing import Timing
 
 
 def exact(alpha: float, beta: float, chunks: int, megabytes: float) -> list[Timing]:

@@ -1,0 +1,108 @@
+"""`measure` on this very machine: plausible numbers, sources that say measured, a profile that can be planned on."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner import documents
+from planner.errors import InputError
+from planner.hardware import Hardware, Link, Switch, expand, source_of
+from treadle.probe import measure as module
+from treadle.probe.fit import LinkFit
+from treadle.probe.local import detect
+from treadle.probe.measure import Measurement, measure
+from treadle.probe.timing import Timing
+
+FIT = LinkFit(2.0, 10.0, 0.01, (1.0, 3.0), (9.0, 11.0))
+
+
+@pytest.fixture(scope="module")
+def measured() -> tuple[Measurement, list[tuple[int, int]]]:
+    pytest.importorskip("torch")
+    if detect().devices[0].kind == "gpu":
+        pytest.skip("a GPU machine measures its GPUs, not two CPU processes")
+    steps: list[tuple[int, int]] = []
+    return measure(
+        2, (1 << 10, 1 << 20), command="treadle profile measure --world 2", on_step=lambda *s: steps.append(s)
+    ), steps
+
+
+def test_a_measured_profile_is_complete(measured):
+    hardware = measured[0].hardware
+    assert documents.loads(documents.dumps(hardware), "x", Hardware) == hardware
+    topology = expand(hardware)
+    assert [(link.src, link.dst, link.kind) for link in topology.links] == [(0, 1, "loopback"), (1, 0, "loopback")]
+    (device,) = hardware.devices
+    assert (device.kind, device.count) == ("cpu", 2)
+    assert set(device.peak_flops) == {"float32", "bfloat16"}
+    assert 1e8 < device.peak_flops["float32"] < 1e14
+    assert 1e8 < device.memory_bandwidth < 1e13
+    assert 0.01 < device.launch_us < 1e4
+    assert 0 <= hardware.links[0].alpha_us < 1e6
+    assert 1 < hardware.links[0].beta_us_per_MB < 1e6
+
+
+def test_every_number_says_that_it_was_measured_and_how(measured):
+    hardware = measured[0].hardware
+    for path in (
+        "links[0].alpha_us",
+        "devices[0].peak_flops.float32",
+        "devices[0].memory_bandwidth",
+        "devices[0].launch_us",
+    ):
+        source = source_of(hardware, path)
+        assert source.startswith("measured: `treadle profile measure --world 2` on ")
+        assert hardware.host.cpu_model in source
+
+
+def test_the_fit_comes_with_its_uncertainty_and_progress_reaches_the_end(measured):
+    measurement, steps = measured
+    fit = measurement.fits["loopback"]
+    assert fit.alpha_interval[0] <= fit.alpha_us <= fit.alpha_interval[1]
+    assert fit.beta_interval[0] <= fit.beta_us_per_MB <= fit.beta_interval[1]
+    assert steps[-1][0] == steps[-1][1] == len(steps)
+
+
+@pytest.mark.parametrize("world", [0, -1, 10**6])
+def test_impossible_worlds_are_refused(world):
+    with pytest.raises(InputError, match="--world: found"):
+        measure(world)
+
+
+@pytest.mark.parametrize("sizes", [(), (0,), (1 << 40,)])
+def test_impossible_sizes_are_refused(sizes):
+    with pytest.raises(InputError, match="--sizes"):
+        measure(2, sizes)
+
+
+def test_equal_links_are_one_class_and_long_lists_are_thinned():
+    hardware = Hardware(
+        version=1,
+        name="x",
+        nodes=1,
+        devices=detect().devices,
+        links=(
+            Link(src=0, dst=1, kind="nvlink"),
+            Link(src=1, dst=0, kind="nvlink"),
+            Link(src=0, dst=2, kind="nvlink", count=2),
+            Link(src=2, dst=0, kind="nvlink", count=2),
+        ),
+        switches=(Switch(name="s", kind="nvswitch", members=tuple(range(8)), count=6),),
+    )
+    classes = module._classes(hardware)
+    assert classes["nvlink"] == [(0, 1)]
+    assert classes["nvlink-x2"] == [(0, 2)]
+    assert len(classes["nvswitch-x6"]) == 28
+    assert 1 <= len(module._spread(classes["nvswitch-x6"])) <= module.PAIRS_PER_CLASS
+
+
+def test_the_cost_of_parallel_links_is_stated_for_one_of_them():
+    link = module._with_costs(Link(src=0, dst=1, kind="nvlink", count=2), {"nvlink-x2": FIT})
+    assert (link.alpha_us, link.beta_us_per_MB, link.count) == (2.0, 20.0, 2)
+
+
+def test_repeats_of_all_pairs_are_pooled_per_setting():
+    pooled = module._pooled(
+        [Timing(8, 1.0, True, (1.0, 2.0)), Timing(8, 1.0, True, (3.0,)), Timing(8, 1.0, False, (4.0,))]
+    )
+    assert pooled == [Timing(8, 1.0, False, (4.0,)), Timing(8, 1.0, True, (1.0, 2.0, 3.0))]

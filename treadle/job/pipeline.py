@@ -82,6 +82,8 @@ def _plans(
     plans = {"memory": memory}
     say(f"  {_quality(memory)}")
     buckets = {}
+    # A CPU process runs its threadblocks one after the other, so more instances would only mean smaller messages.
+    instances = 1 if all(device.kind == "cpu" for device in hardware.devices) else None
     for place, bucket in enumerate(buckets_of(trace, job.collective.buckets)):
         name = f"allreduce-{place}"
         say(f"plan {name} of {format_bytes(bucket.bytes)}")
@@ -90,6 +92,7 @@ def _plans(
             hardware,
             sketch,
             size_bytes=bucket.bytes,
+            instances=instances,
             hardware_file="hardware.json",
             sketch_file="sketch.json",
         )

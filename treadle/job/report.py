@@ -55,7 +55,8 @@ def outcome(planned: Planned, results: Sequence[RankResult] | None) -> Outcome:
         ("budget", format_bytes(budget), None),
         ("measured peak of plain PyTorch", format_bytes(plain_peak), None),
         ("peak, ratio to plain PyTorch", f"{peak / plain_peak:.2f}x", peak < plain_peak),
-        ("largest difference of a loss", f"{difference:.2g}", same),
+        ("largest difference of a mean loss", f"{difference:.2g}", same),
+        ("largest difference of a parameter", f"{max(rank.parameter_difference for rank in results):.2g}", None),
     )
     failures = []
     if peak > budget:

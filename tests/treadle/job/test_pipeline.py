@@ -1,0 +1,163 @@
+"""A job end to end, small: real capture, real plans, real processes, a real page."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from treadle.cli.main import run
+
+ROOT = Path(__file__).parents[3]
+
+JOB = """
+kind: job
+version: 1
+name: tiny
+model: small:step
+hardware: cpu-2x2
+nodes: 1
+memory: {budget: 0.7x}
+collective: {sketch: ring, buckets: 2}
+run: {steps: 2, learning_rate: 0.1, seed: 3}
+"""
+
+MODEL = """
+from examples.models import gpt2
+
+
+def step():
+    return gpt2.tiny(batch=16, tokens=64)
+"""
+
+
+def write_job(folder: Path, old: str = "", new: str = "") -> Path:
+    """The job with one replacement, its model beside it."""
+    (folder / "small.py").write_text(MODEL)
+    (folder / "job.yaml").write_text(JOB.replace(old, new))
+    return folder / "job.yaml"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder and the standard output of one finished job."""
+    folder = tmp_path_factory.mktemp("job")
+    write_job(folder)
+    command = [
+        sys.executable,
+        "-m",
+        "treadle",
+        "plan",
+        "job",
+        str(folder / "job.yaml"),
+        "-o",
+        str(folder / "out"),
+        "--json",
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder / "out", done.stdout
+
+
+def test_keeps_its_promises(finished: tuple[Path, str]) -> None:
+    summary = json.loads(finished[1])
+    assert summary["failures"] == []
+    peaks = summary["measured_peaks"]
+    plan = json.loads((finished[0] / "memory.plan.json").read_text())
+    assert peaks["measured peak"] <= plan["decisions"]["problem"]["budget_bytes"]
+    assert peaks["measured peak"] < peaks["plain PyTorch"]
+
+
+def test_everything_it_wrote_is_accepted(finished: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:
+    out = finished[0]
+    files = [str(path) for path in sorted(out.glob("*.json"))]
+    folders = [str(path.parent) for path in sorted(out.glob("*/artefact.json"))]
+    assert len(folders) == 3
+    assert run(["check", *files, *folders]) == 0
+    assert "rejected" not in capsys.readouterr().out
+
+
+def test_plans_are_byte_identical_when_made_again(finished: tuple[Path, str], tmp_path: Path) -> None:
+    write_job(tmp_path)
+    command = [sys.executable, "-m", "treadle", "plan", "job", str(tmp_path / "job.yaml"), "-o", str(tmp_path / "out")]
+    subprocess.run([*command, "--no-run"], cwd=ROOT, capture_output=True, text=True, check=True)
+    written = sorted(path.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("*") if path.is_file())
+    for name in written:
+        if name.name != "report.html":
+            assert (tmp_path / "out" / name).read_bytes() == (finished[0] / name).read_bytes(), name
+    assert len(written) > 10
+
+
+def test_page_is_self_contained(finished: tuple[Path, str]) -> None:
+    page = (finished[0] / "report.html").read_text()
+    for part in (
+        "Run beside plain DistributedDataParallel",
+        "Memory: memory",
+        "Collective: allreduce-0",
+        "Certificates",
+    ):
+        assert part in page
+    assert "<script" not in page
+    assert 'src="http' not in page
+    assert page.count("<svg") == page.count("</svg>") == 6
+
+
+def test_page_opens_in_a_browser(finished: tuple[Path, str], tmp_path: Path) -> None:
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if browser is None and not os.environ.get("CI"):
+        pytest.skip("no Chromium on this machine")
+    assert browser is not None, ".ci/run installs Chromium, and it is not there"
+    picture = tmp_path / "page.png"
+    command = [
+        browser,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        f"--user-data-dir={tmp_path / 'profile'}",
+        "--window-size=1100,2000",
+        f"--screenshot={picture}",
+        (finished[0] / "report.html").as_uri(),
+    ]
+    subprocess.run(command, capture_output=True, timeout=120, check=True)
+    from PIL import Image
+
+    with Image.open(picture) as shown:
+        assert shown.size == (1100, 2000)
+        assert len(shown.convert("RGB").getcolors(2**24)) > 50
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("model: small:step", "model: small"), "$.model: found"),
+        (("small:step", "small:leap"), "leap"),
+        (("hardware: cpu-2x2", "hardware: no-such"), "no-such"),
+        (("budget: 0.7x", "budget: lots"), "lots"),
+        (("sketch: ring", "sketch: none-such"), "none-such"),
+        (("steps: 2", "steps: 0"), "$.run.steps"),
+        (("version: 1", "version: 2"), "newer treadle"),
+    ],
+)
+def test_bad_jobs_end_in_one_line(
+    change: tuple[str, str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_job(tmp_path, *change)
+    assert run(["plan", "job", str(tmp_path / "job.yaml"), "-o", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.strip().splitlines()[-1].startswith("error: ")
+
+
+def test_budget_below_any_plan_is_proved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_job(tmp_path, "0.7x", "100KiB")
+    assert run(["plan", "job", str(tmp_path / "job.yaml"), "-o", str(tmp_path / "out")]) == 3
+    assert "least feasible" in capsys.readouterr().err

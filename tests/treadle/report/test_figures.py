@@ -1,0 +1,53 @@
+"""Pictures are well-formed, deterministic, and say what they should."""
+
+from __future__ import annotations
+
+from lxml import etree
+
+from treadle.report.memory_figure import memory_svg
+from treadle.report.page import Page, Picture, Section, Table, render
+from treadle.report.timeline_figure import Bar, timeline_svg
+
+MIB = 2**20
+
+
+def memory_picture() -> str:
+    return memory_svg(
+        [(0, {"parameters": MIB, "activations": 0}), (10**6, {"parameters": MIB, "activations": 2 * MIB})],
+        budget_bytes=4 * MIB,
+        store_all_peak_bytes=6 * MIB,
+        forward_ends_ns=500_000,
+        measured={"measured peak": 3 * MIB},
+    )
+
+
+def words(svg: str) -> set[str]:
+    return {text.strip() for text in etree.fromstring(svg.encode()).itertext() if text.strip()}
+
+
+def test_memory_picture_names_every_line_and_category() -> None:
+    expected = {"parameters", "activations", "budget", "store-all peak", "measured peak", "backward starts"}
+    assert expected <= words(memory_picture())
+
+
+def test_pictures_are_the_same_every_time() -> None:
+    assert memory_picture() == memory_picture()
+    bars = [Bar("0 → 1", 0, 5, "reduce", "7"), Bar("1 → 0", 5, 5, "copy", "3")]
+    assert timeline_svg(bars) == timeline_svg(bars)
+
+
+def test_timeline_keeps_rows_in_order_and_labels_wide_bars_only() -> None:
+    found = words(timeline_svg([Bar("slow", 0, 1000, "run", "wide"), Bar("quick", 0, 1, "run", "narrow")]))
+    assert {"slow", "quick", "wide"} <= found
+    assert "narrow" not in found
+
+
+def test_page_escapes_text_and_keeps_ids_apart() -> None:
+    picture = Picture('<svg xmlns="http://www.w3.org/2000/svg"><g id="a"/><use href="#a"/></svg>', "twice")
+    section = Section("s", "x < y & z", (Table(("h",), (("<cell>",),)),), (picture, picture))
+    page = render(Page("<title>", "", (("v", "1", True),), (section,)))
+    assert "&lt;title&gt;" in page
+    assert "&lt;cell&gt;" in page
+    assert "x &lt; y &amp; z" in page
+    assert 'id="f1-1-a"' in page
+    assert 'href="#f1-2-a"' in page

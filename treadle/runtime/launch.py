@@ -17,7 +17,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -46,14 +46,14 @@ def launch(
             # Ctrl-C is the parent's business: children inherit the blocked signal, the parent loses none.
             before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             try:
-                for rank in range(world):
+                for number in range(world):
                     receive, send = context.Pipe(duplex=False)
                     process = context.Process(
                         target=_child,
-                        args=(rank, world, function, args, str(Path(folder) / "store"), send, os.getpid()),
-                        name=f"treadle-rank-{rank}",
+                        args=(number, world, function, args, str(Path(folder) / "store"), send, os.getpid()),
+                        name=f"treadle-rank-{number}",
                     )
-                    ranks.append(_Rank(rank, process, receive))
+                    ranks.append(_Rank(number, process, receive))
                     process.start()
                     send.close()
             finally:
@@ -74,12 +74,6 @@ class _Rank:
     reported: bool = False
     result: Any = None
     failure: Exception | None = None
-    events: list[Any] = field(default_factory=list)
-
-    def waiting_for(self) -> list[Any]:
-        if self.process.exitcode is not None or self.failure is not None:
-            return []
-        return [self.process.sentinel] if self.reported else [self.pipe, self.process.sentinel]
 
     def hear(self) -> None:
         """Take in a report, or the end of a process that never made one."""
@@ -121,10 +115,9 @@ def _collect(ranks: list[_Rank], timeout: float | None) -> list[Any]:
         failed = _listen(ranks, left)
     if failed:
         grace = time.monotonic() + GRACE_SECONDS
-        while time.monotonic() < grace and any(rank.waiting_for() for rank in ranks if not rank.reported):
-            failed += [rank for rank in _listen(ranks, grace - time.monotonic()) if rank not in failed]
-        died = [rank for rank in failed if not rank.reported]
-        cause = (died or failed)[0].failure
+        while all(rank.reported for rank in failed) and (left := grace - time.monotonic()) > 0 and _silent(ranks):
+            failed += [rank for rank in _listen(ranks, left) if rank not in failed]
+        cause = next((rank for rank in failed if not rank.reported), failed[0]).failure
         assert cause is not None
         raise cause
     for rank in ranks:
@@ -132,15 +125,16 @@ def _collect(ranks: list[_Rank], timeout: float | None) -> list[Any]:
     return [rank.result for rank in ranks]
 
 
+def _silent(ranks: list[_Rank]) -> list[_Rank]:
+    return [rank for rank in ranks if not rank.reported and rank.failure is None]
+
+
 def _listen(ranks: list[_Rank], seconds: float | None) -> list[_Rank]:
-    """Wait for something to happen; returns ranks that have failed."""
-    ready = set(
-        wait([source for rank in ranks if not rank.reported for source in rank.waiting_for()], max(0.0, seconds or 0.0))
-        if seconds is not None
-        else wait([source for rank in ranks if not rank.reported for source in rank.waiting_for()])
-    )
-    for rank in ranks:
-        if not rank.reported and rank.failure is None and ready.intersection(rank.waiting_for()):
+    """Wait for something to happen; returns the ranks that have failed so far."""
+    silent = _silent(ranks)
+    ready = set(wait([source for rank in silent for source in (rank.pipe, rank.process.sentinel)], seconds))
+    for rank in silent:
+        if ready.intersection((rank.pipe, rank.process.sentinel)):
             rank.hear()
     return [rank for rank in ranks if rank.failure is not None]
 
@@ -184,7 +178,7 @@ def _work(rank: int, world: int, function: Callable[..., Any], args: tuple[Any, 
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // world))
     distributed.init_process_group(
         "gloo",
-        store=distributed.FileStore(store, world),
+        init_method=f"file://{store}",
         rank=rank,
         world_size=world,
         timeout=timedelta(seconds=JOIN_SECONDS),

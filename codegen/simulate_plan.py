@@ -1,0 +1,73 @@
+"""The predicted timeline of a plan as tasks, resources and schedule, for printing and for Perfetto."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from codegen.lower import lower
+from codegen.simulate_program import simulate_program
+from planner.collective.algorithm import CollectiveDecisions
+from planner.memory.decisions import MemoryDecisions
+from planner.memory.program import RunBackward, RunForward
+from planner.memory.simulate import moments
+from planner.plan import Plan
+from planner.timeline import Resource, Schedule, Task, simulate
+
+STREAM, MEMORY = "stream", "memory"
+
+
+class Timeline(NamedTuple):
+    """Times in ns."""
+
+    tasks: tuple[Task, ...]
+    resources: tuple[Resource, ...]
+    schedule: Schedule
+
+    def busy_ns(self) -> dict[str, int]:
+        """How long each resource works, by name."""
+        return {
+            resource.name: sum(task.duration for task in self.tasks if resource.name in task.resources)
+            for resource in self.resources
+        }
+
+
+def simulate_plan(plan: Plan) -> Timeline:
+    """A memory plan is one stream of operators with the bytes in use; a collective plan is its messages on links and
+    ports, as its out-of-place program sends them."""
+    if isinstance(plan.decisions, CollectiveDecisions):
+        return _collective(plan.decisions)
+    return _memory(plan.decisions)
+
+
+def _collective(decisions: CollectiveDecisions) -> Timeline:
+    """The messages alone: the steps at their ends take no time."""
+    program = lower(decisions)
+    simulation = simulate_program(program, decisions)
+    first = sum(1 for _ in program.steps())
+    schedule = simulation.schedule
+    tasks = tuple(Task(task.name, task.duration, task.resources) for task in simulation.tasks[first:])
+    return Timeline(
+        tasks,
+        tuple(Resource(resource.name) for resource in simulation.resources),
+        Schedule(schedule.start[first:], schedule.end[first:], schedule.makespan, {}, {}),
+    )
+
+
+def _memory(decisions: MemoryDecisions) -> Timeline:
+    problem = decisions.problem
+    tasks = []
+    for place, (instruction, moment) in enumerate(
+        zip(decisions.program, moments(problem, decisions.program), strict=True)
+    ):
+        match instruction:
+            case RunForward(node, impl):
+                duration = problem.fwd[node].impls[impl].time_ns
+            case RunBackward(node, impl):
+                duration = problem.bwd[node].impls[impl].time_ns
+            case _:
+                duration = 0
+        held = (MEMORY, moment.activations + moment.gradients + moment.workspace)
+        after = (place - 1,) if place else ()
+        tasks.append(Task(moment.label, duration, (STREAM,), after, alloc=(held,), free=(held,)))
+    resources = (Resource(STREAM),)
+    return Timeline(tuple(tasks), resources, simulate(tasks, resources, {MEMORY: problem.base_bytes}))

@@ -1,0 +1,178 @@
+"""`treadle run`: execute artefacts on this machine and compare with the framework."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from treadle.cli.output import json_option, print_json
+
+DEFAULT_SIZES = "0,1,1000,65537,1000003"
+
+
+@click.command()
+@click.argument("folder", metavar="DIR")
+@click.option("--backend", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+@click.option("--world", type=click.IntRange(min=1), help="Processes; a collective needs its number of ranks.")
+@click.option("--sizes", default=DEFAULT_SIZES, show_default=True, help="Collective: element counts, comma between.")
+@click.option("--dtypes", default="float32,int64", show_default=True, help="Collective: element types, comma between.")
+@click.option("--repeats", type=click.IntRange(min=1), default=5, show_default=True, help="Collective: timed runs.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), help="Collective: give up after this many seconds."
+)
+@click.option("--steps", type=click.IntRange(min=1), default=3, show_default=True, help="Memory plan: training steps.")
+@json_option
+def command(
+    folder: str,
+    backend: str,
+    world: int | None,
+    sizes: str,
+    dtypes: str,
+    repeats: int,
+    timeout: float | None,
+    steps: int,
+    as_json: bool,
+) -> None:
+    """Execute the artefacts in DIR, or one MSCCL XML file, and compare them with what PyTorch does by itself.
+
+    A collective runs with one process per rank; size N means N elements as the collective counts them: what a rank
+    contributes (allgather), receives (reducescatter), exchanges with each peer (alltoall), else the whole buffer.
+    """
+    from planner import artefact, documents
+    from planner.errors import InputError
+
+    if Path(folder).is_dir():
+        target = documents.load(Path(folder) / artefact.FILE_NAME, artefact.Artefact).target
+    else:
+        target = "msccl-xml"
+    if target == "torch":
+        if world not in (None, 1):
+            raise InputError(f"found {world}, expected 1: a memory plan runs in one process", where="--world")
+        _run_memory(folder, backend, steps, as_json)
+        return
+    if backend != "cpu":
+        raise InputError("found cuda, expected cpu: collectives run on the CPU so far", where="--backend")
+    _run_collective(Path(folder), world, _numbers(sizes), _names(dtypes), repeats, timeout, as_json)
+
+
+def _numbers(text: str) -> list[int]:
+    from planner.errors import InputError
+
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isascii() and word.isdigit() and len(word) < 12 for word in words):
+        raise InputError(f"found {text!r}, expected element counts such as 0,1,1000", where="--sizes")
+    return [int(word) for word in words]
+
+
+def _names(text: str) -> list[str]:
+    from planner.errors import InputError
+
+    words = [word.strip() for word in text.split(",")]
+    known = ("float32", "float64", "int64")
+    if not set(words) <= set(known):
+        raise InputError(f"found {text!r}, expected some of {','.join(known)}", where="--dtypes")
+    return words
+
+
+def _run_collective(
+    folder: Path,
+    world: int | None,
+    sizes: list[int],
+    dtypes: list[str],
+    repeats: int,
+    timeout: float | None,
+    as_json: bool,
+) -> None:
+    from codegen import check_program
+    from codegen.targets import PLAN_NAME
+    from planner import documents
+    from planner.collective.algorithm import CollectiveDecisions
+    from planner.errors import CheckFailed, InputError
+    from planner.plan import Plan
+    from treadle.runtime.collective import programs_in
+    from treadle.runtime.compare import compare
+
+    programs = programs_in(folder)
+    for name, program in programs.items():
+        findings = check_program.check(program)
+        if findings:
+            raise CheckFailed(f"{name}: not run, its check failed", tuple(f"{name}: {text}" for text in findings))
+        if program.collective == "custom":
+            raise InputError("found collective custom, expected one that can be compared", where=name)
+    ranks = len(next(iter(programs.values())).ranks)
+    if world not in (None, ranks):
+        raise InputError(f"found {world}, expected {ranks}: the collective has that many ranks", where="--world")
+    plan = documents.load(folder / PLAN_NAME, Plan) if (folder / PLAN_NAME).is_file() else None
+    decisions = plan.decisions if plan is not None and isinstance(plan.decisions, CollectiveDecisions) else None
+    rows = compare(programs, decisions, sizes=sizes, dtypes=dtypes, repeats=repeats, timeout=timeout)
+    if as_json:
+        print_json([{**row._asdict(), "good": row.good} for row in rows])
+    else:
+        reference = plan.inputs.get("hardware") if plan is not None else None
+        _print(rows, ranks, reference.file if reference is not None else None)
+    wrong = [row for row in rows if not row.good]
+    if wrong:
+        raise CheckFailed(
+            f"{len(wrong)} of {len(rows)} results differ from PyTorch's",
+            tuple(
+                f"{row.program} {row.dtype} {row.elements}: off by {row.max_error:.3g}, allowed {row.tolerance:.3g}"
+                for row in wrong
+            ),
+        )
+
+
+def _print(rows: list[Any], ranks: int, hardware: str | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from planner.scalars import format_bytes
+
+    table = Table(title=f"{ranks} processes on this machine; all results equal within rounding")
+    if not all(row.good for row in rows):
+        table.title = f"{ranks} processes on this machine; some results are wrong"
+    for heading in ("program", "dtype", "elements", "input", "max error", "ours ms", "torch ms"):
+        table.add_column(heading, justify="left" if heading in ("program", "dtype") else "right", no_wrap=True)
+    if hardware is not None:
+        table.add_column(f"predicted ms on {hardware}", justify="right")
+    for row in rows:
+        cells = [
+            row.program,
+            row.dtype,
+            f"{row.elements:,}",
+            format_bytes(row.bytes),
+            "equal" if row.max_error == 0 else f"{row.max_error:.2g}",
+            f"{row.seconds * 1e3:.3f}",
+            f"{row.reference_seconds * 1e3:.3f}",
+        ]
+        if hardware is not None:
+            cells.append("" if row.predicted_seconds is None else f"{row.predicted_seconds * 1e3:.3f}")
+        table.add_row(*cells)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=140)
+    console.print(table)
+
+
+def _run_memory(folder: str, backend: str, steps: int, as_json: bool) -> None:
+    from planner.errors import CheckFailed
+    from planner.scalars import format_bytes
+    from treadle.runtime.training import run_folder
+
+    result = run_folder(folder, steps=steps, backend=backend)
+    if as_json:
+        print_json(result)
+    else:
+        peaks, losses, seconds = result["peak_bytes"], result["losses"], result["step_seconds"]
+        equal = "bit-equal" if result["bit_equal"] else f"within {result['max_gradient_difference']:.3g}"
+        click.echo(f"{steps} training steps, plain PyTorch beside the plan; gradients {equal}")
+        click.echo(f"  loss         {losses['eager'][-1]:.6g} plain, {losses['planned'][-1]:.6g} planned")
+        click.echo(
+            f"  peak         {format_bytes(peaks['eager'])} plain, {format_bytes(peaks['planned'])} planned"
+            + (f", {format_bytes(peaks['predicted'])} predicted" if "predicted" in peaks else "")
+            + (f", budget {format_bytes(peaks['budget'])}" if "budget" in peaks else "")
+        )
+        click.echo(f"  step         {seconds['eager'] * 1e3:.1f} ms plain, {seconds['planned'] * 1e3:.1f} ms planned")
+    if result["findings"]:
+        raise CheckFailed(f"{folder}: the run broke {len(result['findings'])} promises", tuple(result["findings"]))

@@ -245,3 +245,25 @@ def test_every_exit_code_is_documented() -> None:
     errors = {CheckFailed, InputError, InfeasibleError, LimitError, MissingBackendError}
     codes = {0, main_module.INTERNAL_ERROR, main_module.INTERRUPTED, *(error.exit_code for error in errors)}
     assert documented == {str(code) for code in codes}
+
+
+def leaves(command: click.Command, path: tuple[str, ...] = ()) -> dict[str, click.Command]:
+    """Every command that does something, by its name on the command line."""
+    if not isinstance(command, click.Group):
+        return {" ".join(path): command}
+    context = click.Context(command)
+    found: dict[str, click.Command] = {}
+    for name in command.list_commands(context):
+        inner = command.get_command(context, name)
+        assert inner is not None
+        found |= leaves(inner, (*path, name))
+    return found
+
+
+def test_every_command_has_json_and_help_for_every_option() -> None:
+    for name, command in leaves(cli).items():
+        options = [option for option in command.params if isinstance(option, click.Option)]
+        assert any("--json" in option.opts for option in options), f"{name} lacks --json"
+        assert command.help, f"{name} lacks a description"
+        for option in options:
+            assert option.help or isinstance(option.type, click.Choice), f"{name} {option.opts[0]} lacks a help text"

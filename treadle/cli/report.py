@@ -6,21 +6,29 @@ from pathlib import Path
 
 import click
 
+from treadle.cli.output import json_option, print_json
+
 
 @click.command()
 @click.argument("plans", nargs=-1, required=True, metavar="PLAN...")
 @click.option("-o", "--output", required=True, metavar="FILE", help="The HTML file to write.")
 @click.option("--hardware", metavar="NAME|FILE", help="Draw the collectives on this machine.")
 @click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes of the hardware.")
-def command(plans: tuple[str, ...], output: str, hardware: str | None, nodes: int | None) -> None:
+@json_option
+def command(plans: tuple[str, ...], output: str, hardware: str | None, nodes: int | None, as_json: bool) -> None:
     """Write plans as one HTML page: curves, timelines, certificates."""
+    import msgspec
+
     from planner.documents import load
     from planner.files import write_text
     from planner.plan import Plan
     from treadle.report.page import Page, Section, render
     from treadle.report.sections import certificates, inputs_table, plan_section
 
-    loaded = {Path(path).name.removesuffix(".json"): load(path, Plan) for path in plans}
+    names = {path: Path(path).name.removesuffix(".json") for path in plans}
+    if len(set(names.values())) < len(names):
+        names = {path: path.removesuffix(".json") for path in plans}
+    loaded = {name: load(path, Plan) for path, name in names.items()}
     machine = None
     if hardware is not None:
         from treadle.probe.resolve import load_hardware
@@ -33,4 +41,8 @@ def command(plans: tuple[str, ...], output: str, hardware: str | None, nodes: in
     sections.append(Section("Provenance", "What each plan was made from.", (inputs_table(loaded),)))
     page = Page(title="treadle report", subtitle=", ".join(loaded), sections=tuple(sections))
     write_text(output, render(page))
-    click.echo(f"wrote {output}")
+    if as_json:
+        facts = {name: msgspec.to_builtins(plan.certificate) for name, plan in loaded.items()}
+        print_json({"report": output, "certificates": facts})
+    else:
+        click.echo(f"wrote {output}")

@@ -115,7 +115,7 @@ def import_(file: str, output: str, name: str | None, costs_from: str | None, as
     if as_json:
         print_json(_summary(hardware))
         return
-    note(f"wrote {output}: {_devices(hardware)}, {_fabric(hardware)}, {len(hardware.nics)} NICs")
+    note(f"wrote {output}: {_devices(hardware)}, {_fabric(hardware)}, {_many(len(hardware.nics), 'NIC')}")
     if any(link.alpha_us is None for link in hardware.links) or any(s.alpha_us is None for s in hardware.switches):
         note(
             "the file gives no latencies, so nothing can be planned on its links yet: "

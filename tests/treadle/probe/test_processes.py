@@ -32,6 +32,7 @@ def behave(rank: int, settings: dict, queue) -> None:
 
 
 def assert_gone(pids: list[int]) -> None:
+    assert pids
     left = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
     _, alive = psutil.wait_procs(left, timeout=5)
     assert alive == []

@@ -156,6 +156,12 @@ def _against(plan: Plan, found: dict[str, documents.Document]) -> list[str]:
         if isinstance(hardware, Hardware) and isinstance(sketch, Sketch):
             return check_against_inputs(decisions, hardware, sketch)
     elif isinstance(trace, Trace):
+        if trace.costs.model == "absent":
+            if not isinstance(hardware, Hardware):
+                return []
+            from treadle.capture.costs import with_roofline
+
+            trace = with_roofline(trace, hardware)
         return check_against_trace(decisions, trace)
     return []
 

@@ -61,8 +61,13 @@ def with_roofline(trace: Trace, hardware: Hardware) -> Trace:
     return replace(counted, ops=ops, costs=Costs(model="roofline", device=hardware.name))
 
 
-def with_measured(trace: Trace, progress: Callable[[int, int, str], None] = lambda done, of, target: None) -> Trace:
-    """`trace` with times measured on this machine's CPU: each op by itself on random data of its shapes, median.
+def with_measured(
+    trace: Trace,
+    progress: Callable[[int, int, str], None] = lambda done, of, target: None,
+    *,
+    device: str = "cpu",
+) -> Trace:
+    """`trace` with times measured on `device` of this machine: each op by itself on random data of its shapes, median.
 
     Ops that make the same call on the same shapes are timed once. `progress` is called with (done, total, target).
     Integers are zeros, which is a valid index everywhere. Raises InputError when an op cannot run here.
@@ -76,9 +81,9 @@ def with_measured(trace: Trace, progress: Callable[[int, int, str], None] = lamb
             progress(done, len(counted.ops), op.target)
             signature = _signature(op, tensors)
             if signature not in known:
-                known[signature] = _measure_ns(op, tensors, trace.name)
+                known[signature] = _measure_ns(op, tensors, trace.name, device)
             ops.append(replace(op, time_ns=known[signature]))
-    return replace(counted, ops=tuple(ops), costs=Costs(model="measured", device=this_device()))
+    return replace(counted, ops=tuple(ops), costs=Costs(model="measured", device=this_device(device)))
 
 
 def is_view(op: Op, tensors: Mapping[str, Tensor]) -> bool:
@@ -87,8 +92,10 @@ def is_view(op: Op, tensors: Mapping[str, Tensor]) -> bool:
     return bool(results) and not op.mutates and all(tensor.alias_of is not None for tensor in results)
 
 
-def this_device() -> str:
-    """The CPU that measurements run on, and with how many threads."""
+def this_device(device: str = "cpu") -> str:
+    """What measurements run on: the name of the CUDA device, or the CPU and with how many threads."""
+    if device != "cpu":
+        return torch.cuda.get_device_name(device)
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as stream:
             names = [line.partition(":")[2].strip() for line in stream if line.startswith("model name")]
@@ -191,15 +198,18 @@ def _signature(op: Op, tensors: Mapping[str, Tensor]) -> str:
     )
 
 
-def _measure_ns(op: Op, tensors: Mapping[str, Tensor], where: str) -> int:
-    generator = torch.Generator().manual_seed(0)
+def _measure_ns(op: Op, tensors: Mapping[str, Tensor], where: str, device: str) -> int:
+    generator = torch.Generator(device).manual_seed(0)
     values = {key: _sample(tensors[key], generator) for key in op.inputs}
+    finish = torch.cuda.synchronize if device != "cpu" else lambda: None
     times: list[int] = []
     try:
         call(op, values)
+        finish()
         while len(times) < MIN_REPEATS or (len(times) < MAX_REPEATS and sum(times) < ENOUGH_SECONDS * 1e9):
             start = time.perf_counter_ns()
             call(op, values)
+            finish()
             times.append(time.perf_counter_ns() - start)
     except (RuntimeError, NotImplementedError, IndexError, ValueError) as error:
         text = " ".join(str(error).split())
@@ -213,7 +223,8 @@ def _sample(tensor: Tensor, generator: torch.Generator) -> torch.Tensor:
     dtype = _dtype(tensor)
     reach = 0 if 0 in shape else 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
     if dtype.is_floating_point:
-        flat = torch.rand(reach, generator=generator, dtype=dtype if dtype.itemsize >= 4 else torch.float32).to(dtype)
+        drawn = dtype if dtype.itemsize >= 4 else torch.float32
+        flat = torch.rand(reach, generator=generator, dtype=drawn, device=generator.device).to(dtype)
     else:
-        flat = torch.zeros(reach, dtype=dtype)
+        flat = torch.zeros(reach, dtype=dtype, device=generator.device)
     return flat.as_strided(shape, stride)

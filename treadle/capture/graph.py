@@ -75,9 +75,8 @@ class _Table:
         self, node: fx.Node, key: str, value: Any, role: Role, inputs: Iterable[str], name: str | None = None
     ) -> str:
         """Record `value` as tensor `key`; an alias where it shares the storage of an earlier one."""
-        if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
-            kind = str(value.layout) if isinstance(value, torch.Tensor) else type(value).__name__
-            raise InputError(f"{node.name} makes a value of kind {kind}, expected plain tensors", where=self.where)
+        if not isinstance(value, torch.Tensor):
+            raise InputError(f"{node.name} makes a {type(value).__name__}, expected tensors only", where=self.where)
         held = value.untyped_storage()
         size, owner = value.numel() * value.element_size(), self.owners.get(held._cdata)
         fields = {

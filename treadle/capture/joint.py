@@ -6,8 +6,8 @@ functional: where the model writes into a buffer, the graph computes the buffer'
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -54,7 +54,8 @@ def export(function: Callable[[], Any], where: str, mode: Mode) -> JointGraph:
     put into evaluation mode. Raises InputError when the step cannot be traced.
     """
     with FakeTensorMode(allow_non_fake_inputs=False) as fake:
-        step = build_step(function, where)
+        with _conversions_allowed(fake):
+            step = build_step(function, where)
         if mode == "infer":
             step.model.eval()
         leaves, tensors = _leaves(step, fake)
@@ -67,6 +68,22 @@ def export(function: Callable[[], Any], where: str, mode: Mode) -> JointGraph:
             raise InputError("the outputs of the step share memory in a way that cannot be traced", where=where)
         _separate_gradients(captured)
     return captured
+
+
+@contextmanager
+def _conversions_allowed(fake: FakeTensorMode) -> Iterator[None]:
+    """Let `model.to(dtype)` work on fake parameters.
+
+    It swaps tensors in place, which PyTorch refuses while a weak reference to them is in the mode's memo; a plain
+    dictionary as memo holds none.
+    """
+    converter = fake.fake_tensor_converter.meta_converter
+    memo = converter.tensor_memo
+    converter.tensor_memo = {}  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        converter.tensor_memo = memo
 
 
 class _Whole(nn.Module):
@@ -129,6 +146,11 @@ def _trace(
             text = " ".join(str(error).split())
             raise InputError(f"the step cannot be traced: {type(error).__name__}: {text[:400]}", where=where) from error
     _simplify(module, where)
+    for node in module.graph.nodes:
+        for value in tree_leaves(node.meta.get("val")):
+            if isinstance(value, Tensor) and value.layout != torch.strided:
+                kind = str(value.layout).removeprefix("torch.")
+                raise InputError(f"{node.name} makes a {kind} tensor, expected dense ones only", where=where)
     return _read(module.graph, leaves, mode)
 
 

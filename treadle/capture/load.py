@@ -109,6 +109,22 @@ def build_step(function: Callable[[], Any], where: str) -> Step:
     return Step(model, tuple(inputs), loss)
 
 
+def on_device(function: Callable[[], Any], device: str) -> Callable[[], Any]:
+    """`function` with its tensors made on `device`. Raises MissingBackendError for a device this machine lacks."""
+    import torch
+
+    if device == "cpu":
+        return function
+    if not torch.cuda.is_available():
+        raise MissingBackendError("no CUDA device that PyTorch can use; capture with --device cpu")
+
+    def placed() -> Any:
+        with torch.device(device):
+            return function()
+
+    return placed
+
+
 def require_torch() -> None:
     """Raises MissingBackendError where PyTorch is not installed."""
     try:

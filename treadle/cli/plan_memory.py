@@ -12,7 +12,7 @@ from treadle.cli.output import json_option, live_line, note, print_json
 
 if TYPE_CHECKING:
     from planner.memory.search import MemoryOptions
-    from planner.plan import Plan
+    from planner.plan import InputRef, Plan
     from planner.solver import Progress
     from planner.trace import Trace
 
@@ -94,6 +94,8 @@ def command(
 def _plan(
     trace: str | None, problem: str | None, hardware: str | None, budget: str | None, options: MemoryOptions
 ) -> Plan:
+    import msgspec
+
     from planner import documents
     from planner.memory.planning import parse_budget, plan_memory, plan_problem
     from planner.memory.problem import MemoryProblem
@@ -108,23 +110,26 @@ def _plan(
 
         if trace is not None and limit is not None:
             step = documents.load(trace, Trace)
-            if hardware is not None:
-                step = _with_times(step, hardware)
-            name = Path(trace).name
-            return plan_memory(step, budget=limit, options=options, trace_file=name, on_progress=on_progress)
+            inputs = {"trace": InputRef(file=Path(trace).name, digest=documents.digest(step))}
+            if hardware is not None and step.costs.model == "absent":
+                step, inputs["hardware"] = _with_times(step, hardware)
+            elif hardware is not None:
+                note(f"the trace already has {step.costs.model} times of {step.costs.device}; it keeps them")
+            plan = plan_memory(step, budget=limit, options=options, on_progress=on_progress)
+            return msgspec.structs.replace(plan, inputs=inputs)
         loaded = documents.load(problem or "", MemoryProblem)
         inputs = {"problem": InputRef(file=Path(problem or "").name, digest=documents.digest(loaded))}
         return plan_problem(loaded, budget=limit, options=options, inputs=inputs, on_progress=on_progress)
 
 
-def _with_times(trace: Trace, hardware: str) -> Trace:
-    if trace.costs.model != "absent":
-        note(f"the trace already has {trace.costs.model} times of {trace.costs.device}; --hardware changes nothing")
-        return trace
+def _with_times(trace: Trace, hardware: str) -> tuple[Trace, InputRef]:
+    from planner import documents
+    from planner.plan import InputRef
     from treadle.capture.costs import with_roofline
     from treadle.probe.resolve import load_hardware
 
-    return with_roofline(trace, load_hardware(hardware))
+    profile = load_hardware(hardware)
+    return with_roofline(trace, profile), InputRef(file=hardware, digest=documents.digest(profile))
 
 
 def progress_line(progress: Progress) -> str:

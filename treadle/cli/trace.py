@@ -28,11 +28,25 @@ def command() -> None:
 )
 @click.option("--optimizer", type=click.Choice(["adam", "sgd"]), help="Add the updates of this optimizer.")
 @click.option("--hardware", metavar="NAME|FILE", help="Model each op's time by the roofline of this profile's device.")
-@click.option("--measure", is_flag=True, help="Measure each op's time on this machine's CPU.")
+@click.option("--measure", is_flag=True, help="Measure each op's time on this machine.")
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    show_default=True,
+    help="Where the step will run; decides the kernels PyTorch picks.",
+)
 @click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Write the trace to this file.")
 @json_option
 def capture(
-    spec: str, train: bool, optimizer: str | None, hardware: str | None, measure: bool, output: str, as_json: bool
+    spec: str,
+    train: bool,
+    optimizer: str | None,
+    hardware: str | None,
+    measure: bool,
+    device: str,
+    output: str,
+    as_json: bool,
 ) -> None:
     """Trace one step of a PyTorch model without running it or needing its memory.
 
@@ -43,11 +57,11 @@ def capture(
     """
     if measure and hardware:
         raise InputError("found both, expected one of them", where="--measure --hardware")
-    from treadle.capture.load import load_function
+    from treadle.capture.load import load_function, on_device
     from treadle.probe.resolve import load_hardware
 
     profile = load_hardware(hardware) if hardware else None
-    function = load_function(spec)
+    function = on_device(load_function(spec), device)
     from treadle.capture import costs, graph
     from treadle.capture.optimizer import with_optimizer
 
@@ -58,7 +72,9 @@ def capture(
         trace = costs.with_roofline(trace, profile)
     elif measure:
         with live_line() as show_line:
-            trace = costs.with_measured(trace, lambda done, of, target: show_line(f"measuring {done}/{of} {target}"))
+            trace = costs.with_measured(
+                trace, lambda done, of, target: show_line(f"measuring {done}/{of} {target}"), device=device
+            )
     else:
         trace = costs.with_counts(trace)
     _save(trace, output, as_json)

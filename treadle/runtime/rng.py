@@ -14,8 +14,10 @@ from torch import Tensor
 
 
 def state(device: torch.device) -> Tensor:
-    """A copy of the state of the default generator of `device`; a byte tensor on the CPU."""
-    return torch.get_rng_state() if device.type == "cpu" else torch.get_device_module(device).get_rng_state(device)
+    """A copy of the state of the default generator of `device`, as bytes in host memory."""
+    now = torch.get_rng_state() if device.type == "cpu" else torch.get_device_module(device).get_rng_state(device)
+    # The generator hands out its state behind the dispatcher's back; a copy is a tensor that a meter sees.
+    return now.clone()
 
 
 def restore(saved: Tensor, device: torch.device) -> None:

@@ -1,0 +1,126 @@
+"""Processes started together end together, and the one that failed first is named."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from planner.errors import CheckFailed, InputError, LimitError
+from treadle.runtime.launch import launch
+
+ROOT = Path(__file__).parents[3]
+
+
+def _wait_for_the_other(rank: int, world: int) -> None:
+    import torch
+    from torch import distributed
+
+    distributed.recv(torch.empty(1), src=(rank + 1) % world)
+
+
+def report_pid(folder: str, rank: int) -> None:
+    Path(folder, f"{rank}.pid").write_text(str(os.getpid()))
+
+
+def die(rank: int, world: int, folder: str) -> None:
+    report_pid(folder, rank)
+    if rank == 1:
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGKILL)
+    _wait_for_the_other(rank, world)
+
+
+def fail(rank: int, world: int, kind: str) -> None:
+    if rank == 1:
+        raise InputError("found nothing", where="x.yaml") if kind == "input" else ValueError("seven\nlines")
+    _wait_for_the_other(rank, world)
+
+
+def hang(rank: int, world: int, folder: str) -> None:
+    report_pid(folder, rank)
+    if rank == 1:
+        _wait_for_the_other(rank, world)
+
+
+def sum_of_ranks(rank: int, world: int, start: int) -> float:
+    import torch
+    from torch import distributed
+
+    value = torch.tensor([float(rank + start)])
+    distributed.all_reduce(value)
+    return float(value)
+
+
+def gone(folder: Path) -> bool:
+    pids = [int(path.read_text()) for path in folder.glob("*.pid")]
+    return bool(pids) and not any(psutil.pid_exists(pid) for pid in pids)
+
+
+def eventually(condition, seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return bool(condition())
+
+
+def test_results_come_by_rank() -> None:
+    assert launch(2, sum_of_ranks, (10,)) == [21.0, 21.0]
+
+
+def test_a_killed_rank_is_named_and_the_others_end(tmp_path: Path) -> None:
+    with pytest.raises(CheckFailed, match=r"rank 1 was killed by signal 9 \(SIGKILL\); the other ranks were stopped"):
+        launch(3, die, (str(tmp_path),))
+    assert len(list(tmp_path.glob("*.pid"))) == 3
+    assert gone(tmp_path)
+
+
+def test_errors_of_a_rank_pass_through() -> None:
+    with pytest.raises(InputError, match=r"x\.yaml: found nothing"):
+        launch(2, fail, ("input",))
+
+
+def test_other_errors_name_the_rank_in_one_line() -> None:
+    with pytest.raises(CheckFailed, match=r"^rank 1 failed: ValueError: seven lines$"):
+        launch(2, fail, ("other",))
+
+
+def test_time_runs_out(tmp_path: Path) -> None:
+    with pytest.raises(LimitError, match="did not finish within 5 s; all ranks were stopped"):
+        launch(2, hang, (str(tmp_path),), timeout=5)
+    assert gone(tmp_path) or not list(tmp_path.glob("*.pid"))
+
+
+SCRIPT = """
+import sys
+from tests.treadle.runtime.test_launch import hang
+from treadle.runtime.launch import launch
+
+if __name__ == "__main__":
+    launch(2, hang, (sys.argv[1],))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_children_end_with_their_parent(tmp_path: Path, number: int) -> None:
+    """Ctrl-C in the parent, and a parent that is killed without a chance to clean up."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path)], env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True
+    ) as parent:
+        assert eventually(lambda: len(list(tmp_path.glob("*.pid"))) == 2, 60)
+        parent.send_signal(number)
+        _, errors = parent.communicate(timeout=10)
+    assert eventually(lambda: gone(tmp_path), 5)
+    assert parent.returncode == -number
+    assert errors.count("Traceback") == (1 if number == signal.SIGINT else 0), errors

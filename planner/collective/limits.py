@@ -16,7 +16,7 @@ class Limits:
     """Deterministic work (about a second each on one core) for routing and for scheduling; `time_s` is the wall-clock
     safety net over everything, and a plan it touched may differ on another machine."""
 
-    routing: float = 120.0
+    routing: float = 60.0
     scheduling: float = 30.0
     time_s: float | None = None
 

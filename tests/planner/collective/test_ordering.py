@@ -1,0 +1,112 @@
+"""Stage 2: list scheduling, its two keys and two directions, and the longest path that times an order."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner.collective.limits import Effort
+from planner.collective.moves import forward_moves, moves_of
+from planner.collective.ordering import (
+    DIRECTIONS,
+    KEYS,
+    best_of_halves,
+    best_ordering,
+    list_orders,
+    path_lengths,
+    reversed_moves,
+)
+from planner.collective.routing import route
+from planner.collective.scheduling import longest_path
+from tests.planner.collective.build import (
+    MB,
+    RING,
+    complete,
+    line,
+    problem_for,
+    relay,
+    ring,
+    switch,
+    switch_sketch,
+)
+
+# An optimal routing of a bidirectional ring of four with half chunks: every link carries three.
+TREES = (
+    ((0, 1), (1, 2), (2, 3)),
+    ((0, 3), (2, 1), (3, 2)),
+    ((0, 3), (1, 0), (3, 2)),
+    ((1, 0), (1, 2), (2, 3)),
+    ((2, 1), (2, 3), (3, 0)),
+    ((0, 3), (1, 0), (2, 1)),
+    ((0, 1), (1, 2), (3, 0)),
+    ((0, 1), (3, 0), (3, 2)),
+)
+
+
+def test_earliest_reaches_the_optimum_where_remaining_does_not():
+    moves = forward_moves(problem_for("allgather", ring(4), RING, MB // 2), TREES)
+    times = {key: longest_path(moves, list_orders(moves, 4, key, "forward")).makespan for key in KEYS}
+    assert times == {"earliest": 15_000, "remaining": 20_000}
+    assert best_ordering(moves, 4).name == "earliest forward"
+
+
+def test_greedy_trap_on_a_switch():
+    problem = problem_for("allgather", switch(4), switch_sketch(4, "uc-max"))
+    moves = moves_of(problem, route(problem, Effort()).trees)
+    assert longest_path(moves, list_orders(moves, 4, "earliest", "forward")).makespan == 27_000
+
+
+def test_path_lengths_of_a_chain_and_a_branch():
+    problem = problem_for("broadcast", line(4))
+    moves = moves_of(problem, (((0, 1), (1, 2), (2, 3)),))
+    assert path_lengths(moves) == ([27_000, 18_000, 9_000], [0, 9_000, 18_000])
+    assert path_lengths(reversed_moves(moves)) == ([9_000, 18_000, 27_000], [18_000, 9_000, 0])
+
+
+CASES = [
+    (collective, hardware)
+    for collective in ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce")
+    for hardware in (ring(4), complete(4), switch(3), relay(2, 10, 5))
+]
+
+
+@pytest.mark.parametrize(("collective", "hardware"), CASES)
+def test_every_order_holds_each_move_once_and_can_be_scheduled(collective, hardware):
+    problem = problem_for(collective, hardware)
+    moves = moves_of(problem, route(problem, Effort()).trees)
+    wanted = {}
+    for index, move in enumerate(moves):
+        for resource in move.uses:
+            wanted.setdefault(resource, set()).add(index)
+    for key in KEYS:
+        for direction in DIRECTIONS:
+            orders = list_orders(moves, problem.ranks, key, direction)
+            assert {resource: set(order) for resource, order in orders.items()} == wanted
+            assert all(len(set(order)) == len(order) for order in orders.values())
+            schedule = longest_path(moves, orders)
+            for order in orders.values():
+                for one, other in zip(order, order[1:], strict=False):
+                    assert schedule.send[other] >= schedule.arrive[one]
+            for index, move in enumerate(moves):
+                assert all(schedule.send[index] >= schedule.arrive[earlier] for earlier in move.after)
+
+
+def test_chunk_times_are_per_rank():
+    # A branching tree: the far branch must not delay the near one.
+    problem = problem_for("broadcast", complete(4))
+    moves = moves_of(problem, (((0, 1), (1, 2), (0, 3)),))
+    assert longest_path(moves, best_ordering(moves, 4).orders).send == (0, 9_000, 0)
+
+
+def test_halves_are_never_worse_than_the_whole():
+    problem = problem_for("allreduce", ring(4))
+    moves = moves_of(problem, route(problem, Effort()).trees)
+    halves = best_of_halves(moves, 4, len(moves) // 2)
+    assert halves.schedule.makespan <= best_ordering(moves, 4).schedule.makespan
+    assert halves.schedule.makespan == 36_000
+
+
+def test_contradicting_orders_are_refused():
+    problem = problem_for("broadcast", line(3))
+    moves = moves_of(problem, (((0, 1), (1, 2)),))
+    with pytest.raises(ValueError, match="contradict"):
+        longest_path(moves, {("port", 0, 0): (1, 0)})

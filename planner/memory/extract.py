@@ -6,8 +6,9 @@ read, so whoever reads a view reads the storage's owner.
 * Forward node: one forward op that makes storages. It is worth the storages that some later op reads; what nobody
   reads counts as workspace. What the caller holds anyway is in `base`: parameters, buffers (with the new values that
   the step writes back), inputs, outputs, and 8 KiB of generator state for each random op, which makes it repeatable.
-  What an op returns for the backward pass alone (statistics, a mask) beside what only the forward pass reads is an
-  intermediate node of its own, without ops: it can stay when the rest goes.
+  What an op returns for the backward pass alone (statistics, a mask, indices) is an intermediate node of its own,
+  without ops, where that matters: if backward reads nothing else of the op, or if it takes much room. Below 1/1024 of
+  the op's other results it is always kept.
 * Backward node: consecutive backward ops. An op joins the node before it if it reads no other forward storages and
   does not raise the node's peak of gradient bytes by more than 1/1024 of all forward bytes, for then next to nothing
   is lost by treating both as one; so there are about as many nodes as ops that read forward storages.
@@ -29,6 +30,8 @@ from planner.trace import Op, Tensor, Trace
 
 GENERATOR_STATE = 8192
 """Bytes of a saved random generator state: the CPU's takes 5056."""
+SPLIT_SHARE = 1 / 8
+"""What only backward reads is a node of its own from this share of the op's other results on."""
 
 
 def problem_from_trace(trace: Trace, budget_bytes: int, *, hold_gradients: bool = False) -> MemoryProblem:
@@ -143,38 +146,42 @@ def _end_of_chain(tensor: Tensor, tensors: dict[str, Tensor]) -> str:
 
 def _forward_nodes(step: _Step, held: frozenset[str]) -> tuple[dict[str, int], tuple[ForwardNode, ...]]:
     """The nodes, and which node makes each storage that somebody reads later."""
-    late = step.read(step.backward)
-    read = (step.read(step.forward) | late) - held
+    early, late = step.read(step.forward) - held, step.read(step.backward) - held
     node_of: dict[str, int] = {}
     nodes: list[ForwardNode] = []
     for op in step.forward:
         made = step.made(op)
-        stored = [t for t in made if t in read]
+        main, extra = [t for t in made if t in early], [t for t in made if t in late - early]
+        size, beside = sum(map(step.size, main)), sum(map(step.size, extra))
+        split = bool(main and extra) and (late.isdisjoint(main) or beside >= SPLIT_SHARE * size)
         # A recomputation makes everything again; a first run puts what is held where `base` has room for it.
-        again = [t for t in made if t not in read and (t not in held or stored)]
-        passing, kept = [t for t in stored if t not in late], [t for t in stored if t in late]
-        split = bool(passing and kept)
-        creator = ForwardNode(
-            op=op.target,
-            out_bytes=sum(map(step.size, passing if split else stored)),
-            inputs=tuple(sorted({node_of[t] for t in step.read([op]) if t in node_of})),
-            impls=(Forward(workspace_bytes=sum(map(step.size, again + kept * split)), time_ns=op.time_ns or 0),),
-            recomputable=op.comm is None,
-            ops=(op.id,),
-        )
+        unread = [t for t in made if t not in early | late and (t not in held or main or extra)]
         place = len(nodes)
-        node_of.update(dict.fromkeys(stored, place))
-        nodes.append(creator)
+        nodes.append(
+            ForwardNode(
+                op=op.target,
+                out_bytes=size + (0 if split else beside),
+                inputs=tuple(sorted({node_of[t] for t in step.read([op]) if t in node_of})),
+                impls=(
+                    Forward(
+                        workspace_bytes=sum(map(step.size, unread)) + (beside if split else 0), time_ns=op.time_ns or 0
+                    ),
+                ),
+                recomputable=op.comm is None,
+                ops=(op.id,),
+            )
+        )
+        node_of.update(dict.fromkeys(main + extra, place))
         if split:
-            node_of.update(dict.fromkeys(kept, place + 1))
+            node_of.update(dict.fromkeys(extra, place + 1))
             nodes.append(
                 ForwardNode(
                     op=op.target,
-                    out_bytes=sum(map(step.size, kept)),
+                    out_bytes=beside,
                     inputs=(place,),
                     kind="intermediate",
                     creator=place,
-                    recomputable=op.comm is None,
+                    recomputable=op.comm is None and beside > size // 1024,
                 )
             )
     return node_of, tuple(nodes)

@@ -18,9 +18,26 @@ Candidate = tuple[Simulation, Schedule]
 def best_heuristic(problem: MemoryProblem) -> Schedule | None:
     """The fastest heuristic plan within the budget, pruned; None when all of them need more."""
     everything = store_all(problem)
-    candidates = [(simulate(problem, lower(problem, everything)), everything), *chen(problem), *greedy(problem)]
-    fitting = [plan for plan in candidates if plan[0].peak_bytes <= problem.budget_bytes]
-    return min(fitting, key=lambda plan: plan[0].time_ns)[1] if fitting else None
+    whole = simulate(problem, lower(problem, everything))
+    if whole.peak_bytes <= problem.budget_bytes:
+        return everything
+    found = [plan for start in (chen(problem), greedy(problem)) if (plan := refilled(problem, start))]
+    return min(found, key=lambda plan: plan[0].time_ns)[1] if found else None
+
+
+def refilled(problem: MemoryProblem, plans: list[Candidate]) -> Candidate | None:
+    """The fastest of `plans` within the budget, then everything kept besides that still fits and saves time."""
+    fitting = [plan for plan in plans if plan[0].peak_bytes <= problem.budget_bytes]
+    if not fitting:
+        return None
+    best = min(fitting, key=lambda plan: plan[0].time_ns)
+    kept = best[1].kept[0]
+    again = {run.node for stage in best[1].runs[1:] for run in stage}
+    for i in sorted(again - kept, key=lambda i: (-problem.fwd[i].impls[0].time_ns, i)):
+        plan = _plan(problem, kept | {i})
+        if plan[0].peak_bytes <= problem.budget_bytes and plan[0].time_ns < best[0].time_ns:
+            best, kept = plan, kept | {i}
+    return best
 
 
 def chen(problem: MemoryProblem) -> list[Candidate]:

@@ -15,8 +15,7 @@ read, so whoever reads a view reads the storage's owner.
   |Lhat_k| and |y_k| come from the exact lives of the gradient-side storages: |Lhat_k| is alive when the node starts,
   |Lhat_k| + |y_k| is the peak while it runs. Tangents live through the whole backward pass, because the caller's
   engine holds them. Gradients of parameters and inputs live from where they are made to the end; with
-  `hold_gradients` the parameters' are in `base` instead, and a new one lives to the end of its node, where it is
-  added to what is held.
+  `hold_gradients` the parameters' are in `base` instead, and a new one is added to what is held as soon as it is made.
 """
 
 from __future__ import annotations
@@ -205,11 +204,6 @@ def _backward_nodes(
             group.append(place)
         else:
             groups.append([place])
-    if hold_gradients:
-        ends = {place: group[-1] for group in groups for place in group}
-        for tensor in step.parameter_gradients & births.keys():
-            deaths[tensor] = max(deaths[tensor], ends[births[tensor]])
-        in_use = _bytes_in_use(step, births, deaths, len(ops))
     nodes = []
     for group in groups:
         live = sum(step.size(t) for t, birth in births.items() if birth < group[0] <= deaths[t])

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from codegen import msccl_xml, torch_module
+from codegen import check_program, msccl_xml, torch_module
 from codegen.lower import lower
 from codegen.simulate_program import simulate_program
 from planner import documents
 from planner.collective.algorithm import CollectiveDecisions
-from planner.errors import InputError
+from planner.errors import CheckFailed, InputError
 from planner.memory.decisions import MemoryDecisions
 from planner.plan import InputRef, Plan
 from planner.trace import Trace
@@ -37,14 +37,15 @@ class Artefacts:
 def generate(plan: Plan, plan_file: str, trace: Trace | None = None, target: Target | None = None) -> Artefacts:
     """The artefacts of `plan`, which errors and the manifest call `plan_file`; a memory plan needs its `trace`.
 
-    `target` defaults to the one of the plan's pass. Raises InputError when plan, target and trace do not go together.
+    `target` defaults to the one of the plan's pass. Raises InputError when plan, target and trace do not go together,
+    CheckFailed when what comes out would be wrong.
     """
     decisions = plan.decisions
     own: Target = "msccl-xml" if isinstance(decisions, CollectiveDecisions) else "torch"
     if target not in (None, own):
         raise InputError(f"found a plan for target {own}, expected one for {target}", where=plan_file)
     if isinstance(decisions, CollectiveDecisions):
-        files, facts, entry = *_collective(decisions), None
+        files, facts, entry = *_collective(decisions, plan_file), None
     else:
         files, facts, entry = _memory(plan, decisions, plan_file, trace)
     return Artefacts(
@@ -56,11 +57,18 @@ def generate(plan: Plan, plan_file: str, trace: Trace | None = None, target: Tar
     )
 
 
-def _collective(decisions: CollectiveDecisions) -> tuple[dict[str, str], dict[str, Any]]:
+def _collective(decisions: CollectiveDecisions, plan_file: str) -> tuple[dict[str, str], dict[str, Any]]:
     """One program for calls out of place and, but for alltoall, one for calls in place."""
     programs = {f"{decisions.collective}.xml": lower(decisions)}
     if decisions.collective != "alltoall":
         programs[f"{decisions.collective}_inplace.xml"] = lower(decisions, inplace=True)
+    for name, program in programs.items():
+        findings = check_program.check(program)
+        if findings:
+            raise CheckFailed(
+                f"{plan_file}: {name} would be wrong; `treadle check {plan_file}` says what is wrong with the plan",
+                tuple(f"{name}: {finding}" for finding in findings),
+            )
     facts = {
         "collective": decisions.collective,
         "ranks": decisions.ranks,

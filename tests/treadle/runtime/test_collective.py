@@ -1,4 +1,4 @@
-"""Programs on real processes give what torch.distributed gives, for odd sizes and every dtype, whole numbers exactly."""
+"""Programs on real processes give what torch.distributed gives: odd sizes, every dtype, whole numbers exactly."""
 
 from __future__ import annotations
 

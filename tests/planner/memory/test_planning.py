@@ -1,0 +1,181 @@
+"""The whole pass: budgets, certificates, provenance, determinism, errors."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from msgspec.structs import replace
+
+from planner import documents
+from planner.errors import CheckFailed, InfeasibleError, InputError, LimitError
+from planner.memory import planning, search
+from planner.memory.check import check
+from planner.memory.planning import MemoryOptions, budget_in_bytes, parse_budget, plan_memory, plan_problem
+from planner.memory.problem import MemoryProblem
+from planner.plan import Plan
+from planner.solver import Progress, Solution, Status
+from tests.planner.memory import cases
+from tests.planner.memory.dynamic import optimum
+from tests.planner.memory.strategies import problems
+from tests.planner.memory.test_checkpoint import long_chain
+from tests.planner.memory.test_extract import perceptron
+
+
+@pytest.mark.parametrize(
+    ("text", "budget"),
+    [
+        ("8GiB", 8 * 2**30),
+        ("4096", 4096),
+        (" 1.5 MB ", 3 * 2**19),
+        ("0.6x", Fraction(3, 5)),
+        ("1X", Fraction(1)),
+        ("3/4x", Fraction(3, 4)),
+    ],
+)
+def test_budgets_as_people_write_them(text, budget):
+    assert parse_budget(text) == budget
+
+
+@pytest.mark.parametrize("text", ["", "x", "abc", "-1", "-0.5x", "0", "0x", "0GiB", "1/0x", "nanx", "infx", "8 GiBx"])
+def test_budgets_that_are_none(text):
+    with pytest.raises(InputError, match=f"^--budget: found {re.escape(repr(text))}, expected"):
+        parse_budget(text)
+
+
+def test_a_share_is_of_the_store_all_peak():
+    assert budget_in_bytes(cases.a(1), Fraction(3, 5)) == 6
+    assert budget_in_bytes(cases.a(1), Fraction(69, 100)) == 6
+    assert budget_in_bytes(cases.a(1), 7) == 7
+
+
+def test_a_plan_from_a_trace():
+    plan = plan_memory(perceptron(), budget="1.0x", trace_file="step.trace.json")
+    assert plan.inputs["trace"].file == "step.trace.json"
+    assert plan.inputs["trace"].digest == documents.digest(perceptron())
+    assert plan.prediction.peak_bytes == plan.decisions.exact_peak_bytes == plan.decisions.store_all_peak_bytes
+    assert plan.prediction.time_us == plan.decisions.objective_ns / 1000 == 0.038
+    assert plan.certificate.optimal
+    assert plan.certificate.argument.startswith("every forward and every backward operator runs at least once")
+
+
+def test_an_optimal_plan_says_so_and_why():
+    plan = plan_problem(cases.a(6), options=MemoryOptions(gap=0.0))
+    proof = plan.certificate
+    assert (proof.objective, proof.lower_bound, proof.gap, proof.optimal, proof.unit) == (15, 15, 0, True, "ns")
+    assert proof.argument.startswith("no solution of the 0-1 program is below the bound")
+    assert (plan.provenance.method, plan.provenance.solver_status) == ("checkpoint", "optimal")
+    assert not plan.provenance.limit_fired
+    assert not plan.provenance.interrupted
+
+
+@given(problems())
+@settings(max_examples=30)
+def test_plans_are_optimal_within_their_gap_and_least_budgets_are_right(problem):
+    best = optimum(problem)
+    if best is None:
+        with pytest.raises(InfeasibleError) as caught:
+            plan_problem(problem, options=MemoryOptions(solver="cp_sat"))
+        least = int(re.search(r"\((\d+) bytes", str(caught.value))[1])
+        assert optimum(replace(problem, budget_bytes=least)) is not None
+        assert optimum(replace(problem, budget_bytes=least - 1)) is None
+        return
+    plan = plan_problem(problem, options=MemoryOptions(gap=0.0, solver="cp_sat"))
+    assert plan.certificate.optimal
+    assert plan.decisions.objective_ns == plan.certificate.objective == best
+    assert plan.decisions.exact_peak_bytes <= plan.decisions.bound_peak_bytes <= problem.budget_bytes
+
+
+def test_equal_inputs_give_equal_bytes(tmp_path):
+    texts = set()
+    for name in ("one", "two"):
+        documents.save(plan_problem(long_chain(12, 12), options=MemoryOptions(gap=0.0)), tmp_path / name)
+        texts.add((tmp_path / name).read_bytes())
+    assert len(texts) == 1
+    again = documents.load(tmp_path / "one", Plan)
+    assert check(again.decisions) == []
+
+
+def test_a_hopeless_budget_is_answered_with_the_least_feasible():
+    message = r"budget 5 B is below the least feasible 6 B \(6 bytes, 0.6x of store-all\)"
+    with pytest.raises(InfeasibleError, match=message):
+        plan_problem(cases.a(5))
+
+
+def test_a_budget_below_the_base_is_infeasible():
+    problem = replace(cases.a(100), base={"parameters": 200})
+    with pytest.raises(InfeasibleError, match=r"least feasible 206 B \(206 bytes, 0.981x of store-all\)"):
+        plan_problem(problem)
+
+
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        (replace(cases.a(6), bwd=()), r"\$.bwd: found no node, expected at least one backward node"),
+        (replace(cases.a(6), fwd=()), r"\$.fwd: found no node"),
+        (replace(cases.a(6), base={"parameters": -1}), r"\$.base.parameters: found -1"),
+        (cases.a(0), "found a budget of 0 bytes, expected more than nothing"),
+        (
+            replace(cases.a(6), fwd=(replace(cases.a(6).fwd[0], inputs=(2,)), *cases.a(6).fwd[1:])),
+            "found 2, expected an earl",
+        ),
+    ],
+)
+def test_unsound_problems_are_refused(problem, message):
+    with pytest.raises(InputError, match=message):
+        plan_problem(problem)
+
+
+def no_answer(status: Status = Status.UNKNOWN, **fields) -> Solution:
+    defaults = {"objective": None, "bound": None, "gap": None, "values": (), "wall_s": 1.0, "backend": "highs"}
+    return Solution(**{**defaults, "status": status, "limit_fired": "time", "interrupted": False, **fields})
+
+
+def test_a_limit_without_any_plan_is_exit_4(monkeypatch):
+    monkeypatch.setattr(search, "solve", lambda *args, **options: no_answer())
+    with pytest.raises(LimitError, match="no plan within 6 B was found in 2 s; raise --time-limit or --budget"):
+        plan_problem(cases.a(6), options=MemoryOptions(time_limit_s=2.0))
+
+
+def test_a_limit_with_a_heuristic_plan_gives_that_plan_and_says_so(monkeypatch):
+    monkeypatch.setattr(search, "solve", lambda *args, **options: no_answer(bound=12.4))
+    plan = plan_problem(cases.a(8))
+    assert (plan.provenance.method, plan.provenance.limit_fired) == ("heuristic", True)
+    assert (plan.certificate.objective, plan.certificate.lower_bound, plan.certificate.optimal) == (13, 12, False)
+    assert plan.certificate.gap == pytest.approx(1 / 13)
+
+
+def test_an_interrupt_keeps_the_best_plan(monkeypatch):
+    def interrupted(*args, **options):
+        raise LimitError("interrupted before a solution was found")
+
+    monkeypatch.setattr(search, "solve", interrupted)
+    assert plan_problem(cases.a(8)).provenance.interrupted
+    with pytest.raises(LimitError, match="interrupted"):
+        plan_problem(cases.a(6))
+
+
+def test_a_plan_that_fails_its_check_is_not_returned(monkeypatch):
+    monkeypatch.setattr(planning, "row_peak", lambda problem, schedule: 10**9)
+    with pytest.raises(CheckFailed, match=r"\$.bound_peak_bytes: found 1000000000") as caught:
+        plan_problem(cases.a(8))
+    assert caught.value.findings
+
+
+def test_progress_is_in_ns_and_counts_the_heuristic_plan():
+    seen: list[Progress] = []
+    problem = long_chain(16, 16)
+    slow = replace(problem, fwd=tuple(replace(n, impls=(replace(n.impls[0], time_ns=10**9),)) for n in problem.fwd))
+    plan = plan_problem(slow, options=MemoryOptions(gap=0.0), on_progress=seen.append)
+    assert seen
+    assert all(p.incumbent is None or p.incumbent >= 0.999 * plan.decisions.objective_ns for p in seen)
+    assert all(p.bound is None or p.bound <= 1.001 * plan.decisions.objective_ns for p in seen)
+
+
+def test_the_bound_never_exceeds_the_plan_in_leaving_mode():
+    problem: MemoryProblem = cases.c(48, conv=True)
+    plan = plan_problem(problem, options=MemoryOptions(dependency_set="leaving", gap=0.0))
+    assert plan.certificate.lower_bound <= plan.certificate.objective == 26
+    assert not plan.certificate.optimal

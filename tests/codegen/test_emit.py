@@ -65,7 +65,7 @@ def test_older_artefacts_are_replaced(tmp_path: Path) -> None:
 
 def test_other_folders_are_left_alone_without_force(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(InputError, match="did not generate.*--force"):
+    with pytest.raises(InputError, match=r"did not generate.*--force"):
         write(RING, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
     write(RING, tmp_path, force=True)

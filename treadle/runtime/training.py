@@ -133,11 +133,11 @@ class _Run:
         return statistics.median(times)
 
     def _step(self, inputs: tuple[Tensor, ...]) -> float:
-        """Loss of a forward and backward pass; a step without a loss is trained on the sum of its outputs."""
+        """Loss of a forward and backward pass; a step without one is trained on the mean squares of its outputs."""
         outputs = self.loss(self.module, *inputs) if self.loss is not None else self.module(*inputs)
         floating = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor) and leaf.requires_grad]
         single = len(floating) == 1 and floating[0].numel() == 1
-        total = floating[0] if single else torch.stack([leaf.sum() for leaf in floating]).sum()
+        total = floating[0] if single else torch.stack([leaf.square().mean() for leaf in floating]).sum()
         total.backward()
         return float(total.detach())
 

@@ -1,0 +1,286 @@
+"""A planned model trains as plain PyTorch does, within the plan's budget."""
+
+from __future__ import annotations
+
+import copy
+import gc
+from dataclasses import dataclass
+from fractions import Fraction
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from codegen.torch_lower import Graph
+from planner import documents
+from planner.errors import InputError
+from planner.memory.planning import MemoryOptions, plan_memory
+from tests.treadle.runtime.models import STEPS, plan_of, trace_of
+from treadle.runtime.memory import PlannedModule, apply
+from treadle.runtime.meter import Meter
+
+ALL = Fraction(1)
+SAME_KERNELS = sorted(STEPS.keys() - {"lstm"})
+
+
+@dataclass
+class Pair:
+    """The same step twice: plain, and under a plan. `eager` and `planned` return (outputs, loss)."""
+
+    plain: nn.Module
+    planned: PlannedModule
+    inputs: tuple[Tensor, ...]
+    loss: object
+
+    def eager_loss(self) -> Tensor:
+        torch.manual_seed(1)
+        return self.loss(self.plain, *self.inputs) if self.loss else _total(self.plain(*self.inputs))
+
+    def planned_loss(self) -> Tensor:
+        torch.manual_seed(1)
+        return self.planned(*self.inputs) if self.loss else _total(self.planned(*self.inputs))
+
+    def gradients(self) -> list[tuple[Tensor, Tensor]]:
+        return [(a.grad, b.grad) for a, b in zip(self.plain.parameters(), self.planned.parameters(), strict=True)]
+
+
+def _total(outputs: Tensor) -> Tensor:
+    return outputs.square().sum()
+
+
+def pair(name: str, share: Fraction | str = ALL) -> Pair:
+    torch.manual_seed(0)
+    model, inputs, *loss = STEPS[name]()
+    planned = apply(model, plan_of(name, share), trace_of(name))
+    return Pair(copy.deepcopy(model), planned, inputs, loss[0] if loss else None)
+
+
+# Shares of the store-all peak that these small models can be planned at, and their least feasible budget.
+BUDGETS = {
+    "gpt2": (ALL, Fraction(9, 10), "least"),
+    "gpt2_dropout": (ALL, "least"),
+    "convnet": (ALL, Fraction(8, 10), Fraction(65, 100), "least"),
+    "unet": (ALL, Fraction(8, 10), Fraction(6, 10), "least"),
+    "lstm": (ALL, "least"),
+    "mlp": (ALL,),
+}
+CASES = [(name, share) for name, shares in BUDGETS.items() for share in shares]
+
+
+@pytest.mark.parametrize(("name", "share"), CASES, ids=lambda value: str(value))
+def test_one_step_matches_plain_pytorch_within_the_budget(name, share):
+    both = pair(name, share)
+    decisions = plan_of(name, share).decisions
+    plain = both.eager_loss()
+    plain.backward()
+    with Meter(both.planned, both.inputs) as meter:
+        loss = both.planned_loss()
+        loss.backward()
+    for expected, found in both.gradients():
+        if name in SAME_KERNELS:
+            assert torch.equal(expected, found)
+        else:
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-7)
+    assert torch.equal(plain, loss)
+    for expected, found in zip(both.plain.buffers(), both.planned.buffers(), strict=True):
+        assert torch.equal(expected, found)
+    assert meter.peak_bytes <= decisions.problem.budget_bytes
+    reserved = decisions.problem.base["rng_state"]
+    assert decisions.exact_peak_bytes - reserved - 4096 <= meter.peak_bytes <= decisions.exact_peak_bytes
+
+
+@pytest.mark.parametrize("name", ["gpt2", "unet"])
+def test_store_all_takes_what_plain_pytorch_takes(name):
+    both = pair(name)
+    peaks = []
+    for model, loss in ((both.plain, both.eager_loss), (both.planned, both.planned_loss)):
+        with Meter(model, both.inputs) as meter:
+            loss().backward()
+        peaks.append(meter.peak_bytes)
+    assert peaks[0] == peaks[1]
+
+
+def test_training_loop_reaches_the_same_parameters_without_leaking():
+    both = pair("convnet", Fraction(65, 100))
+    live = []
+    for run, model in ((both.eager_loss, both.plain), (both.planned_loss, both.planned)):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        for _ in range(3):
+            with Meter(model, both.inputs, [s["momentum_buffer"] for s in optimizer.state.values()]) as meter:
+                run().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            live.append(meter.live_bytes)
+    assert live[3] == live[0], "after the first step, which makes the momentum"
+    assert live[4:] == live[1:3]
+    assert live[5] == live[4]
+    for expected, found in zip(both.plain.parameters(), both.planned.parameters(), strict=True):
+        assert torch.equal(expected, found)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "convnet"])
+def test_two_backward_passes_accumulate(name):
+    both = pair(name, Fraction(9, 10))
+    for loss in (both.eager_loss, both.planned_loss):
+        loss().backward()
+        loss().backward()
+    for expected, found in both.gradients():
+        assert torch.equal(expected, found)
+
+
+def test_accumulation_stays_within_a_plan_that_holds_the_gradients():
+    trace = trace_of("unet")
+    plan = plan_memory(trace, budget=Fraction(7, 10), options=MemoryOptions(hold_gradients=True, gap=0.1))
+    model, inputs, _ = STEPS["unet"]()
+    planned = apply(model, plan, trace)
+    planned(*inputs).backward()
+    with Meter(planned, inputs) as meter:
+        planned(*inputs).backward()
+    assert meter.peak_bytes <= plan.decisions.problem.budget_bytes
+
+
+def test_two_steps_in_flight_keep_their_values_apart():
+    both = pair("gpt2", Fraction(9, 10))
+    for loss in (both.eager_loss, both.planned_loss):
+        first, second = loss(), loss()
+        (first + 2 * second).backward()
+    for expected, found in both.gradients():
+        torch.testing.assert_close(found, expected)
+
+
+def test_gradients_become_ready_in_the_order_in_which_the_trace_makes_them():
+    trace = trace_of("gpt2")
+    graph = Graph(trace)
+    place = {tensor: index for index, op in enumerate(trace.ops) for tensor in op.outputs}
+    ready = {
+        graph.tensors[tensor.gradient_of].name: max(place[root] for root in graph.root(tensor.id))
+        for tensor in trace.tensors
+        if tensor.gradient_of
+    }
+    both = pair("gpt2", Fraction(9, 10))
+    seen = []
+    for name, parameter in both.planned.named_parameters():
+        parameter.register_post_accumulate_grad_hook(lambda p, name=name: seen.append(name))
+    both.planned_loss().backward()
+    assert seen == both.planned.step.gradients
+    assert sorted(seen) == sorted(ready)
+    assert [ready[name] for name in seen] == sorted(ready.values())
+
+
+def test_gradients_are_handed_over_and_not_copied():
+    both = pair("gpt2")
+    with Meter(both.planned, both.inputs) as meter:
+        both.planned_loss().backward()
+    parameters = sum(p.nbytes for p in both.planned.parameters())
+    assert meter.live == {"parameters": parameters, "inputs": sum(i.nbytes for i in both.inputs), "made": parameters}
+
+
+def test_state_dict_is_that_of_the_model():
+    both = pair("convnet")
+    assert list(both.planned.state_dict()) == list(both.plain.state_dict())
+    assert [name for name, _ in both.planned.named_parameters()] == [name for name, _ in both.plain.named_parameters()]
+    other = {name: torch.ones_like(value) for name, value in both.plain.state_dict().items()}
+    both.planned.load_state_dict(other)
+    assert all(torch.equal(a, torch.ones_like(a)) for a in both.planned.model.state_dict().values())
+
+
+def test_frozen_parameters_get_no_gradient():
+    both = pair("gpt2")
+    for model in (both.plain, both.planned):
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_("norm" in name)
+    both.eager_loss().backward()
+    both.planned_loss().backward()
+    for expected, found in both.gradients():
+        assert (expected is None) == (found is None)
+        assert expected is None or torch.equal(expected, found)
+
+
+def test_without_gradients_the_step_gives_the_outputs_alone():
+    both = pair("gpt2")
+    with torch.no_grad():
+        assert torch.equal(both.planned_loss(), both.eager_loss())
+        assert not both.planned_loss().requires_grad
+
+
+def test_a_forward_pass_without_backward_leaves_nothing():
+    both = pair("unet")
+    with Meter(both.planned, both.inputs) as meter:
+        loss = both.planned_loss()
+        held = meter.live_bytes
+        del loss
+        gc.collect()
+    assert meter.live_bytes < held
+    assert set(meter.live) - {"made"} == {"parameters", "buffers", "inputs"}
+    assert meter.live["made"] == 0
+
+
+def _call_in_evaluation(planned, inputs):
+    planned.eval()
+    planned(*inputs)
+
+
+def _backward_twice(planned, inputs):
+    loss = planned(*inputs)
+    loss.backward(retain_graph=True)
+    loss.backward()
+
+
+def _change_between(planned, inputs):
+    loss = planned(*inputs)
+    with torch.no_grad():
+        next(planned.parameters()).add_(1)
+    loss.backward()
+
+
+def _autocast(planned, inputs):
+    with torch.autocast("cpu"):
+        planned(*inputs)
+
+
+REFUSALS = {
+    "evaluation": (_call_in_evaluation, "evaluation mode"),
+    "shape": (lambda m, i: m(i[0][:1], i[1][:1]), r"input 0 of float32 \[1, 3, 16, 16\], expected float32 \[4, 3, 16"),
+    "dtype": (lambda m, i: m(i[0].double(), i[1]), "input 0 of float64"),
+    "stride": (lambda m, i: m(i[0].to(memory_format=torch.channels_last), i[1]), r"input 0 of strides .*contiguous"),
+    "count": (lambda m, i: m(i[0]), "found 1 inputs, expected 2"),
+    "kind": (lambda m, i: m(i[0], 3), "input 1 of type int"),
+    "autocast": (_autocast, "autocast"),
+    "precision": (lambda m, i: m.double()(*i), r"parameter 'stem.weight' of float64"),
+    "device": (lambda m, i: m.to("meta")(*i), r"'input 0' on cpu, expected meta"),
+    "input gradient": (lambda m, i: m(i[0].requires_grad_(), i[1]), "'input 0' requiring a gradient"),
+    "second backward": (_backward_twice, "second backward"),
+    "changed in place": (_change_between, "changed in place"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_what_the_plan_does_not_cover_is_refused_by_name(case):
+    misuse, message = REFUSALS[case]
+    both = pair("convnet")
+    with pytest.raises(InputError, match=message):
+        misuse(both.planned, both.inputs)
+
+
+def test_another_model_is_refused():
+    trace = trace_of("mlp")
+    with pytest.raises(InputError, match=r"no parameter '0.bias', expected the model that was captured"):
+        apply(nn.Sequential(nn.Linear(6, 16, bias=False)), plan_of("mlp"), trace)
+    with pytest.raises(InputError, match=r"parameter '0.weight' of float32 \[17, 6\], expected float32 \[16, 6\]"):
+        apply(nn.Sequential(nn.Linear(6, 17), nn.Tanh(), nn.Linear(17, 4)), plan_of("mlp"), trace)
+
+
+def test_plan_and_trace_files(tmp_path):
+    plan, trace = plan_of("mlp"), trace_of("mlp")
+    model, inputs = STEPS["mlp"]()
+    documents.save(plan, tmp_path / "plan.json")
+    with pytest.raises(InputError, match="cannot read"):
+        apply(model, tmp_path / "plan.json")
+    name = plan.inputs["trace"].file
+    documents.save(trace, tmp_path / name)
+    torch.testing.assert_close(apply(model, tmp_path / "plan.json")(*inputs), model(*inputs))
+    documents.save(trace_of("gpt2"), tmp_path / name)
+    with pytest.raises(InputError, match=f"a trace other than {name!r}"):
+        apply(model, str(tmp_path / "plan.json"))
+    with pytest.raises(InputError, match="found no trace"):
+        apply(model, plan)

@@ -72,6 +72,20 @@ def lower_bound(problem: Problem) -> Bound:
     return max(found, key=lambda bound: bound.time_ns)
 
 
+def is_unrestricted(problem: Problem) -> bool:
+    """Whether the routing relaxation bounds every schedule: nothing but links and chunks restricts it, each chunk pays
+    its alpha on each link, and with at most two nodes crossing directly (A13) is no restriction either."""
+    links = problem.topology.routing.links
+    free = all(
+        len(edges) == sum(dst != chunk.owner for _, dst in links)
+        for chunk, edges in zip(problem.chunks, problem.allowed, strict=True)
+    )
+    unbatched = not problem.batching.links or problem.batching.max_run == 1
+    return (
+        problem.half == "forward" and not problem.ties and free and unbatched and problem.ranks <= 2 * problem.per_node
+    )
+
+
 def _network(problem: Problem) -> Network:
     turn = problem.half == "inverted"
 

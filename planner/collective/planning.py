@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from planner.collective.algorithm import Collective, CollectiveDecisions, Transfer
-from planner.collective.bound import lower_bound
+from planner.collective.bound import Bound, is_unrestricted, lower_bound
 from planner.collective.check import check
 from planner.collective.collectives import ROOTED
 from planner.collective.contiguity import Batched, batch
@@ -55,6 +55,8 @@ def plan_collective(
     moves = moves_of(problem, routing.trees)
     ordering = order(problem, routing, moves)
     bound = lower_bound(problem)
+    if routing.bound_ns > bound.time_ns and is_unrestricted(problem):
+        bound = Bound(routing.bound_ns, "No routing has less congestion and shorter paths, which the solver proved.")
     if effort.interrupted:
         final = Batched(ordering.schedule, False)
     else:
@@ -141,7 +143,8 @@ def transfers(moves: tuple[Move, ...], final: Batched) -> tuple[Transfer, ...]:
 def status(routing: Routing, final: Batched) -> str:
     """What the solver proved, stage by stage."""
     word = {True: "optimal", False: "feasible"}
-    return f"routing {word[routing.optimal]}, contiguity {word[final.optimal]}"
+    refined = word[routing.optimal and routing.settled]
+    return f"routing {word[routing.optimal]}, refinement {refined}, contiguity {word[final.optimal]}"
 
 
 def instances_for(problem: Problem) -> int:

@@ -24,6 +24,8 @@ from planner.hardware import Hardware
 from planner.scalars import parse_bytes
 from planner.sketch import Sketch
 
+MAX_CHOICES = 1_000_000
+
 
 @dataclass(frozen=True)
 class Tie:
@@ -94,8 +96,6 @@ def build_problem(
     size = _input_bytes(sketch, size_bytes)
     if not 0 <= root < ranks:
         raise InputError(f"found {root}, expected a rank below {ranks}", where="--root")
-    if ranks * ranks * chunkup > 2**20 and collective == "alltoall":
-        raise InputError(f"found {ranks * ranks * chunkup} chunks, expected at most {2**20}", where=where)
     chunk_bytes = ceil(size / pieces(collective, ranks, chunkup))
     topology = build_topology(
         hardware,
@@ -105,6 +105,13 @@ def build_problem(
         inverted=collective in INVERTED,
     )
     chunks = routed_chunks(collective, ranks, chunkup, root)
+    allowed = _allowed(chunks, topology, sketch)
+    choices = sum(map(len, allowed))
+    if choices > MAX_CHOICES:
+        raise InputError(
+            f"found {choices} possible transfers, expected at most {MAX_CHOICES}; leave fewer links or name relays",
+            where=where,
+        )
     return Problem(
         collective=collective,
         ranks=ranks,
@@ -115,7 +122,7 @@ def build_problem(
         chunk_bytes=chunk_bytes,
         chunks=chunks,
         topology=topology,
-        allowed=_allowed(chunks, topology, sketch),
+        allowed=allowed,
         ties=_ties(collective, sketch, topology, chunks, chunkup),
         batching=Batching(
             links=frozenset(e for e, link in topology.plan.links.items() if link.kind in sketch.contiguity.links),

@@ -46,12 +46,14 @@ Key = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Routing:
-    """By chunk: its links, sorted. `time_ns` is T1 and proved when `optimal`; `bound_ns` is proved in any case."""
+    """By chunk: its links, sorted. `time_ns` is T1 and proved when `optimal`; `bound_ns` is proved in any case.
+    `settled`: the two further objectives were solved to optimality, too."""
 
     trees: tuple[tuple[Edge, ...], ...]
     time_ns: int
     bound_ns: int
     optimal: bool
+    settled: bool
 
 
 class Classes:
@@ -134,10 +136,11 @@ def routing_model(problem: Problem, *, reception: bool = True) -> RoutingModel:
     longest = max(lat.values(), default=1) * max(1, problem.ranks - 1)
     model = Model("routing")
     time = model.int_var(0, longest * (len(problem.chunks) + 1) * 2, "time")
-    by_class = {number: model.bool_var() for number in sorted(set(tied_transfers(problem).values()))}
-    sent = {key: by_class[number] for key, number in tied_transfers(problem).items()}
-    start_class = {number: model.int_var(0, longest) for number in sorted(set(tied_starts(problem).values()))}
-    start = {key: start_class[number] for key, number in tied_starts(problem).items()}
+    transfers, starts = tied_transfers(problem), tied_starts(problem)
+    by_class = {number: model.bool_var() for number in sorted(set(transfers.values()))}
+    sent = {key: by_class[number] for key, number in transfers.items()}
+    start_by_class = {number: model.int_var(0, longest) for number in sorted(set(starts.values()))}
+    start = {key: start_by_class[number] for key, number in starts.items()}
     rows = _Rows(model)
 
     into: dict[tuple[int, int], list[Var]] = defaultdict(list)
@@ -188,7 +191,7 @@ def routing_model(problem: Problem, *, reception: bool = True) -> RoutingModel:
 def route(problem: Problem, effort: Effort) -> Routing:
     """Solve stage 1. Raises InfeasibleError when the sketch leaves no routing, LimitError when none was found."""
     if not any(problem.allowed):
-        return Routing(tuple(() for _ in problem.chunks), 0, 0, True)
+        return Routing(tuple(() for _ in problem.chunks), 0, 0, True, True)
     built = routing_model(problem)
     model = built.model
     first = effort.solve(model, effort.limits.routing)
@@ -198,10 +201,13 @@ def route(problem: Problem, effort: Effort) -> Routing:
         )
     if first.objective is None or first.bound is None:
         raise LimitError("no routing was found within the limits; allow more time or a sketch with more symmetry")
-    best = first
+    best, settled = first, True
     for objective in (_policy_terms(problem, built), _arrival_terms(problem, built)):
-        if effort.interrupted or not objective:
+        if not objective:
             continue
+        if effort.interrupted:
+            settled = False
+            break
         # The optimum so far becomes a constraint; its solution is the hint.
         model.add_linear(model.cost.items(), ub=int(best.objective or 0))
         model.minimize(objective)
@@ -210,7 +216,9 @@ def route(problem: Problem, effort: Effort) -> Routing:
         try:
             step = effort.solve(model, effort.limits.routing / 4)
         except LimitError:
+            settled = False
             break
+        settled = settled and step.status is Status.OPTIMAL
         if step.found:
             best = step
     return Routing(
@@ -218,6 +226,7 @@ def route(problem: Problem, effort: Effort) -> Routing:
         time_ns=int(first.objective),
         bound_ns=int(first.bound),
         optimal=first.status is Status.OPTIMAL,
+        settled=settled,
     )
 
 

@@ -101,9 +101,7 @@ def test_the_solver_finds_the_best_of_all_batchings():
             if all(part in allowed for part in parts):
                 cuts.append([(order[p], order[a]) for a, b in parts for p in range(a, b + 1)])
         choices.append(cuts)
-    best = min(
-        longest_path(moves, ordering.orders, _leaders(len(moves), cuts)).makespan for cuts in product(*choices)
-    )
+    best = min(longest_path(moves, ordering.orders, _leaders(len(moves), cuts)).makespan for cuts in product(*choices))
     found = batch(moves, ordering, free, Effort())
     assert found.optimal
     assert found.schedule.makespan == best

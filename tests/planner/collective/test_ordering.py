@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from planner.collective.limits import Effort
@@ -84,7 +86,7 @@ def test_every_order_holds_each_move_once_and_can_be_scheduled(collective, hardw
             assert all(len(set(order)) == len(order) for order in orders.values())
             schedule = longest_path(moves, orders)
             for order in orders.values():
-                for one, other in zip(order, order[1:], strict=False):
+                for one, other in pairwise(order):
                     assert schedule.send[other] >= schedule.arrive[one]
             for index, move in enumerate(moves):
                 assert all(schedule.send[index] >= schedule.arrive[earlier] for earlier in move.after)

@@ -11,7 +11,6 @@ from planner.collective.routing import tied_transfers
 from planner.errors import InputError
 from planner.sketch import Hyperparameters, Symmetry
 from tests.planner.collective.build import (
-    MB,
     MESH,
     complete,
     line,

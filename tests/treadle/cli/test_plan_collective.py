@@ -1,0 +1,86 @@
+"""`treadle plan collective` from end to end, in the caller's folder."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from planner import documents
+from planner.collective.check import check, check_against_inputs
+from planner.plan import Plan
+from planner.sketch import Sketch
+from treadle.cli.main import run
+from treadle.probe.resolve import load_hardware
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("collective", ["allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce"])
+@pytest.mark.parametrize(("hardware", "sketch"), [("ring4", "ring"), ("cpu-2x2", "cpu-2x2-relay"), ("mesh4", "mesh")])
+def test_plans_are_written_and_pass_their_check(here, collective, hardware, sketch, capsys):
+    arguments = ["plan", "collective", collective, "--hardware", hardware, "--sketch", sketch, "--size", "1MiB"]
+    assert run([*arguments, "-o", "plan.json"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert "lower bound" in out
+    assert "wrote plan.json" in out
+    plan = documents.load("plan.json", Plan)
+    assert check(plan.decisions) == []
+    assert plan.inputs["hardware"].file == hardware
+    assert list(here.iterdir()) == [here / "plan.json"]
+
+
+def plan_on_ring(*arguments: str) -> int:
+    return run(["plan", "collective", *arguments, "--hardware", "ring4", "-o", "plan.json"])
+
+
+def test_json_tells_the_stages(here, capsys):
+    assert plan_on_ring("allgather", "--sketch", "ring", "--size", "1MiB", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["t1_us"], told["t2_us"], told["t3_us"], told["lower_bound_us"]) == (15.0, 15.0, 15.0, 15.0)
+    assert told["optimal"] is True
+    assert told["transfers"] == 24
+    assert told["algorithm_bandwidth_GBps"] == pytest.approx(2**20 / 15e-6 / 1e9)
+
+
+def test_a_plan_fits_the_inputs_it_names(here):
+    sketch = {"kind": "sketch", "version": 1, "name": "mine", "intranode_sketch": {"strategy": "direct"}}
+    (here / "mine.json").write_text(json.dumps(sketch))
+    assert plan_on_ring("allreduce", "--sketch", "mine.json", "--size", "1001") == 0
+    plan = documents.load("plan.json", Plan)
+    guide = documents.load(plan.inputs["sketch"].file, Sketch)
+    assert documents.digest(guide) == plan.inputs["sketch"].digest
+    assert check_against_inputs(plan.decisions, load_hardware(plan.inputs["hardware"].file), guide) == []
+    assert plan.decisions.chunk_bytes == 251
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["allgather", "--hardware", "ring4", "--sketch", "ring"], 2, "no input size"),
+        (["allgather", "--hardware", "ring4", "--sketch", "ring", "--size", "0"], 2, "--size: found 0 bytes"),
+        (["allgather", "--hardware", "ring4", "--sketch", "ring", "--size", "-1"], 2, "--size: found '-1'"),
+        (
+            ["allgather", "--hardware", "nowhere", "--sketch", "ring", "--size", "1"],
+            2,
+            "not one of the shipped profiles",
+        ),
+        (["allgather", "--hardware", "ring4", "--sketch", "nope", "--size", "1"], 2, "not one of the shipped sketches"),
+        (["gossip", "--hardware", "ring4", "--sketch", "ring", "--size", "1"], 2, "gossip"),
+        (["allgather", "--hardware", "ndv2", "--nodes", "1", "--sketch", "ndv2-sk-1"], 2, "$.symmetry_offsets[0]"),
+        (["allgather", "--hardware", "ring4", "--sketch", "dgx2-sk-1"], 2, "$.num_nodes"),
+        (["allgather", "--hardware", "ring4", "--nodes", "2", "--sketch", "ring", "--size", "1"], 2, "--nodes"),
+        (["broadcast", "--hardware", "ring4", "--sketch", "ring", "--size", "1", "--root", "4"], 2, "--root: found 4"),
+    ],
+)
+def test_bad_input_is_one_line(here, arguments, code, message, capsys):
+    assert run(["plan", "collective", *arguments, "-o", "plan.json"]) == code
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+    assert not (here / "plan.json").exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import statistics
 import time
 from collections.abc import Callable
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from codegen.emit import text_digest
 from codegen.torch_module import FILE_NAME
 from planner import artefact, documents
 from planner.artefact import Artefact
@@ -159,8 +159,7 @@ def _open(folder: Path) -> tuple[Artefact, str]:
     if manifest.entry is None:
         raise InputError("found no entry, expected MODULE:FUNCTION of the model", where=where, path="$.entry")
     text = documents.read_text(folder / FILE_NAME)
-    found = hashlib.sha256(text.encode()).hexdigest()
-    if found != manifest.files[FILE_NAME].removeprefix("sha256:"):
+    if text_digest(text) != manifest.files[FILE_NAME]:
         raise InputError(
             "found a text other than the one that was generated; generate again", where=str(folder / FILE_NAME)
         )

@@ -1,6 +1,6 @@
 """The hardware profile: one kind of node, how many there are, and the network between them.
 
-Costs are alpha in us and beta in us per MB with 1 MB = 1024 KB (TACCL, section 5.2.1). A profile describes one
+Costs are alpha in us and beta in us per MB with 1 MB = 1024 KB (TACCL, section 5.3). A profile describes one
 node; `expand` numbers the ranks (`rank = node * devices_per_node + local`) and builds every directed link.
 """
 

@@ -1,4 +1,4 @@
-"""Alpha and beta of a link from timed sends (TACCL, section 5.2.1).
+"""Alpha and beta of a link from timed sends (TACCL, section 5.3).
 
 n chunks of s MB one after another take T_seq = n alpha + n s beta; issued at once they take T_bulk = alpha + n s beta.
 Each setting (n, s, mode) is one row, its time the median over repeats:

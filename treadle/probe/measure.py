@@ -25,6 +25,7 @@ from planner.hardware import CopyEngine, Device, Hardware, Link, Switch
 from planner.scalars import MEBIBYTE
 from treadle.probe.fit import LinkFit, fit_link
 from treadle.probe.local import detect
+from treadle.probe.nvidia_smi import import_nvidia_smi
 from treadle.probe.processes import messages
 from treadle.probe.timing import Settings, Timing
 
@@ -113,26 +114,26 @@ def _gpu_graph(machine: Hardware, world: int) -> Hardware:
             devices.append(replace(device, count=min(device.count, left)))
             left -= device.count
     machine = replace(machine, devices=tuple(devices))
-    if shutil.which("nvidia-smi"):
-        from treadle.probe.nvidia_smi import import_nvidia_smi
-
-        shown = subprocess.run(["nvidia-smi", "topo", "-m"], capture_output=True, text=True, timeout=60, check=False)
-        try:
-            seen = import_nvidia_smi(shown.stdout, "nvidia-smi topo -m", machine.name)
-        except InputError:
-            seen = None
-        if seen is not None and seen.devices_per_node >= world:
-            links = tuple(link for link in seen.links if max(link.src, link.dst) < world)
-            members = [tuple(m for m in switch.members if m < world) for switch in seen.switches]
-            switches = tuple(
-                replace(switch, members=kept)
-                for switch, kept in zip(seen.switches, members, strict=True)
-                if len(kept) > 1
-            )
-            if links or switches:
-                return replace(machine, links=links, switches=switches)
+    seen = _nvidia_smi(machine.name)
+    if seen is not None and seen.devices_per_node >= world:
+        links = tuple(link for link in seen.links if max(link.src, link.dst) < world)
+        kept = (replace(switch, members=tuple(m for m in switch.members if m < world)) for switch in seen.switches)
+        switches = tuple(switch for switch in kept if len(switch.members) > 1)
+        if links or switches:
+            return replace(machine, links=links, switches=switches)
     pairs = [(src, dst) for src in range(world) for dst in range(world) if src != dst]
     return replace(machine, links=tuple(Link(src=src, dst=dst, kind="gpu-peer") for src, dst in pairs))
+
+
+def _nvidia_smi(name: str) -> Hardware | None:
+    """What `nvidia-smi topo -m` says here; nothing where it is missing or says something else."""
+    if shutil.which("nvidia-smi") is None:
+        return None
+    try:
+        shown = subprocess.run(["nvidia-smi", "topo", "-m"], capture_output=True, text=True, timeout=60, check=True)
+        return import_nvidia_smi(shown.stdout, "nvidia-smi topo -m", name)
+    except (InputError, OSError, subprocess.SubprocessError):
+        return None
 
 
 def _classes(graph: Hardware) -> dict[str, list[tuple[int, int]]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 import networkx as nx
+from msgspec.structs import replace
 
 from planner.hardware import VERSION, Device, Hardware, Host, Link, Nic, PcieSwitch, Switch
 from planner.scalars import MEBIBYTE
@@ -66,18 +67,18 @@ def assemble(
     source: str,
     gpus: list[Gpu],
     ports: list[Port],
-    bridges: Iterable[PcieSwitch],
+    bridges: Sequence[PcieSwitch],
     links: Iterable[Link],
     switches: Iterable[Switch] = (),
     host: Host | None = None,
 ) -> Hardware:
     """A one-node profile; ranks are positions in `gpus`. `source` says where every number comes from."""
-    places = {
+    below = {
         bridge.name: tuple(rank for rank, gpu in enumerate(gpus) if gpu.place.path[-1:] == (bridge.name,))
         for bridge in bridges
     }
     runs = [list(run) for _, run in groupby(gpus, key=lambda gpu: (gpu.model, gpu.memory_bytes))]
-    return Hardware(
+    hardware = Hardware(
         version=VERSION,
         name=name,
         nodes=1,
@@ -89,11 +90,13 @@ def assemble(
         switches=tuple(switches),
         nics=_nics(gpus, ports),
         pcie=tuple(
-            PcieSwitch(name=bridge.name, parent=bridge.parent, numa=bridge.numa, devices=places[bridge.name])
+            PcieSwitch(name=bridge.name, parent=bridge.parent, numa=bridge.numa, devices=below[bridge.name])
             for bridge in bridges
         ),
-        sources=dict.fromkeys(("nodes", "devices", "host", "links", "switches", "nics", "pcie"), source),
     )
+    told = ("devices", "host", "links", "switches", "nics", "pcie")
+    sources = {field: source for field in told if getattr(hardware, field) not in ((), Host())}
+    return replace(hardware, sources={"nodes": "one node: the one the file describes", **sources})
 
 
 def _nics(gpus: list[Gpu], ports: list[Port]) -> tuple[Nic, ...]:

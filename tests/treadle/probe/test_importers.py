@@ -10,13 +10,15 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from planner import documents, resources
 from planner.errors import InputError
-from planner.hardware import Hardware, expand
+from planner.hardware import Hardware, expand, source_of
+from tests.planner.test_hardware import numeric_leaves
 from treadle.probe.importer import import_profile, with_costs
 from treadle.probe.lstopo_xml import import_lstopo
 from treadle.probe.nccl_xml import import_nccl
@@ -46,6 +48,8 @@ def test_an_import_is_a_sound_document_that_invents_no_latency(name, tmp_path):
     assert {alpha for alpha, _ in costs(hardware)} <= {None}
     documents.save(hardware, tmp_path / "hw.json")
     assert documents.load(tmp_path / "hw.json", Hardware) == hardware
+    leaves = set(numeric_leaves(msgspec.to_builtins(hardware))) - {"version"}
+    assert [path for path in leaves if not source_of(hardware, path)] == []
 
 
 def test_nccl_hand_written_gpus_are_numbered_by_bus_id_and_paired_with_nics():

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
+import msgspec
 import pytest
 
 from planner import documents
 from planner.errors import InputError
-from planner.hardware import Hardware, Link, Switch, expand, source_of
+from planner.hardware import Device, Hardware, Link, Switch, expand, source_of
+from tests.planner.test_hardware import numeric_leaves
 from treadle.probe import measure as module
 from treadle.probe.fit import LinkFit
 from treadle.probe.local import detect
@@ -53,6 +58,12 @@ def test_every_number_says_that_it_was_measured_and_how(measured):
         source = source_of(hardware, path)
         assert source.startswith("measured: `treadle profile measure --world 2` on ")
         assert hardware.host.cpu_model in source
+
+
+def test_no_number_is_without_a_source(measured):
+    hardware = measured[0].hardware
+    leaves = set(numeric_leaves(msgspec.to_builtins(hardware))) - {"version"}
+    assert [path for path in leaves if not source_of(hardware, path)] == []
 
 
 def test_the_fit_comes_with_its_uncertainty_and_progress_reaches_the_end(measured):
@@ -106,3 +117,40 @@ def test_repeats_of_all_pairs_are_pooled_per_setting():
         [Timing(8, 1.0, True, (1.0, 2.0)), Timing(8, 1.0, True, (3.0,)), Timing(8, 1.0, False, (4.0,))]
     )
     assert pooled == [Timing(8, 1.0, False, (4.0,)), Timing(8, 1.0, True, (1.0, 2.0, 3.0))]
+
+
+def gpus(count: int) -> Hardware:
+    return Hardware(version=1, name="local", nodes=1, devices=(Device(model="a GPU", kind="gpu", count=count),))
+
+
+@pytest.mark.parametrize(
+    ("shown", "world", "links", "members"),
+    [
+        ("smi_old.txt", 3, {(0, 1, "nvlink", 2), (1, 0, "nvlink", 2)}, []),
+        ("smi_new.txt", 3, set(), [(0, 1, 2)]),
+        ("smi_new.txt", 1, set(), []),
+        (None, 2, {(0, 1, "gpu-peer", 1), (1, 0, "gpu-peer", 1)}, []),
+    ],
+)
+def test_gpus_are_measured_on_the_links_that_nvidia_smi_names(shown, world, links, members, monkeypatch):
+    text = (Path(__file__).parent / "samples" / shown).read_text() if shown else "No devices were found"
+    monkeypatch.setattr(module.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(
+        module.subprocess, "run", lambda *args, **kwargs: subprocess.CompletedProcess(args, 0, stdout=text)
+    )
+    graph = module._gpu_graph(gpus(4), world)
+    assert graph.devices_per_node == world
+    assert {(link.src, link.dst, link.kind, link.count) for link in graph.links} == links
+    assert [switch.members for switch in graph.switches] == members
+    assert list(graph.problems()) == []
+
+
+def test_a_gpu_profile_takes_its_copy_engines_from_the_pinned_copies():
+    rates = {"memory_bandwidth": [3e12], "launch_us": [5.0], "flops.float32": [5e13, 7e13]}
+    hardware = module._profile(
+        gpus(2), rates, {"host-to-device": FIT, "device-to-host": FIT}, "treadle profile measure"
+    )
+    assert [engine.direction for engine in hardware.copy_engines] == ["host-to-device", "device-to-host"]
+    assert hardware.copy_engines[0].bandwidth == pytest.approx(2**20 / 10e-6, rel=1e-3)
+    assert hardware.devices[0].peak_flops == {"float32": 6e13}
+    assert "pinned copies" in source_of(hardware, "copy_engines[0].bandwidth")

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, fx, nn
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, _BypassDispatchCache, unset_fake_temporarily
 from torch.utils._pytree import tree_leaves
 
 from planner.errors import InputError, TreadleError
@@ -53,7 +53,7 @@ def export(function: Callable[[], Any], where: str, mode: Mode) -> JointGraph:
     from a tangent for every output that needs a gradient. In mode `infer` it holds the forward only and the model is
     put into evaluation mode. Raises InputError when the step cannot be traced.
     """
-    with FakeTensorMode(allow_non_fake_inputs=False) as fake:
+    with _ExactStorages(allow_non_fake_inputs=False) as fake:
         with _conversions_allowed(fake):
             step = build_step(function, where)
         if mode == "infer":
@@ -68,6 +68,21 @@ def export(function: Callable[[], Any], where: str, mode: Mode) -> JointGraph:
             raise InputError("the outputs of the step share memory in a way that cannot be traced", where=where)
         _separate_gradients(captured)
     return captured
+
+
+class _ExactStorages(FakeTensorMode):
+    """Fake tensors that never answer from the cache where a storage is larger than its tensor.
+
+    PyTorch's cache forgets such a size, so what a trace says of it would depend on what was traced before.
+    """
+
+    def _validate_output_for_cache_entry(
+        self, state: Any, key: Any, func: Any, args: Any, kwargs: Any, output: Any
+    ) -> None:
+        super()._validate_output_for_cache_entry(state, key, func, args, kwargs, output)
+        size = output.numel() * output.element_size() if isinstance(output, Tensor) else 0
+        if isinstance(output, Tensor) and not func.is_view and output.untyped_storage().nbytes() != size:
+            raise _BypassDispatchCache("storage larger than its tensor")
 
 
 @contextmanager

@@ -1,0 +1,65 @@
+"""DistributedDataParallel around a planned model: two processes over gloo."""
+
+from __future__ import annotations
+
+import copy
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+import torch
+import torch.multiprocessing
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from planner import documents
+from planner.plan import Plan
+from planner.trace import Trace
+from tests.treadle.runtime.models import STEPS, plan_of, trace_of
+from treadle.runtime.memory import apply
+
+WORLD = 2
+
+
+def train(rank: int, folder: str) -> None:
+    """Two steps, plain and planned, each with its own gradients; saves both ranks' gradients and what overlapped."""
+    torch.set_num_threads(1)
+    place = Path(folder)
+    distributed.init_process_group("gloo", init_method=f"file://{place / 'meet'}", rank=rank, world_size=WORLD)
+    plan, trace = documents.load(place / "plan.json", Plan), documents.load(place / "trace.json", Trace)
+    torch.manual_seed(0)
+    model, _, loss = STEPS["convnet"]()
+    planned_model = copy.deepcopy(model)
+    plain = DistributedDataParallel(model, bucket_cap_mb=0.001)
+    planned = DistributedDataParallel(apply(planned_model, plan, trace), bucket_cap_mb=0.001)
+    found = {"plain": [], "planned": []}
+    for step in range(2):
+        torch.manual_seed(10 * step + rank)
+        _, inputs, _ = STEPS["convnet"]()
+        for name, module, call in (
+            ("plain", model, lambda inputs=inputs: loss(plain, *inputs)),
+            ("planned", planned_model, lambda inputs=inputs: planned(*inputs)),
+        ):
+            torch.manual_seed(100 + 10 * step + rank)
+            nn.Module.zero_grad(module)
+            call().backward()
+            found[name].append([p.grad.clone() for p in module.parameters()])
+            with torch.no_grad():
+                for parameter in module.parameters():
+                    parameter.sub_(parameter.grad, alpha=0.1)
+    torch.save(found, place / f"rank{rank}.pt")
+    distributed.destroy_process_group()
+
+
+@pytest.mark.skipif(not distributed.is_gloo_available(), reason="this PyTorch has no gloo")
+def test_gradients_are_those_of_plain_data_parallel_training(tmp_path):
+    documents.save(plan_of("convnet", Fraction(8, 10)), tmp_path / "plan.json")
+    documents.save(trace_of("convnet"), tmp_path / "trace.json")
+    torch.multiprocessing.spawn(train, (str(tmp_path),), nprocs=WORLD)
+    ranks = [torch.load(tmp_path / f"rank{rank}.pt") for rank in range(WORLD)]
+    for step in range(2):
+        for index in range(len(ranks[0]["plain"][step])):
+            expected = ranks[0]["plain"][step][index]
+            for rank in ranks:
+                torch.testing.assert_close(rank["planned"][step][index], expected, rtol=1e-5, atol=1e-7)
+                assert torch.equal(rank["plain"][step][index], expected)

@@ -186,7 +186,7 @@ def describe(facts: dict[str, Any]) -> str:
         ("lower bound", f"{facts['lower_bound_ns'] / 1e6:.6g} ms, {proof}"),
         (
             "recomputed",
-            f"{facts['recomputed_ops']} of {facts['forward_ops']} forward ops, {facts['recomputations']} times in all",
+            f"{facts['recomputed_ops']} of {facts['forward_ops']} forward ops, {facts['recomputations']} runs more",
         ),
     ]
     return "\n".join(f"{name:<13}{text}" for name, text in rows)

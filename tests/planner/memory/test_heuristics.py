@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from planner.memory.check import check
-from planner.memory.heuristics import best_heuristic, chen, greedy, recompute_from
-from planner.memory.lower import lower, prune, store_all
+from planner.memory.heuristics import Planner, best_heuristic, chen
+from planner.memory.lower import lower
 from planner.memory.planning import decide
 from planner.memory.simulate import simulate
 from tests.planner.memory import cases
@@ -16,12 +17,14 @@ from tests.planner.memory.strategies import problems
 from tests.planner.memory.test_checkpoint import long_chain
 
 
-@given(problems(max_nodes=6))
-@settings(max_examples=15)
-def test_every_plan_is_sound(problem):
-    for result, schedule in (*chen(problem), *greedy(problem)):
-        decisions = decide(replace(problem, budget_bytes=max(1, result.peak_bytes)), schedule)
-        assert check(replace(decisions, bound_peak_bytes=result.peak_bytes)) == []
+@given(problems(max_nodes=6), st.sets(st.integers(0, 5)))
+@settings(max_examples=40)
+def test_every_plan_is_sound(problem, kept):
+    planner = Planner.of(problem)
+    schedule = planner.schedule(frozenset(kept) & planner.fastest.keys())
+    peak = planner.result(schedule).peak_bytes
+    decisions = decide(replace(problem, budget_bytes=max(1, peak)), schedule)
+    assert check(replace(decisions, bound_peak_bytes=peak)) == []
 
 
 @given(problems())
@@ -40,17 +43,16 @@ def test_segments_of_a_long_chain_need_about_the_square_root_of_its_bytes():
         cases.chain(*[1] * 100),
         [cases.backward(1, 1, ((k - 1,) if k else (), 0, 1)) for k in reversed(range(100))],
     )
-    best = min(result.peak_bytes for result, _ in chen(problem))
-    whole = simulate(problem, lower(problem, store_all(problem))).peak_bytes
-    assert whole == 101
-    assert best <= 22
+    planner = Planner.of(problem)
+    assert planner.result(planner.base).peak_bytes == 101
+    assert min(planner.result(planner.schedule(kept)).peak_bytes for kept in chen(problem)) <= 22
     result = simulate(problem, lower(problem, best_heuristic(problem)))
+    assert result.peak_bytes <= 30
     assert result.time_ns <= 300
 
 
 def test_nothing_is_recomputed_from_what_is_kept():
-    problem = long_chain(9, 100)
-    schedule = prune(problem, recompute_from(problem, frozenset({2, 5})))
+    schedule = Planner.of(long_chain(9, 100)).schedule(frozenset({2, 5}))
     assert schedule.kept[0] == {2, 5}
     assert {run.node for stage in schedule.runs[1:] for run in stage} == {0, 1, 3, 4, 6, 7}
     assert max(len(stage) for stage in schedule.runs[1:]) == 2

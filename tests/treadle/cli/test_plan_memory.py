@@ -1,0 +1,170 @@
+"""`treadle plan memory` from files to files."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from planner import documents
+from planner.memory.check import check
+from planner.plan import Plan
+from planner.trace import Costs
+from tests.planner.memory import cases
+from tests.planner.memory.test_checkpoint import long_chain
+from tests.planner.memory.test_extract import perceptron
+from treadle.cli.main import run
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch) -> Path:
+    """`step.json` is a trace, `problem.json` the chain of four at 6 bytes; the working directory is theirs."""
+    documents.save(perceptron(), tmp_path / "step.json")
+    documents.save(cases.a(6), tmp_path / "problem.json")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_trace_and_a_share_give_a_checked_plan(files, capsys):
+    assert run(["plan", "memory", "--trace", "step.json", "--budget", "1.0x", "-o", "plan.json"]) == 0
+    plan = documents.load(files / "plan.json", Plan)
+    assert check(plan.decisions) == []
+    assert plan.inputs["trace"].file == "step.json"
+    out = capsys.readouterr()
+    assert out.err == ""
+    assert out.out.splitlines() == [
+        "budget       290 B (1.00x of the 290 B of store-all)",
+        "peak         290 B (1.00x of the 290 B of store-all)",
+        "time         3.8e-05 ms, +0.00% against store-all",
+        "lower bound  3.8e-05 ms, proved optimal",
+        "recomputed   0 of 3 forward ops, 0 runs more",
+        "wrote plan.json",
+    ]
+
+
+def test_a_problem_file_and_json(files, capsys):
+    assert run(["plan", "memory", "--problem", "problem.json", "--gap", "0", "-o", "plan.json", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["time_ns"] == 15
+    assert facts["recomputations"] == 3
+    assert facts["recomputed_ops"] == 2
+    assert facts["optimal"] is True
+    assert facts["plan"] == "plan.json"
+    plan = documents.load(files / "plan.json", Plan)
+    assert plan.inputs["problem"].digest == documents.digest(cases.a(6))
+
+
+def test_leaving_costs_more_here(files, capsys):
+    command = ["plan", "memory", "--problem", "problem.json", "--gap", "0", "-o", "plan.json", "--json"]
+    assert run([*command, "--dependency-set", "leaving"]) == 0
+    assert json.loads(capsys.readouterr().out)["time_ns"] == 16
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--problem", "problem.json", "--budget", "5"], 3, "is below the least feasible 6 B"),
+        (["--problem", "problem.json", "--budget", "0"], 2, "--budget: found '0', expected more than nothing"),
+        (["--problem", "problem.json", "--budget=-3MiB"], 2, "--budget: found '-3MiB', expected a size"),
+        (["--problem", "problem.json", "--budget", "lots"], 2, "--budget: found 'lots', expected a size"),
+        (["--problem", "step.json"], 2, "step.json: $.kind: found 'trace'"),
+        (["--trace", "problem.json", "--budget", "1x"], 2, "problem.json: $.kind: found 'memory-problem'"),
+        (["--trace", "missing.json", "--budget", "1x"], 2, "missing.json: cannot read"),
+        (["--trace", "step.json"], 2, "--trace needs --budget"),
+        (["--budget", "1x"], 2, "give either --trace or --problem"),
+        (
+            ["--trace", "step.json", "--problem", "problem.json", "--budget", "1x"],
+            2,
+            "give either --trace or --problem",
+        ),
+        (["--problem", "problem.json", "--gap", "2"], 2, "--gap"),
+        (["--problem", "problem.json", "--time-limit", "0"], 2, "--time-limit"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(files, capsys, arguments, code, message):
+    assert run(["plan", "memory", *arguments, "-o", "plan.json"]) == code
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert not (files / "plan.json").exists()
+
+
+def test_a_trace_without_times_says_how_to_get_them(files, capsys):
+    bare = replace(
+        perceptron(),
+        costs=Costs(model="absent"),
+        ops=tuple(replace(op, time_ns=None) for op in perceptron().ops),
+    )
+    documents.save(bare, files / "bare.json")
+    assert run(["plan", "memory", "--trace", "bare.json", "--budget", "1x", "-o", "plan.json"]) == 2
+    assert "`treadle trace capture --hardware NAME` or `--measure`" in capsys.readouterr().err
+
+
+def test_hardware_changes_nothing_where_the_trace_has_times(files, capsys):
+    command = ["plan", "memory", "--trace", "step.json", "--budget", "1x", "--hardware", "ndv4", "-o", "plan.json"]
+    assert run(command) == 0
+    assert "the trace already has recorded times" in capsys.readouterr().err
+
+
+@pytest.fixture
+def slow(tmp_path) -> list[str]:
+    """A command that searches for long after it has found a heuristic plan."""
+    documents.save(long_chain(90, 45), tmp_path / "long.json")
+    command = [
+        sys.executable,
+        "-m",
+        "treadle",
+        "plan",
+        "memory",
+        "--problem",
+        str(tmp_path / "long.json"),
+        "--gap",
+        "0",
+    ]
+    return [*command, "-o", str(tmp_path / "plan.json")]
+
+
+def test_ctrl_c_writes_the_best_plan_so_far_and_a_terminal_sees_progress(slow, tmp_path):
+    master, terminal = pty.openpty()
+    process = subprocess.Popen(slow, stdout=subprocess.PIPE, stderr=terminal, start_new_session=True)
+    os.close(terminal)
+    heard = b""
+    deadline = time.monotonic() + 60
+    while b"best " not in heard and time.monotonic() < deadline:
+        heard += os.read(master, 4096)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    os.close(master)
+    assert b"bound" in heard
+    assert process.returncode == 0, output
+    plan = documents.load(tmp_path / "plan.json", Plan)
+    assert plan.provenance.interrupted
+    assert not plan.certificate.optimal
+    assert check(plan.decisions) == []
+
+
+def test_a_time_limit_is_recorded_and_a_pipe_sees_no_progress(slow, tmp_path):
+    done = subprocess.run([*slow, "--time-limit", "1"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    assert done.stderr == "the time limit of 1 s ended the search: this is the best plan found so far\n"
+    plan = documents.load(tmp_path / "plan.json", Plan)
+    assert plan.provenance.limit_fired
+    assert plan.certificate.gap > 0
+
+
+def test_help_loads_neither_torch_nor_a_solver():
+    code = (
+        "import sys; from treadle.cli.main import run; run(['plan', 'memory', '--help']);"
+        "print(sorted({m.split('.')[0] for m in sys.modules} & {'torch', 'ortools', 'numpy', 'scipy'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]"

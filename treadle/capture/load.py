@@ -97,6 +97,8 @@ def build_step(function: Callable[[], Any], where: str) -> Step:
         raise InputError(
             f"the first value it returned is a {type(model).__name__}, expected a torch.nn.Module", where=where
         )
+    if type(model).__name__ == "OptimizedModule":
+        raise InputError("the model it returned went through torch.compile, expected the model itself", where=where)
     if not isinstance(inputs, tuple | list):
         raise InputError(
             f"the inputs it returned are a {type(inputs).__name__}, expected a tuple of tensors", where=where

@@ -264,6 +264,7 @@ BAD = {
     ),
     "no tensor": (lambda: (nn.Linear(2, 2), (torch.randn(3, 2),), lambda m, x: 3.0), "returned no tensor"),
     "nothing to train": (lambda: (nn.ReLU(), (torch.randn(2),)), "capture it with --infer"),
+    "compiled": (lambda: (torch.compile(nn.Linear(2, 2)), (torch.randn(3, 2),)), "went through torch.compile"),
     "sparse gradient": (
         lambda: (nn.Embedding(9, 4, sparse=True), (torch.tensor([1, 2]),), mean_of),
         "expected dense ones only",

@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,9 @@ def launch(
     ranks: list[_Rank] = []
     with tempfile.TemporaryDirectory(prefix="treadle-") as folder:
         try:
-            # Ctrl-C is the parent's business: children inherit the blocked signal, the parent loses none.
+            # Ctrl-C is the parent's business: children inherit the blocked signal, the parent loses none. The resource
+            # tracker of multiprocessing unblocks it when it starts, so that comes first.
+            resource_tracker.ensure_running()
             before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             try:
                 for number in range(world):

@@ -49,13 +49,14 @@ def hang(rank: int, world: int, folder: str) -> None:
         _wait_for_the_other(rank, world)
 
 
-def sum_of_ranks(rank: int, world: int, start: int) -> float:
+def sum_of_ranks(rank: int, world: int, start: int) -> tuple[float, bool]:
+    """The sum, and whether Ctrl-C is left to the parent."""
     import torch
     from torch import distributed
 
     value = torch.tensor([float(rank + start)])
     distributed.all_reduce(value)
-    return float(value)
+    return float(value), signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def gone(folder: Path) -> bool:
@@ -73,7 +74,8 @@ def eventually(condition, seconds: float) -> bool:
 
 
 def test_results_come_by_rank() -> None:
-    assert launch(2, sum_of_ranks, (10,)) == [21.0, 21.0]
+    assert launch(2, sum_of_ranks, (10,)) == [(21.0, True), (21.0, True)]
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 def test_a_killed_rank_is_named_and_the_others_end(tmp_path: Path) -> None:

@@ -198,13 +198,13 @@ LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     ],
 )
 def test_a_text_that_is_no_document_is_refused_with_its_place(text: str, problem: str) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     with pytest.raises(InputError) as caught:
         loads(text, "f.yaml", Hardware)
     assert problem in str(caught.value)
     assert str(caught.value).startswith("f.yaml: ")
     assert "\n" not in str(caught.value)
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
 
 
 # What does not fit

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -201,12 +201,13 @@ def test_help_imports_nothing_heavy_and_starts_at_once(arguments: list[str]) -> 
         f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)\nsys.exit(code)\n"
     )
     best = float("inf")
-    for _ in range(3):
-        start = time.monotonic()
+    for _ in range(5):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-        best = min(best, time.monotonic() - start)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        best = min(best, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         assert (done.returncode, done.stderr) == (0, "[]\n")
-    assert best < 0.3
+    assert best < 0.3  # seconds of work, which a busy machine does not change
 
 
 def test_every_help_works_without_torch_and_solvers() -> None:

@@ -16,7 +16,7 @@ from planner.artefact import Artefact
 from planner.collective.algorithm import CollectiveDecisions
 from planner.collective.check import check as check_collective
 from planner.collective.check import check_against_inputs
-from planner.errors import InputError
+from planner.errors import CheckFailed, InputError
 from planner.hardware import Hardware, scaled
 from planner.memory.check import check as check_memory
 from planner.memory.check import check_against_trace
@@ -184,8 +184,9 @@ def _folder(folder: Path, inputs: Inputs) -> Report:
     for name, text in texts.items():
         if name.endswith(".xml"):
             findings += _program(name, text)
-    findings += _plan_in(folder, manifest, texts, inputs)
-    return Report(f"{manifest.target} artefacts, {len(manifest.files)} files", findings)
+    found, again = _plan_in(folder, manifest, texts, inputs)
+    how = "generated again to the same text" if again else "not generated again: no plan or trace at hand"
+    return Report(f"{manifest.target} artefacts, {len(manifest.files)} files, {how}", findings + found)
 
 
 def _program(name: str, text: str) -> list[str]:
@@ -195,15 +196,15 @@ def _program(name: str, text: str) -> list[str]:
         return [str(error)]
 
 
-def _plan_in(folder: Path, manifest: Artefact, texts: dict[str, str], inputs: Inputs) -> list[str]:
-    """Check the plan that lies in the folder, and that it still generates the other files."""
+def _plan_in(folder: Path, manifest: Artefact, texts: dict[str, str], inputs: Inputs) -> tuple[list[str], bool]:
+    """Check the plan that lies in the folder, and that it still generates the other files, where that can be tried."""
     if PLAN_NAME not in texts:
-        return []
+        return [], False
     here = str(folder / PLAN_NAME)
     try:
         plan = documents.loads(texts[PLAN_NAME], here, Plan)
     except InputError as error:
-        return [f"{PLAN_NAME}: {error.path}: {error.args[0]}"]
+        return [f"{PLAN_NAME}: {error.path}: {error.args[0]}"], False
     findings = [] if documents.digest(plan) == manifest.plan.digest else [f"{PLAN_NAME}: not the manifest's plan"]
     findings += [f"{PLAN_NAME}: {finding}" for finding in _plan(plan, here, inputs).findings]
     if inputs.fresh:
@@ -215,13 +216,13 @@ def _plan_in(folder: Path, manifest: Artefact, texts: dict[str, str], inputs: In
         reference = plan.inputs.get("trace")
         file = inputs.files.get("trace") or (beside(here, reference) if reference else None)
         if file is None or not Path(file).is_file():
-            return findings
+            return findings, False
         trace = documents.load(file, Trace)
     if findings:
-        return findings
-    fresh = generate(plan, manifest.plan.file, trace)
-    return [
-        f"{name}: not what this version generates from the plan; generate again"
-        for name in sorted({*fresh.files, *texts})
-        if fresh.files.get(name) != texts.get(name)
-    ]
+        return findings, False
+    try:
+        fresh = generate(plan, manifest.plan.file, trace)
+    except (CheckFailed, InputError) as error:
+        return [str(error)], False
+    changed = [name for name in sorted({*fresh.files, *texts}) if fresh.files.get(name) != texts.get(name)]
+    return [f"{name}: not what this version generates from the plan; generate again" for name in changed], True

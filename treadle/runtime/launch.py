@@ -27,8 +27,8 @@ from planner.errors import CheckFailed, LimitError, TreadleError
 
 GRACE_SECONDS = 1.0
 """After the first failure: time for others to report, so that the cause is told from its consequences."""
-JOIN_SECONDS = 60.0
-"""How long ranks wait for each other to join the group."""
+GROUP_DAYS = 1
+"""How long a message may be waited for: ranks may compute for long, and the parent notices the dead ones."""
 
 
 def launch(
@@ -184,7 +184,7 @@ def _work(rank: int, world: int, function: Callable[..., Any], args: tuple[Any, 
         init_method=f"file://{store}",
         rank=rank,
         world_size=world,
-        timeout=timedelta(seconds=JOIN_SECONDS),
+        timeout=timedelta(days=GROUP_DAYS),
     )
     result = function(rank, world, *args)
     distributed.barrier()

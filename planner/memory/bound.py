@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from planner.memory.problem import MemoryProblem
+from planner.scalars import format_bytes
 
 ONCE = "every forward and every backward operator runs at least once, with its fastest implementation"
-SOLVER = "no solution of the 0-1 program is below the bound that the solver proved (MONeT, equations 4.1 to 4.15)"
+
+
+def solver_argument(rounded_to: int) -> str:
+    """Why the solver's bound holds; `rounded_to` is the unit in bytes that sizes were rounded up to."""
+    rounded = f" with sizes rounded up to {format_bytes(rounded_to)}" if rounded_to > 1 else ""
+    return f"the solver proved that no solution of the 0-1 program (MONeT, equations 4.1 to 4.15){rounded} is below it"
 
 
 def least_time(problem: MemoryProblem) -> int:

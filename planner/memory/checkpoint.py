@@ -89,6 +89,8 @@ class Formulation:
     """Nanoseconds of one unit of the objective."""
     byte_unit: int
     """Bytes of one unit of `peak`."""
+    rounded_to: int
+    """Bytes that sizes were rounded up to, 1 where all of them are exact."""
 
 
 def formulate(
@@ -119,6 +121,7 @@ def formulate(
         u=[[None] * n for _ in range(stages + 1)],
         time_unit=max(1.0, _total_time(problem) / 1e6),
         byte_unit=unit,
+        rounded_to=1 if all(scaled(size) * unit == size for size in _sizes(problem)) else unit,
     )
     for k in range(1, stages + 2):
         add_selection(formulation, k, useful[k] if k <= stages else None, trims)
@@ -159,9 +162,7 @@ def byte_scale(problem: MemoryProblem, trims: Trims) -> tuple[int, Callable[[int
     A unit of one common divisor loses nothing. Where that leaves numbers too long for a solver's tolerances the unit
     is about the largest sum of sizes by 2^16, a power of two, so that unrounded sizes stay exact as floats.
     """
-    sizes = [node.out_bytes for node in problem.fwd] + [impl.workspace_bytes for x in problem.fwd for impl in x.impls]
-    for back in problem.bwd:
-        sizes += [back.live_grad_bytes, back.out_grad_bytes, *(impl.workspace_bytes for impl in back.impls)]
+    sizes = _sizes(problem)
     total, common = max(1, sum(node.out_bytes for node in problem.fwd)), math.gcd(*sizes) or 1
     if total // common <= 2**20:
         return common, lambda size: -(-size // common)
@@ -169,6 +170,13 @@ def byte_scale(problem: MemoryProblem, trims: Trims) -> tuple[int, Callable[[int
     if trims.round_sizes:
         return unit, lambda size: -(-size // unit)
     return unit, lambda size: size / unit
+
+
+def _sizes(problem: MemoryProblem) -> list[int]:
+    sizes = [node.out_bytes for node in problem.fwd] + [impl.workspace_bytes for x in problem.fwd for impl in x.impls]
+    for back in problem.bwd:
+        sizes += [back.live_grad_bytes, back.out_grad_bytes, *(impl.workspace_bytes for impl in back.impls)]
+    return sizes
 
 
 def add_selection(f: Formulation, k: int, useful: frozenset[int] | None, trims: Trims) -> None:

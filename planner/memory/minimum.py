@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from planner.memory.bound import least_bytes
-from planner.memory.checkpoint import DependencySet, Trims, formulate, schedule_of
+from planner.memory.checkpoint import DependencySet, Trims, formulate, hint, schedule_of
+from planner.memory.heuristics import leanest
 from planner.memory.lower import Schedule, lower, prune
 from planner.memory.problem import MemoryProblem
 from planner.memory.simulate import simulate
@@ -35,12 +36,18 @@ def least_budget(
     """The least budget with a plan, whatever its time. Sizes are exact, never rounded."""
     exact = Trims(round_sizes=False)
     formulation = formulate(problem, dependency_set=dependency_set, trims=exact, minimize_peak=True)
+    schedules = []
+    if dependency_set == "entering":
+        schedules.append(leanest(problem))
+        hint(formulation, schedules[0])
     solution = solve(formulation.model, backend=backend, gap=gap, time_limit_s=time_limit_s, on_progress=on_progress)
-    floor = least_bytes(problem)
-    unit, base = formulation.byte_unit, problem.base_bytes
-    proved = floor if solution.bound is None else max(floor, base + math.ceil(solution.bound * unit - 0.5))
-    if not solution.found:
+    if solution.found:
+        schedules.append(prune(problem, schedule_of(formulation, solution)))
+    proved = least_bytes(problem)
+    if solution.bound is not None:
+        proved = max(proved, problem.base_bytes + math.ceil(solution.bound * formulation.byte_unit - 0.5))
+    plans = [(simulate(problem, lower(problem, schedule)).peak_bytes, schedule) for schedule in schedules]
+    if not plans:
         return Minimum(None, proved, None)
-    schedule = prune(problem, schedule_of(formulation, solution))
-    peak = simulate(problem, lower(problem, schedule)).peak_bytes
+    peak, schedule = min(plans, key=lambda plan: plan[0])
     return Minimum(peak, min(proved, peak), schedule)

@@ -10,7 +10,6 @@ import msgspec
 
 from planner.documents import digest
 from planner.errors import CheckFailed, InputError
-from planner.memory.bound import ONCE, SOLVER
 from planner.memory.check import check
 from planner.memory.checkpoint import row_peak
 from planner.memory.decisions import MemoryDecisions
@@ -138,7 +137,7 @@ def certify(best: Found) -> Certificate:
         objective=best.time_ns,
         lower_bound=best.bound_ns,
         unit="ns",
-        argument=SOLVER if best.by_solver else ONCE,
+        argument=best.argument,
         gap=0.0 if gap is None else gap,
         optimal=best.time_ns == best.bound_ns,
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from planner.errors import InfeasibleError, LimitError
-from planner.memory.bound import least_bytes, least_time
+from planner.memory.bound import ONCE, least_bytes, least_time, solver_argument
 from planner.memory.checkpoint import DependencySet, formulate, hint, schedule_of
 from planner.memory.heuristics import best_heuristic
 from planner.memory.lower import Schedule, lower, prune, store_all
@@ -41,8 +41,7 @@ class Found:
     time_ns: int
     method: str
     bound_ns: int
-    by_solver: bool = False
-    """The bound is the solver's."""
+    argument: str = ONCE
     solver_status: str | None = None
     limit_fired: bool = False
     interrupted: bool = False
@@ -74,10 +73,10 @@ def search(problem: MemoryProblem, options: MemoryOptions, on_progress: OnProgre
             workers=options.workers,
             on_progress=_in_ns(on_progress, program.time_unit, best),
         )
-    except LimitError:
+    except LimitError as ended:
         if best is None:
             raise
-        return replace(best, interrupted=True)
+        return replace(best, solver_status="none", interrupted="interrupted" in str(ended))
     if solution.found:
         schedule = prune(problem, schedule_of(program, solution))
         time = _time(problem, schedule)
@@ -90,9 +89,9 @@ def search(problem: MemoryProblem, options: MemoryOptions, on_progress: OnProgre
             raise InfeasibleError(message)
         best = Found(minimum.schedule, _time(problem, minimum.schedule), "least-budget", floor)
     if best is None:
+        spent = "" if options.time_limit_s is None else f" in {options.time_limit_s:g} s"
         raise LimitError(
-            f"no plan within {format_bytes(problem.budget_bytes)} was found in {options.time_limit_s:g} s; "
-            "raise --time-limit or --budget"
+            f"no plan within {format_bytes(problem.budget_bytes)} was found{spent}; raise --time-limit or --budget"
         )
     best = replace(
         best,
@@ -107,7 +106,7 @@ def search(problem: MemoryProblem, options: MemoryOptions, on_progress: OnProgre
         bound = best.time_ns
     # A plan below the bound is none of the program's: its rows round sizes and bound L_i. Then only the floor holds.
     proved = floor < bound <= best.time_ns
-    return replace(best, bound_ns=bound if proved else floor, by_solver=proved)
+    return replace(best, bound_ns=bound, argument=solver_argument(program.rounded_to)) if proved else best
 
 
 def _time(problem: MemoryProblem, schedule: Schedule) -> int:

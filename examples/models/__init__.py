@@ -9,6 +9,7 @@ The convention of an entry function, here and in your own code:
 - `inputs` holds all tensors one step needs, targets included, e.g. `(images, labels)`.
 - With a loss the step computes `loss(model, *inputs)`, a scalar; without one (`None`, or left out of the tuple) it
   computes `model(*inputs)`.
+- Every tensor the step uses is a parameter or buffer of the model or one of the inputs.
 - Weights and inputs come from the global generator, so `torch.manual_seed` decides them, and nothing reads their
   values: under `FakeTensorMode` or `torch.device("meta")` the largest model is built without its memory.
 

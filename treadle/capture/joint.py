@@ -66,6 +66,8 @@ def export(function: Callable[[], Any], where: str, mode: Mode) -> JointGraph:
             captured = _trace(step, leaves, tensors, where, mode, copy_outputs=True)
         if captured is None:
             raise InputError("the outputs of the step share memory in a way that cannot be traced", where=where)
+        if mode == "train" and not captured.gradients:
+            raise InputError("no output depends on a parameter by gradient; capture it with --infer", where=where)
         _separate_gradients(captured)
     return captured
 
@@ -159,6 +161,9 @@ def _trace(
             raise
         except Exception as error:
             text = " ".join(str(error).split())
+            if "Unexpected fake buffer" in text:
+                message = "the step uses a tensor from elsewhere; make it a buffer of the model or an input of the step"
+                raise InputError(message, where=where) from error
             raise InputError(f"the step cannot be traced: {type(error).__name__}: {text[:400]}", where=where) from error
     _simplify(module, where)
     for node in module.graph.nodes:
@@ -193,7 +198,7 @@ def _inline_constant(module: fx.GraphModule, node: fx.Node, where: str) -> None:
     known = value.constant if isinstance(value, FakeTensor) else value
     if not isinstance(known, Tensor) or known.dim() > 0:
         raise InputError(
-            "the step makes a constant tensor while it runs; register it as a buffer of the model or make it an input",
+            "the step makes a constant tensor while it runs; make it a buffer of the model or an input of the step",
             where=where,
         )
     with module.graph.inserting_before(node), unset_fake_temporarily():

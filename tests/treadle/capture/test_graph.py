@@ -255,6 +255,11 @@ class Refuses(nn.Module):
         raise ValueError("not today")
 
 
+def weighted_loss() -> Any:
+    criterion = nn.CrossEntropyLoss(weight=torch.ones(2))
+    return nn.Linear(2, 2), (torch.randn(3, 2), torch.tensor([0, 1, 1])), lambda m, x, y: criterion(m(x), y)
+
+
 BAD = {
     "data-dependent": (lambda: (Branches(), (torch.randn(2, requires_grad=True),)), "cannot be traced"),
     "raises": (lambda: (Refuses(), (torch.randn(2, requires_grad=True),)), "ValueError: not today"),
@@ -264,6 +269,8 @@ BAD = {
     ),
     "no tensor": (lambda: (nn.Linear(2, 2), (torch.randn(3, 2),), lambda m, x: 3.0), "returned no tensor"),
     "nothing to train": (lambda: (nn.ReLU(), (torch.randn(2),)), "capture it with --infer"),
+    "detached": (lambda: (nn.Linear(2, 2), (torch.randn(3, 2),), lambda m, x: m(x).detach().mean()), "by gradient"),
+    "tensor from elsewhere": (weighted_loss, "make it a buffer of the model"),
     "compiled": (lambda: (torch.compile(nn.Linear(2, 2)), (torch.randn(3, 2),)), "went through torch.compile"),
     "sparse gradient": (
         lambda: (nn.Embedding(9, 4, sparse=True), (torch.tensor([1, 2]),), mean_of),
@@ -271,7 +278,7 @@ BAD = {
     ),
     "constant": (
         lambda: (nn.Linear(2, 2), (torch.randn(3, 2),), lambda m, x: (m(x) * torch.tensor([1.0, 2.0])).sum()),
-        "register it as a buffer",
+        "make it a buffer of the model",
     ),
 }
 

@@ -335,6 +335,30 @@ def test_a_number_met_again_is_a_new_tensor(tmp_path: Path) -> None:
     ]
 
 
+def test_execution_trace_of_the_first_schemas(tmp_path: Path) -> None:
+    """Before 1.0.3 callers were called `parent` and arguments were flat lists."""
+    caller = {"id": 2, "name": "autograd::engine::evaluate_function: MmBackward0", "parent": 1, "rf_id": 4}
+    product = {
+        "id": 3,
+        "name": "aten::mm",
+        "parent": 2,
+        "rf_id": 5,
+        "op_schema": "aten::mm(Tensor self, Tensor mat2) -> Tensor",
+        "inputs": [[5, 6, 0, 6, 4, "cuda:0"], [7, 8, 0, 6, 4, "cuda:0"]],
+        "input_shapes": [[2, 3], [3, 2]],
+        "input_types": ["Tensor(float)", "Tensor(float)"],
+        "outputs": [[9, 10, 0, 4, 4, "cuda:0"]],
+        "output_shapes": [[2, 2]],
+        "output_types": ["Tensor(float)"],
+    }
+    (tmp_path / "et.json").write_text(json.dumps({"schema": "1.0.2", "nodes": [product, caller]}))
+    trace = import_trace(tmp_path / "et.json")
+    loads(trace)
+    (op,) = trace.ops
+    assert (op.target, op.phase, op.inputs, op.outputs) == ("aten.mm.default", "backward", ("t5", "t7"), ("t9",))
+    assert [(t.shape, t.bytes, t.role) for t in trace.tensors][-1] == ((2, 2), 16, "gradient")
+
+
 BAD = {
     "nothing": (b"", "empty file"),
     "text": (b"hello", "Chakra"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,21 @@ def test_import_and_show_a_trace_without_tensors(folder: Path, capsys: pytest.Ca
 def test_both_kinds_of_costs_at_once_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["trace", "capture", "trace_cli_model:step", "--measure", "--hardware", "ndv2", "-o", "t.json"]) == 2
     assert capsys.readouterr().err == "error: --measure --hardware: found both, expected one of them\n"
+
+
+def test_without_pytorch_the_error_says_how_to_get_it(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert run(["trace", "capture", "trace_cli_model:step", "-o", "t.json"]) == 5
+    assert "pip install 'treadle[torch]'" in capsys.readouterr().err
+
+
+def test_an_optimizer_is_added_as_the_third_phase(folder: Path) -> None:
+    assert run(["trace", "capture", "trace_cli_model:step", "--optimizer", "adam", "-o", "t.json"]) == 0
+    phases = [op.phase for op in documents.load("t.json", Trace).ops]
+    assert phases == sorted(phases, key=("forward", "backward", "optimizer").index)
+    assert phases.count("optimizer") == 2 * 4
 
 
 def test_sparkline_keeps_the_peak_and_its_width() -> None:

@@ -1,0 +1,85 @@
+"""What the benchmarks share: tables that print and that become JSON, and the machine they were measured on."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import click
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """One result: a row maps a column, whose name carries the unit, to a value; a missing or null value prints as -."""
+
+    title: str
+    rows: list[Row]
+    notes: tuple[str, ...] = ()
+
+
+Measure = Callable[[], Iterable[Table]]
+
+
+def command(measure: Measure) -> click.Command:
+    """The command line of one benchmark: its tables, or JSON of the same data."""
+
+    @click.command(help=measure.__doc__)
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+    def run(as_json: bool) -> None:
+        show(measure(), as_json)
+
+    return run
+
+
+def show(tables: Iterable[Table], as_json: bool) -> None:
+    """Print each table as soon as it is there; JSON once all are."""
+    if as_json:
+        print(json.dumps({"machine": machine(), "tables": [asdict(table) for table in tables]}, indent=2))
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    for table in tables:
+        printed = RichTable(title=table.title, title_justify="left", box=box.SIMPLE)
+        columns = list(dict.fromkeys(column for row in table.rows for column in row))
+        for column in columns:
+            words = all(isinstance(row.get(column), str | None) for row in table.rows)
+            printed.add_column(column, justify="left" if words else "right")
+        for row in table.rows:
+            printed.add_row(*(_cell(row.get(column)) for column in columns))
+        console.print(printed)
+        for note in table.notes:
+            console.print(note)
+
+
+def progress(text: str) -> None:
+    """One line of progress on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def machine() -> str:
+    """What matters of this machine for the figures."""
+    cores = len(os.sched_getaffinity(0))
+    return f"{cores} cores, load {os.getloadavg()[0]:.1f}"
+
+
+def _cell(value: Any) -> str:
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:.3f}" if abs(value) < 10 else f"{value:,.1f}"
+        case int():
+            return f"{value:,}"
+        case _:
+            return str(value)

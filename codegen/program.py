@@ -22,6 +22,9 @@ WRITING = frozenset({"r", "rcs", "rrc", "rrcs", "cpy", "re"})
 """Types that write `dst` on their own rank (`re` reads it as well); a send's `dst` only says where the peer puts it."""
 
 
+BUFFER_NAMES: dict[Buffer, str] = {"i": "input", "o": "output", "s": "scratch"}
+
+
 class Place(NamedTuple):
     """Where a step stands: rank, threadblock, position in it."""
 
@@ -112,6 +115,12 @@ class Program:
             for block, threadblock in enumerate(program.threadblocks):
                 for position, step in enumerate(threadblock.steps):
                     yield Place(rank, block, position), threadblock, step
+
+    def spot(self, place: Place) -> str:
+        """How findings call a step: `gpu 0 tb 1 step 2 (line 12)`."""
+        step = self.ranks[place.rank].threadblocks[place.threadblock].steps[place.step]
+        line = f" (line {step.line})" if step.line else ""
+        return f"gpu {place.rank} tb {place.threadblock} step {place.step}{line}"
 
     @property
     def part_chunks(self) -> int:

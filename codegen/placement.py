@@ -1,0 +1,278 @@
+"""Where every rank keeps every chunk, and what travels as one message (TACCL, section 5.6.1; spec 4.2, passes 1 to 3).
+
+Departures and arrivals are put in causal order and followed: a batch of chunks becomes as few messages as there are
+runs of chunks that lie side by side at both of its ends.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from codegen.program import Buffer, home
+from planner.collective.algorithm import CollectiveDecisions, Transfer
+from planner.errors import InputError
+
+Operand = tuple[Buffer, int]
+
+
+class Layout:
+    """Where each rank keeps each chunk: input and output indices by the collective's rule, scratch by first use."""
+
+    def __init__(self, decisions: CollectiveDecisions, inplace: bool) -> None:
+        self.collective, self.ranks, self.pieces = decisions.collective, decisions.ranks, decisions.chunkup
+        self.root, self.inplace = decisions.root or 0, inplace
+        rooted = self.collective in ("broadcast", "reduce")
+        self.loop = self.pieces * (1 if rooted else self.ranks)
+        self.scratch: list[dict[int, int]] = [{} for _ in range(self.ranks)]
+
+    @property
+    def part(self) -> int:
+        """Chunks of one rank's part, as `Program.part_chunks` counts them, before the cut into instances."""
+        return self.pieces if self.collective in ("allgather", "reducescatter", "alltoall") else self.loop
+
+    def sizes(self) -> tuple[int, int]:
+        """Input and output chunks; in place, the buffer that the other one contains is left out."""
+        given = self.pieces if self.collective == "allgather" else self.loop
+        made = self.pieces if self.collective == "reducescatter" else self.loop
+        if not self.inplace:
+            return given, made
+        return (0, made) if self.collective == "allgather" else (given, 0)
+
+    def count(self) -> int:
+        """How many chunks the collective has."""
+        return self.loop * (self.ranks if self.collective == "alltoall" else 1)
+
+    def input(self, rank: int, chunk: int) -> Operand | None:
+        """Where `rank` holds `chunk` (or its contribution to it) before the call."""
+        match self.collective:
+            case "allgather":
+                index = chunk - rank * self.pieces if chunk // self.pieces == rank else None
+            case "alltoall":
+                index = chunk - rank * self.loop if chunk // self.loop == rank else None
+            case "broadcast":
+                index = chunk if rank == self.root else None
+            case _:
+                index = chunk
+        return None if index is None else self.at(rank, "i", index)
+
+    def output(self, rank: int, chunk: int) -> Operand | None:
+        """Where `rank` must hold `chunk` after the call."""
+        match self.collective:
+            case "reducescatter":
+                index = chunk - rank * self.pieces if chunk // self.pieces == rank else None
+            case "alltoall":
+                owner, rest = divmod(chunk, self.loop)
+                target, piece = divmod(rest, self.pieces)
+                index = owner * self.pieces + piece if target == rank else None
+            case "reduce":
+                index = chunk if rank == self.root else None
+            case _:
+                index = chunk
+        return None if index is None else self.at(rank, "o", index)
+
+    def at(self, rank: int, buffer: Buffer, index: int) -> Operand:
+        return home(self.collective, self.part, rank, buffer, index) if self.inplace else (buffer, index)
+
+    def store(self, rank: int, chunk: int) -> Operand:
+        """Where `rank` puts a chunk that arrives: its output, or scratch for what only passes through."""
+        return self.output(rank, chunk) or ("s", self.scratch[rank].setdefault(chunk, len(self.scratch[rank])))
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`size` chunks side by side in every operand: a local copy, or what one message moves.
+
+    `addend` is what a reducing receive adds to what arrives.
+    """
+
+    source: Operand
+    target: Operand
+    addend: Operand | None = None
+    size: int = 1
+
+    def joined(self, other: Run) -> Run | None:
+        """This run with the one chunk of `other` behind it, None where they are no neighbours."""
+        addend = None if self.addend is None else _behind(self.addend, self.size)
+        if (_behind(self.source, self.size), _behind(self.target, self.size), addend) != (
+            other.source,
+            other.target,
+            other.addend,
+        ):
+            return None
+        return replace(self, size=self.size + 1)
+
+    def part(self, instance: int, instances: int) -> Run:
+        """Sub-chunks [off*n + i*size, off*n + (i+1)*size) of every operand for instance i of n."""
+
+        def cut(operand: Operand) -> Operand:
+            return operand[0], operand[1] * instances + instance * self.size
+
+        addend = None if self.addend is None else cut(self.addend)
+        return Run(cut(self.source), cut(self.target), addend, self.size)
+
+
+def _behind(operand: Operand, size: int) -> Operand:
+    return operand[0], operand[1] + size
+
+
+def _joined(runs: Iterable[Run]) -> list[Run]:
+    result: list[Run] = []
+    for run in runs:
+        longer = result[-1].joined(run) if result else None
+        if longer is None:
+            result.append(run)
+        else:
+            result[-1] = longer
+    return result
+
+
+@dataclass(slots=True)
+class Batch:
+    """Transfers of one link that leave together. `sources` and `runs` are filled in when it leaves and arrives."""
+
+    moves: list[Transfer]
+    sources: list[Operand] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+
+    @property
+    def src(self) -> int:
+        return self.moves[0].src
+
+    @property
+    def dst(self) -> int:
+        return self.moves[0].dst
+
+
+class Event(NamedTuple):
+    """A batch arrives (kind 0) or leaves (kind 1); at one time arrivals come first."""
+
+    time: int
+    kind: int
+    number: int
+
+
+ARRIVES, LEAVES = 0, 1
+
+
+def place_chunks(
+    decisions: CollectiveDecisions, layout: Layout, batches: Sequence[Batch], events: Iterable[Event]
+) -> list[list[Run]]:
+    """Give every batch its runs, and return each rank's local copies.
+
+    A chunk that starts and ends at a rank is copied from input to output before anything else; it is sent from there
+    where it may be a neighbour of the other chunks of its batch, and straight from the input when it goes alone.
+    """
+    ranks = range(decisions.ranks)
+    held = [
+        {chunk: place for chunk in range(layout.count()) if (place := layout.input(rank, chunk)) is not None}
+        for rank in ranks
+    ]
+    arriving = {(move.dst, move.chunk) for move in decisions.transfers}
+    copied = [
+        {
+            chunk: (source, target)
+            for chunk, source in held[rank].items()
+            if (target := layout.output(rank, chunk)) not in (None, source) and (rank, chunk) not in arriving
+        }
+        for rank in ranks
+    ]
+    for event in events:
+        batch = batches[event.number]
+        if event.kind == LEAVES:
+            _leave(batch, held[batch.src], copied[batch.src])
+        else:
+            _arrive(batch, held[batch.dst], layout)
+    return [_joined(Run(source, target) for source, target in sorted(pairs.values())) for pairs in copied]
+
+
+def _leave(batch: Batch, held: dict[int, Operand], copied: dict[int, tuple[Operand, Operand]]) -> None:
+    """Where the chunks of a batch stand at its source; sorts the batch by that."""
+    places = []
+    for move in batch.moves:
+        if move.chunk not in held:
+            raise InputError(
+                f"chunk {move.chunk} is sent from {move.src} to {move.dst} at {move.send_ns} ns, "
+                f"when rank {move.src} does not hold it"
+            )
+        together = len(batch.moves) > 1 and move.chunk in copied
+        places.append((copied[move.chunk][1] if together else held[move.chunk], move))
+    places.sort(key=lambda pair: pair[0])
+    batch.sources, batch.moves = [place for place, _ in places], [move for _, move in places]
+
+
+def _arrive(batch: Batch, held: dict[int, Operand], layout: Layout) -> None:
+    runs = []
+    for source, move in zip(batch.sources, batch.moves, strict=True):
+        if move.reduce and move.chunk not in held:
+            raise InputError(
+                f"chunk {move.chunk} is to be reduced at rank {move.dst}, which holds nothing to add it to"
+            )
+        target = layout.store(move.dst, move.chunk)
+        runs.append(Run(source, target, held[move.chunk] if move.reduce else None))
+        held[move.chunk] = target
+    batch.runs = _joined(runs)
+
+
+def batches_of(decisions: CollectiveDecisions) -> list[Batch]:
+    """Transfers of one message together, by send time, then by link."""
+    groups: dict[tuple[int, int, int, int], list[Transfer]] = defaultdict(list)
+    for move in decisions.transfers:
+        groups[move.send_ns, move.src, move.dst, move.batch].append(move)
+    return [Batch(groups[key]) for key in sorted(groups)]
+
+
+def events_of(batches: Sequence[Batch]) -> list[Event]:
+    """Departures and arrivals in causal order, earliest first.
+
+    A batch arrives after it leaves. A chunk leaves a rank with everything that has arrived there by that time, and
+    nothing later. Raises InputError where transfers of no duration make that a circle.
+    """
+    leaves = [Event(batch.moves[0].send_ns, LEAVES, number) for number, batch in enumerate(batches)]
+    arrives = [
+        Event(max(move.arrive_ns for move in batch.moves), ARRIVES, number) for number, batch in enumerate(batches)
+    ]
+    before: dict[Event, set[Event]] = {event: set() for event in leaves}
+    before |= {arrival: {leaving} for leaving, arrival in zip(leaves, arrives, strict=True)}
+    arrivals: dict[tuple[int, int], list[Event]] = defaultdict(list)
+    for arrival in arrives:
+        for move in batches[arrival.number].moves:
+            arrivals[move.dst, move.chunk].append(arrival)
+    for leaving in leaves:
+        for move in batches[leaving.number].moves:
+            for arrival in arrivals[move.src, move.chunk]:
+                if arrival.time <= leaving.time:
+                    before[leaving].add(arrival)
+                else:
+                    before[arrival].add(leaving)
+    return _sorted(before, batches)
+
+
+def _sorted(before: dict[Event, set[Event]], batches: Sequence[Batch]) -> list[Event]:
+    """Topological order; among the events that may come next the least first."""
+    open_before = {event: len(events) for event, events in before.items()}
+    followers: dict[Event, list[Event]] = defaultdict(list)
+    for event, events in before.items():
+        for other in events:
+            followers[other].append(event)
+    ready = [event for event, count in open_before.items() if count == 0]
+    heapq.heapify(ready)
+    result: list[Event] = []
+    while ready:
+        event = heapq.heappop(ready)
+        result.append(event)
+        for follower in followers[event]:
+            open_before[follower] -= 1
+            if open_before[follower] == 0:
+                heapq.heappush(ready, follower)
+    if len(result) < len(before):
+        stuck = min(event for event, count in open_before.items() if count)
+        move = batches[stuck.number].moves[0]
+        raise InputError(
+            f"chunk {move.chunk} sent from {move.src} to {move.dst} at {move.send_ns} ns waits for itself: "
+            "transfers of no duration go round in a circle"
+        )
+    return result

@@ -16,7 +16,9 @@ from types import ModuleType
 import click
 import pytest
 
+from planner.documents import save
 from planner.errors import CheckFailed, InfeasibleError, InputError, LimitError, MissingBackendError
+from tests.planner.samples import TRACE
 from treadle.cli import main as main_module
 from treadle.cli.main import SUBCOMMANDS, cli, run
 from treadle.cli.plan import PASSES
@@ -67,6 +69,8 @@ def raising(error: BaseException) -> Callable[[], object]:
             "error: this needs torch.x, which is not installed; install it: pip install 'treadle[torch]'\n",
         ),
         (click.UsageError("wrong."), 2, "error: wrong (see `treadle fake --help`)\n"),
+        (OSError(28, "No space left on device"), 2, "error: No space left on device\n"),
+        (PermissionError(13, "Permission denied", "some/file"), 2, "error: some/file: Permission denied\n"),
         (click.exceptions.Exit(1), 1, ""),
         (KeyboardInterrupt(), 130, "error: interrupted\n"),
         (click.Abort(), 130, "error: interrupted\n"),
@@ -164,6 +168,23 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
     )
     os.close(writer)
     assert (closed.returncode, closed.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "line"),
+    [(">&-", 0, ""), ("2>&-", 0, ""), (">/dev/full", 2, "error: No space left on device\n")],
+)
+def test_closed_and_full_outputs_end_quietly(redirection: str, code: int, line: str) -> None:
+    script = f"{sys.executable} -m treadle profile list {redirection}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, line)
+
+
+def test_a_terminal_without_unicode_gets_other_characters(tmp_path: Path) -> None:
+    save(TRACE, tmp_path / "step.json")
+    done = ended("trace", "show", str(tmp_path / "step.json"), PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "live bytes over the ops" in done.stdout
 
 
 def test_ctrl_c_ends_in_130_without_a_traceback() -> None:

@@ -8,7 +8,7 @@ import traceback
 
 import click
 
-from planner.errors import CheckFailed, MissingBackendError, TreadleError
+from planner.errors import CheckFailed, InputError, MissingBackendError, TreadleError
 from treadle import __version__
 from treadle.cli.lazy import LazyGroup
 
@@ -41,6 +41,12 @@ def cli() -> None:
 
 def main() -> None:
     """Entry point; ends the process with the exit code that the error asks for."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by the caller
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        else:  # a terminal that cannot show a character gets another one
+            stream.reconfigure(errors="replace")
     sys.exit(run(sys.argv[1:]))
 
 
@@ -70,6 +76,9 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename is not None else ""
+        return _fail(f"{place}{error.strerror or error}", InputError.exit_code)
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and (extra := EXTRAS.get(str(error.name).partition(".")[0])):
             install = f"install it: pip install 'treadle[{extra}]'"

@@ -72,7 +72,7 @@ class CollectiveDecisions(
     transfers: tuple[Transfer, ...]
     makespan_ns: Count
     routing_ns: Count | None = None
-    """T1: the optimum of the relaxed routing."""
+    """T1: the optimum of the relaxed routing, of one half for an allreduce."""
     ordering_ns: Count | None = None
     """T2: the makespan of the greedy ordering."""
     instances: Positive = 1

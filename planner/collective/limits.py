@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from planner.errors import LimitError
 from planner.solver import Limit, Model, Progress, Solution, solve
 
 OnProgress = Callable[[str, Progress], None]
@@ -27,21 +29,33 @@ class Effort:
 
     limits: Limits = Limits()
     on_progress: OnProgress | None = None
+    stop: threading.Event = field(default_factory=threading.Event)
+    """Set by Ctrl-C, inside a solve or between two."""
     started: float = field(default_factory=time.monotonic)
     limit_fired: bool = False
-    interrupted: bool = False
+
+    @property
+    def interrupted(self) -> bool:
+        return self.stop.is_set()
 
     def solve(self, model: Model, work: float) -> Solution:
         """`model` on CP-SAT with at most `work`. Raises LimitError when interrupted before any solution."""
+        if self.interrupted:
+            raise LimitError(f"{model.name}: interrupted before it began")
         net = self.limits.time_s
         report = self.on_progress
-        solution = solve(
-            model,
-            backend="cp_sat",
-            deterministic_limit=work,
-            time_limit_s=None if net is None else max(0.05, net - (time.monotonic() - self.started)),
-            on_progress=None if report is None else lambda progress: report(model.name, progress),
-        )
+        try:
+            solution = solve(
+                model,
+                backend="cp_sat",
+                deterministic_limit=work,
+                time_limit_s=None if net is None else max(0.05, net - (time.monotonic() - self.started)),
+                on_progress=None if report is None else lambda progress: report(model.name, progress),
+            )
+        except LimitError:
+            self.stop.set()
+            raise
         self.limit_fired |= solution.limit_fired is Limit.TIME
-        self.interrupted |= solution.interrupted
+        if solution.interrupted:
+            self.stop.set()
         return solution

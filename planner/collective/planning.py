@@ -21,6 +21,7 @@ from planner.hardware import Hardware
 from planner.plan import VERSION, Certificate, InputRef, Plan, Prediction, Provenance
 from planner.scalars import MEBIBYTE
 from planner.sketch import Sketch
+from planner.solver.interrupt import stop_on_sigint
 
 Protocol = Literal["Simple", "LL", "LL128"]
 
@@ -49,17 +50,16 @@ def plan_collective(
     names of the inputs. Raises InputError for inputs that do not fit together, InfeasibleError when the sketch leaves
     no routing, LimitError when the limits ended the search without one, CheckFailed should the result be wrong.
     """
-    problem = build_problem(collective, hardware, sketch, size_bytes, root)
-    effort = Effort(limits, on_progress)
-    routing = route(problem, effort)
-    moves = moves_of(problem, routing.trees)
-    ordering = order(problem, routing, moves)
-    bound = lower_bound(problem)
-    if routing.bound_ns > bound.time_ns and is_unrestricted(problem):
-        bound = Bound(routing.bound_ns, "No routing has less congestion and shorter paths, which the solver proved.")
-    if effort.interrupted:
-        final = Batched(ordering.schedule, False)
-    else:
+    with stop_on_sigint() as stop:
+        effort = Effort(limits, on_progress, stop)
+        problem = build_problem(collective, hardware, sketch, size_bytes, root)
+        routing = route(problem, effort)
+        moves = moves_of(problem, routing.trees)
+        ordering = order(problem, routing, moves)
+        bound = lower_bound(problem)
+        if routing.bound_ns > bound.time_ns and is_unrestricted(problem):
+            argument = "No routing has less congestion and shorter paths, which the solver proved."
+            bound = Bound(routing.bound_ns, argument)
         final = batch(moves, ordering, problem.batching, effort, floor=bound.time_ns)
     decisions = CollectiveDecisions(
         collective=collective,

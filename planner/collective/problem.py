@@ -24,7 +24,7 @@ from planner.hardware import Hardware
 from planner.scalars import parse_bytes
 from planner.sketch import Sketch
 
-MAX_CHOICES = 1_000_000
+MAX_CHOICES = 250_000
 
 
 @dataclass(frozen=True)

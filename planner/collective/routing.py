@@ -205,9 +205,6 @@ def route(problem: Problem, effort: Effort) -> Routing:
     for objective in (_policy_terms(problem, built), _arrival_terms(problem, built)):
         if not objective:
             continue
-        if effort.interrupted:
-            settled = False
-            break
         # The optimum so far becomes a constraint; its solution is the hint.
         model.add_linear(model.cost.items(), ub=int(best.objective or 0))
         model.minimize(objective)

@@ -7,6 +7,22 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
+
+
+class RequestStop:
+    """The handler of Ctrl-C while solving. Inside another one it hands the press on, so that the pass around a solve
+    learns of it even when the solve had just ended by itself."""
+
+    def __init__(self, previous: Any) -> None:
+        self.previous = previous
+        self.stop = threading.Event()
+
+    def __call__(self, signum: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, self.previous)
+        self.stop.set()
+        if isinstance(self.previous, RequestStop):
+            self.previous(signum, frame)
 
 
 @contextmanager
@@ -16,18 +32,13 @@ def stop_on_sigint() -> Iterator[threading.Event]:
     The previous handler is back at exit. Outside the main thread, where Python allows no handler, and when SIGINT is
     ignored or handled by foreign code, nothing is installed and the event stays unset.
     """
-    stop = threading.Event()
     previous = signal.getsignal(signal.SIGINT)
+    handler = RequestStop(previous)
     if threading.current_thread() is not threading.main_thread() or previous in (signal.SIG_IGN, None):
-        yield stop
+        yield handler.stop
         return
-
-    def request_stop(signum: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, previous)
-        stop.set()
-
-    signal.signal(signal.SIGINT, request_stop)
+    signal.signal(signal.SIGINT, handler)
     try:
-        yield stop
+        yield handler.stop
     finally:
         signal.signal(signal.SIGINT, previous)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from planner import documents
+from planner.collective import planning
 from planner.collective.check import check
 from planner.collective.limits import Limits
 from planner.collective.planning import instances_for, plan_collective, protocol_for
@@ -172,6 +173,32 @@ def test_interrupt_keeps_the_best_plan_so_far():
     assert check(plan.decisions) == []
 
 
+def test_interrupt_before_any_solution_is_a_limit_error(monkeypatch):
+    """Ctrl-C while the problem is still being written down."""
+    real = planning.build_problem
+
+    def press(*arguments):
+        signal.raise_signal(signal.SIGINT)
+        return real(*arguments)
+
+    monkeypatch.setattr(planning, "build_problem", press)
+    with pytest.raises(LimitError, match="interrupted"):
+        plan_collective("allgather", ring(4), MESH, size_bytes=MB)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_routing_proves_what_cuts_do_not():
+    plan = plan_collective("broadcast", switch(4), MESH, size_bytes=MB)
+    assert plan.decisions.makespan_ns == 18_000
+    assert plan.certificate.optimal
+    assert "solver proved" in plan.certificate.argument
+
+
+def test_too_many_choices_are_refused_at_once():
+    with pytest.raises(InputError, match="possible transfers"):
+        plan_collective("allgather", shipped("dgx2", 5, "mesh")[0], MESH, size_bytes=MB)
+
+
 def test_several_nodes_need_a_sketch_that_fits():
     with pytest.raises(InputError, match="num_nodes"):
         plan_collective("allgather", *shipped("dgx2", 4, "dgx2-sk-1"))
@@ -181,6 +208,8 @@ def test_shipped_sketches_load_and_carry_their_name():
     from planner import resources
 
     names = resources.names("sketches")
-    assert {"ndv2-sk-1", "dgx2-sk-1", "dgx2-sk-2", "ring", "mesh", "cpu-2x2-relay"} <= set(names)
+    assert {"ndv2-sk-1", "ndv2-sk-2", "dgx2-sk-1", "dgx2-sk-2", "dgx2-sk-3", "ring", "mesh", "cpu-2x2-relay"} <= set(
+        names
+    )
     for name in names:
         assert documents.load(resources.locate("sketches", name), Sketch).name == name

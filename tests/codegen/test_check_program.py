@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from codegen import check_program, msccl_xml
 from codegen.lower import lower
 from codegen.program import Program, RankProgram, Step, Threadblock
+from planner.errors import InputError
 from tests.codegen.algorithms import Move, decide, line_alltoall, random_algorithm, ring_allreduce
 
 
@@ -246,3 +251,36 @@ def test_many_findings_are_counted() -> None:
     findings = check_program.check(broken)
     assert len(findings) == check_program.MAX_NAMED + 1
     assert findings[-1].startswith("and ")
+
+
+NUMBER = re.compile(r'(srcoff|dstoff|cnt|depid|deps|hasdep|send|recv|chan|[ios]_chunks|nchunksperloop)="(-?[0-9]+)"')
+SOURCES = [
+    msccl_xml.emit(lower(random_algorithm(collective, 3, 2, 1, seed=2), inplace=inplace))
+    for collective in ("allgather", "reducescatter", "allreduce", "reduce")
+    for inplace in (False, True)
+]
+
+
+@given(st.data())
+def test_no_change_of_numbers_breaks_the_checker_itself(data: st.DataObject) -> None:
+    """Whatever numbers stand in a file, the answer is a list of findings."""
+    text = data.draw(st.sampled_from(SOURCES))
+    for _ in range(data.draw(st.integers(1, 3))):
+        match = data.draw(st.sampled_from(list(NUMBER.finditer(text))))
+        text = f"{text[: match.start(2)]}{data.draw(st.integers(-1, 8))}{text[match.end(2) :]}"
+    with suppress(InputError):
+        findings = check_program.check(msccl_xml.parse(text, "changed.xml"))
+        assert all(isinstance(finding, str) and "\n" not in finding for finding in findings)
+
+
+def test_every_operand_that_moves_data_matters() -> None:
+    """Moving any one local operand by one chunk is noticed, in all programs."""
+    for text in SOURCES:
+        program = msccl_xml.parse(text, "x.xml")
+        for place, _, step in program.steps():
+            for side, operand in (("src", step.reads[:1]), ("dst", (step.writes,))):
+                if not operand or operand[0] is None or (side == "src" and step.src not in step.reads):
+                    continue
+                buffer, index = operand[0]
+                moved = with_step(program, *place, **{side: (buffer, index + 1)})
+                assert check_program.check(moved) != [], (program.name, place, side)

@@ -161,13 +161,20 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "{\n0\n"
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "arguments", [["profile", "show", "ndv4"], ["profile", "show", "ndv4", "--json"], ["trace", "show", "step.json"]]
+)
+def test_a_reader_that_never_came_is_no_error(arguments: list[str], tmp_path: Path) -> None:
+    save(TRACE, tmp_path / "step.json")
     reader, writer = os.pipe()
     os.close(reader)
-    closed = subprocess.run(
-        [*TREADLE, "profile", "show", "ndv4", "--json"], stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+    done = subprocess.run(
+        [*TREADLE, *arguments], stdout=writer, stderr=subprocess.PIPE, text=True, check=False, cwd=tmp_path
     )
     os.close(writer)
-    assert (closed.returncode, closed.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(

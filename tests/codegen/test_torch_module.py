@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import msgspec
 import pytest
@@ -15,13 +15,11 @@ from codegen.torch_lower import Graph, schedule
 from codegen.torch_module import FILE_NAME, generate
 from planner.errors import InputError
 from planner.memory.decisions import MemoryDecisions
-from planner.memory.extract import problem_from_trace
-from planner.memory.heuristics import recompute_from
-from planner.memory.lower import prune
-from planner.memory.planning import decide, plan_problem
+from planner.memory.planning import plan_problem
 from planner.memory.program import RunForward
 from planner.plan import Plan
 from planner.trace import Trace
+from tests.codegen.plans import decisions_keeping
 from treadle.capture.graph import capture
 
 
@@ -53,17 +51,16 @@ def trace() -> Trace:
     )
 
 
-def plan_keeping(trace: Trace, kept: set[int]) -> Plan:
-    """The plan whose forward pass keeps the outputs of the forward nodes `kept`, whatever it takes."""
-    problem = problem_from_trace(trace, 2**40)
-    found = prune(problem, recompute_from(problem, frozenset(kept)))
-    return msgspec.structs.replace(plan_problem(problem), decisions=decide(problem, found))
+def plan_keeping(trace: Trace, kept: Collection[int]) -> Plan:
+    decisions = decisions_keeping(trace, kept)
+    return msgspec.structs.replace(plan_problem(decisions.problem), decisions=decisions)
 
 
 @pytest.fixture(scope="module")
 def plan(trace: Trace) -> Plan:
-    """Keeps nothing that it can make again."""
-    return plan_keeping(trace, set())
+    """Keeps what the convolution and the matrix products make, and makes the rest again."""
+    nodes = plan_keeping(trace, ()).decisions.problem.fwd
+    return plan_keeping(trace, [i for i, node in enumerate(nodes) if "conv" in node.op or "addmm" in node.op])
 
 
 def test_text(trace, plan, golden):
@@ -119,8 +116,8 @@ def test_buffers_are_written_once_and_in_the_forward_pass(trace, plan):
 def test_random_calls_are_replayed(trace, plan):
     forward, backward = generate(plan, trace)[FILE_NAME].split("# BACKWARD")
     assert forward.count("rng.state(device)") == 1
-    assert backward.count("with rng.replayed(saved[") == 1, "for the matrix product"
-    assert backward.count("with rng.replayed(saved.pop(") == 1, "for the mask, the last time"
+    assert backward.count("with rng.replayed(saved[") >= 1
+    assert backward.count("with rng.replayed(saved.pop(") == 1, "the last time"
     everything = generate(plan_keeping(trace, set(range(99))), trace)[FILE_NAME]
     assert "rng." not in everything
 

@@ -33,6 +33,7 @@ def apply(model: nn.Module, plan: Plan | Path | str, trace: Trace | Path | str |
 
     Called with the step's inputs it returns the step's outputs: the loss where one was captured. `backward`,
     optimizers, gradient accumulation, `state_dict` and DistributedDataParallel work as with `model`, which it wraps.
+    Outputs come as a tensor or a flat tuple; hooks on modules inside the model do not run.
     `plan` is a plan or its file. `trace` defaults to the file that the plan names, beside the plan's own file.
 
     Raises InputError when the trace is not the one the plan was made from, or when the model's parameters and buffers

@@ -9,13 +9,16 @@ from fractions import Fraction
 
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
 
 from codegen.torch_lower import Graph
 from planner import documents
 from planner.errors import InputError
 from planner.memory.planning import MemoryOptions, plan_memory
+from tests.codegen.plans import decisions_keeping
 from tests.treadle.runtime.models import STEPS, plan_of, trace_of
+from treadle.capture.graph import capture
 from treadle.runtime.memory import PlannedModule, apply
 from treadle.runtime.meter import Meter
 
@@ -284,3 +287,45 @@ def test_plan_and_trace_files(tmp_path):
         apply(model, str(tmp_path / "plan.json"))
     with pytest.raises(InputError, match="found no trace"):
         apply(model, plan)
+
+
+class Odd(nn.Module):
+    """A buffer that the step changes and reads, an unused parameter, an input with a gradient, outputs of two kinds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.utils.spectral_norm(nn.Linear(6, 6))
+        self.unused = nn.Parameter(torch.ones(3))
+        self.register_buffer("scale", torch.ones(6))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        y = torch.sin(self.linear(x) * torch.exp(self.scale))
+        self.scale.sub_(0.5)
+        y = torch.softmax(self.linear(y * torch.exp(self.scale)), -1)
+        return y, y.argmax(-1), (y * y).sum()
+
+
+def odd() -> tuple[nn.Module, tuple[Tensor, ...]]:
+    return Odd(), (torch.randn(4, 6, requires_grad=True),)
+
+
+@pytest.mark.parametrize("keep", [True, False], ids=["keep all", "recompute all"])
+def test_changed_buffers_gradients_of_inputs_and_outputs_of_two_kinds(keep):
+    captured = capture(odd, "odd")
+    trace = replace(captured, ops=tuple(replace(op, time_ns=1) for op in captured.ops))
+    decisions = decisions_keeping(trace, range(99) if keep else ())
+    torch.manual_seed(0)
+    model, (x,) = odd()
+    plain, planned = copy.deepcopy(model), apply(model, replace(plan_of("mlp"), inputs={}, decisions=decisions), trace)
+    results = []
+    for module in (plain, planned):
+        for _ in range(2):
+            x.grad = None
+            outputs = module(x)
+            (outputs[0].pow(3).sum() + outputs[2]).backward()
+        assert not outputs[1].requires_grad
+        results.append([*outputs, x.grad, *(p.grad for p in module.parameters()), *module.buffers()])
+    for expected, found in zip(*results, strict=True):
+        assert (expected is None) == (found is None)
+        if expected is not None:
+            torch.testing.assert_close(found, expected, rtol=0, atol=0)

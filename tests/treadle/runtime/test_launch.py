@@ -38,7 +38,7 @@ def die(rank: int, world: int, folder: str) -> None:
 
 
 def fail(rank: int, world: int, kind: str) -> None:
-    if rank == 1:
+    if rank == world - 1:
         raise InputError("found nothing", where="x.yaml") if kind == "input" else ValueError("seven\nlines")
     _wait_for_the_other(rank, world)
 
@@ -87,7 +87,7 @@ def test_a_killed_rank_is_named_and_the_others_end(tmp_path: Path) -> None:
 
 def test_errors_of_a_rank_pass_through() -> None:
     with pytest.raises(InputError, match=r"x\.yaml: found nothing"):
-        launch(2, fail, ("input",))
+        launch(1, fail, ("input",))
 
 
 def test_other_errors_name_the_rank_in_one_line() -> None:

@@ -80,7 +80,8 @@ class Trace(Record, frozen=True, kw_only=True, tag_field="kind", tag="trace"):
 
     version: Positive
     name: Name
-    mode: Literal["train", "infer"]
+    mode: Literal["train", "infer", "unknown"]
+    """Unknown where an imported format does not say and nothing in it is a backward op."""
     source: Literal["torch-aot", "execution-trace", "kineto", "chakra", "hand"]
     entry: Name | None = None
     """MODULE:FUNCTION it was captured from."""

@@ -11,6 +11,9 @@ from hypothesis import HealthCheck, settings
 ROOT = Path(__file__).parent.parent
 GOLDEN = Path(__file__).parent / "golden"
 
+# Two test processes share two cores; threads of theirs would only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 settings.register_profile(
     "treadle", derandomize=True, deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
 )

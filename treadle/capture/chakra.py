@@ -43,7 +43,7 @@ def from_bytes(data: bytes, where: str) -> Trace:
     return Trace(
         version=trace.VERSION,
         name=where,
-        mode="train" if any(op.phase == "backward" or "backward" in op.target.lower() for op in ops) else "infer",
+        mode="train" if any(op.phase == "backward" or "backward" in op.target.lower() for op in ops) else "unknown",
         source="chakra",
         costs=Costs(model="recorded" if any(op.time_ns is not None for op in ops) else "absent"),
         tensors=tuple(observed.tensors.values()),

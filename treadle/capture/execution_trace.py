@@ -73,7 +73,7 @@ def from_json(data: bytes, where: str) -> Trace:
     return Trace(
         version=trace.VERSION,
         name=where,
-        mode="train" if any(op.phase == "backward" for op in ops) else "infer",
+        mode="train" if any(op.phase == "backward" for op in ops) else "unknown",
         source="execution-trace",
         costs=Costs(model="absent"),
         tensors=tuple(_with_role(tensor, gradients) for tensor in observed.tensors.values()),

@@ -103,7 +103,7 @@ def from_json(data: bytes, where: str, step: int | None = None) -> Trace:
     return Trace(
         version=trace.VERSION,
         name=where,
-        mode="train" if any(op.phase == "backward" for op in ops) else "infer",
+        mode="train" if any(op.phase == "backward" for op in ops) else "unknown",
         source="kineto",
         costs=Costs(model="recorded"),
         tensors=(),

@@ -8,6 +8,7 @@ plan are then refilled: whatever still fits is kept as well, most time per byte 
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 from planner.memory.lower import Schedule, lower, prune, store_all
@@ -15,7 +16,7 @@ from planner.memory.problem import MemoryProblem
 from planner.memory.program import RunForward
 from planner.memory.simulate import Simulation, simulate
 
-REFILLED = 8
+REFILLED = 6
 """So many plans of each kind are refilled, those first that recompute most and so leave most room."""
 
 
@@ -26,32 +27,44 @@ def best_heuristic(problem: MemoryProblem) -> Schedule | None:
     if whole.peak_bytes <= problem.budget_bytes:
         return planner.base
     found = []
-    for sets in (chen(problem), greedy(planner)):
+    for sets in (chen(problem), crossings(problem), greedy(planner)):
         plans = [(result.time_ns, kept) for kept in sets if (result := planner.try_out(kept)) is not None]
         found += [planner.refilled(kept) for _, kept in sorted(plans, key=lambda plan: -plan[0])[:REFILLED]]
     return min(found, key=lambda plan: plan[0].time_ns)[1] if found else None
 
 
 def leanest(problem: MemoryProblem) -> Schedule:
-    """The plan of least peak among store-all and Chen's segments, pruned."""
+    """The plan of least peak among store-all and all segments, pruned."""
     planner = Planner.of(problem)
-    plans = [planner.base, *map(planner.schedule, chen(problem))]
+    plans = [planner.base, *map(planner.schedule, (*chen(problem), *crossings(problem)))]
     return min(plans, key=lambda schedule: planner.result(schedule).peak_bytes)
 
 
 def chen(problem: MemoryProblem) -> list[frozenset[int]]:
     """What to keep with 1, 2, .. 2 sqrt(N) + 1 segments: the nodes that end equal shares of all bytes."""
-    total = max(1, sum(node.out_bytes for node in problem.fwd))
-    sets = []
-    for segments in range(1, 2 * int(len(problem.fwd) ** 0.5) + 2):
-        made = 0
-        ends = set()
-        for i, node in enumerate(problem.fwd):
-            before, made = made * segments // total, made + node.out_bytes
-            if made * segments // total > before:
-                ends.add(i)
-        sets.append(frozenset(ends))
-    return sets
+    return [frozenset(max(share) for share in shares) for shares in _segments(problem)]
+
+
+def crossings(problem: MemoryProblem) -> list[frozenset[int]]:
+    """The same for graphs: within each share, what crosses to later forward nodes where that is least.
+
+    At a residual connection one tensor crosses, inside a block several do.
+    """
+    last = {j: i for i, node in enumerate(problem.fwd) for j in node.inputs}
+    crossing = [frozenset(j for j, t in last.items() if j <= i < t) for i in range(len(problem.fwd))]
+    width = [sum(problem.fwd[j].out_bytes for j in nodes) for nodes in crossing]
+    ends = [[min(share, key=lambda i: (width[i], -i)) for share in shares] for shares in _segments(problem)]
+    return [frozenset[int]().union(*(crossing[i] for i in places)) for places in ends]
+
+
+def _segments(problem: MemoryProblem) -> list[list[list[int]]]:
+    """Forward nodes cut into 1, 2, .. 2 sqrt(N) + 1 runs of about equal bytes."""
+    made = [0, *itertools.accumulate(node.out_bytes for node in problem.fwd)]
+    cuts = []
+    for count in range(1, 2 * int(len(made) ** 0.5) + 2):
+        shares = [before * count // max(1, made[-1]) for before in made[:-1]]
+        cuts.append([list(run) for _, run in itertools.groupby(range(len(shares)), shares.__getitem__)])
+    return cuts
 
 
 def greedy(planner: Planner) -> list[frozenset[int]]:

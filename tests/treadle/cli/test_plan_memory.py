@@ -19,7 +19,6 @@ from planner.memory.check import check
 from planner.plan import Plan
 from planner.trace import Costs
 from tests.planner.memory import cases
-from tests.planner.memory.test_checkpoint import long_chain
 from tests.planner.memory.test_extract import perceptron
 from treadle.cli.main import run
 
@@ -118,7 +117,14 @@ def test_hardware_changes_nothing_where_the_trace_has_times(files, capsys):
 @pytest.fixture
 def slow(tmp_path) -> list[str]:
     """A command that searches for long after it has found a heuristic plan."""
-    documents.save(long_chain(90, 45), tmp_path / "long.json")
+    count = 100
+    sizes = [1 + 7 * i % 11 for i in range(count)]
+    fwd = cases.chain(*sizes, times=tuple(1 + 5 * i % 7 for i in range(count)))
+    bwd = [
+        cases.backward(sizes[k - 1] if k else 0, sizes[k], ((k - 1,) if k % 3 else (k,), 0, 2))
+        for k in reversed(range(count))
+    ]
+    documents.save(cases.problem(120, fwd, bwd), tmp_path / "long.json")
     command = [
         sys.executable,
         "-m",

@@ -41,6 +41,8 @@ def apply(model: nn.Module, plan: Plan | Path | str, trace: Trace | Path | str |
     """
     place = Path(plan).parent if isinstance(plan, str | Path) else None
     where = str(plan) if place is not None else "treadle.apply"
+    if not isinstance(model, nn.Module):
+        raise InputError(f"found a model of type {type(model).__name__}, expected a torch.nn.Module", where=where)
     document = documents.load(plan, Plan) if isinstance(plan, str | Path) else plan
     reference = document.inputs.get("trace")
     if trace is None:

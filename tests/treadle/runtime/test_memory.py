@@ -12,6 +12,7 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 
+import treadle
 from codegen.torch_lower import Graph
 from planner import documents
 from planner.errors import InputError
@@ -187,6 +188,19 @@ def test_state_dict_is_that_of_the_model():
     assert all(torch.equal(a, torch.ones_like(a)) for a in both.planned.model.state_dict().values())
 
 
+def test_a_copy_trains_on_its_own():
+    both = pair("gpt2")
+    twin = copy.deepcopy(both.planned)
+    twin(*both.inputs).backward()
+    assert all(parameter.grad is None for parameter in both.planned.parameters())
+    both.eager_loss().backward()
+    assert all(torch.equal(a.grad, b.grad) for a, b in zip(both.plain.parameters(), twin.parameters(), strict=True))
+
+
+def test_what_treadle_exports():
+    assert treadle.apply is apply
+
+
 def test_frozen_parameters_get_no_gradient():
     both = pair("gpt2")
     for model in (both.plain, both.planned):
@@ -269,6 +283,8 @@ def test_another_model_is_refused():
     trace = trace_of("mlp")
     with pytest.raises(InputError, match=r"no parameter '0.bias', expected the model that was captured"):
         apply(nn.Sequential(nn.Linear(6, 16, bias=False)), plan_of("mlp"), trace)
+    with pytest.raises(InputError, match="a model of type int"):
+        apply(3, plan_of("mlp"), trace)
     with pytest.raises(InputError, match=r"parameter '0.weight' of float32 \[17, 6\], expected float32 \[16, 6\]"):
         apply(nn.Sequential(nn.Linear(6, 17), nn.Tanh(), nn.Linear(17, 4)), plan_of("mlp"), trace)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from codegen import check_program, msccl_xml, torch_module
 from codegen.lower import lower
@@ -17,7 +17,6 @@ from planner.plan import InputRef, Plan
 from planner.trace import Trace
 
 Target = Literal["torch", "msccl-xml"]
-TARGETS: tuple[Target, ...] = get_args(Target)
 
 PLAN_NAME = "plan.json"
 """The plan travels with what was made from it, so that a folder can be checked and predicted on its own."""

@@ -46,7 +46,7 @@ def show(tables: Iterable[Table], as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table as RichTable
 
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    console = Console(width=None if sys.stdout.isatty() else 180)
     for table in tables:
         printed = RichTable(title=table.title, title_justify="left", box=box.SIMPLE)
         columns = list(dict.fromkeys(column for row in table.rows for column in row))

@@ -2,6 +2,7 @@
 
 Constants say what the step expects and returns; tensors are described as (dtype, shape) or (dtype, shape, stride).
 `forward(parameters, buffers, inputs)` runs stage K+1 and returns the outputs and a dict of what it saved.
+`returned(outputs)` puts the outputs into the tuples, lists and dicts in which the captured step returned them.
 `backward(saved, parameters, buffers, inputs, tangents, gradients)` runs stages K to 1. It is a generator: each time a
 gradient is ready it puts it into `gradients` and yields its name, so that the caller can take it out at once.
 
@@ -55,6 +56,7 @@ def generate(plan: Plan, trace: Trace) -> dict[str, str]:
         stages=len(decisions.problem.bwd),
         random=bool(writer.states),
         constants=list(writer.constants()),
+        returned=list(writer.returned()),
         forward=forward,
         backward=backward,
     )
@@ -144,8 +146,17 @@ class _Writer:
         gives = [leaf for event in self.schedule.backward for leaf, _ in event.gives]
         yield from layout("GRADIENTS = ", _literal([leaf_name(trace, leaf) for leaf in gives]), 0)
         read = {tensor for op in trace.ops for tensor in op.inputs if tensors[tensor].role in ("parameter", "input")}
-        frozen = sorted(leaf_name(trace, leaf) for leaf in read.difference(gives))
+        frozen = sorted(leaf_name(trace, leaf) for leaf in read.difference(gives, trace.detached))
         yield from layout("FROZEN = ", _literal(frozen), 0)
+        yield from layout("EVALUATING = ", _literal(trace.evaluating), 0)
+
+    def returned(self) -> Iterator[str]:
+        outputs = self.schedule.graph.trace.outputs
+        tree = self.schedule.graph.trace.returned
+        if tree is None:
+            several: list[Any] = [{"tensor": output} for output in outputs]
+            tree = several[0] if len(several) == 1 else {"tuple": several}
+        yield from layout("return ", _container(tree, {output: f"outputs[{i}]" for i, output in enumerate(outputs)}), 4)
 
     def _differentiable_outputs(self) -> list[int]:
         """Which output each tangent belongs to: tangents stand in the order of the outputs that need one."""
@@ -239,7 +250,7 @@ class _Writer:
 
     def _call(self, op: Op, event: Event) -> Call:
         items = [self._value(tree, op, event) for tree in op.args or ()]
-        items += [_keyword(key, self._value(tree, op, event)) for key, tree in (op.kwargs or {}).items()]
+        items += [_labelled(f"{key}=", self._value(tree, op, event)) for key, tree in (op.kwargs or {}).items()]
         namespace, rest = op.target.split(".", 1)
         return Call(f"{'aten' if namespace == 'aten' else 'torch.ops.' + namespace}.{rest}(", tuple(items))
 
@@ -299,12 +310,30 @@ def _literal(value: Any) -> str | Call:
     return _quote(value) if isinstance(value, str) else repr(value)
 
 
+def _container(tree: Any, names: dict[str, str]) -> str | Call:
+    """The Python expression of a tree as `Trace.returned` holds it."""
+    if isinstance(tree, list | tuple):
+        return Call("[", tuple(_container(item, names) for item in tree), "]")
+    if not isinstance(tree, dict):
+        return _quote(tree) if isinstance(tree, str) else repr(tree)
+    ((kind, value),) = tree.items()
+    if kind == "tensor":
+        return names[value]
+    if kind == "float":
+        return f'float("{value}")'
+    if kind == "tuple":
+        head, tail = ("tuple([", "])") if len(value) == 1 else ("(", ")")
+        return Call(head, tuple(_container(item, names) for item in value), tail)
+    items = (_labelled(f"{_container(key, names)}: ", _container(item, names)) for key, item in value)
+    return Call("{", tuple(items), "}")
+
+
 def _names_device(events: Iterable[Event]) -> bool:
     return any("'device'" in repr((event.op.args, event.op.kwargs)) for event in events if event.op)
 
 
-def _keyword(key: str, value: str | Call) -> str | Call:
-    return f"{key}={value}" if isinstance(value, str) else Call(f"{key}={value.head}", value.items, value.tail)
+def _labelled(label: str, value: str | Call) -> str | Call:
+    return label + value if isinstance(value, str) else Call(label + value.head, value.items, value.tail)
 
 
 def _count(number: int, noun: str) -> str:
@@ -312,7 +341,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _quote(text: str) -> str:
-    return json.dumps(text)
+    return json.dumps(text, ensure_ascii=False)
 
 
 @cache

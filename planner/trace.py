@@ -95,9 +95,16 @@ class Trace(Record, frozen=True, kw_only=True, tag_field="kind", tag="trace"):
     tangents: tuple[Name, ...] = ()
     """Gradients of `outputs` that start the backward pass, in the order of the outputs that need one."""
     gradient_order: tuple[Name, ...] = ()
-    """Gradient tensors of parameters in the order in which they become ready."""
+    """Gradient tensors of parameters in the order in which what makes their memory runs."""
     updates: tuple[tuple[Name, Name], ...] = ()
     """(buffer id, tensor id holding its new value) written back after the forward pass."""
+    detached: tuple[Name, ...] = ()
+    """Parameters and inputs that may require a gradient although the step computes none of them."""
+    evaluating: tuple[str, ...] = ()
+    """Qualified names of the modules that were in evaluation mode in a training step; the model itself is ''."""
+    returned: Any = None
+    """What the caller gets where it is not the one output or a tuple of them: an argument tree (see `Op`) over
+    `outputs`, which also has `{"tuple": [...]}` and `{"dict": [[key, value], ...]}`."""
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield (path, found, expected) for every broken cross reference."""
@@ -113,7 +120,7 @@ class Trace(Record, frozen=True, kw_only=True, tag_field="kind", tag="trace"):
                 if target is not None and target not in known:
                     yield f"$.tensors[{index}].{field}", f"unknown tensor {target!r}", "the id of a tensor"
         yield from self._op_problems(known)
-        for field in ("inputs", "outputs", "tangents", "gradient_order"):
+        for field in ("inputs", "outputs", "tangents", "gradient_order", "detached"):
             for index, target in enumerate(getattr(self, field)):
                 if target not in known:
                     yield f"$.{field}[{index}]", f"unknown tensor {target!r}", "the id of a tensor"
@@ -121,11 +128,37 @@ class Trace(Record, frozen=True, kw_only=True, tag_field="kind", tag="trace"):
             for target in pair:
                 if target not in known:
                     yield f"$.updates[{index}]", f"unknown tensor {target!r}", "the id of a tensor"
+        yield from self._returned_problems()
         yield from _cycle(
             {t.id: (t.alias_of,) for t in self.tensors if t.alias_of is not None},
             "$.tensors",
             "alias_of chains that end",
         )
+
+    def _returned_problems(self) -> Iterator[tuple[str, str, str]]:
+        pending = [("$.returned", self.returned)]
+        for path, tree in pending:
+            match tree:
+                case dict() if len(tree) != 1:
+                    yield path, "an object of other than one field", "for example {'tensor': ID}"
+                case None | bool() | int() | float() | str() | {"float": "nan" | "inf" | "-inf"}:
+                    pass
+                case {"tensor": key}:
+                    if key not in self.outputs:
+                        yield path, f"tensor {key!r}", "one of the outputs"
+                case [*items]:
+                    pending += [(f"{path}[{index}]", item) for index, item in enumerate(items)]
+                case {"tuple": [*items]}:
+                    pending += [(f"{path}.tuple[{index}]", item) for index, item in enumerate(items)]
+                case {"dict": [*pairs]}:
+                    for index, pair in enumerate(pairs):
+                        match pair:
+                            case [None | bool() | int() | str(), value]:
+                                pending.append((f"{path}.dict[{index}][1]", value))
+                            case _:
+                                yield f"{path}.dict[{index}]", "something else", "a key and its value"
+                case _:
+                    yield path, "something else", "a tree of outputs, numbers, texts, lists, tuples and dicts"
 
     def _op_problems(self, known: dict[str, int]) -> Iterator[tuple[str, str, str]]:
         position: dict[str, int] = {}

@@ -60,6 +60,9 @@ TRACE = Trace(
     tangents=("t",),
     gradient_order=("g",),
     updates=(("x", "v"),),
+    detached=("x",),
+    evaluating=("", "layer"),
+    returned={"dict": [["out", [{"tensor": "y"}]], [1, {"tuple": [None, 1.5, {"float": "inf"}]}]]},
 )
 
 HARDWARE = Hardware(

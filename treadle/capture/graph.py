@@ -13,7 +13,7 @@ from planner import trace
 from planner.errors import InputError
 from planner.trace import Costs, Op, Phase, Role, Tensor, Trace
 from treadle.capture.calls import encode
-from treadle.capture.joint import JointGraph, Mode, export
+from treadle.capture.joint import JointGraph, Mode, Result, export
 
 
 def capture(function: Callable[[], Any], name: str, mode: Mode = "train") -> Trace:
@@ -37,7 +37,7 @@ def to_trace(joint: JointGraph, name: str, mode: Mode) -> Trace:
     results = set(joint.outputs)
     ops = [_op(node, table, results) for node in joint.graph.nodes if node.op == "call_function" and not _picks(node)]
 
-    order = {tensor: (place, index) for place, op in enumerate(ops) for index, tensor in enumerate(op.outputs)}
+    made = {tensor: (place, index) for place, op in enumerate(ops) for index, tensor in enumerate(op.outputs)}
     gradients = {table.ids[node]: table.ids[leaf] for leaf, node in joint.gradients.items()}
     of_parameters = [
         table.ids[node] for leaf, node in joint.gradients.items() if joint.leaves[leaf].role == "parameter"
@@ -56,9 +56,27 @@ def to_trace(joint: JointGraph, name: str, mode: Mode) -> Trace:
         inputs=tuple(table.ids[node] for node, leaf in joint.leaves.items() if leaf.role == "input"),
         outputs=tuple(table.ids[node] for node in joint.outputs),
         tangents=tuple(table.ids[node] for node in joint.tangents),
-        gradient_order=tuple(sorted(of_parameters, key=order.__getitem__)),
+        gradient_order=tuple(sorted(of_parameters, key=lambda tensor: (made[table.owner(tensor)], made[tensor]))),
         updates=tuple((table.ids[buffer], table.ids[value]) for buffer, value in joint.updates.items()),
+        detached=tuple(table.ids[node] for node in joint.detached),
+        evaluating=joint.evaluating,
+        returned=_returned(joint, table.ids),
     )
+
+
+def _returned(joint: JointGraph, ids: dict[fx.Node, str]) -> Any:
+    """The tree of what the step returns, or None where that is its one output or a tuple of several."""
+
+    def tree(part: Any) -> Any:
+        if isinstance(part, Result):
+            return {"tensor": ids[joint.outputs[part.index]]}
+        if isinstance(part, dict):
+            return {key: tree(item) for key, item in part.items()}
+        return [tree(item) for item in part] if isinstance(part, list) else part
+
+    results = [Result(index) for index in range(len(joint.outputs))]
+    plain = results[0] if len(results) == 1 else {"tuple": results}
+    return None if joint.returned == plain else tree(joint.returned)
 
 
 class _Table:
@@ -70,6 +88,10 @@ class _Table:
         self.ids: dict[fx.Node, str] = {}
         self.owners: dict[int, str] = {}
         self.storages: dict[str, int] = {}
+
+    def owner(self, key: str) -> str:
+        """The tensor whose storage `key` lives in."""
+        return self.owners[self.storages[key]]
 
     def add(
         self, node: fx.Node, key: str, value: Any, role: Role, inputs: Iterable[str], name: str | None = None

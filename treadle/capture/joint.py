@@ -6,17 +6,29 @@ functional: where the model writes into a buffer, the graph computes the buffer'
 
 from __future__ import annotations
 
+import contextlib
+import math
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, fx, nn
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, _BypassDispatchCache, unset_fake_temporarily
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    _BypassDispatchCache,
+    unset_fake_temporarily,
+)
 from torch.utils._pytree import tree_leaves
 
+import treadle
 from planner.errors import InputError, TreadleError
 from treadle.capture.load import Step, build_step
 
@@ -44,6 +56,19 @@ class JointGraph:
     """From the placeholder of a parameter or input to its gradient."""
     updates: dict[fx.Node, fx.Node]
     """From the placeholder of a buffer to its value after the step."""
+    detached: list[fx.Node]
+    """Placeholders that require a gradient and get none."""
+    evaluating: tuple[str, ...] = ()
+    """Modules in evaluation mode, by qualified name; none where the mode is `infer`, which has them all in it."""
+    returned: Any = None
+    """What the step returns, with the index of an output in `Result` where it returns a tensor."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """The place of a returned tensor among the outputs."""
+
+    index: int
 
 
 def export(function: Callable[[], Any], where: str, mode: Mode) -> JointGraph:
@@ -59,6 +84,7 @@ def export(function: Callable[[], Any], where: str, mode: Mode) -> JointGraph:
         if mode == "infer":
             step.model.eval()
         leaves, tensors = _leaves(step, fake)
+        evaluating = tuple(name for name, module in step.model.named_modules() if not module.training)
         if mode == "train" and not any(tensor.requires_grad for tensor in tensors):
             raise InputError("no parameter or input requires a gradient; capture it with --infer", where=where)
         captured = _trace(step, leaves, tensors, where, mode, copy_outputs=False)
@@ -69,7 +95,7 @@ def export(function: Callable[[], Any], where: str, mode: Mode) -> JointGraph:
         if mode == "train" and not captured.gradients:
             raise InputError("no output depends on a parameter by gradient; capture it with --infer", where=where)
         _separate_gradients(captured)
-    return captured
+    return replace(captured, evaluating=evaluating if mode == "train" else ())
 
 
 class _ExactStorages(FakeTensorMode):
@@ -120,22 +146,49 @@ class _Functional(nn.Module):
     def __init__(self, step: Step, names: list[str], where: str, copy_outputs: bool) -> None:
         super().__init__()
         whole = _Whole(step)
+        self.returned: Any = None
 
         def run(*tensors: Tensor) -> tuple[Tensor, ...]:
             state = {f"model.{name}": tensor for name, tensor in zip(names, tensors, strict=False)}
             result = torch.func.functional_call(whole, state, tensors[len(names) :])
-            outputs = tuple(leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor))
+            outputs: list[Tensor] = []
+            self.returned = _returned(result, outputs, where)
             if not outputs:
                 raise InputError("the step returned no tensor, expected at least one", where=where)
             if step.loss and (len(outputs) != 1 or outputs[0].numel() != 1):
                 shapes = ", ".join(str(tuple(output.shape)) for output in outputs)
                 raise InputError(f"the loss returned tensors of shape {shapes}, expected one scalar", where=where)
-            return tuple(output.clone() for output in outputs) if copy_outputs else outputs
+            return tuple(output.clone() if copy_outputs else output for output in outputs)
 
         self.run = run
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         return self.run(*tensors)
+
+
+def _returned(value: Any, outputs: list[Tensor], where: str) -> Any:
+    """The argument tree of what the step returned, see `planner.trace.Trace.returned`; its tensors go to `outputs`."""
+
+    def inner(part: Any) -> Any:
+        if isinstance(part, Tensor):
+            outputs.append(part)
+            return Result(len(outputs) - 1)
+        if type(part) is list:
+            return [inner(item) for item in part]
+        if type(part) is tuple:
+            return {"tuple": [inner(item) for item in part]}
+        if type(part) is dict and all(key is None or isinstance(key, bool | int | str) for key in part):
+            return {"dict": [[key, inner(item)] for key, item in part.items()]}
+        if isinstance(part, float) and not math.isfinite(part):
+            return {"float": str(part)}
+        if part is None or isinstance(part, bool | int | float | str):
+            return part
+        odd_keys = "a dict with keys other than text and numbers"
+        kind = odd_keys if type(part) is dict else f"a value of type {type(part).__name__}"
+        expected = "expected tensors, numbers, text, and tuples, lists and dicts of them"
+        raise InputError(f"the step returned {kind}, {expected}; wrap the model or add a loss", where=where)
+
+    return inner(value)
 
 
 def _leaves(step: Step, fake: FakeTensorMode) -> tuple[list[Leaf], list[Tensor]]:
@@ -153,25 +206,42 @@ def _trace(
     names = [leaf.name for leaf in leaves if leaf.name is not None]
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad() if mode == "infer" else nullcontext())
+        functional = _Functional(step, names, where, copy_outputs)
         try:
-            module = aot_export_joint_with_descriptors(
-                stack, _Functional(step, names, where, copy_outputs), tuple(tensors)
-            ).graph_module
+            module = aot_export_joint_with_descriptors(stack, functional, tuple(tensors)).graph_module
         except TreadleError:
             raise
         except Exception as error:
-            text = " ".join(str(error).split())
-            if "Unexpected fake buffer" in text:
-                message = "the step uses a tensor from elsewhere; make it a buffer of the model or an input of the step"
-                raise InputError(message, where=where) from error
-            raise InputError(f"the step cannot be traced: {type(error).__name__}: {text[:400]}", where=where) from error
+            raise InputError(_why_not(error), where=where) from error
     _simplify(module, where)
     for node in module.graph.nodes:
         for value in tree_leaves(node.meta.get("val")):
             if isinstance(value, Tensor) and value.layout != torch.strided:
                 kind = str(value.layout).removeprefix("torch.")
                 raise InputError(f"{node.name} makes a {kind} tensor, expected dense ones only", where=where)
-    return _read(module.graph, leaves, mode)
+    joint = _read(module.graph, leaves, tensors, mode)
+    return None if joint is None else replace(joint, returned=functional.returned)
+
+
+def _why_not(error: Exception) -> str:
+    """Why the step cannot be traced, where in the user's text, and what to do."""
+    text = " ".join(str(error).split())
+    inside = tuple(str(Path(file).parent) for file in (torch.__file__, treadle.__file__, contextlib.__file__))
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(inside)]
+    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    if "Unexpected fake buffer" in text:
+        return f"the step uses a tensor from elsewhere{place}; make it a buffer of the model or an input of the step"
+    if isinstance(error, DataDependentOutputException):
+        return (
+            f"the step turns a value of a tensor into a Python number{place}, as `if` on a tensor, `.item()` and "
+            "`float()` do; use tensor operations such as torch.where, or do it outside the step"
+        )
+    if isinstance(error, DynamicOutputShapeException):
+        return (
+            f"the step makes a tensor whose shape depends on values{place}, by {error.func}; use tensor operations of "
+            "a fixed shape such as torch.where, or do it outside the step"
+        )
+    return f"the step cannot be traced{place}: {type(error).__name__}: {text[:400]}"
 
 
 def _simplify(module: fx.GraphModule, where: str) -> None:
@@ -212,7 +282,7 @@ def _inline_constant(module: fx.GraphModule, node: fx.Node, where: str) -> None:
     module.graph.erase_node(node)
 
 
-def _read(graph: fx.Graph, leaves: list[Leaf], mode: Mode) -> JointGraph | None:
+def _read(graph: fx.Graph, leaves: list[Leaf], tensors: list[Tensor], mode: Mode) -> JointGraph | None:
     """Match the graph's placeholders and results with what they mean, by AOT autograd's descriptors."""
     known: dict[fx.Node, Leaf] = {}
     by_index: dict[int, fx.Node] = {}
@@ -247,7 +317,9 @@ def _read(graph: fx.Graph, leaves: list[Leaf], mode: Mode) -> JointGraph | None:
         if storage(node) in seen:
             return None
         seen.add(storage(node))
-    return JointGraph(graph, known, tangents, outputs, gradients, updates)
+    wanted = [node for index, node in sorted(by_index.items()) if tensors[index].requires_grad and mode == "train"]
+    detached = [node for node in wanted if node not in gradients]
+    return JointGraph(graph, known, tangents, outputs, gradients, updates, detached)
 
 
 def storage(node: fx.Node) -> int:

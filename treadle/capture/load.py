@@ -91,23 +91,19 @@ def build_step(function: Callable[[], Any], where: str) -> Step:
     expected = "expected (model, inputs) or (model, inputs, loss)"
     if not isinstance(returned, tuple) or len(returned) not in (2, 3):
         size = f" of {len(returned)}" if isinstance(returned, tuple) else ""
-        raise InputError(f"it returned a {type(returned).__name__}{size}, {expected}", where=where)
+        raise InputError(f"it returned a {_kind(returned)}{size}, {expected}", where=where)
     model, inputs, loss = returned if len(returned) == 3 else (*returned, None)
     if not isinstance(model, nn.Module):
-        raise InputError(
-            f"the first value it returned is a {type(model).__name__}, expected a torch.nn.Module", where=where
-        )
+        raise InputError(f"the first value it returned is a {_kind(model)}, expected a torch.nn.Module", where=where)
     if type(model).__name__ == "OptimizedModule":
         raise InputError("the model it returned went through torch.compile, expected the model itself", where=where)
     if not isinstance(inputs, tuple | list):
-        raise InputError(
-            f"the inputs it returned are a {type(inputs).__name__}, expected a tuple of tensors", where=where
-        )
+        raise InputError(f"the inputs it returned are a {_kind(inputs)}, expected a tuple of tensors", where=where)
     for index, value in enumerate(inputs):
         if not isinstance(value, Tensor):
-            raise InputError(f"input {index} it returned is a {type(value).__name__}, expected a tensor", where=where)
+            raise InputError(f"input {index} it returned is a {_kind(value)}, expected a tensor", where=where)
     if loss is not None and not callable(loss):
-        raise InputError(f"the loss it returned is a {type(loss).__name__}, expected a callable or None", where=where)
+        raise InputError(f"the loss it returned is a {_kind(loss)}, expected a callable or None", where=where)
     return Step(model, tuple(inputs), loss)
 
 
@@ -135,6 +131,13 @@ def require_torch() -> None:
         raise MissingBackendError(
             "capturing a model needs PyTorch; install it with: pip install 'treadle[torch]'"
         ) from error
+
+
+def _kind(value: object) -> str:
+    """What the user made: capture runs their function on tensors of a type of its own."""
+    from torch import Tensor
+
+    return "tensor" if isinstance(value, Tensor) else type(value).__name__
 
 
 def _describe(error: Exception) -> str:

@@ -21,29 +21,32 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import Activati
 from codegen.torch_module import FILE_NAME, generate
 from planner import documents
 from planner.errors import InputError
+from planner.memory.decisions import MemoryDecisions
 from planner.plan import Plan
 from planner.trace import Trace
 from treadle.runtime.step import Step, load_step, require_alike, require_covered
-
-Outputs = Tensor | tuple[Tensor, ...]
 
 
 def apply(model: nn.Module, plan: Plan | Path | str, trace: Trace | Path | str | None = None) -> PlannedModule:
     """`model` as a module that trains under `plan`, to be called like the step the plan's trace was captured from.
 
-    Called with the step's inputs it returns the step's outputs: the loss where one was captured. `backward`,
-    optimizers, gradient accumulation, `state_dict` and DistributedDataParallel work as with `model`, which it wraps.
-    Outputs come as a tensor or a flat tuple; hooks on modules inside the model do not run.
+    Called with the step's inputs it returns what the step returns: the loss where one was captured. `backward`,
+    optimizers, gradient accumulation, `state_dict`, copies, `torch.save` and DistributedDataParallel work as with
+    `model`, which it wraps. Hooks on modules inside the model do not run; numbers and words among what the step returns
+    stay those of the capture.
     `plan` is a plan or its file. `trace` defaults to the file that the plan names, beside the plan's own file.
 
-    Raises InputError when the trace is not the one the plan was made from, or when the model's parameters and buffers
-    differ from the trace's; calls raise it for inputs and modes that the plan does not cover.
+    Raises InputError for a plan of another pass, when the trace is not the one the plan was made from, or when the
+    model's parameters and buffers differ from the trace's; calls raise it for inputs and modes that the plan does not
+    cover.
     """
     place = Path(plan).parent if isinstance(plan, str | Path) else None
     where = str(plan) if place is not None else "treadle.apply"
     if not isinstance(model, nn.Module):
         raise InputError(f"found a model of type {type(model).__name__}, expected a torch.nn.Module", where=where)
     document = documents.load(plan, Plan) if isinstance(plan, str | Path) else plan
+    if not isinstance(document.decisions, MemoryDecisions):
+        raise InputError("found a collective plan, expected a memory plan", where=where)
     reference = document.inputs.get("trace")
     if trace is None:
         if place is None or reference is None:
@@ -80,7 +83,7 @@ class PlannedModule(ActivationWrapper):
         require_alike(self.step, "buffer", buffers, self.step.buffers)
         return parameters, buffers
 
-    def forward(self, *inputs: Tensor) -> Outputs:
+    def forward(self, *inputs: Tensor) -> Any:
         parameters, buffers = self.leaves()
         require_covered(self.step, self.model, parameters, inputs)
         flight = _Flight(self.step, parameters, buffers, list(inputs))
@@ -90,8 +93,7 @@ class PlannedModule(ActivationWrapper):
             for name in reversed(self.step.gradients):
                 if leaves[name].requires_grad:
                     token = _Gradient.apply(flight, name, token, leaves[name])
-        outputs: tuple[Tensor, ...] = _Outputs.apply(flight, token)
-        return outputs[0] if len(outputs) == 1 else outputs
+        return self.step.returned(_Outputs.apply(flight, token))
 
 
 @dataclass(eq=False)
@@ -153,9 +155,10 @@ class _Outputs(torch.autograd.Function):
         return tuple(outputs)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
         flight: _Flight = ctx.flight
+        if torch.is_grad_enabled():  # so in a backward pass that is recorded to be differentiated again
+            raise InputError("found create_graph=True, expected first derivatives only", where=flight.step.name)
         flight.start([gradients[index] for index in flight.step.tangents])
         return None, gradients[0].new_empty(0)
 

@@ -15,9 +15,10 @@ from planner.errors import InputError
 
 @dataclass(frozen=True)
 class Step:
-    """The names of a generated module."""
+    """The names of a generated module. Pickled as its text, which is executed again."""
 
     name: str
+    text: str
     forward: Callable[..., tuple[list[Tensor], dict[str, Tensor]]]
     backward: Callable[..., Iterator[str]]
     parameters: dict[str, list[Any]]
@@ -26,6 +27,11 @@ class Step:
     tangents: list[int]
     gradients: list[str]
     frozen: list[str]
+    evaluating: list[str]
+    returned: Callable[[list[Tensor]], Any]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return load_step, (self.text, self.name)
 
 
 def load_step(text: str, name: str) -> Step:
@@ -34,8 +40,9 @@ def load_step(text: str, name: str) -> Step:
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     names: dict[str, Any] = {"__name__": "treadle_step"}
     exec(compile(text, file, "exec"), names)
-    constants = (names[key] for key in ("PARAMETERS", "BUFFERS", "INPUTS", "TANGENTS", "GRADIENTS", "FROZEN"))
-    return Step(name, names["forward"], names["backward"], *constants)
+    constants = ("PARAMETERS", "BUFFERS", "INPUTS", "TANGENTS", "GRADIENTS", "FROZEN", "EVALUATING")
+    found = (names[key] for key in ("forward", "backward", *constants, "returned"))
+    return Step(name, text, *found)
 
 
 def require_alike(step: Step, kind: str, found: Mapping[str, Tensor], expected: Mapping[str, list[Any]]) -> None:
@@ -49,8 +56,7 @@ def require_alike(step: Step, kind: str, found: Mapping[str, Tensor], expected: 
 
 def require_covered(step: Step, model: nn.Module, parameters: Mapping[str, Tensor], inputs: Sequence[Any]) -> None:
     """Raises InputError for a call with other inputs, or in another mode, than the step was captured for."""
-    if not model.training:
-        raise InputError("found evaluation mode, expected training mode; evaluate with `.model`", where=step.name)
+    _require_modes(step, model)
     if len(inputs) != len(step.inputs):
         raise InputError(f"found {len(inputs)} inputs, expected {len(step.inputs)}", where=step.name)
     for index, (tensor, (dtype, shape, stride)) in enumerate(zip(inputs, step.inputs, strict=True)):
@@ -58,7 +64,7 @@ def require_covered(step: Step, model: nn.Module, parameters: Mapping[str, Tenso
             raise InputError(f"found input {index} of type {type(tensor).__name__}, expected a tensor", where=step.name)
         _require_like(step, f"input {index}", tensor, [dtype, shape])
         if any(n > 1 and a != b for n, a, b in zip(shape, tensor.stride(), stride, strict=True)):
-            expected = f"expected {stride}; try .contiguous()"
+            expected = f"expected {stride} as when the step was captured{_how_to_get(shape, stride)}"
             raise InputError(f"found input {index} of strides {list(tensor.stride())}, {expected}", where=step.name)
     leaves = {**parameters, **{f"input {index}": tensor for index, tensor in enumerate(inputs)}}
     first = next(iter(leaves))
@@ -71,6 +77,25 @@ def require_covered(step: Step, model: nn.Module, parameters: Mapping[str, Tenso
             raise InputError(f"found {name!r} requiring a gradient, {expected}", where=step.name)
     if torch.is_autocast_enabled(device.type):
         raise InputError("found autocast on, expected it off as when the step was captured", where=step.name)
+
+
+def _require_modes(step: Step, model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        if module.training == (name in step.evaluating):
+            modes = ("training", "evaluation") if module.training else ("evaluation", "training")
+            what = f"module {name!r} in {modes[0]} mode" if name else f"{modes[0]} mode"
+            advice = "capture and plan again" if name or module.training else "evaluate with `.model`"
+            text = f"found {what}, expected {modes[1]} mode as when the step was captured; {advice}"
+            raise InputError(text, where=step.name)
+
+
+def _how_to_get(shape: list[int], stride: list[int]) -> str:
+    """Advice on how a tensor gets these strides, where there is a plain way."""
+    for memory_format in (torch.contiguous_format, torch.channels_last, torch.channels_last_3d):
+        if torch.empty_strided(shape, stride, device="meta").is_contiguous(memory_format=memory_format):
+            argument = "" if memory_format == torch.contiguous_format else f"memory_format={memory_format}"
+            return f"; try .contiguous({argument})"
+    return "; capture and plan again"
 
 
 def _require_like(step: Step, what: str, tensor: Tensor, expected: list[Any]) -> None:

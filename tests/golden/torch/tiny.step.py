@@ -11,7 +11,8 @@ from treadle.runtime import rng
 aten = torch.ops.aten
 
 # What the step expects: [dtype, shape] of parameters and buffers, [dtype, shape, stride] of inputs. TANGENTS lists the
-# outputs that take a gradient, GRADIENTS the names that `backward` yields, in its order, FROZEN what it reads besides.
+# outputs that take a gradient, GRADIENTS the names that `backward` yields, in its order, FROZEN what must require none,
+# EVALUATING the modules in evaluation mode.
 PARAMETERS = {
     "conv.weight": ["float32", [4, 2, 3, 3]],
     "norm.weight": ["float32", [4]],
@@ -28,6 +29,12 @@ INPUTS = [["float32", [3, 2, 8, 8], [128, 64, 8, 1]], ["float32", [3, 32], [32, 
 TANGENTS = [0]
 GRADIENTS = ["linear.bias", "linear.weight", "norm.weight", "norm.bias", "conv.weight"]
 FROZEN = ["input 0", "input 1"]
+EVALUATING = []
+
+
+def returned(outputs):
+    """The outputs as the step returns them."""
+    return outputs[0]
 
 
 # FORWARD

@@ -180,8 +180,13 @@ def test_same_bytes_twice_and_round_trip(name: str) -> None:
 def test_gradients_are_listed_as_they_become_ready(name: str) -> None:
     trace = traced(name)
     ready = {tensor: place for place, op in enumerate(trace.ops) for tensor in op.outputs}
-    places = [ready[key] for key in trace.gradient_order]
-    assert places == sorted(places)
+    base = {tensor.id: tensor.alias_of for tensor in trace.tensors}
+
+    def owner(key: str) -> str:
+        return owner(base[key]) if base[key] else key
+
+    places = [ready[owner(key)] for key in trace.gradient_order]
+    assert places == sorted(places), "a gradient is there once its memory is written, wherever its views are made"
     phases = [op.phase for op in trace.ops]
     assert phases == sorted(phases, key=("forward", "backward").index)
     assert all(trace.ops[place].phase == "backward" for place in places)
@@ -245,9 +250,39 @@ def test_outputs_that_share_memory_are_copied() -> None:
             torch.testing.assert_close(gradients[tensor.id], step.model.get_parameter(tensor.name).grad)
 
 
+def test_what_the_step_returns_is_recorded_where_it_is_no_plain_tuple() -> None:
+    trace = capture(lambda: (Several(), (torch.randn(2, 4),)), "several")
+    first, second, third = ({"tensor": key} for key in trace.outputs)
+    assert trace.returned == {"dict": [["again", {"tuple": [first, second]}], ["input", third], ["count", 3]]}
+    assert documents.loads(documents.dumps(trace), "here", Trace) == trace
+    assert traced("no loss").returned is None
+
+
+def test_modules_in_evaluation_mode_and_parameters_without_gradients_are_recorded() -> None:
+    assert traced("tricks").evaluating == ("norm",)
+    assert traced("gpt2").evaluating == ()
+    assert capture(lambda: (nn.Linear(2, 2).eval(), (torch.ones(1, 2),)), "all").evaluating == ("",)
+    trace = traced("shared")
+    assert [t.name for t in trace.tensors if t.id in trace.detached] == ["unused"]
+    assert capture(MODELS["shared"], "shared", "infer").detached == ()
+
+
 class Branches(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x * 2 if x.sum() > 0 else x
+
+
+class Applies(nn.Module):
+    def __init__(self, function: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.function, self.layer = function, nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(self.layer(x))
+
+
+def applied(function: Callable[[Tensor], Any]) -> Callable[[], Any]:
+    return lambda: (Applies(function), (torch.ones(2, 4),))
 
 
 class Refuses(nn.Module):
@@ -261,8 +296,21 @@ def weighted_loss() -> Any:
 
 
 BAD = {
-    "data-dependent": (lambda: (Branches(), (torch.randn(2, requires_grad=True),)), "cannot be traced"),
-    "raises": (lambda: (Refuses(), (torch.randn(2, requires_grad=True),)), "ValueError: not today"),
+    "data-dependent": (
+        lambda: (Branches(), (torch.randn(2, requires_grad=True),)),
+        r"a value of a tensor into a Python number \(test_graph.py, line \d+\).* such as torch.where",
+    ),
+    "shape by value": (
+        applied(lambda y: y[y > 0].sum()),
+        r"shape depends on values \(test_graph.py, line \d+\), by aten.nonzero",
+    ),
+    "raises": (
+        lambda: (Refuses(), (torch.randn(2, requires_grad=True),)),
+        r"cannot be traced \(test_graph.py, line \d+\): ValueError: not today",
+    ),
+    "named tuple": (applied(lambda y: y.max(1)), "returned a value of type max, expected tensors.* wrap the model"),
+    "odd keys": (applied(lambda y: {0.5: y}), "a dict with keys other than text and numbers"),
+    "inputs": (lambda: (nn.Linear(2, 2), torch.ones(2, 2)), "the inputs it returned are a tensor, expected a tuple"),
     "vector loss": (
         lambda: (nn.Linear(2, 2), (torch.randn(3, 2),), lambda m, x: m(x)),
         r"\(3, 2\), expected one scalar",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import io
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -11,6 +12,8 @@ import pytest
 import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
+from torch.autograd import grad
+from torch.utils._pytree import tree_flatten
 
 import treadle
 from codegen.torch_lower import Graph
@@ -18,6 +21,7 @@ from planner import documents
 from planner.errors import InputError
 from planner.memory.planning import MemoryOptions, plan_memory
 from tests.codegen.plans import decisions_keeping
+from tests.planner.samples import DOCUMENTS
 from tests.treadle.runtime.models import STEPS, plan_of, trace_of
 from treadle.capture.graph import capture
 from treadle.runtime.memory import PlannedModule, apply
@@ -257,6 +261,8 @@ def _autocast(planned, inputs):
 
 REFUSALS = {
     "evaluation": (_call_in_evaluation, "evaluation mode"),
+    "create graph": (lambda m, i: grad(m(*i), list(m.parameters()), create_graph=True), "create_graph=True"),
+    "part in evaluation": (lambda m, i: (m.model.dropout.eval(), m(*i)), "module 'dropout' in evaluation mode"),
     "shape": (lambda m, i: m(i[0][:1], i[1][:1]), r"input 0 of float32 \[1, 3, 16, 16\], expected float32 \[4, 3, 16"),
     "dtype": (lambda m, i: m(i[0].double(), i[1]), "input 0 of float64"),
     "stride": (lambda m, i: m(i[0].to(memory_format=torch.channels_last), i[1]), r"input 0 of strides .*contiguous"),
@@ -277,6 +283,117 @@ def test_what_the_plan_does_not_cover_is_refused_by_name(case):
     both = pair("convnet")
     with pytest.raises(InputError, match=message):
         misuse(both.planned, both.inputs)
+
+
+def planned_as(function, **changes):
+    """A fresh model of `function` beside one that is planned to keep everything, and the inputs."""
+    captured = capture(function, "here")
+    trace = replace(captured, ops=tuple(replace(op, time_ns=1) for op in captured.ops), **changes)
+    plan = replace(plan_of("mlp"), inputs={}, decisions=decisions_keeping(trace, range(99)))
+    torch.manual_seed(0)
+    model, inputs, *_ = function()
+    return copy.deepcopy(model), apply(model, plan, trace), inputs
+
+
+class Applies(nn.Module):
+    """Calls `function(layers, x)`."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.layers, self.function = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Linear(4, 4)), function
+
+    def forward(self, x):
+        return self.function(self.layers, x)
+
+
+def applied(function):
+    return lambda: (Applies(function), (torch.randn(3, 4),))
+
+
+def test_modules_stay_in_the_mode_of_the_capture():
+    def function():
+        model, inputs = applied(lambda layers, x: layers(x))()
+        model.layers[1].eval()
+        return model, inputs
+
+    plain, planned, inputs = planned_as(function)
+    assert torch.equal(plain(*inputs), planned(*inputs))
+    planned.train()
+    with pytest.raises(InputError, match=r"module 'layers.1' in training mode, expected evaluation mode"):
+        planned(*inputs)
+
+
+def test_a_step_captured_in_evaluation_mode_trains_in_it():
+    plain, planned, inputs = planned_as(lambda: (nn.Sequential(nn.Linear(4, 4), nn.Dropout()).eval(), (torch.ones(4),)))
+    assert torch.equal(plain(*inputs), planned(*inputs))
+    with pytest.raises(InputError, match="found training mode, expected evaluation mode"):
+        planned.train()(*inputs)
+
+
+def test_a_parameter_used_without_gradient_need_not_be_frozen():
+    def partly(layers, x):
+        with torch.no_grad():
+            x = layers[0](x)
+        return layers[2](x)
+
+    plain, planned, inputs = planned_as(applied(partly))
+    for model in (plain, planned):
+        model(*inputs).sum().backward()
+    for expected, found in zip(plain.parameters(), planned.parameters(), strict=True):
+        assert (expected.grad is None) == (found.grad is None)
+        assert expected.grad is None or torch.equal(expected.grad, found.grad)
+
+
+RETURNS = {
+    "dict": lambda layers, x: {"a": layers[0](x), "smiles 😀": [layers[2](x)], 3: (x * 2, None, "word")},
+    "one in a tuple": lambda layers, x: (layers[0](x),),
+    "with a number": lambda layers, x: (layers[0](x).sum(), 1, float("-inf"), True),
+    "one in a list": lambda layers, x: [layers[0](x)],
+    "nested": lambda layers, x: (layers[0](x), ({"a rather long key" * 3: (x.sin(),), "another one" * 5: ()},)),
+}
+
+
+@pytest.mark.parametrize("name", RETURNS)
+def test_outputs_come_as_the_model_returns_them(name):
+    plain, planned, inputs = planned_as(applied(RETURNS[name]))
+    leaves = []
+    for model in (plain, planned):
+        values, shape = tree_flatten(model(*inputs))
+        leaves.append((shape, [value.tolist() if isinstance(value, Tensor) else value for value in values]))
+    assert leaves[0] == leaves[1]
+
+
+def test_a_saved_module_trains_on():
+    both = pair("gpt2")
+    file = io.BytesIO()
+    torch.save(both.planned, file)
+    file.seek(0)
+    loaded = torch.load(file, weights_only=False)
+    loaded(*both.inputs).backward()
+    both.eager_loss().backward()
+    assert all(torch.equal(a.grad, b.grad) for a, b in zip(both.plain.parameters(), loaded.parameters(), strict=True))
+
+
+def test_layouts_other_than_the_captured_one():
+    for example, other, message in (
+        (torch.ones(4, 6).t(), torch.ones(6, 4), r"strides \[4, 1\], expected \[1, 6\] as when .*; capture and plan"),
+        (torch.ones(6, 4), torch.ones(4, 6).t(), r"strides \[1, 6\], expected \[4, 1\] as when .*try .contiguous\(\)$"),
+        (
+            torch.ones(2, 4, 4, 4).to(memory_format=torch.channels_last),
+            torch.ones(2, 4, 4, 4),
+            r"try .contiguous\(memory_format=torch.channels_last\)$",
+        ),
+    ):
+        _, planned, inputs = planned_as(lambda example=example: (nn.Linear(4, 4), (example,)))
+        planned(*inputs)
+        with pytest.raises(InputError, match=message):
+            planned(other)
+
+
+def test_a_collective_plan_is_refused(tmp_path):
+    documents.save(DOCUMENTS["collective plan"], tmp_path / "plan.json")
+    with pytest.raises(InputError, match="found a collective plan, expected a memory plan"):
+        apply(nn.Linear(2, 2), tmp_path / "plan.json")
 
 
 def test_another_model_is_refused():

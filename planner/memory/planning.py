@@ -30,6 +30,10 @@ Budget = int | Fraction
 """Bytes, or a share of the store-all peak."""
 
 
+MOST_BYTES = 2**62
+"""The most that a document holds."""
+
+
 def parse_budget(text: str, *, where: str = "--budget") -> Budget:
     """`8GiB` or any other size in bytes, `0.6x` a share of the store-all peak. Raises InputError for anything else."""
     stripped = text.strip()
@@ -42,7 +46,10 @@ def parse_budget(text: str, *, where: str = "--budget") -> Budget:
         expected = "a size such as 8GiB, or a share of the store-all peak such as 0.6x"
         raise InputError(f"found {text!r}, expected {expected}", where=where) from None
     if budget <= 0:
-        raise InputError(f"found {text!r}, expected more than nothing", where=where)
+        hint = "; a share of the store-all peak ends in x, as in 0.6x" if "." in text else ""
+        raise InputError(f"found {text!r}, expected more than nothing{hint}", where=where)
+    if budget > MOST_BYTES:
+        raise InputError(f"found {text!r}, expected at most {MOST_BYTES} bytes", where=where)
     return budget
 
 

@@ -138,10 +138,11 @@ def _least_feasible(problem: MemoryProblem, options: MemoryOptions, on_progress:
         time_limit_s=options.time_limit_s,
     )
     whole = simulate(problem, lower(problem, store_all(problem))).peak_bytes
-    asked = f"budget {format_bytes(problem.budget_bytes)}"
 
     def said(count: int) -> str:
         return f"{format_bytes(count)} ({count} bytes, {count / max(1, whole):.3g}x of store-all)"
+
+    asked = f"budget {said(problem.budget_bytes)}"
 
     if minimum.budget_bytes is None:
         return f"{asked} is infeasible: no plan is below {said(minimum.proved_bytes)}", minimum

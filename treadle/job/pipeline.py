@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -19,6 +20,9 @@ from planner.sketch import Sketch
 from planner.trace import Trace
 from treadle.job.buckets import Bucket, buckets_of
 from treadle.job.train import RankResult, Work, work
+
+if TYPE_CHECKING:
+    from planner.memory.planning import Budget
 
 Say = Callable[[str], None]
 
@@ -45,18 +49,20 @@ def plan_job(path: Path, out: Path, say: Say) -> Planned:
     Writes documents and artefacts under `out`. Raises InputError for a malformed job and CheckFailed when a plan does
     not stand its independent check.
     """
+    from planner.memory.planning import parse_budget
     from treadle.capture.costs import with_roofline
     from treadle.capture.graph import capture
     from treadle.capture.load import load_function
     from treadle.probe.resolve import load_hardware
 
     job = load(path, Job)
+    budget = parse_budget(job.memory.budget, where=f"{path}: $.memory.budget")
     hardware = load_hardware(beside(path, job.hardware), job.nodes)
     sketch = load(locate("sketches", beside(path, job.collective.sketch)), Sketch)
     say(f"capture {job.model}")
-    trace = with_roofline(replace(capture(load_function(job.model, path.parent), job.name), entry=job.model), hardware)
+    trace = with_roofline(replace(capture(load_function(job.model, path.parent), job.model), entry=job.model), hardware)
     say(f"  {len(trace.ops)} operators, {len(trace.gradient_order)} gradients")
-    plans, collectives = _plans(job, hardware, sketch, trace, say)
+    plans, collectives = _plans(job, budget, hardware, sketch, trace, say)
     save(trace, out / "trace.json")
     save(hardware, out / "hardware.json")
     save(sketch, out / "sketch.json")
@@ -71,13 +77,12 @@ def plan_job(path: Path, out: Path, say: Say) -> Planned:
 
 
 def _plans(
-    job: Job, hardware: Hardware, sketch: Sketch, trace: Trace, say: Say
+    job: Job, budget: Budget, hardware: Hardware, sketch: Sketch, trace: Trace, say: Say
 ) -> tuple[dict[str, Plan], dict[str, Bucket]]:
     from planner.collective.planning import plan_collective
-    from planner.memory.planning import parse_budget, plan_memory
+    from planner.memory.planning import plan_memory
 
     say(f"plan memory under {job.memory.budget}")
-    budget = parse_budget(job.memory.budget, where="$.memory.budget")
     memory = plan_memory(trace, budget=budget, trace_file="trace.json")
     plans = {"memory": memory}
     say(f"  {_quality(memory)}")

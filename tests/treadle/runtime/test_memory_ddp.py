@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.multiprocessing
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -16,16 +15,15 @@ from planner import documents
 from planner.plan import Plan
 from planner.trace import Trace
 from tests.treadle.runtime.models import STEPS, plan_of, trace_of
+from treadle.runtime.launch import launch
 from treadle.runtime.memory import apply
 
 WORLD = 2
 
 
-def train(rank: int, folder: str) -> None:
-    """Two steps, plain and planned, each with its own gradients; saves both ranks' gradients and what overlapped."""
-    torch.set_num_threads(1)
+def train(rank: int, world: int, folder: str) -> dict[str, list[list[torch.Tensor]]]:
+    """Two steps, plain and planned, each with its own gradients, which are returned."""
     place = Path(folder)
-    distributed.init_process_group("gloo", init_method=f"file://{place / 'meet'}", rank=rank, world_size=WORLD)
     plan, trace = documents.load(place / "plan.json", Plan), documents.load(place / "trace.json", Trace)
     torch.manual_seed(0)
     model, _, loss = STEPS["convnet"]()
@@ -47,16 +45,14 @@ def train(rank: int, folder: str) -> None:
             with torch.no_grad():
                 for parameter in module.parameters():
                     parameter.sub_(parameter.grad, alpha=0.1)
-    torch.save(found, place / f"rank{rank}.pt")
-    distributed.destroy_process_group()
+    return found
 
 
 @pytest.mark.skipif(not distributed.is_gloo_available(), reason="this PyTorch has no gloo")
 def test_gradients_are_those_of_plain_data_parallel_training(tmp_path):
     documents.save(plan_of("convnet", Fraction(8, 10)), tmp_path / "plan.json")
     documents.save(trace_of("convnet"), tmp_path / "trace.json")
-    torch.multiprocessing.spawn(train, (str(tmp_path),), nprocs=WORLD)
-    ranks = [torch.load(tmp_path / f"rank{rank}.pt") for rank in range(WORLD)]
+    ranks = launch(WORLD, train, (str(tmp_path),), timeout=120)
     for step in range(2):
         for index in range(len(ranks[0]["plain"][step])):
             expected = ranks[0]["plain"][step][index]

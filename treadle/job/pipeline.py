@@ -108,8 +108,9 @@ def _plans(
 
 def _quality(plan: Plan) -> str:
     proof = plan.certificate
-    quality = "optimal" if proof.optimal else f"gap {proof.gap:.1%}"
-    return f"{plan.prediction.time_us:,.0f} us predicted, bound {proof.lower_bound:,.0f} {proof.unit}, {quality}"
+    quality = "proved optimal" if proof.optimal else f"within {proof.gap:.1%} of the proven bound"
+    peak = f", peak {format_bytes(plan.prediction.peak_bytes)}" if plan.prediction.peak_bytes else ""
+    return f"{plan.prediction.time_us / 1e3:,.2f} ms predicted{peak}, {quality}"
 
 
 def _check(planned: Planned, sketch: Sketch) -> None:

@@ -1,4 +1,4 @@
-"""The one function that writes generated files: a folder with a manifest of digests."""
+"""The functions that write generated files and read them again: a folder with a manifest of digests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from codegen.targets import Artefacts
 from planner import documents
 from planner.artefact import FILE_NAME, VERSION, Artefact
 from planner.errors import InputError
-from planner.files import write_text
+from planner.files import read_text, write_text
 
 
 def write(artefacts: Artefacts, directory: Path | str, *, force: bool = False) -> Artefact:
@@ -29,6 +29,23 @@ def write(artefacts: Artefacts, directory: Path | str, *, force: bool = False) -
         with suppress(OSError):
             (folder / name).unlink()
     return manifest
+
+
+def read(directory: Path | str) -> tuple[Artefact, dict[str, str]]:
+    """The manifest in `directory` and the texts that it lists, by relative path.
+
+    Raises InputError when they are not there or not as they were written.
+    """
+    folder = Path(directory)
+    if not (folder / FILE_NAME).is_file():
+        raise InputError(f"found no {FILE_NAME}, expected a folder that `treadle generate` wrote", where=str(folder))
+    manifest = documents.load(folder / FILE_NAME, Artefact)
+    texts = {name: read_text(folder / name) for name in sorted(manifest.files)}
+    for name, text in texts.items():
+        if text_digest(text) != manifest.files[name]:
+            message = "found a text other than the one that was generated; generate again"
+            raise InputError(message, where=str(folder / name))
+    return manifest, texts
 
 
 def manifest_of(artefacts: Artefacts) -> Artefact:

@@ -12,6 +12,7 @@ from codegen.simulate_program import simulate_program
 from planner import documents
 from planner.collective.algorithm import CollectiveDecisions
 from planner.errors import CheckFailed, InputError
+from planner.memory.check import check
 from planner.memory.decisions import MemoryDecisions
 from planner.plan import InputRef, Plan
 from planner.trace import Trace
@@ -93,6 +94,9 @@ def _memory(
             "plan again",
             where=plan_file,
         )
+    findings = check(decisions)
+    if findings:
+        raise CheckFailed(f"{plan_file}: not generated, its check failed", tuple(findings))
     facts = {
         "budget_bytes": decisions.problem.budget_bytes,
         "planned_ns": decisions.objective_ns,

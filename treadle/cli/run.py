@@ -9,6 +9,7 @@ import click
 
 from treadle.cli.output import json_option, print_json
 
+MAX_DIGITS = 11
 DEFAULT_SIZES = "0,1,1000,65537,1000003"
 
 
@@ -40,13 +41,10 @@ def command(
     A collective runs with one process per rank; size N means N elements as the collective counts them: what a rank
     contributes (allgather), receives (reducescatter), exchanges with each peer (alltoall), else the whole buffer.
     """
-    from planner import artefact, documents
+    from codegen import emit
     from planner.errors import InputError
 
-    if Path(folder).is_dir():
-        target = documents.load(Path(folder) / artefact.FILE_NAME, artefact.Artefact).target
-    else:
-        target = "msccl-xml"
+    target = emit.read(folder)[0].target if Path(folder).is_dir() else "msccl-xml"
     if target == "torch":
         if world not in (None, 1):
             raise InputError(f"found {world}, expected 1: a memory plan runs in one process", where="--world")
@@ -61,8 +59,9 @@ def _numbers(text: str) -> list[int]:
     from planner.errors import InputError
 
     words = [word.strip() for word in text.split(",")]
-    if not all(word.isascii() and word.isdigit() and len(word) < 12 for word in words):
-        raise InputError(f"found {text!r}, expected element counts such as 0,1,1000", where="--sizes")
+    if not all(word.isascii() and word.isdigit() and len(word) <= MAX_DIGITS for word in words):
+        expected = f"element counts of at most {MAX_DIGITS} digits such as 0,1,1000"
+        raise InputError(f"found {text!r}, expected {expected}", where="--sizes")
     return [int(word) for word in words]
 
 

@@ -16,11 +16,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, distributed
 
-from codegen import msccl_xml, order
+from codegen import emit, msccl_xml, order
 from codegen.program import Connection, Place, Program, Step, home
-from planner import artefact
-from planner.documents import load, read_text
 from planner.errors import CheckFailed, InputError
+from planner.files import read_text
 
 FIFO_DEPTH = 2
 
@@ -79,7 +78,7 @@ def executor(
 def load_executor(folder: Path | str, rank: int, group: Any = None) -> Executor:
     """The executor of a folder that `treadle generate --target msccl-xml` wrote; in place where it has such a program.
 
-    Raises InputError when the folder holds no collective.
+    Raises InputError when the folder holds no collective or was changed since it was written.
     """
     programs = programs_in(Path(folder))
     chosen = next((program for program in programs.values() if program.inplace), next(iter(programs.values())))
@@ -90,11 +89,11 @@ def programs_in(folder: Path) -> dict[str, Program]:
     """The programs of an artefact folder, or of one MSCCL XML file, by file name."""
     if folder.is_file():
         return {folder.name: msccl_xml.parse(read_text(folder), str(folder))}
-    manifest = load(folder / artefact.FILE_NAME, artefact.Artefact)
-    names = sorted(name for name in manifest.files if name.endswith(".xml"))
-    if manifest.target != "msccl-xml" or not names:
+    manifest, texts = emit.read(folder)
+    programs = {n: msccl_xml.parse(text, str(folder / n)) for n, text in texts.items() if n.endswith(".xml")}
+    if manifest.target != "msccl-xml" or not programs:
         raise InputError(f"found an artefact for {manifest.target}, expected a collective", where=str(folder))
-    return {name: msccl_xml.parse(read_text(folder / name), str(folder / name)) for name in names}
+    return programs
 
 
 def _instruction(program: Program, place: Place, inplace: bool) -> _Instruction:

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from codegen.emit import text_digest
+from codegen import emit
 from codegen.torch_module import FILE_NAME
-from planner import artefact, documents
+from planner import artefact
 from planner.artefact import Artefact
 from planner.errors import InputError, MissingBackendError
 from treadle.capture.load import build_step, load_function
@@ -153,17 +153,12 @@ def _difference(a: Tensor | None, b: Tensor | None) -> float:
 def _open(folder: Path) -> tuple[Artefact, str]:
     """The manifest and the module's text, unchanged since they were written."""
     where = str(folder / artefact.FILE_NAME)
-    manifest = documents.load(where, Artefact)
+    manifest, texts = emit.read(folder)
     if manifest.target != "torch" or FILE_NAME not in manifest.files:
         raise InputError(f"found an artefact of target {manifest.target}, expected torch with {FILE_NAME}", where=where)
     if manifest.entry is None:
         raise InputError("found no entry, expected MODULE:FUNCTION of the model", where=where, path="$.entry")
-    text = documents.read_text(folder / FILE_NAME)
-    if text_digest(text) != manifest.files[FILE_NAME]:
-        raise InputError(
-            "found a text other than the one that was generated; generate again", where=str(folder / FILE_NAME)
-        )
-    return manifest, text
+    return manifest, texts[FILE_NAME]
 
 
 def _device(backend: str) -> torch.device:

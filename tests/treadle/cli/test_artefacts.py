@@ -103,13 +103,13 @@ def change_xml(plans: Path) -> None:
     path.write_text(path.read_text().replace('cnt="1"', 'cnt="2"', 1))
 
 
-def change_xml_and_manifest(plans: Path) -> None:
-    """Somebody renames the algorithm and repairs the manifest."""
+def change_xml_and_manifest(plans: Path, old: str = 'name="treadle', new: str = 'name="mine') -> None:
+    """Somebody changes the algorithm, by default its name, and repairs the manifest."""
     from codegen.emit import text_digest
 
     path, manifest = plans / "allreduce" / "allreduce.xml", plans / "allreduce" / "artefact.json"
     before = path.read_text()
-    after = before.replace('name="treadle', 'name="mine')
+    after = before.replace(old, new, 1)
     path.write_text(after)
     manifest.write_text(manifest.read_text().replace(text_digest(before), text_digest(after)))
 
@@ -247,13 +247,27 @@ def test_run_prints_a_table_and_wrong_programs_do_not_run(plans: Path, capsys: p
     assert run(["run", folder, "--world", "3"]) == 2
     assert "error: --world: found 3, expected 4" in capsys.readouterr().err
     assert run(["run", folder, "--sizes", "-1"]) == 2
+    assert run(["run", folder, "--sizes", "9" * 12]) == 2
+    assert "expected element counts of at most 11 digits" in capsys.readouterr().err
     assert run(["run", folder, "--dtypes", "complex64"]) == 2
     capsys.readouterr()
-    change_xml(plans)
+    change_xml_and_manifest(plans, 'cnt="1"', 'cnt="2"')
     assert run(["run", folder]) == 1
     captured = capsys.readouterr()
     assert "not run, its check failed" in captured.err
     assert captured.out == ""
+
+
+@pytest.mark.parametrize("damage", [change_xml, remove_xml, other_plan])
+def test_folders_that_were_changed_do_not_run(plans: Path, capsys: pytest.CaptureFixture[str], damage) -> None:
+    damage(plans)
+    assert run(["run", str(plans / "allreduce")]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {plans / 'allreduce'}/")
+
+
+def test_folders_without_a_manifest_do_not_run(plans: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["run", str(plans)]) == 2
+    assert "found no artefact.json, expected a folder that `treadle generate` wrote" in capsys.readouterr().err
 
 
 def test_a_memory_plan_from_capture_to_run(
@@ -279,3 +293,11 @@ def test_a_memory_plan_from_capture_to_run(
     assert "budget" in capsys.readouterr().out
     Path("out/step.py").write_text("import os\n")
     assert run(["check", "out"]) == 1
+    capsys.readouterr()
+    problem = structs.replace(plan.decisions.problem, budget_bytes=1000)
+    documents.save(structs.replace(plan, decisions=structs.replace(plan.decisions, problem=problem)), "small.json")
+    assert run(["generate", "small.json", "--trace", "step.json", "-o", "small"]) == 1
+    captured = capsys.readouterr()
+    assert "small.json: not generated, its check failed" in captured.err
+    assert "1000" in captured.err
+    assert not Path("small").exists()

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from treadle.cli.output import json_option, print_json
+from treadle.cli.output import json_option, print_json, require_apart
 
 
 @click.command()
@@ -22,6 +22,7 @@ def command(plans: tuple[str, ...], target: Any, trace: str | None, output: str,
     from codegen import targets
     from codegen.emit import write
     from planner import documents
+    from planner.artefact import FILE_NAME
     from planner.errors import InputError
     from planner.plan import Plan
     from planner.trace import Trace
@@ -37,6 +38,9 @@ def command(plans: tuple[str, ...], target: Any, trace: str | None, output: str,
         file = trace if trace is not None or reference is None else find("trace", reference, path, None)
         artefacts = targets.generate(plan, path, None if file is None else documents.load(file, Trace), target)
         folder = Path(output) / name if len(plans) > 1 else Path(output)
+        for written in (*artefacts.files, FILE_NAME):
+            same = written == targets.PLAN_NAME  # a folder may be made again from the plan inside it
+            require_apart(str(folder / written), file, None if same else path)
         manifest = write(artefacts, folder, force=force)
         rows.append({"plan": path, "folder": str(folder), "target": manifest.target, "files": dict(manifest.files)})
     if as_json:

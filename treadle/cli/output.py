@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import click
+
+from planner.errors import InputError
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 
@@ -22,6 +25,15 @@ def print_json(value: Any) -> None:
 def note(message: str) -> None:
     """A line for people that must not mix with what a program reads: stderr."""
     click.echo(message, err=True)
+
+
+def require_apart(output: str, *inputs: str | None) -> None:
+    """Raises InputError for an output that would replace one of the files that the command reads."""
+    if not os.path.isfile(output):
+        return
+    for name in inputs:
+        if name is not None and os.path.realpath(name) == os.path.realpath(output):
+            raise InputError("found an input of this command, expected another file to write", where=output)
 
 
 @contextmanager

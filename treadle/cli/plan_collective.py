@@ -9,7 +9,7 @@ import click
 from planner import documents, resources
 from planner.scalars import format_bytes, parse_bytes
 from planner.sketch import Sketch
-from treadle.cli.output import json_option, live_line, note, print_json
+from treadle.cli.output import json_option, live_line, note, print_json, require_apart
 from treadle.probe.resolve import load_hardware
 
 COLLECTIVES = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce")
@@ -53,6 +53,7 @@ def command(
     from planner.collective.limits import Limits
     from planner.collective.planning import plan_collective
 
+    require_apart(output, hardware, sketch)
     profile = load_hardware(hardware, nodes)
     guide = documents.load(resources.locate("sketches", sketch), Sketch)
     with live_line() as show:

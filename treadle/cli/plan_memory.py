@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from treadle.cli.output import json_option, live_line, note, print_json
+from treadle.cli.output import json_option, live_line, note, print_json, require_apart
 
 if TYPE_CHECKING:
     from planner.memory.search import MemoryOptions
@@ -62,6 +62,7 @@ def command(
         raise click.UsageError("give either --trace or --problem")
     if trace is not None and budget is None:
         raise click.UsageError("--trace needs --budget")
+    require_apart(output, trace, problem, hardware)
 
     from planner import documents
     from planner.errors import LimitError

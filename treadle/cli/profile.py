@@ -16,7 +16,7 @@ import msgspec
 from planner import documents, resources
 from planner.hardware import Hardware
 from planner.scalars import MEBIBYTE, format_bytes, parse_bytes
-from treadle.cli.output import json_option, note, print_json
+from treadle.cli.output import json_option, note, print_json, require_apart
 from treadle.probe.resolve import LOCAL, load_hardware
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ def list_(as_json: bool) -> None:
 @json_option
 def show(name: str, nodes: int | None, svg: str | None, as_json: bool) -> None:
     """Show the profile NAME (a shipped name, a file, or `local`)."""
+    if svg is not None:
+        require_apart(svg, name)
     hardware = load_hardware(name, nodes)
     if svg is not None:
         from treadle.probe.draw import topology_svg
@@ -108,6 +110,7 @@ def import_(file: str, output: str, name: str | None, costs_from: str | None, as
     """Read FILE: NCCL or RCCL topology XML, lstopo XML, or the text of `nvidia-smi topo -m`."""
     from treadle.probe.importer import import_profile, with_costs
 
+    require_apart(output, file, costs_from)
     hardware = import_profile(Path(file), name)
     if costs_from is not None:
         hardware = with_costs(hardware, load_hardware(costs_from))

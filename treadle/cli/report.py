@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from treadle.cli.output import json_option, print_json
+from treadle.cli.output import json_option, print_json, require_apart
 
 
 @click.command()
@@ -25,6 +25,7 @@ def command(plans: tuple[str, ...], output: str, hardware: str | None, nodes: in
     from treadle.report.page import Page, Section, render
     from treadle.report.sections import certificates, inputs_table, plan_section
 
+    require_apart(output, *plans, hardware)
     names = {path: Path(path).name.removesuffix(".json") for path in plans}
     if len(set(names.values())) < len(names):
         names = {path: path.removesuffix(".json") for path in plans}

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from treadle.cli.output import json_option, print_json
+from treadle.cli.output import json_option, print_json, require_apart
 
 
 @click.command()
@@ -24,6 +24,8 @@ def command(plan: str, perfetto: str | None, as_json: bool) -> None:
     from planner.plan import Plan
     from planner.scalars import format_bytes
 
+    if perfetto is not None:
+        require_apart(perfetto, plan)
     document = documents.load(plan, Plan)
     timeline = simulate_plan(document)
     makespan, busy = timeline.schedule.makespan, timeline.busy_ns()

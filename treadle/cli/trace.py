@@ -13,7 +13,7 @@ from planner import documents
 from planner.errors import InputError
 from planner.scalars import format_bytes
 from planner.trace import Trace
-from treadle.cli.output import json_option, live_line, note, print_json
+from treadle.cli.output import json_option, live_line, note, print_json, require_apart
 
 
 @click.group(no_args_is_help=True)
@@ -57,6 +57,7 @@ def capture(
     """
     if measure and hardware:
         raise InputError("found both, expected one of them", where="--measure --hardware")
+    require_apart(output, hardware, spec.partition(":")[0].replace(".", "/") + ".py")
     from treadle.capture.load import load_function, on_device
     from treadle.probe.resolve import load_hardware
 
@@ -89,6 +90,7 @@ def import_(file: str, step: int | None, output: str, as_json: bool) -> None:
     """Import a PyTorch ExecutionTrace, a Kineto or Chrome trace, or a Chakra trace, packed or not."""
     from treadle.capture.formats import import_trace
 
+    require_apart(output, file)
     _save(import_trace(file, step), output, as_json)
 
 

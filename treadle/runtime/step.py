@@ -38,7 +38,7 @@ def load_step(text: str, name: str) -> Step:
     """Execute the text of a generated module; its lines show up in tracebacks under `name`."""
     file = f"<treadle step of {name}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    names: dict[str, Any] = {"__name__": "treadle_step"}
+    names: dict[str, Any] = {}
     exec(compile(text, file, "exec"), names)
     constants = ("PARAMETERS", "BUFFERS", "INPUTS", "TANGENTS", "GRADIENTS", "FROZEN", "EVALUATING")
     found = (names[key] for key in ("forward", "backward", *constants, "returned"))

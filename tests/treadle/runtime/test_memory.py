@@ -374,6 +374,13 @@ def test_a_saved_module_trains_on():
     assert all(torch.equal(a.grad, b.grad) for a, b in zip(both.plain.parameters(), loaded.parameters(), strict=True))
 
 
+def test_a_compiled_program_may_call_a_planned_module():
+    both = pair("mlp")
+    both.eager_loss().backward()
+    torch.compile(lambda *inputs: _total(both.planned(*inputs)) * 1, backend="eager")(*both.inputs).backward()
+    assert all(torch.equal(a, b) for a, b in both.gradients())
+
+
 def test_layouts_other_than_the_captured_one():
     for example, other, message in (
         (torch.ones(4, 6).t(), torch.ones(6, 4), r"strides \[4, 1\], expected \[1, 6\] as when .*; capture and plan"),

@@ -37,15 +37,20 @@ def read(directory: Path | str) -> tuple[Artefact, dict[str, str]]:
     Raises InputError when they are not there or not as they were written.
     """
     folder = Path(directory)
-    if not (folder / FILE_NAME).is_file():
-        raise InputError(f"found no {FILE_NAME}, expected a folder that `treadle generate` wrote", where=str(folder))
-    manifest = documents.load(folder / FILE_NAME, Artefact)
+    manifest = manifest_in(folder)
     texts = {name: read_text(folder / name) for name in sorted(manifest.files)}
     for name, text in texts.items():
         if text_digest(text) != manifest.files[name]:
             message = "found a text other than the one that was generated; generate again"
             raise InputError(message, where=str(folder / name))
     return manifest, texts
+
+
+def manifest_in(folder: Path) -> Artefact:
+    """The manifest in `folder`. Raises InputError when there is none."""
+    if not (folder / FILE_NAME).is_file():
+        raise InputError(f"found no {FILE_NAME}, expected a folder that `treadle generate` wrote", where=str(folder))
+    return documents.load(folder / FILE_NAME, Artefact)
 
 
 def manifest_of(artefacts: Artefacts) -> Artefact:

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from codegen import check_program, msccl_xml
-from codegen.emit import text_digest
+from codegen.emit import manifest_in, text_digest
 from codegen.program import Program
 from codegen.targets import PLAN_NAME, generate
 from planner import artefact, documents
 from planner.artefact import Artefact
 from planner.collective.algorithm import CollectiveDecisions
+from planner.collective.bound import PROVED_BY_SOLVER, is_unrestricted, lower_bound
 from planner.collective.check import check as check_collective
 from planner.collective.check import check_against_inputs
+from planner.collective.problem import build_problem
 from planner.errors import CheckFailed, InputError
 from planner.hardware import Hardware, scaled
 from planner.memory.check import check as check_memory
 from planner.memory.check import check_against_trace
+from planner.memory.decisions import MemoryDecisions
 from planner.plan import InputRef, Plan
 from planner.sketch import Sketch
 from planner.trace import Trace
 from treadle.cli.inputs import beside, find
+from treadle.cli.output import many
 
 ROLES: dict[str, type[Trace] | type[Hardware] | type[Sketch]] = {
     "trace": Trace,
@@ -72,33 +76,85 @@ def _describe(program: Program) -> str:
     modes = [name for name, on in (("out of place", program.outofplace), ("in place", program.inplace)) if on]
     steps = sum(1 for _ in program.steps())
     promise = ", result not promised" if program.collective == "custom" else ""
-    return f"{program.collective} of {len(program.ranks)} ranks, {steps} steps, {' and '.join(modes)}{promise}"
+    size = f"{many(len(program.ranks), 'rank')}, {many(steps, 'step')}"
+    return f"{program.collective} of {size}, {' and '.join(modes)}{promise}"
 
 
 # Plans.
 
 
+def check_plan(plan: Plan) -> list[str]:
+    """What is wrong with a plan by itself: its decisions, and the numbers that must follow from them."""
+    decisions = plan.decisions
+    found = check_collective(decisions) if isinstance(decisions, CollectiveDecisions) else check_memory(decisions)
+    return [*found, *_certificate(plan)]
+
+
+def require_accepted(plan: Plan, where: str) -> None:
+    """Raises CheckFailed for a plan that `check_plan` finds anything wrong with; errors call it `where`."""
+    findings = check_plan(plan)
+    if findings:
+        raise CheckFailed(f"{where}: rejected: {many(len(findings), 'finding')}", tuple(findings))
+
+
+def quality(plan: Plan, bound: float | None = None) -> str:
+    """`optimal` or the gap; as a claim where the certificate's bound is above `bound`, the one derived again.
+
+    By default that is what the plan alone proves.
+    """
+    proof = plan.certificate
+    if bound is None:
+        bound = _least_ns(plan.decisions) if isinstance(plan.decisions, MemoryDecisions) else 0
+    if proof.lower_bound <= bound:
+        return "optimal" if proof.optimal else f"gap {proof.gap:.2%}"
+    return "it claims to be optimal" if proof.optimal else f"it claims a gap of {proof.gap:.2%}"
+
+
 def _plan(plan: Plan, path: str, inputs: Inputs) -> Report:
     decisions = plan.decisions
-    findings: list[str] = []
+    what = "memory plan"
     if isinstance(decisions, CollectiveDecisions):
-        findings += check_collective(decisions)
-        what = f"{decisions.collective} plan of {decisions.ranks} ranks"
-    else:
-        findings += check_memory(decisions)
-        what = "memory plan"
-    findings += _certificate(plan)
+        what = f"{decisions.collective} plan of {many(decisions.ranks, 'rank')}"
+    findings = check_plan(plan)
     stale, found = _inputs(plan, path, inputs)
     findings += stale
     if not stale:
         findings += _against(plan, found)
-    quality = "optimal" if plan.certificate.optimal else f"gap {plan.certificate.gap:.1%}"
-    return Report(f"{what}, {quality}" + (f", inputs {', '.join(found)} checked" if found else ""), findings)
+    bound = None
+    if not findings and isinstance(decisions, CollectiveDecisions):
+        findings, bound = _bound(plan, decisions, found)
+    words = [what, quality(plan, bound), *([f"inputs {', '.join(found)} checked"] if found else [])]
+    return Report("; ".join(words), findings)
+
+
+def _least_ns(decisions: MemoryDecisions) -> int:
+    """No plan takes less: every forward op and every backward node once, each in its fastest implementation."""
+    problem = decisions.problem
+    forward = [[impl.time_ns for impl in node.impls] for node in problem.fwd if node.kind == "op"]
+    backward = [[impl.time_ns for impl in node.impls] for node in problem.bwd]
+    return sum(map(min, forward + backward))
+
+
+def _bound(
+    plan: Plan, decisions: CollectiveDecisions, found: Mapping[str, documents.Document]
+) -> tuple[list[str], int | None]:
+    """Derive the lower bound again from the inputs: findings, and the bound where hardware and sketch are at hand."""
+    hardware, sketch, proof = found.get("hardware"), found.get("sketch"), plan.certificate
+    if not isinstance(hardware, Hardware) or not isinstance(sketch, Sketch):
+        return [], None
+    problem = build_problem(decisions.collective, hardware, sketch, decisions.input_bytes, decisions.root or 0)
+    bound = lower_bound(problem).time_ns
+    solved = proof.argument == PROVED_BY_SOLVER and is_unrestricted(problem)
+    if proof.lower_bound > bound and not solved:
+        return [f"certificate: lower bound {proof.lower_bound:g} ns, the inputs prove only {bound} ns"], bound
+    return [], bound
 
 
 def _certificate(plan: Plan) -> Iterator[str]:
     """The numbers of a certificate must follow from the plan and from each other."""
     proof, decisions = plan.certificate, plan.decisions
+    if proof.unit != "ns":
+        yield f"certificate: unit {proof.unit!r}, expected 'ns'"
     truth = decisions.makespan_ns if isinstance(decisions, CollectiveDecisions) else decisions.objective_ns
     if proof.objective != truth:
         yield f"certificate: objective {proof.objective:g} {proof.unit}, the plan takes {truth} ns"
@@ -115,6 +171,8 @@ def _certificate(plan: Plan) -> Iterator[str]:
         yield f"certificate: gap {proof.gap:g}, objective and lower bound make it {gap:g}"
     if proof.optimal and proof.lower_bound != proof.objective:
         yield "certificate: says optimal, but the lower bound is not the objective"
+    if not proof.optimal and proof.lower_bound == proof.objective:
+        yield "certificate: says not optimal, but the lower bound is the objective"
 
 
 def _inputs(plan: Plan, path: str, inputs: Inputs) -> tuple[list[str], dict[str, documents.Document]]:
@@ -171,7 +229,7 @@ def _against(plan: Plan, found: dict[str, documents.Document]) -> list[str]:
 
 def _folder(folder: Path, inputs: Inputs) -> Report:
     """Files as the manifest says, collective programs right, texts what the plan generates today."""
-    manifest = documents.load(folder / artefact.FILE_NAME, Artefact)
+    manifest = manifest_in(folder)
     findings: list[str] = []
     texts: dict[str, str] = {}
     for name, digest in sorted(manifest.files.items()):
@@ -186,7 +244,16 @@ def _folder(folder: Path, inputs: Inputs) -> Report:
             findings += _program(name, text)
     found, again = _plan_in(folder, manifest, texts, inputs)
     how = "generated again to the same text" if again else "not generated again: no plan or trace at hand"
-    return Report(f"{manifest.target} artefacts, {len(manifest.files)} files, {how}", findings + found)
+    words = [f"{manifest.target} artefacts, {many(len(manifest.files), 'file')}, {how}"]
+    if strangers := _strangers(folder, manifest):
+        words.append(f"not of the manifest and not checked: {', '.join(strangers)}")
+    return Report("; ".join(words), findings + found)
+
+
+def _strangers(folder: Path, manifest: Artefact) -> list[str]:
+    """Files in the folder that the manifest does not list."""
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+    return sorted(names - {artefact.FILE_NAME, *manifest.files})
 
 
 def _program(name: str, text: str) -> list[str]:

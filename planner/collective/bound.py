@@ -36,6 +36,9 @@ from planner.solver import max_flow
 
 SCALE = 2**40
 
+PROVED_BY_SOLVER = "No routing has less congestion and shorter paths, which the solver proved."
+"""The argument of a bound that is the optimum of the routing problem; see `is_unrestricted`."""
+
 
 @dataclass(frozen=True)
 class Bound:

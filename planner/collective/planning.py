@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from planner.collective.algorithm import Collective, CollectiveDecisions, Transfer
-from planner.collective.bound import Bound, is_unrestricted, lower_bound
+from planner.collective.bound import PROVED_BY_SOLVER, Bound, is_unrestricted, lower_bound
 from planner.collective.check import check
 from planner.collective.collectives import ROOTED
 from planner.collective.contiguity import Batched, batch
@@ -58,8 +58,7 @@ def plan_collective(
         ordering = order(problem, routing, moves)
         bound = lower_bound(problem)
         if routing.bound_ns > bound.time_ns and is_unrestricted(problem):
-            argument = "No routing has less congestion and shorter paths, which the solver proved."
-            bound = Bound(routing.bound_ns, argument)
+            bound = Bound(routing.bound_ns, PROVED_BY_SOLVER)
         final = batch(moves, ordering, problem.batching, effort, floor=bound.time_ns)
     decisions = CollectiveDecisions(
         collective=collective,

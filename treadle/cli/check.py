@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from treadle.cli.output import json_option, note, print_json
+from treadle.cli.output import json_option, many, note, print_json
 
 
 @click.command()
@@ -55,6 +55,9 @@ def command(
             _print(path, report.what, report.findings)
     if as_json:
         print_json(rows)
+    rejected = [row["file"] for row in rows if row["verdict"] == "rejected"]
+    if rejected:
+        note(f"error: rejected {len(rejected)} of {many(len(rows), 'file')}: {', '.join(rejected)}")
     return code
 
 
@@ -62,6 +65,6 @@ def _print(path: str, what: str, findings: list[str]) -> None:
     if not findings:
         click.echo(f"{path}: accepted ({what})")
         return
-    click.echo(f"{path}: rejected: {len(findings)} finding{'s' if len(findings) > 1 else ''}")
+    click.echo(f"{path}: rejected: {many(len(findings), 'finding')}")
     for finding in findings:
         click.echo(f"  {finding}")

@@ -27,6 +27,11 @@ def note(message: str) -> None:
     click.echo(message, err=True)
 
 
+def many(count: int, word: str) -> str:
+    """`1 rank`, `2 ranks`."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
 def require_apart(output: str, *inputs: str | None) -> None:
     """Raises InputError for an output that would replace one of the files that the command reads."""
     if not os.path.isfile(output):

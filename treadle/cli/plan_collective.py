@@ -9,7 +9,7 @@ import click
 from planner import documents, resources
 from planner.scalars import format_bytes, parse_bytes
 from planner.sketch import Sketch
-from treadle.cli.output import json_option, live_line, note, print_json, require_apart
+from treadle.cli.output import json_option, live_line, many, note, print_json, require_apart
 from treadle.probe.resolve import load_hardware
 
 COLLECTIVES = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce")
@@ -105,7 +105,7 @@ def command(
         return
     verdict = "optimal" if certificate.optimal else f"gap {certificate.gap:.1%}"
     click.echo(
-        f"{found.collective} on {found.ranks} ranks, {format_bytes(found.input_bytes)} each, "
+        f"{found.collective} on {many(found.ranks, 'rank')}, {format_bytes(found.input_bytes)} each, "
         f"chunks of {format_bytes(found.chunk_bytes)}"
     )
     click.echo(f"  time         {time_us:,.3f} us, lower bound {certificate.lower_bound / 1000:,.3f} us ({verdict})")

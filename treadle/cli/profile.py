@@ -16,7 +16,7 @@ import msgspec
 from planner import documents, resources
 from planner.hardware import Hardware
 from planner.scalars import MEBIBYTE, format_bytes, parse_bytes
-from treadle.cli.output import json_option, note, print_json, require_apart
+from treadle.cli.output import json_option, many, note, print_json, require_apart
 from treadle.probe.resolve import LOCAL, load_hardware
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def import_(file: str, output: str, name: str | None, costs_from: str | None, as
     if as_json:
         print_json(_summary(hardware))
         return
-    note(f"wrote {output}: {_devices(hardware)}, {_fabric(hardware)}, {_many(len(hardware.nics), 'NIC')}")
+    note(f"wrote {output}: {_devices(hardware)}, {_fabric(hardware)}, {many(len(hardware.nics), 'NIC')}")
     if any(link.alpha_us is None for link in hardware.links) or any(s.alpha_us is None for s in hardware.switches):
         note(
             "the file gives no latencies, so nothing can be planned on its links yet: "
@@ -154,14 +154,10 @@ def _fabric(hardware: Hardware) -> str:
     return ", ".join(parts) or "none"
 
 
-def _many(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
-
-
 def _show(hardware: Hardware) -> None:
     from rich.markup import escape
 
-    sizes = f"{_many(hardware.nodes, 'node')} of {_many(hardware.devices_per_node, 'device')}"
+    sizes = f"{many(hardware.nodes, 'node')} of {many(hardware.devices_per_node, 'device')}"
     _print(f"[bold]{escape(hardware.name)}[/]: {sizes}")
     _table(
         "devices of a node",

@@ -30,6 +30,7 @@ def command(plans: tuple[str, ...], output: str, hardware: str | None, nodes: in
     if len(set(names.values())) < len(names):
         names = {path: path.removesuffix(".json") for path in plans}
     loaded = {name: load(path, Plan) for path, name in names.items()}
+    proofs = certificates(loaded)
     machine = None
     if hardware is not None:
         from treadle.probe.resolve import load_hardware
@@ -37,7 +38,7 @@ def command(plans: tuple[str, ...], output: str, hardware: str | None, nodes: in
         machine = load_hardware(hardware, nodes)
     sections = [plan_section(name, plan, machine) for name, plan in loaded.items()]
     sections.append(
-        Section("Certificates", "Every plan was checked by code that did not make it.", (certificates(loaded),))
+        Section("Certificates", "Every plan was checked for this page by code that did not make it.", (proofs,))
     )
     sections.append(Section("Provenance", "What each plan was made from.", (inputs_table(loaded),)))
     page = Page(title="treadle report", subtitle=", ".join(loaded), sections=tuple(sections))

@@ -23,10 +23,12 @@ def command(plan: str, perfetto: str | None, as_json: bool) -> None:
     from planner.files import write_text
     from planner.plan import Plan
     from planner.scalars import format_bytes
+    from treadle.checking import require_accepted
 
     if perfetto is not None:
         require_apart(perfetto, plan)
     document = documents.load(plan, Plan)
+    require_accepted(document, plan)
     timeline = simulate_plan(document)
     makespan, busy = timeline.schedule.makespan, timeline.busy_ns()
     if perfetto is not None:

@@ -12,6 +12,8 @@ from planner.memory.program import Instruction, RunBackward, RunForward, Stage
 from planner.memory.simulate import curve
 from planner.plan import Plan
 from planner.scalars import format_bytes
+from treadle.checking import quality, require_accepted
+from treadle.cli.output import many
 from treadle.report.memory_figure import memory_svg
 from treadle.report.page import Picture, Section, Table
 from treadle.report.timeline_figure import Bar, timeline_svg
@@ -27,18 +29,21 @@ def plan_section(
 
 
 def certificates(plans: Mapping[str, Plan]) -> Table:
-    """One row per plan: objective, bound, gap, and the argument of the bound."""
+    """One row per plan: objective, bound, gap, and the argument of the bound. Checks the plans.
+
+    Raises CheckFailed for a plan that is rejected.
+    """
     rows = []
     for name, plan in plans.items():
+        require_accepted(plan, name)
         proof = plan.certificate
-        quality = "optimal, proved" if proof.optimal else f"within {proof.gap:.1%} of optimal"
         rows.append(
             (
                 name,
-                f"{proof.verdict} by {proof.checker}",
+                "accepted",
                 f"{proof.objective:,.0f} {proof.unit}",
                 f"{proof.lower_bound:,.0f} {proof.unit}",
-                quality,
+                quality(plan),
                 proof.argument,
             )
         )
@@ -158,9 +163,10 @@ def _collective(name: str, plan: Plan, decisions: CollectiveDecisions, hardware:
     pictures.append(Picture(timeline_svg(bars), "Every transfer on its link, labelled with its chunk."))
     bandwidth = decisions.input_bytes / max(decisions.makespan_ns, 1)
     text = (
-        f"{decisions.collective} of {format_bytes(decisions.input_bytes)} on each of {decisions.ranks} ranks in "
-        f"{decisions.makespan_ns / 1e3:,.1f} us ({bandwidth:.3g} GB/s of input), {len(decisions.transfers)} transfers "
-        f"of {format_bytes(decisions.chunk_bytes)}, protocol {decisions.protocol}, {decisions.instances} instance(s)."
+        f"{decisions.collective} of {format_bytes(decisions.input_bytes)} on each of {many(decisions.ranks, 'rank')} "
+        f"in {decisions.makespan_ns / 1e3:,.1f} us ({bandwidth:.3g} GB/s of input), "
+        f"{many(len(decisions.transfers), 'transfer')} of {format_bytes(decisions.chunk_bytes)}, "
+        f"protocol {decisions.protocol}, {many(decisions.instances, 'instance')}."
     )
     rows = tuple(
         (f"{src} → {dst}", str(size // decisions.chunk_bytes), format_bytes(size))

@@ -95,7 +95,8 @@ def test_one_bad_file_among_good_ones(plans: Path, capsys: pytest.CaptureFixture
     assert run(["check", str(bad), str(absent), str(good), "--json"]) == 2
     captured = capsys.readouterr()
     assert [row["verdict"] for row in json.loads(captured.out)] == ["rejected", "unreadable", "accepted"]
-    assert captured.err == f"error: {absent}: cannot read: No such file or directory\n"
+    unreadable = f"error: {absent}: cannot read: No such file or directory\n"
+    assert captured.err == f"{unreadable}error: rejected 1 of 3 files: {bad}\n"
 
 
 def change_xml(plans: Path) -> None:
@@ -179,13 +180,32 @@ def damaged(plan: Plan, **changes: object) -> Plan:
             lambda plan: damaged(plan, certificate=structs.replace(plan.certificate, lower_bound=1.0, gap=1.0)),
             "certificate: says optimal, but the lower bound is not the objective",
         ),
+        (
+            lambda plan: damaged(plan, certificate=structs.replace(plan.certificate, optimal=False)),
+            "certificate: says not optimal, but the lower bound is the objective",
+        ),
+        (
+            lambda plan: damaged(plan, certificate=structs.replace(plan.certificate, unit="us")),
+            "certificate: unit 'us', expected 'ns'",
+        ),
     ],
 )
 def test_damaged_plans_are_rejected(plans: Path, capsys: pytest.CaptureFixture[str], change, finding: str) -> None:
     path = plans / "allreduce.plan.json"
     documents.save(change(documents.load(path, Plan)), path)
     assert run(["check", str(path)]) == 1
-    assert finding in capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert finding in out
+    assert err == f"error: rejected 1 of 1 file: {path}\n"
+
+
+def test_a_file_that_the_manifest_does_not_list_is_mentioned(plans: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (plans / "allreduce" / "other.xml").write_text("<algo")
+    assert run(["check", str(plans / "allreduce")]) == 0
+    assert "; not of the manifest and not checked: other.xml)" in capsys.readouterr().out
+    (plans / "allreduce" / "artefact.json").unlink()
+    assert run(["check", str(plans / "allreduce")]) == 2
+    assert "found no artefact.json, expected a folder that `treadle generate` wrote" in capsys.readouterr().err
 
 
 def test_fresh_plans_are_accepted_where_their_inputs_lie(plans: Path, capsys: pytest.CaptureFixture[str]) -> None:

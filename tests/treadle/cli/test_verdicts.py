@@ -1,0 +1,133 @@
+"""A plan's own word counts for nothing: report, simulate and check find out for themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from planner import documents
+from planner.memory.planning import plan_problem
+from planner.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
+from planner.plan import Plan
+from treadle.cli.main import run
+from treadle.cli.output import many
+
+CHAIN = MemoryProblem(
+    version=1,
+    budget_bytes=450,
+    base={"parameters": 40},
+    fwd=(
+        ForwardNode(op="a", out_bytes=100, impls=(Forward(time_ns=10),)),
+        ForwardNode(op="b", out_bytes=100, inputs=(0,), impls=(Forward(time_ns=5),)),
+        ForwardNode(op="c", out_bytes=100, inputs=(1,), impls=(Forward(time_ns=5),)),
+        ForwardNode(op="d", out_bytes=10, inputs=(2,), impls=(Forward(time_ns=5),)),
+    ),
+    bwd=(
+        BackwardNode(op="d'", out_grad_bytes=100, live_grad_bytes=10, impls=(Backward(needs=(2,), time_ns=10),)),
+        BackwardNode(op="c'", out_grad_bytes=100, live_grad_bytes=100, impls=(Backward(needs=(1,), time_ns=10),)),
+        BackwardNode(op="b'", out_grad_bytes=100, live_grad_bytes=100, impls=(Backward(needs=(0,), time_ns=10),)),
+        BackwardNode(op="a'", out_grad_bytes=40, live_grad_bytes=100, impls=(Backward(time_ns=20),)),
+    ),
+)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def plan(collective: str, file: str, *inputs: str) -> Plan:
+    inputs = inputs or ("--hardware", "mesh4", "--sketch", "mesh")
+    assert run(["plan", "collective", collective, *inputs, "--size", "64K", "-o", file]) == 0
+    return documents.load(file, Plan)
+
+
+def broken_collective(file: str) -> None:
+    made = plan("allreduce", file)
+    transfers = made.decisions.transfers[1:]
+    documents.save(structs.replace(made, decisions=structs.replace(made.decisions, transfers=transfers)), file)
+
+
+def broken_memory(file: str) -> None:
+    made = plan_problem(CHAIN)
+    program = made.decisions.program[:-1]
+    documents.save(structs.replace(made, decisions=structs.replace(made.decisions, program=program)), file)
+
+
+@pytest.mark.parametrize("breaking", [broken_collective, broken_memory])
+@pytest.mark.parametrize(
+    "command", [["report", "p.json", "-o", "page.html"], ["simulate", "p.json", "--perfetto", "page.html"]]
+)
+def test_rejected_plans_are_neither_shown_nor_simulated(
+    here: Path, capsys: pytest.CaptureFixture[str], breaking, command: list[str]
+) -> None:
+    breaking("p.json")
+    capsys.readouterr()
+    assert run(["check", "p.json"]) == 1
+    findings = [line.strip() for line in capsys.readouterr().out.splitlines() if line.startswith("  ")]
+    assert run(command) == 1
+    out, err = capsys.readouterr()
+    *listed, last = err.splitlines()
+    assert listed == findings
+    assert last in (f"error: {name}: rejected: {many(len(findings), 'finding')}" for name in ("p", "p.json"))
+    assert out == ""
+    assert not Path("page.html").exists()
+
+
+def test_the_page_shows_the_verdict_that_report_found(here: Path) -> None:
+    made = plan("allreduce", "p.json")
+    forged = structs.replace(made.certificate, checker="a stranger")
+    documents.save(structs.replace(made, certificate=forged), "p.json")
+    assert run(["report", "p.json", "-o", "page.html"]) == 0
+    page = Path("page.html").read_text()
+    assert "<td>accepted</td>" in page
+    assert "a stranger" not in page
+
+
+def forge(file: str) -> None:
+    made = documents.load(file, Plan)
+    assert not made.certificate.optimal
+    proof = structs.replace(made.certificate, lower_bound=made.certificate.objective, gap=0.0, optimal=True)
+    documents.save(structs.replace(made, certificate=proof), file)
+
+
+def test_a_forged_bound_of_a_collective_is_no_proof(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = plan("broadcast", "p.json", "--hardware", "ring4", "--sketch", "ring")
+    bound = made.certificate.lower_bound
+    forge("p.json")
+    capsys.readouterr()
+    assert run(["check", "p.json"]) == 0
+    assert "it claims to be optimal" in capsys.readouterr().out
+    assert run(["check", "--fresh", "p.json"]) == 1
+    finding = f"certificate: lower bound {made.certificate.objective:g} ns, the inputs prove only {bound:g} ns"
+    assert finding in capsys.readouterr().out
+
+
+def test_optimal_is_said_of_a_bound_that_was_derived_again(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert plan("allgather", "p.json", "--hardware", "ring4", "--sketch", "ring").certificate.optimal
+    capsys.readouterr()
+    assert run(["check", "--fresh", "p.json"]) == 0
+    assert "(allgather plan of 4 ranks; optimal; inputs hardware, sketch checked)" in capsys.readouterr().out
+
+
+def test_bounds_of_memory_plans_are_claims_above_what_every_plan_takes(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    everything = plan_problem(CHAIN)
+    documents.save(everything, "all.json")
+    tight = plan_problem(structs.replace(CHAIN, budget_bytes=everything.decisions.exact_peak_bytes - 1))
+    assert tight.decisions.objective_ns > everything.decisions.objective_ns
+    documents.save(tight, "tight.json")
+    capsys.readouterr()
+    assert run(["check", "all.json", "tight.json"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
+        "all.json: accepted (memory plan; optimal)",
+        "tight.json: accepted (memory plan; it claims to be optimal)",
+    ]
+    assert run(["report", "all.json", "tight.json", "-o", "page.html"]) == 0
+    page = Path("page.html").read_text()
+    assert "it claims to be optimal" in page

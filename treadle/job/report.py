@@ -135,7 +135,10 @@ def _predictions(planned: Planned, decisions: MemoryDecisions, plain: Sequence[R
         _row("exchange of gradients, ms", predicted_exchange, exchange),
         ("plain step with its exchange, ms", "", f"{plain_step * 1e3:,.1f}", ""),
     )
-    caption = f"Times are medians over steps and ranks; {planned.world} processes share this machine."
+    caption = (
+        f"Times are medians over steps and ranks; {planned.world} processes share this machine, and each follows the "
+        "exchange message by message in Python, which the links of the profile know nothing of."
+    )
     return Table(("quantity", "predicted", "measured", "measured / predicted"), rows, caption)
 
 

@@ -19,6 +19,7 @@ Dialect = Literal["rccl", "msccl"]
 
 COLLECTIVES = ("allgather", "allreduce", "alltoall", "broadcast", "custom", "reduce", "reducescatter")
 PROTOCOLS = ("Simple", "LL", "LL128")
+REDUCTIONS = ("nop", "sum", "prod", "max", "min")
 MAX_RANKS = 65536
 
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
@@ -106,6 +107,9 @@ def parse(text: str, where: str) -> Program:
     protocol = algo.word("proto", "Simple")
     if protocol not in PROTOCOLS:
         raise algo.error(f"found {protocol!r}, expected one of {', '.join(PROTOCOLS)}", "proto")
+    reduction = algo.word("redop", "nop")
+    if reduction not in REDUCTIONS:
+        raise algo.error(f"found {reduction!r}, expected one of {', '.join(REDUCTIONS)}", "redop")
     inplace = algo.flag("inplace", 0)
     gpus = algo.children("gpu", "id")
     if len(gpus) != ranks:

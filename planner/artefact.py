@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from planner.plan import InputRef
-from planner.scalars import Name, Positive, Record
+from planner.scalars import Digest, Name, Positive, Record
 
 VERSION = 1
 FILE_NAME = "artefact.json"
@@ -18,7 +18,7 @@ class Artefact(Record, frozen=True, kw_only=True, tag_field="kind", tag="artefac
     version: Positive
     target: Literal["torch", "msccl-xml"]
     plan: InputRef
-    files: dict[str, Name]
+    files: dict[str, Digest]
     entry: Name | None = None
     """MODULE:FUNCTION of the model, for artefacts that run one."""
     facts: dict[str, Any] = {}

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from planner.collective.algorithm import CollectiveDecisions
 from planner.memory.decisions import MemoryDecisions
-from planner.scalars import Amount, Count, Name, Positive, Record
+from planner.scalars import Amount, Count, Digest, Name, Positive, Record
 
 VERSION = 1
 
@@ -16,7 +16,7 @@ class InputRef(Record, frozen=True, kw_only=True):
     """A document the plan was made from: its file name and the digest of its canonical form."""
 
     file: Name
-    digest: Name
+    digest: Digest
 
 
 class Prediction(Record, frozen=True, kw_only=True):

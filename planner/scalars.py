@@ -21,6 +21,7 @@ Rank = Annotated[int, Meta(ge=0, le=2**31)]
 Amount = Annotated[float, Meta(ge=0, le=1e30)]
 PositiveAmount = Annotated[float, Meta(gt=0, le=1e30)]
 Name = Annotated[str, Meta(min_length=1, max_length=4096)]
+Digest = Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
 
 MEBIBYTE = 2**20
 
@@ -36,7 +37,10 @@ def parse_bytes(text: str, *, where: str = "<size>") -> int:
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise InputError(f"found {text!r}, expected a size such as 4096, 64KiB or 8GiB", where=where)
-    return int(Fraction(match[1]) * _UNITS[match[2].lower()])
+    unit = _UNITS[match[2].lower()]
+    if unit == 1 and "." in match[1]:
+        raise InputError(f"found {text!r}, expected whole bytes", where=where)
+    return int(Fraction(match[1]) * unit)
 
 
 def format_bytes(count: int) -> str:

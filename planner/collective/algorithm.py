@@ -6,13 +6,23 @@ Times are integer nanoseconds. Every method returns this object; lowering, check
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from planner.hardware import MAX_RANKS
 from planner.scalars import Count, Name, Positive, Rank, Record
 
 Collective = Literal["allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce"]
+
+
+MAX_PLACES = 2**20
+"""(chunk, rank) pairs that a checker can follow one by one; 1024 ranks with one piece each come to that."""
+
+
+def max_chunkup(collective: Collective, ranks: int) -> int:
+    """The most pieces of a part whose chunks can be followed over all ranks."""
+    return MAX_PLACES // (ranks if collective in ("broadcast", "reduce") else ranks * ranks)
 
 
 class LinkCost(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -61,7 +71,7 @@ class CollectiveDecisions(
     (owner * ranks + destination) * chunkup + piece for alltoall."""
 
     collective: Collective
-    ranks: Positive
+    ranks: Annotated[int, Meta(ge=1, le=MAX_RANKS)]
     chunkup: Positive
     chunk_bytes: Positive
     input_bytes: Positive
@@ -80,6 +90,13 @@ class CollectiveDecisions(
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield (path, found, expected) for every number out of range."""
+        most = max_chunkup(self.collective, self.ranks)
+        if self.chunkup > most:
+            yield (
+                "$.decisions.chunkup",
+                str(self.chunkup),
+                f"at most {most} for {self.collective} of {self.ranks} ranks",
+            )
         for index, link in enumerate(self.links):
             if max(link.src, link.dst) >= self.ranks or link.src == link.dst:
                 yield (

@@ -22,7 +22,8 @@ def check(decisions: CollectiveDecisions) -> list[str]:
 
     Checks: chunk numbers and sizes; links exist; arrival = send + alpha + beta * batch size; batches; one message at a
     time on each link; one peer at a time on each port; nothing is sent before it is held; contributions are added
-    exactly once, one at a time for each chunk and rank; every rank ends with what the collective promises; makespan.
+    exactly once, one at a time for each chunk and rank; every rank ends with what the collective promises; makespan, of
+    the last arrival and not above that of the ordering (T3 <= T2).
     """
     found = list(_shape(decisions))
     if found:
@@ -35,6 +36,8 @@ def check(decisions: CollectiveDecisions) -> list[str]:
     latest = max((move.arrive_ns for move in decisions.transfers), default=0)
     if latest != decisions.makespan_ns:
         found.append(f"makespan_ns: found {decisions.makespan_ns}, the last transfer arrives at {latest}")
+    if decisions.ordering_ns is not None and decisions.ordering_ns < decisions.makespan_ns:
+        found.append(f"ordering_ns: found {decisions.ordering_ns}, expected at least the makespan {latest}")
     return found
 
 

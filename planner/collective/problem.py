@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Literal
 
-from planner.collective.algorithm import Collective, LinkCost, Port
+from planner.collective.algorithm import Collective, LinkCost, Port, max_chunkup
 from planner.collective.collectives import INVERTED, ROOTED, Chunk, permuted_chunks, pieces, routed_chunks
 from planner.collective.topology import Edge, LogicalTopology, build_topology, relay_of
 from planner.errors import InputError
@@ -104,8 +104,14 @@ def build_problem(
         forward=collective == "allreduce" or collective not in INVERTED,
         inverted=collective in INVERTED,
     )
+    if chunkup > (most := max_chunkup(collective, ranks)):
+        raise InputError(
+            f"found {chunkup}, expected at most {most} for {collective} of {ranks} ranks",
+            where=where,
+            path="$.hyperparameters.input_chunkup",
+        )
     chunks = routed_chunks(collective, ranks, chunkup, root)
-    allowed = _allowed(chunks, topology, sketch)
+    allowed = _allowed(chunks, topology, sketch, hardware.name)
     choices = sum(map(len, allowed))
     if choices > MAX_CHOICES:
         raise InputError(
@@ -144,7 +150,9 @@ def _input_bytes(sketch: Sketch, size_bytes: int | None) -> int:
     return size_bytes
 
 
-def _allowed(chunks: Sequence[Chunk], topology: LogicalTopology, sketch: Sketch) -> tuple[tuple[Edge, ...], ...]:
+def _allowed(
+    chunks: Sequence[Chunk], topology: LogicalTopology, sketch: Sketch, profile: str
+) -> tuple[tuple[Edge, ...], ...]:
     per_node = topology.per_node
     cache: dict[tuple[int, frozenset[int]], tuple[Edge, ...]] = {}
 
@@ -158,7 +166,7 @@ def _allowed(chunks: Sequence[Chunk], topology: LogicalTopology, sketch: Sketch)
             if dst == chunk.owner or (crosses and (stays or (relay is not None and src != relay))):
                 continue
             usable.append((src, dst))
-        visited = _on_shortest_paths(chunk, usable, topology.ranks, sketch)
+        visited = _on_shortest_paths(chunk, usable, topology.ranks, sketch, profile)
         return tuple(edge for edge in usable if edge[0] in visited and edge[1] in visited)
 
     for chunk in chunks:
@@ -168,7 +176,7 @@ def _allowed(chunks: Sequence[Chunk], topology: LogicalTopology, sketch: Sketch)
     return tuple(cache[chunk.owner, chunk.targets] for chunk in chunks)
 
 
-def _on_shortest_paths(chunk: Chunk, edges: Iterable[Edge], ranks: int, sketch: Sketch) -> set[int]:
+def _on_shortest_paths(chunk: Chunk, edges: Iterable[Edge], ranks: int, sketch: Sketch, profile: str) -> set[int]:
     after: dict[int, list[int]] = {rank: [] for rank in range(ranks)}
     before: dict[int, list[int]] = {rank: [] for rank in range(ranks)}
     for src, dst in edges:
@@ -178,7 +186,8 @@ def _on_shortest_paths(chunk: Chunk, edges: Iterable[Edge], ranks: int, sketch: 
     for target in sorted(chunk.targets):
         if target not in from_owner:
             raise InputError(
-                f"rank {chunk.owner} cannot reach rank {target} over the links of the sketch; add links or relays",
+                f"rank {chunk.owner} cannot reach rank {target} over the links that the sketch leaves of profile "
+                f"{profile!r}; add links to one of them, or relays",
                 where=f"sketch {sketch.name}",
             )
     if len(chunk.targets) == ranks:

@@ -56,6 +56,13 @@ def test_taccl_dialect() -> None:
     assert msccl_xml.parse(msccl_xml.emit(program), "swap.xml") == program
 
 
+def test_reductions_are_those_of_the_runtimes() -> None:
+    for word in ("nop", "sum", "prod", "max", "min"):
+        msccl_xml.parse(SMALL.replace("nop", word), "swap.xml")
+    with pytest.raises(InputError, match="line 2: /algo/@redop: found 'foo', expected one of nop, sum"):
+        msccl_xml.parse(SMALL.replace("nop", "foo"), "swap.xml")
+
+
 def test_reducescatter_has_two_spellings() -> None:
     program = lower(random_algorithm("reducescatter", 3, 1, 1, 1))
     assert 'coll="reducescatter"' in msccl_xml.emit(program)

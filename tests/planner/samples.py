@@ -120,7 +120,7 @@ _CERTIFICATE = Certificate(
 
 MEMORY_PLAN = Plan(
     version=1,
-    inputs={"trace": InputRef(file="step.trace.json", digest="sha256:00")},
+    inputs={"trace": InputRef(file="step.trace.json", digest="sha256:" + 64 * "0")},
     decisions=MemoryDecisions(
         problem=PROBLEM,
         program=(Stage(2), RunForward(0), RunForward(1, 0, True), Stage(1), RunBackward(0), Drop(0)),
@@ -168,8 +168,8 @@ JOB = Job(
 ARTEFACT = Artefact(
     version=1,
     target="torch",
-    plan=InputRef(file="plan.json", digest="sha256:00"),
-    files={"module.py": "sha256:11"},
+    plan=InputRef(file="plan.json", digest="sha256:" + 64 * "0"),
+    files={"module.py": "sha256:" + 64 * "1"},
     entry="model:step",
     facts={"peak_bytes": 130, "sizes": [1, 2]},
 )

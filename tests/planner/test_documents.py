@@ -25,7 +25,7 @@ from planner.memory.problem import MemoryProblem
 from planner.plan import Plan
 from planner.sketch import Sketch
 from planner.trace import Costs, Op, Tensor, Trace
-from tests.planner.samples import DOCUMENTS, HARDWARE, JSON_VALUES, SKETCH, TRACE, plain_values
+from tests.planner.samples import ARTEFACT, DOCUMENTS, HARDWARE, JSON_VALUES, MEMORY_PLAN, SKETCH, TRACE, plain_values
 
 
 def plain(document: Any) -> Any:
@@ -232,6 +232,8 @@ def test_a_text_that_is_no_document_is_refused_with_its_place(text: str, problem
         (HARDWARE, "nics.0.gpudirect", "yes", "$.nics[0].gpudirect: found 'yes' (text), expected true or false"),
         (HARDWARE, "sources", {"a b": 3}, "$.sources['a b']: found 3, expected text"),
         (HARDWARE, "sources", {"a\nb": 3}, "$.sources['a\\nb']: found 3, expected text"),
+        (MEMORY_PLAN, "inputs.trace.digest", "md5:1", "found 'md5:1' (text), expected text matching ^sha256:"),
+        (ARTEFACT, "files", {"step.py": "md5:1"}, "found 'md5:1' (text), expected text matching ^sha256:"),
         (HARDWARE, "device", [], "$.device: found an unknown field, expected 'devices' perhaps"),
         (HARDWARE, "host.xyz", [], "expected one of cpu_cores, cpu_model, memory_bytes, numa_nodes"),
         (HARDWARE, "links.0.dst", 7, "$.links[0].dst: found 7, expected a local device index below 2"),

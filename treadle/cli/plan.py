@@ -8,7 +8,7 @@ from treadle.cli.lazy import LazyGroup
 
 PASSES = {
     "memory": ("treadle.cli.plan_memory", "What to keep and what to recompute under a budget in bytes."),
-    "collective": ("treadle.cli.plan_collective", "How chunks travel in an allgather, reducescatter or allreduce."),
+    "collective": ("treadle.cli.plan_collective", "How the chunks of an allreduce or another collective travel."),
     "job": ("treadle.cli.plan_job", "Everything for one training job, from capture to report."),
 }
 

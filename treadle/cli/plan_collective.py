@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from planner import documents, resources
+from planner.errors import InputError
 from planner.scalars import format_bytes, parse_bytes
 from planner.sketch import Sketch
 from treadle.cli.output import json_option, live_line, many, note, print_json, require_apart
@@ -21,7 +22,7 @@ COLLECTIVES = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast
 @click.option("--nodes", type=click.IntRange(min=1), help="As many nodes instead of the profile's own number.")
 @click.option("--sketch", required=True, help="A sketch: shipped name or file.")
 @click.option("--size", help="Input buffer of one rank, such as 64K or 1MiB. [default: the sketch's]")
-@click.option("--root", type=click.IntRange(min=0), default=0, show_default=True, help="Of a broadcast or reduce.")
+@click.option("--root", type=click.IntRange(min=0), help="Of a broadcast or reduce. [default: 0]")
 @click.option("--instances", type=click.IntRange(1, 64), help="Copies of every threadblock. [default: by size]")
 @click.option(
     "--protocol",
@@ -41,38 +42,49 @@ def command(
     nodes: int | None,
     sketch: str,
     size: str | None,
-    root: int,
+    root: int | None,
     instances: int | None,
     protocol: Any,
     time_limit: float | None,
     output: str,
     as_json: bool,
 ) -> None:
-    """Plan how the chunks of COLLECTIVE travel. Ctrl-C keeps the best plan so far and marks it interrupted."""
+    """Plan how chunks travel in an allgather, reducescatter, allreduce, alltoall, broadcast or reduce.
+
+    Ctrl-C keeps the best plan so far and marks it interrupted.
+    """
     from planner.collective.algorithm import CollectiveDecisions
+    from planner.collective.collectives import ROOTED
     from planner.collective.limits import Limits
     from planner.collective.planning import plan_collective
 
     require_apart(output, hardware, sketch)
+    if root is not None and collective not in ROOTED:
+        raise InputError(f"found {root}, expected none: {collective} has no root", where="--root")
     profile = load_hardware(hardware, nodes)
     guide = documents.load(resources.locate("sketches", sketch), Sketch)
-    with live_line() as show:
-        plan = plan_collective(
-            collective,
-            profile,
-            guide,
-            size_bytes=None if size is None else parse_bytes(size, where="--size"),
-            root=root,
-            instances=instances,
-            protocol=protocol,
-            limits=Limits(time_s=time_limit),
-            on_progress=lambda stage, progress: show(
-                f"{stage}: best {_number(progress.incumbent)}, bound {_number(progress.bound)}, "
-                f"{progress.elapsed_s:.0f} s"
-            ),
-            hardware_file=hardware,
-            sketch_file=sketch,
-        )
+    try:
+        with live_line() as show:
+            plan = plan_collective(
+                collective,
+                profile,
+                guide,
+                size_bytes=None if size is None else parse_bytes(size, where="--size"),
+                root=root or 0,
+                instances=instances,
+                protocol=protocol,
+                limits=Limits(time_s=time_limit),
+                on_progress=lambda stage, progress: show(
+                    f"{stage}: best {_number(progress.incumbent)}, bound {_number(progress.bound)}, "
+                    f"{progress.elapsed_s:.0f} s"
+                ),
+                hardware_file=hardware,
+                sketch_file=sketch,
+            )
+    except InputError as error:
+        if error.where != profile.name:
+            raise
+        raise InputError(error.args[0], where=hardware, path=error.path) from error
     documents.save(plan, output)
     found = plan.decisions
     assert isinstance(found, CollectiveDecisions)

@@ -109,6 +109,7 @@ def damage() -> dict[str, tuple[CollectiveDecisions, str]]:
             edited(batched, crossing, batch=7),
             r"transfers\[\d+\] .*arrives at",
         ),
+        "a stage that made it worse": (replace(gather, ordering_ns=17_999), "ordering_ns: found 17999.*18000"),
         "a wrong makespan": (replace(gather, makespan_ns=17_999), "makespan_ns: found 17999.*18000"),
         "a cheaper link": (
             replace(gather, links=(replace(gather.links[0], alpha_ns=0), *gather.links[1:])),

@@ -59,6 +59,53 @@ def test_a_plan_fits_the_inputs_it_names(here):
     assert plan.decisions.chunk_bytes == 251
 
 
+def machine(devices: int) -> dict[str, object]:
+    """A machine whose first two devices are linked and no others."""
+    pairs = [{"src": a, "dst": 1 - a, "kind": "link", "alpha_us": 1, "beta_us_per_MB": 8} for a in (0, 1)]
+    toys = [{"model": "toy", "kind": "gpu", "count": devices}]
+    return {"kind": "hardware", "version": 1, "name": "lonely", "nodes": 1, "devices": toys, "links": pairs}
+
+
+@pytest.mark.parametrize(
+    ("devices", "message"),
+    [
+        (3, "rank 0 cannot reach rank 2 over the links that the sketch leaves of profile 'lonely'; add links"),
+        (10**9, "error: machine.json: $.nodes: found 1 nodes of 1000000000 devices, expected at most 1024 ranks"),
+    ],
+)
+def test_the_hardware_at_fault_is_named(here, devices, message, capsys):
+    (here / "machine.json").write_text(json.dumps(machine(devices)))
+    arguments = ["--hardware", "machine.json", "--sketch", "mesh", "--size", "1K", "-o", "plan.json"]
+    assert run(["plan", "collective", "allgather", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_one_rank_is_no_ranks(here, capsys):
+    (here / "machine.json").write_text(json.dumps({**machine(1), "links": []}))
+    arguments = ["--hardware", "machine.json", "--sketch", "mesh", "--size", "1K", "-o", "plan.json"]
+    assert run(["plan", "collective", "allgather", *arguments]) == 0
+    assert capsys.readouterr().out.startswith("allgather on 1 rank, ")
+    assert run(["check", "plan.json"]) == 0
+    assert "(allgather plan of 1 rank; optimal)" in capsys.readouterr().out
+
+
+def test_more_chunks_than_can_be_followed_are_refused_at_once(here, capsys):
+    many = {"kind": "sketch", "version": 1, "name": "many", "intranode_sketch": {"strategy": "direct"},
+            "hyperparameters": {"input_chunkup": 10**9}}  # fmt: skip
+    (here / "many.json").write_text(json.dumps(many))
+    assert plan_on_ring("allgather", "--sketch", "many.json", "--size", "1T") == 2
+    assert "$.hyperparameters.input_chunkup: found 1000000000, expected at most 65536" in capsys.readouterr().err
+    assert plan_on_ring("allgather", "--sketch", "ring", "--size", "1K") == 0
+    whole = json.loads((here / "plan.json").read_text())
+    for field, most in (("ranks", "a whole number of at most 1024"), ("chunkup", "at most 65536")):
+        whole["decisions"], kept = {**whole["decisions"], field: 10**9}, whole["decisions"]
+        (here / "bad.json").write_text(json.dumps(whole))
+        capsys.readouterr()
+        assert run(["check", "bad.json"]) == 2
+        assert f"bad.json: $.decisions.{field}: found 1000000000, expected {most}" in capsys.readouterr().err
+        whole["decisions"] = kept
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -76,6 +123,12 @@ def test_a_plan_fits_the_inputs_it_names(here):
         (["allgather", "--hardware", "ring4", "--sketch", "dgx2-sk-1"], 2, "$.num_nodes"),
         (["allgather", "--hardware", "ring4", "--nodes", "2", "--sketch", "ring", "--size", "1"], 2, "--nodes"),
         (["broadcast", "--hardware", "ring4", "--sketch", "ring", "--size", "1", "--root", "4"], 2, "--root: found 4"),
+        (
+            ["allgather", "--hardware", "ring4", "--sketch", "ring", "--size", "1", "--root", "0"],
+            2,
+            "--root: found 0, expected none: allgather has no root",
+        ),
+        (["allgather", "--hardware", "ring4", "--sketch", "ring", "--size", "1.5"], 2, "--size: found '1.5'"),
     ],
 )
 def test_bad_input_is_one_line(here, arguments, code, message, capsys):

@@ -11,8 +11,9 @@ from codegen.lower import lower
 from codegen.simulate_program import simulate_program
 from planner import documents
 from planner.collective.algorithm import CollectiveDecisions
+from planner.collective.check import check as check_collective
 from planner.errors import CheckFailed, InputError
-from planner.memory.check import check
+from planner.memory.check import check as check_memory
 from planner.memory.decisions import MemoryDecisions
 from planner.plan import InputRef, Plan
 from planner.trace import Trace
@@ -44,6 +45,9 @@ def generate(plan: Plan, plan_file: str, trace: Trace | None = None, target: Tar
     own: Target = "msccl-xml" if isinstance(decisions, CollectiveDecisions) else "torch"
     if target not in (None, own):
         raise InputError(f"found a plan for target {own}, expected one for {target}", where=plan_file)
+    findings = check_collective(decisions) if isinstance(decisions, CollectiveDecisions) else check_memory(decisions)
+    if findings:
+        raise CheckFailed(f"{plan_file}: not generated, its check failed", tuple(findings))
     if isinstance(decisions, CollectiveDecisions):
         files, facts, entry = *_collective(decisions, plan_file), None
     else:
@@ -66,7 +70,7 @@ def _collective(decisions: CollectiveDecisions, plan_file: str) -> tuple[dict[st
         findings = check_program.check(program)
         if findings:
             raise CheckFailed(
-                f"{plan_file}: {name} would be wrong; `treadle check {plan_file}` says what is wrong with the plan",
+                f"{plan_file}: {name} would be wrong; this is a bug, please report it",
                 tuple(f"{name}: {finding}" for finding in findings),
             )
     facts = {
@@ -94,9 +98,6 @@ def _memory(
             "plan again",
             where=plan_file,
         )
-    findings = check(decisions)
-    if findings:
-        raise CheckFailed(f"{plan_file}: not generated, its check failed", tuple(findings))
     facts = {
         "budget_bytes": decisions.problem.budget_bytes,
         "planned_ns": decisions.objective_ns,

@@ -91,6 +91,10 @@ def test_alltoall_has_no_program_in_place() -> None:
 def test_a_wrong_plan_generates_nothing() -> None:
     decisions = ring_allreduce(4)
     late = structs.replace(decisions, transfers=decisions.transfers[1:])
-    with pytest.raises(CheckFailed, match=r"allreduce\.xml would be wrong") as caught:
+    quick = structs.replace(decisions, makespan_ns=1)
+    with pytest.raises(CheckFailed, match="not generated, its check failed") as caught:
         targets.generate(plan_of(late), "late.plan.json")
-    assert any("expected the sum of input chunk" in finding for finding in caught.value.findings)
+    assert any("without the contributions of" in finding for finding in caught.value.findings)
+    with pytest.raises(CheckFailed, match="not generated, its check failed") as caught:
+        targets.generate(plan_of(quick), "quick.plan.json")
+    assert caught.value.findings[0].startswith("makespan_ns: found 1,")

@@ -57,7 +57,8 @@ def command(
         print_json(rows)
     rejected = [row["file"] for row in rows if row["verdict"] == "rejected"]
     if rejected:
-        note(f"error: rejected {len(rejected)} of {many(len(rows), 'file')}: {', '.join(rejected)}")
+        named = ", ".join(rejected[:3]) + (", ..." if len(rejected) > 3 else "")
+        note(f"error: rejected {len(rejected)} of {many(len(rows), 'file')}: {named}")
     return code
 
 

@@ -8,9 +8,11 @@ import pytest
 from msgspec import structs
 
 from planner import documents
+from planner.collective.bound import PROVED_BY_SOLVER
 from planner.memory.planning import plan_problem
 from planner.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
 from planner.plan import Plan
+from tests.planner.collective.build import switch
 from treadle.cli.main import run
 from treadle.cli.output import many
 
@@ -104,6 +106,19 @@ def test_a_forged_bound_of_a_collective_is_no_proof(here: Path, capsys: pytest.C
     assert run(["check", "--fresh", "p.json"]) == 1
     finding = f"certificate: lower bound {made.certificate.objective:g} ns, the inputs prove only {bound:g} ns"
     assert finding in capsys.readouterr().out
+
+
+def test_a_bound_that_only_a_solver_proved_stays_a_claim(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    documents.save(switch(4), "machine.json")
+    made = plan("broadcast", "p.json", "--hardware", "machine.json", "--sketch", "mesh")
+    assert made.certificate.argument == PROVED_BY_SOLVER
+    capsys.readouterr()
+    assert run(["check", "--fresh", "p.json"]) == 0
+    assert "; it claims to be optimal; inputs hardware, sketch checked)" in capsys.readouterr().out
+    proof = structs.replace(made.certificate, argument="It is so.")
+    documents.save(structs.replace(made, certificate=proof), "p.json")
+    assert run(["check", "--fresh", "p.json"]) == 1
+    assert "the inputs prove only" in capsys.readouterr().out
 
 
 def test_optimal_is_said_of_a_bound_that_was_derived_again(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

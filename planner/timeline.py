@@ -25,6 +25,7 @@ from fractions import Fraction
 from planner.errors import InputError
 
 FINEST = 2**32  # remaining work is rounded up to this fraction of a unit once its denominator outgrows it
+FEW = 16  # tasks whose rates are remembered by their demands
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,8 @@ class _Run:
         self.sharing: list[dict[int, None]] = [{} for _ in resources]  # running tasks of a shared resource
         self.remaining: dict[int, Fraction] = {}
         self.rate: dict[int, Fraction] = {}
+        # the same few tasks' demands meet again and again
+        self.known_rates: dict[tuple[tuple[tuple[int, int], ...], ...], tuple[Fraction, ...]] = {}
         self.updated: dict[int, int] = {}
         self.version = [0] * n
         self.start = [-1] * n
@@ -217,8 +220,17 @@ class _Run:
                         if r not in seen:
                             seen.add(r)
                             frontier.append(r)
-        rates = self._fair_rates(sorted(component), sorted(seen))
-        for i, rate in rates.items():
+        running = sorted(component)
+        demands = tuple(self.shares[i] for i in running)
+        rates = self.known_rates.get(demands)
+        if rates is None:
+            fair = self._fair_rates(running, sorted(seen))
+            rates = tuple(fair[i] for i in running)
+            if len(running) <= FEW:
+                self.known_rates[demands] = rates
+        for i, rate in zip(running, rates, strict=True):
+            if rate == self.rate[i]:
+                continue
             left = self.remaining[i] - self.rate[i] * (now - self.updated[i])
             if left.denominator > FINEST:
                 left = Fraction(math.ceil(left * FINEST), FINEST)

@@ -27,7 +27,7 @@ from planner.plan import InputRef, Plan
 from planner.sketch import Sketch
 from planner.trace import Trace
 from treadle.cli.inputs import beside, find
-from treadle.cli.output import many
+from treadle.cli.output import listed, many
 
 ROLES: dict[str, type[Trace] | type[Hardware] | type[Sketch]] = {
     "trace": Trace,
@@ -246,7 +246,7 @@ def _folder(folder: Path, inputs: Inputs) -> Report:
     how = "generated again to the same text" if again else "not generated again: no plan or trace at hand"
     words = [f"{manifest.target} artefacts, {many(len(manifest.files), 'file')}, {how}"]
     if strangers := _strangers(folder, manifest):
-        words.append(f"not of the manifest and not checked: {', '.join(strangers)}")
+        words.append(f"not of the manifest and not checked: {listed(strangers)}")
     return Report("; ".join(words), findings + found)
 
 

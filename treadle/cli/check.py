@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from treadle.cli.output import json_option, many, note, print_json
+from treadle.cli.output import json_option, listed, many, note, print_json
 
 
 @click.command()
@@ -57,8 +57,7 @@ def command(
         print_json(rows)
     rejected = [row["file"] for row in rows if row["verdict"] == "rejected"]
     if rejected:
-        named = ", ".join(rejected[:3]) + (", ..." if len(rejected) > 3 else "")
-        note(f"error: rejected {len(rejected)} of {many(len(rows), 'file')}: {named}")
+        note(f"error: rejected {len(rejected)} of {many(len(rows), 'file')}: {listed(rejected)}")
     return code
 
 

@@ -32,6 +32,11 @@ def many(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
+def listed(names: list[str]) -> str:
+    """The first three of `names`, and dots for more."""
+    return ", ".join([*names[:3], *(["..."] if len(names) > 3 else [])])
+
+
 def require_apart(output: str, *inputs: str | None) -> None:
     """Raises InputError for an output that would replace one of the files that the command reads."""
     if not os.path.isfile(output):

@@ -22,6 +22,7 @@ def command(plans: tuple[str, ...], output: str, hardware: str | None, nodes: in
     from planner.documents import load
     from planner.files import write_text
     from planner.plan import Plan
+    from treadle.checking import require_accepted
     from treadle.report.page import Page, Section, render
     from treadle.report.sections import certificates, inputs_table, plan_section
 
@@ -30,7 +31,8 @@ def command(plans: tuple[str, ...], output: str, hardware: str | None, nodes: in
     if len(set(names.values())) < len(names):
         names = {path: path.removesuffix(".json") for path in plans}
     loaded = {name: load(path, Plan) for path, name in names.items()}
-    proofs = certificates(loaded)
+    for path, name in names.items():
+        require_accepted(loaded[name], path)
     machine = None
     if hardware is not None:
         from treadle.probe.resolve import load_hardware
@@ -38,7 +40,11 @@ def command(plans: tuple[str, ...], output: str, hardware: str | None, nodes: in
         machine = load_hardware(hardware, nodes)
     sections = [plan_section(name, plan, machine) for name, plan in loaded.items()]
     sections.append(
-        Section("Certificates", "Every plan was checked for this page by code that did not make it.", (proofs,))
+        Section(
+            "Certificates",
+            "Every plan was checked for this page by code that did not make it.",
+            (certificates(loaded),),
+        )
     )
     sections.append(Section("Provenance", "What each plan was made from.", (inputs_table(loaded),)))
     page = Page(title="treadle report", subtitle=", ".join(loaded), sections=tuple(sections))

@@ -15,6 +15,7 @@ from planner.plan import Plan
 from tests.planner.collective.build import switch
 from treadle.cli.main import run
 from treadle.cli.output import many
+from treadle.report.sections import certificates
 
 CHAIN = MemoryProblem(
     version=1,
@@ -74,7 +75,7 @@ def test_rejected_plans_are_neither_shown_nor_simulated(
     out, err = capsys.readouterr()
     *listed, last = err.splitlines()
     assert listed == findings
-    assert last in (f"error: {name}: rejected: {many(len(findings), 'finding')}" for name in ("p", "p.json"))
+    assert last == f"error: p.json: rejected: {many(len(findings), 'finding')}"
     assert out == ""
     assert not Path("page.html").exists()
 
@@ -87,6 +88,12 @@ def test_the_page_shows_the_verdict_that_report_found(here: Path) -> None:
     page = Path("page.html").read_text()
     assert "<td>accepted</td>" in page
     assert "a stranger" not in page
+
+
+def test_the_table_of_certificates_checks_what_it_shows(here: Path) -> None:
+    broken_memory("p.json")
+    table = certificates({"mine": documents.load("p.json", Plan)})
+    assert table.rows[0][:2] == ("mine", "rejected: 1 finding")
 
 
 def forge(file: str) -> None:

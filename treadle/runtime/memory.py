@@ -20,7 +20,8 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import Activati
 
 from codegen.torch_module import FILE_NAME, generate
 from planner import documents
-from planner.errors import InputError
+from planner.errors import CheckFailed, InputError
+from planner.memory.check import check
 from planner.memory.decisions import MemoryDecisions
 from planner.plan import Plan
 from planner.trace import Trace
@@ -36,9 +37,9 @@ def apply(model: nn.Module, plan: Plan | Path | str, trace: Trace | Path | str |
     stay those of the capture.
     `plan` is a plan or its file. `trace` defaults to the file that the plan names, beside the plan's own file.
 
-    Raises InputError for a plan of another pass, when the trace is not the one the plan was made from, or when the
-    model's parameters and buffers differ from the trace's; calls raise it for inputs and modes that the plan does not
-    cover.
+    Raises CheckFailed for a plan that does not stand its check; InputError for a plan of another pass, when the trace
+    is not the one the plan was made from, or when the model's parameters and buffers differ from the trace's. Calls
+    raise InputError for inputs and modes that the plan does not cover.
     """
     place = Path(plan).parent if isinstance(plan, str | Path) else None
     where = str(plan) if place is not None else "treadle.apply"
@@ -47,6 +48,8 @@ def apply(model: nn.Module, plan: Plan | Path | str, trace: Trace | Path | str |
     document = documents.load(plan, Plan) if isinstance(plan, str | Path) else plan
     if not isinstance(document.decisions, MemoryDecisions):
         raise InputError("found a collective plan, expected a memory plan", where=where)
+    if findings := check(document.decisions):
+        raise CheckFailed(f"{where}: the plan does not stand its check: {findings[0]}", tuple(findings))
     reference = document.inputs.get("trace")
     if trace is None:
         if place is None or reference is None:

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_flatten
 import treadle
 from codegen.torch_lower import Graph
 from planner import documents
-from planner.errors import InputError
+from planner.errors import CheckFailed, InputError
 from planner.memory.planning import MemoryOptions, plan_memory
 from tests.codegen.plans import decisions_keeping
 from tests.planner.samples import DOCUMENTS
@@ -401,6 +401,13 @@ def test_a_collective_plan_is_refused(tmp_path):
     documents.save(DOCUMENTS["collective plan"], tmp_path / "plan.json")
     with pytest.raises(InputError, match="found a collective plan, expected a memory plan"):
         apply(nn.Linear(2, 2), tmp_path / "plan.json")
+
+
+def test_a_plan_that_does_not_stand_its_check_is_refused():
+    plan = plan_of("convnet", Fraction(1))
+    altered = replace(plan, decisions=replace(plan.decisions, exact_peak_bytes=1))
+    with pytest.raises(CheckFailed, match="does not stand its check"):
+        apply(STEPS["convnet"]()[0], altered, trace_of("convnet"))
 
 
 def test_another_model_is_refused():

@@ -18,6 +18,7 @@ from planner.resources import locate
 from planner.scalars import format_bytes
 from planner.sketch import Sketch
 from planner.trace import Trace
+from treadle.cli.output import require_apart
 from treadle.job.buckets import Bucket, buckets_of
 from treadle.job.train import RankResult, Work, work
 
@@ -57,8 +58,11 @@ def plan_job(path: Path, out: Path, say: Say) -> Planned:
 
     job = load(path, Job)
     budget = parse_budget(job.memory.budget, where=f"{path}: $.memory.budget")
-    hardware = load_hardware(beside(path, job.hardware), job.nodes)
-    sketch = load(locate("sketches", beside(path, job.collective.sketch)), Sketch)
+    machine, guidance = beside(path, job.hardware), beside(path, job.collective.sketch)
+    for name in ("trace.json", "hardware.json", "sketch.json", "report.html"):
+        require_apart(str(out / name), str(path), machine, guidance)
+    hardware = load_hardware(machine, job.nodes)
+    sketch = load(locate("sketches", guidance), Sketch)
     say(f"capture {job.model}")
     trace = with_roofline(replace(capture(load_function(job.model, path.parent), job.model), entry=job.model), hardware)
     say(f"  {len(trace.ops)} operators, {len(trace.gradient_order)} gradients")

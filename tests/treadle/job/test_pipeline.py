@@ -157,6 +157,14 @@ def test_bad_jobs_end_in_one_line(
     assert error.strip().splitlines()[-1].startswith("error: ")
 
 
+def test_inputs_are_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_job(tmp_path, "hardware: cpu-2x2", "hardware: hardware.json")
+    (tmp_path / "hardware.json").write_text((ROOT / "profiles" / "cpu-2x2.yaml").read_text())
+    assert run(["plan", "job", str(tmp_path / "job.yaml"), "-o", str(tmp_path)]) == 2
+    assert "hardware.json: found an input of this command" in capsys.readouterr().err
+    assert not (tmp_path / "trace.json").exists()
+
+
 def test_budget_below_any_plan_is_proved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_job(tmp_path, "0.7x", "100KiB")
     assert run(["plan", "job", str(tmp_path / "job.yaml"), "-o", str(tmp_path / "out")]) == 3

@@ -30,6 +30,7 @@ from torch.utils._pytree import tree_leaves
 
 import treadle
 from planner.errors import InputError, TreadleError
+from treadle.capture.fake import copyable
 from treadle.capture.load import Step, build_step
 
 Mode = Literal["train", "infer"]
@@ -50,7 +51,8 @@ class JointGraph:
 
     graph: fx.Graph
     leaves: dict[fx.Node, Leaf]
-    tangents: list[fx.Node]
+    tangents: dict[fx.Node, int]
+    """From the placeholder of a tangent to the index of its output."""
     outputs: list[fx.Node]
     gradients: dict[fx.Node, fx.Node]
     """From the placeholder of a parameter or input to its gradient."""
@@ -79,7 +81,7 @@ def export(function: Callable[[], Any], where: str, mode: Mode) -> JointGraph:
     put into evaluation mode. Raises InputError when the step cannot be traced.
     """
     with _ExactStorages(allow_non_fake_inputs=False) as fake:
-        with _conversions_allowed(fake):
+        with _conversions_allowed(fake), copyable():
             step = build_step(function, where)
         if mode == "infer":
             step.model.eval()
@@ -286,14 +288,14 @@ def _read(graph: fx.Graph, leaves: list[Leaf], tensors: list[Tensor], mode: Mode
     """Match the graph's placeholders and results with what they mean, by AOT autograd's descriptors."""
     known: dict[fx.Node, Leaf] = {}
     by_index: dict[int, fx.Node] = {}
-    tangents: list[fx.Node] = []
+    tangents: dict[fx.Node, int] = {}
     for node in graph.find_nodes(op="placeholder"):
         descriptor = node.meta["desc"]
         kind = type(descriptor).__name__
         if kind == "PlainAOTInput":
             known[node], by_index[descriptor.idx] = leaves[descriptor.idx], node
-        elif kind == "TangentAOTInput":
-            tangents.append(node)
+        elif kind == "TangentAOTInput" and type(descriptor.output).__name__ == "PlainAOTOutput":
+            tangents[node] = descriptor.output.idx
         else:
             return None
     (final,) = graph.find_nodes(op="output")

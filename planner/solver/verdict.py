@@ -54,8 +54,11 @@ def judge(
     if bound is not None and has_integer_objective(model):
         bound = math.ceil(bound - TOLERANCE * max(1.0, abs(bound)))
     gap = relative_gap(objective, bound)
-    if objective is not None and bound is not None and gap is not None and (bound > objective or gap <= TOLERANCE):
-        bound, gap = objective, 0.0
+    if objective is not None and bound is not None and gap is not None:
+        if gap <= TOLERANCE:
+            bound, gap = objective, 0.0
+        elif bound > objective:
+            raise CheckFailed(f"{model.name}: {backend} claims a bound of {bound:g} above its own solution's {objective:g}")
 
     if objective is not None:
         status = Status.OPTIMAL if gap == 0.0 else Status.FEASIBLE

@@ -150,7 +150,8 @@ def summary(plan: Plan) -> dict[str, Any]:
 
     decisions, certificate = plan.decisions, plan.certificate
     assert isinstance(decisions, MemoryDecisions)
-    runs = Counter(step.node for step in decisions.program if isinstance(step, RunForward))
+    ops = {i for i, node in enumerate(decisions.problem.fwd) if node.kind == "op"}
+    runs = Counter(step.node for step in decisions.program if isinstance(step, RunForward) and step.node in ops)
     return {
         "budget_bytes": decisions.problem.budget_bytes,
         "peak_bytes": decisions.exact_peak_bytes,
@@ -161,7 +162,7 @@ def summary(plan: Plan) -> dict[str, Any]:
         "lower_bound_ns": int(certificate.lower_bound),
         "gap": certificate.gap,
         "optimal": certificate.optimal,
-        "forward_ops": len(decisions.problem.fwd),
+        "forward_ops": len(ops),
         "recomputed_ops": sum(count > 1 for count in runs.values()),
         "recomputations": sum(count - 1 for count in runs.values()),
         "method": plan.provenance.method,
@@ -187,7 +188,7 @@ def describe(facts: dict[str, Any]) -> str:
         ("lower bound", f"{facts['lower_bound_ns'] / 1e6:.6g} ms, {proof}"),
         (
             "recomputed",
-            f"{facts['recomputed_ops']} of {facts['forward_ops']} forward ops, {facts['recomputations']} runs more",
+            f"{facts['recomputed_ops']} of {facts['forward_ops']} forward ops, {facts['recomputations']} extra runs",
         ),
     ]
     return "\n".join(f"{name:<13}{text}" for name, text in rows)

@@ -155,10 +155,10 @@ def _reference(program: Program, data: Tensor) -> Tensor | None:
     match program.collective:
         case "allgather":
             result = data.new_empty(data.numel() * world)
-            distributed.all_gather_into_tensor(result, data)
+            distributed.all_gather_single(result, data)
         case "reducescatter":
             result = data.new_empty(data.numel() // world)
-            distributed.reduce_scatter_tensor(result, data)
+            distributed.reduce_scatter_single(result, data)
         case "alltoall":
             result = torch.empty_like(data)
             distributed.all_to_all_single(result, data)

@@ -44,7 +44,7 @@ def test_a_trace_and_a_share_give_a_checked_plan(files, capsys):
         "peak         290 B (1.00x of the 290 B of store-all)",
         "time         3.8e-05 ms, +0.00% against store-all",
         "lower bound  3.8e-05 ms, proved optimal",
-        "recomputed   0 of 3 forward ops, 0 runs more",
+        "recomputed   0 of 3 forward ops, 0 extra runs",
         "wrote plan.json",
     ]
 

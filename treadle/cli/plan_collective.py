@@ -19,8 +19,8 @@ COLLECTIVES = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast
 @click.command()
 @click.argument("collective", type=click.Choice(COLLECTIVES))
 @click.option("--hardware", required=True, help="A profile: shipped name, file, or `local`.")
-@click.option("--nodes", type=click.IntRange(min=1), help="As many nodes instead of the profile's own number.")
-@click.option("--sketch", required=True, help="A sketch: shipped name or file.")
+@click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes. [default: the profile's]")
+@click.option("--sketch", required=True, help=f"A sketch: a file, or one of {', '.join(resources.names('sketches'))}.")
 @click.option("--size", help="Input buffer of one rank, such as 64K or 1MiB. [default: the sketch's]")
 @click.option("--root", type=click.IntRange(min=0), help="Of a broadcast or reduce. [default: 0]")
 @click.option("--instances", type=click.IntRange(1, 64), help="Copies of every threadblock. [default: by size]")
@@ -32,7 +32,9 @@ COLLECTIVES = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast
     help="Transport protocol of the generated program; auto chooses by size.",
 )
 @click.option(
-    "--time-limit", type=click.FloatRange(min=0, min_open=True), help="Seconds of wall clock, as a safety net."
+    "--time-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Seconds after which the best plan so far is taken. [default: none]",
 )
 @click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Write the plan to this file.")
 @json_option

@@ -7,6 +7,10 @@ from collections.abc import Mapping, Sequence
 from treadle.report.svg import PALETTE, figure, text_of
 
 MIB = 2**20
+# The same category has the same colour on every page; others take what is left.
+COLOURS = dict(
+    zip(("parameters", "inputs", "buffers", "activations", "live_gradients", "workspace"), PALETTE, strict=False)
+)
 
 
 def memory_svg(
@@ -24,12 +28,13 @@ def memory_svg(
     """
     times = [time / 1e6 for time, _ in points]
     categories = list(points[0][1])
+    others = iter([colour for colour in (*PALETTE, *PALETTE) if colour not in COLOURS.values()])
     with figure(10, 3.6) as (drawn, axes):
         axes.stackplot(
             times,
             [[level[name] / MIB for _, level in points] for name in categories],
-            labels=categories,
-            colors=PALETTE,
+            labels=[name.replace("_", " ") for name in categories],
+            colors=[COLOURS.get(name) or next(others) for name in categories],
             step="post",
             linewidth=0,
         )

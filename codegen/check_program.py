@@ -52,7 +52,7 @@ def check(program: Program, *, fifo_depth: int = 2) -> list[str]:
         suffix = f" (called {name})" if len(modes) > 1 else ""
         replay = Replay(program, inplace)
         replay.follow(run.sequence)
-        races, wrong = list(dict.fromkeys(replay.findings)), list(wrong_results(program, replay))
+        races, wrong = list(dict.fromkeys(replay.findings)), list(wrong_results(program, replay, MAX_NAMED))
         findings += [text + suffix for text in _shortened(races) + _shortened(wrong)]
     return findings
 

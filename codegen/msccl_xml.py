@@ -13,14 +13,19 @@ from typing import Literal, cast, get_args
 from lxml import etree
 
 from codegen.program import Buffer, Program, RankProgram, Step, StepType, Threadblock
+from planner.collective.algorithm import MAX_PLACES
 from planner.errors import InputError
+from planner.hardware import MAX_RANKS
 
 Dialect = Literal["rccl", "msccl"]
 
 COLLECTIVES = ("allgather", "allreduce", "alltoall", "broadcast", "custom", "reduce", "reducescatter")
 PROTOCOLS = ("Simple", "LL", "LL128")
 REDUCTIONS = ("nop", "sum", "prod", "max", "min")
-MAX_RANKS = 65536
+MAX_CHUNKS = 2 * MAX_PLACES
+"""Chunks of one buffer over all ranks that a checker can follow one by one; instances cut planned chunks further."""
+MAX_MOVED = 8 * MAX_CHUNKS
+"""Chunks that all steps together may move."""
 
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 
@@ -114,11 +119,12 @@ def parse(text: str, where: str) -> Program:
     gpus = algo.children("gpu", "id")
     if len(gpus) != ranks:
         raise algo.error(f"found {ranks} for {len(gpus)} <gpu> elements, expected the number of them", "ngpus")
-    return Program(
+    most = MAX_CHUNKS // ranks
+    program = Program(
         name=algo.word("name", ""),
         collective=collective,
-        ranks=tuple(_rank(gpu) for gpu in gpus),
-        chunks_per_loop=algo.number("nchunksperloop", 1),
+        ranks=tuple(_rank(gpu, most) for gpu in gpus),
+        chunks_per_loop=algo.number("nchunksperloop", 1, most),
         channels=algo.number("nchannels", 1),
         protocol=protocol,
         inplace=inplace,
@@ -127,6 +133,14 @@ def parse(text: str, where: str) -> Program:
         max_bytes=algo.number("maxBytes", 0, default=0),
         root=None if "root" not in root.attrib else algo.number("root", 0, ranks - 1),
     )
+    moved = 0
+    for place, _, step in program.steps():
+        moved += step.count if step.type != "nop" else 0
+        if moved > MAX_MOVED:
+            spot = f"line {step.line}: gpu {place.rank} tb {place.threadblock} step {place.step}/@cnt"
+            message = f"found {moved} chunks moved up to here, expected at most {MAX_MOVED} by all steps together"
+            raise InputError(message, where=where, path=spot)
+    return program
 
 
 def _root(text: str, where: str) -> etree._Element:
@@ -142,12 +156,12 @@ def _root(text: str, where: str) -> etree._Element:
         raise InputError(f"found broken XML ({message}), expected a whole document", where=where) from error
 
 
-def _rank(gpu: _Element) -> RankProgram:
+def _rank(gpu: _Element, most: int) -> RankProgram:
     copies = tuple((copy.number("i_off", 0), copy.number("o_off", 0)) for copy in gpu.children("copy"))
     return RankProgram(
-        input_chunks=gpu.number("i_chunks", 0),
-        output_chunks=gpu.number("o_chunks", 0),
-        scratch_chunks=gpu.number("s_chunks", 0),
+        input_chunks=gpu.number("i_chunks", 0, most),
+        output_chunks=gpu.number("o_chunks", 0, most),
+        scratch_chunks=gpu.number("s_chunks", 0, most),
         threadblocks=tuple(_threadblock(block) for block in gpu.children("tb", "id")),
         copies=copies,
         line=gpu.line,

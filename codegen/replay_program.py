@@ -15,6 +15,7 @@ import numpy as np
 
 from codegen import order
 from codegen.program import BUFFER_NAMES, Buffer, Connection, Place, Program, Step, Threadblock, home
+from planner.hardware import MAX_RANKS
 
 Label = tuple[int, int]
 Value = tuple[Label, ...]
@@ -87,7 +88,7 @@ class Replay:
         else:
             operands = [self.read(access, operand, step.count) for operand in step.reads]
             parts = [arrived, *operands] if arrived else operands
-            values = parts[0] if len(parts) == 1 else [_sum(terms) for terms in zip(*parts, strict=True)]
+            values = parts[0] if len(parts) == 1 else [self.sum(access, terms) for terms in zip(*parts, strict=True)]
         if step.writes is not None:
             self.write(access, step.writes, values)
         if (sent := order.outgoing(place, block, step)) is not None:
@@ -131,12 +132,15 @@ class Replay:
             f"{self.program.spot(before.place)} {other} it, and nothing orders the two",
         )
 
+    def sum(self, access: _Access, terms: tuple[Value, ...]) -> Value:
+        """All contributions; beyond one per rank no sum is right, and sums of sums would grow without end."""
+        value = tuple(sorted(label for term in terms for label in term))
+        if len(value) > MAX_RANKS:
+            self.complain(access, f"adds up {len(value)} contributions, expected at most {MAX_RANKS}")
+        return value[:MAX_RANKS]
+
     def complain(self, access: _Access, text: str) -> None:
         self.findings.append(f"{self.program.spot(access.place)}: {text}")
-
-
-def _sum(terms: tuple[Value, ...]) -> Value:
-    return tuple(sorted(label for term in terms for label in term))
 
 
 def _input_chunks(program: Program) -> int:
@@ -168,27 +172,48 @@ def _expected(program: Program, root: int) -> Expected:
     return table[program.collective]
 
 
-def wrong_results(program: Program, replay: Replay) -> Iterator[str]:
-    """Compare the final output with the collective's promise. A file cannot say its root: the best one is taken."""
+def wrong_results(program: Program, replay: Replay, named: int) -> Iterator[str]:
+    """Compare the final output with the collective's promise. A file need not say its root: the best one is taken.
+
+    The first `named` findings are spelled out, the rest are empty, to be counted.
+    """
     if program.collective == "custom":
         return
     rooted = program.collective in ("broadcast", "reduce")
-    roots = range(len(program.ranks)) if rooted and program.root is None else [program.root or 0]
-    yield from min((list(_wrong(program, replay, _expected(program, root))) for root in roots), key=len)
+    root = _best_root(program, replay) if rooted and program.root is None else program.root or 0
+    for number, (rank, chunk, wanted) in enumerate(_wrong(program, replay, _expected(program, root))):
+        yield _result(program, replay, rank, chunk, wanted) if number < named else ""
 
 
-def _wrong(program: Program, replay: Replay, expected: Expected) -> Iterator[str]:
+def _best_root(program: Program, replay: Replay) -> int:
+    """The root for which most output chunks are right, the lowest of equals; one pass over all chunks."""
+    total = _expected(program, 0)
+    right = [0] * len(program.ranks)
+    for rank in range(len(program.ranks)):
+        for chunk in range(program.chunks_per_loop):
+            found = replay.values.get(replay.address(rank, "o", chunk))
+            if program.collective == "reduce":
+                right[rank] += found == total(0, chunk)
+            elif found is not None and len(found) == 1 and found[0][1] == chunk:
+                right[found[0][0]] += 1
+    return right.index(max(right))
+
+
+def _wrong(program: Program, replay: Replay, expected: Expected) -> Iterator[tuple[int, int, Value]]:
+    """(rank, output chunk, promised value) of every chunk that ends as something else."""
     size = program.part_chunks if program.collective == "reducescatter" else program.chunks_per_loop
     for rank in range(len(program.ranks)):
         for chunk in range(size):
             wanted = expected(rank, chunk)
-            address = replay.address(rank, "o", chunk)
-            found = replay.values.get(address)
-            if wanted is None or found == wanted:
-                continue
-            history = replay.history.get(address)
-            spot = program.spot(history.write.place) if history and history.write else f"gpu {rank}"
-            yield f"{spot}: output chunk {chunk} ends as {_describe(found)}, expected {_describe(wanted)}"
+            if wanted is not None and replay.values.get(replay.address(rank, "o", chunk)) != wanted:
+                yield rank, chunk, wanted
+
+
+def _result(program: Program, replay: Replay, rank: int, chunk: int, wanted: Value) -> str:
+    address = replay.address(rank, "o", chunk)
+    found, history = replay.values.get(address), replay.history.get(address)
+    spot = program.spot(history.write.place) if history and history.write else f"gpu {rank}"
+    return f"{spot}: output chunk {chunk} ends as {_describe(found)}, expected {_describe(wanted)}"
 
 
 def _describe(value: Value | None) -> str:

@@ -284,3 +284,40 @@ def test_every_operand_that_moves_data_matters() -> None:
                 buffer, index = operand[0]
                 moved = with_step(program, *place, **{side: (buffer, index + 1)})
                 assert check_program.check(moved) != [], (program.name, place, side)
+
+
+def local(collective: str, ranks: int, chunks: int, steps: tuple[Step, ...] = ()) -> Program:
+    """A program whose only threadblock sends and receives nothing."""
+    block = (Threadblock(send=None, recv=None, channel=0, steps=steps),) if steps else ()
+    parts = tuple(RankProgram(chunks, chunks, 2, block if rank == 0 else ()) for rank in range(ranks))
+    return Program("local", collective, parts, chunks_per_loop=chunks, channels=1)
+
+
+@pytest.mark.parametrize("collective", ["broadcast", "reduce", "allreduce"])
+def test_many_wrong_chunks_of_many_ranks_are_counted_in_seconds(collective: str) -> None:
+    start = time.perf_counter()
+    findings = check_program.check(local(collective, 512, 128))
+    assert time.perf_counter() - start < 10
+    assert len(findings) == check_program.MAX_NAMED + 1
+    assert "of gpu 0" in findings[0] or "over gpus 0-511" in findings[0]
+
+
+def test_sums_of_sums_do_not_grow_without_end() -> None:
+    copies = tuple(Step("cpy", src=("i", 0), dst=("s", place)) for place in range(2))
+    sums = tuple(Step("re", src=("s", turn % 2), dst=("s", 1 - turn % 2)) for turn in range(200))
+    findings = check_program.check(local("custom", 1, 1, copies + sums))
+    assert "adds up 1597 contributions, expected at most 1024" in findings[0]
+
+
+@pytest.mark.parametrize("field", ["srcoff", "dstoff", "cnt"])
+def test_offsets_and_counts_beyond_a_buffer_are_named_at_once(field: str) -> None:
+    text = msccl_xml.emit(local("custom", 1, 4, (Step("cpy", src=("i", 1), dst=("o", 1), count=1),)))
+    size = "9000000" if field == "cnt" else "1000000000000"
+    findings = check_program.check(msccl_xml.parse(text.replace(f'{field}="1"', f'{field}="{size}"'), "x.xml"))
+    assert "the buffer has 4 chunks" in findings[0]
+
+
+def test_the_root_of_a_file_that_names_none_is_where_most_is_right() -> None:
+    for collective in ("broadcast", "reduce"):
+        whole = lower(random_algorithm(collective, 4, 2, 2, 7))
+        assert check_program.check(replace(whole, root=None)) == []

@@ -158,22 +158,19 @@ class _Writer:
             tree = several[0] if len(several) == 1 else {"tuple": several}
         yield from layout("return ", _container(tree, {output: f"outputs[{i}]" for i, output in enumerate(outputs)}), 4)
 
-    def _differentiable_outputs(self) -> list[int]:
-        """Which output each tangent belongs to: tangents stand in the order of the outputs that need one."""
-        trace, tensors = self.schedule.graph.trace, self.schedule.graph.tensors
-        found: list[int] = []
-        for tangent in (tensors[i] for i in trace.tangents):
-            start = found[-1] + 1 if found else 0
-            alike = (
-                index
-                for index in range(start, len(trace.outputs))
-                if (tensors[trace.outputs[index]].dtype, tensors[trace.outputs[index]].shape)
-                == (tangent.dtype, tangent.shape)
+    def _differentiable_outputs(self) -> tuple[int, ...]:
+        """Which output each tangent belongs to."""
+        trace = self.schedule.graph.trace
+        if trace.tangent_of or not trace.tangents:
+            return trace.tangent_of
+        if len(trace.tangents) != len(trace.outputs):
+            raise InputError(
+                f"found nothing, expected which output each tangent belongs to: the step has "
+                f"{_count(len(trace.tangents), 'tangent')} and {_count(len(trace.outputs), 'output')}; capture again",
+                where=trace.name,
+                path="$.tangent_of",
             )
-            found.append(next(alike, -1))
-            if found[-1] < 0:
-                raise InputError(f"found tangent {tangent.id!r} of no output", where=trace.name, path="$.tangents")
-        return found
+        return tuple(range(len(trace.outputs)))
 
     def forward(self) -> Iterator[str]:
         *events, end = self.schedule.forward

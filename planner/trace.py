@@ -94,6 +94,9 @@ class Trace(Record, frozen=True, kw_only=True, tag_field="kind", tag="trace"):
     """What the step hands to its caller, in order."""
     tangents: tuple[Name, ...] = ()
     """Gradients of `outputs` that start the backward pass, in the order of the outputs that need one."""
+    tangent_of: tuple[Count, ...] = ()
+    """Index in `outputs` of the output that each of `tangents` is the gradient of; absent where every output has one,
+    in order."""
     gradient_order: tuple[Name, ...] = ()
     """Gradient tensors of parameters in the order in which what makes their memory runs."""
     updates: tuple[tuple[Name, Name], ...] = ()
@@ -128,12 +131,24 @@ class Trace(Record, frozen=True, kw_only=True, tag_field="kind", tag="trace"):
             for target in pair:
                 if target not in known:
                     yield f"$.updates[{index}]", f"unknown tensor {target!r}", "the id of a tensor"
+        yield from self._tangent_problems()
         yield from self._returned_problems()
         yield from _cycle(
             {t.id: (t.alias_of,) for t in self.tensors if t.alias_of is not None},
             "$.tensors",
             "alias_of chains that end",
         )
+
+    def _tangent_problems(self) -> Iterator[tuple[str, str, str]]:
+        found, wanted = len(self.tangent_of), len(self.tangents)
+        if found not in (0, wanted):
+            yield "$.tangent_of", f"{found} outputs for {wanted} tangents", "one output for each tangent"
+        for index, output in enumerate(self.tangent_of):
+            path = f"$.tangent_of[{index}]"
+            if output >= len(self.outputs):
+                yield path, f"output {output}", f"an index below {len(self.outputs)}, the number of outputs"
+            elif output in self.tangent_of[:index]:
+                yield path, f"output {output} again", "outputs that occur once"
 
     def _returned_problems(self) -> Iterator[tuple[str, str, str]]:
         pending = [("$.returned", self.returned)]

@@ -157,6 +157,32 @@ def test_traces_that_cannot_be_called_are_refused(trace, plan):
             generate(plan, msgspec.structs.replace(trace, ops=changed))
 
 
+class Two(nn.Module):
+    """Two outputs of one shape, of which the caller may differentiate the second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        h = torch.tanh(self.first(x))
+        return h.detach() * 2, self.second(h)
+
+
+def test_a_tangent_belongs_to_the_output_that_the_trace_says():
+    trace = capture(lambda: (Two(), (torch.randn(2, 4),)), "two")
+    trace = msgspec.structs.replace(trace, ops=tuple(msgspec.structs.replace(op, time_ns=1) for op in trace.ops))
+    plan = plan_keeping(trace, range(99))
+    assert "TANGENTS = [1]\n" in generate(plan, trace)[FILE_NAME]
+    silent = msgspec.structs.replace(trace, tangent_of=())
+    with pytest.raises(InputError, match=r"\$\.tangent_of: found nothing, .* 1 tangent and 2 outputs; capture"):
+        generate(plan, silent)
+
+
+def test_a_trace_may_leave_out_which_output_where_each_has_a_tangent(trace, plan):
+    assert generate(plan, msgspec.structs.replace(trace, tangent_of=())) == generate(plan, trace)
+
+
 def test_floats_that_json_cannot_hold_and_long_calls(trace, plan):
     ops = list(trace.ops)
     place = next(i for i, op in enumerate(ops) if op.target == "aten.relu.default")

@@ -58,6 +58,7 @@ TRACE = Trace(
     inputs=("x",),
     outputs=("y",),
     tangents=("t",),
+    tangent_of=(0,),
     gradient_order=("g",),
     updates=(("x", "v"),),
     detached=("x",),

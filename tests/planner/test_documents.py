@@ -262,6 +262,8 @@ def test_a_text_that_is_no_document_is_refused_with_its_place(text: str, problem
             {"dict": [["a"]]},
             "$.returned.dict[0]: found something else, expected a key and its value",
         ),
+        (TRACE, "tangent_of", [1], "$.tangent_of[0]: found output 1, expected an index below 1"),
+        (TRACE, "tangent_of", [0, 0], "$.tangent_of: found 2 outputs for 1 tangents, expected one output for each"),
         (TRACE, "detached", ["nope"], "$.detached[0]: found unknown tensor 'nope'"),
         (TRACE, "ops.0.inputs.1", "nope", "$.ops[0].inputs[1]: found unknown tensor 'nope', expected the id of a tens"),
         (TRACE, "ops.0.after", ["bw"], "$.ops: found a cycle: "),
@@ -543,3 +545,8 @@ def test_arbitrary_bytes_are_refused_in_one_line(tmp_path_factory: Any, content:
     with pytest.raises(InputError) as caught:
         load(path, MemoryProblem)
     assert "\n" not in str(caught.value)
+
+
+def test_two_tangents_do_not_belong_to_one_output() -> None:
+    raw = edited(TRACE, "tangents", ["t", "t"]) | {"tangent_of": [0, 0]}
+    assert "$.tangent_of[1]: found output 0 again, expected outputs that occur once" in refusal(raw, Trace)

@@ -221,7 +221,7 @@ def _trace(
             if isinstance(value, Tensor) and value.layout != torch.strided:
                 kind = str(value.layout).removeprefix("torch.")
                 raise InputError(f"{node.name} makes a {kind} tensor, expected dense ones only", where=where)
-    joint = _read(module.graph, leaves, tensors, mode)
+    joint = _read(module.graph, leaves, tensors, where, mode)
     return None if joint is None else replace(joint, returned=functional.returned)
 
 
@@ -284,7 +284,7 @@ def _inline_constant(module: fx.GraphModule, node: fx.Node, where: str) -> None:
     module.graph.erase_node(node)
 
 
-def _read(graph: fx.Graph, leaves: list[Leaf], tensors: list[Tensor], mode: Mode) -> JointGraph | None:
+def _read(graph: fx.Graph, leaves: list[Leaf], tensors: list[Tensor], where: str, mode: Mode) -> JointGraph | None:
     """Match the graph's placeholders and results with what they mean, by AOT autograd's descriptors."""
     known: dict[fx.Node, Leaf] = {}
     by_index: dict[int, fx.Node] = {}
@@ -296,6 +296,13 @@ def _read(graph: fx.Graph, leaves: list[Leaf], tensors: list[Tensor], mode: Mode
             known[node], by_index[descriptor.idx] = leaves[descriptor.idx], node
         elif kind == "TangentAOTInput" and type(descriptor.output).__name__ == "PlainAOTOutput":
             tangents[node] = descriptor.output.idx
+        elif kind == "TangentAOTInput" and type(descriptor.output).__name__ == "InputMutationAOTOutput":
+            changed = leaves[descriptor.output.mutated_input.idx]
+            raise InputError(
+                f"the step writes a value that requires a gradient into {changed.role} {changed.name or ''}".rstrip()
+                + "; write its detach() instead",
+                where=where,
+            )
         else:
             return None
     (final,) = graph.find_nodes(op="output")

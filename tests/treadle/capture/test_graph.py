@@ -238,6 +238,7 @@ def test_outputs_that_share_memory_are_copied() -> None:
     assert len(trace.outputs) == 3
     assert len(set(trace.outputs)) == 3
     assert len(trace.tangents) == 2
+    assert trace.tangent_of == (0, 1)
     step = build_step(function, "several")
     values = replay(trace, step)
     result = step.model(*step.inputs)
@@ -248,6 +249,25 @@ def test_outputs_that_share_memory_are_copied() -> None:
     for tensor in trace.tensors:
         if tensor.role == "parameter":
             torch.testing.assert_close(gradients[tensor.id], step.model.get_parameter(tensor.name).grad)
+
+
+class Keeps(nn.Module):
+    """A buffer that takes a value with its history."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("last", torch.zeros(2, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        self.last.copy_(y)
+        return y
+
+
+def test_a_buffer_that_would_need_a_tangent_is_refused_by_name() -> None:
+    with pytest.raises(InputError, match=r"requires a gradient into buffer last; write its detach\(\) instead"):
+        capture(lambda: (Keeps(), (torch.randn(2, 4),)), "keeps")
 
 
 def test_what_the_step_returns_is_recorded_where_it_is_no_plain_tuple() -> None:

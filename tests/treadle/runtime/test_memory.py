@@ -436,6 +436,33 @@ def test_plan_and_trace_files(tmp_path):
         apply(model, plan)
 
 
+class Target(nn.Module):
+    """Outputs of one shape: the first is a target without gradient, the others take one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        h = torch.tanh(self.first(x))
+        return h.detach() * 2, self.second(h), h.argmax(-1), self.second(h.detach() + 1)
+
+
+@pytest.mark.parametrize("keep", [True, False], ids=["keep all", "recompute all"])
+def test_only_outputs_that_take_a_gradient_in_plain_pytorch_take_one(keep):
+    captured = capture(lambda: (Target(), (torch.randn(4, 6),)), "target")
+    trace = replace(captured, ops=tuple(replace(op, time_ns=1) for op in captured.ops))
+    decisions = decisions_keeping(trace, range(99) if keep else ())
+    plain, x = Target(), torch.randn(4, 6)
+    planned = apply(copy.deepcopy(plain), replace(plan_of("mlp"), inputs={}, decisions=decisions), trace)
+    for module in (plain, planned):
+        outputs = module(x)
+        assert [output.requires_grad for output in outputs] == [False, True, False, True]
+        (5 * outputs[0] + outputs[1] + 3 * outputs[3]).sum().backward()
+    for expected, found in zip(plain.parameters(), planned.parameters(), strict=True):
+        assert torch.equal(expected.grad, found.grad)
+
+
 class Odd(nn.Module):
     """A buffer that the step changes and reads, an unused parameter, an input with a gradient, outputs of two kinds."""
 

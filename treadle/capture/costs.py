@@ -45,8 +45,9 @@ def with_counts(trace: Trace) -> Trace:
 def with_roofline(trace: Trace, hardware: Hardware) -> Trace:
     """`trace` with modelled times: the larger of FLOPs / peak and bytes / bandwidth, plus the launch cost.
 
-    Views are free. The device is the profile's first GPU, else its first device. Raises InputError when the profile
-    lacks the device's bandwidth or its peak for a dtype that occurs.
+    Views are free, and integer arithmetic takes the time of its bytes alone. The device is the profile's first GPU,
+    else its first device. Raises InputError when the profile lacks the device's bandwidth or its peak for a dtype that
+    occurs.
     """
     place, device = next(
         ((index, device) for index, device in enumerate(hardware.devices) if device.kind == "gpu"),
@@ -167,9 +168,10 @@ def _roofline_ns(op: Op, tensors: Mapping[str, Tensor], device: Device, name: st
             path=f"$.devices[{place}].memory_bandwidth",
         )
     seconds = (op.bytes_moved or 0) / device.memory_bandwidth
-    if op.flops:
-        dtype = next(t.dtype for key in (*op.outputs, *op.inputs) if key and (t := tensors[key]).dtype in _FLOATS)
-        peak = device.peak_flops.get(str(dtype))
+    kinds = (tensors[key].dtype for key in (*op.outputs, *op.inputs) if key)
+    dtype = next((kind for kind in kinds if kind in _FLOATS), None)
+    if op.flops and dtype is not None:  # profiles have no rates of integer arithmetic
+        peak = device.peak_flops.get(dtype)
         if peak is None:
             raise InputError(
                 f"found rates for {', '.join(sorted(device.peak_flops)) or 'no dtype'}, expected one for {dtype} "

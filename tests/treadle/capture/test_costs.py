@@ -86,6 +86,25 @@ def test_roofline_takes_the_larger_bound_plus_the_launch() -> None:
         assert timed.costs.device == "toy"
 
 
+class IntegerProduct(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        return (self.layer(x) * (k @ k).sum()).mean()
+
+
+def test_a_product_of_integers_takes_the_time_of_its_bytes() -> None:
+    step = IntegerProduct(), (torch.randn(2, 4), torch.ones(8, 8, dtype=torch.int64))
+    timed = costs.with_roofline(
+        capture(lambda: step, "integers"), toy(peak_flops={"float32": 1.0}, memory_bandwidth=1e9, launch_us=3)
+    )
+    product = next(op for op in timed.ops if op.target == "aten.mm.default" and "input_1" in op.inputs)
+    assert product.flops == 2 * 8**3
+    assert product.time_ns == product.bytes_moved + 3000
+
+
 @pytest.mark.parametrize(
     ("fields", "path"),
     [({"peak_flops": {"float32": 1e12}}, "memory_bandwidth"), ({"memory_bandwidth": 1e9}, "peak_flops")],

@@ -17,7 +17,7 @@ from planner.collective.algorithm import CollectiveDecisions
 from planner.collective.bound import PROVED_BY_SOLVER, is_unrestricted, lower_bound
 from planner.collective.check import check as check_collective
 from planner.collective.check import check_against_inputs
-from planner.collective.problem import build_problem
+from planner.collective.problem import Problem, build_problem
 from planner.errors import CheckFailed, InputError
 from planner.hardware import Hardware, scaled
 from planner.memory.check import check as check_memory
@@ -104,7 +104,7 @@ def quality(plan: Plan, bound: float | None = None) -> str:
     """
     proof = plan.certificate
     if bound is None:
-        bound = _least_ns(plan.decisions) if isinstance(plan.decisions, MemoryDecisions) else 0
+        bound = least_ns(plan.decisions) if isinstance(plan.decisions, MemoryDecisions) else 0
     if proof.lower_bound <= bound:
         return "optimal" if proof.optimal else f"gap {proof.gap:.2%}"
     return "it claims to be optimal" if proof.optimal else f"it claims a gap of {proof.gap:.2%}"
@@ -127,12 +127,21 @@ def _plan(plan: Plan, path: str, inputs: Inputs) -> Report:
     return Report("; ".join(words), findings)
 
 
-def _least_ns(decisions: MemoryDecisions) -> int:
+def least_ns(decisions: MemoryDecisions) -> int:
     """No plan takes less: every forward op and every backward node once, each in its fastest implementation."""
     problem = decisions.problem
     forward = [[impl.time_ns for impl in node.impls] for node in problem.fwd if node.kind == "op"]
     backward = [[impl.time_ns for impl in node.impls] for node in problem.bwd]
     return sum(map(min, forward + backward))
+
+
+def derived_bound(decisions: CollectiveDecisions, hardware: Hardware, sketch: Sketch) -> int:
+    """The lower bound in ns that the inputs of a collective plan prove."""
+    return lower_bound(_problem(decisions, hardware, sketch)).time_ns
+
+
+def _problem(decisions: CollectiveDecisions, hardware: Hardware, sketch: Sketch) -> Problem:
+    return build_problem(decisions.collective, hardware, sketch, decisions.input_bytes, decisions.root or 0)
 
 
 def _bound(
@@ -142,7 +151,7 @@ def _bound(
     hardware, sketch, proof = found.get("hardware"), found.get("sketch"), plan.certificate
     if not isinstance(hardware, Hardware) or not isinstance(sketch, Sketch):
         return [], None
-    problem = build_problem(decisions.collective, hardware, sketch, decisions.input_bytes, decisions.root or 0)
+    problem = _problem(decisions, hardware, sketch)
     bound = lower_bound(problem).time_ns
     solved = proof.argument == PROVED_BY_SOLVER and is_unrestricted(problem)
     if proof.lower_bound > bound and not solved:

@@ -34,6 +34,7 @@ class Planned:
 
     job: Job
     hardware: Hardware
+    sketch: Sketch
     trace: Trace
     plans: dict[str, Plan]
     collectives: dict[str, Bucket]
@@ -72,9 +73,9 @@ def plan_job(path: Path, out: Path, say: Say) -> Planned:
     save(sketch, out / "sketch.json")
     for name, plan in plans.items():
         save(plan, out / f"{name}.plan.json")
-    planned = Planned(job, hardware, trace, plans, collectives, out)
+    planned = Planned(job, hardware, sketch, trace, plans, collectives, out)
     say(f"check {len(plans)} plans against their inputs")
-    _check(planned, sketch)
+    _check(planned)
     _generate(planned)
     say(f"generated {out / 'memory'} and {', '.join(str(out / name) for name in collectives)}")
     return planned
@@ -117,7 +118,7 @@ def _quality(plan: Plan) -> str:
     return f"{plan.prediction.time_us / 1e3:,.2f} ms predicted{peak}, {quality}"
 
 
-def _check(planned: Planned, sketch: Sketch) -> None:
+def _check(planned: Planned) -> None:
     from planner.collective.algorithm import CollectiveDecisions
     from planner.collective.check import check as check_collective
     from planner.collective.check import check_against_inputs
@@ -127,7 +128,7 @@ def _check(planned: Planned, sketch: Sketch) -> None:
     for name, plan in planned.plans.items():
         if isinstance(plan.decisions, CollectiveDecisions):
             findings = check_collective(plan.decisions)
-            findings += check_against_inputs(plan.decisions, planned.hardware, sketch)
+            findings += check_against_inputs(plan.decisions, planned.hardware, planned.sketch)
         else:
             findings = check_memory(plan.decisions) + check_against_trace(plan.decisions, planned.trace)
         if findings:

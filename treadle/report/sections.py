@@ -28,8 +28,11 @@ def plan_section(
     return _collective(name, plan, plan.decisions, hardware)
 
 
-def certificates(plans: Mapping[str, Plan]) -> Table:
-    """One row per plan: what the checker says of it now, objective, bound, gap, and the argument of the bound."""
+def certificates(plans: Mapping[str, Plan], qualities: Mapping[str, str] | None = None) -> Table:
+    """One row per plan: what the checker says of it now, objective, bound, gap, and the argument of the bound.
+
+    qualities: words for plans of which more is known than they say themselves.
+    """
     rows = []
     for name, plan in plans.items():
         findings = check_plan(plan)
@@ -40,7 +43,7 @@ def certificates(plans: Mapping[str, Plan]) -> Table:
                 f"rejected: {many(len(findings), 'finding')}" if findings else "accepted",
                 f"{proof.objective:,.0f} {proof.unit}",
                 f"{proof.lower_bound:,.0f} {proof.unit}",
-                quality(plan),
+                (qualities or {}).get(name) or quality(plan),
                 proof.argument,
             )
         )
@@ -54,15 +57,34 @@ def inputs_table(plans: Mapping[str, Plan]) -> Table:
     rows = []
     for name, plan in plans.items():
         made = plan.provenance
-        stopped = "wall-clock limit" if made.limit_fired else "interrupted" if made.interrupted else "by itself"
         files = "; ".join(f"{role} {ref.file} ({ref.digest[:19]})" for role, ref in sorted(plan.inputs.items()))
-        rows.append((name, files, made.method, stopped, made.tool))
+        rows.append((name, files, made.method, _ended(plan), made.tool))
     return Table(("plan", "inputs", "method", "search ended", "made by"), tuple(rows))
+
+
+def _ended(plan: Plan) -> str:
+    """What a plan tells of the end of its search. A collective plan does not tell a gap target from a limit on work."""
+    made = plan.provenance
+    if made.interrupted:
+        return "interrupted"
+    if made.limit_fired:
+        return "wall-clock limit"
+    if plan.certificate.optimal:
+        return "proved optimal"
+    status, target = made.solver_status, made.options.get("gap")
+    if status is None:
+        return "not recorded"
+    if status == "none":
+        return "limit before the solver found a plan"
+    if isinstance(target, float) and plan.certificate.gap <= target:
+        return f"gap target of {target:.2%} reached"
+    return f"gap target or deterministic limit ({status})" if "feasible" in status else f"by itself ({status})"
 
 
 def _memory(name: str, plan: Plan, decisions: MemoryDecisions, measured: Mapping[str, int]) -> Section:
     problem = decisions.problem
-    again = [step for step in decisions.program[_backward_start(decisions) :] if isinstance(step, RunForward)]
+    start = _backward_start(decisions)
+    again = [step for step in decisions.program[start:] if isinstance(step, RunForward)]
     calls = Counter(problem.fwd[step.node].op for step in again)
     times = Counter[str]()
     for step in again:
@@ -80,7 +102,7 @@ def _memory(name: str, plan: Plan, decisions: MemoryDecisions, measured: Mapping
         _memory_points(decisions),
         budget_bytes=problem.budget_bytes,
         store_all_peak_bytes=decisions.store_all_peak_bytes,
-        forward_ends_ns=sum(node.impls[0].time_ns for node in problem.fwd),
+        forward_ends_ns=sum(_duration_ns(decisions, step) for step in decisions.program[:start]),
         measured=measured,
     )
     return Section(

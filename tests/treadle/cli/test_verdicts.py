@@ -11,11 +11,13 @@ from planner import documents
 from planner.collective.bound import PROVED_BY_SOLVER
 from planner.memory.planning import plan_problem
 from planner.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
+from planner.memory.program import RunForward
 from planner.plan import Plan
 from tests.planner.collective.build import switch
 from treadle.cli.main import run
 from treadle.cli.output import many
-from treadle.report.sections import certificates
+from treadle.report import sections
+from treadle.report.sections import certificates, inputs_table, plan_section
 
 CHAIN = MemoryProblem(
     version=1,
@@ -153,3 +155,55 @@ def test_bounds_of_memory_plans_are_claims_above_what_every_plan_takes(
     assert run(["report", "all.json", "tight.json", "-o", "page.html"]) == 0
     page = Path("page.html").read_text()
     assert "it claims to be optimal" in page
+
+
+@pytest.mark.parametrize(
+    ("status", "optimal", "changes", "words"),
+    [
+        ("optimal", True, {}, "proved optimal"),
+        ("feasible", False, {}, "gap target of 50.00% reached"),
+        ("feasible", False, {"options": {"gap": 0.01}}, "gap target or deterministic limit (feasible)"),
+        ("feasible", False, {"options": {}}, "gap target or deterministic limit (feasible)"),
+        (
+            "routing optimal, contiguity optimal",
+            False,
+            {"options": {}},
+            "by itself (routing optimal, contiguity optimal)",
+        ),
+        ("none", False, {}, "limit before the solver found a plan"),
+        (None, False, {}, "not recorded"),
+        ("feasible", False, {"limit_fired": True}, "wall-clock limit"),
+        ("feasible", False, {"interrupted": True}, "interrupted"),
+    ],
+)
+def test_the_page_says_how_the_search_ended(
+    status: str | None, optimal: bool, changes: dict[str, object], words: str
+) -> None:
+    made = plan_problem(CHAIN)
+    gap = 0.0 if optimal else 0.2
+    proof = structs.replace(made.certificate, gap=gap, optimal=optimal)
+    origin = structs.replace(made.provenance, **{"solver_status": status, "options": {"gap": 0.5}, **changes})
+    table = inputs_table({"mine": structs.replace(made, certificate=proof, provenance=origin)})
+    assert table.rows[0][3] == words
+
+
+def test_the_backward_pass_starts_after_the_forward_instructions_that_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second implementation of a is twice as slow and the only one that runs."""
+    node = CHAIN.fwd[0]
+    slow = structs.replace(
+        CHAIN, fwd=(structs.replace(node, impls=(node.impls[0], Forward(time_ns=20))), *CHAIN.fwd[1:])
+    )
+    made = plan_problem(slow)
+    program = tuple(
+        structs.replace(step, impl=1) if isinstance(step, RunForward) and step.node == 0 else step
+        for step in made.decisions.program
+    )
+    drawn: dict[str, int] = {}
+    draw = sections.memory_svg
+    monkeypatch.setattr(
+        sections,
+        "memory_svg",
+        lambda points, **given: (drawn.update(ends=given["forward_ends_ns"]), draw(points, **given))[1],
+    )
+    plan_section("mine", structs.replace(made, decisions=structs.replace(made.decisions, program=program)))
+    assert drawn == {"ends": 35}

@@ -107,6 +107,17 @@ def test_page_is_self_contained(finished: tuple[Path, str]) -> None:
     assert page.count("<svg") == page.count("</svg>") == 6
 
 
+def test_page_claims_what_this_job_proved_and_no_more(finished: tuple[Path, str]) -> None:
+    page = (finished[0] / "report.html").read_text()
+    assert "it claims" not in page
+    assert "by itself</td>" not in page
+    assert "extracted from the trace by the planner" in page
+    proof = json.loads((finished[0] / "memory.plan.json").read_text())["certificate"]
+    if "the solver proved" in proof["argument"]:
+        words = "optimal" if proof["optimal"] else f"gap {proof['gap']:.2%}"
+        assert f"<td>{words}, bound proved by the solver</td>" in page
+
+
 def test_page_opens_in_a_browser(finished: tuple[Path, str], tmp_path: Path) -> None:
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if browser is None and not os.environ.get("CI"):

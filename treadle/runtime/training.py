@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from treadle.runtime.meter import Meter
 from treadle.runtime.step import load_step
 
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
-"""Of gradients, relative to the largest one; 1e-2 for the narrower types."""
+"""Of gradients, losses and buffers, relative to the largest value; 1e-2 for the narrower types."""
 TIMED_STEPS = 3
 
 
@@ -38,10 +38,12 @@ def run_folder(
 ) -> dict[str, Any]:
     """Train `steps` steps of plain SGD twice, from the same seed on the same batches: eagerly and under the plan.
 
+    Both start every step from the same parameters and buffers, those of the eager run: each step is judged by itself.
     The model comes from the manifest's entry MODULE:FUNCTION, looked for in `source`. Returned, in bytes, seconds and
     plain numbers: `losses` and `step_seconds` (forward and backward, median) of both; `peak_bytes` of both as measured
     by `Meter`, of the plan's prediction and its budget; `bit_equal`, `max_gradient_difference` and `gradient_scale`
-    (largest gradient) over all steps; `findings`, a sentence for each promise that did not hold.
+    (largest gradient) over all steps; `findings`, a sentence for each promise that did not hold: the memory budget, and
+    gradients, loss and every buffer equal to plain PyTorch's in every step (named with the first step that breaks it).
 
     Raises InputError for a folder that is no generated PyTorch step or was changed, MissingBackendError for a backend
     that this machine lacks.
@@ -60,7 +62,9 @@ def run_folder(
     eager = _Run(model, model, loss, learning_rate)
     model, _, _ = prepare(seed)
     planned = _Run(model, PlannedModule(model, load_step(text, manifest.entry)), None, learning_rate)
+    tolerance = max((TOLERANCE.get(parameter.dtype, 1e-2) for parameter in eager.parameters), default=0.0)
     differences, scales = [], []
+    findings: dict[str, str] = {}
     bit_equal = True
     for step in range(steps):
         inputs = prepare(seed + 1 + step)[1]
@@ -70,19 +74,26 @@ def run_folder(
         pairs = [(a.grad, b.grad) for a, b in zip(eager.parameters, planned.parameters, strict=True)]
         bit_equal &= all(a is b is None or (a is not None and b is not None and torch.equal(a, b)) for a, b in pairs)
         differences.append(max((_difference(a, b) for a, b in pairs), default=0.0))
-        scales.append(max((float(a.abs().max()) for a, _ in pairs if a is not None and a.numel()), default=0.0))
+        scales.append(max((_largest(a) for a, _ in pairs if a is not None), default=0.0))
+        compared = [
+            ("gradients", differences[-1], scales[-1], tolerance),
+            *_state_differences(eager, planned, tolerance),
+        ]
+        for what, difference, largest, allowed in compared:
+            if not difference <= allowed * largest:
+                findings.setdefault(
+                    what,
+                    f"{what} differ from plain PyTorch by {difference:.3g} in step {step + 1}, "
+                    f"the largest is {largest:.3g}",
+                )
         eager.update()
-        planned.update()
+        planned.follow(eager)
     peaks = {"eager": eager.peak_bytes, "planned": planned.peak_bytes}
     peaks |= {
         key: manifest.facts[f"{key}_bytes"] for key in ("predicted", "budget") if f"{key}_bytes" in manifest.facts
     }
-    tolerance = max((TOLERANCE.get(parameter.dtype, 1e-2) for parameter in eager.parameters), default=0.0)
-    findings = []
-    if differences and not differences[0] <= tolerance * scales[0]:
-        findings.append(f"gradients differ from plain PyTorch by {differences[0]:.3g}, the largest is {scales[0]:.3g}")
     if peaks["planned"] > peaks.get("budget", peaks["planned"]):
-        findings.append(f"measured peak of {peaks['planned']} bytes is over the budget of {peaks['budget']} bytes")
+        findings["peak"] = f"measured peak of {peaks['planned']} bytes is over the budget of {peaks['budget']} bytes"
     # In turns, so that a busy moment of the machine does not fall on one of them alone.
     times = list(zip(*((eager.seconds(inputs), planned.seconds(inputs)) for _ in range(TIMED_STEPS)), strict=True))
     return {
@@ -96,7 +107,7 @@ def run_folder(
         "peak_bytes": peaks,
         "allocator_peak_bytes": {"eager": eager.allocator_peak_bytes, "planned": planned.allocator_peak_bytes},
         "step_seconds": {"eager": statistics.median(times[0]), "planned": statistics.median(times[1])},
-        "findings": findings,
+        "findings": list(findings.values()),
     }
 
 
@@ -108,6 +119,7 @@ class _Run:
     ) -> None:
         self.model, self.module, self.loss = model, module, loss
         self.parameters = list(model.parameters())
+        self.buffers = dict(model.named_buffers())
         self.optimizer = torch.optim.SGD(self.parameters, lr=learning_rate)
         self.losses: list[float] = []
         self.peak_bytes = 0
@@ -122,6 +134,15 @@ class _Run:
 
     def update(self) -> None:
         self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    @torch.no_grad()
+    def follow(self, other: _Run) -> None:
+        """Take over the parameters and buffers of `other` for the next step."""
+        for mine, theirs in ((self.parameters, other.parameters), (self.buffers.values(), other.buffers.values())):
+            for a, b in zip(mine, theirs, strict=True):
+                if not torch.equal(a, b):
+                    a.copy_(b)
         self.optimizer.zero_grad()
 
     def seconds(self, inputs: tuple[Tensor, ...]) -> float:
@@ -142,12 +163,35 @@ class _Run:
         return float(total.detach())
 
 
+def _state_differences(eager: _Run, planned: _Run, tolerance: float) -> Iterator[tuple[str, float, float, float]]:
+    """(what, difference, largest value, tolerance) of the last loss and of every buffer; whole numbers are exact."""
+    a, b = (torch.tensor(run.losses[-1], dtype=torch.float64) for run in (eager, planned))
+    yield "losses", _difference(a, b), _largest(a), tolerance
+    for name, buffer in eager.buffers.items():
+        exact = not (buffer.is_floating_point() or buffer.is_complex())
+        allowed = 0.0 if exact else tolerance
+        yield f"values of buffer {name}", _difference(buffer, planned.buffers[name]), _largest(buffer), allowed
+
+
 def _difference(a: Tensor | None, b: Tensor | None) -> float:
-    if a is None and b is None:
-        return 0.0
+    """The largest difference of two elements; infinite where one alone is NaN or infinite."""
     if a is None or b is None:
-        return float("inf")
-    return float((a - b).abs().max()) if a.numel() else 0.0
+        return 0.0 if a is b else float("inf")
+    a, b = _wide(a), _wide(b)
+    gap = (a - b).abs().nan_to_num(nan=float("inf"), posinf=float("inf"))
+    gap = gap.masked_fill((a == b) | (a.isnan() & b.isnan()), 0.0)
+    return float(gap.max()) if gap.numel() else 0.0
+
+
+def _largest(tensor: Tensor) -> float:
+    """The largest absolute value that is finite."""
+    found = _wide(tensor).abs()
+    finite = found[found.isfinite()]
+    return float(finite.max()) if finite.numel() else 0.0
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    return tensor.detach().to(torch.promote_types(tensor.dtype, torch.float64))
 
 
 def _open(folder: Path) -> tuple[Artefact, str]:

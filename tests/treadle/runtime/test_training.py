@@ -6,6 +6,8 @@ from fractions import Fraction
 
 import msgspec
 import pytest
+import torch
+from torch import nn
 
 from codegen.emit import text_digest, write
 from codegen.targets import generate
@@ -14,7 +16,8 @@ from planner.artefact import FILE_NAME, Artefact
 from planner.errors import InputError, MissingBackendError
 from planner.memory.planning import MemoryOptions, plan_memory
 from tests.treadle.runtime.models import trace_of
-from treadle.runtime.training import run_folder
+from treadle.capture.graph import capture
+from treadle.runtime.training import _difference, _largest, run_folder
 
 ENTRY = "tests.treadle.runtime.models:convnet"
 
@@ -64,9 +67,57 @@ def test_wrong_gradients_are_a_finding(folder):
     assert "gradients differ from plain PyTorch" in finding
 
 
-def test_folders_and_backends_that_cannot_run(folder):
-    import torch
+class Late(nn.Module):
+    """Multiplies by something else from its third call on, which no plan of the first ones can know."""
 
+    def __init__(self):
+        super().__init__()
+        self.layer, self.calls = nn.Linear(8, 8), 0
+
+    def forward(self, x):
+        self.calls += 1
+        return (self.layer(x) * (1.0 if self.calls < 3 else 3.0)).square().mean()
+
+
+def late():
+    return Late(), (torch.randn(4, 8),)
+
+
+def test_every_step_is_judged(tmp_path):
+    trace = capture(late, "late")
+    ops = tuple(msgspec.structs.replace(op, time_ns=1) for op in trace.ops)
+    trace = msgspec.structs.replace(trace, ops=ops, entry=f"{__name__}:late")
+    write(generate(plan_memory(trace, budget=Fraction(1)), "plan.json", trace), tmp_path / "out")
+    assert run_folder(tmp_path / "out", steps=2)["findings"] == []
+    gradients, losses = run_folder(tmp_path / "out", steps=3)["findings"]
+    assert gradients.startswith("gradients differ from plain PyTorch by ")
+    assert losses.startswith("losses differ from plain PyTorch by ")
+    assert "in step 3" in gradients
+    assert "in step 3" in losses
+
+
+def test_wrong_buffers_are_a_finding(folder):
+    text = (folder / "step.py").read_text()
+    line = next(line for line in text.splitlines() if ".running_var" in line and ".copy_(" in line)
+    changed = text.replace(line, line.replace(".copy_(", ".copy_(1.01 * "), 1)
+    (folder / "step.py").write_text(changed)
+    manifest = documents.load(folder / FILE_NAME, Artefact)
+    rewrite_manifest(folder, files={**manifest.files, "step.py": text_digest(changed)})
+    (finding,) = run_folder(folder, steps=2)["findings"]
+    assert finding.startswith("values of buffer block.1.running_var differ from plain PyTorch by ")
+    assert "in step 1" in finding
+
+
+def test_values_that_are_not_finite_are_compared_too():
+    nan, one = torch.tensor([float("nan"), 1.0]), torch.tensor([1.0, 1.0])
+    assert _difference(nan, nan) == 0.0
+    assert _difference(nan, one) == _difference(one, nan) == float("inf")
+    assert _difference(one / 0, one / 0) == 0.0
+    assert _difference(torch.tensor([True]), torch.tensor([False])) == 1.0
+    assert _largest(nan) == 1.0
+
+
+def test_folders_and_backends_that_cannot_run(folder):
     with pytest.raises(InputError, match="expected cpu or cuda"):
         run_folder(folder, backend="tpu")
     if not torch.cuda.is_available():

@@ -159,7 +159,9 @@ def _expected(program: Program, root: int) -> Expected:
     everyone: dict[int, Value] = {}
 
     def total(chunk: int) -> Value:
-        return everyone.setdefault(chunk, tuple((rank, chunk) for rank in ranks))
+        if chunk not in everyone:
+            everyone[chunk] = tuple((rank, chunk) for rank in ranks)
+        return everyone[chunk]
 
     table: dict[str, Expected] = {
         "allgather": lambda rank, chunk: ((chunk // part, chunk % part),),

@@ -80,9 +80,7 @@ class _Step:
         phases: dict[str, list[Op]] = {"forward": [], "backward": []}
         for op in trace.ops:
             if op.phase not in phases:
-                expected = (
-                    "forward or backward, which a memory plan covers; capture it without --optimizer"
-                )
+                expected = "forward or backward, which a memory plan covers; capture it without --optimizer"
                 raise InputError(f"op {op.id!r} is of phase {op.phase}, expected {expected}", path=places[op.id])
             if op.mutates:
                 raise InputError(

@@ -58,7 +58,9 @@ def judge(
         if gap <= TOLERANCE:
             bound, gap = objective, 0.0
         elif bound > objective:
-            raise CheckFailed(f"{model.name}: {backend} claims a bound of {bound:g} above its own solution's {objective:g}")
+            raise CheckFailed(
+                f"{model.name}: {backend} claims a bound of {bound:g} above its solution of {objective:g}"
+            )
 
     if objective is not None:
         status = Status.OPTIMAL if gap == 0.0 else Status.FEASIBLE

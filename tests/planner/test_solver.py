@@ -427,6 +427,14 @@ def test_a_whole_hint_that_holds_survives_a_search_that_finds_nothing() -> None:
         assert tuple(solution.values) == (hint if solution.found else ())
 
 
+def test_a_bound_above_its_own_solution_is_refused() -> None:
+    model = Model("contradiction")
+    x = model.int_var(0, 9)
+    model.minimize([(x, 1)])
+    with pytest.raises(CheckFailed, match="bound of 9 above its solution of 5"):
+        judge(model, model.matrix_form(), RawResult([[5.0]], 9.0), Backend.HIGHS, 0.0, interrupted=False)
+
+
 def test_missing_gurobi_ends_in_exit_code_5(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 

@@ -151,11 +151,12 @@ def _predictions(planned: Planned, decisions: MemoryDecisions, plain: Sequence[R
         _row("peak of live tensors, MiB", decisions.exact_peak_bytes / 2**20, _highest(ours) / 2**20),
         _row("forward and backward, ms", memory, compute),
         _row("exchange of gradients, ms", predicted_exchange, exchange),
+        _row("planned step with its exchange, ms", memory + predicted_exchange, compute + exchange),
         ("plain step with its exchange, ms", "", f"{plain_step * 1e3:,.1f}", ""),
     )
     caption = (
-        f"Times are medians over steps and ranks; {planned.world} processes share this machine, and each follows the "
-        "exchange message by message in Python, which the links of the profile know nothing of."
+        f"Times are medians over steps and ranks; {planned.world} processes share this machine. The exchange is followed "
+        "message by message in Python, which takes longer than the links of the profile."
     )
     return Table(("quantity", "predicted", "measured", "measured / predicted"), rows, caption)
 

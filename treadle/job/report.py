@@ -155,8 +155,8 @@ def _predictions(planned: Planned, decisions: MemoryDecisions, plain: Sequence[R
         ("plain step with its exchange, ms", "", f"{plain_step * 1e3:,.1f}", ""),
     )
     caption = (
-        f"Times are medians over steps and ranks; {planned.world} processes share this machine. The exchange is followed "
-        "message by message in Python, which takes longer than the links of the profile."
+        f"Times are medians over steps and ranks; {planned.world} processes share this machine. The exchange is "
+        "followed message by message in Python, which takes longer than the links of the profile."
     )
     return Table(("quantity", "predicted", "measured", "measured / predicted"), rows, caption)
 

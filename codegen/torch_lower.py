@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from planner.errors import InputError
+from planner.liveness import owners
 from planner.memory.decisions import MemoryDecisions
 from planner.memory.program import Drop, RunBackward, RunForward, Stage
 from planner.trace import Op, Tensor, Trace
@@ -59,11 +60,10 @@ class Graph:
         else:
             yield tensor
 
-    def owner(self, tensor: str) -> str:
-        """The tensor whose storage `tensor` lives in."""
-        while (base := self.tensors[tensor].alias_of) is not None:
-            tensor = base
-        return tensor
+    @cached_property
+    def owner(self) -> dict[str, str]:
+        """For each tensor the one whose storage it lives in."""
+        return owners(self.trace)
 
     def storage_bytes(self, owner: str) -> int:
         tensor = self.tensors[owner]
@@ -158,7 +158,7 @@ def _events(decisions: MemoryDecisions, graph: Graph) -> Iterator[Event]:
     last = stage = len(problem.bwd) + 1
     returned = False
     live = set(graph.trace.tangents)
-    held = {graph.owner(t) for t in (*graph.trace.outputs, *(value for _, value in graph.trace.updates))}
+    held = {graph.owner[t] for t in (*graph.trace.outputs, *(value for _, value in graph.trace.updates))}
     creator = [i if node.creator is None else node.creator for i, node in enumerate(problem.fwd)]
     stored: set[int] = set()
     for instruction in decisions.program:
@@ -178,7 +178,7 @@ def _events(decisions: MemoryDecisions, graph: Graph) -> Iterator[Event]:
                 stored.discard(node)
                 if all(creator[other] != creator[node] for other in stored):
                     made = _values(problem.fwd[creator[node]].ops, graph)
-                    live -= {value for value in made if graph.owner(value) not in held}
+                    live -= {value for value in made if graph.owner[value] not in held}
         for name in names:
             if name not in graph.ops:
                 raise InputError(f"the plan runs op {name!r}, which the trace lacks", where=graph.trace.name)
@@ -249,15 +249,15 @@ def _place_frees(events: list[Event], needed: set[str], graph: Graph) -> tuple[l
 def _count(forward: Iterable[Event], backward: Iterable[Event], graph: Graph) -> None:
     """Set `live_bytes` of every event: parameters, buffers, inputs, outputs held by the caller, gradients handed over
     so far, and every value that is alive."""
-    lasting = {graph.owner(t.id) for t in graph.trace.tensors if t.role in ("parameter", "buffer", "input")}
+    lasting = {graph.owner[t.id] for t in graph.trace.tensors if t.role in ("parameter", "buffer", "input")}
     live: dict[str, str] = {}
     for events, entering in ((forward, ()), (backward, graph.trace.tangents)):
-        live.update((value, graph.owner(value)) for value in entering)
+        live.update((value, graph.owner[value]) for value in entering)
         for event in events:
-            live.update((value, graph.owner(value)) for value in event.made)
+            live.update((value, graph.owner[value]) for value in event.made)
             event.live_bytes = sum(graph.storage_bytes(owner) for owner in lasting.union(live.values()))
-            lasting.update(graph.owner(gradient) for _, gradient in event.gives)
+            lasting.update(graph.owner[gradient] for _, gradient in event.gives)
             if event.op is None:
-                lasting.update(graph.owner(output) for output in graph.trace.outputs)
+                lasting.update(graph.owner[output] for output in graph.trace.outputs)
             for value in event.frees:
                 live.pop(value, None)

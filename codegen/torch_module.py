@@ -187,9 +187,9 @@ class _Writer:
                 yield f"    saved[{_quote('generator ' + event.op.id)}] = rng.state(device)"
             yield from self._event(event)
         outputs = tuple(self._read(tensor, end) for tensor in self.schedule.graph.trace.outputs)
-        shared = {self.schedule.graph.owner(tensor) for tensor in self.schedule.graph.trace.outputs}
+        shared = {self.schedule.graph.owner[tensor] for tensor in self.schedule.graph.trace.outputs}
         for value in self.schedule.saved:
-            alias = ".detach()" if self.schedule.graph.owner(value) in shared else ""
+            alias = ".detach()" if self.schedule.graph.owner[value] in shared else ""
             yield f"    saved[{_quote(self.names[value])}] = {self.names[value]}{alias}"
         yield from layout("return ", Call("[", outputs, "], saved"), 4)
 

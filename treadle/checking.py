@@ -119,7 +119,7 @@ def _plan(plan: Plan, path: str, inputs: Inputs) -> Report:
     stale, found = _inputs(plan, path, inputs)
     findings += stale
     if not stale:
-        findings += _against(plan, found)
+        findings += check_against(plan, found)
     bound = None
     if not findings and isinstance(decisions, CollectiveDecisions):
         findings, bound = _bound(plan, decisions, found)
@@ -215,7 +215,7 @@ def _as_large(hardware: Hardware, plan: Plan, reference: InputRef) -> Hardware:
     return other if documents.digest(other) == reference.digest else hardware
 
 
-def _against(plan: Plan, found: dict[str, documents.Document]) -> list[str]:
+def check_against(plan: Plan, found: Mapping[str, documents.Document]) -> list[str]:
     """Recheck a plan against those of its inputs that are at hand."""
     decisions = plan.decisions
     trace, hardware, sketch = found.get("trace"), found.get("hardware"), found.get("sketch")

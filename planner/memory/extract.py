@@ -24,6 +24,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from planner.errors import InputError
+from planner.liveness import owners
 from planner.memory.problem import VERSION, Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
 from planner.trace import Op, Tensor, Trace
 
@@ -74,7 +75,7 @@ class _Step:
     @staticmethod
     def of(trace: Trace) -> _Step:
         tensors = {tensor.id: tensor for tensor in trace.tensors}
-        owner = {tensor.id: _end_of_chain(tensor, tensors) for tensor in trace.tensors}
+        owner = owners(trace)
         made = {t for op in trace.ops for t in op.outputs if t is not None}
         places = {op.id: f"$.ops[{index}]" for index, op in enumerate(trace.ops)}
         phases: dict[str, list[Op]] = {"forward": [], "backward": []}
@@ -135,12 +136,6 @@ class _Step:
         """Storages of forward ops that somebody holds to the end of the step: outputs and new buffer values."""
         made = {t for op in self.forward for t in self.made(op)}
         return frozenset(made & {self.owner[t] for t in (*trace.outputs, *(value for _, value in trace.updates))})
-
-
-def _end_of_chain(tensor: Tensor, tensors: dict[str, Tensor]) -> str:
-    while tensor.alias_of is not None:
-        tensor = tensors[tensor.alias_of]
-    return tensor.id
 
 
 def _forward_nodes(step: _Step, held: frozenset[str]) -> tuple[dict[str, int], tuple[ForwardNode, ...]]:

@@ -119,18 +119,11 @@ def _quality(plan: Plan) -> str:
 
 
 def _check(planned: Planned) -> None:
-    from planner.collective.algorithm import CollectiveDecisions
-    from planner.collective.check import check as check_collective
-    from planner.collective.check import check_against_inputs
-    from planner.memory.check import check as check_memory
-    from planner.memory.check import check_against_trace
+    from treadle.checking import check_against, check_plan
 
+    inputs = {"trace": planned.trace, "hardware": planned.hardware, "sketch": planned.sketch}
     for name, plan in planned.plans.items():
-        if isinstance(plan.decisions, CollectiveDecisions):
-            findings = check_collective(plan.decisions)
-            findings += check_against_inputs(plan.decisions, planned.hardware, planned.sketch)
-        else:
-            findings = check_memory(plan.decisions) + check_against_trace(plan.decisions, planned.trace)
+        findings = check_plan(plan) + check_against(plan, inputs)
         if findings:
             raise CheckFailed(f"{name}: the plan does not stand its check", tuple(findings))
 

@@ -84,7 +84,11 @@ def _ended(plan: Plan) -> str:
 def _memory(name: str, plan: Plan, decisions: MemoryDecisions, measured: Mapping[str, int]) -> Section:
     problem = decisions.problem
     start = _backward_start(decisions)
-    again = [step for step in decisions.program[start:] if isinstance(step, RunForward)]
+    again = [
+        step
+        for step in decisions.program[start:]
+        if isinstance(step, RunForward) and problem.fwd[step.node].kind == "op"
+    ]
     calls = Counter(problem.fwd[step.node].op for step in again)
     times = Counter[str]()
     for step in again:

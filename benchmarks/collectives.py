@@ -22,8 +22,9 @@ from planner.collective.algorithm import Collective, CollectiveDecisions
 from planner.collective.check import check
 from planner.collective.contiguity import Batched
 from planner.collective.limits import Limits
+from planner.collective.milp import transfers
 from planner.collective.ordering import best_ordering
-from planner.collective.planning import plan_collective, transfers
+from planner.collective.planning import plan_collective
 from planner.collective.scheduling import Move, Resource
 from planner.collective.topology import Edge, build_topology
 from planner.hardware import Hardware, scaled

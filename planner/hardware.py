@@ -117,6 +117,8 @@ class Hardware(Record, frozen=True, kw_only=True, tag_field="kind", tag="hardwar
     pcie: tuple[PcieSwitch, ...] = ()
     copy_engines: tuple[CopyEngine, ...] = ()
     network: Network | None = None
+    latency: Literal["serial", "pipelined"] = "serial"
+    """Whether a link is busy during alpha, or only for beta so that messages follow each other closely."""
     sources: dict[str, str] = {}
     """Where each number comes from, by path prefix without `$.` (`devices`, `network.alpha_us`, ...)."""
 

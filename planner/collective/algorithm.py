@@ -13,7 +13,23 @@ from msgspec import Meta, Struct
 from planner.hardware import MAX_RANKS
 from planner.scalars import Count, Name, Positive, Rank, Record
 
-Collective = Literal["allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce"]
+Collective = Literal[
+    "allgather",
+    "reducescatter",
+    "allreduce",
+    "alltoall",
+    "alltoallv",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+    "sendrecv",
+    "custom",
+]
+
+Latency = Literal["serial", "pipelined"]
+"""Whether a link is busy for alpha + beta, or for beta only, so that the next message leaves while this one is on its
+way (TE-CCL's model)."""
 
 
 MAX_PLACES = 2**20
@@ -22,7 +38,7 @@ MAX_PLACES = 2**20
 
 def max_chunkup(collective: Collective, ranks: int) -> int:
     """The most pieces of a part whose chunks can be followed over all ranks."""
-    return MAX_PLACES // (ranks if collective in ("broadcast", "reduce") else ranks * ranks)
+    return MAX_PLACES // (ranks if collective in ("broadcast", "reduce", "sendrecv", "custom") else ranks * ranks)
 
 
 class LinkCost(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -33,6 +49,13 @@ class LinkCost(Struct, frozen=True, array_like=True, forbid_unknown_fields=True)
     kind: Name
     alpha_ns: Count
     beta_ns: Count
+
+
+class Demand(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One part of an irregular collective: ranks that hold it before, and ranks that must hold it after."""
+
+    sources: tuple[Rank, ...]
+    targets: tuple[Rank, ...]
 
 
 class Port(Record, frozen=True, kw_only=True):
@@ -67,8 +90,9 @@ class CollectiveDecisions(
     tag_field="pass",
     tag="collective",
 ):
-    """Chunk numbering is that of the collective (spec 2.4): (owner or destination) * chunkup + piece, and
-    (owner * ranks + destination) * chunkup + piece for alltoall."""
+    """Chunk numbering is that of the collective (spec 2.4): (owner or destination) * chunkup + piece,
+    (owner * ranks + destination) * chunkup + piece for alltoall, demand * chunkup + piece where `demands` are given.
+    `collectives.form` says where each chunk is before and after."""
 
     collective: Collective
     ranks: Annotated[int, Meta(ge=1, le=MAX_RANKS)]
@@ -77,6 +101,11 @@ class CollectiveDecisions(
     input_bytes: Positive
     """Per-rank input buffer."""
     root: Rank | None = None
+    roots: tuple[Rank, ...] | None = None
+    """Allreduce only: the rank at which each chunk is summed up. None: ranks * chunkup chunks, chunk // chunkup."""
+    demands: tuple[Demand, ...] | None = None
+    """Of alltoallv, sendrecv and custom."""
+    latency: Latency = "serial"
     links: tuple[LinkCost, ...]
     ports: tuple[Port, ...] = ()
     transfers: tuple[Transfer, ...]

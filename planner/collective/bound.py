@@ -1,7 +1,8 @@
 """Proven lower bounds on the time of a collective over the plan's links, whatever the routes and orders.
 
 n chunks occupy link l for at least alpha_l * ceil(n / run_l) + n * beta_l, where run_l is the largest message the
-sketch allows on l (1: every chunk pays its alpha). So in time T link l carries at most a whole number n_l(T), and a
+sketch allows on l (1: every chunk pays its alpha); with pipelined latency for n * beta_l, and the last arrives alpha_l
+later. So in time T link l carries at most a whole number n_l(T), and a
 port no more than its cheapest link would. All arithmetic that a bound rests on is exact; real-valued flows only
 propose cuts.
 
@@ -59,6 +60,7 @@ class Network:
     weight: dict[Edge, Fraction]
     """ns that a chunk occupies each link at least, on average over the largest messages."""
     lat: dict[Edge, int]
+    pipelined: bool = False
 
 
 def lower_bound(problem: Problem) -> Bound:
@@ -101,9 +103,16 @@ def _network(problem: Problem) -> Network:
         links={facing(edge): link for edge, link in problem.links.items()},
         ports=tuple(Port(name=p.name, links=tuple(facing(e) for e in p.links)) for p in problem.ports),
         run={facing(e): size for e, size in run.items()},
-        weight={facing(e): Fraction(link.alpha_ns, run[e]) + link.beta_ns for e, link in problem.links.items()},
+        weight={facing(e): _weight(problem, link, run[e]) for e, link in problem.links.items()},
         lat={facing(e): link.alpha_ns + link.beta_ns for e, link in problem.links.items()},
+        pipelined=problem.latency == "pipelined",
     )
+
+
+def _weight(problem: Problem, link: LinkCost, run: int) -> Fraction:
+    if problem.latency == "pipelined":
+        return Fraction(max(1, link.beta_ns))
+    return Fraction(link.alpha_ns, run) + link.beta_ns
 
 
 def _distances(network: Network) -> list[list[float]]:
@@ -193,6 +202,8 @@ def _carried(network: Network, edges: list[Edge], source: frozenset[int], time: 
 
     def count(edge: Edge) -> int:
         link, run = network.links[edge], network.run[edge]
+        if network.pipelined:
+            return max(0, time - link.alpha_ns) // max(1, link.beta_ns)
         full, left = divmod(time, link.alpha_ns + run * link.beta_ns)
         return full * run + max(0, left - link.alpha_ns) // max(1, link.beta_ns)
 

@@ -1,15 +1,16 @@
 """The independent checker of collective plans: replays every transfer from the plan alone (spec 2.5).
 
 It shares no code with the methods that make plans. Intervals are half open: a link, a port or a sum is busy in
-[send, arrive) and free again at arrive.
+[send, arrive) and free again at arrive; with pipelined latency links and ports are free again alpha before that.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
 from planner.collective.algorithm import CollectiveDecisions, Transfer
+from planner.collective.collectives import DEMANDING, ROOTED, form_of
 from planner.hardware import Hardware
 from planner.sketch import Sketch
 
@@ -30,8 +31,9 @@ def check(decisions: CollectiveDecisions) -> list[str]:
         return found
     messages, problems = _messages(decisions)
     found += problems
-    found += _overlaps_on_links(messages)
-    found += _overlaps_on_ports(decisions, messages)
+    occupied = _occupied(decisions, messages)
+    found += _overlaps_on_links(occupied)
+    found += _overlaps_on_ports(decisions, occupied)
     found += _replay(decisions)
     latest = max((move.arrive_ns for move in decisions.transfers), default=0)
     if latest != decisions.makespan_ns:
@@ -54,9 +56,13 @@ def check_against_inputs(decisions: CollectiveDecisions, hardware: Hardware, ske
         sketch,
         size_bytes=decisions.input_bytes,
         root=decisions.root or 0,
+        chunkup=decisions.chunkup,
+        roots=decisions.roots,
+        demands=decisions.demands,
+        restricted=False,
     )
     found = []
-    for field in ("ranks", "chunkup", "chunk_bytes"):
+    for field in ("ranks", "chunk_bytes", "latency"):
         here, there = getattr(decisions, field), getattr(problem, field)
         if here != there:
             found.append(f"{field}: found {here}, the inputs give {there}")
@@ -97,12 +103,6 @@ def _spot(index: int, move: Transfer) -> str:
     return f"transfers[{index}] (chunk {move.chunk}, {move.src} -> {move.dst})"
 
 
-def _chunk_count(d: CollectiveDecisions) -> int:
-    if d.collective in ("broadcast", "reduce"):
-        return d.chunkup
-    return d.ranks * d.chunkup * (d.ranks if d.collective == "alltoall" else 1)
-
-
 def _shape(d: CollectiveDecisions) -> Iterator[str]:
     links: set[tuple[int, int]] = set()
     for index, link in enumerate(d.links):
@@ -117,16 +117,28 @@ def _shape(d: CollectiveDecisions) -> Iterator[str]:
         for edge in port.links:
             if edge not in links:
                 yield f"ports[{index}] ({port.name}): no link {edge[0]} -> {edge[1]}"
-    rooted = d.collective in ("broadcast", "reduce")
+    rooted = d.collective in ROOTED
     if rooted and (d.root is None or d.root >= d.ranks):
         yield f"root: found {d.root}, expected a rank below {d.ranks}"
-    elif not rooted and d.root is not None:
+        return
+    if not rooted and d.root is not None:
         yield f"root: found {d.root}, expected none for {d.collective}"
-    cuts = d.chunkup if d.collective in ("allgather", "broadcast", "reduce") else d.ranks * d.chunkup
+    if d.roots is not None and (d.collective != "allreduce" or not d.roots or max(d.roots) >= d.ranks):
+        yield f"roots: expected none but for an allreduce, and ranks below {d.ranks}"
+        return
+    if (d.demands is None) == (d.collective in DEMANDING):
+        yield f"demands: found {'none' if d.demands is None else 'some'}, {d.collective} wants the opposite"
+        return
+    for index, demand in enumerate(d.demands or ()):
+        if not demand.sources or not demand.targets or max(*demand.sources, *demand.targets) >= d.ranks:
+            yield f"demands[{index}]: expected sources and targets among the ranks below {d.ranks}"
+            return
+    asked = form_of(d)
+    cuts = max(Counter(rank for ranks in asked.before for rank in ranks).values(), default=1)
     if d.chunk_bytes != -(-d.input_bytes // cuts):
         due = -(-d.input_bytes // cuts)
         yield f"chunk_bytes: found {d.chunk_bytes}, {d.input_bytes} bytes in {cuts} pieces give {due}"
-    count = _chunk_count(d)
+    count = len(asked.before)
     for index, move in enumerate(d.transfers):
         if move.chunk >= count:
             yield f"{_spot(index, move)}: found chunk {move.chunk}, expected one below {count}"
@@ -163,6 +175,14 @@ def _messages(d: CollectiveDecisions) -> tuple[list[Message], list[str]]:
     return messages, found
 
 
+def _occupied(d: CollectiveDecisions, messages: list[Message]) -> list[Message]:
+    """The messages with the time until which they hold their link in place of their arrival."""
+    if d.latency == "serial":
+        return messages
+    alpha = {(link.src, link.dst): link.alpha_ns for link in d.links}
+    return [(send, arrive - alpha[link], link, members) for send, arrive, link, members in messages]
+
+
 def _overlaps(messages: Iterable[Message]) -> Iterator[tuple[Message, Message]]:
     latest: Message | None = None
     for message in sorted(messages, key=lambda m: (m[0], m[1], m[2])):
@@ -196,35 +216,21 @@ def _overlaps_on_ports(d: CollectiveDecisions, messages: list[Message]) -> Itera
 
 
 def _replay(d: CollectiveDecisions) -> Iterator[str]:
-    """Follow the data. What a rank holds of a chunk is the set of ranks whose contributions are in it."""
-    everyone = frozenset(range(d.ranks))
-    combining = d.collective in ("reducescatter", "allreduce", "reduce")
-    count = _chunk_count(d)
-
-    def owner(chunk: int) -> int:
-        if d.collective == "alltoall":
-            return chunk // d.chunkup // d.ranks
-        return d.root if d.root is not None else chunk // d.chunkup
-
-    def targets(chunk: int) -> Iterable[int]:
-        if d.collective == "alltoall":
-            return [chunk // d.chunkup % d.ranks]
-        if d.collective in ("reducescatter", "reduce"):
-            return [owner(chunk)]
-        return range(d.ranks)
-
-    def whole(chunk: int) -> frozenset[int]:
-        return everyone if combining else frozenset({owner(chunk)})
-
-    holds: dict[tuple[int, int], frozenset[int]] = {}
-    for chunk in range(count):
-        for rank in everyone if combining else (owner(chunk),):
-            holds[chunk, rank] = frozenset({rank})
+    """Follow the data. What a rank holds of a chunk is the set of ranks whose contributions are in it, as bits."""
+    asked = form_of(d)
+    bits: dict[frozenset[int], int] = {}
+    for group in {*asked.before}:
+        bits[group] = sum(1 << rank for rank in group)
+    whole = [bits[group] if asked.reducing else 1 for group in asked.before]
+    holds: dict[tuple[int, int], int] = {}
+    for chunk, group in enumerate(asked.before):
+        for rank in group:
+            holds[chunk, rank] = 1 << rank if asked.reducing else 1
 
     arrived: dict[tuple[int, int], list[Transfer]] = defaultdict(list)
     for move in d.transfers:
         arrived[move.chunk, move.dst].append(move)
-    carried: dict[int, frozenset[int]] = {}
+    carried: dict[int, int] = {}
     # At equal times arrivals come before sends: what arrives at t may be sent on at t.
     events = sorted(
         [(move.arrive_ns, 0, index) for index, move in enumerate(d.transfers)]
@@ -232,43 +238,44 @@ def _replay(d: CollectiveDecisions) -> Iterator[str]:
     )
     for _, sending, index in events:
         move = d.transfers[index]
-        spot = _spot(index, move)
+        chunk = move.chunk
         if sending:
-            carried[index] = holds.get((move.chunk, move.src), frozenset())
-            if not carried[index]:
-                yield f"{spot}: sent at {move.send_ns}, before rank {move.src} holds chunk {move.chunk}"
-            for other in arrived[move.chunk, move.src]:
+            carried[index] = load = holds.get((chunk, move.src), 0)
+            if not load:
+                yield f"{_spot(index, move)}: sent at {move.send_ns}, before rank {move.src} holds chunk {chunk}"
+            for other in arrived.get((chunk, move.src), ()):
                 if other.send_ns < move.arrive_ns and move.send_ns < other.arrive_ns:
-                    yield f"{spot}: sent while a transfer from {other.src} still writes chunk {move.chunk}"
-            if move.reduce and not combining:
-                yield f"{spot}: reduces in {d.collective}, which adds nothing up"
-            if not move.reduce and carried[index] and carried[index] != whole(move.chunk):
-                missing = sorted(whole(move.chunk) - carried[index])
-                yield f"{spot}: sent on as final without the contributions of {missing}"
+                    yield f"{_spot(index, move)}: sent while a transfer from {other.src} still writes chunk {chunk}"
+            if move.reduce and not asked.reducing:
+                yield f"{_spot(index, move)}: reduces in {d.collective}, which adds nothing up"
+            if not move.reduce and load and load != whole[chunk]:
+                missing = _ranks(whole[chunk] & ~load)
+                yield f"{_spot(index, move)}: sent on as final without the contributions of {missing}"
             continue
-        mine = holds.get((move.chunk, move.dst), frozenset())
-        if move.reduce:
-            twice = sorted(mine & carried[index])
-            if twice:
-                yield f"{spot}: adds the contributions of {twice} a second time"
-            holds[move.chunk, move.dst] = mine | carried[index]
-        else:
-            if mine >= whole(move.chunk):
-                yield f"{spot}: rank {move.dst} holds chunk {move.chunk} already"
-            holds[move.chunk, move.dst] = mine | carried[index]
+        mine, load = holds.get((chunk, move.dst), 0), carried.pop(index)
+        if move.reduce and mine & load:
+            yield f"{_spot(index, move)}: adds the contributions of {_ranks(mine & load)} a second time"
+        if not move.reduce and mine == whole[chunk]:
+            yield f"{_spot(index, move)}: rank {move.dst} holds chunk {chunk} already"
+        holds[chunk, move.dst] = mine | load
 
     for (chunk, rank), moves in sorted(arrived.items()):
-        for one, other in _simultaneous(moves):
-            yield (
-                f"chunk {chunk} at rank {rank}: transfers from {one.src} and {other.src} arrive at the same time, "
-                f"[{one.send_ns}, {one.arrive_ns}) and [{other.send_ns}, {other.arrive_ns})"
-            )
-    for chunk in range(count):
-        for rank in targets(chunk):
-            missing = sorted(whole(chunk) - holds.get((chunk, rank), frozenset()))
-            if missing:
-                what = f"lacks the contributions of {missing}" if combining else "never arrives"
+        if len(moves) > 1:
+            for one, other in _simultaneous(moves):
+                yield (
+                    f"chunk {chunk} at rank {rank}: transfers from {one.src} and {other.src} arrive at the same time, "
+                    f"[{one.send_ns}, {one.arrive_ns}) and [{other.send_ns}, {other.arrive_ns})"
+                )
+    for chunk, group in enumerate(asked.after):
+        for rank in sorted(group):
+            missed = whole[chunk] & ~holds.get((chunk, rank), 0)
+            if missed:
+                what = f"lacks the contributions of {_ranks(missed)}" if asked.reducing else "never arrives"
                 yield f"postcondition: chunk {chunk} at rank {rank} {what}"
+
+
+def _ranks(bits: int) -> list[int]:
+    return [rank for rank in range(bits.bit_length()) if bits >> rank & 1]
 
 
 def _simultaneous(moves: list[Transfer]) -> Iterator[tuple[Transfer, Transfer]]:

@@ -81,7 +81,8 @@ def _move(
     chunk, src, dst = key
     link = problem.links[src, dst]
     uses: tuple[Resource, ...] = (("link", src, dst), *ports[src, dst])
-    move = Move(chunk, src, dst, link.alpha_ns, link.beta_ns, reduce, tuple(after), uses)
+    pipelined = problem.latency == "pipelined"
+    move = Move(chunk, src, dst, link.alpha_ns, link.beta_ns, reduce, tuple(after), uses, pipelined=pipelined)
     return replace(move, source=_source(problem, move), target=_target(problem, move))
 
 

@@ -91,9 +91,10 @@ def list_orders(moves: Sequence[Move], ranks: int, key: str, direction: str) -> 
         if now != entry:  # est only grows, so an outdated entry goes back and the least true key still comes first
             heapq.heappush(heap, now)
             continue
-        done = est(index) + moves[index].lat
+        start = est(index)
+        done = start + moves[index].lat
         for resource in moves[index].uses:
-            free[resource] = done
+            free[resource] = start + moves[index].busy(resource)
             orders[resource].append(index)
         for follower in followers[index]:
             ready[follower] = max(ready[follower], done)

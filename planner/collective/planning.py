@@ -1,20 +1,18 @@
-"""From hardware, sketch and size to a checked collective plan: the whole pass in one function (TACCL, section 5.5)."""
+"""From hardware, sketch and size to a checked collective plan: one method, then the bound, the check and the plan."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
-from planner.collective.algorithm import Collective, CollectiveDecisions, Transfer
-from planner.collective.bound import PROVED_BY_SOLVER, Bound, is_unrestricted, lower_bound
+from planner.collective import milp
+from planner.collective.algorithm import Collective, CollectiveDecisions, Demand
+from planner.collective.bound import lower_bound
 from planner.collective.check import check
 from planner.collective.collectives import ROOTED
-from planner.collective.contiguity import Batched, batch
+from planner.collective.draft import Draft, Request
 from planner.collective.limits import Effort, Limits, OnProgress
-from planner.collective.moves import inverted_moves, moves_of
-from planner.collective.ordering import Ordering, best_of_halves, best_ordering
-from planner.collective.problem import Problem, build_problem
-from planner.collective.routing import Routing, route
-from planner.collective.scheduling import Move
+from planner.collective.problem import Problem
 from planner.documents import digest
 from planner.errors import CheckFailed
 from planner.hardware import Hardware
@@ -24,6 +22,10 @@ from planner.sketch import Sketch
 from planner.solver.interrupt import stop_on_sigint
 
 Protocol = Literal["Simple", "LL", "LL128"]
+Method = Callable[[Request, Effort], Draft]
+
+METHODS: dict[str, Method] = {"milp": milp.synthesize}
+"""Every method by its name on the command line."""
 
 DEFAULT_LIMITS = Limits()
 CHECKER = "planner.collective.check"
@@ -37,6 +39,8 @@ def plan_collective(
     *,
     size_bytes: int | None = None,
     root: int = 0,
+    demands: tuple[Demand, ...] | None = None,
+    method: str = "milp",
     instances: int | None = None,
     protocol: Protocol | Literal["auto"] | None = None,
     limits: Limits = DEFAULT_LIMITS,
@@ -44,7 +48,8 @@ def plan_collective(
     hardware_file: str | None = None,
     sketch_file: str | None = None,
 ) -> Plan:
-    """The best plan found for `collective` with `size_bytes` of input on every rank (default: the sketch's size).
+    """The best plan that `method` finds for `collective` with `size_bytes` of input on every rank (default: the
+    sketch's size).
 
     `on_progress` hears the stage and the solver's progress in ns. `hardware_file` and `sketch_file` are recorded as
     names of the inputs. Raises InputError for inputs that do not fit together, InfeasibleError when the sketch leaves
@@ -52,33 +57,14 @@ def plan_collective(
     """
     with stop_on_sigint() as stop:
         effort = Effort(limits, on_progress, stop)
-        problem = build_problem(collective, hardware, sketch, size_bytes, root)
-        routing = route(problem, effort)
-        moves = moves_of(problem, routing.trees)
-        ordering = order(problem, routing, moves)
-        bound = lower_bound(problem)
-        if routing.bound_ns > bound.time_ns and is_unrestricted(problem):
-            bound = Bound(routing.bound_ns, PROVED_BY_SOLVER)
-        final = batch(moves, ordering, problem.batching, effort, floor=bound.time_ns)
-    decisions = CollectiveDecisions(
-        collective=collective,
-        ranks=problem.ranks,
-        chunkup=problem.chunkup,
-        chunk_bytes=problem.chunk_bytes,
-        input_bytes=problem.input_bytes,
-        root=problem.root if collective in ROOTED else None,
-        links=tuple(problem.links.values()),
-        ports=problem.ports,
-        transfers=transfers(moves, final),
-        makespan_ns=final.schedule.makespan,
-        routing_ns=routing.time_ns,
-        ordering_ns=ordering.schedule.makespan,
-        instances=instances or sketch.instances or instances_for(problem),
-        protocol=protocol_for(problem.input_bytes) if protocol is None or protocol == "auto" else protocol,
-    )
+        draft = METHODS[method](Request(collective, hardware, sketch, size_bytes, root, demands), effort)
+    decisions = decisions_of(draft, instances or sketch.instances, protocol)
     findings = check(decisions)
     if findings:
         raise CheckFailed("the collective plan failed its own check; this is a bug, please report it", tuple(findings))
+    bound = lower_bound(draft.problem)
+    if draft.bound is not None and draft.bound.time_ns > bound.time_ns:
+        bound = draft.bound
     objective = decisions.makespan_ns
     return Plan(
         version=VERSION,
@@ -100,50 +86,43 @@ def plan_collective(
         ),
         provenance=Provenance(
             tool=TOOL,
-            method=f"routing, ordering ({ordering.name}), contiguity",
+            method=draft.method,
             options={
                 "routing_limit": limits.routing,
                 "scheduling_limit": limits.scheduling,
                 **({} if limits.time_s is None else {"time_limit_s": limits.time_s}),
             },
-            solver_status=status(routing, final),
+            solver_status=draft.status,
             limit_fired=effort.limit_fired,
             interrupted=effort.interrupted,
         ),
     )
 
 
-def order(problem: Problem, routing: Routing, moves: tuple[Move, ...]) -> Ordering:
-    """Stage 2 for the collective at hand."""
-    if problem.half != "both":
-        return best_ordering(moves, problem.ranks)
-    return best_of_halves(moves, problem.ranks, len(inverted_moves(problem, routing.trees)))
-
-
-def transfers(moves: tuple[Move, ...], final: Batched) -> tuple[Transfer, ...]:
-    """Transfers by (send time, source, destination, chunk); messages of a link are numbered in the order they leave."""
-    schedule = final.schedule
-    indices = sorted(
-        range(len(moves)),
-        key=lambda i: (schedule.send[i], moves[i].src, moves[i].dst, schedule.batch[i], moves[i].chunk),
+def decisions_of(
+    draft: Draft, instances: int | None, protocol: Protocol | Literal["auto"] | None
+) -> CollectiveDecisions:
+    """The draft as a plan states it; instances and protocol by size where they are not given."""
+    problem = draft.problem
+    return CollectiveDecisions(
+        collective=problem.collective,
+        ranks=problem.ranks,
+        chunkup=problem.chunkup,
+        chunk_bytes=problem.chunk_bytes,
+        input_bytes=problem.input_bytes,
+        root=problem.root if problem.collective in ROOTED else None,
+        roots=problem.roots,
+        demands=problem.demands,
+        latency=problem.latency,
+        links=tuple(problem.links.values()),
+        ports=problem.ports,
+        transfers=draft.transfers,
+        makespan_ns=draft.makespan_ns,
+        routing_ns=draft.routing_ns,
+        ordering_ns=draft.ordering_ns,
+        instances=instances or instances_for(problem),
+        protocol=protocol_for(problem.input_bytes) if protocol is None or protocol == "auto" else protocol,
     )
-    numbers: dict[tuple[int, int], dict[int, int]] = {}
-    result = []
-    for index in indices:
-        move = moves[index]
-        of_link = numbers.setdefault((move.src, move.dst), {})
-        number = of_link.setdefault(schedule.batch[index], len(of_link))
-        result.append(
-            Transfer(move.chunk, move.src, move.dst, schedule.send[index], schedule.arrive[index], number, move.reduce)
-        )
-    return tuple(result)
-
-
-def status(routing: Routing, final: Batched) -> str:
-    """What the solver proved, stage by stage."""
-    word = {True: "optimal", False: "feasible"}
-    refined = word[routing.optimal and routing.settled]
-    return f"routing {word[routing.optimal]}, refinement {refined}, contiguity {word[final.optimal]}"
 
 
 def instances_for(problem: Problem) -> int:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Literal
 
-from planner.collective.algorithm import Collective, LinkCost, Port, max_chunkup
-from planner.collective.collectives import INVERTED, ROOTED, Chunk, permuted_chunks, pieces, routed_chunks
+from planner.collective.algorithm import Collective, Demand, Latency, LinkCost, Port, max_chunkup
+from planner.collective.collectives import DEMANDING, INVERTED, ROOTED, Chunk, permuted_chunks, pieces, routed_chunks
 from planner.collective.topology import Edge, LogicalTopology, build_topology, relay_of
 from planner.errors import InputError
 from planner.hardware import Hardware
@@ -60,9 +60,13 @@ class Problem:
     chunks: tuple[Chunk, ...]
     topology: LogicalTopology
     allowed: tuple[tuple[Edge, ...], ...]
-    """By chunk: the links it may use, sorted; none lead into its owner."""
+    """By chunk: the links it may use, sorted; none lead into its owner. Empty where the sketch's restrictions of
+    routes were not asked for."""
     ties: tuple[Tie, ...]
     batching: Batching
+    latency: Latency = "serial"
+    roots: tuple[int, ...] | None = None
+    demands: tuple[Demand, ...] | None = None
 
     @property
     def links(self) -> dict[Edge, LinkCost]:
@@ -85,8 +89,16 @@ def build_problem(
     size_bytes: int | None = None,
     root: int = 0,
     chunkup: int | None = None,
+    *,
+    roots: Sequence[int] | None = None,
+    demands: Sequence[Demand] | None = None,
+    restricted: bool = True,
 ) -> Problem:
     """State the problem. `size_bytes` is the input buffer of one rank and overrides the sketch's `input_size`.
+
+    `chunkup` overrides the sketch's; `roots` give an allreduce as many chunks as a method wants, `demands` state
+    an irregular collective. `restricted` asks for the sketch's restrictions of routes (relays, shortest paths,
+    symmetry), which only the MILP follows.
 
     Raises InputError where sketch, hardware and collective do not fit together or a rank cannot be reached.
     """
@@ -96,7 +108,13 @@ def build_problem(
     size = _input_bytes(sketch, size_bytes)
     if not 0 <= root < ranks:
         raise InputError(f"found {root}, expected a rank below {ranks}", where="--root")
-    chunk_bytes = ceil(size / pieces(collective, ranks, chunkup))
+    if (demands is None) == (collective in DEMANDING):
+        raise InputError(f"{collective} takes {'a pattern' if demands is None else 'no pattern'}", where="--pattern")
+    for demand in demands or ():
+        if max(*demand.sources, *demand.targets) >= ranks:
+            raise InputError(f"found rank {max(*demand.sources, *demand.targets)}, expected one below {ranks}",
+                             where="--pattern")  # fmt: skip
+    chunk_bytes = ceil(size / pieces(collective, ranks, chunkup, roots, demands))
     topology = build_topology(
         hardware,
         sketch,
@@ -110,8 +128,8 @@ def build_problem(
             where=where,
             path="$.hyperparameters.input_chunkup",
         )
-    chunks = routed_chunks(collective, ranks, chunkup, root)
-    allowed = _allowed(chunks, topology, sketch, hardware.name)
+    chunks = routed_chunks(collective, ranks, chunkup, root, roots, demands)
+    allowed = _allowed(chunks, topology, sketch, hardware.name) if restricted else ()
     choices = sum(map(len, allowed))
     if choices > MAX_CHOICES:
         raise InputError(
@@ -129,11 +147,16 @@ def build_problem(
         chunks=chunks,
         topology=topology,
         allowed=allowed,
-        ties=_ties(collective, sketch, topology, chunks, chunkup),
+        ties=_ties(collective, sketch, topology, chunks, chunkup) if restricted else (),
         batching=Batching(
-            links=frozenset(e for e, link in topology.plan.links.items() if link.kind in sketch.contiguity.links),
+            links=frozenset(e for e, link in topology.plan.links.items() if link.kind in sketch.contiguity.links)
+            if hardware.latency == "serial"
+            else frozenset(),
             max_run=sketch.contiguity.max_run,
         ),
+        latency=hardware.latency,
+        roots=None if roots is None else tuple(roots),
+        demands=None if demands is None else tuple(demands),
     )
 
 
@@ -222,7 +245,7 @@ def _ties(
     """
     ranks = topology.ranks
     candidates: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = []
-    for i, (offset, group) in enumerate(sketch.symmetry_offsets if collective not in ROOTED else ()):
+    for i, (offset, group) in enumerate(sketch.symmetry_offsets if collective not in ROOTED | DEMANDING else ()):
         path = f"$.symmetry_offsets[{i}]"
         if ranks % group:
             raise InputError(
@@ -232,7 +255,7 @@ def _ties(
             )
         perm = tuple(rotated(rank, offset, group) for rank in range(ranks))
         candidates.append((path, perm, tuple(rank // group for rank in range(ranks))))
-    for i, symmetry in enumerate(sketch.symmetries):
+    for i, symmetry in enumerate(sketch.symmetries if collective not in DEMANDING else ()):
         path = f"$.symmetries[{i}]"
         if len(symmetry.perm) != ranks:
             raise InputError(

@@ -21,7 +21,7 @@ Every chunk c gets a tree over its allowed links; links and ports are only charg
     A8   sent[c,r,d] <= sum_s sent[c,s,r]               r not the owner: nothing comes from nowhere
     A9   sent[c,s,r] <= sum_d sent[c,r,d]               r not a target: no dead ends
     A10  sent[c,s,r] <= used[s,r] <= sum_c sent[c,s,r]  switched links              5.9, 5.10
-    A11  time >= sum_c lat(s,r) * sent[c,s,r]           every link                  5.6
+    A11  time >= sum_c lat(s,r) * sent[c,s,r]           every link                  5.6, beta only when pipelined
     A12  time >= sum_c,(s,r) in port lat(s,r) * sent[c,s,r]   every port            5.7, 5.8, by rank and switch
     A13  sum over links n1 -> n2 of sent[c] >= 1        c of node n1 with a target on n2, where such links exist  5.15
     A14  tied transfers and starts share one variable   union-find, no equality rows  5.12 to 5.14
@@ -133,6 +133,7 @@ def routing_model(problem: Problem, *, reception: bool = True) -> RoutingModel:
     """Write the constraints; the objective is time. `reception` False leaves out A6 to A9, as the source prints it."""
     links = problem.topology.routing.links
     lat = {edge: link.alpha_ns + link.beta_ns for edge, link in links.items()}
+    busy = lat if problem.latency == "serial" else {edge: link.beta_ns for edge, link in links.items()}
     longest = max(lat.values(), default=1) * max(1, problem.ranks - 1)
     model = Model("routing")
     time = model.int_var(0, longest * (len(problem.chunks) + 1) * 2, "time")
@@ -170,9 +171,9 @@ def routing_model(problem: Problem, *, reception: bool = True) -> RoutingModel:
         rows.at_least([(start[c, r], 1), *before], lat[s, r], enforced_by=var)  # A5
 
     for edge in links:
-        rows.at_least([(time, 1), *((var, -lat[edge]) for var in over[edge])], 0)  # A11
+        rows.at_least([(time, 1), *((var, -busy[edge]) for var in over[edge])], 0)  # A11
     for port in problem.topology.routing.ports:
-        rows.at_least([(time, 1), *((var, -lat[edge]) for edge in port.links for var in over[edge])], 0)  # A12
+        rows.at_least([(time, 1), *((var, -busy[edge]) for edge in port.links for var in over[edge])], 0)  # A12
     if reception:
         for terms in _crossings(problem, sent):
             rows.at_least(terms, 1)  # A13

@@ -34,10 +34,16 @@ class Move:
     """Where lowering can put the chunk at the sender, None where its neighbours there are not known."""
     target: Place | None = None
     """The same at the receiver; scratch indices only say that chunks of one message lie side by side."""
+    pipelined: bool = False
+    """Links and ports are free again beta after the send; sums only once the chunk has arrived."""
 
     @property
     def lat(self) -> int:
         return self.alpha + self.beta
+
+    def busy(self, resource: Resource, size: int = 1) -> int:
+        """ns for which a message of `size` such moves holds `resource`."""
+        return self.beta * size + (0 if self.pipelined and resource[0] != "sum" else self.alpha)
 
 
 @dataclass(frozen=True)
@@ -62,20 +68,22 @@ def longest_path(moves: Sequence[Move], orders: Orders, batch: Sequence[int] | N
     size = [0] * len(moves)
     for leader in of:
         size[leader] += 1
-    after: list[set[int]] = [set() for _ in moves]
+    after: list[dict[int, int]] = [{} for _ in moves]
+    """By message: the messages that wait for it, and for how long after its send."""
     waiting: list[set[int]] = [set() for _ in moves]
 
-    def arc(first: int, then: int) -> None:
-        if of[first] != of[then]:
-            after[of[first]].add(of[then])
-            waiting[of[then]].add(of[first])
+    def arc(first: int, then: int, delay: int) -> None:
+        one, other = of[first], of[then]
+        if one != other:
+            after[one][other] = max(delay, after[one].get(other, 0))
+            waiting[other].add(one)
 
     for index, move in enumerate(moves):
         for earlier in move.after:
-            arc(earlier, index)
-    for order in orders.values():
+            arc(earlier, index, moves[earlier].alpha + moves[earlier].beta * size[of[earlier]])
+    for resource, order in orders.items():
         for earlier, later in pairwise(order):
-            arc(earlier, later)
+            arc(earlier, later, moves[earlier].busy(resource, size[of[earlier]]))
     left = [len(before) for before in waiting]
     send = [0] * len(moves)
     ready = deque(index for index, leader in enumerate(of) if leader == index and not left[index])
@@ -83,9 +91,8 @@ def longest_path(moves: Sequence[Move], orders: Orders, batch: Sequence[int] | N
     while ready:
         leader = ready.popleft()
         seen += 1
-        done = send[leader] + moves[leader].alpha + moves[leader].beta * size[leader]
-        for later in after[leader]:
-            send[later] = max(send[later], done)
+        for later, delay in after[leader].items():
+            send[later] = max(send[later], send[leader] + delay)
             left[later] -= 1
             if not left[later]:
                 ready.append(later)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from planner import documents
-from planner.collective import planning
+from planner.collective import milp
 from planner.collective.check import check
 from planner.collective.limits import Limits
 from planner.collective.planning import instances_for, plan_collective, protocol_for
@@ -175,13 +175,13 @@ def test_interrupt_keeps_the_best_plan_so_far():
 
 def test_interrupt_before_any_solution_is_a_limit_error(monkeypatch):
     """Ctrl-C while the problem is still being written down."""
-    real = planning.build_problem
+    real = milp.build_problem
 
     def press(*arguments):
         signal.raise_signal(signal.SIGINT)
         return real(*arguments)
 
-    monkeypatch.setattr(planning, "build_problem", press)
+    monkeypatch.setattr(milp, "build_problem", press)
     with pytest.raises(LimitError, match="interrupted"):
         plan_collective("allgather", ring(4), MESH, size_bytes=MB)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -1,0 +1,45 @@
+"""What every method of synthesis is asked and what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.collective.algorithm import Collective, Demand, Transfer
+from planner.collective.bound import Bound
+from planner.collective.problem import Problem
+from planner.hardware import Hardware
+from planner.sketch import Sketch
+
+
+@dataclass(frozen=True)
+class Request:
+    """`size_bytes` is the input buffer of one rank (None: the sketch's size); `demands` are those of an irregular
+    collective."""
+
+    collective: Collective
+    hardware: Hardware
+    sketch: Sketch
+    size_bytes: int | None = None
+    root: int = 0
+    demands: tuple[Demand, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A timed algorithm, not yet checked: the problem a method chose (its pieces and roots) and its transfers.
+
+    `method` says in a few words what was done, `status` what was proved on the way. `bound` is a bound that the method
+    proved itself, where it has one.
+    """
+
+    problem: Problem
+    transfers: tuple[Transfer, ...]
+    method: str
+    status: str
+    bound: Bound | None = None
+    routing_ns: int | None = None
+    ordering_ns: int | None = None
+
+    @property
+    def makespan_ns(self) -> int:
+        return max((move.arrive_ns for move in self.transfers), default=0)

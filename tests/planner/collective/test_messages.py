@@ -1,0 +1,57 @@
+"""Messages timed by hand, in both latency modes, and the checker's word on them."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace as with_fields
+
+from planner.collective.check import check
+from planner.collective.draft import Draft
+from planner.collective.messages import Message, in_order, moves_of_messages, schedule
+from planner.collective.planning import decisions_of
+from planner.collective.problem import build_problem
+from tests.planner.collective.build import MB, MESH, line, ring
+
+L = 9_000  # ns: alpha 1 us and 8 us for a chunk of 1 MB
+
+
+def planned(problem, messages):
+    return decisions_of(Draft(problem, schedule(problem, messages), "by hand", "none"), None, None)
+
+
+def test_a_message_waits_for_what_brings_its_chunks():
+    problem = build_problem("broadcast", line(3), MESH, MB)
+    decisions = planned(problem, [Message((0,), 0, 1), Message((0,), 1, 2)])
+    assert [(m.send_ns, m.arrive_ns) for m in decisions.transfers] == [(0, L), (L, 2 * L)]
+    assert check(decisions) == []
+
+
+def test_chunks_of_one_message_share_alpha():
+    problem = build_problem("broadcast", line(2), MESH, 2 * MB, chunkup=2)
+    decisions = planned(problem, [Message((0, 1), 0, 1)])
+    assert decisions.makespan_ns == 1_000 + 2 * 8_000
+    assert {m.batch for m in decisions.transfers} == {0}
+    assert check(decisions) == []
+
+
+def test_pipelined_links_are_free_again_after_beta():
+    hardware = with_fields(line(2), latency="pipelined")
+    problem = build_problem("broadcast", hardware, MESH, 2 * MB, chunkup=2)
+    decisions = planned(problem, [Message((0,), 0, 1), Message((1,), 0, 1)])
+    assert [(m.send_ns, m.arrive_ns) for m in decisions.transfers] == [(0, L), (8_000, 17_000)]
+    assert check(decisions) == []
+    serial = with_fields(decisions, latency="serial")
+    assert any("overlap" in finding for finding in check(serial))
+
+
+def test_an_allreduce_of_one_chunk_goes_up_and_down_a_tree():
+    problem = build_problem("allreduce", line(3), MESH, MB, roots=(1,))
+    messages = [Message((0,), 0, 1, True), Message((0,), 2, 1, True), Message((0,), 1, 0), Message((0,), 1, 2)]
+    decisions = planned(problem, messages)
+    assert decisions.makespan_ns == 3 * L  # the two sums at rank 1 take turns, both links back work at once
+    assert check(decisions) == []
+
+
+def test_moves_keep_the_order_given():
+    problem = build_problem("allgather", ring(4), MESH, MB)
+    messages = [Message((c,), (c + k) % 4, (c + k + 1) % 4) for k in range(3) for c in range(4)]
+    assert in_order(moves_of_messages(problem, messages)).makespan == 3 * L

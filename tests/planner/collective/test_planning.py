@@ -177,9 +177,9 @@ def test_interrupt_before_any_solution_is_a_limit_error(monkeypatch):
     """Ctrl-C while the problem is still being written down."""
     real = milp.build_problem
 
-    def press(*arguments):
+    def press(*arguments, **options):
         signal.raise_signal(signal.SIGINT)
-        return real(*arguments)
+        return real(*arguments, **options)
 
     monkeypatch.setattr(milp, "build_problem", press)
     with pytest.raises(LimitError, match="interrupted"):

@@ -6,8 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from planner.collective.collectives import permuted_chunks, pieces, routed_chunks
-from planner.collective.problem import build_problem, rotated
+from planner.collective.problem import build_problem
 from planner.collective.routing import tied_transfers
+from planner.collective.symmetry import rotated
 from planner.errors import InputError
 from planner.sketch import Hyperparameters, Symmetry
 from tests.planner.collective.build import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from planner.collective.topology import build_topology, link_cost, policy_for, relay_of
+from planner.collective.topology import build_topology, link_cost, policy_for, relays_of
 from planner.errors import InputError
 from planner.hardware import Link
 from planner.sketch import InternodeSketch, IntranodeSketch
@@ -50,9 +50,9 @@ def test_auto_policy_turns_at_one_megabyte():
 
 def test_relay_map():
     _, sketch = shipped("dgx2", 2, "dgx2-sk-1")
-    assert [relay_of(sketch, rank, 16) for rank in (0, 1, 16, 17)] == [1, 1, 17, 17]
+    assert [relays_of(sketch, rank, 16) for rank in (0, 1, 16, 17)] == [{1}, {1}, {17}, {17}]
     _, sketch = shipped("ndv2", 2, "ndv2-sk-1")
-    assert [relay_of(sketch, rank, 8) for rank in (0, 7, 8, 15)] == [0, 0, 8, 8]
+    assert [relays_of(sketch, rank, 8) for rank in (0, 7, 8, 15)] == [{0}, {0}, {8}, {8}]
 
 
 def test_ndv2_sketch_leaves_66_of_192_links():

@@ -1,7 +1,8 @@
 """The communication sketch: a person's guidance to collective synthesis (TACCL, sections 5.4 and B.1).
 
 Field names follow the source's listing; those after `hyperparameters` extend it (node count, contiguity,
-general symmetries). `planner/collective/problem.py` gives them their meaning.
+general symmetries). `planner/collective/{topology,symmetry,problem}.py` give them their meaning, docs/sketches.md
+explains each to people.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from planner.scalars import Count, Name, Positive, Rank, Record
+from planner.scalars import Count, Name, Positive, PositiveAmount, Rank, Record, parse_bytes
 
 VERSION = 1
 
@@ -35,12 +36,16 @@ class InternodeSketch(Record, frozen=True, kw_only=True):
     internode_conn: dict[LocalRank, tuple[Rank, ...]]
     beta_split: dict[LocalRank, Positive] = {}
     chunk_to_relay_map: tuple[Positive, Count] | None = None
+    """[r1, r2]: chunks of local device d leave their node only through (d // r1) * r1 + r2."""
+    gpus_to_sender_rev_map: dict[LocalRank, tuple[Rank, ...]] = {}
+    """The same without a formula: sender -> devices whose chunks leave through it. A device may have several senders;
+    one that is not named may use any."""
 
 
 class Hyperparameters(Record, frozen=True, kw_only=True):
     input_chunkup: Positive = 1
-    input_size: Name | None = None
-    """Per-rank input buffer as people write sizes; `--size` overrides it."""
+    input_size: Name | tuple[Name, ...] | None = None
+    """Per-rank input buffer as people write sizes, or several of them; `--size` overrides it."""
 
 
 class Contiguity(Record, frozen=True, kw_only=True):
@@ -48,13 +53,32 @@ class Contiguity(Record, frozen=True, kw_only=True):
 
     links: tuple[Name, ...] = ()
     max_run: Positive = 6
+    require_memory_contiguous: bool = True
+    """Whether the chunks of one message must lie side by side in memory at both ends."""
 
 
 class Symmetry(Record, frozen=True, kw_only=True):
-    """A rank permutation; transfers are tied where both ends lie in one block of the partition."""
+    """A permutation of all ranks, or of one node's devices and then the same in every node.
+
+    Transfers are tied where both ends lie in one block of the partition; without one, all of them are.
+    """
 
     perm: tuple[Rank, ...]
-    partition: tuple[tuple[Rank, ...], ...]
+    partition: tuple[tuple[Rank, ...], ...] = ()
+
+
+class Order(Record, frozen=True, kw_only=True):
+    """Which list-scheduling heuristics are tried; the best result is kept."""
+
+    modes: tuple[Literal["earliest", "remaining"], ...] = ("earliest", "remaining")
+    directions: tuple[Literal["forward", "backward"], ...] = ("forward", "backward")
+
+
+class TimeLimits(Record, frozen=True, kw_only=True):
+    """Seconds of deterministic solver work on one core, so that the same plan comes out on every machine."""
+
+    routing: PositiveAmount | None = None
+    scheduling: PositiveAmount | None = None
 
 
 class Sketch(Record, frozen=True, kw_only=True, tag_field="kind", tag="sketch"):
@@ -62,7 +86,9 @@ class Sketch(Record, frozen=True, kw_only=True, tag_field="kind", tag="sketch"):
     name: Name
     intranode_sketch: IntranodeSketch
     internode_sketch: InternodeSketch | None = None
-    symmetry_offsets: tuple[tuple[Positive, Positive], ...] = ()
+    symmetry_offsets: tuple[tuple[Positive, ...], ...] = ()
+    """[o, g]: rotation by o inside consecutive groups of g ranks, ties inside each group; [o, g, b]: the same rotation,
+    ties inside each b consecutive ranks."""
     hyperparameters: Hyperparameters = Hyperparameters()
     num_nodes: Positive | None = None
     ib_ports: Literal["per_nic", "per_device", "none"] = "per_device"
@@ -70,6 +96,15 @@ class Sketch(Record, frozen=True, kw_only=True, tag_field="kind", tag="sketch"):
     contiguity: Contiguity = Contiguity()
     instances: Positive | None = None
     symmetries: tuple[Symmetry, ...] = ()
+    order: Order = Order()
+    time_limit_s: TimeLimits = TimeLimits()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Bytes of every `input_size`. Raises InputError for a text that is no size."""
+        given = self.hyperparameters.input_size
+        texts = (given,) if isinstance(given, str) else given or ()
+        return tuple(parse_bytes(t, where=f"sketch {self.name}: $.hyperparameters.input_size") for t in texts)
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield (path, found, expected) for what can be seen wrong without the hardware."""
@@ -82,18 +117,28 @@ class Sketch(Record, frozen=True, kw_only=True, tag_field="kind", tag="sketch"):
                 f"{len(intra.switch_hyperedge_strategy)} policies",
                 f"one for all switches or one for each of {len(intra.switches)}",
             )
-        for index, (offset, group) in enumerate(self.symmetry_offsets):
+        inter = self.internode_sketch
+        if inter is not None and inter.chunk_to_relay_map is not None and inter.gpus_to_sender_rev_map:
+            yield "$.internode_sketch.chunk_to_relay_map", "also gpus_to_sender_rev_map", "one of the two"
+        for field in ("modes", "directions"):
+            if not getattr(self.order, field):
+                yield f"$.order.{field}", "nothing", "at least one"
+        for index, numbers in enumerate(self.symmetry_offsets):
+            path = f"$.symmetry_offsets[{index}]"
+            if len(numbers) not in (2, 3):
+                yield path, f"{len(numbers)} numbers", "an offset, a group and perhaps a block"
+                continue
+            offset, group, *block = numbers
             if offset >= group:
-                yield (
-                    f"$.symmetry_offsets[{index}]",
-                    f"offset {offset} in groups of {group}",
-                    "an offset below the group",
-                )
+                yield path, f"offset {offset} in groups of {group}", "an offset below the group"
+            if block and block[0] % group:
+                yield path, f"blocks of {block[0]} for groups of {group}", "a multiple of the group"
         for index, symmetry in enumerate(self.symmetries):
-            if sorted(symmetry.perm) != list(range(len(symmetry.perm))):
-                yield f"$.symmetries[{index}].perm", "no permutation", f"each of 0..{len(symmetry.perm) - 1} once"
+            size = len(symmetry.perm)
+            if sorted(symmetry.perm) != list(range(size)):
+                yield f"$.symmetries[{index}].perm", "no permutation", f"each of 0..{size - 1} once"
             flat = sorted(rank for block in symmetry.partition for rank in block)
-            if flat != list(range(len(symmetry.perm))):
+            if symmetry.partition and flat != list(range(size)):
                 yield (
                     f"$.symmetries[{index}].partition",
                     "blocks that do not cover each rank once",

@@ -18,10 +18,10 @@ from typing import Literal
 
 from planner.collective.algorithm import Collective, Demand, Latency, LinkCost, Port, max_chunkup
 from planner.collective.collectives import DEMANDING, INVERTED, ROOTED, Chunk, permuted_chunks, pieces, routed_chunks
-from planner.collective.topology import Edge, LogicalTopology, build_topology, relay_of
+from planner.collective.symmetry import rank_maps
+from planner.collective.topology import Edge, LogicalTopology, build_topology, relays_of
 from planner.errors import InputError
 from planner.hardware import Hardware
-from planner.scalars import parse_bytes
 from planner.sketch import Sketch
 
 MAX_CHOICES = 250_000
@@ -147,12 +147,13 @@ def build_problem(
         chunks=chunks,
         topology=topology,
         allowed=allowed,
-        ties=_ties(collective, sketch, topology, chunks, chunkup) if restricted else (),
+        ties=_ties(collective, sketch, topology, chunks, chunkup, root) if restricted else (),
         batching=Batching(
             links=frozenset(e for e, link in topology.plan.links.items() if link.kind in sketch.contiguity.links)
             if hardware.latency == "serial"
             else frozenset(),
             max_run=sketch.contiguity.max_run,
+            adjacent=sketch.contiguity.require_memory_contiguous,
         ),
         latency=hardware.latency,
         roots=None if roots is None else tuple(roots),
@@ -163,11 +164,12 @@ def build_problem(
 def _input_bytes(sketch: Sketch, size_bytes: int | None) -> int:
     where, path = "--size", ""
     if size_bytes is None:
-        text = sketch.hyperparameters.input_size
         where, path = f"sketch {sketch.name}", "$.hyperparameters.input_size"
-        if text is None:
-            raise InputError("found no input size, expected one here or with --size", where=where, path=path)
-        size_bytes = parse_bytes(text, where=f"{where}: {path}")
+        sizes = sketch.sizes
+        if len(sizes) != 1:
+            found = f"{len(sizes)} input sizes" if sizes else "no input size"
+            raise InputError(f"found {found}, expected one here or with --size", where=where, path=path)
+        (size_bytes,) = sizes
     if not 1 <= size_bytes <= 2**50:
         raise InputError(f"found {size_bytes} bytes, expected 1 byte to 1 PiB", where=where, path=path)
     return size_bytes
@@ -181,12 +183,12 @@ def _allowed(
 
     def links_of(chunk: Chunk) -> tuple[Edge, ...]:
         home = chunk.owner // per_node
-        relay = relay_of(sketch, chunk.owner, per_node)
+        relays = relays_of(sketch, chunk.owner, per_node)
         stays = all(target // per_node == home for target in chunk.targets)
         usable = []
         for src, dst in topology.routing.links:
             crosses = src // per_node != dst // per_node
-            if dst == chunk.owner or (crosses and (stays or (relay is not None and src != relay))):
+            if dst == chunk.owner or (crosses and (stays or (relays is not None and src not in relays))):
                 continue
             usable.append((src, dst))
         visited = _on_shortest_paths(chunk, usable, topology.ranks, sketch, profile)
@@ -236,51 +238,25 @@ def _hops(start: int, neighbours: dict[int, list[int]]) -> dict[int, int]:
 
 
 def _ties(
-    collective: Collective, sketch: Sketch, topology: LogicalTopology, chunks: Sequence[Chunk], chunkup: int
+    collective: Collective,
+    sketch: Sketch,
+    topology: LogicalTopology,
+    chunks: Sequence[Chunk],
+    chunkup: int,
+    root: int,
 ) -> tuple[Tie, ...]:
-    """The sketch's symmetries, validated.
-
-    An offset o in groups of g ranks rotates r to (r // g) * g + (r % g + o) % g and its groups are the blocks (the
-    printed rule breaks for ranks above g, spec 2.3). Rotations move every root, so rooted collectives skip them.
-    """
-    ranks = topology.ranks
-    candidates: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = []
-    for i, (offset, group) in enumerate(sketch.symmetry_offsets if collective not in ROOTED | DEMANDING else ()):
-        path = f"$.symmetry_offsets[{i}]"
-        if ranks % group:
-            raise InputError(
-                f"found groups of {group} ranks, expected a divisor of the {ranks} ranks of this hardware",
-                where=f"sketch {sketch.name}",
-                path=path,
-            )
-        perm = tuple(rotated(rank, offset, group) for rank in range(ranks))
-        candidates.append((path, perm, tuple(rank // group for rank in range(ranks))))
-    for i, symmetry in enumerate(sketch.symmetries if collective not in DEMANDING else ()):
-        path = f"$.symmetries[{i}]"
-        if len(symmetry.perm) != ranks:
-            raise InputError(
-                f"found a permutation of {len(symmetry.perm)} ranks, expected {ranks}",
-                where=f"sketch {sketch.name}",
-                path=f"{path}.perm",
-            )
-        block = [0] * ranks
-        for number, members in enumerate(symmetry.partition):
-            for rank in members:
-                block[rank] = number
-        candidates.append((path, symmetry.perm, tuple(block)))
+    """The sketch's symmetries, validated. Rooted collectives keep those that leave the root in place."""
+    if collective in DEMANDING:
+        return ()
     ties = []
-    for path, perm, blocks in candidates:
-        tie = Tie(perm, permuted_chunks(collective, chunkup, perm), blocks)
+    for one in rank_maps(sketch, topology.ranks, topology.per_node, root if collective in ROOTED else None):
+        tie = Tie(one.perm, permuted_chunks(collective, chunkup, one.perm), one.block)
         reason = _asymmetry(tie, topology, chunks, sketch)
         if reason:
-            raise InputError(f"found a map that is no symmetry: {reason}", where=f"sketch {sketch.name}", path=path)
+            where = f"sketch {sketch.name}"
+            raise InputError(f"found a map that is no symmetry: {reason}", where=where, path=one.path)
         ties.append(tie)
     return tuple(ties)
-
-
-def rotated(rank: int, offset: int, group: int) -> int:
-    """`rank` after a rotation by `offset` inside its group of `group` consecutive ranks."""
-    return rank // group * group + (rank % group + offset) % group
 
 
 def _asymmetry(tie: Tie, topology: LogicalTopology, chunks: Sequence[Chunk], sketch: Sketch) -> str:
@@ -307,7 +283,8 @@ def _asymmetry(tie: Tie, topology: LogicalTopology, chunks: Sequence[Chunk], ske
         if perm[chunk.owner] != other_chunk.owner or {perm[t] for t in chunk.targets} != other_chunk.targets:
             return f"chunk {number} does not map onto chunk {tie.chunks[number]}"
     for rank in range(topology.ranks):
-        relay = relay_of(sketch, rank, topology.per_node)
-        if relay is not None and perm[relay] != relay_of(sketch, perm[rank], topology.per_node):
+        relays = relays_of(sketch, rank, topology.per_node)
+        images = None if relays is None else frozenset(perm[relay] for relay in relays)
+        if images != relays_of(sketch, perm[rank], topology.per_node):
             return f"the relay of rank {rank} does not map onto the relay of rank {perm[rank]}"
     return ""

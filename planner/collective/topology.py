@@ -6,15 +6,20 @@ Costs are whole nanoseconds, rounded up, so that every time in a plan is exact a
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
+from itertools import permutations
 from math import ceil
 from typing import Literal
 
+from msgspec.structs import replace
+
 from planner.collective.algorithm import LinkCost, Port
 from planner.errors import InputError
-from planner.hardware import Hardware, Link, Topology, expand
+from planner.hardware import MAX_RANKS, Hardware, Link, Switch, Topology, expand
 from planner.scalars import MEBIBYTE
 from planner.sketch import InternodeSketch, Policy, Sketch
 
@@ -49,6 +54,28 @@ class LogicalTopology:
     hyperedges: tuple[Hyperedge, ...]
 
 
+@dataclass(frozen=True)
+class _Machine:
+    """The physical side: one node with its cheapest link for each pair, repeated, and a network between all."""
+
+    hardware: Hardware
+    node: Topology
+    inside: dict[Edge, Link]
+
+    @property
+    def bases(self) -> range:
+        """The first rank of each node."""
+        return range(0, self.hardware.nodes * self.node.per_node, self.node.per_node)
+
+    def link(self, src: int, dst: int) -> Link | None:
+        size = self.node.per_node
+        if src // size == dst // size:
+            return self.inside.get((src % size, dst % size))
+        net = self.hardware.network
+        assert net is not None
+        return Link(src=src, dst=dst, kind=net.kind, alpha_us=net.alpha_us, beta_us_per_MB=net.beta_us_per_MB)
+
+
 def build_topology(
     hardware: Hardware, sketch: Sketch, chunk_bytes: int, *, forward: bool = True, inverted: bool = False
 ) -> LogicalTopology:
@@ -57,46 +84,54 @@ def build_topology(
     `forward` and `inverted` say in which directions the plan uses the sketch's links. Raises InputError where the
     sketch names devices or links that the hardware does not have.
     """
-    topology = expand(hardware)
+    machine = _machine(hardware, chunk_bytes)
     _require_match(hardware, sketch)
-    physical = _cheapest(topology, chunk_bytes)
-    groups = _switch_groups(sketch, topology, physical)
-    across = _across_links(sketch, topology, physical)
-    routed = sorted(_inside_links(sketch, topology, physical, groups) | across)
-    split = {
-        edge: _share(sketch.internode_sketch, edge[0] % topology.per_node) if edge in across else 1 for edge in routed
-    }
+    groups = _switch_groups(sketch, machine)
+    across = _across_links(sketch, machine)
+    per_node = machine.node.per_node
+    split = dict.fromkeys(_inside_links(sketch, machine, groups), 1)
+    split |= {edge: _share(sketch.internode_sketch, edge[0] % per_node) for edge in across}
     used: dict[Edge, int] = dict(split) if forward else {}
-    for src, dst in routed if inverted else ():
-        if (dst, src) not in physical:
+    for (src, dst), share in sorted(split.items()) if inverted else ():
+        if machine.link(dst, src) is None:
             raise InputError(
                 f"the inverse of link {src} -> {dst} is needed and {hardware.name!r} has no link {dst} -> {src}; use a "
                 "sketch whose links exist in both directions",
                 where=f"sketch {sketch.name}",
             )
-        used[dst, src] = max(used.get((dst, src), 1), split[src, dst])
+        used[dst, src] = max(used.get((dst, src), 1), share)
 
     def network(shares: dict[Edge, int]) -> Network:
-        links = {edge: link_cost(physical[edge], chunk_bytes, shares[edge]) for edge in sorted(shares)}
-        return Network(links, _ports(sketch, topology, links, groups))
+        links: dict[Edge, LinkCost] = {}
+        for (src, dst), share in sorted(shares.items()):
+            link = machine.link(src, dst)
+            assert link is not None
+            alpha, beta = _cost(link.alpha_us, link.beta_us_per_MB, chunk_bytes, share)
+            links[src, dst] = LinkCost(src, dst, link.kind, alpha, beta)
+        return Network(links, _ports(sketch, machine, links, groups))
 
     routing = network(split)
     return LogicalTopology(
-        ranks=topology.ranks,
-        per_node=topology.per_node,
+        ranks=hardware.nodes * per_node,
+        per_node=per_node,
         routing=routing,
         plan=routing if used == split else network(used),
-        hyperedges=_hyperedges(sketch, topology, routing.links, groups, chunk_bytes),
+        hyperedges=_hyperedges(sketch, machine, routing.links, groups, chunk_bytes),
     )
 
 
 def link_cost(link: Link, chunk_bytes: int, share: int = 1) -> LinkCost:
     """alpha, and beta of one chunk times `share`, in ns rounded up; a link never costs less than 1 ns."""
-    assert link.alpha_us is not None
-    assert link.beta_us_per_MB is not None
-    alpha = ceil(Fraction(repr(link.alpha_us)) * 1000)
-    beta = ceil(Fraction(repr(link.beta_us_per_MB)) * 1000 * chunk_bytes * share / MEBIBYTE)
-    return LinkCost(link.src, link.dst, link.kind, alpha, beta if alpha else max(beta, 1))
+    return LinkCost(link.src, link.dst, link.kind, *_cost(link.alpha_us, link.beta_us_per_MB, chunk_bytes, share))
+
+
+@lru_cache(maxsize=4096)
+def _cost(alpha_us: float | None, beta_us_per_MB: float | None, chunk_bytes: int, share: int) -> tuple[int, int]:
+    assert alpha_us is not None
+    assert beta_us_per_MB is not None
+    alpha = ceil(Fraction(repr(alpha_us)) * 1000)
+    beta = ceil(Fraction(repr(beta_us_per_MB)) * 1000 * chunk_bytes * share / MEBIBYTE)
+    return alpha, beta if alpha else max(beta, 1)
 
 
 def policy_for(policy: Policy, chunk_bytes: int) -> Literal["uc-min", "uc-max", "free"]:
@@ -106,14 +141,24 @@ def policy_for(policy: Policy, chunk_bytes: int) -> Literal["uc-min", "uc-max", 
     return "uc-min" if chunk_bytes > MEBIBYTE else "uc-max"
 
 
-def relay_of(sketch: Sketch, rank: int, per_node: int) -> int | None:
-    """The only rank through which chunks of `rank` leave their node, or None when the sketch does not say."""
+def relays_of(sketch: Sketch, rank: int, per_node: int) -> frozenset[int] | None:
+    """The ranks through which chunks of `rank` leave their node, or None when the sketch leaves that open."""
     inter = sketch.internode_sketch
-    if inter is None or inter.chunk_to_relay_map is None:
+    if inter is None:
         return None
-    group, member = inter.chunk_to_relay_map
-    base = rank - rank % per_node
-    return base + (rank % per_node) // group * group + member
+    base, local = rank - rank % per_node, rank % per_node
+    if inter.chunk_to_relay_map is not None:
+        group, member = inter.chunk_to_relay_map
+        return frozenset({base + local // group * group + member})
+    senders = (int(sender) for sender, served in inter.gpus_to_sender_rev_map.items() if local in served)
+    return frozenset(base + sender for sender in senders) or None
+
+
+def _machine(hardware: Hardware, chunk_bytes: int) -> _Machine:
+    if hardware.nodes * hardware.devices_per_node > MAX_RANKS:
+        expand(hardware)  # refuses it
+    node = expand(replace(hardware, nodes=1))
+    return _Machine(hardware, node, _cheapest(node, chunk_bytes))
 
 
 def _require_match(hardware: Hardware, sketch: Sketch) -> None:
@@ -139,6 +184,9 @@ def _require_match(hardware: Hardware, sketch: Sketch) -> None:
             path = f"$.internode_sketch.internode_conn.{key}"
             named += [(path, int(key)), *((path, receiver) for receiver in receivers)]
         named += [(f"$.internode_sketch.beta_split.{key}", int(key)) for key in inter.beta_split]
+        for key, served in inter.gpus_to_sender_rev_map.items():
+            path = f"$.internode_sketch.gpus_to_sender_rev_map.{key}"
+            named += [(path, int(key)), *((path, device) for device in served)]
         if sketch.ib_ports == "per_nic" and any(share > 1 for share in inter.beta_split.values()):
             raise InputError(
                 "found shares above 1 together with ib_ports per_nic, expected one of the two: both would charge the "
@@ -155,14 +203,15 @@ def _require_match(hardware: Hardware, sketch: Sketch) -> None:
             )
     if hardware.nodes > 1 and inter is not None:
         senders = {int(key) for key, receivers in inter.internode_conn.items() if receivers}
+        formula = inter.chunk_to_relay_map is not None
         for device in range(size):
-            relay = relay_of(sketch, device, size)
-            if relay is not None and relay not in senders:
-                raise InputError(
-                    f"found relay {relay} for device {device}, expected a device that internode_conn lets send",
-                    where=where,
-                    path="$.internode_sketch.chunk_to_relay_map",
-                )
+            for relay in sorted(relays_of(sketch, device, size) or ()):
+                if relay not in senders:
+                    raise InputError(
+                        f"found relay {relay} for device {device}, expected a device that internode_conn lets send",
+                        where=where,
+                        path=f"$.internode_sketch.{'chunk_to_relay_map' if formula else 'gpus_to_sender_rev_map'}",
+                    )
 
 
 def _cheapest(topology: Topology, chunk_bytes: int) -> dict[Edge, Link]:
@@ -177,81 +226,90 @@ def _cheapest(topology: Topology, chunk_bytes: int) -> dict[Edge, Link]:
     return {edge: entry[2] for edge, entry in best.items()}
 
 
-def _switch_groups(
-    sketch: Sketch, topology: Topology, physical: dict[Edge, Link]
-) -> list[tuple[str, frozenset[Edge], Policy]]:
+def _switch_groups(sketch: Sketch, machine: _Machine) -> list[tuple[str, frozenset[Edge], Policy]]:
     """(name, links, policy) of the sketch's switch groups, one for each node."""
     intra = sketch.intranode_sketch
     policies = intra.switch_hyperedge_strategy
+    for i, members in enumerate(intra.switches):
+        for src, dst in permutations(sorted(members), 2):
+            if (src, dst) not in machine.inside:
+                raise InputError(
+                    f"found devices {src} and {dst} on one switch, expected a link between them in the profile",
+                    where=f"sketch {sketch.name}",
+                    path=f"$.intranode_sketch.switches[{i}]",
+                )
     groups: list[tuple[str, frozenset[Edge], Policy]] = []
-    for node in range(topology.ranks // topology.per_node):
+    for node, base in enumerate(machine.bases):
         for i, members in enumerate(intra.switches):
-            base = node * topology.per_node
-            edges = frozenset((base + a, base + b) for a in members for b in members if a != b)
-            for src, dst in sorted(edges):
-                if (src, dst) not in physical:
-                    raise InputError(
-                        f"found devices {src - base} and {dst - base} on one switch, expected a link between them in "
-                        "the profile",
-                        where=f"sketch {sketch.name}",
-                        path=f"$.intranode_sketch.switches[{i}]",
-                    )
+            edges = frozenset((base + a, base + b) for a, b in permutations(members, 2))
             policy: Policy = policies[i] if len(policies) > 1 else policies[0] if policies else "auto"
             groups.append((f"switch{i}@{node}", edges, policy))
     return groups
 
 
 def _inside_links(
-    sketch: Sketch,
-    topology: Topology,
-    physical: dict[Edge, Link],
-    groups: Iterable[tuple[str, frozenset[Edge], Policy]],
-) -> set[Edge]:
+    sketch: Sketch, machine: _Machine, groups: Iterable[tuple[str, frozenset[Edge], Policy]]
+) -> Iterable[Edge]:
     intra = sketch.intranode_sketch
     if intra.strategy == "switch":
-        return {edge for _, edges, _ in groups for edge in edges}
-    local = {edge for edge in physical if topology.node(edge[0]) == topology.node(edge[1])}
-    if intra.direct_links is None:
-        return local
-    wanted: set[Edge] = set()
-    for i, (src, dst) in enumerate(intra.direct_links):
-        for base in range(0, topology.ranks, topology.per_node):
-            if (base + src, base + dst) not in local:
-                raise InputError(
-                    f"found link {src} -> {dst}, expected one that the profile has",
-                    where=f"sketch {sketch.name}",
-                    path=f"$.intranode_sketch.direct_links[{i}]",
-                )
-            wanted.add((base + src, base + dst))
-    return wanted
+        return (edge for _, edges, _ in groups for edge in edges)
+    for i, pair in enumerate(intra.direct_links or ()):
+        if pair not in machine.inside:
+            raise InputError(
+                f"found link {pair[0]} -> {pair[1]}, expected one that the profile has",
+                where=f"sketch {sketch.name}",
+                path=f"$.intranode_sketch.direct_links[{i}]",
+            )
+    wanted = machine.inside if intra.direct_links is None else intra.direct_links
+    return ((base + src, base + dst) for base in machine.bases for src, dst in wanted)
 
 
-def _across_links(sketch: Sketch, topology: Topology, physical: dict[Edge, Link]) -> set[Edge]:
+def _across_links(sketch: Sketch, machine: _Machine) -> Iterable[Edge]:
     """Links between nodes: those of `internode_conn`, or all of them when the sketch says nothing about nodes."""
-    across = {edge for edge in physical if topology.node(edge[0]) != topology.node(edge[1])}
-    if sketch.internode_sketch is None:
-        return across
-    allowed = {int(key): frozenset(receivers) for key, receivers in sketch.internode_sketch.internode_conn.items()}
-    size = topology.per_node
-    return {(src, dst) for src, dst in across if dst % size in allowed.get(src % size, ())}
+    devices = range(machine.node.per_node)
+    inter = sketch.internode_sketch
+    if inter is None:
+        pairs = [(src, dst) for src in devices for dst in devices]
+    else:
+        pairs = [(int(src), dst) for src, receivers in inter.internode_conn.items() for dst in receivers]
+    return ((a + src, b + dst) for a, b in permutations(machine.bases, 2) for src, dst in pairs)
 
 
 def _share(inter: InternodeSketch | None, device: int) -> int:
     return 1 if inter is None else inter.beta_split.get(str(device), 1)
 
 
-def _physical_switches(topology: Topology, links: dict[Edge, LinkCost]) -> list[tuple[str, frozenset[Edge]]]:
-    found = []
-    for switch in topology.switches:
-        members = set(switch.members)
-        edges = {e for e, link in links.items() if link.kind == switch.kind and e[0] in members and e[1] in members}
-        found.append((switch.name, frozenset(edges)))
-    return found
+def _physical_switches(machine: _Machine, links: dict[Edge, LinkCost]) -> list[tuple[str, frozenset[Edge]]]:
+    """(name, its links among `links`) of every switch of every node."""
+
+    def edges(switch: Switch, base: int) -> frozenset[Edge]:
+        pairs = ((base + a, base + b) for a, b in permutations(switch.members, 2))
+        return frozenset(e for e in pairs if e in links and links[e].kind == switch.kind)
+
+    one = machine.hardware.nodes == 1
+    return [
+        (switch.name if one else f"{switch.name}@{node}", edges(switch, base))
+        for node, base in enumerate(machine.bases)
+        for switch in machine.node.switches
+    ]
+
+
+Ends = tuple[dict[int, list[Edge]], dict[int, list[Edge]]]
+
+
+def _by_end(edges: Iterable[Edge]) -> Ends:
+    """The links that leave each rank, and those that enter it."""
+    leaving: dict[int, list[Edge]] = defaultdict(list)
+    entering: dict[int, list[Edge]] = defaultdict(list)
+    for edge in edges:
+        leaving[edge[0]].append(edge)
+        entering[edge[1]].append(edge)
+    return leaving, entering
 
 
 def _ports(
     sketch: Sketch,
-    topology: Topology,
+    machine: _Machine,
     links: dict[Edge, LinkCost],
     groups: Iterable[tuple[str, frozenset[Edge], Policy]],
 ) -> tuple[Port, ...]:
@@ -261,38 +319,45 @@ def _ports(
     """
     sets: list[tuple[str, frozenset[Edge]]] = []
 
-    def add(name: str, edges: Iterable[Edge], members: Iterable[int]) -> None:
-        inside = frozenset(members)
-        edges = list(edges)
-        sets.append((f"{name} out", frozenset(e for e in edges if e[0] in inside)))
-        sets.append((f"{name} in", frozenset(e for e in edges if e[1] in inside)))
+    def add(name: str, members: Iterable[int], edges: Ends) -> None:
+        for way, ends in zip(("out", "in"), edges, strict=True):
+            sets.append((f"{name} {way}", frozenset(e for rank in members for e in ends.get(rank, ()))))
 
-    switches = _physical_switches(topology, links)
+    switches = _physical_switches(machine, links)
     switches += [(name, edges & links.keys()) for name, edges, _ in groups]
     for name, edges in switches:
+        ends = _by_end(edges)
         for rank in sorted({rank for edge in edges for rank in edge}):
-            add(f"{name} rank {rank}", edges, [rank])
-    across = [e for e in links if topology.node(e[0]) != topology.node(e[1])]
+            add(f"{name} rank {rank}", [rank], ends)
+    size = machine.node.per_node
+    across = _by_end(e for e in links if e[0] // size != e[1] // size)
+    nics = [[base + device for device in nic.devices] for base in machine.bases for nic in machine.hardware.nics]
+    shared: set[int] = set()
     if sketch.ib_ports == "per_nic":
-        for i, members in enumerate(topology.nics):
-            add(f"nic {i}", across, members)
+        shared = {rank for nic in nics for rank in nic}
+        for i, members in enumerate(nics):
+            add(f"nic {i}", members, across)
     if sketch.ib_ports != "none":
-        shared = {rank for nic in topology.nics for rank in nic} if sketch.ib_ports == "per_nic" else set()
-        for rank in range(topology.ranks):
+        for rank in (rank for base in machine.bases for rank in range(base, base + size)):
             if rank not in shared:
-                add(f"network rank {rank}", across, [rank])
+                add(f"network rank {rank}", [rank], across)
 
+    holders: dict[Edge, list[int]] = defaultdict(list)
+    for i, (_, edges) in enumerate(sets):
+        for edge in edges:
+            holders[edge].append(i)
     kept: list[Port] = []
     for i, (name, edges) in enumerate(sets):
-        covered = any(edges < other or (edges == other and j < i) for j, (_, other) in enumerate(sets))
-        if len(edges) > 1 and not covered:
-            kept.append(Port(name=name, links=tuple(sorted(edges))))
+        if len(edges) > 1:
+            rivals = holders[next(iter(edges))]
+            if not any(edges < sets[j][1] or (edges == sets[j][1] and j < i) for j in rivals):
+                kept.append(Port(name=name, links=tuple(sorted(edges))))
     return tuple(kept)
 
 
 def _hyperedges(
     sketch: Sketch,
-    topology: Topology,
+    machine: _Machine,
     links: dict[Edge, LinkCost],
     groups: Iterable[tuple[str, frozenset[Edge], Policy]],
     chunk_bytes: int,
@@ -303,7 +368,7 @@ def _hyperedges(
     else:
         given = sketch.intranode_sketch.switch_hyperedge_strategy
         default: Policy = given[0] if given else "auto"
-        named = [(name, edges, default) for name, edges in _physical_switches(topology, links)]
+        named = [(name, edges, default) for name, edges in _physical_switches(machine, links)]
     return tuple(
         Hyperedge(name, policy_for(policy, chunk_bytes), tuple(sorted(edges & links.keys())))
         for name, edges, policy in named

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from planner.errors import LimitError
+from planner.sketch import Sketch
 from planner.solver import Limit, Model, Progress, Solution, solve
 
 OnProgress = Callable[[str, Progress], None]
@@ -21,6 +22,11 @@ class Limits:
     routing: float = 60.0
     scheduling: float = 30.0
     time_s: float | None = None
+
+    def within(self, sketch: Sketch) -> Limits:
+        """These limits, with those that the sketch states in their place."""
+        own = sketch.time_limit_s
+        return replace(self, routing=own.routing or self.routing, scheduling=own.scheduling or self.scheduling)
 
 
 @dataclass

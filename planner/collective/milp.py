@@ -15,6 +15,7 @@ from planner.collective.ordering import Ordering, best_of_halves, best_ordering
 from planner.collective.problem import Problem, build_problem
 from planner.collective.routing import Routing, route
 from planner.collective.scheduling import Move
+from planner.sketch import Order
 
 
 def synthesize(request: Request, effort: Effort) -> Draft:
@@ -28,7 +29,7 @@ def synthesize(request: Request, effort: Effort) -> Draft:
     )
     routing = route(problem, effort)
     moves = moves_of(problem, routing.trees)
-    ordering = order(problem, routing, moves)
+    ordering = order(problem, routing, moves, request.sketch.order)
     bound = lower_bound(problem)
     proved = None
     if routing.bound_ns > bound.time_ns and is_unrestricted(problem):
@@ -45,11 +46,11 @@ def synthesize(request: Request, effort: Effort) -> Draft:
     )
 
 
-def order(problem: Problem, routing: Routing, moves: tuple[Move, ...]) -> Ordering:
-    """Stage 2 for the collective at hand."""
+def order(problem: Problem, routing: Routing, moves: tuple[Move, ...], portfolio: Order) -> Ordering:
+    """Stage 2 for the collective at hand, with the heuristics of `portfolio`."""
     if problem.half != "both":
-        return best_ordering(moves, problem.ranks)
-    return best_of_halves(moves, problem.ranks, len(inverted_moves(problem, routing.trees)))
+        return best_ordering(moves, problem.ranks, portfolio)
+    return best_of_halves(moves, problem.ranks, len(inverted_moves(problem, routing.trees)), portfolio)
 
 
 def transfers(moves: tuple[Move, ...], final: Batched) -> tuple[Transfer, ...]:

@@ -21,9 +21,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from planner.collective.scheduling import Move, Orders, Resource, Schedule, longest_path
+from planner.sketch import Order
 
-KEYS = ("earliest", "remaining")
-DIRECTIONS = ("forward", "backward")
+PORTFOLIO = Order()
+"""Both keys in both directions."""
 
 
 @dataclass(frozen=True)
@@ -35,25 +36,25 @@ class Ordering:
     name: str
 
 
-def best_ordering(moves: Sequence[Move], ranks: int) -> Ordering:
-    """The portfolio's best; the first of equals in the order of KEYS and DIRECTIONS."""
+def best_ordering(moves: Sequence[Move], ranks: int, portfolio: Order = PORTFOLIO) -> Ordering:
+    """The portfolio's best; the first of equals in the order in which it lists directions and modes."""
     found = []
-    for direction in DIRECTIONS:
-        for key in KEYS:
+    for direction in portfolio.directions:
+        for key in portfolio.modes:
             orders = list_orders(moves, ranks, key, direction)
             found.append(Ordering(orders, longest_path(moves, orders), f"{key} {direction}"))
     return min(found, key=lambda ordering: ordering.schedule.makespan)
 
 
-def best_of_halves(moves: Sequence[Move], ranks: int, first: int) -> Ordering:
+def best_of_halves(moves: Sequence[Move], ranks: int, first: int, portfolio: Order = PORTFOLIO) -> Ordering:
     """Like `best_ordering`, for moves whose first `first` only wait for each other and come before the rest.
 
     Also tries the best orders of both halves on their own, one after the other on every resource.
     """
-    whole = best_ordering(moves, ranks)
-    early = best_ordering(moves[:first], ranks)
+    whole = best_ordering(moves, ranks, portfolio)
+    early = best_ordering(moves[:first], ranks, portfolio)
     rest = [replace(move, after=tuple(i - first for i in move.after if i >= first)) for move in moves[first:]]
-    late = best_ordering(rest, ranks)
+    late = best_ordering(rest, ranks, portfolio)
     orders = {
         resource: (*early.orders.get(resource, ()), *(i + first for i in late.orders.get(resource, ())))
         for resource in sorted(early.orders.keys() | late.orders.keys())

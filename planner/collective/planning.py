@@ -56,6 +56,7 @@ def plan_collective(
     no routing, LimitError when the limits ended the search without one, CheckFailed should the result be wrong.
     """
     with stop_on_sigint() as stop:
+        limits = limits.within(sketch)
         effort = Effort(limits, on_progress, stop)
         draft = METHODS[method](Request(collective, hardware, sketch, size_bytes, root, demands), effort)
     decisions = decisions_of(draft, instances or sketch.instances, protocol)

@@ -9,8 +9,7 @@ import pytest
 from planner.collective.limits import Effort
 from planner.collective.moves import forward_moves, moves_of
 from planner.collective.ordering import (
-    DIRECTIONS,
-    KEYS,
+    PORTFOLIO,
     best_of_halves,
     best_ordering,
     list_orders,
@@ -46,7 +45,7 @@ TREES = (
 
 def test_earliest_reaches_the_optimum_where_remaining_does_not():
     moves = forward_moves(problem_for("allgather", ring(4), RING, MB // 2), TREES)
-    times = {key: longest_path(moves, list_orders(moves, 4, key, "forward")).makespan for key in KEYS}
+    times = {key: longest_path(moves, list_orders(moves, 4, key, "forward")).makespan for key in PORTFOLIO.modes}
     assert times == {"earliest": 15_000, "remaining": 20_000}
     assert best_ordering(moves, 4).name == "earliest forward"
 
@@ -79,8 +78,8 @@ def test_every_order_holds_each_move_once_and_can_be_scheduled(collective, hardw
     for index, move in enumerate(moves):
         for resource in move.uses:
             wanted.setdefault(resource, set()).add(index)
-    for key in KEYS:
-        for direction in DIRECTIONS:
+    for key in PORTFOLIO.modes:
+        for direction in PORTFOLIO.directions:
             orders = list_orders(moves, problem.ranks, key, direction)
             assert {resource: set(order) for resource, order in orders.items()} == wanted
             assert all(len(set(order)) == len(order) for order in orders.values())

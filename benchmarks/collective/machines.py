@@ -1,0 +1,114 @@
+"""The machines that published synthesisers were measured on, in their authors' numbers.
+
+TE-CCL counts bytes in powers of ten, and a link's latency passes while the next chunk is on its way (`pipelined`).
+NDv2: NVLinks of 25 GB/s, double ones of 50, one NIC of 12.5 GB/s for each node. DGX-2: 125 GB/s into the NVSwitch from
+each GPU, eight NICs of 12.5 GB/s. Latencies in us: NVLink 0.7, NVSwitch 0.7, InfiniBand 1.3 (NDv2) and 2.6 (DGX-2).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from planner import documents, resources
+from planner.hardware import Device, Hardware, Link, Network, Nic, Switch, scaled
+from planner.scalars import MEBIBYTE
+from planner.sketch import InternodeSketch, IntranodeSketch, Sketch
+
+PIPELINED: dict[str, Any] = {"latency": "pipelined", "sources": {}}
+
+
+def us_per_mebibyte(bytes_per_second: float) -> float:
+    return MEBIBYTE / bytes_per_second * 1e6
+
+
+def ndv2(nodes: int) -> Hardware:
+    """Azure NDv2 with TE-CCL's speeds."""
+    shipped = documents.load(resources.locate("profiles", "ndv2"), Hardware)
+    links = tuple(replace(link, alpha_us=0.7, beta_us_per_MB=us_per_mebibyte(25e9)) for link in shipped.links)
+    network = Network(kind="ib", alpha_us=1.3, beta_us_per_MB=us_per_mebibyte(12.5e9))
+    return scaled(
+        replace(shipped, name="ndv2 (TE-CCL speeds)", links=links, network=network, latency="pipelined", sources={}),
+        nodes,
+    )
+
+
+def dgx2(nodes: int) -> Hardware:
+    """NVIDIA DGX-2 with TE-CCL's speeds."""
+    shipped = documents.load(resources.locate("profiles", "dgx2"), Hardware)
+    switches = tuple(
+        replace(switch, alpha_us=0.7, beta_us_per_MB=us_per_mebibyte(125e9)) for switch in shipped.switches
+    )
+    network = Network(kind="ib", alpha_us=2.6, beta_us_per_MB=us_per_mebibyte(12.5e9))
+    return scaled(
+        replace(
+            shipped, name="dgx2 (TE-CCL speeds)", switches=switches, network=network, latency="pipelined", sources={}
+        ),
+        nodes,
+    )
+
+
+def rails(nodes: int) -> Hardware:
+    """Nodes of eight GPUs of 300 GB/s each on an NVSwitch, and one NIC of 25 GB/s for each GPU: A100 machines."""
+    return Hardware(
+        version=1,
+        name="rails",
+        nodes=nodes,
+        devices=(Device(model="A100", kind="gpu", count=8),),
+        switches=(
+            Switch(
+                name="nvswitch",
+                kind="nvswitch",
+                members=tuple(range(8)),
+                alpha_us=0.7,
+                beta_us_per_MB=us_per_mebibyte(300e9),
+            ),
+        ),
+        nics=tuple(Nic(name=f"nic{device}", devices=(device,)) for device in range(8)),
+        network=Network(kind="ib", alpha_us=2.6, beta_us_per_MB=us_per_mebibyte(25e9)),
+    )
+
+
+def torus(side: int) -> Hardware:
+    """A square torus of single devices with links of 50 GiB/s and 0.5 us, TACOS's example."""
+    links = [
+        Link(src=row * side + column, dst=other, kind="link", alpha_us=0.5, beta_us_per_MB=us_per_mebibyte(50 * 2**30))
+        for row in range(side)
+        for column in range(side)
+        for other in (
+            row * side + (column + 1) % side,
+            row * side + (column - 1) % side,
+            (row + 1) % side * side + column,
+            (row - 1) % side * side + column,
+        )
+    ]
+    return Hardware(
+        version=1,
+        name=f"torus {side}x{side}",
+        nodes=1,
+        devices=(Device(model="npu", kind="gpu", count=side * side),),
+        links=tuple(sorted(links, key=lambda link: (link.src, link.dst))),
+    )
+
+
+EVERY_LINK = documents.load(resources.locate("sketches", "mesh"), Sketch)
+
+RAILS = Sketch(
+    version=1,
+    name="rails",
+    intranode_sketch=IntranodeSketch(strategy="direct"),
+    internode_sketch=InternodeSketch(strategy="relay", internode_conn={str(device): (device,) for device in range(8)}),
+    ib_ports="per_nic",
+)
+
+ODD_TO_EVEN = Sketch(
+    version=1,
+    name="odd to even",
+    intranode_sketch=IntranodeSketch(strategy="direct"),
+    internode_sketch=InternodeSketch(
+        strategy="relay", internode_conn={str(device): (device - 1,) for device in range(1, 16, 2)}
+    ),
+    ib_ports="per_nic",
+)
+"""On a DGX-2 every other GPU sends to the other node and its neighbour receives: the links TACCL and TE-CCL use."""

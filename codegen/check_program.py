@@ -24,37 +24,57 @@ from codegen.program import (
     Step,
     Threadblock,
 )
-from codegen.replay_program import Replay, wrong_results
+from codegen.protocols import PROTOCOLS, piece_chunks
+from codegen.replay_program import UNPROMISED, Promise, Replay, wrong_results
 
 MAX_NAMED = 20
 """Findings of one kind that are spelled out; the rest are counted."""
 
 
-def check(program: Program, *, fifo_depth: int = 2) -> list[str]:
+def check(program: Program, *, fifo_depth: int | None = None, promise: Promise | None = None) -> list[str]:
     """What is wrong with `program`, one sentence each naming `gpu G tb T step S (line N)`; empty when it is right.
 
-    `fifo_depth` is how many messages a connection holds: 2 for the Simple protocol of the public runtimes, the least
-    of the three. For collective `custom` there is no promised result to check, everything else is.
+    `fifo_depth` is how many messages a connection holds, by default what the program's protocol gives it in the public
+    runtimes (2 for Simple, 8 for LL and LL128). The search for deadlocks is repeated with steps cut into the messages
+    that the largest size of the program makes of them. `promise` says what outputs must end as; without one it is the
+    collective's, and there is none for custom, alltoallv, sendrecv, send and recv: everything else is still checked.
     """
+    depth = PROTOCOLS[program.protocol].slots if fifo_depth is None else fifo_depth
     findings = [*_sizes(program), *_blocks(program), *_steps(program)]
     if findings:
         return _shortened(findings)
     findings = [*_pairs(program)]
     if findings:
         return _shortened(findings)
-    run = order.run(program, fifo_depth)
+    run = order.run(program, depth)
     if run.stuck:
-        return _shortened(_deadlock(program, run, fifo_depth))
+        return _shortened(_deadlock(program, run, _slots(depth)))
+    piece = smallest_piece(program)
+    if any(step.count > piece for _, _, step in program.steps()):
+        cut = order.run(program, depth, piece)
+        if cut.stuck:
+            return _shortened(_deadlock(program, cut, f"{_slots(depth)} and messages of {piece} chunks at large sizes"))
     modes = [(False, "out of place"), (True, "in place")]
     if program.outofplace != program.inplace:
         modes = [mode for mode in modes if mode[0] == program.inplace]
     for inplace, name in modes:
         suffix = f" (called {name})" if len(modes) > 1 else ""
         replay = Replay(program, inplace)
-        replay.follow(run.sequence)
-        races, wrong = list(dict.fromkeys(replay.findings)), list(wrong_results(program, replay, MAX_NAMED))
+        races = replay.follow(run.sequence)
+        wrong = list(wrong_results(program, replay, MAX_NAMED, promise))
         findings += [text + suffix for text in _shortened(races) + _shortened(wrong)]
     return findings
+
+
+def smallest_piece(program: Program) -> int:
+    """The fewest chunks that a message of several is cut into, at the program's largest size (0 is without limit)."""
+    if not program.max_bytes:
+        return 1
+    return piece_chunks(-(-program.max_bytes // program.chunks_per_loop), PROTOCOLS[program.protocol].slot_bytes)
+
+
+def _slots(depth: int) -> str:
+    return f"{depth} message {'slot' if depth == 1 else 'slots'} per connection"
 
 
 def _shortened(findings: list[str]) -> list[str]:
@@ -74,22 +94,27 @@ def _sizes(program: Program) -> Iterator[str]:
     loop, ranks = program.chunks_per_loop, len(program.ranks)
     if not program.inplace and not program.outofplace:
         yield "algo: neither in place nor out of place, so no call can use it"
-    if program.collective == "custom":
+    if program.collective in UNPROMISED:
         return
     if program.collective in ("allgather", "reducescatter", "alltoall") and loop % ranks:
         yield f"algo: nchunksperloop {loop} is no multiple of the {ranks} ranks, as {program.collective} needs"
         return
     part = program.part_chunks
+    if program.collective in ("gather", "scatter") and loop not in (part, part * ranks):
+        yield f"algo: nchunksperloop {loop}, expected one rank's {part} chunks or the {part * ranks} of all"
     wanted = {
         "allgather": (part, loop),
         "reducescatter": (loop, part),
+        "gather": (part, part * ranks),
+        "scatter": (part * ranks, part),
     }.get(program.collective, (loop, loop))
-    contained = {"allgather": "i"}.get(program.collective, "o")
+    contained = "i" if program.collective in ("allgather", "gather") else "o"
+    one_sided = {"broadcast": "i", "reduce": "o", "gather": "o", "scatter": "i"}.get(program.collective)
     for rank, ranked in enumerate(program.ranks):
         found = {"i": ranked.input_chunks, "o": ranked.output_chunks}
         for buffer, size in zip("io", wanted, strict=True):
             omitted = program.inplace and not program.outofplace and buffer == contained and found[buffer] == 0
-            unused = program.collective in ("broadcast", "reduce") and found[buffer] == 0
+            unused = found[buffer] == 0 and (buffer == one_sided or program.collective in ("broadcast", "reduce"))
             if found[buffer] != size and not omitted and not unused:
                 yield f"gpu {rank}{_line(ranked)}: {buffer}_chunks is {found[buffer]}, expected {size}"
 
@@ -135,7 +160,7 @@ def _step(ranked: RankProgram, sizes: dict[Buffer, int], place: Place, block: Th
         yield f"type {step.type} in a threadblock without a recv peer"
     if step.type != "nop" and step.count < 1:
         yield f"type {step.type} moves {step.count} chunks, expected at least 1"
-    if step.type in READING and step.src is None:
+    if (step.type in READING or step.type == "ra") and step.src is None:
         yield f"type {step.type} has no source (srcoff -1)"
     if step.type in WRITING and step.dst is None:
         yield f"type {step.type} has no destination (dstoff -1)"
@@ -194,31 +219,30 @@ def _pairs(program: Program) -> Iterator[str]:
             yield f"{program.spot(place)}: receives from {name} what is never sent"
 
 
-def _deadlock(program: Program, run: order.Run, fifo_depth: int) -> list[str]:
+def _deadlock(program: Program, run: order.Run, slots: str) -> list[str]:
     """Why each stuck threadblock cannot go on, the members of a cycle of dependences first."""
     named = {(place.rank, place.threadblock): place for place in run.stuck}
     ends, ran = order.connections(program), set(run.sequence)
     waits: dict[tuple[int, int], tuple[int, int]] = {}
     reasons: dict[tuple[int, int], str] = {}
-    for key, place in named.items():
+    for (key, place), obstacle in zip(named.items(), run.obstacles, strict=True):
         block = program.ranks[place.rank].threadblocks[place.threadblock]
         step = block.steps[place.step]
         received, sent = order.incoming(place, block, step), order.outgoing(place, block, step)
-        awaited = None if step.depends is None else Place(place.rank, *step.depends)
-        sender = None if received is None else ends[received].sends[ends[received].receives.index(place)]
-        if awaited is not None and awaited not in ran:
-            waits[key] = (awaited.rank, awaited.threadblock)
-            reasons[key] = f"waits for tb {awaited.threadblock} step {awaited.step}"
-        elif sender is not None and sender not in ran:
+        if obstacle == "dependence" and step.depends is not None:
+            waits[key] = (place.rank, step.depends[0])
+            reasons[key] = f"waits for tb {step.depends[0]} step {step.depends[1]}"
+        elif obstacle == "message" and received is not None:
+            sender = ends[received].sends[ends[received].receives.index(place)]
             waits[key] = (sender.rank, sender.threadblock)
             reasons[key] = f"waits for a message of {program.spot(sender)}"
         elif sent is not None:
-            oldest = ends[sent].receives[ends[sent].sends.index(place) - fifo_depth]
+            oldest = next(end for end in ends[sent].receives if end not in ran)
             waits[key] = (oldest.rank, oldest.threadblock)
             reasons[key] = f"waits for room on its connection, until {program.spot(oldest)} receives"
     cycle = _cycle(waits)
     local = all(waits[key][0] == key[0] for key in cycle)
-    kind = "cyclic dependence" if local else f"deadlock with {fifo_depth} message slots per connection"
+    kind = "cyclic dependence" if local else f"deadlock with {slots}"
     return [
         f"{program.spot(named[key])}: {kind if key in cycle else 'stuck behind a deadlock'}: {reasons[key]}"
         for key in [*cycle, *(key for key in reasons if key not in cycle)]

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
+from typing import Literal
 
 from codegen.program import RECEIVING, SENDING, Connection, Place, Program, Step, Threadblock
+
+Obstacle = Literal["dependence", "message", "room"]
+"""A step of another threadblock, a message that has not come, or a full connection."""
 
 
 @dataclass(slots=True)
@@ -50,62 +54,77 @@ def connections(program: Program) -> dict[Connection, Ends]:
 @dataclass(frozen=True, slots=True)
 class Run:
     """`sequence` is every step that can run, in one possible order; `stuck` is the next step of each threadblock that
-    could not go on, empty when the program ends."""
+    could not go on, empty when the program ends. `obstacles` says what each of those waits for."""
 
     sequence: tuple[Place, ...]
     stuck: tuple[Place, ...]
+    obstacles: tuple[Obstacle, ...] = ()
 
 
-def run(program: Program, fifo_depth: int) -> Run:
+@dataclass(slots=True)
+class _Block:
+    """A threadblock as `run` sees it: of each step the dependence, the connections, the messages; and how far it is."""
+
+    steps: list[tuple[tuple[int, int, int] | None, Connection | None, Connection | None, int]]
+    done: int = 0
+    left: int = 0
+
+
+def run(program: Program, fifo_depth: int, piece: int | None = None) -> Run:
     """Run `program` with `fifo_depth` slots per connection; a fused receive-and-send is one atomic step.
 
-    Threadblocks that become able to go on take turns, first come first served, one step at a time: so the sequence
-    stays close to what parallel threadblocks would do.
+    A step is one message, or with `piece` as many as it takes when each carries at most so many chunks; then a fused
+    step passes on one after the other. Threadblocks that become able to go on take turns, first come first served, one
+    message at a time: so the sequence stays close to what parallel threadblocks would do.
     """
     blocks = {
-        (rank, index): block
+        (rank, index): _Block([_needs(rank, index, block, at, piece) for at in range(len(block.steps))])
         for rank, ranked in enumerate(program.ranks)
         for index, block in enumerate(ranked.threadblocks)
     }
-    done = dict.fromkeys(blocks, 0)
     filled: dict[Connection, int] = defaultdict(int)
     waiting: dict[object, list[tuple[int, int]]] = defaultdict(list)
     sequence: list[Place] = []
     queue = deque(key for key, block in blocks.items() if block.steps)
-
-    def obstacle(key: tuple[int, int]) -> object | None:
-        """What keeps the next step of a threadblock from running: an event another one will announce."""
-        block, place = blocks[key], Place(*key, done[key])
-        step = block.steps[done[key]]
-        if step.depends is not None:
-            awaited = (key[0], step.depends[0])
-            if done.get(awaited, 0) <= step.depends[1]:
-                return ("passed", awaited)
-        received, sent = incoming(place, block, step), outgoing(place, block, step)
-        if received is not None and filled[received] == 0:
-            return ("filled", received)
-        if sent is not None and filled[sent] >= fifo_depth:
-            return ("drained", sent)
-        return None
-
+    obstacles: dict[tuple[int, int], Obstacle] = {}
     while queue:
         key = queue.popleft()
-        blocked = obstacle(key)
-        if blocked is not None:
-            waiting[blocked].append(key)
+        block = blocks[key]
+        depends, received, sent, messages = block.steps[block.done]
+        if depends is not None and block.left == 0 and blocks[depends[:2]].done <= depends[2]:
+            obstacles[key] = "dependence"
+            waiting["passed", depends[:2]].append(key)
             continue
-        block, place = blocks[key], Place(*key, done[key])
-        step = block.steps[done[key]]
-        sequence.append(place)
-        done[key] += 1
-        queue.extend(waiting.pop(("passed", key), ()))
-        if (received := incoming(place, block, step)) is not None:
+        if received is not None and filled[received] == 0:
+            obstacles[key] = "message"
+            waiting["filled", received].append(key)
+            continue
+        if sent is not None and filled[sent] >= fifo_depth:
+            obstacles[key] = "room"
+            waiting["drained", sent].append(key)
+            continue
+        if received is not None:
             filled[received] -= 1
             queue.extend(waiting.pop(("drained", received), ()))
-        if (sent := outgoing(place, block, step)) is not None:
+        if sent is not None:
             filled[sent] += 1
             queue.extend(waiting.pop(("filled", sent), ()))
-        if done[key] < len(block.steps):
+        block.left = (block.left or messages) - 1
+        if block.left == 0:
+            sequence.append(Place(*key, block.done))
+            block.done += 1
+            queue.extend(waiting.pop(("passed", key), ()))
+        if block.done < len(block.steps):
             queue.append(key)
-    stuck = tuple(Place(*key, done[key]) for key, block in blocks.items() if done[key] < len(block.steps))
-    return Run(tuple(sequence), stuck)
+    stuck = {key: Place(*key, block.done) for key, block in blocks.items() if block.done < len(block.steps)}
+    return Run(tuple(sequence), tuple(stuck.values()), tuple(obstacles[key] for key in stuck))
+
+
+def _needs(
+    rank: int, index: int, block: Threadblock, at: int, piece: int | None
+) -> tuple[tuple[int, int, int] | None, Connection | None, Connection | None, int]:
+    step, place = block.steps[at], Place(rank, index, at)
+    received, sent = incoming(place, block, step), outgoing(place, block, step)
+    moves = received is not None or sent is not None
+    messages = -(-step.count // piece) if piece is not None and moves else 1
+    return None if step.depends is None else (rank, *step.depends), received, sent, messages

@@ -12,14 +12,16 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 Buffer = Literal["i", "o", "s"]
-StepType = Literal["s", "r", "rcs", "rrs", "rrc", "rrcs", "cpy", "re", "nop"]
+StepType = Literal["s", "r", "rcs", "rrs", "rrc", "rrcs", "cpy", "re", "ra", "nop"]
+"""`ra` is microsoft/msccl's alone: it adds the two residuals of the call, which are no buffer of the program."""
 
 SENDING = frozenset({"s", "rcs", "rrs", "rrcs"})
 RECEIVING = frozenset({"r", "rcs", "rrs", "rrc", "rrcs"})
 READING = frozenset({"s", "rrs", "rrc", "rrcs", "cpy", "re"})
 """Types that read `src` on their own rank; a receive's `src` only says where the peer had it."""
-WRITING = frozenset({"r", "rcs", "rrc", "rrcs", "cpy", "re"})
-"""Types that write `dst` on their own rank (`re` reads it as well); a send's `dst` only says where the peer puts it."""
+WRITING = frozenset({"r", "rcs", "rrc", "rrcs", "cpy", "re", "ra"})
+"""Types that write `dst` on their own rank (`re` and `ra` read it as well); a send's `dst` only says where the peer
+puts it."""
 
 
 BUFFER_NAMES: dict[Buffer, str] = {"i": "input", "o": "output", "s": "scratch"}
@@ -58,7 +60,7 @@ class Step:
     def reads(self) -> tuple[tuple[Buffer, int], ...]:
         """First chunk of every local range of `count` chunks that the step reads."""
         source = (self.src,) if self.src is not None and self.type in READING else ()
-        return (*source, self.dst) if self.type == "re" and self.dst is not None else source
+        return (*source, self.dst) if self.type in ("re", "ra") and self.dst is not None else source
 
     @property
     def writes(self) -> tuple[Buffer, int] | None:
@@ -98,7 +100,8 @@ class Program:
 
     name: str
     collective: str
-    """allgather, reducescatter, allreduce, alltoall, broadcast, reduce or custom."""
+    """allgather, reducescatter, allreduce, alltoall, broadcast, reduce, gather, scatter; or alltoallv, sendrecv, send,
+    recv, custom, of which the file alone promises no result."""
     ranks: tuple[RankProgram, ...]
     chunks_per_loop: int
     channels: int
@@ -124,8 +127,13 @@ class Program:
 
     @property
     def part_chunks(self) -> int:
-        """Chunks of one rank's part of the payload: the smaller buffer of allgather and reducescatter, one peer's
-        share in alltoall, the whole buffer otherwise."""
+        """Chunks of one rank's part of the payload: the smaller buffer of allgather, reducescatter, gather and scatter,
+        one peer's share in alltoall, the whole buffer otherwise.
+
+        For gather and scatter nchunksperloop is either that part (RCCL counts a call's bytes so) or all of them."""
+        if self.collective in ("gather", "scatter"):
+            sizes = {rank.input_chunks if self.collective == "gather" else rank.output_chunks for rank in self.ranks}
+            return min(sizes - {0}, default=self.chunks_per_loop)
         parts = len(self.ranks) if self.collective in ("allgather", "reducescatter", "alltoall") else 1
         return self.chunks_per_loop // parts
 
@@ -133,13 +141,14 @@ class Program:
 def home(collective: str, part_chunks: int, rank: int, buffer: Buffer, index: int) -> tuple[Buffer, int]:
     """The one address of a chunk when the user's input and output are the same memory.
 
-    In place, a rank's allgather input is its part of the output, its reducescatter output is its part of the input,
-    and elsewhere the two buffers are one (MSCCL's rule for when a call counts as in place).
+    In place, a rank's allgather or gather input is its part of the output, its reducescatter or scatter output is its
+    part of the input, and elsewhere the two buffers are one (MSCCL's rule for when a call counts as in place).
     """
-    if collective == "allgather" and buffer == "i":
+    gathers, scatters = collective in ("allgather", "gather"), collective in ("reducescatter", "scatter")
+    if gathers and buffer == "i":
         return "o", rank * part_chunks + index
-    if collective == "reducescatter" and buffer == "o":
+    if scatters and buffer == "o":
         return "i", rank * part_chunks + index
-    if collective not in ("allgather", "reducescatter") and buffer == "o":
+    if not gathers and not scatters and buffer == "o":
         return "i", index
     return buffer, index

@@ -20,6 +20,7 @@ from planner.explain import found, misfit
 from planner.files import read_text, write_text
 from planner.memory import problem as memory_problem
 from planner.parsing import parse
+from planner.taccl_files import adapted
 
 Document = (
     trace.Trace
@@ -64,7 +65,7 @@ def load(path: Path | str, expect: type[D]) -> D:
 
 def loads(text: str, where: str, expect: type[D]) -> D:
     """Parse and validate `text`; `where` is how errors call it."""
-    raw = parse(text, where)
+    raw = adapted(parse(text, where), where)
     wanted = expect.__struct_config__.tag
     kind = kind_of(raw, where)
     if kind != wanted:
@@ -75,7 +76,7 @@ def loads(text: str, where: str, expect: type[D]) -> D:
 def load_any(path: Path | str) -> Document:
     """Read a document of whatever kind it says it is."""
     where = str(path)
-    raw = parse(read_text(path), where)
+    raw = adapted(parse(read_text(path), where), where)
     return _convert(raw, where, TYPES[kind_of(raw, where)])
 
 

@@ -33,13 +33,27 @@ class InternodeSketch(Record, frozen=True, kw_only=True):
     """Who may send across nodes: local device -> local devices of any other node."""
 
     strategy: Literal["relay"]
-    internode_conn: dict[LocalRank, tuple[Rank, ...]]
+    internode_conn: dict[LocalRank, tuple[Rank, ...]] | Literal["direct-map", "fully-connected"]
+    """A map, or in words: each device to its like in other nodes, or each to all."""
     beta_split: dict[LocalRank, Positive] = {}
     chunk_to_relay_map: tuple[Positive, Count] | None = None
     """[r1, r2]: chunks of local device d leave their node only through (d // r1) * r1 + r2."""
     gpus_to_sender_rev_map: dict[LocalRank, tuple[Rank, ...]] = {}
     """The same without a formula: sender -> devices whose chunks leave through it. A device may have several senders;
     one that is not named may use any."""
+
+    def connections(self, per_node: int) -> dict[int, tuple[int, ...]]:
+        """`internode_conn` as a map of local devices, for nodes of `per_node`."""
+        if self.internode_conn == "direct-map":
+            return {device: (device,) for device in range(per_node)}
+        if self.internode_conn == "fully-connected":
+            return {device: tuple(range(per_node)) for device in range(per_node)}
+        assert isinstance(self.internode_conn, dict)
+        return {int(device): receivers for device, receivers in sorted(self.internode_conn.items(), key=_by_number)}
+
+
+def _by_number(entry: tuple[str, tuple[int, ...]]) -> int:
+    return int(entry[0])
 
 
 class Hyperparameters(Record, frozen=True, kw_only=True):

@@ -180,9 +180,9 @@ def _require_match(hardware: Hardware, sketch: Sketch) -> None:
     for i, pair in enumerate(intra.direct_links or ()):
         named += [(f"$.intranode_sketch.direct_links[{i}]", member) for member in pair]
     if inter is not None:
-        for key, receivers in inter.internode_conn.items():
-            path = f"$.internode_sketch.internode_conn.{key}"
-            named += [(path, int(key)), *((path, receiver) for receiver in receivers)]
+        for sender, receivers in inter.connections(size).items():
+            path = f"$.internode_sketch.internode_conn.{sender}"
+            named += [(path, sender), *((path, receiver) for receiver in receivers)]
         named += [(f"$.internode_sketch.beta_split.{key}", int(key)) for key in inter.beta_split]
         for key, served in inter.gpus_to_sender_rev_map.items():
             path = f"$.internode_sketch.gpus_to_sender_rev_map.{key}"
@@ -202,7 +202,7 @@ def _require_match(hardware: Hardware, sketch: Sketch) -> None:
                 path=path,
             )
     if hardware.nodes > 1 and inter is not None:
-        senders = {int(key) for key, receivers in inter.internode_conn.items() if receivers}
+        senders = {sender for sender, receivers in inter.connections(size).items() if receivers}
         formula = inter.chunk_to_relay_map is not None
         for device in range(size):
             for relay in sorted(relays_of(sketch, device, size) or ()):
@@ -271,7 +271,7 @@ def _across_links(sketch: Sketch, machine: _Machine) -> Iterable[Edge]:
     if inter is None:
         pairs = [(src, dst) for src in devices for dst in devices]
     else:
-        pairs = [(int(src), dst) for src, receivers in inter.internode_conn.items() for dst in receivers]
+        pairs = [(src, dst) for src, receivers in inter.connections(len(devices)).items() for dst in receivers]
     return ((a + src, b + dst) for a, b in permutations(machine.bases, 2) for src, dst in pairs)
 
 

@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from planner import documents, resources
+from planner.errors import InputError
 from planner.hardware import Hardware
 from planner.scalars import MEBIBYTE, format_bytes, parse_bytes
 from treadle.cli.output import json_option, many, note, print_json, require_apart
@@ -105,13 +106,30 @@ def measure(world: int | None, sizes: str | None, output: str | None, as_json: b
 @click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Write the profile to this file.")
 @click.option("--name", help="Name of the profile. [default: the file's name]")
 @click.option("--costs-from", help="Copy alpha and beta of equal link kinds from this profile.")
+@click.option("--message-size", help="Of a TACCL topology: the message its costs are for. [default: from its name]")
+@click.option(
+    "--cost-scale",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Of a TACCL topology: its costs are microseconds times this. [default: 1]",
+)
 @json_option
-def import_(file: str, output: str, name: str | None, costs_from: str | None, as_json: bool) -> None:
-    """Read FILE: NCCL or RCCL topology XML, lstopo XML, or the text of `nvidia-smi topo -m`."""
+def import_(
+    file: str,
+    output: str,
+    name: str | None,
+    costs_from: str | None,
+    message_size: str | None,
+    cost_scale: float | None,
+    as_json: bool,
+) -> None:
+    """Read FILE: NCCL or RCCL topology XML, lstopo XML, the text of `nvidia-smi topo -m`, or TACCL topology JSON."""
     from treadle.probe.importer import import_profile, with_costs
 
     require_apart(output, file, costs_from)
-    hardware = import_profile(Path(file), name)
+    message_bytes = None if message_size is None else parse_bytes(message_size, where="--message-size")
+    if message_bytes == 0:
+        raise InputError("found 0 bytes, expected at least 1", where="--message-size")
+    hardware = import_profile(Path(file), name, message_bytes, cost_scale)
     if costs_from is not None:
         hardware = with_costs(hardware, load_hardware(costs_from))
     documents.save(hardware, output)
@@ -119,6 +137,9 @@ def import_(file: str, output: str, name: str | None, costs_from: str | None, as
         print_json(_summary(hardware))
         return
     note(f"wrote {output}: {_devices(hardware)}, {_fabric(hardware)}, {many(len(hardware.nics), 'NIC')}")
+    for field, source in hardware.sources.items():
+        if "assumed" in source:
+            note(f"{field}: {source}")
     if any(link.alpha_us is None for link in hardware.links) or any(s.alpha_us is None for s in hardware.switches):
         note(
             "the file gives no latencies, so nothing can be planned on its links yet: "

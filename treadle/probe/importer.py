@@ -7,9 +7,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from planner import documents
+from planner import documents, taccl_files
 from planner.errors import InputError
 from planner.hardware import Hardware, Link, Switch
+from planner.parsing import parse
 from treadle.probe.lstopo_xml import import_lstopo
 from treadle.probe.nccl_xml import import_nccl
 from treadle.probe.nvidia_smi import import_nvidia_smi
@@ -17,13 +18,25 @@ from treadle.probe.nvidia_smi import import_nvidia_smi
 _ROOT = re.compile(r"<(system|topology)[\s>/]")
 
 
-def import_profile(path: Path, name: str | None = None) -> Hardware:
-    """Read NCCL or RCCL topology XML, lstopo XML or `nvidia-smi topo -m`; the profile has one node.
+def import_profile(
+    path: Path, name: str | None = None, message_bytes: int | None = None, cost_scale: float | None = None
+) -> Hardware:
+    """Read NCCL or RCCL topology XML, lstopo XML, `nvidia-smi topo -m`, or TACCL topology JSON; the profile has one
+    node.
 
-    Raises InputError with file and line when the file is none of these or malformed.
+    `message_bytes` and `cost_scale` belong to a TACCL topology: the message its costs are for, and what they were
+    multiplied by. Raises InputError with file and line when the file is none of these or malformed.
     """
     text, where = documents.read_text(path), str(path)
     name = name or re.split(r"[.\s]", path.name.lstrip("."))[0] or "imported"
+    if text.lstrip("\ufeff \t\r\n").startswith("{"):
+        raw = parse(text, where)
+        if not taccl_files.is_topology(raw):
+            raise InputError("found JSON without gpus_per_node and alpha, expected a TACCL topology", where=where)
+        return taccl_files.hardware_of(raw, where, name, message_bytes, cost_scale or 1)
+    if message_bytes is not None or cost_scale is not None:
+        option = "--message-size" if message_bytes is not None else "--cost-scale"
+        raise InputError("found a size or scale of costs, expected one only for a TACCL topology", where=option)
     if not text.lstrip("\ufeff \t\r\n").startswith("<"):
         hardware = import_nvidia_smi(text, where, name)
     else:

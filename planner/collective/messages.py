@@ -1,7 +1,8 @@
 """Messages in causal order, and when each leaves: how the methods that choose routes by themselves get their times.
 
 A message leaves its source after every earlier message of the list that brings one of its chunks there, its partial
-sums included. Messages of one link or port take turns, and so do the sums of one chunk at one rank.
+sums included. Messages of one link or port take turns, and so do the sums of one chunk at one rank. With a group of
+translations a message stands for all its images, which leave at the same time: resources and places are then orbits.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from planner.collective.algorithm import Transfer
 from planner.collective.ordering import best_ordering
 from planner.collective.problem import Problem
 from planner.collective.scheduling import Move, Resource, Schedule
 from planner.collective.topology import Edge
+from planner.collective.translations import Ints, Translations
 
 MAX_REORDERED = 30_000
 """Messages among which better orders are searched; longer lists are timed in the order given."""
@@ -29,39 +33,75 @@ class Message(NamedTuple):
     reduce: bool = False
 
 
-def schedule(problem: Problem, messages: Sequence[Message]) -> tuple[Transfer, ...]:
-    """The messages as timed transfers, by send time.
+def schedule(problem: Problem, messages: Sequence[Message], group: Translations | None = None) -> tuple[Transfer, ...]:
+    """The messages, and their images under `group`, as timed transfers by send time.
 
     Every message starts as soon as its data and its resources are free, in the order of the list, or in the best order
     of the list scheduler (TACCL, section 5.5.2) where the list is short enough to search and that ends sooner.
     """
-    moves = moves_of_messages(problem, messages)
+    group = group or Translations(problem.ranks)
+    return transfers(problem, messages, times(problem, messages, group), group)
+
+
+def timed(problem: Problem, messages: Sequence[Message], group: Translations | None = None) -> tuple[Transfer, ...]:
+    """Like `schedule`, in the order of the list whatever its length."""
+    group = group or Translations(problem.ranks)
+    return transfers(problem, messages, in_order(moves_of_messages(problem, messages, group)), group)
+
+
+def times(problem: Problem, messages: Sequence[Message], group: Translations) -> Schedule:
+    """When the messages leave and arrive, as `schedule` has it."""
+    moves = moves_of_messages(problem, messages, group)
     best = in_order(moves)
     if len(moves) <= MAX_REORDERED:
         other = best_ordering(moves, problem.ranks).schedule
         best = min((best, other), key=lambda found: found.makespan)
-    return _transfers(messages, best)
+    return best
 
 
-def moves_of_messages(problem: Problem, messages: Sequence[Message]) -> tuple[Move, ...]:
-    """Every message as one move, with what it waits for and what it occupies."""
+def moves_of_messages(
+    problem: Problem, messages: Sequence[Message], group: Translations | None = None
+) -> tuple[Move, ...]:
+    """Every message as one move, with what it waits for and what it occupies; all by orbit, named by their member with
+    the representative of the receiving or sending rank."""
+    group = group or Translations(problem.ranks)
+    home = group.representative
     ports: dict[Edge, list[Resource]] = defaultdict(list)
-    for number, port in enumerate(problem.ports):
-        for edge in port.links:
+    for number, orbit in enumerate(_port_orbits(problem, group)):
+        for edge in orbit:
             ports[edge].append(("port", number, 0))
     pipelined = problem.latency == "pipelined"
-    brought: dict[tuple[int, int], list[int]] = defaultdict(list)
+    brought: dict[tuple[int, int], list[int]] = {}
+
+    def place(chunk: int, rank: int) -> tuple[int, int]:
+        return group.moved_chunk(problem, chunk, lambda other: group.moved(other, rank, back=True)), home[rank]
+
     moves = []
     for index, (chunks, src, dst, reduce) in enumerate(messages):
         link = problem.links[src, dst]
-        after = sorted({earlier for chunk in chunks for earlier in brought.get((chunk, src), ())})
-        sums: list[Resource] = [("sum", chunk, dst) for chunk in chunks] if reduce else []
-        uses = (("link", src, dst), *ports[src, dst], *sums)
+        here = [place(chunk, src) for chunk in chunks]
+        there = [place(chunk, dst) for chunk in chunks]
+        after = sorted({earlier for spot in here for earlier in brought.get(spot, ())})
+        sums: list[Resource] = [("sum", *spot) for spot in there] if reduce else []
+        edge = home[src], group.moved(dst, src, back=True)
+        uses = (("link", *edge), *ports[edge], *sums)
         beta = link.beta_ns * len(chunks)
         moves.append(Move(chunks[0], src, dst, link.alpha_ns, beta, reduce, tuple(after), uses, pipelined=pipelined))
-        for chunk in chunks:
-            brought[chunk, dst].append(index)
+        for spot in there:
+            brought.setdefault(spot, []).append(index)
     return tuple(moves)
+
+
+def _port_orbits(problem: Problem, group: Translations) -> list[list[Edge]]:
+    """The links of every port, each by the member of its orbit that leaves a representative, without repetition."""
+    home = group.representative
+    if not group.digits:
+        return [list(port.links) for port in problem.ports]
+    orbits = {
+        tuple(sorted((home[src], group.moved(dst, src, back=True)) for src, dst in port.links))
+        for port in problem.ports
+    }
+    return [list(orbit) for orbit in sorted(orbits)]
 
 
 def in_order(moves: Sequence[Move]) -> Schedule:
@@ -80,16 +120,39 @@ def in_order(moves: Sequence[Move]) -> Schedule:
     return Schedule(tuple(sends), tuple(arrivals), tuple(range(len(moves))))
 
 
-def _transfers(messages: Sequence[Message], times: Schedule) -> tuple[Transfer, ...]:
-    order = sorted(
-        range(len(messages)), key=lambda i: (times.send[i], messages[i].src, messages[i].dst, messages[i].chunks)
-    )
+def transfers(
+    problem: Problem, messages: Sequence[Message], schedule: Schedule, group: Translations
+) -> tuple[Transfer, ...]:
+    """One transfer for each chunk of each message and each element of `group`, by (send, src, dst, batch, chunk);
+    batches of a link are numbered in the order they leave."""
+    number = [0] * len(messages)
     sent: dict[Edge, int] = defaultdict(int)
-    found = []
-    for index in order:
-        message = messages[index]
-        edge = (message.src, message.dst)
-        number, sent[edge] = sent[edge], sent[edge] + 1
-        for chunk in message.chunks:
-            found.append(Transfer(chunk, *edge, times.send[index], times.arrive[index], number, message.reduce))
-    return tuple(found)
+    for index in sorted(range(len(messages)), key=lambda i: (schedule.send[i], i)):
+        edge = (group.representative[messages[index].src], group.moved(messages[index].dst, messages[index].src, True))
+        number[index] = sent[edge]
+        sent[edge] += 1
+    rows = [
+        (chunk, message.src, message.dst, schedule.send[index], schedule.arrive[index], number[index], message.reduce)
+        for index, message in enumerate(messages)
+        for chunk in message.chunks
+    ]
+    if not rows:
+        return ()
+    chunks, srcs, dsts, *rest = np.array(rows, dtype=np.int64).T
+    columns: list[Ints] = [
+        np.concatenate([group.moved_chunk(problem, chunks, lambda rank, to=to: to[rank]) for to in group.table]),
+        group.table[:, srcs].ravel(),
+        group.table[:, dsts].ravel(),
+        *(np.tile(column, group.order) for column in rest),
+    ]
+    chunks, srcs, dsts, sends, _, batches, _ = columns
+    order = np.lexsort((chunks, batches, dsts, srcs, sends))
+    numbers = (_shared(column[order]) for column in columns[:6])
+    reduces = [bool(value) for value in columns[6][order]]
+    return tuple(map(Transfer, *numbers, reduces))
+
+
+def _shared(column: Ints) -> list[int]:
+    """As Python integers, equal ones the same object: long plans hold few different numbers."""
+    values, index = np.unique(column, return_inverse=True)
+    return list(np.array(values.tolist(), dtype=object)[index])

@@ -1,0 +1,131 @@
+"""Renumberings of one node's devices that change nothing, found as automorphisms of a labelled graph.
+
+Kept are only those that generate a group which moves every device with every element but the identity: then the images
+of a chunk are different chunks, any routing of one is a routing of all, and no tie can make the problem infeasible.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from math import gcd
+from typing import Any
+
+import networkx as nx
+from networkx.algorithms.isomorphism import DiGraphMatcher
+
+from planner.collective.gates import Gates, joints
+from planner.collective.symmetry import rotated
+from planner.hardware import Hardware
+
+Perm = tuple[int, ...]
+
+MOST_TRIED = 2_000
+"""Automorphisms that are looked at where no rotation is one."""
+
+
+@dataclass(frozen=True)
+class Renumbering:
+    """`rotation` is (offset, group) where the permutation is that rotation."""
+
+    perm: Perm
+    rotation: tuple[int, int] | None = None
+
+
+def generators(hardware: Hardware, gates: Gates | None) -> tuple[list[Renumbering], int]:
+    """Generators on the devices of one node, rotations where possible, and the order of their group."""
+    size = hardware.devices_per_node
+    graph = structure(hardware, gates)
+    most = gcd(*Counter(graph.nodes[device]["what"] for device in range(size)).values())
+    group: frozenset[Perm] = frozenset({tuple(range(size))})
+    found: list[Renumbering] = []
+    for one in _candidates(graph, size):
+        if len(group) == most:
+            break
+        if one.perm not in group and keeps(graph, one.perm):
+            larger = _closure([*group, one.perm], most)
+            if larger is not None:
+                group = larger
+                found.append(one)
+    return found, len(group)
+
+
+def structure(hardware: Hardware, gates: Gates | None) -> nx.DiGraph[Any]:
+    """One node: devices, their links, switches, NICs, who sends to whom and for whom, as a labelled graph."""
+    graph: nx.DiGraph[Any] = nx.DiGraph()
+    labels: dict[tuple[Any, Any], list[Any]] = {}
+    for device in range(hardware.devices_per_node):
+        graph.add_node(device, what="device")
+    for pair, weight in joints(hardware).items():
+        labels.setdefault(pair, []).append(("link", weight))
+    for kind, sets in (
+        ("switch", [s.members for s in hardware.switches]),
+        ("nic", gates.nics if gates else ()),
+    ):
+        for index, members in enumerate(sets):
+            graph.add_node((kind, index), what=kind)
+            for device in members:
+                labels.setdefault((device, (kind, index)), []).append((kind,))
+    if gates is not None:
+        receivers = {device for to in gates.connections.values() for device in to}
+        for device in range(hardware.devices_per_node):
+            graph.nodes[device]["what"] = (device in gates.connections, device in receivers)
+        for sender, to in gates.connections.items():
+            for receiver in to:
+                labels.setdefault((sender, receiver), []).append(("crosses",))
+        for device, sender in enumerate(gates.sender_of or ()):
+            labels.setdefault((device, sender), []).append(("leaves by",))
+    for (one, other), what in labels.items():
+        graph.add_edge(one, other, what=tuple(what))
+    return graph
+
+
+def _candidates(graph: nx.DiGraph[Any], size: int) -> Iterator[Renumbering]:
+    """Rotations first, then automorphisms as the matcher finds them."""
+    divisors = [d for d in range(1, size + 1) if size % d == 0]
+    for group in reversed(divisors):
+        for offset in (d for d in divisors if d < group and group % d == 0):
+            yield Renumbering(tuple(rotated(device, offset, group) for device in range(size)), (offset, group))
+
+    def alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
+        return bool(one["what"] == other["what"])
+
+    matcher = DiGraphMatcher(graph, graph, node_match=alike, edge_match=alike)
+    for image in islice(matcher.isomorphisms_iter(), MOST_TRIED):
+        yield Renumbering(tuple(image[device] for device in range(size)))
+
+
+def keeps(graph: nx.DiGraph[Any], perm: Perm) -> bool:
+    """Whether `perm` of the devices, with its renumbering of switches and NICs, maps the labelled graph onto itself."""
+    size = len(perm)
+    for one, other in graph.edges:
+        if isinstance(other, int):
+            what = graph.edges[one, other]["what"]
+            image = graph.get_edge_data(perm[one], perm[other])
+            if image is None or image["what"] != what:
+                return False
+    if any(graph.nodes[device]["what"] != graph.nodes[perm[device]]["what"] for device in range(size)):
+        return False
+    members = Counter(
+        (node[0], frozenset(graph.predecessors(node))) for node in graph.nodes if not isinstance(node, int)
+    )
+    return members == Counter({(kind, frozenset(perm[d] for d in own)): n for (kind, own), n in members.items()})
+
+
+def _closure(elements: list[Perm], most: int) -> frozenset[Perm] | None:
+    """The group that `elements` generate, or None where one but the identity leaves a device in place."""
+    identity = tuple(range(len(elements[0])))
+    found = {identity}
+    fresh = [identity]
+    while fresh:
+        one = fresh.pop()
+        for other in elements:
+            made = tuple(other[device] for device in one)
+            if made not in found:
+                if any(device == image for device, image in enumerate(made)) or len(found) == most:
+                    return None
+                found.add(made)
+                fresh.append(made)
+    return frozenset(found)

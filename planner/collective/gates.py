@@ -1,0 +1,132 @@
+"""Which devices send across nodes, by their place beside the NICs (TACCL, sections 5.4 and 5.8).
+
+With a NIC for each device every device sends to its like in other nodes. Where devices share a NIC, small chunks do the
+same and take turns; large ones go through one device beside the NIC and arrive at another, which keeps the number of
+connections low.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Any
+
+from planner.hardware import Hardware, Nic
+from planner.scalars import MEBIBYTE
+
+TINY = 16 * 2**10
+"""Chunks of an alltoall up to here go straight to their destination (TACCL, section 5.8.2, dgx2-sk-3)."""
+MOST_DIRECT = 64
+"""Ranks up to which that leaves a number of links that can be handled."""
+
+
+@dataclass(frozen=True)
+class Gates:
+    """Who sends across nodes: sender -> receivers, and the sender of each device (none: any)."""
+
+    connections: dict[int, tuple[int, ...]]
+    sender_of: tuple[int, ...] | None
+    reason: str
+    nics: tuple[frozenset[int], ...]
+
+
+def gates_of(hardware: Hardware, collective: str | None, chunk: int | None) -> Gates:
+    size = hardware.devices_per_node
+    users = [nic for nic in hardware.nics if nic.devices]
+    sets = tuple(frozenset(nic.devices) for nic in users)
+    every = range(size)
+    own: dict[int, tuple[int, ...]] = {device: (device,) for device in every}
+    if collective == "alltoall" and chunk is not None and chunk <= TINY and hardware.nodes * size <= MOST_DIRECT:
+        reason = "Tiny chunks go straight to their destination, whatever they share on the way."
+        return Gates({device: tuple(every) for device in every}, None, reason, sets)
+    if not users:
+        reason = "No NIC is named, so each device sends to its like in other nodes."
+        return Gates(own, tuple(every), reason, sets)
+    uses = Counter(device for nic in users for device in nic.devices)
+    if all(uses[device] for device in every) and all(len(nic.devices) == 1 for nic in users):
+        return Gates(
+            own, tuple(every), "Each device has its own NIC and sends to its like in other nodes (rails).", sets
+        )
+    served = _served(hardware, users)
+    sender_of = [0] * size
+    if chunk is not None and chunk <= MEBIBYTE:
+        senders = sorted(uses)
+        for index, devices in served.items():
+            for device in devices:
+                mine = device in uses
+                sender_of[device] = device if mine else min(users[index].devices)
+        reason = (
+            "Chunks are small: each device beside a NIC sends to its like in other nodes, so none waits for a relay."
+        )
+        return Gates({device: (device,) for device in senders}, tuple(sender_of), reason, sets)
+    taken: Counter[int] = Counter()
+    connections: dict[int, list[int]] = {}
+    for index, devices in served.items():
+        sender, receiver = _beside(hardware, users[index], taken)
+        taken[sender] += 1
+        connections.setdefault(sender, []).append(receiver)
+        for device in devices:
+            sender_of[device] = sender
+    reason = (
+        f"{len(served)} NIC{'s' if len(served) > 1 else ''} for {size} devices: one device beside each sends for all "
+        "that share it, another receives."
+    )
+    return Gates({s: tuple(dict.fromkeys(r)) for s, r in sorted(connections.items())}, tuple(sender_of), reason, sets)
+
+
+def _served(hardware: Hardware, users: list[Nic]) -> dict[int, list[int]]:
+    """NIC -> the devices whose chunks leave through it: its own, and those without a NIC that are nearest to it."""
+    place = _places(hardware)
+    served: dict[int, list[int]] = {}
+    for device in range(hardware.devices_per_node):
+        mine = [index for index, nic in enumerate(users) if device in nic.devices]
+
+        def far(index: int, at: int = device) -> tuple[int, int, int]:
+            nic = users[index]
+            there = place.get(nic.pcie or "", ())
+            here = place.get(("device", at), ())
+            shared = sum(1 for one, other in zip(here, there, strict=False) if one == other)
+            return (-shared, len(served.get(index, ())), index)
+
+        best = min(mine or range(len(users)), key=far)
+        served.setdefault(best, []).append(device)
+    return dict(sorted(served.items()))
+
+
+def _places(hardware: Hardware) -> dict[Any, tuple[Any, ...]]:
+    """The way from the CPU down: (NUMA node, PCIe switches) of every PCIe switch and of every device under one."""
+    by_name = {pcie.name: pcie for pcie in hardware.pcie}
+    found: dict[Any, tuple[Any, ...]] = {}
+    for pcie in hardware.pcie:
+        way: list[Any] = [pcie.name]
+        top = pcie
+        while top.parent is not None:
+            top = by_name[top.parent]
+            way.append(top.name)
+        found[pcie.name] = (f"numa {top.numa}" if top.numa is not None else top.name, *reversed(way))
+        for device in pcie.devices:
+            found["device", device] = found[pcie.name]
+    return found
+
+
+def _beside(hardware: Hardware, nic: Nic, taken: Mapping[int, int]) -> tuple[int, int]:
+    """(sender, receiver) of a NIC: two of its devices under its own PCIe switch, or else any two of them."""
+    under = next((set(pcie.devices) for pcie in hardware.pcie if pcie.name == nic.pcie), set())
+    near = [device for device in sorted(nic.devices) if device in under] or sorted(nic.devices)
+    near.sort(key=lambda device: taken.get(device, 0))
+    return near[0], near[1] if len(near) > 1 else near[0]
+
+
+def joints(hardware: Hardware) -> dict[tuple[int, int], tuple[Any, ...]]:
+    """What joins each ordered pair of a node's devices: kinds and costs, sorted."""
+    found: dict[tuple[int, int], list[Any]] = {}
+    for link in hardware.links:
+        cost = (link.kind, link.alpha_us or 0.0, link.beta_us_per_MB or 0.0, link.count)
+        found.setdefault((link.src, link.dst), []).append(cost)
+    for switch in hardware.switches:
+        cost = (switch.kind, switch.alpha_us or 0.0, switch.beta_us_per_MB or 0.0, switch.count)
+        for pair in permutations(switch.members, 2):
+            found.setdefault(pair, []).append(cost)
+    return {pair: tuple(sorted(costs)) for pair, costs in found.items()}

@@ -8,10 +8,12 @@ from typing import Any, Literal
 
 from codegen import check_program, msccl_xml, torch_module
 from codegen.lower import lower
+from codegen.promise import promise_of
 from codegen.simulate_program import simulate_program
 from planner import documents
 from planner.collective.algorithm import CollectiveDecisions
 from planner.collective.check import check as check_collective
+from planner.collective.collectives import DEMANDING
 from planner.errors import CheckFailed, InputError
 from planner.memory.check import check as check_memory
 from planner.memory.decisions import MemoryDecisions
@@ -62,12 +64,13 @@ def generate(plan: Plan, plan_file: str, trace: Trace | None = None, target: Tar
 
 
 def _collective(decisions: CollectiveDecisions, plan_file: str) -> tuple[dict[str, str], dict[str, Any]]:
-    """One program for calls out of place and, but for alltoall, one for calls in place."""
+    """One program for calls out of place and, but for alltoall and irregular collectives, one for calls in place."""
     programs = {f"{decisions.collective}.xml": lower(decisions)}
-    if decisions.collective != "alltoall":
+    if decisions.collective != "alltoall" and decisions.collective not in DEMANDING:
         programs[f"{decisions.collective}_inplace.xml"] = lower(decisions, inplace=True)
+    promise = promise_of(decisions)
     for name, program in programs.items():
-        findings = check_program.check(program)
+        findings = check_program.check(program, promise=promise)
         if findings:
             raise CheckFailed(
                 f"{plan_file}: {name} would be wrong; this is a bug, please report it",

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from planner import artefact, hardware, job, plan, sketch, trace
+from planner import artefact, hardware, job, pattern, plan, sketch, trace
 from planner.errors import InputError
 from planner.explain import found, misfit
 from planner.files import read_text, write_text
@@ -26,6 +26,7 @@ Document = (
     trace.Trace
     | hardware.Hardware
     | sketch.Sketch
+    | pattern.Pattern
     | plan.Plan
     | job.Job
     | artefact.Artefact
@@ -37,6 +38,7 @@ VERSIONS = {
     "trace": trace.VERSION,
     "hardware": hardware.VERSION,
     "sketch": sketch.VERSION,
+    "pattern": pattern.VERSION,
     "plan": plan.VERSION,
     "job": job.VERSION,
     "artefact": artefact.VERSION,
@@ -46,6 +48,7 @@ TYPES: dict[str, type[Document]] = {
     "trace": trace.Trace,
     "hardware": hardware.Hardware,
     "sketch": sketch.Sketch,
+    "pattern": pattern.Pattern,
     "plan": plan.Plan,
     "job": job.Job,
     "artefact": artefact.Artefact,

@@ -82,13 +82,11 @@ def is_unrestricted(problem: Problem) -> bool:
     its alpha on each link, and with at most two nodes crossing directly (A13) is no restriction either."""
     links = problem.topology.routing.links
     free = all(
-        len(edges) == sum(dst != chunk.owner for _, dst in links)
+        len(edges) == sum(dst not in chunk.sources for _, dst in links)
         for chunk, edges in zip(problem.chunks, problem.allowed, strict=True)
     )
     unbatched = not problem.batching.links or problem.batching.max_run == 1
-    return (
-        problem.half == "forward" and not problem.ties and free and unbatched and problem.ranks <= 2 * problem.per_node
-    )
+    return problem.half != "both" and not problem.ties and free and unbatched and problem.ranks <= 2 * problem.per_node
 
 
 def _network(problem: Problem) -> Network:
@@ -131,7 +129,7 @@ def _distances(network: Network) -> list[list[float]]:
 
 def _latency(problem: Problem, network: Network, distance: list[list[float]]) -> Iterator[Bound]:
     farthest = max(
-        (int(distance[chunk.owner][target]), chunk.owner, target)
+        min((int(distance[source][target]), source, target) for source in chunk.sources)
         for chunk in set(problem.chunks)
         for target in chunk.targets
     )
@@ -171,10 +169,10 @@ def _cut(
     if problem.collective == "allreduce":  # every chunk holds something of everybody and everybody wants it
         demand, before, behind = len(problem.chunks), 0, 0
     else:
-        must = [c for c in problem.chunks if c.owner in source and not c.targets <= source]
+        must = [c for c in problem.chunks if c.sources <= source and not c.targets <= source]
         kinds = set(must)
         demand = len(must)
-        before = min((_nearest(distance, [c.owner], tails) for c in kinds), default=0)
+        before = min((_nearest(distance, c.sources, tails) for c in kinds), default=0)
         behind = min((_farthest(distance, heads, c.targets - source) for c in kinds), default=0)
     if not demand or _carried(network, crossing, source, best - before - behind) >= demand:
         return None

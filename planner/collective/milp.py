@@ -1,21 +1,40 @@
 """TACCL's three stages: routes by an integer program, orders by list scheduling, then batches and exact times.
 
-See `routing`, `ordering` and `contiguity` for the stages (TACCL, section 5.5).
+See `routing`, `ordering` and `contiguity` for the stages (TACCL, section 5.5). A reduction runs the routes of its
+mirror image backwards (section 5.6). Where that leaves a gap to the bound, routes made for reductions are tried too:
+sums of one chunk take turns in the model (A15 of `routing`), and an allreduce gets routes of its own for either half.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from planner.collective.algorithm import Transfer
 from planner.collective.bound import PROVED_BY_SOLVER, Bound, is_unrestricted, lower_bound
 from planner.collective.contiguity import Batched, batch
 from planner.collective.draft import Draft, Request
 from planner.collective.limits import Effort
-from planner.collective.moves import inverted_moves, moves_of
+from planner.collective.moves import Trees, moves_of
 from planner.collective.ordering import Ordering, best_of_halves, best_ordering
 from planner.collective.problem import Problem, build_problem
 from planner.collective.routing import Routing, route
 from planner.collective.scheduling import Move
+from planner.errors import LimitError
 from planner.sketch import Order
+
+MAX_TURNS = 4000
+"""Possible transfers up to which a reduction is routed a second time, with sums that take turns."""
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """Routes as moves, in order. `routing` is the one whose time and status count."""
+
+    routing: Routing
+    moves: tuple[Move, ...]
+    ordering: Ordering
+    name: str
 
 
 def synthesize(request: Request, effort: Effort) -> Draft:
@@ -27,30 +46,54 @@ def synthesize(request: Request, effort: Effort) -> Draft:
     problem = build_problem(
         request.collective, request.hardware, request.sketch, request.size_bytes, request.root, demands=request.demands
     )
-    routing = route(problem, effort)
-    moves = moves_of(problem, routing.trees)
-    ordering = order(problem, routing, moves, request.sketch.order)
     bound = lower_bound(problem)
     proved = None
-    if routing.bound_ns > bound.time_ns and is_unrestricted(problem):
-        bound = proved = Bound(routing.bound_ns, PROVED_BY_SOLVER)
-    final = batch(moves, ordering, problem.batching, effort, floor=bound.time_ns)
+    best: Ordered | None = None
+    for found in candidates(problem, effort, request.sketch.order):
+        if found.routing.bound_ns > bound.time_ns and is_unrestricted(problem):
+            bound = proved = Bound(found.routing.bound_ns, PROVED_BY_SOLVER)
+        if best is None or found.ordering.schedule.makespan < best.ordering.schedule.makespan:
+            best = found
+        if best.ordering.schedule.makespan <= bound.time_ns:
+            break
+    assert best is not None
+    final = batch(best.moves, best.ordering, problem.batching, effort, floor=bound.time_ns)
     return Draft(
         problem=problem,
-        transfers=transfers(moves, final),
-        method=f"routing, ordering ({ordering.name}), contiguity",
-        status=status(routing, final),
+        transfers=transfers(best.moves, final),
+        method=f"{best.name}, ordering ({best.ordering.name}), contiguity",
+        status=status(best.routing, final),
         bound=proved,
-        routing_ns=routing.time_ns,
-        ordering_ns=ordering.schedule.makespan,
+        routing_ns=best.routing.time_ns,
+        ordering_ns=best.ordering.schedule.makespan,
     )
 
 
-def order(problem: Problem, routing: Routing, moves: tuple[Move, ...], portfolio: Order) -> Ordering:
+def candidates(problem: Problem, effort: Effort, portfolio: Order) -> Iterator[Ordered]:
+    """Routes in the order in which they are tried: those of the source, then those made for reductions."""
+    mirrored = route(problem, effort)
+    inverts = problem.half != "forward"
+    name = "routing of the mirrored collective" if inverts else "routing"
+    yield ordered(problem, mirrored, name, portfolio, mirrored.trees)
+    if not inverts or sum(map(len, problem.allowed)) > MAX_TURNS:
+        return
+    try:
+        turns = route(problem, effort, backwards=True, turns=True)
+    except LimitError:
+        return
+    yield ordered(problem, turns, "routing of sums", portfolio, turns.trees, mirrored.trees)
+
+
+def ordered(
+    problem: Problem, routing: Routing, name: str, portfolio: Order, trees: Trees, spread: Trees | None = None
+) -> Ordered:
     """Stage 2 for the collective at hand, with the heuristics of `portfolio`."""
-    if problem.half != "both":
-        return best_ordering(moves, problem.ranks, portfolio)
-    return best_of_halves(moves, problem.ranks, len(inverted_moves(problem, routing.trees)), portfolio)
+    moves = moves_of(problem, trees, spread)
+    if problem.half == "both":
+        ordering = best_of_halves(moves, problem.ranks, sum(map(len, trees)), portfolio)
+    else:
+        ordering = best_ordering(moves, problem.ranks, portfolio)
+    return Ordered(routing, moves, ordering, name)
 
 
 def transfers(moves: tuple[Move, ...], final: Batched) -> tuple[Transfer, ...]:

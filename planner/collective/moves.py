@@ -13,12 +13,15 @@ from planner.collective.topology import Edge
 Trees = tuple[tuple[Edge, ...], ...]
 
 
-def moves_of(problem: Problem, trees: Trees) -> tuple[Move, ...]:
-    """All moves of the collective, dependences included."""
+def moves_of(problem: Problem, trees: Trees, spread: Trees | None = None) -> tuple[Move, ...]:
+    """All moves of the collective, dependences included. An allreduce runs `trees` backwards, then `spread` forwards
+    (default: the same)."""
     if problem.half == "forward":
         return forward_moves(problem, trees)
     reduced = inverted_moves(problem, trees)
-    return reduced if problem.half == "inverted" else concatenated(problem, reduced, forward_moves(problem, trees))
+    if problem.half == "inverted":
+        return reduced
+    return concatenated(problem, reduced, forward_moves(problem, trees if spread is None else spread))
 
 
 def forward_moves(problem: Problem, trees: Trees) -> tuple[Move, ...]:
@@ -87,18 +90,18 @@ def _move(
 
 
 def _source(problem: Problem, move: Move) -> Place | None:
+    """A rank's own chunks that it also keeps are copied to its output first, and sent from there."""
     if move.reduce and not move.after:
         return "input", move.chunk
     if move.reduce and problem.collective != "allreduce":
         return None
-    if problem.collective == "alltoall":
-        return ("input", move.chunk) if move.src == problem.chunks[move.chunk].owner else None
-    return "output", move.chunk  # its own chunks a rank copies there first
+    kept = problem.output_index(move.src, move.chunk)
+    if kept is not None:
+        return "output", kept
+    given = problem.input_index(move.src, move.chunk)
+    return None if given is None else ("input", given)
 
 
 def _target(problem: Problem, move: Move) -> Place:
-    chunk = problem.chunks[move.chunk]
-    if problem.collective == "alltoall" and move.dst in chunk.targets:
-        return "output", chunk.owner * problem.chunkup + move.chunk % problem.chunkup
-    passes = move.dst != chunk.owner and problem.half == "inverted"
-    return ("scratch" if passes or move.dst not in chunk.targets else "output"), move.chunk
+    kept = problem.output_index(move.dst, move.chunk)
+    return ("scratch", move.chunk) if kept is None else ("output", kept)

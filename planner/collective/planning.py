@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from planner.collective import milp
-from planner.collective.algorithm import Collective, CollectiveDecisions, Demand
+from planner.collective.algorithm import Collective, CollectiveDecisions
 from planner.collective.bound import lower_bound
 from planner.collective.check import check
 from planner.collective.collectives import ROOTED
@@ -14,8 +14,9 @@ from planner.collective.draft import Draft, Request
 from planner.collective.limits import Effort, Limits, OnProgress
 from planner.collective.problem import Problem
 from planner.documents import digest
-from planner.errors import CheckFailed
+from planner.errors import CheckFailed, InputError
 from planner.hardware import Hardware
+from planner.pattern import Pattern
 from planner.plan import VERSION, Certificate, InputRef, Plan, Prediction, Provenance
 from planner.scalars import MEBIBYTE
 from planner.sketch import Sketch
@@ -39,7 +40,7 @@ def plan_collective(
     *,
     size_bytes: int | None = None,
     root: int = 0,
-    demands: tuple[Demand, ...] | None = None,
+    pattern: Pattern | None = None,
     method: str = "milp",
     instances: int | None = None,
     protocol: Protocol | Literal["auto"] | None = None,
@@ -47,14 +48,24 @@ def plan_collective(
     on_progress: OnProgress | None = None,
     hardware_file: str | None = None,
     sketch_file: str | None = None,
+    pattern_file: str | None = None,
 ) -> Plan:
     """The best plan that `method` finds for `collective` with `size_bytes` of input on every rank (default: the
-    sketch's size).
+    sketch's size, or the one that the pattern's unit gives).
 
-    `on_progress` hears the stage and the solver's progress in ns. `hardware_file` and `sketch_file` are recorded as
-    names of the inputs. Raises InputError for inputs that do not fit together, InfeasibleError when the sketch leaves
-    no routing, LimitError when the limits ended the search without one, CheckFailed should the result be wrong.
+    `on_progress` hears the stage and the solver's progress in ns. `hardware_file`, `sketch_file` and `pattern_file`
+    are recorded as names of the inputs. Raises InputError for inputs that do not fit together, InfeasibleError when
+    the sketch leaves no routing, LimitError when the limits ended the search without one, CheckFailed should the
+    result be wrong.
     """
+    demands = None
+    if pattern is not None:
+        pattern.require(collective, hardware.nodes * hardware.devices_per_node, pattern_file or pattern.name)
+        demands, fixed = pattern.demands, pattern.input_bytes()
+        if fixed is not None and size_bytes not in (None, fixed):
+            raise InputError(f"found {size_bytes} bytes, expected {fixed}: the unit of the pattern says so",
+                             where="--size")  # fmt: skip
+        size_bytes = fixed or size_bytes
     with stop_on_sigint() as stop:
         limits = limits.within(sketch)
         effort = Effort(limits, on_progress, stop)
@@ -72,6 +83,11 @@ def plan_collective(
         inputs={
             "hardware": InputRef(file=hardware_file or hardware.name, digest=digest(hardware)),
             "sketch": InputRef(file=sketch_file or sketch.name, digest=digest(sketch)),
+            **(
+                {}
+                if pattern is None
+                else {"pattern": InputRef(file=pattern_file or pattern.name, digest=digest(pattern))}
+            ),
         },
         decisions=decisions,
         prediction=Prediction(time_us=objective / 1000),

@@ -3,9 +3,9 @@
 Chunk bytes are the input buffer over the number of pieces, rounded up: the runtime pads the last piece, and the plan
 is costed for the padded size. One chunk over link l costs lat = alpha_l + beta_l, beta_l being that of one chunk.
 
-A chunk may visit only ranks on shortest paths (in hops, over the links it is allowed at all) from its owner to its
-targets (TACCL, section 5.5; spec 3.1). With a relay map a chunk crosses nodes only out of its home node and only
-from its relay.
+A chunk may visit only ranks on shortest paths (in hops, over the links it is allowed at all) from any of its sources
+to its targets (TACCL, section 5.5; spec 3.1). With a relay map a chunk crosses nodes only out of a home node, one
+where it starts, and only from a relay of one of its sources.
 """
 
 from __future__ import annotations
@@ -13,11 +13,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil
 from typing import Literal
 
 from planner.collective.algorithm import Collective, Demand, Latency, LinkCost, Port, max_chunkup
-from planner.collective.collectives import DEMANDING, INVERTED, ROOTED, Chunk, permuted_chunks, pieces, routed_chunks
+from planner.collective.collectives import (
+    DEMANDING,
+    INVERTED,
+    ROOTED,
+    Chunk,
+    form,
+    permuted_chunks,
+    pieces,
+    positions,
+    routed_chunks,
+)
 from planner.collective.symmetry import rank_maps
 from planner.collective.topology import Edge, LogicalTopology, build_topology, relays_of
 from planner.errors import InputError
@@ -60,7 +71,7 @@ class Problem:
     chunks: tuple[Chunk, ...]
     topology: LogicalTopology
     allowed: tuple[tuple[Edge, ...], ...]
-    """By chunk: the links it may use, sorted; none lead into its owner. Empty where the sketch's restrictions of
+    """By chunk: the links it may use, sorted; none lead into a source. Empty where the sketch's restrictions of
     routes were not asked for."""
     ties: tuple[Tie, ...]
     batching: Batching
@@ -75,6 +86,23 @@ class Problem:
     @property
     def ports(self) -> tuple[Port, ...]:
         return self.topology.plan.ports
+
+    @cached_property
+    def _places(self) -> tuple[list[dict[int, int]], list[dict[int, int]]]:
+        asked = form(self.collective, self.ranks, self.chunkup, self.root, self.roots, self.demands)
+        before, after = (
+            [{chunk: index for index, chunk in enumerate(held)} for held in positions(members, self.ranks)]
+            for members in (asked.before, asked.after)
+        )
+        return before, after
+
+    def input_index(self, rank: int, chunk: int) -> int | None:
+        """Where in its input `rank` holds `chunk`, None where it does not."""
+        return self._places[0][rank].get(chunk)
+
+    def output_index(self, rank: int, chunk: int) -> int | None:
+        """Where in its output `rank` must hold `chunk` in the end, None where it need not."""
+        return self._places[1][rank].get(chunk)
 
     @property
     def half(self) -> Literal["forward", "inverted", "both"]:
@@ -105,15 +133,14 @@ def build_problem(
     where = f"sketch {sketch.name}"
     ranks = hardware.nodes * hardware.devices_per_node
     chunkup = chunkup or sketch.hyperparameters.input_chunkup
-    size = _input_bytes(sketch, size_bytes)
     if not 0 <= root < ranks:
         raise InputError(f"found {root}, expected a rank below {ranks}", where="--root")
     if (demands is None) == (collective in DEMANDING):
         raise InputError(f"{collective} takes {'a pattern' if demands is None else 'no pattern'}", where="--pattern")
     for demand in demands or ():
-        if max(*demand.sources, *demand.targets) >= ranks:
-            raise InputError(f"found rank {max(*demand.sources, *demand.targets)}, expected one below {ranks}",
-                             where="--pattern")  # fmt: skip
+        if (most := max(*demand.sources, *demand.targets)) >= ranks:
+            raise InputError(f"found rank {most}, expected one below {ranks}", where="--pattern")
+    size = _input_bytes(sketch, size_bytes)
     chunk_bytes = ceil(size / pieces(collective, ranks, chunkup, roots, demands))
     topology = build_topology(
         hardware,
@@ -179,26 +206,26 @@ def _allowed(
     chunks: Sequence[Chunk], topology: LogicalTopology, sketch: Sketch, profile: str
 ) -> tuple[tuple[Edge, ...], ...]:
     per_node = topology.per_node
-    cache: dict[tuple[int, frozenset[int]], tuple[Edge, ...]] = {}
+    cache: dict[Chunk, tuple[Edge, ...]] = {}
 
     def links_of(chunk: Chunk) -> tuple[Edge, ...]:
-        home = chunk.owner // per_node
-        relays = relays_of(sketch, chunk.owner, per_node)
-        stays = all(target // per_node == home for target in chunk.targets)
+        homes = {source // per_node for source in chunk.sources}
+        leaving = [relays_of(sketch, source, per_node) for source in sorted(chunk.sources)]
+        relays = None if None in leaving else {relay for some in leaving for relay in some or ()}
+        stays = all(target // per_node in homes for target in chunk.targets)
         usable = []
         for src, dst in topology.routing.links:
             crosses = src // per_node != dst // per_node
-            if dst == chunk.owner or (crosses and (stays or (relays is not None and src not in relays))):
+            if dst in chunk.sources or (crosses and (stays or (relays is not None and src not in relays))):
                 continue
             usable.append((src, dst))
         visited = _on_shortest_paths(chunk, usable, topology.ranks, sketch, profile)
         return tuple(edge for edge in usable if edge[0] in visited and edge[1] in visited)
 
     for chunk in chunks:
-        key = (chunk.owner, chunk.targets)
-        if key not in cache:
-            cache[key] = links_of(chunk)
-    return tuple(cache[chunk.owner, chunk.targets] for chunk in chunks)
+        if chunk not in cache:
+            cache[chunk] = links_of(chunk)
+    return tuple(cache[chunk] for chunk in chunks)
 
 
 def _on_shortest_paths(chunk: Chunk, edges: Iterable[Edge], ranks: int, sketch: Sketch, profile: str) -> set[int]:
@@ -207,21 +234,22 @@ def _on_shortest_paths(chunk: Chunk, edges: Iterable[Edge], ranks: int, sketch: 
     for src, dst in edges:
         after[src].append(dst)
         before[dst].append(src)
-    from_owner = _hops(chunk.owner, after)
+    hops_from = {source: _hops(source, after) for source in sorted(chunk.sources)}
     for target in sorted(chunk.targets):
-        if target not in from_owner:
+        if not any(target in found for found in hops_from.values()):
+            named = " and ".join(map(str, hops_from))
             raise InputError(
-                f"rank {chunk.owner} cannot reach rank {target} over the links that the sketch leaves of profile "
+                f"rank {named} cannot reach rank {target} over the links that the sketch leaves of profile "
                 f"{profile!r}; add links to one of them, or relays",
                 where=f"sketch {sketch.name}",
             )
     if len(chunk.targets) == ranks:
         return set(range(ranks))
-    visited = {chunk.owner}
+    visited = set(chunk.sources)
     for target in sorted(chunk.targets):
         to_target = _hops(target, before)
-        whole = from_owner[target]
-        visited |= {x for x, d in from_owner.items() if x in to_target and d + to_target[x] == whole}
+        for found in hops_from.values():
+            visited |= {x for x, d in found.items() if x in to_target and d + to_target[x] == found.get(target)}
     return visited
 
 
@@ -280,7 +308,8 @@ def _asymmetry(tie: Tie, topology: LogicalTopology, chunks: Sequence[Chunk], ske
             return f"links {src} -> {dst} and {edge[0]} -> {edge[1]} have different switch policies"
     for number, chunk in enumerate(chunks):
         other_chunk = chunks[tie.chunks[number]]
-        if perm[chunk.owner] != other_chunk.owner or {perm[t] for t in chunk.targets} != other_chunk.targets:
+        sources = {perm[source] for source in chunk.sources}
+        if sources != other_chunk.sources or {perm[t] for t in chunk.targets} != other_chunk.targets:
             return f"chunk {number} does not map onto chunk {tie.chunks[number]}"
     for rank in range(topology.ranks):
         relays = relays_of(sketch, rank, topology.per_node)

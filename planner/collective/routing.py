@@ -1,9 +1,10 @@
 """Stage 1: routes, with bandwidth relaxed (TACCL, section 5.5.1, equations 5.1 to 5.15; spec 3.2).
 
-Every chunk c gets a tree over its allowed links; links and ports are only charged in sum, nothing is ordered yet.
+Every chunk c gets a tree from each of its sources, a forest, over its allowed links; links and ports are only charged
+in sum, nothing is ordered yet. Routes that are run backwards (reductions) are charged what the reversed links cost.
 
     sent[c,s,r] in {0,1}    c moves over link s -> r
-    start[c,r] in ns        c is available at r; 0 at its owner
+    start[c,r] in ns        c is available at r; 0 at its sources
     used[s,r] in {0,1}      a switched link carries anything
     time in ns              T1
 
@@ -13,20 +14,23 @@ Every chunk c gets a tree over its allowed links; links and ports are only charg
 
     A1   minimise time                                                              5.1
     A2   time >= start[c,r]                             r a target of c             5.2
-    A3   start[c,owner] = 0                                                         5.3
+    A3   start[c,source] = 0                                                        5.3
     A4   send[c,s,r] = start[c,s]: without contention a copy leaves at once         5.4, send eliminated
     A5   sent[c,s,r] = 1  ->  start[c,r] >= start[c,s] + lat(s,r)                   5.5, the other half never binds
-    A6   sum_s sent[c,s,r] = 1                          r a target, not the owner
+    A6   sum_s sent[c,s,r] = 1                          r a target, no source
     A7   sum_s sent[c,s,r] <= 1                         any other r
-    A8   sent[c,r,d] <= sum_s sent[c,s,r]               r not the owner: nothing comes from nowhere
+    A8   sent[c,r,d] <= sum_s sent[c,s,r]               r no source: nothing comes from nowhere
     A9   sent[c,s,r] <= sum_d sent[c,r,d]               r not a target: no dead ends
     A10  sent[c,s,r] <= used[s,r] <= sum_c sent[c,s,r]  switched links              5.9, 5.10
     A11  time >= sum_c lat(s,r) * sent[c,s,r]           every link                  5.6, beta only when pipelined
     A12  time >= sum_c,(s,r) in port lat(s,r) * sent[c,s,r]   every port            5.7, 5.8, by rank and switch
     A13  sum over links n1 -> n2 of sent[c] >= 1        c of node n1 with a target on n2, where such links exist  5.15
     A14  tied transfers and starts share one variable   union-find, no equality rows  5.12 to 5.14
+    A15  time >= start[c,s] + sum_r lat(s,r) * sent[c,s,r]   routes run backwards: sums of one chunk take turns at s
 
-A6 to A9 are not printed in the source, and without them sending nothing at all in zero time is optimal.
+A6 to A9 are not printed in the source, and without them sending nothing at all in zero time is optimal. A15 is no part
+of the source either: without it a reduction may find all its contributions at one rank at one time. The source's own
+way, a reduction on the trees of the mirrored collective, is the model without A15.
 """
 
 from __future__ import annotations
@@ -35,6 +39,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
+from planner.collective.algorithm import LinkCost, Port
 from planner.collective.limits import Effort
 from planner.collective.problem import Problem
 from planner.collective.topology import Edge
@@ -104,7 +109,7 @@ def tied_transfers(problem: Problem) -> dict[Key, int]:
 
 
 def tied_starts(problem: Problem) -> dict[tuple[int, int], int]:
-    """(chunk, rank) -> class number of its start variable, for every rank but the owner (A14)."""
+    """(chunk, rank) -> class number of its start variable, for every rank but the sources (A14)."""
     classes = Classes()
     for tie in problem.ties:
         for c in range(len(problem.chunks)):
@@ -113,7 +118,7 @@ def tied_starts(problem: Problem) -> dict[tuple[int, int], int]:
     numbers: dict[Hashable, int] = {}
     result = {}
     for c, chunk in enumerate(problem.chunks):
-        for rank in sorted({rank for edge in problem.allowed[c] for rank in edge} - {chunk.owner}):
+        for rank in sorted({rank for edge in problem.allowed[c] for rank in edge} - chunk.sources):
             result[c, rank] = numbers.setdefault(classes.find((c, rank)), len(numbers))
     return result
 
@@ -129,9 +134,26 @@ class RoutingModel:
     used: dict[Edge, Var]
 
 
-def routing_model(problem: Problem, *, reception: bool = True) -> RoutingModel:
-    """Write the constraints; the objective is time. `reception` False leaves out A6 to A9, as the source prints it."""
-    links = problem.topology.routing.links
+def costs(problem: Problem, backwards: bool) -> tuple[dict[Edge, LinkCost], tuple[Port, ...]]:
+    """Links and ports in the routed direction, with the costs of the links that the transfers will use."""
+    if not backwards:
+        return problem.topology.routing.links, problem.topology.routing.ports
+    plan = problem.topology.plan
+    links = {(src, dst): plan.links[dst, src] for src, dst in problem.topology.routing.links}
+    ports = (
+        Port(name=p.name, links=tuple((src, dst) for dst, src in p.links if (src, dst) in links)) for p in plan.ports
+    )
+    return links, tuple(ports)
+
+
+def routing_model(
+    problem: Problem, *, backwards: bool | None = None, turns: bool = False, reception: bool = True
+) -> RoutingModel:
+    """Write the constraints; the objective is time. `reception` False leaves out A6 to A9, as the source prints it.
+
+    `backwards` (default: for reducescatter and reduce) charges the reversed links; `turns` adds A15.
+    """
+    links, ports = costs(problem, problem.half == "inverted" if backwards is None else backwards)
     lat = {edge: link.alpha_ns + link.beta_ns for edge, link in links.items()}
     busy = lat if problem.latency == "serial" else {edge: link.beta_ns for edge, link in links.items()}
     longest = max(lat.values(), default=1) * max(1, problem.ranks - 1)
@@ -153,7 +175,7 @@ def routing_model(problem: Problem, *, reception: bool = True) -> RoutingModel:
         over[s, r].append(var)
 
     for c, chunk in enumerate(problem.chunks):
-        for r in sorted({rank for edge in problem.allowed[c] for rank in edge} - {chunk.owner}):
+        for r in sorted({rank for edge in problem.allowed[c] for rank in edge} - chunk.sources):
             if r in chunk.targets:
                 rows.at_least([(time, 1), (start[c, r], -1)], 0)  # A2
             if not reception:
@@ -167,12 +189,18 @@ def routing_model(problem: Problem, *, reception: bool = True) -> RoutingModel:
                 for var in out[c, r]:
                     rows.at_least([*((i, 1) for i in into[c, r]), (var, -1)], 0)  # A8
     for (c, s, r), var in sent.items():
-        before = [] if s == problem.chunks[c].owner else [(start[c, s], -1)]
+        before = [] if s in problem.chunks[c].sources else [(start[c, s], -1)]
         rows.at_least([(start[c, r], 1), *before], lat[s, r], enforced_by=var)  # A5
+
+    for (c, s), leaving in sorted(out.items()) if turns else ():
+        before = [] if s in problem.chunks[c].sources else [(start[c, s], -1)]
+        children = [(sent[c, s, r], -lat[s, r]) for s_, r in problem.allowed[c] if s_ == s and (c, s, r) in sent]
+        if len(leaving) > 1:
+            rows.at_least([(time, 1), *before, *children], 0)  # A15
 
     for edge in links:
         rows.at_least([(time, 1), *((var, -busy[edge]) for var in over[edge])], 0)  # A11
-    for port in problem.topology.routing.ports:
+    for port in ports:
         rows.at_least([(time, 1), *((var, -busy[edge]) for edge in port.links for var in over[edge])], 0)  # A12
     if reception:
         for terms in _crossings(problem, sent):
@@ -189,11 +217,14 @@ def routing_model(problem: Problem, *, reception: bool = True) -> RoutingModel:
     return RoutingModel(model, time, sent, start, used)
 
 
-def route(problem: Problem, effort: Effort) -> Routing:
-    """Solve stage 1. Raises InfeasibleError when the sketch leaves no routing, LimitError when none was found."""
+def route(problem: Problem, effort: Effort, *, backwards: bool | None = None, turns: bool = False) -> Routing:
+    """Solve stage 1; see `routing_model` for the options.
+
+    Raises InfeasibleError when the sketch leaves no routing, LimitError when none was found.
+    """
     if not any(problem.allowed):
         return Routing(tuple(() for _ in problem.chunks), 0, 0, True, True)
-    built = routing_model(problem)
+    built = routing_model(problem, backwards=backwards, turns=turns)
     model = built.model
     first = effort.solve(model, effort.limits.routing)
     if first.status is Status.INFEASIBLE:
@@ -241,7 +272,8 @@ def _crossings(problem: Problem, sent: dict[Key, Var]) -> Iterable[list[tuple[Va
     per_node = problem.per_node
     between: dict[tuple[int, int], list[tuple[Var, int]]] = defaultdict(list)
     for (c, s, r), var in sent.items():
-        if s // per_node == problem.chunks[c].owner // per_node != r // per_node:
+        homes = {source // per_node for source in problem.chunks[c].sources}
+        if s // per_node in homes and r // per_node not in homes:
             between[c, r // per_node].append((var, 1))
     for (c, node), terms in sorted(between.items()):
         if any(target // per_node == node for target in problem.chunks[c].targets):

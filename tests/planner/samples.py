@@ -14,6 +14,7 @@ from planner.job import CollectiveJob, Job, MemoryJob, RunJob
 from planner.memory.decisions import MemoryDecisions
 from planner.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
 from planner.memory.program import Drop, RunBackward, RunForward, Stage
+from planner.pattern import Pattern
 from planner.plan import Certificate, InputRef, Plan, Prediction, Provenance
 from planner.sketch import (
     Contiguity,
@@ -175,10 +176,13 @@ ARTEFACT = Artefact(
     facts={"peak_bytes": 130, "sizes": [1, 2]},
 )
 
+PATTERN = Pattern(version=1, name="two experts", unit="4KiB", counts=((0, 2), (1, 0)))
+
 DOCUMENTS = {
     "trace": TRACE,
     "hardware": HARDWARE,
     "sketch": SKETCH,
+    "pattern": PATTERN,
     "memory-problem": PROBLEM,
     "memory plan": MEMORY_PLAN,
     "collective plan": COLLECTIVE_PLAN,

@@ -8,12 +8,16 @@ import click
 
 from planner import documents, resources
 from planner.errors import InputError
+from planner.pattern import Pattern
 from planner.scalars import format_bytes, parse_bytes
 from planner.sketch import Sketch
 from treadle.cli.output import json_option, live_line, many, note, print_json, require_apart
 from treadle.probe.resolve import load_hardware
 
-COLLECTIVES = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce")
+COLLECTIVES = (
+    *("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce", "gather", "scatter"),
+    *("alltoallv", "sendrecv", "custom"),
+)
 
 
 @click.command()
@@ -22,7 +26,8 @@ COLLECTIVES = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast
 @click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes. [default: the profile's]")
 @click.option("--sketch", required=True, help=f"A sketch: a file, or one of {', '.join(resources.names('sketches'))}.")
 @click.option("--size", help="Input buffer of one rank, such as 64K or 1MiB. [default: the sketch's]")
-@click.option("--root", type=click.IntRange(min=0), help="Of a broadcast or reduce. [default: 0]")
+@click.option("--root", type=click.IntRange(min=0), help="Of a broadcast, reduce, gather or scatter. [default: 0]")
+@click.option("--pattern", help="Of an alltoallv, sendrecv or custom: who sends what to whom.")
 @click.option("--instances", type=click.IntRange(1, 64), help="Copies of every threadblock. [default: by size]")
 @click.option(
     "--protocol",
@@ -45,13 +50,14 @@ def command(
     sketch: str,
     size: str | None,
     root: int | None,
+    pattern: str | None,
     instances: int | None,
     protocol: Any,
     time_limit: float | None,
     output: str,
     as_json: bool,
 ) -> None:
-    """Plan how chunks travel in an allgather, reducescatter, allreduce, alltoall, broadcast or reduce.
+    """Plan how chunks travel in a collective; alltoallv, sendrecv and custom take a --pattern.
 
     Ctrl-C keeps the best plan so far and marks it interrupted.
     """
@@ -60,10 +66,11 @@ def command(
     from planner.collective.limits import Limits
     from planner.collective.planning import plan_collective
 
-    require_apart(output, hardware, sketch)
+    require_apart(output, hardware, sketch, pattern)
     if root is not None and collective not in ROOTED:
         raise InputError(f"found {root}, expected none: {collective} has no root", where="--root")
     profile = load_hardware(hardware, nodes)
+    asked = None if pattern is None else documents.load(pattern, Pattern)
     guide = documents.load(resources.locate("sketches", sketch), Sketch)
     try:
         with live_line() as show:
@@ -73,6 +80,7 @@ def command(
                 guide,
                 size_bytes=None if size is None else parse_bytes(size, where="--size"),
                 root=root or 0,
+                pattern=asked,
                 instances=instances,
                 protocol=protocol,
                 limits=Limits(time_s=time_limit),
@@ -82,6 +90,7 @@ def command(
                 ),
                 hardware_file=hardware,
                 sketch_file=sketch,
+                pattern_file=pattern,
             )
     except InputError as error:
         if error.where != profile.name:

@@ -40,6 +40,9 @@ SCALE = 2**40
 PROVED_BY_SOLVER = "No routing has less congestion and shorter paths, which the solver proved."
 """The argument of a bound that is the optimum of the routing problem; see `is_unrestricted`."""
 
+PROVED_BY_SEARCH = "No schedule on these links ends sooner, which a search over all routes and orders proved."
+"""The argument of a bound that is the optimum of the whole problem; see `is_searchable`."""
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -87,6 +90,12 @@ def is_unrestricted(problem: Problem) -> bool:
     )
     unbatched = not problem.batching.links or problem.batching.max_run == 1
     return problem.half != "both" and not problem.ties and free and unbatched and problem.ranks <= 2 * problem.per_node
+
+
+def is_searchable(problem: Problem) -> bool:
+    """Whether the exact model's optimum bounds every schedule: all routes and orders, but no batches, and the sums of
+    an allreduce meet at one rank there."""
+    return problem.half != "both" and (not problem.batching.links or problem.batching.max_run == 1)
 
 
 def _network(problem: Problem) -> Network:

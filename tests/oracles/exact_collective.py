@@ -126,6 +126,19 @@ class Exact:
         return done
 
 
+def exact_time_of_parts(
+    before: list[set[int]], after: list[set[int]], ranks: int, links: dict[Edge, tuple[int, int]], *, ports=()
+) -> int:
+    """The least possible time in ns until every part, held by the ranks of `before`, is at those of `after`."""
+    exact = Exact(ranks, links, ports)
+    exact.horizon = max(a + b for a, b in links.values()) * ranks * (len(before) + 1) * 2
+    total = exact.time("time")
+    for chunk, (sources, targets) in enumerate(zip(before, after, strict=True)):
+        if not targets <= sources:
+            exact.spread("a", chunk, dict.fromkeys(sources, True), targets, 0)
+    return exact.close(total)
+
+
 def exact_time(
     collective: str, ranks: int, links: dict[Edge, tuple[int, int]], *, chunkup: int = 1, ports=(), batched=(), root=0
 ) -> int:

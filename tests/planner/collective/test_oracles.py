@@ -24,9 +24,10 @@ from tests.planner.collective.build import (
 )
 
 
-def planned(collective, hardware, sketch=MESH, chunk=MB) -> int:
+def planned(collective, hardware, sketch=MESH, chunk=MB, method="milp") -> int:
     problem = problem_for(collective, hardware, sketch, chunk)
-    return plan_collective(collective, hardware, sketch, size_bytes=problem.input_bytes).decisions.makespan_ns
+    plan = plan_collective(collective, hardware, sketch, size_bytes=problem.input_bytes, method=method)
+    return plan.decisions.makespan_ns
 
 
 def exact(problem) -> int:
@@ -75,6 +76,8 @@ def test_rounds(name):
     assert found == rounds[:5]
     if rounds[5] is not None:
         assert exact(problem_for("allreduce", hardware)) // 9000 == rounds[5]
+    assert planned("reducescatter", hardware, method="exact") // 9000 == rounds[3]
+    assert planned("allreduce", hardware, method="exact") // 9000 == (rounds[5] or rounds[4])
 
 
 @pytest.mark.parametrize(("pieces", "time"), [(1, 27), (2, 20), (4, 18), (8, 20)])

@@ -1,8 +1,9 @@
 """MSCCL XML: the interchange format of collective programs (microsoft/msccl, RCCL, msccl-executor-nccl, TACCL).
 
 `emit` writes what RCCL and msccl-executor-nccl require: `outofplace`, `minBytes` and `maxBytes` are always there, one
-blank before each attribute, all ten attributes of a step. `parse` reads the three dialects: microsoft/msccl's without
-`outofplace`, RCCL's, and TACCL's with `<copy>` and `redop`.
+blank before each attribute, all ten attributes of a step. `parse` reads the four dialects: microsoft/msccl's without
+`outofplace`, RCCL's, TACCL's with `<copy>` and `redop`, and the compact one of msccl-tools, `<op step type buf off>`
+with what is 1 or absent left out. What only some runtime insists on is no error here but a rule of `runtime_rules`.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from planner.collective.algorithm import MAX_PLACES
 from planner.errors import InputError
 from planner.hardware import MAX_RANKS
 
-Dialect = Literal["rccl", "msccl"]
+Dialect = Literal["rccl", "executor", "msccl"]
 
-COLLECTIVES = ("allgather", "allreduce", "alltoall", "broadcast", "custom", "reduce", "reducescatter")
+COLLECTIVES = (
+    *("allgather", "allreduce", "alltoall", "alltoallv", "broadcast", "custom", "gather", "recv", "reduce"),
+    *("reducescatter", "scatter", "send", "sendrecv"),
+)
 PROTOCOLS = ("Simple", "LL", "LL128")
 REDUCTIONS = ("nop", "sum", "prod", "max", "min")
 MAX_CHUNKS = 2 * MAX_PLACES
@@ -27,15 +31,19 @@ MAX_CHUNKS = 2 * MAX_PLACES
 MAX_MOVED = 8 * MAX_CHUNKS
 """Chunks that all steps together may move."""
 
+NO_LIMIT = 10**17
+"""What microsoft/msccl needs for maxBytes where the others write 0 for no limit."""
+
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 
 def emit(program: Program, dialect: Dialect = "rccl") -> str:
-    """The XML text of `program`. `dialect` decides how reducescatter is spelled: RCCL's `reducescatter` or
-    microsoft/msccl's `reduce_scatter`."""
-    collective = program.collective
-    if dialect == "msccl" and collective == "reducescatter":
-        collective = "reduce_scatter"
+    """The XML text of `program`. microsoft/msccl spells reducescatter `reduce_scatter`, and takes a maxBytes of 0 for
+    0; msccl-executor-nccl reads what RCCL reads."""
+    collective, most = program.collective, program.max_bytes
+    if dialect == "msccl":
+        collective = "reduce_scatter" if collective == "reducescatter" else collective
+        most = most or NO_LIMIT
     algo = etree.Element(
         "algo",
         name=program.name,
@@ -47,7 +55,7 @@ def emit(program: Program, dialect: Dialect = "rccl") -> str:
         inplace=str(int(program.inplace)),
         outofplace=str(int(program.outofplace)),
         minBytes=str(program.min_bytes),
-        maxBytes=str(program.max_bytes),
+        maxBytes=str(most),
     )
     if program.root is not None:
         algo.set("root", str(program.root))
@@ -99,7 +107,7 @@ def parse(text: str, where: str) -> Program:
     Raises InputError `FILE: line N: /algo/gpu[0]/tb[1]/step[3]/@type: found X, expected Y` for every defect of form:
     what a program means is left to `check_program`.
     """
-    root = _root(text, where)
+    root = document(text, where)
     algo = _Element(root, "/algo", where)
     if root.tag != "algo":
         raise algo.error(f"found <{root.tag}>, expected <algo>")
@@ -120,17 +128,21 @@ def parse(text: str, where: str) -> Program:
     if len(gpus) != ranks:
         raise algo.error(f"found {ranks} for {len(gpus)} <gpu> elements, expected the number of them", "ngpus")
     most = MAX_CHUNKS // ranks
+    programs = tuple(_rank(gpu, most) for gpu in gpus)
+    compact = next(root.iter("op"), None) is not None
+    largest = max(max(rank.input_chunks, rank.output_chunks) for rank in programs)
+    limit = algo.number("maxBytes", 0, default=0)
     program = Program(
         name=algo.word("name", ""),
         collective=collective,
-        ranks=tuple(_rank(gpu, most) for gpu in gpus),
-        chunks_per_loop=algo.number("nchunksperloop", 1, most),
+        ranks=programs,
+        chunks_per_loop=algo.number("nchunksperloop", 1, most, default=max(1, largest) if compact else None),
         channels=algo.number("nchannels", 1),
         protocol=protocol,
         inplace=inplace,
         outofplace=algo.flag("outofplace", int(not inplace)),
         min_bytes=algo.number("minBytes", 0, default=0),
-        max_bytes=algo.number("maxBytes", 0, default=0),
+        max_bytes=limit if limit < NO_LIMIT else 0,
         root=None if "root" not in root.attrib else algo.number("root", 0, ranks - 1),
     )
     moved = 0
@@ -143,7 +155,8 @@ def parse(text: str, where: str) -> Program:
     return program
 
 
-def _root(text: str, where: str) -> etree._Element:
+def document(text: str, where: str) -> etree._Element:
+    """The root element of an XML text, without comments. Raises InputError for broken XML and declared types."""
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
         raise InputError("found a document type declaration, expected plain MSCCL XML", where=where)
     parser = etree.XMLParser(
@@ -170,41 +183,69 @@ def _rank(gpu: _Element, most: int) -> RankProgram:
 
 def _threadblock(block: _Element) -> Threadblock:
     steps = block.children("step")
+    compact = not steps
+    number, steps = ("step", block.children("op")) if compact else ("s", steps)
     for position, step in enumerate(steps):
-        if step.number("s", 0) != position:
-            raise step.error(f"found {step.number('s', 0)}, expected {position}: steps in order from 0", "s")
+        if step.number(number, 0) != position:
+            raise step.error(f"found {step.number(number, 0)}, expected {position}: steps in order from 0", number)
     send, recv = block.number("send", -1), block.number("recv", -1)
     return Threadblock(
         send=None if send < 0 else send,
         recv=None if recv < 0 else recv,
         channel=block.number("chan", 0),
-        steps=tuple(_step(step) for step in steps),
+        steps=tuple(_op(step) if compact else _step(step) for step in steps),
         line=block.line,
     )
 
 
-def _step(step: _Element) -> Step:
+def _type(step: _Element) -> StepType:
     kind = step.word("type")
     if kind not in get_args(StepType):
         raise step.error(f"found {kind!r}, expected one of {', '.join(get_args(StepType))}", "type")
-    block, position = step.number("depid", -1), step.number("deps", -1)
+    return cast(StepType, kind)
+
+
+def _depends(step: _Element, default: int | None = None) -> tuple[int, int] | None:
+    block, position = step.number("depid", -1, default=default), step.number("deps", -1, default=default)
     if (block < 0) != (position < 0):
         raise step.error(f"found {position} with depid {block}, expected both or neither to be -1", "deps")
+    return None if block < 0 else (block, position)
+
+
+def _step(step: _Element) -> Step:
     return Step(
-        type=cast(StepType, kind),
-        src=_operand(step, "src"),
-        dst=_operand(step, "dst"),
+        type=_type(step),
+        src=_operand(step, "srcbuf", "srcoff"),
+        dst=_operand(step, "dstbuf", "dstoff"),
         count=step.number("cnt", 0),
-        depends=None if block < 0 else (block, position),
+        depends=_depends(step),
         awaited=step.flag("hasdep"),
         line=step.line,
     )
 
 
-def _operand(step: _Element, side: str) -> tuple[Buffer, int] | None:
-    buffer, offset = step.word(side + "buf"), step.number(side + "off", -1)
+def _op(op: _Element) -> Step:
+    """A step of the compact dialect. Its one operand is where a send reads and all others write; a receive that adds
+    or passes on works in that place as well, and a local step does not say where it reads."""
+    kind = _type(op)
+    if kind in ("cpy", "re", "ra"):
+        raise op.error(f"found {kind} in the compact dialect, which does not say where it reads; write <step>", "type")
+    place = None if kind == "nop" else _operand(op, "buf", "off")
+    return Step(
+        type=kind,
+        src=None if kind == "r" else place,
+        dst=None if kind == "s" else place,
+        count=op.number("cnt", 0, default=0 if kind == "nop" else 1),
+        depends=_depends(op, -1),
+        awaited=op.flag("hasdep", 0),
+        line=op.line,
+    )
+
+
+def _operand(step: _Element, name: str, place: str) -> tuple[Buffer, int] | None:
+    buffer, offset = step.word(name), step.number(place, -1)
     if buffer not in get_args(Buffer):
-        raise step.error(f"found {buffer!r}, expected one of i, o, s", side + "buf")
+        raise step.error(f"found {buffer!r}, expected one of i, o, s", name)
     return None if offset < 0 else (cast(Buffer, buffer), offset)
 
 

@@ -10,6 +10,9 @@ from pathlib import Path
 from codegen import check_program, msccl_xml
 from codegen.emit import manifest_in, text_digest
 from codegen.program import Program
+from codegen.runtime_finds import Subject
+from codegen.runtime_rules import FATAL, Finding, judge
+from codegen.runtimes import RUNTIMES, Name
 from codegen.targets import PLAN_NAME, generate
 from planner import artefact, documents
 from planner.artefact import Artefact
@@ -23,33 +26,41 @@ from planner.hardware import Hardware, scaled
 from planner.memory.check import check as check_memory
 from planner.memory.check import check_against_trace
 from planner.memory.decisions import MemoryDecisions
+from planner.pattern import Pattern
 from planner.plan import InputRef, Plan
 from planner.sketch import Sketch
 from planner.trace import Trace
 from treadle.cli.inputs import beside, find
 from treadle.cli.output import listed, many
 
-ROLES: dict[str, type[Trace] | type[Hardware] | type[Sketch]] = {
+ROLES: dict[str, type[Trace] | type[Hardware] | type[Sketch] | type[Pattern]] = {
     "trace": Trace,
     "hardware": Hardware,
     "sketch": Sketch,
+    "pattern": Pattern,
 }
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Files named on the command line by role; `fresh` asks for every input of a plan, wherever it is found."""
+    """Files named on the command line by role; `fresh` asks for every input of a plan, wherever it is found. MSCCL XML
+    is checked with `fifo_depth` message slots (None: the protocol's) and as each of `runtimes` would read it."""
 
     files: dict[str, str] = field(default_factory=dict)
     fresh: bool = False
+    runtimes: tuple[Name, ...] = ()
+    fifo_depth: int | None = None
 
 
 @dataclass(frozen=True)
 class Report:
-    """`what` describes an accepted file in a few words."""
+    """`what` describes an accepted file in a few words. `judgements` is what the asked runtimes make of it; `notes`
+    reject nothing."""
 
     what: str
     findings: list[str]
+    judgements: dict[Name, list[Finding]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 def check_file(path: str, inputs: Inputs) -> Report:
@@ -58,7 +69,9 @@ def check_file(path: str, inputs: Inputs) -> Report:
         return _folder(Path(path), inputs)
     text = documents.read_text(path)
     if text.lstrip("\ufeff \t\r\n").startswith("<"):
-        return _xml(text, path)
+        return _xml(text, path, inputs)
+    if inputs.runtimes:
+        raise InputError("found no MSCCL XML, expected it for --runtime", where=path)
     document = documents.load_any(path)
     if isinstance(document, Plan):
         return _plan(document, path, inputs)
@@ -67,9 +80,29 @@ def check_file(path: str, inputs: Inputs) -> Report:
     return Report(kind if name is None else f"{kind} {name}", [])
 
 
-def _xml(text: str, where: str) -> Report:
+def _xml(text: str, where: str, inputs: Inputs) -> Report:
     program = msccl_xml.parse(text, where)
-    return Report(_describe(program), check_program.check(program))
+    findings = check_program.check(program, fifo_depth=inputs.fifo_depth)
+    subject = Subject(text, program)
+    judgements = {name: judge(subject, name) for name in inputs.runtimes or RUNTIMES}
+    if not inputs.runtimes:
+        return Report(_describe(program), findings, notes=(_summary(judgements),))
+    findings += [f"{name} {rule.effect} it: {rule}" for name in judgements for rule in fatal(judgements[name])]
+    return Report(_describe(program), findings, judgements)
+
+
+def fatal(judgement: list[Finding]) -> list[Finding]:
+    """The rules for which a runtime has no use for the file."""
+    return [finding for finding in judgement if finding.effect in FATAL]
+
+
+def _summary(judgements: Mapping[Name, list[Finding]]) -> str:
+    """`taken by rccl, executor; not by msccl (byte-range)`."""
+    taken = [name for name, found in judgements.items() if not fatal(found)]
+    others = {name: sorted({finding.rule for finding in fatal(found)}) for name, found in judgements.items()}
+    words = [f"taken by {', '.join(taken)}"] if taken else []
+    words += [f"not by {name} ({', '.join(rules)})" for name, rules in others.items() if rules]
+    return "; ".join(words)
 
 
 def _describe(program: Program) -> str:
@@ -141,7 +174,16 @@ def derived_bound(decisions: CollectiveDecisions, hardware: Hardware, sketch: Sk
 
 
 def _problem(decisions: CollectiveDecisions, hardware: Hardware, sketch: Sketch) -> Problem:
-    return build_problem(decisions.collective, hardware, sketch, decisions.input_bytes, decisions.root or 0)
+    return build_problem(
+        decisions.collective,
+        hardware,
+        sketch,
+        decisions.input_bytes,
+        decisions.root or 0,
+        decisions.chunkup,
+        roots=decisions.roots,
+        demands=decisions.demands,
+    )
 
 
 def _bound(
@@ -221,7 +263,10 @@ def check_against(plan: Plan, found: Mapping[str, documents.Document]) -> list[s
     trace, hardware, sketch = found.get("trace"), found.get("hardware"), found.get("sketch")
     if isinstance(decisions, CollectiveDecisions):
         if isinstance(hardware, Hardware) and isinstance(sketch, Sketch):
-            return check_against_inputs(decisions, hardware, sketch)
+            return [
+                *_against_pattern(decisions, found.get("pattern")),
+                *check_against_inputs(decisions, hardware, sketch),
+            ]
     elif isinstance(trace, Trace):
         if trace.costs.model == "absent":
             if not isinstance(hardware, Hardware):
@@ -231,6 +276,11 @@ def check_against(plan: Plan, found: Mapping[str, documents.Document]) -> list[s
             trace = with_roofline(trace, hardware)
         return check_against_trace(decisions, trace)
     return []
+
+
+def _against_pattern(decisions: CollectiveDecisions, pattern: documents.Document | None) -> Iterator[str]:
+    if isinstance(pattern, Pattern) and pattern.demands != decisions.demands:
+        yield "demands: not those of the pattern"
 
 
 # Artefacts.
@@ -250,7 +300,7 @@ def _folder(folder: Path, inputs: Inputs) -> Report:
             findings.append(f"{name}: changed since it was generated")
     for name, text in texts.items():
         if name.endswith(".xml"):
-            findings += _program(name, text)
+            findings += _program(name, text, inputs)
     found, again = _plan_in(folder, manifest, texts, inputs)
     how = "generated again to the same text" if again else "not generated again: no plan or trace at hand"
     words = [f"{manifest.target} artefacts, {many(len(manifest.files), 'file')}, {how}"]
@@ -265,9 +315,9 @@ def _strangers(folder: Path, manifest: Artefact) -> list[str]:
     return sorted(names - {artefact.FILE_NAME, *manifest.files})
 
 
-def _program(name: str, text: str) -> list[str]:
+def _program(name: str, text: str, inputs: Inputs) -> list[str]:
     try:
-        return [f"{name}: {finding}" for finding in check_program.check(msccl_xml.parse(text, name))]
+        return [f"{name}: {finding}" for finding in _xml(text, name, inputs).findings]
     except InputError as error:
         return [str(error)]
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from treadle.cli.output import json_option, listed, many, note, print_json
+
+if TYPE_CHECKING:
+    from treadle.checking import Report
 
 
 @click.command()
@@ -15,6 +19,19 @@ from treadle.cli.output import json_option, listed, many, note, print_json
 @click.option("--trace", help="The trace a plan was made from.")
 @click.option("--hardware", help="The hardware profile a plan was made from.")
 @click.option("--sketch", help="The sketch a plan was made from.")
+@click.option(
+    "--runtime",
+    "runtimes",
+    multiple=True,
+    type=click.Choice(["msccl", "rccl", "executor"]),
+    help="Also say by which rules this runtime would refuse or skip MSCCL XML.",
+)
+@click.option(
+    "--fifo-depth",
+    type=click.IntRange(min=1),
+    help="Messages that a connection of MSCCL XML holds. [default: Simple 2, LL and LL128 8]",
+)
+@click.option("--pattern", help="The pattern a plan was made from.")
 @json_option
 def command(
     files: tuple[str, ...],
@@ -22,9 +39,12 @@ def command(
     trace: str | None,
     hardware: str | None,
     sketch: str | None,
+    pattern: str | None,
+    runtimes: tuple[Any, ...],
+    fifo_depth: int | None,
     as_json: bool,
 ) -> int:
-    """Check plans, other documents, folders of artefacts, and anybody's MSCCL XML.
+    """Check plans, other documents, folders of artefacts, and anybody's MSCCL XML (docs/checking-xml.md).
 
     Exit code 0 when all are accepted, 1 when one is rejected, 2 when one cannot be read.
     """
@@ -36,8 +56,10 @@ def command(
         "trace": trace,
         "hardware": None if hardware is None else str(resources.locate("profiles", hardware)),
         "sketch": None if sketch is None else str(resources.locate("sketches", sketch)),
+        "pattern": pattern,
     }
-    inputs = Inputs({role: file for role, file in named.items() if file is not None}, fresh)
+    files_by_role = {role: file for role, file in named.items() if file is not None}
+    inputs = Inputs(files_by_role, fresh, tuple(dict.fromkeys(runtimes)), fifo_depth)
     rows: list[dict[str, Any]] = []
     code = 0
     for path in files:
@@ -50,9 +72,15 @@ def command(
             continue
         verdict = "rejected" if report.findings else "accepted"
         code = max(code, int(bool(report.findings)))
-        rows.append({"file": path, "verdict": verdict, "what": report.what, "findings": report.findings})
+        row: dict[str, Any] = {"file": path, "verdict": verdict, "what": report.what, "findings": report.findings}
+        if report.judgements:
+            row["runtimes"] = {
+                name: [{**asdict(finding), "spots": [spot._asdict() for spot in finding.spots]} for finding in found]
+                for name, found in report.judgements.items()
+            }
+        rows.append({**row, "notes": list(report.notes)} if report.notes else row)
         if not as_json:
-            _print(path, report.what, report.findings)
+            _print(path, report)
     if as_json:
         print_json(rows)
     rejected = [row["file"] for row in rows if row["verdict"] == "rejected"]
@@ -61,10 +89,29 @@ def command(
     return code
 
 
-def _print(path: str, what: str, findings: list[str]) -> None:
-    if not findings:
-        click.echo(f"{path}: accepted ({what})")
-        return
-    click.echo(f"{path}: rejected: {many(len(findings), 'finding')}")
-    for finding in findings:
-        click.echo(f"  {finding}")
+def _print(path: str, report: Report) -> None:
+    from codegen.runtime_rules import FATAL
+
+    if report.findings:
+        click.echo(f"{path}: rejected: {many(len(report.findings), 'finding')}")
+    else:
+        click.echo(f"{path}: accepted ({report.what})")
+    for line in (*report.findings, *report.notes):
+        click.echo(f"  {line}")
+    for name, found in report.judgements.items():
+        if any(finding.effect in FATAL for finding in found):
+            continue
+        for effect, words in WORDS.items():
+            rules = [finding for finding in found if finding.effect == effect]
+            if rules:
+                click.echo(f"  {name} {words}:")
+            for finding in rules:
+                click.echo(f"    {finding}")
+
+
+WORDS = {
+    "needs": "needs",
+    "falls back": "runs its own algorithm, silently, when",
+    "ignores": "ignores",
+}
+"""What a runtime does with a file that it takes, in the order of printing."""

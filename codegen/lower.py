@@ -1,62 +1,70 @@
 """Lowering: an abstract algorithm becomes an executable program (TACCL, section 5.6.1; spec 4.2).
 
 In order: every rank's copy of a chunk gets a place in input, output or scratch; transfers become send and receive
-steps, batches of neighbouring chunks one step each; a threadblock per (rank, channel, peer, direction) collects them
-in the order of the schedule; chunks are cut into one sub-chunk per instance; dependences between threadblocks are
-found on sub-chunks and written down, one per step, the others on `nop` steps before it.
+steps, batches of neighbouring chunks one step each, cut into one sub-chunk per instance; receives and sends of the same
+chunks are fused; what is left goes into a threadblock per (rank, channel, peer, direction) in the order of the
+schedule; dependences between threadblocks that nothing else implies are written down, one per step, the others on
+`nop` steps before it.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from codegen.placement import LEAVES, Batch, Event, Layout, Operand, Run, batches_of, events_of, place_chunks
-from codegen.program import Program, RankProgram, Step, StepType, Threadblock
+from codegen.depend import waits
+from codegen.draft import Draft, chunks, drafts_of
+from codegen.fuse import Fused, TooLong, fuse
+from codegen.placement import Batch, Event, Layout, Operand, Run, batches_of, events_of, place_chunks
+from codegen.program import Program, RankProgram, Step, Threadblock
 from planner.collective.algorithm import CollectiveDecisions
-from planner.errors import InputError
+from planner.collective.collectives import ROOTED, form_of, positions
 
-BlockKey = tuple[int, int, int]
-"""(channel, direction, peer): direction 0 copies, 1 receives, 2 sends."""
+BlockKey = tuple[int, int, int, int]
+"""(channel, kind, recv peer or -1, send peer or -1): kind 0 copies, 1 receives (and may send), 2 sends."""
 
 COPY, RECEIVE, SEND = 0, 1, 2
 
 
-def lower(decisions: CollectiveDecisions, *, inplace: bool = False) -> Program:
+def lower(decisions: CollectiveDecisions, *, inplace: bool = False, fuse: bool = True, merge: bool = False) -> Program:
     """The program of `decisions` for calls in place or out of place; the caller's input is never written out of place.
 
+    With `fuse` a rank sends on what it receives in one step where that pays; such a program needs two message slots
+    per connection, as every protocol has them. With `merge` receiving and sending threadblocks are joined also where
+    nothing is fused, so that each rank has as few as its peers allow.
+
     Raises InputError when a transfer sends what its source does not have, when transfers of no duration wait for one
-    another, and for alltoall in place, which would need a copy of the whole input.
+    another, and for alltoall and irregular collectives in place, which would need a copy of the whole input.
     """
-    if inplace and decisions.collective == "alltoall":
-        raise InputError("alltoall cannot run in place", where=_name(decisions, inplace))
     layout = Layout(decisions, inplace)
     batches = batches_of(decisions)
     events = events_of(batches)
     copies = place_chunks(decisions, layout, batches, events)
-    drafts = _drafts(decisions, copies, batches, events)
-    parts = decisions.instances
-    given, made = layout.sizes()
+    total = decisions.instances
+    cut = 1 if _instances_are_alike(batches, copies) else total
+    fused = _fused(layout, copies, batches, events, cut, pairs=fuse, merge=merge)
+    threadblocks, scratch = _threadblocks(fused, decisions.ranks)
+    parts = total // cut
+    sizes = [layout.sizes(rank) for rank in range(decisions.ranks)]
     ranks = tuple(
         RankProgram(
-            input_chunks=given * parts,
-            output_chunks=made * parts,
-            scratch_chunks=len(layout.scratch[rank]) * parts,
-            threadblocks=_threadblocks(drafts[rank]),
+            input_chunks=given * total,
+            output_chunks=made * total,
+            scratch_chunks=scratch[rank] * parts,
+            threadblocks=threadblocks[rank] if parts == 1 else tuple(_copies_of(threadblocks[rank], parts)),
         )
-        for rank in range(decisions.ranks)
+        for rank, (given, made) in enumerate(sizes)
     )
     return Program(
         name=_name(decisions, inplace),
         collective=decisions.collective,
         ranks=ranks,
-        chunks_per_loop=layout.loop * parts,
-        channels=parts,
+        chunks_per_loop=layout.loop * total,
+        channels=total,
         protocol=decisions.protocol,
         inplace=inplace,
         outofplace=not inplace,
-        root=decisions.root if decisions.collective in ("broadcast", "reduce") else None,
+        root=decisions.root if decisions.collective in ROOTED else None,
     )
 
 
@@ -64,109 +72,144 @@ def _name(decisions: CollectiveDecisions, inplace: bool) -> str:
     return f"treadle_{decisions.collective}_{decisions.ranks}" + ("_inplace" if inplace else "")
 
 
-@dataclass(slots=True, eq=False)
-class _Draft:
-    """A step before its number is known. `reads` and `writes` are local."""
-
-    type: StepType
-    run: Run
-    reads: Operand | None
-    writes: Operand | None
-    key: BlockKey
-    position: int = 0
-    waits: list[_Draft] = field(default_factory=list)
-
-
-def _drafts(
-    decisions: CollectiveDecisions,
+def _fused(
+    layout: Layout,
     copies: Sequence[Sequence[Run]],
     batches: Sequence[Batch],
-    events: Iterable[Event],
-) -> list[list[_Draft]]:
-    """Steps of each rank in causal order, everything cut into sub-chunks, one channel per instance."""
-    drafts: list[list[_Draft]] = [[] for _ in range(decisions.ranks)]
-    total = decisions.instances
-    for rank, runs in enumerate(copies):
-        for run in runs:
-            for i in range(total):
-                part = run.part(i, total)
-                drafts[rank].append(_Draft("cpy", part, part.source, part.target, (i, COPY, -1)))
-    for event in events:
-        batch = batches[event.number]
-        for run in batch.runs:
-            for i in range(total):
-                part = run.part(i, total)
-                if event.kind == LEAVES:
-                    drafts[batch.src].append(_Draft("s", part, part.source, None, (i, SEND, batch.dst)))
-                else:
-                    kind: StepType = "r" if part.addend is None else "rrc"
-                    drafts[batch.dst].append(_Draft(kind, part, part.addend, part.target, (i, RECEIVE, batch.src)))
-    return drafts
+    events: Sequence[Event],
+    cut: int,
+    **options: bool,
+) -> Fused:
+    """The sorted drafts; messages of several chunks that would wait for themselves are taken apart."""
+    outputs = [
+        {(buffer, index * cut + i) for buffer, index in places.values() for i in range(cut)}
+        for places in layout.outputs
+    ]
+    while True:
+        try:
+            return fuse(drafts_of(copies, batches, events, cut), outputs, **options)
+        except TooLong as long:
+            for batch in batches:
+                if (batch.src, batch.dst) in long.links:
+                    batch.runs = [single for run in batch.runs for single in run.singles()]
 
 
-def _threadblocks(drafts: Sequence[_Draft]) -> tuple[Threadblock, ...]:
-    """The steps of one rank with their dependences, grouped into threadblocks, numbered."""
-    _depend(drafts)
-    blocks: dict[BlockKey, list[_Draft]] = {key: [] for key in sorted({draft.key for draft in drafts})}
-    number = {key: index for index, key in enumerate(blocks)}
-    length = dict.fromkeys(blocks, 0)
-    for draft in drafts:
-        draft.position = length[draft.key] + max(0, len(draft.waits) - 1)
-        length[draft.key] = draft.position + 1
-        blocks[draft.key].append(draft)
-    awaited = {id(other) for draft in drafts for other in draft.waits}
-    result = []
-    for (channel, direction, peer), members in blocks.items():
-        steps: list[Step] = []
-        for draft in members:
-            waits = sorted((number[other.key], other.position) for other in draft.waits)
-            steps += [Step("nop", count=0, depends=depends) for depends in waits[:-1]]
-            steps.append(
-                Step(
-                    type=draft.type,
-                    src=draft.reads or draft.run.source,
-                    dst=draft.run.target,
-                    count=draft.run.size,
-                    depends=waits[-1] if waits else None,
-                    awaited=id(draft) in awaited,
+def promise(decisions: CollectiveDecisions) -> dict[tuple[int, int], tuple[tuple[int, int], ...]]:
+    """(rank, output sub-chunk) -> the contributions (rank, input sub-chunk) that it must end as the sum of, for
+    programs lowered out of place. Left out are chunks that several ranks hold the same of, where any would do."""
+    form, total = form_of(decisions), decisions.instances
+    given = [{chunk: index for index, chunk in enumerate(held)} for held in positions(form.before, decisions.ranks)]
+    return {
+        (rank, index * total + i): tuple((source, given[source][chunk] * total + i) for source in sources)
+        for rank, wanted in enumerate(positions(form.after, decisions.ranks))
+        for index, chunk in enumerate(wanted)
+        if form.reducing or len(form.before[chunk]) == 1
+        for sources in (sorted(form.before[chunk]),)
+        for i in range(total)
+    }
+
+
+# Instances.
+
+
+def _instances_are_alike(batches: Sequence[Batch], copies: Sequence[Sequence[Run]]) -> bool:
+    """Whether each instance does the same on its own sub-chunks: so it is where chunks move and are copied one by one,
+    since a cut through a run of several gives an instance sub-chunks of only some of them."""
+    alone = all(run.size == 1 for batch in batches for run in batch.runs)
+    return alone and all(run.size == 1 for runs in copies for run in runs)
+
+
+def _copies_of(blocks: Sequence[Threadblock], parts: int) -> Iterator[Threadblock]:
+    """The threadblocks of all instances, one channel each: sub-chunk i of every chunk is that of instance i."""
+    for i in range(parts):
+        first = i * len(blocks)
+        for block in blocks:
+            steps = tuple(
+                replace(
+                    step,
+                    src=step.src and (step.src[0], step.src[1] * parts + i),
+                    dst=step.dst and (step.dst[0], step.dst[1] * parts + i),
+                    depends=step.depends and (step.depends[0] + first, step.depends[1]),
                 )
+                for step in block.steps
             )
-        result.append(
-            Threadblock(
-                send=peer if direction == SEND else None,
-                recv=peer if direction == RECEIVE else None,
-                channel=channel,
-                steps=tuple(steps),
-            )
-        )
-    return tuple(result)
+            yield replace(block, channel=i, steps=steps)
 
 
-def _depend(drafts: Sequence[_Draft]) -> None:
-    """Fill in `waits`: a read waits for the last write; a write for the reads since, or for the last write if none.
-
-    Left out is what the threadblock has itself done or waited for before.
-    """
-    written: dict[Operand, int] = {}
-    read: dict[Operand, list[int]] = defaultdict(list)
-    known: dict[BlockKey, dict[BlockKey, int]] = defaultdict(dict)
-    for place, draft in enumerate(drafts):
-        reads, writes = _addresses(draft.reads, draft.run.size), _addresses(draft.writes, draft.run.size)
-        needed = [written[address] for address in reads if address in written]
-        for address in writes:
-            needed += read[address] or ([written[address]] if address in written else [])
-        latest: dict[BlockKey, int] = {}
-        for other in sorted(needed):
-            latest[drafts[other].key] = other
-        for key, other in sorted(latest.items()):
-            if key != draft.key and known[draft.key].get(key, -1) < other:
-                known[draft.key][key] = other
-                draft.waits.append(drafts[other])
-        for address in reads:
-            read[address].append(place)
-        for address in writes:
-            written[address], read[address] = place, []
+# Threadblocks.
 
 
-def _addresses(operand: Operand | None, size: int) -> list[Operand]:
-    return [] if operand is None else [(operand[0], operand[1] + k) for k in range(size)]
+def _threadblocks(fused: Fused, ranks: int) -> tuple[list[tuple[Threadblock, ...]], list[int]]:
+    """The threadblocks of every rank, sorted by channel and peers, and how many scratch chunks it uses."""
+    drafts = fused.drafts
+    keys = [_key(draft, fused) for draft in drafts]
+    owners = [(draft.rank, *key) for draft, key in zip(drafts, keys, strict=True)]
+    awaits = waits(drafts, owners)
+    members: list[dict[BlockKey, list[int]]] = [{} for _ in range(ranks)]
+    for place, (draft, key) in enumerate(zip(drafts, keys, strict=True)):
+        members[draft.rank].setdefault(key, []).append(place)
+    positions: dict[int, tuple[int, int]] = {}
+    for blocks in members:
+        for number, key in enumerate(sorted(blocks)):
+            length = 0
+            for place in blocks[key]:
+                length += max(1, len(awaits[place]))
+                positions[place] = number, length - 1
+    awaited = {other for places in awaits for other in places}
+    scratch = _scratch(drafts, ranks)
+    operands = _Operands(drafts, scratch)
+    result = []
+    for blocks in members:
+        made = []
+        for key in sorted(blocks):
+            steps: list[Step] = []
+            for place in blocks[key]:
+                depends = sorted(positions[other] for other in awaits[place])
+                steps += [Step("nop", count=0, depends=other) for other in depends[:-1]]
+                source, target = operands.of(drafts[place])
+                last = depends[-1] if depends else None
+                steps.append(Step(drafts[place].type, source, target, drafts[place].size, last, place in awaited))
+            channel, _, recv, send = key
+            made.append(Threadblock(None if send < 0 else send, None if recv < 0 else recv, channel, tuple(steps)))
+        result.append(tuple(made))
+    return result, [len(used) for used in scratch]
+
+
+def _key(draft: Draft, fused: Fused) -> BlockKey:
+    if draft.recv is not None:
+        return draft.channel, RECEIVE, draft.recv, fused.joined.get((draft.rank, draft.channel, draft.recv), -1)
+    if draft.send is None:
+        return draft.channel, COPY, -1, -1
+    receiver = fused.receivers.get((draft.rank, draft.channel, draft.send))
+    return (draft.channel, SEND, -1, draft.send) if receiver is None else (draft.channel, RECEIVE, receiver, draft.send)
+
+
+def _scratch(drafts: Sequence[Draft], ranks: int) -> list[dict[int, int]]:
+    """By rank, where each scratch chunk that is still used goes when the others leave; neighbours stay neighbours."""
+    used: list[set[int]] = [set() for _ in range(ranks)]
+    for draft in drafts:
+        for operand in (draft.reads, draft.writes):
+            if operand is not None and operand[0] == "s":
+                used[draft.rank].update(index for _, index in chunks(operand, draft.size))
+    return [{index: place for place, index in enumerate(sorted(indices))} for indices in used]
+
+
+class _Operands:
+    """What a step names as its source and destination; what is not local says where the peer has it."""
+
+    def __init__(self, drafts: Sequence[Draft], scratch: Sequence[dict[int, int]]) -> None:
+        self.receivers = {id(draft.message): draft for draft in drafts if draft.message is not None}
+        self.scratch = scratch
+
+    def of(self, draft: Draft) -> tuple[Operand | None, Operand | None]:
+        source, target = self._at(draft.rank, draft.reads), self._at(draft.rank, draft.writes)
+        if source is None and draft.message is not None:
+            source = self._at(draft.message.rank, draft.message.sent)
+        if target is None and (receiver := self.receivers.get(id(draft))) is not None:
+            target = self._at(receiver.rank, receiver.writes)
+        return source, target
+
+    def _at(self, rank: int, operand: Operand | None) -> Operand | None:
+        if operand is None or operand[0] != "s":
+            return operand
+        return "s", self.scratch[rank][operand[1]]

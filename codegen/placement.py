@@ -14,72 +14,50 @@ from typing import NamedTuple
 
 from codegen.program import Buffer, home
 from planner.collective.algorithm import CollectiveDecisions, Transfer
+from planner.collective.collectives import DEMANDING, form_of, positions
 from planner.errors import InputError
 
 Operand = tuple[Buffer, int]
 
 
 class Layout:
-    """Where each rank keeps each chunk: input and output indices by the collective's rule, scratch by first use."""
+    """Where each rank keeps each chunk: in its input the chunks that it holds before, by id, in its output those that
+    it holds after, by id; in scratch, by first use, what only passes through."""
 
     def __init__(self, decisions: CollectiveDecisions, inplace: bool) -> None:
-        self.collective, self.ranks, self.pieces = decisions.collective, decisions.ranks, decisions.chunkup
-        self.root, self.inplace = decisions.root or 0, inplace
-        rooted = self.collective in ("broadcast", "reduce")
-        self.loop = self.pieces * (1 if rooted else self.ranks)
+        """Raises InputError for a collective that has no calls in place."""
+        self.collective, self.ranks, self.inplace = decisions.collective, decisions.ranks, inplace
+        if inplace and self.collective in ("alltoall", *DEMANDING):
+            raise InputError(f"{self.collective} cannot run in place")
+        self.root = decisions.root or 0
+        form = form_of(decisions)
+        before, after = positions(form.before, self.ranks), positions(form.after, self.ranks)
+        self.loop = max(1, *map(len, before), *map(len, after))
+        parted = self.collective in ("allgather", "reducescatter", "gather", "scatter")
+        self.part = decisions.chunkup if parted else self.loop
+        self.inputs = [self._operands(rank, "i", chunks) for rank, chunks in enumerate(before)]
+        self.outputs = [self._operands(rank, "o", chunks) for rank, chunks in enumerate(after)]
         self.scratch: list[dict[int, int]] = [{} for _ in range(self.ranks)]
 
-    @property
-    def part(self) -> int:
-        """Chunks of one rank's part, as `Program.part_chunks` counts them, before the cut into instances."""
-        return self.pieces if self.collective in ("allgather", "reducescatter", "alltoall") else self.loop
-
-    def sizes(self) -> tuple[int, int]:
+    def sizes(self, rank: int) -> tuple[int, int]:
         """Input and output chunks; in place, the buffer that the other one contains is left out."""
-        given = self.pieces if self.collective == "allgather" else self.loop
-        made = self.pieces if self.collective == "reducescatter" else self.loop
-        if not self.inplace:
+        given, made = len(self.inputs[rank]), len(self.outputs[rank])
+        if self.collective in ("broadcast", "reduce"):
+            given = made = self.loop
+        if not self.inplace or (self.collective in ("gather", "scatter") and rank != self.root):
             return given, made
-        return (0, made) if self.collective == "allgather" else (given, 0)
+        return (0, made) if self.collective in ("allgather", "gather") else (given, 0)
 
-    def count(self) -> int:
-        """How many chunks the collective has."""
-        return self.loop * (self.ranks if self.collective == "alltoall" else 1)
-
-    def input(self, rank: int, chunk: int) -> Operand | None:
-        """Where `rank` holds `chunk` (or its contribution to it) before the call."""
-        match self.collective:
-            case "allgather":
-                index = chunk - rank * self.pieces if chunk // self.pieces == rank else None
-            case "alltoall":
-                index = chunk - rank * self.loop if chunk // self.loop == rank else None
-            case "broadcast":
-                index = chunk if rank == self.root else None
-            case _:
-                index = chunk
-        return None if index is None else self.at(rank, "i", index)
-
-    def output(self, rank: int, chunk: int) -> Operand | None:
-        """Where `rank` must hold `chunk` after the call."""
-        match self.collective:
-            case "reducescatter":
-                index = chunk - rank * self.pieces if chunk // self.pieces == rank else None
-            case "alltoall":
-                owner, rest = divmod(chunk, self.loop)
-                target, piece = divmod(rest, self.pieces)
-                index = owner * self.pieces + piece if target == rank else None
-            case "reduce":
-                index = chunk if rank == self.root else None
-            case _:
-                index = chunk
-        return None if index is None else self.at(rank, "o", index)
-
-    def at(self, rank: int, buffer: Buffer, index: int) -> Operand:
-        return home(self.collective, self.part, rank, buffer, index) if self.inplace else (buffer, index)
+    def _operands(self, rank: int, buffer: Buffer, chunks: Sequence[int]) -> dict[int, Operand]:
+        alone = self.collective in ("gather", "scatter") and rank != self.root
+        if not self.inplace or alone:
+            return {chunk: (buffer, index) for index, chunk in enumerate(chunks)}
+        return {chunk: home(self.collective, self.part, rank, buffer, index) for index, chunk in enumerate(chunks)}
 
     def store(self, rank: int, chunk: int) -> Operand:
         """Where `rank` puts a chunk that arrives: its output, or scratch for what only passes through."""
-        return self.output(rank, chunk) or ("s", self.scratch[rank].setdefault(chunk, len(self.scratch[rank])))
+        output = self.outputs[rank].get(chunk)
+        return output or ("s", self.scratch[rank].setdefault(chunk, len(self.scratch[rank])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +82,11 @@ class Run:
         ):
             return None
         return replace(self, size=self.size + 1)
+
+    def singles(self) -> list[Run]:
+        """One run per chunk."""
+        addends = [None if self.addend is None else _behind(self.addend, k) for k in range(self.size)]
+        return [Run(_behind(self.source, k), _behind(self.target, k), addend) for k, addend in enumerate(addends)]
 
     def part(self, instance: int, instances: int) -> Run:
         """Sub-chunks [off*n + i*size, off*n + (i+1)*size) of every operand for instance i of n."""
@@ -166,19 +149,15 @@ def place_chunks(
     A chunk that starts and ends at a rank is copied from input to output before anything else; it is sent from there
     where it may be a neighbour of the other chunks of its batch, and straight from the input when it goes alone.
     """
-    ranks = range(decisions.ranks)
-    held = [
-        {chunk: place for chunk in range(layout.count()) if (place := layout.input(rank, chunk)) is not None}
-        for rank in ranks
-    ]
+    held = [dict(inputs) for inputs in layout.inputs]
     arriving = {(move.dst, move.chunk) for move in decisions.transfers}
     copied = [
         {
             chunk: (source, target)
             for chunk, source in held[rank].items()
-            if (target := layout.output(rank, chunk)) not in (None, source) and (rank, chunk) not in arriving
+            if (target := layout.outputs[rank].get(chunk)) not in (None, source) and (rank, chunk) not in arriving
         }
-        for rank in ranks
+        for rank in range(decisions.ranks)
     ]
     for event in events:
         batch = batches[event.number]

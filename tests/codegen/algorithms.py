@@ -161,15 +161,21 @@ def ring_allreduce(ranks: int, **options: int) -> CollectiveDecisions:
     return decide("allreduce", ranks, moves, **options)
 
 
-def exchange_allreduce(ranks: int) -> CollectiveDecisions:
-    """Recursive doubling: in round k every rank swaps partial sums with the rank whose bit k differs."""
+def exchange_allreduce(ranks: int, together: int = 2) -> CollectiveDecisions:
+    """Recursive doubling: in round k every rank swaps partial sums with the rank whose bit k differs, `together`
+    chunks a message."""
     transfers, links, time = [], set(), 0
     for turn in range(ranks.bit_length() - 1):
         for rank in range(ranks):
             links.add((rank, rank ^ (1 << turn)))
             for chunk in range(ranks):
-                transfers.append(Transfer(chunk, rank, rank ^ (1 << turn), time, time + 9, turn, True))
-        time += 9
+                message = chunk // together
+                start = time + message * (1 + 2 * together)
+                number = turn * ranks + message
+                transfers.append(
+                    Transfer(chunk, rank, rank ^ (1 << turn), start, start + 1 + 2 * together, number, True)
+                )
+        time += ranks // together * (1 + 2 * together)
     return CollectiveDecisions(
         collective="allreduce",
         ranks=ranks,

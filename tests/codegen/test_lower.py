@@ -22,9 +22,9 @@ from tests.codegen.algorithms import (
 COLLECTIVES = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce")
 
 
-def both(decisions) -> list[Program]:
+def both(decisions, **options: bool) -> list[Program]:
     modes = [False] if decisions.collective == "alltoall" else [False, True]
-    return [lower(decisions, inplace=inplace) for inplace in modes]
+    return [lower(decisions, inplace=inplace, **options) for inplace in modes]
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
@@ -34,9 +34,10 @@ def test_random_algorithms_are_accepted(collective: str, data: st.DataObject) ->
     chunkup = data.draw(st.integers(1, 3), label="chunkup")
     instances = data.draw(st.sampled_from([1, 2, 4]), label="instances")
     decisions = random_algorithm(collective, ranks, chunkup, instances, data.draw(st.integers(0, 10**6), label="seed"))
-    for program in both(decisions):
-        assert check_program.check(program, fifo_depth=1) == []
-        assert program.channels == instances
+    for options in ({"fuse": False}, {}, {"merge": True}):
+        for program in both(decisions, **options):
+            assert check_program.check(program) == []
+            assert program.channels == instances
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
@@ -49,15 +50,25 @@ def test_one_rank(collective: str) -> None:
 
 def test_ring_is_right_for_every_number_of_instances() -> None:
     for instances in (1, 2, 8):
-        for program in both(ring_allreduce(4, instances=instances)):
-            assert check_program.check(program, fifo_depth=1) == []
-            assert len(program.ranks[0].threadblocks) == 2 * instances
-            assert program.chunks_per_loop == 4 * instances
+        for blocks, fuse in ((1, True), (2, False)):
+            for program in both(ring_allreduce(4, instances=instances), fuse=fuse):
+                assert check_program.check(program, fifo_depth=2 if fuse else 1) == []
+                assert len(program.ranks[0].threadblocks) == blocks * instances
+                assert program.chunks_per_loop == 4 * instances
 
 
 def test_partners_may_swap_partial_sums() -> None:
-    for program in both(exchange_allreduce(4)):
-        assert check_program.check(program, fifo_depth=1) == []
+    for together in (1, 2):
+        for program in both(exchange_allreduce(4, together)):
+            assert check_program.check(program) == []
+            assert {step.count for _, _, step in program.steps() if step.type != "nop"} == {together}
+
+
+def test_swapped_messages_that_fill_a_fifo_are_taken_apart() -> None:
+    """Each would have to be sent whole before the other may be received over it."""
+    program = lower(exchange_allreduce(4, 4), inplace=True)
+    assert check_program.check(program) == []
+    assert {step.count for _, _, step in program.steps() if step.type != "nop"} == {1}
 
 
 def test_relayed_chunks_go_through_scratch() -> None:
@@ -97,7 +108,8 @@ def test_a_batch_of_strangers_is_split() -> None:
     program = lower(decide("allgather", 3, [*moves, Move((2,), 1, 0), Move((0,), 1, 2)]))
     assert check_program.check(program) == []
     apart = decide("allgather", 4, [Move((0,), 0, 1), Move((2,), 2, 1), Move((0, 2), 1, 3), Move((1,), 1, 3)])
-    sends = [step for _, block, step in lower(apart).steps() if block.send == 3 and step.type == "s"]
+    program = lower(apart, fuse=False)
+    sends = [step for _, block, step in program.steps() if block.send == 3 and step.type == "s"]
     assert [(step.src, step.count) for step in sends] == [(("o", 0), 1), (("o", 2), 1), (("i", 0), 1)]
 
 
@@ -122,12 +134,15 @@ def test_each_further_dependence_stands_on_a_nop_before_the_step() -> None:
 
 
 def test_golden_line_alltoall(golden) -> None:
-    golden("msccl_xml/alltoall_line3.out.xml", msccl_xml.emit(lower(line_alltoall())))
+    golden("msccl_xml/alltoall_line3.out.xml", msccl_xml.emit(lower(line_alltoall(), fuse=False)))
 
 
-@pytest.mark.parametrize(("name", "inplace", "instances"), [("out", False, 1), ("inplace_2_instances", True, 2)])
-def test_golden_ring_allreduce(golden, name: str, inplace: bool, instances: int) -> None:
-    program = lower(ring_allreduce(4, instances=instances), inplace=inplace)
+@pytest.mark.parametrize(
+    ("name", "inplace", "instances", "fuse"),
+    [("out", False, 1, False), ("inplace_2_instances", True, 2, False), ("fused", False, 1, True)],
+)
+def test_golden_ring_allreduce(golden, name: str, inplace: bool, instances: int, fuse: bool) -> None:
+    program = lower(ring_allreduce(4, instances=instances), inplace=inplace, fuse=fuse)
     golden(f"msccl_xml/allreduce_ring4.{name}.xml", msccl_xml.emit(program))
 
 

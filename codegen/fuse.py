@@ -1,0 +1,277 @@
+"""Fused steps: a rank that sends on what it receives does both at once, in one threadblock.
+
+Which receive connection shares a threadblock with which send connection of its rank and channel is an assignment
+problem: as many pairs of a receive and a send of the same chunks as possible, and only where the joint threadblock is
+not much longer than its longer half. The pairs are contracted in the graph of program order, data, messages and FIFO
+room, and the graph is sorted; a pair on a circle is taken apart again. So the sorted order is one in which the program
+can run on FIFOs of SLOTS messages, and cutting it into threadblocks cannot make it hang.
+
+A reducing pair stores its sum only where somebody reads it later (rrs instead of rrcs).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from codegen.depend import hazards
+from codegen.draft import Draft, chunks
+from codegen.placement import Operand
+from planner.errors import InputError
+
+SLOTS = 2
+"""Messages that a connection of every protocol holds at least (Simple: 2, LL and LL128: 8)."""
+
+LONGEST = 1.5
+"""A joint threadblock may be this many times as long as the longer of the two that it replaces."""
+
+End = tuple[int, int, int]
+"""(rank, channel, peer): the sending or the receiving end of a connection."""
+
+
+class TooLong(Exception):
+    """Messages of several chunks on `links` (src, dst) wait for themselves; sent one by one their chunks may not."""
+
+    def __init__(self, links: frozenset[tuple[int, int]]) -> None:
+        super().__init__(links)
+        self.links = links
+
+
+@dataclass(frozen=True)
+class Fused:
+    """`drafts` in an order in which they can run; `joined` says for the receiving ends which send peer shares their
+    threadblock."""
+
+    drafts: list[Draft]
+    joined: dict[End, int] = field(default_factory=dict)
+
+    @cached_property
+    def receivers(self) -> dict[End, int]:
+        """For the sending ends that share a threadblock with a receiving end the receive peer."""
+        return {(rank, channel, send): recv for (rank, channel, recv), send in self.joined.items()}
+
+
+def fuse(
+    drafts: Sequence[Draft], outputs: Sequence[Collection[Operand]], *, pairs: bool = True, merge: bool = False
+) -> Fused:
+    """Sort the drafts, join threadblocks and fuse steps. `outputs` are the chunks of each rank that count after the
+    call; without `pairs` nothing is fused.
+
+    With `merge` every receiving end shares a threadblock with some sending end while there are any, so that a rank
+    has as few threadblocks as its peers allow. Ends of messages that fill a FIFO on their own stay alone: that they
+    are sent and received at the same time keeps them going.
+
+    Raises TooLong where such a message can never be received.
+    """
+    before = hazards(drafts)
+    found = _pairs(drafts, before) if pairs else []
+    joined = _joined(drafts, found, merge)
+    chosen = {receive: send for receive, send in found if joined.get(_receiving(drafts[receive])) == drafts[send].send}
+    return Fused(_without_dead_stores(_sorted(drafts, before, chosen), outputs), joined)
+
+
+def _receiving(draft: Draft) -> End:
+    assert draft.recv is not None
+    return draft.rank, draft.channel, draft.recv
+
+
+def _pairs(drafts: Sequence[Draft], before: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    """(receive, send) of one rank and channel where the send passes on exactly what the receive has stored."""
+    found = []
+    for place, draft in enumerate(drafts):
+        if draft.type == "s" and before[place]:
+            other = drafts[before[place][-1]]
+            fits = len(before[place]) == 1 and other.recv is not None and other.channel == draft.channel
+            if fits and (other.writes, other.size) == (draft.reads, draft.size):
+                found.append((before[place][0], place))
+    return found
+
+
+def _joined(drafts: Sequence[Draft], pairs: Sequence[tuple[int, int]], merge: bool) -> dict[End, int]:
+    """Assign send peers to receiving ends: most fused pairs, then least waiting between receive and send."""
+    receives: dict[tuple[int, int], dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    sends: dict[tuple[int, int], dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    long = {(draft.rank, draft.send) for draft in drafts if draft.send is not None and draft.size > SLOTS}
+    for draft in drafts:
+        if draft.recv is not None and (draft.recv, draft.rank) not in long:
+            receives[draft.rank, draft.channel][draft.recv] += 1
+        if draft.send is not None and (draft.rank, draft.send) not in long:
+            sends[draft.rank, draft.channel][draft.send] += 1
+    passed: dict[tuple[int, int], dict[tuple[int, int], list[int]]] = defaultdict(lambda: defaultdict(list))
+    for receive, send in pairs:
+        first, second = drafts[receive], drafts[send]
+        assert first.recv is not None
+        assert second.send is not None
+        passed[first.rank, first.channel][first.recv, second.send].append(send - receive)
+    most = len(drafts) * len(drafts)
+    joined: dict[End, int] = {}
+    for where, incoming in receives.items():
+        outgoing = sends.get(where, {})
+        sources, targets = sorted(incoming), sorted(outgoing)
+        worth = np.zeros((len(sources), len(targets)))
+        for i, source in enumerate(sources):
+            for j, target in enumerate(targets):
+                delays = passed[where].get((source, target), [])
+                longer = max(incoming[source], outgoing[target])
+                joint = incoming[source] + outgoing[target] - len(delays)
+                if merge or joint <= LONGEST * longer:
+                    worth[i, j] = len(delays) - sum(delays) / most
+        rows, columns = linear_sum_assignment(worth, maximize=True)
+        for i, j in zip(rows.tolist(), columns.tolist(), strict=True):
+            if merge or worth[i, j] > 0:
+                joined[*where, sources[i]] = targets[j]
+    return joined
+
+
+def _sorted(drafts: Sequence[Draft], before: Sequence[Sequence[int]], chosen: dict[int, int]) -> list[Draft]:
+    """The drafts, chosen pairs fused, in an order in which they can run on FIFOs of SLOTS messages.
+
+    Among the drafts that may come next the first of the given order. Where nothing can come next, a pair on a circle
+    of waits is taken apart; where there is none on it, FIFOs deeper than SLOTS are needed and one wait for room goes.
+    """
+    after, room = _graph(drafts, before)
+    missing = [0] * len(drafts)
+    for followers in after:
+        for follower in followers:
+            missing[follower] += 1
+    lead = {send: receive for receive, send in chosen.items()}
+    inner = {receive: after[receive].count(send) for receive, send in chosen.items()}
+    for receive, send in chosen.items():
+        missing[send] -= inner[receive]
+    done, left = [False] * len(drafts), len(drafts)
+
+    def ready(place: int) -> bool:
+        return missing[place] == 0 and (place not in chosen or missing[chosen[place]] == 0)
+
+    heap = [place for place in range(len(drafts)) if place not in lead and ready(place)]
+    result: list[tuple[int, ...]] = []
+    while True:
+        while heap:
+            place = heapq.heappop(heap)
+            members = (place, chosen[place]) if place in chosen else (place,)
+            result.append(members)
+            left -= len(members)
+            for member in members:
+                done[member] = True
+            for member in members:
+                for follower in after[member]:
+                    if done[follower]:
+                        continue
+                    missing[follower] -= 1
+                    unit = lead.get(follower, follower)
+                    if ready(unit):
+                        heapq.heappush(heap, unit)
+        if not left:
+            return _fused(drafts, result)
+        circle = _circle(after, done, lead)
+        pair = max((place for place in circle if place in chosen), default=None)
+        if pair is not None:
+            send = chosen.pop(pair)
+            missing[send] += inner[pair]
+            del lead[send]
+            freed = [pair, send]
+        else:
+            long = {(draft.recv, draft.rank) for draft in map(drafts.__getitem__, circle) if draft.size > SLOTS}
+            if links := frozenset((src, dst) for src, dst in long if src is not None):
+                raise TooLong(links)
+            first = next((place for place in sorted(circle) if room.get(place) in circle), None)
+            if first is None:
+                raise InputError("messages of one link arrive in another order than they leave in")
+            missing[first] -= 1
+            after[room[first]].remove(first)
+            freed = [first]
+        for place in freed:
+            if ready(lead.get(place, place)):
+                heapq.heappush(heap, lead.get(place, place))
+
+
+def _graph(drafts: Sequence[Draft], before: Sequence[Sequence[int]]) -> tuple[list[list[int]], dict[int, int]]:
+    """Followers of each draft, and for each send that needs room in its FIFO the receive that makes it.
+
+    Runtimes cut a step of many chunks into one message per chunk where chunks are large, so each chunk takes a slot.
+    What follows a send of more than SLOTS follows its receive: it ends only while that goes on.
+    """
+    after: list[list[int]] = [[] for _ in drafts]
+    number = {id(draft): place for place, draft in enumerate(drafts)}
+    receiver = {number[id(draft.message)]: place for place, draft in enumerate(drafts) if draft.message is not None}
+    for place, places in enumerate(before):
+        for other in places:
+            long = drafts[other].type == "s" and drafts[other].size > SLOTS
+            after[receiver[other] if long else other].append(place)
+    connections: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    for place, draft in enumerate(drafts):
+        if draft.send is not None:
+            connections[draft.rank, draft.send, draft.channel].append(place)
+    room: dict[int, int] = {}
+    for sends in connections.values():
+        receives = [receiver[send] for send in sends]
+        first, held = 0, 0
+        for k, send in enumerate(sends):
+            size = drafts[send].size
+            after[send].append(receives[k])
+            if k + 1 < len(sends):
+                after[receives[k] if size > SLOTS else send].append(sends[k + 1])
+                after[receives[k]].append(receives[k + 1])
+            held += size
+            while held > SLOTS and first < k:
+                held -= drafts[sends[first]].size
+                first += 1
+            if first and size <= SLOTS:
+                after[receives[first - 1]].append(send)
+                room[send] = receives[first - 1]
+    return after, room
+
+
+def _circle(after: Sequence[Sequence[int]], done: Sequence[bool], lead: dict[int, int]) -> set[int]:
+    """Drafts on one circle of waits among those that are not done; of a pair only the receive."""
+    waited: dict[int, int] = {}
+    for place, followers in enumerate(after):
+        if not done[place]:
+            unit = lead.get(place, place)
+            for follower in followers:
+                if not done[follower] and (other := lead.get(follower, follower)) != unit:
+                    waited.setdefault(other, unit)
+    path: dict[int, int] = {}
+    at = min(place for place, finished in enumerate(done) if not finished)
+    at = lead.get(at, at)
+    while at not in path:
+        path[at] = len(path)
+        at = waited[at]
+    return {place for place, step in path.items() if step >= path[at]}
+
+
+def _fused(drafts: Sequence[Draft], units: Sequence[tuple[int, ...]]) -> list[Draft]:
+    """One draft per unit; messages point to the draft that now sends them."""
+    result: list[Draft] = []
+    now: dict[int, Draft] = {}
+    for members in units:
+        draft = drafts[members[0]]
+        if len(members) == 2:
+            send = drafts[members[1]]
+            draft.type, draft.send = "rcs" if draft.type == "r" else "rrcs", send.send
+            now[id(send)] = draft
+        result.append(draft)
+    for draft in result:
+        if draft.message is not None:
+            draft.message = now.get(id(draft.message), draft.message)
+    return result
+
+
+def _without_dead_stores(drafts: list[Draft], outputs: Sequence[Collection[Operand]]) -> list[Draft]:
+    """Turn rrcs into rrs where nothing reads the stored sum: going backwards, a chunk is live from a read of it, or
+    from the end where it is output, until the write before."""
+    live = [set(places) for places in outputs]
+    for draft in reversed(drafts):
+        here = live[draft.rank]
+        writes = chunks(draft.writes, draft.size)
+        if draft.type == "rrcs" and not here.intersection(writes):
+            draft.type, draft.writes = "rrs", None
+        here.difference_update(writes if draft.writes is not None else ())
+        here.update(chunks(draft.reads, draft.size))
+    return drafts

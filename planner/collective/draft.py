@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from planner.collective.algorithm import Collective, Demand, Transfer
 from planner.collective.bound import Bound
@@ -39,6 +41,8 @@ class Draft:
     bound: Bound | None = None
     routing_ns: int | None = None
     ordering_ns: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What else provenance should say."""
 
     @property
     def makespan_ns(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from planner.collective import milp
+from planner.collective import all_pairs, auto, binomial, double_tree, exact, halving_doubling, milp, ring, two_level
 from planner.collective.algorithm import Collective, CollectiveDecisions
 from planner.collective.bound import lower_bound
 from planner.collective.check import check
@@ -25,8 +25,17 @@ from planner.solver.interrupt import stop_on_sigint
 Protocol = Literal["Simple", "LL", "LL128"]
 Method = Callable[[Request, Effort], Draft]
 
-METHODS: dict[str, Method] = {"milp": milp.synthesize}
-"""Every method by its name on the command line."""
+METHODS: dict[str, Method] = {
+    "exact": exact.synthesize,
+    "milp": milp.synthesize,
+    "binomial": binomial.synthesize,
+    "all-pairs": all_pairs.synthesize,
+    "halving-doubling": halving_doubling.synthesize,
+    "two-level": two_level.synthesize,
+    "double-tree": double_tree.synthesize,
+    "ring": ring.synthesize,
+}
+"""Every method that `auto` compares, by its name on the command line."""
 
 DEFAULT_LIMITS = Limits()
 CHECKER = "planner.collective.check"
@@ -69,7 +78,7 @@ def plan_collective(
     with stop_on_sigint() as stop:
         limits = limits.within(sketch)
         effort = Effort(limits, on_progress, stop)
-        draft = METHODS[method](Request(collective, hardware, sketch, size_bytes, root, demands), effort)
+        draft = synthesize(method, Request(collective, hardware, sketch, size_bytes, root, demands), effort)
     decisions = decisions_of(draft, instances or sketch.instances, protocol)
     findings = check(decisions)
     if findings:
@@ -108,12 +117,22 @@ def plan_collective(
                 "routing_limit": limits.routing,
                 "scheduling_limit": limits.scheduling,
                 **({} if limits.time_s is None else {"time_limit_s": limits.time_s}),
+                **draft.options,
             },
             solver_status=draft.status,
             limit_fired=effort.limit_fired,
             interrupted=effort.interrupted,
         ),
     )
+
+
+def synthesize(method: str, request: Request, effort: Effort) -> Draft:
+    """What `method`, one of METHODS or "auto", makes of the request. Raises InputError for another name."""
+    if method == "auto":
+        return auto.choose(METHODS, request, effort)
+    if method not in METHODS:
+        raise InputError(f"found {method!r}, expected auto or one of {', '.join(sorted(METHODS))}", where="--method")
+    return METHODS[method](request, effort)
 
 
 def decisions_of(

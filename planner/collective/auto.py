@@ -1,0 +1,92 @@
+"""Auto: every method that suits the request is run, and the plan with the least simulated time is kept.
+
+Equal times go to the plan with fewer messages, then to the method named first. Methods that cannot carry out the
+request, or whose search grows exponentially with it, are skipped and the reason is recorded. Work is deterministic, so
+the choice is too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from planner.collective.draft import Draft, Request
+from planner.collective.limits import Effort, Limits
+from planner.collective.problem import Problem, build_problem
+from planner.errors import InfeasibleError, InputError, LimitError, TreadleError
+
+MILP_LIMITS = Limits(routing=10.0, scheduling=5.0)
+MILP_CHOICES = 40_000
+"""Chunks times links above which the MILP is not tried."""
+
+
+def choose(methods: Mapping[str, Callable[[Request, Effort], Draft]], request: Request, effort: Effort) -> Draft:
+    """The best draft of `methods`; its `options` tell every method's time in ns and why others were skipped.
+
+    Raises InputError for inputs that do not fit together, and the MILP's own error where no method finds a plan.
+    """
+    problem = build_problem(
+        request.collective,
+        request.hardware,
+        request.sketch,
+        request.size_bytes,
+        request.root,
+        demands=request.demands,
+        restricted=False,
+    )
+    drafts: dict[str, Draft] = {}
+    refused: dict[str, TreadleError] = {}
+    skipped: dict[str, str] = {}
+    for name, method in sorted(methods.items(), key=lambda item: item[0] == "milp"):
+        reason = too_large(name, problem)
+        if effort.interrupted and drafts:
+            reason = "interrupted before it began"
+        if reason:
+            skipped[name] = reason
+            continue
+        share = replace(effort, limits=limits_for(name, effort.limits), limit_fired=False)
+        try:
+            drafts[name] = method(request, share)
+            effort.limit_fired |= share.limit_fired
+        except (InputError, InfeasibleError, LimitError) as error:
+            refused[name] = error
+            skipped[name] = str(error.args[0])
+    if not drafts:
+        if not refused:
+            raise LimitError(f"no method takes a problem of this size: {skipped}")
+        raise refused.get("milp") or next(iter(refused.values()))
+    winner = min(drafts, key=lambda name: (drafts[name].makespan_ns, messages(drafts[name])))
+    best = drafts[winner]
+    return replace(
+        best,
+        method=f"auto: {best.method}",
+        options={
+            "chosen": winner,
+            "candidates_ns": {name: draft.makespan_ns for name, draft in drafts.items()},
+            "skipped": skipped,
+        },
+    )
+
+
+def too_large(name: str, problem: Problem) -> str:
+    """Why a method is not worth trying on `problem`, or the empty string."""
+    choices = len(problem.chunks) * len(problem.links)
+    if name == "milp" and choices > MILP_CHOICES:
+        return f"{choices} choices of a link for a chunk, more than the {MILP_CHOICES} it is tried on"
+    return ""
+
+
+def limits_for(name: str, limits: Limits) -> Limits:
+    """The MILP gets a share of the work, as one of many candidates."""
+    if name != "milp":
+        return limits
+    return replace(
+        limits,
+        routing=min(limits.routing, MILP_LIMITS.routing),
+        scheduling=min(limits.scheduling, MILP_LIMITS.scheduling),
+    )
+
+
+def messages(draft: Draft) -> int:
+    """How many messages a draft sends."""
+    return len({(move.src, move.dst, move.batch) for move in draft.transfers})

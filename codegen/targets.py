@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from codegen import check_program, msccl_xml, torch_module
+from codegen import check_program, cuda_kernels, msccl_xml, torch_module
 from codegen.lower import lower
+from codegen.program import Program
 from codegen.promise import promise_of
 from codegen.simulate_program import simulate_program
 from planner import documents
@@ -20,7 +21,11 @@ from planner.memory.decisions import MemoryDecisions
 from planner.plan import InputRef, Plan
 from planner.trace import Trace
 
-Target = Literal["torch", "msccl-xml"]
+Target = Literal["torch", "msccl-xml", "cuda"]
+
+MEMORY_TARGETS: tuple[Target, ...] = ("torch",)
+COLLECTIVE_TARGETS: tuple[Target, ...] = ("msccl-xml", "cuda")
+"""What a plan of each pass becomes, its default first."""
 
 PLAN_NAME = "plan.json"
 """The plan travels with what was made from it, so that a folder can be checked and predicted on its own."""
@@ -40,22 +45,23 @@ class Artefacts:
 def generate(plan: Plan, plan_file: str, trace: Trace | None = None, target: Target | None = None) -> Artefacts:
     """The artefacts of `plan`, which errors and the manifest call `plan_file`; a memory plan needs its `trace`.
 
-    `target` defaults to the one of the plan's pass. Raises InputError when plan, target and trace do not go together,
+    `target` defaults to the first of the plan's pass. Raises InputError when plan, target and trace do not go together,
     CheckFailed when what comes out would be wrong.
     """
     decisions = plan.decisions
-    own: Target = "msccl-xml" if isinstance(decisions, CollectiveDecisions) else "torch"
-    if target not in (None, own):
-        raise InputError(f"found a plan for target {own}, expected one for {target}", where=plan_file)
+    possible = COLLECTIVE_TARGETS if isinstance(decisions, CollectiveDecisions) else MEMORY_TARGETS
+    chosen = target or possible[0]
+    if chosen not in possible:
+        raise InputError(f"found a plan for target {' or '.join(possible)}, expected one for {chosen}", where=plan_file)
     findings = check_collective(decisions) if isinstance(decisions, CollectiveDecisions) else check_memory(decisions)
     if findings:
         raise CheckFailed(f"{plan_file}: not generated, its check failed", tuple(findings))
     if isinstance(decisions, CollectiveDecisions):
-        files, facts, entry = *_collective(decisions, plan_file), None
+        files, facts, entry = *_collective(decisions, plan_file, chosen), None
     else:
         files, facts, entry = _memory(plan, decisions, plan_file, trace)
     return Artefacts(
-        target=own,
+        target=chosen,
         plan=InputRef(file=Path(plan_file).name, digest=documents.digest(plan)),
         files={**files, PLAN_NAME: documents.dumps(plan)},
         entry=entry,
@@ -63,18 +69,20 @@ def generate(plan: Plan, plan_file: str, trace: Trace | None = None, target: Tar
     )
 
 
-def _collective(decisions: CollectiveDecisions, plan_file: str) -> tuple[dict[str, str], dict[str, Any]]:
+def _collective(
+    decisions: CollectiveDecisions, plan_file: str, target: Target
+) -> tuple[dict[str, str], dict[str, Any]]:
     """One program for calls out of place and, but for alltoall and irregular collectives, one for calls in place."""
-    programs = {f"{decisions.collective}.xml": lower(decisions)}
+    programs: dict[str, Program] = {decisions.collective: lower(decisions)}
     if decisions.collective != "alltoall" and decisions.collective not in DEMANDING:
-        programs[f"{decisions.collective}_inplace.xml"] = lower(decisions, inplace=True)
+        programs[f"{decisions.collective}_inplace"] = lower(decisions, inplace=True)
     promise = promise_of(decisions)
     for name, program in programs.items():
         findings = check_program.check(program, promise=promise)
         if findings:
             raise CheckFailed(
-                f"{plan_file}: {name} would be wrong; this is a bug, please report it",
-                tuple(f"{name}: {finding}" for finding in findings),
+                f"{plan_file}: {name}.xml would be wrong; this is a bug, please report it",
+                tuple(f"{name}.xml: {finding}" for finding in findings),
             )
     facts = {
         "collective": decisions.collective,
@@ -82,10 +90,12 @@ def _collective(decisions: CollectiveDecisions, plan_file: str) -> tuple[dict[st
         "input_bytes": decisions.input_bytes,
         "planned_ns": decisions.makespan_ns,
         "simulated_ns": {
-            name: simulate_program(program, decisions).schedule.makespan for name, program in programs.items()
+            f"{name}.xml": simulate_program(program, decisions).schedule.makespan for name, program in programs.items()
         },
     }
-    return {name: msccl_xml.emit(program) for name, program in programs.items()}, facts
+    if target == "cuda":
+        return cuda_kernels.artefacts(programs), facts
+    return {f"{name}.xml": msccl_xml.emit(program) for name, program in programs.items()}, facts
 
 
 def _memory(

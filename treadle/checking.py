@@ -347,7 +347,7 @@ def _plan_in(folder: Path, manifest: Artefact, texts: dict[str, str], inputs: In
     if findings:
         return findings, False
     try:
-        fresh = generate(plan, manifest.plan.file, trace)
+        fresh = generate(plan, manifest.plan.file, trace, manifest.target)
     except (CheckFailed, InputError) as error:
         return [str(error)], False
     changed = [name for name in sorted({*fresh.files, *texts}) if fresh.files.get(name) != texts.get(name)]

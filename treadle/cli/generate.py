@@ -12,13 +12,14 @@ from treadle.cli.output import json_option, print_json, require_apart
 
 @click.command()
 @click.argument("plans", nargs=-1, required=True, metavar="PLAN...")
-@click.option("--target", type=click.Choice(["torch", "msccl-xml"]), help="[default: the one of the plan's pass]")
+@click.option("--target", type=click.Choice(["torch", "msccl-xml", "cuda"]), help="[default: torch or msccl-xml]")
 @click.option("--trace", help="The trace of a memory plan. [default: the one it names, beside it]")
 @click.option("-o", "--output", required=True, metavar="DIR", help="The folder; a subfolder each for several plans.")
 @click.option("--force", is_flag=True, help="Write into a folder that holds other files.")
 @json_option
 def command(plans: tuple[str, ...], target: Any, trace: str | None, output: str, force: bool, as_json: bool) -> None:
-    """Turn PLAN... into artefacts: a PyTorch module for a memory plan, MSCCL XML for a collective."""
+    """Turn PLAN... into artefacts: a PyTorch module for a memory plan, MSCCL XML or CUDA kernels for a
+    collective."""
     from codegen import targets
     from codegen.emit import write
     from planner import documents

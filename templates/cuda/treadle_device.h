@@ -1,0 +1,27 @@
+// What kernels are written against: threads, barrier, yield; signal and wait on growing counters; loads and stores of
+// slots, packets (LL) and lines (LL128). Two bodies: CUDA, and host fibers with every thread of every block resident.
+#pragma once
+#include "treadle_types.h"
+
+namespace treadle {
+
+// N bytes that a thread moves at once.
+template <int N>
+struct alignas(N) Word {
+    uint32_t part[N / 4];
+};
+
+// LL128: 120 bytes of data and 8 of flag; eight neighbouring threads move one line, 16 bytes each.
+struct alignas(LINE) Line {
+    uint64_t word[16];
+};
+constexpr int LINE_THREADS = 8;
+constexpr int LINE_DATA = 120;
+
+}  // namespace treadle
+
+#ifdef __CUDACC__
+#include "treadle_device_cuda.h"
+#else
+#include "treadle_device_fibers.h"
+#endif

@@ -1,0 +1,118 @@
+// The CUDA body. Data is published by st.release after a block barrier and taken by ld.acquire before one, which orders
+// the accesses of all threads of both blocks (PTX memory model: release and acquire patterns are cumulative). Scope sys
+// reaches other GPUs, scope gpu the blocks of one rank.
+#pragma once
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#define TREADLE_DEVICE __device__ __forceinline__
+#define TREADLE_NOINLINE __device__ __noinline__
+#define TREADLE_BOTH __host__ __device__
+#define TREADLE_MAX_THREADS 512
+#define TREADLE_KERNEL __global__ void __launch_bounds__(TREADLE_MAX_THREADS, 1)
+#define TREADLE_LAUNCH const __grid_constant__ Launch
+#define TREADLE_SHARED(type, name) __shared__ type name
+#define TREADLE_UNROLL _Pragma("unroll")
+
+namespace treadle {
+
+constexpr int WARP = 32;
+constexpr int UNROLL = 4;
+
+TREADLE_DEVICE int thread() { return threadIdx.x; }
+TREADLE_DEVICE int threads() { return blockDim.x; }
+TREADLE_DEVICE int block_index() { return blockIdx.x; }
+TREADLE_DEVICE void barrier() { __syncthreads(); }
+TREADLE_DEVICE void yield() {}
+
+TREADLE_DEVICE uint64_t load_acquire_system(const uint64_t *flag) {
+    uint64_t value;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(flag) : "memory");
+    return value;
+}
+
+TREADLE_DEVICE uint64_t load_acquire_rank(const uint64_t *flag) {
+    uint64_t value;
+    asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(flag) : "memory");
+    return value;
+}
+
+TREADLE_DEVICE void signal_system(uint64_t *flag, uint64_t value) {
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(flag), "l"(value) : "memory");
+}
+
+TREADLE_DEVICE void signal_rank(uint64_t *flag, uint64_t value) {
+    asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(flag), "l"(value) : "memory");
+}
+
+// True when this launch has been given up. The clock and the abort word are read rarely, they are slow.
+TREADLE_DEVICE bool given_up(const Launch &launch, uint32_t turn, uint64_t &since) {
+    if (turn % 1024) return false;
+    uint64_t now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    if (!since) since = now;
+    if (launch.timeout_ns && now - since > launch.timeout_ns) atomicExch(launch.abort, 1u);
+    return *(volatile uint32_t *)launch.abort != 0;
+}
+
+// Polls `test` until it holds; false when the launch has been given up.
+template <class Test>
+TREADLE_DEVICE bool spin(const void *, const Launch &launch, Test test) {
+    uint64_t since = 0;
+    for (uint32_t turn = 1; !test(); ++turn)
+        if (given_up(launch, turn, since)) return false;
+    return true;
+}
+
+TREADLE_DEVICE Word<16> load_slot(const char *from) {
+    Word<16> w;
+    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(w.part[0]), "=r"(w.part[1]), "=r"(w.part[2]), "=r"(w.part[3])
+                 : "l"(from)
+                 : "memory");
+    return w;
+}
+
+TREADLE_DEVICE void store_slot(char *to, Word<16> w) { *(uint4 *)to = *(uint4 *)&w; }
+
+TREADLE_DEVICE void store_packet(char *to, uint32_t data, uint32_t flag) {
+    asm volatile("st.volatile.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(data), "r"(flag) : "memory");
+}
+
+TREADLE_DEVICE bool load_packet(const Launch &launch, const char *from, uint32_t flag, uint32_t &data) {
+    return spin(from, launch, [&] {
+        uint32_t found;
+        asm volatile("ld.volatile.global.v2.u32 {%0, %1}, [%2];" : "=r"(data), "=r"(found) : "l"(from) : "memory");
+        return found == flag;
+    });
+}
+
+// Lines are moved by whole warps in step, so that the 128 bytes of a line travel in one transaction. `word` holds this
+// thread's 16 bytes; of the last of the eight threads only the first half is data.
+TREADLE_DEVICE void store_line(Line *line, bool active, int lane, uint64_t flag, uint64_t (&word)[2]) {
+    uint64_t second = lane == LINE_THREADS - 1 ? flag : word[1];
+    __syncwarp();
+    if (active)
+        asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" ::"l"(&line->word[2 * lane]), "l"(word[0]),
+                     "l"(second)
+                     : "memory");
+}
+
+TREADLE_DEVICE bool load_line(const Launch &launch, const Line *line, bool active, int lane, uint64_t flag,
+                              uint64_t (&word)[2]) {
+    const bool watches = active && lane == LINE_THREADS - 1;
+    __syncwarp();
+    uint64_t since = 0;
+    for (uint32_t turn = 1;; ++turn) {
+        if (active)
+            asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];"
+                         : "=l"(word[0]), "=l"(word[1])
+                         : "l"(&line->word[2 * lane])
+                         : "memory");
+        if (!__any_sync(0xffffffff, watches && word[1] != flag)) return true;
+        if (__any_sync(0xffffffff, given_up(launch, turn, since))) return false;
+    }
+}
+
+}  // namespace treadle

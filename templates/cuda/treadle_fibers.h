@@ -1,0 +1,233 @@
+// Fibers: every thread of every block of a launch, and of all launches queued together, resident in one process. A
+// fiber runs until it waits or yields; a seeded generator picks the next one. When none can run and some have not ended,
+// the program is deadlocked: that is found at once, without a clock.
+#pragma once
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <unordered_map>
+#include <vector>
+
+#ifndef __x86_64__
+#include <ucontext.h>
+#endif
+
+namespace treadle::fibers {
+
+constexpr size_t STACK_BYTES = 64 * 1024;
+
+#ifdef __x86_64__
+// Saves the callee-saved registers on the old stack and takes them from the new one.
+extern "C" void treadle_switch(void **from, void *to);
+asm(R"(
+.pushsection .text
+.local treadle_switch
+.type treadle_switch, @function
+treadle_switch:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+.size treadle_switch, . - treadle_switch
+.popsection
+)");
+
+struct Context {
+    void *stack_pointer = nullptr;
+
+    void prepare(char *stack, void (*entry)()) {
+        // The ABI wants the stack 8 bytes off a multiple of 16 where a function begins.
+        auto top = reinterpret_cast<void **>((reinterpret_cast<uintptr_t>(stack) + STACK_BYTES) & ~uintptr_t{15});
+        *--top = nullptr;
+        *--top = reinterpret_cast<void *>(entry);
+        for (int i = 0; i < 6; ++i) *--top = nullptr;
+        stack_pointer = top;
+    }
+    void enter(Context &from) { treadle_switch(&from.stack_pointer, stack_pointer); }
+};
+#else
+struct Context {
+    ucontext_t context;
+
+    void prepare(char *stack, void (*entry)()) {
+        getcontext(&context);
+        context.uc_stack.ss_sp = stack;
+        context.uc_stack.ss_size = STACK_BYTES;
+        context.uc_link = nullptr;
+        makecontext(&context, entry, 0);
+    }
+    void enter(Context &from) { swapcontext(&from.context, &context); }
+};
+#endif
+
+struct Block;
+
+struct Fiber {
+    Context context;
+    std::unique_ptr<char, decltype(&std::free)> stack{nullptr, &std::free};
+    Block *block = nullptr;
+    int thread = 0;
+    bool ended = false;
+};
+
+// What eight threads that move one line together share: the last to come does the work for all.
+struct Line {
+    int arrived = 0;
+    bool good = true;
+    uint64_t word[16] = {};
+    std::vector<Fiber *> waiting;
+};
+
+struct Block {
+    int index = 0, threads = 0, arrived = 0;
+    std::function<void()> kernel;
+    std::vector<Fiber *> waiting;  // at the barrier
+    std::vector<Line> lines;
+    alignas(128) char shared[1024];
+};
+
+class World {
+  public:
+    // Adds one launch; nothing runs before `run`.
+    void queue(int blocks, int threads, const std::function<void()> &kernel) {
+        for (int index = 0; index < blocks; ++index) {
+            auto block = std::make_unique<Block>();
+            block->index = index;
+            block->threads = threads;
+            block->kernel = kernel;
+            block->lines.resize(threads);
+            for (int thread = 0; thread < threads; ++thread) {
+                auto fiber = std::make_unique<Fiber>();
+                fiber->stack.reset(static_cast<char *>(std::malloc(STACK_BYTES)));
+                if (!fiber->stack) throw std::runtime_error("no memory for the stacks of fibers");
+                fiber->block = block.get();
+                fiber->thread = thread;
+                fiber->context.prepare(fiber->stack.get(), &World::begin);
+                ready_.push_back(fiber.get());
+                fibers_.push_back(std::move(fiber));
+            }
+            blocks_.push_back(std::move(block));
+        }
+    }
+
+    // Runs all that is queued to its end. True when it ended; false when it was deadlocked: then every wait failed and
+    // the fibers ran on to their ends.
+    bool run(uint64_t seed) {
+        world = this;
+        state_ = seed;
+        gave_up_ = false;
+        for (size_t left = fibers_.size(); left;) {
+            if (ready_.empty()) {
+                gave_up_ = true;
+                for (auto &entry : sleepers_) ready_.insert(ready_.end(), entry.second.begin(), entry.second.end());
+                sleepers_.clear();
+                if (ready_.empty()) throw std::runtime_error("a barrier that not all threads of a block reach");
+            }
+            const size_t pick = random() % ready_.size();
+            current = ready_[pick];
+            ready_[pick] = ready_.back();
+            ready_.pop_back();
+            current->context.enter(scheduler_);
+            left -= current->ended;
+        }
+        fibers_.clear();
+        blocks_.clear();
+        return !gave_up_;
+    }
+
+    // Gives others a turn now and then: a quarter of the calls, so that long stretches without one happen as well.
+    void yield() {
+        if (random() % 4) return;
+        ready_.push_back(current);
+        leave();
+    }
+
+    void sleep(const void *address) {
+        sleepers_[address].push_back(current);
+        leave();
+    }
+
+    void wake(const void *address) {
+        if (sleepers_.empty()) return;
+        auto found = sleepers_.find(address);
+        if (found == sleepers_.end()) return;
+        wake_all(found->second);
+        sleepers_.erase(found);
+    }
+
+    void barrier() {
+        Block &block = *current->block;
+        if (++block.arrived == block.threads) {
+            block.arrived = 0;
+            wake_all(block.waiting);
+            yield();
+        } else {
+            block.waiting.push_back(current);
+            leave();
+        }
+    }
+
+    // The last of eight neighbouring threads does `work`, then all go on.
+    template <class Work>
+    Line &together(const Work &work) {
+        Line &line = current->block->lines[current->thread / 8];
+        if (++line.arrived == 8) {
+            line.arrived = 0;
+            work(line);
+            wake_all(line.waiting);
+        } else {
+            line.waiting.push_back(current);
+            leave();
+        }
+        return line;
+    }
+
+    bool gave_up() const { return gave_up_; }
+
+    inline static thread_local World *world = nullptr;
+    inline static thread_local Fiber *current = nullptr;
+
+  private:
+    static void begin() {
+        current->block->kernel();
+        current->ended = true;
+        world->leave();
+    }
+
+    void leave() { scheduler_.enter(current->context); }
+
+    void wake_all(std::vector<Fiber *> &list) {
+        ready_.insert(ready_.end(), list.begin(), list.end());
+        list.clear();
+    }
+
+    // splitmix64
+    uint64_t random() {
+        uint64_t z = state_ += 0x9e3779b97f4a7c15u;
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+        return z ^ (z >> 31);
+    }
+
+    Context scheduler_;
+    std::vector<std::unique_ptr<Block>> blocks_;
+    std::vector<std::unique_ptr<Fiber>> fibers_;
+    std::vector<Fiber *> ready_;
+    std::unordered_map<const void *, std::vector<Fiber *>> sleepers_;
+    uint64_t state_ = 0;
+    bool gave_up_ = false;
+};
+
+}  // namespace treadle::fibers

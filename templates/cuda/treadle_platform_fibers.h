@@ -1,0 +1,50 @@
+// What the driver needs of a machine, on the host: memory is memory, devices are only numbers, launches wait in the one
+// world of fibers of this thread until somebody synchronises.
+#pragma once
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+
+#include "treadle_device.h"
+
+namespace treadle::platform {
+
+using Kernel = void (*)(const Launch &);
+using Handle = void *;
+
+inline thread_local fibers::World world;
+inline thread_local std::vector<uint32_t *> abort_words;
+
+inline int device_count() { return std::numeric_limits<int>::max(); }
+
+inline void *allocate(int, size_t bytes) {
+    void *memory = std::aligned_alloc(LINE, (bytes + LINE - 1) / LINE * LINE);
+    if (!memory) throw std::runtime_error("no memory for the slots");
+    std::memset(memory, 0, bytes);
+    return memory;
+}
+inline void release(int, void *memory) { std::free(memory); }
+inline void upload(int, void *to, const void *from, size_t bytes) { std::memcpy(to, from, bytes); }
+inline void download(int, void *to, const void *from, size_t bytes) { std::memcpy(to, from, bytes); }
+
+inline void connect(int, int) {}
+inline Handle share(int, void *memory) { return memory; }
+inline void *attach(int, Handle handle) { return handle; }
+inline void detach(int, void *) {}
+
+inline int resident_blocks(Kernel, int, int) { return std::numeric_limits<int>::max(); }
+
+inline void start(Kernel kernel, int, int blocks, int threads, const Launch &launch, void *) {
+    if (threads % LINE_THREADS) throw std::runtime_error("expected a multiple of 8 threads");
+    abort_words.push_back(launch.abort);
+    world.queue(blocks, threads, [kernel, launch] { kernel(launch); });
+}
+
+inline void synchronise(int, uint64_t seed) {
+    const bool ended = world.run(seed);
+    if (!ended)
+        for (uint32_t *word : abort_words) *word = 1;
+    abort_words.clear();
+}
+
+}  // namespace treadle::platform

@@ -1,0 +1,236 @@
+"""Collective programs as compiled kernels: on host fibers with g++, on GPUs with nvcc.
+
+`build` compiles a program, `build_folder` what `treadle generate --target cuda` wrote. A `Library` runs all ranks from
+one process, a `Member` is one rank among several processes. With target `fibers` every thread of every threadblock of
+every rank is a fiber of this process, and a seed chooses their order; with target `cuda` the tensors of one GPU belong
+to virtual ranks of one cooperative launch, those of several GPUs reach one another by peer pointers, and members by
+CUDA IPC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+
+from codegen import cuda_kernels, emit, msccl_xml
+from codegen.cuda_kernels import Kernel
+from codegen.cuda_tables import Tables, tables
+from codegen.program import Program
+from codegen.protocols import PROTOCOLS
+from planner.errors import CheckFailed, InputError, MissingBackendError
+from treadle.runtime.native_build import Target, compile_library, compiler
+from treadle.runtime.native_layout import part_elements, place
+from treadle.runtime.native_session import Buffers, Session, Sizes
+
+DTYPES = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3, torch.int32: 4}
+"""Data types that programs with sums take, with their codes in treadle_types.h; others take any."""
+OPERATIONS = {"sum": 0, "avg": 0, "min": 1, "max": 2}
+THREADS: dict[Target, int] = {"fibers": 8, "cuda": 512}
+SLOT_BYTES = {"Simple": 512 << 10, "LL": 16 << 10, "LL128": 120 << 10}
+"""Payload of a slot; larger chunks go in several iterations of the program."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a program runs; None stands for the default of its target and protocol.
+
+    `threads` of a threadblock: a multiple of 8 for fibers, of 32 up to 512 on GPUs. `slots` of a connection: a power of
+    two. On GPUs a wait of more than `timeout` seconds is taken for a deadlock; fibers need no clock for that.
+    """
+
+    threads: int | None = None
+    slots: int | None = None
+    slot_bytes: int | None = None
+    timeout: float = 60.0
+
+
+def build(
+    program: Program,
+    target: Target = "fibers",
+    *,
+    kernel: Kernel = "interpreter",
+    arch: str | None = None,
+    settings: Settings | None = None,
+) -> Library:
+    """`program` compiled with the interpreter kernel, which all programs of a protocol share, or its specialised one.
+
+    `arch` is nvcc's -arch, by default that of the GPU at hand. Raises MissingBackendError without g++ or nvcc, or
+    without a GPU when `arch` is not given; InputError for steps that no kernel knows.
+    """
+    texts = cuda_kernels.headers()
+    if kernel == "specialised":
+        texts["program.cu"] = cuda_kernels.specialised(program, tables(program))
+    main = "program.cu" if kernel == "specialised" else cuda_kernels.INTERPRETER
+    return _library(program, target, kernel, arch, texts, main, settings)
+
+
+def build_folder(
+    folder: Path | str,
+    target: Target = "fibers",
+    *,
+    kernel: Kernel = "specialised",
+    arch: str | None = None,
+    settings: Settings | None = None,
+) -> dict[str, Library]:
+    """The libraries of a folder that `treadle generate --target cuda` wrote, by the name of their XML file.
+
+    Raises what `build` raises, and InputError for another folder or one that was changed since.
+    """
+    manifest, texts = emit.read(folder)
+    if manifest.target != "cuda":
+        raise InputError(f"found an artefact for {manifest.target}, expected one for cuda", where=str(folder))
+    libraries = {}
+    for name in sorted(texts):
+        if name.endswith(".xml"):
+            program = msccl_xml.parse(texts[name], str(Path(folder) / name))
+            main = f"{name.removesuffix('.xml')}.cu" if kernel == "specialised" else cuda_kernels.INTERPRETER
+            libraries[name] = _library(program, target, kernel, arch, texts, main, settings)
+    return libraries
+
+
+def _library(
+    program: Program,
+    target: Target,
+    kernel: Kernel,
+    arch: str | None,
+    texts: Mapping[str, str],
+    main: str,
+    settings: Settings | None,
+) -> Library:
+    compiler(target)
+    if target == "cuda" and arch is None and not torch.cuda.is_available():
+        raise MissingBackendError(
+            "found no GPU that PyTorch can use, expected one for backend cuda; install a driver and PyTorch for CUDA, "
+            "or take backend fibers"
+        )
+    table = tables(program)
+    needed = {name: text for name, text in texts.items() if name == main or name.startswith("treadle_")}
+    definitions = cuda_kernels.definitions(kernel, program.protocol, table.reduces)
+    path = compile_library(needed, main, target, definitions, arch)
+    return Library(program, target, path, table, settings or Settings())
+
+
+@dataclass(frozen=True, eq=False)
+class Library:
+    """A compiled program. Slots and counters are made at the first run and used again by all later ones."""
+
+    program: Program
+    target: Target
+    path: Path
+    table: Tables
+    settings: Settings
+    _sessions: dict[tuple[int, ...], Session] = field(default_factory=dict, repr=False)
+
+    def run(self, inputs: Sequence[Tensor], op: str = "sum", *, seed: int = 0) -> list[Tensor]:
+        """The collective over the tensors of all ranks; returns what each of them gets.
+
+        Tensors as a rank of the collective has them: for allgather its part, for reducescatter and alltoall the parts
+        for all ranks along the first dimension, else the whole. Any size works. A program in place works in the
+        caller's tensors where input and output are one; otherwise they stay as they are. `op`: sum, avg, min, max.
+
+        Raises InputError for tensors that do not fit, CheckFailed naming each waiting step when the program hangs.
+        """
+        if len(inputs) != len(self.program.ranks):
+            raise InputError(f"found {len(inputs)} tensors, expected one for each of {len(self.program.ranks)} ranks")
+        devices = tuple(self._device(tensor) for tensor in inputs)
+        if devices not in self._sessions:
+            self._sessions[devices] = self.open(devices)
+        session = self._sessions[devices]
+        try:
+            return self._call(session, dict(enumerate(inputs)), op, seed)
+        except CheckFailed:
+            del self._sessions[devices]  # its counters stand anywhere
+            raise
+
+    def open(self, devices: Sequence[int]) -> Session:
+        """Slots and counters on `devices`, one entry per rank, -1 for ranks of other processes."""
+        protocol, settings = self.program.protocol, self.settings
+        return Session(
+            self.path,
+            self.program,
+            self.table,
+            devices=devices,
+            threads=settings.threads or THREADS[self.target],
+            slots=settings.slots or PROTOCOLS[protocol].slots,
+            slot_bytes=settings.slot_bytes or SLOT_BYTES[protocol],
+        )
+
+    def close(self) -> None:
+        """Give back slots and counters."""
+        for session in self._sessions.values():
+            session.close()
+        self._sessions.clear()
+
+    def _call(
+        self, session: Session, tensors: Mapping[int, Tensor], op: str, seed: int, wait: bool = True
+    ) -> list[Tensor]:
+        first = next(iter(tensors.values()))
+        if any(tensor.dtype != first.dtype for tensor in tensors.values()):
+            raise InputError("found tensors of several data types, expected one")
+        elements = part_elements(self.program, tensors)
+        sizes = self._sizes(first, elements, op)
+        width = session.chunk_width(sizes)
+        placed = {rank: place(self.program, rank, tensor, elements) for rank, tensor in tensors.items()}
+        if elements:
+            scratch = {
+                rank: tensor.new_empty(self.program.ranks[rank].scratch_chunks * width, dtype=torch.uint8)
+                for rank, tensor in tensors.items()
+            }
+            buffers = [Buffers()] * len(self.program.ranks)
+            streams = [0] * len(buffers)
+            for rank, each in placed.items():
+                averaged = each.averaged * sizes.element if op == "avg" and self.table.reduces else 0
+                buffers[rank] = Buffers(each.input, each.output, scratch[rank].data_ptr(), averaged)
+                if self.target == "cuda":
+                    streams[rank] = torch.cuda.current_stream(tensors[rank].device).cuda_stream
+            session.launch(buffers, sizes, streams=streams, timeout=self.settings.timeout, seed=seed)
+            if wait:
+                session.wait()
+        return [placed[rank].finish() for rank in tensors]
+
+    def _sizes(self, tensor: Tensor, elements: int, op: str) -> Sizes:
+        if op not in OPERATIONS:
+            raise InputError(f"found operation {op!r}, expected one of {', '.join(OPERATIONS)}")
+        if self.table.reduces and tensor.dtype not in DTYPES:
+            known = ", ".join(str(dtype) for dtype in DTYPES)
+            raise InputError(f"found tensors of {tensor.dtype}, expected {known}")
+        size = tensor.element_size()
+        return Sizes(elements * size, size, DTYPES.get(tensor.dtype, 0), OPERATIONS[op])
+
+    def _device(self, tensor: Tensor) -> int:
+        kind = "cpu" if self.target == "fibers" else "cuda"
+        if tensor.device.type != kind:
+            raise InputError(f"found a tensor on {tensor.device}, expected one on {kind}")
+        return tensor.device.index or 0
+
+
+class Member:
+    """One rank of a library whose ranks are processes of a torch.distributed group, each with a GPU of its own.
+
+    Making one is a collective call: the processes exchange CUDA IPC handles of their slots.
+    """
+
+    def __init__(self, library: Library, rank: int, device: int, group: Any = None) -> None:
+        world = distributed.get_world_size(group)
+        if world != len(library.program.ranks):
+            raise InputError(f"found {world} processes, expected the program's {len(library.program.ranks)} ranks")
+        self._library, self._rank = library, rank
+        self._session = library.open([device if each == rank else -1 for each in range(world)])
+        handles: list[Any] = [None] * world
+        distributed.all_gather_object(handles, self._session.share(rank), group=group)
+        for other, handle in enumerate(handles):
+            if other != rank:
+                self._session.attach(other, handle)
+
+    def __call__(self, tensor: Tensor, op: str = "sum") -> Tensor:
+        """This rank's share of a call of `Library.run`, on the current stream; it does not wait for the GPU."""
+        return self._library._call(self._session, {self._rank: tensor}, op, 0, wait=False)[0]
+
+    def wait(self) -> None:
+        """Wait for the GPU. Raises CheckFailed naming each waiting step when the program hangs."""
+        self._session.wait()

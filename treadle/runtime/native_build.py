@@ -1,0 +1,84 @@
+"""Compiles generated kernels into shared libraries: g++ for host fibers, nvcc for CUDA; each text only once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from codegen.cuda_kernels import CUDA_FLAGS, HOST_FLAGS
+from planner.errors import CheckFailed, MissingBackendError
+
+Target = Literal["fibers", "cuda"]
+
+COMPILERS: dict[Target, str] = {"fibers": "g++", "cuda": "nvcc"}
+HINTS: dict[Target, str] = {
+    "fibers": "install it, for example with `apt-get install g++`",
+    "cuda": "install the CUDA toolkit 12 or newer and put its bin folder on PATH",
+}
+MAX_LINES = 20
+
+
+def compile_library(
+    texts: Mapping[str, str], main: str, target: Target, definitions: Sequence[str] = (), arch: str | None = None
+) -> Path:
+    """The shared library of the file `main` among `texts`, compiled now or found in the cache.
+
+    `arch` is nvcc's -arch, by default that of the GPUs at hand. The cache lies in `treadle/native` below
+    XDG_CACHE_HOME (~/.cache); a library is named by the digest of compiler, options and texts. Raises
+    MissingBackendError without the compiler, CheckFailed with the compiler's words when it refuses the text.
+    """
+    command = [compiler(target), "-std=c++17", *_options(target, arch), *definitions]
+    digest = hashlib.sha256()
+    for part in (_version(command[0]), *command[1:], main, *(f"{name}\0{texts[name]}" for name in sorted(texts))):
+        digest.update(part.encode() + b"\0")
+    library = cache_folder() / f"{digest.hexdigest()[:32]}.so"
+    if not library.is_file():
+        library.parent.mkdir(parents=True, exist_ok=True)
+        _compile(command, texts, main, library)
+    return library
+
+
+def cache_folder() -> Path:
+    """Where compiled libraries are kept; it may be deleted at any time."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "treadle" / "native"
+
+
+def compiler(target: Target) -> str:
+    """The path of the compiler of a target. Raises MissingBackendError when it is not there."""
+    found = shutil.which(COMPILERS[target])
+    if found is None:
+        raise MissingBackendError(f"found no {COMPILERS[target]} for backend {target}; {HINTS[target]}")
+    return found
+
+
+def _options(target: Target, arch: str | None) -> list[str]:
+    if target == "fibers":
+        return ["-O1", *HOST_FLAGS, "-x", "c++"]
+    return ["-O3", f"-arch={arch or 'native'}", *CUDA_FLAGS]
+
+
+@cache
+def _version(path: str) -> str:
+    return subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
+
+
+def _compile(command: Sequence[str], texts: Mapping[str, str], main: str, library: Path) -> None:
+    """In a folder of its own, then moved: another process that builds the same sees all of it or nothing."""
+    with tempfile.TemporaryDirectory(prefix="build-", dir=library.parent) as name:
+        folder = Path(name)
+        for file, text in texts.items():
+            if file.endswith((".h", ".cu")):
+                (folder / file).write_text(text, encoding="utf-8")
+        done = subprocess.run([*command, main, "-o", "out.so"], cwd=folder, capture_output=True, text=True, check=False)
+        if done.returncode:
+            lines = tuple(done.stderr.strip().splitlines()[:MAX_LINES])
+            raise CheckFailed(f"{Path(command[0]).name} refused {main}", lines)
+        os.replace(folder / "out.so", library)

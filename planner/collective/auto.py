@@ -13,9 +13,12 @@ from dataclasses import replace
 from planner.collective.draft import Draft, Request
 from planner.collective.limits import Effort, Limits
 from planner.collective.problem import Problem, build_problem
+from planner.collective.symmetry import rank_maps
 from planner.errors import InfeasibleError, InputError, LimitError, TreadleError
 
-MILP_LIMITS = Limits(routing=10.0, scheduling=5.0)
+SEARCHES = ("milp", "exact")
+"""Methods whose solver takes whatever work it is given."""
+SHARE = Limits(routing=10.0, scheduling=5.0)
 MILP_CHOICES = 40_000
 """Chunks times links above which the MILP is not tried."""
 
@@ -34,10 +37,12 @@ def choose(methods: Mapping[str, Callable[[Request, Effort], Draft]], request: R
         demands=request.demands,
         restricted=False,
     )
+    for _ in rank_maps(request.sketch, problem.ranks, problem.per_node):
+        pass  # a sketch of another machine is refused, though only the MILP follows its symmetries
     drafts: dict[str, Draft] = {}
     refused: dict[str, TreadleError] = {}
     skipped: dict[str, str] = {}
-    for name, method in sorted(methods.items(), key=lambda item: item[0] == "milp"):
+    for name, method in sorted(methods.items(), key=lambda item: item[0] in SEARCHES):
         reason = too_large(name, problem)
         if effort.interrupted and drafts:
             reason = "interrupted before it began"
@@ -77,13 +82,11 @@ def too_large(name: str, problem: Problem) -> str:
 
 
 def limits_for(name: str, limits: Limits) -> Limits:
-    """The MILP gets a share of the work, as one of many candidates."""
-    if name != "milp":
+    """A search gets a share of the work, as one of many candidates."""
+    if name not in SEARCHES:
         return limits
     return replace(
-        limits,
-        routing=min(limits.routing, MILP_LIMITS.routing),
-        scheduling=min(limits.scheduling, MILP_LIMITS.scheduling),
+        limits, routing=min(limits.routing, SHARE.routing), scheduling=min(limits.scheduling, SHARE.scheduling)
     )
 
 

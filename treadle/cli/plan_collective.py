@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
 from planner import documents, resources
 from planner.errors import InputError
+from planner.hardware import Hardware
 from planner.pattern import Pattern
 from planner.scalars import format_bytes, parse_bytes
 from planner.sketch import Sketch
@@ -24,8 +26,14 @@ COLLECTIVES = (
 @click.argument("collective", type=click.Choice(COLLECTIVES))
 @click.option("--hardware", required=True, help="A profile: shipped name, file, or `local`.")
 @click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes. [default: the profile's]")
-@click.option("--sketch", required=True, help=f"A sketch: a file, or one of {', '.join(resources.names('sketches'))}.")
+@click.option(
+    "--sketch",
+    help=f"A sketch: a file, or one of {', '.join(resources.names('sketches'))}. [default: one proposed for the "
+    "machine, written beside the plan]",
+)
+@click.option("--method", default="auto", show_default=True, help="auto compares them all; docs/methods.md lists them.")
 @click.option("--size", help="Input buffer of one rank, such as 64K or 1MiB. [default: the sketch's]")
+@click.option("--sizes", help="Many sizes, 1KiB..1GiB or 4K,1M,64M: a folder of plans with a selection by size.")
 @click.option("--root", type=click.IntRange(min=0), help="Of a broadcast, reduce, gather or scatter. [default: 0]")
 @click.option("--pattern", help="Of an alltoallv, sendrecv or custom: who sends what to whom.")
 @click.option("--instances", type=click.IntRange(1, 64), help="Copies of every threadblock. [default: by size]")
@@ -41,14 +49,16 @@ COLLECTIVES = (
     type=click.FloatRange(min=0, min_open=True),
     help="Seconds after which the best plan so far is taken. [default: none]",
 )
-@click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Write the plan to this file.")
+@click.option("-o", "--output", required=True, metavar="FILE|DIR", help="The plan; with --sizes, a new folder.")
 @json_option
 def command(
     collective: Any,
     hardware: str,
     nodes: int | None,
-    sketch: str,
+    sketch: str | None,
+    method: str,
     size: str | None,
+    sizes: str | None,
     root: int | None,
     pattern: str | None,
     instances: int | None,
@@ -69,39 +79,64 @@ def command(
     require_apart(output, hardware, sketch, pattern)
     if root is not None and collective not in ROOTED:
         raise InputError(f"found {root}, expected none: {collective} has no root", where="--root")
+    if sizes is not None and size is not None:
+        raise InputError("found --size too, expected one of the two", where="--sizes")
     profile = load_hardware(hardware, nodes)
     asked = None if pattern is None else documents.load(pattern, Pattern)
-    guide = documents.load(resources.locate("sketches", sketch), Sketch)
+    one_size = None if size is None else parse_bytes(size, where="--size")
+    fixed = asked.input_bytes() if asked is not None else None
+    if sketch is None:
+        guide, sketch_file = proposed(profile, collective, one_size or fixed, sizes is not None, output)
+    else:
+        guide, sketch_file = documents.load(resources.locate("sketches", sketch), Sketch), sketch
+    limits = Limits(time_s=time_limit)
     try:
         with live_line() as show:
+
+            def told(stage: str, progress: Any) -> None:
+                show(
+                    f"{stage}: best {_number(progress.incumbent)}, bound {_number(progress.bound)}, "
+                    f"{progress.elapsed_s:.0f} s"
+                )
+
+            if sizes is not None:
+                from treadle.cli.plan_sizes import plan_sizes
+
+                plan_sizes(
+                    collective, profile, guide, sizes, output, method=method, root=root or 0, pattern=asked,
+                    instances=instances, protocol=protocol, limits=limits, show=show, on_progress=told,
+                    hardware_file=hardware, sketch_file=sketch_file, pattern_file=pattern, as_json=as_json,
+                )  # fmt: skip
+                return
             plan = plan_collective(
                 collective,
                 profile,
                 guide,
-                size_bytes=None if size is None else parse_bytes(size, where="--size"),
+                size_bytes=one_size,
                 root=root or 0,
                 pattern=asked,
+                method=method,
                 instances=instances,
                 protocol=protocol,
-                limits=Limits(time_s=time_limit),
-                on_progress=lambda stage, progress: show(
-                    f"{stage}: best {_number(progress.incumbent)}, bound {_number(progress.bound)}, "
-                    f"{progress.elapsed_s:.0f} s"
-                ),
+                limits=limits,
+                on_progress=told,
                 hardware_file=hardware,
-                sketch_file=sketch,
+                sketch_file=sketch_file,
                 pattern_file=pattern,
             )
     except InputError as error:
         if error.where != profile.name:
             raise
         raise InputError(error.args[0], where=hardware, path=error.path) from error
+    if sketch is None:
+        documents.save(guide, Path(output).parent / sketch_file)
     documents.save(plan, output)
     found = plan.decisions
     assert isinstance(found, CollectiveDecisions)
     certificate = plan.certificate
     time_us = plan.prediction.time_us
     speed = found.input_bytes / time_us / 1000 if time_us else None
+    options = plan.provenance.options
     if plan.provenance.interrupted:
         note("interrupted: this is the best plan so far")
     elif plan.provenance.limit_fired:
@@ -110,15 +145,19 @@ def command(
         print_json(
             {
                 "algorithm_bandwidth_GBps": speed,
+                "candidates_us": {name: time / 1000 for name, time in options.get("candidates_ns", {}).items()},
                 "chunk_bytes": found.chunk_bytes,
                 "collective": found.collective,
                 "gap": certificate.gap,
                 "interrupted": plan.provenance.interrupted,
                 "limit_fired": plan.provenance.limit_fired,
                 "lower_bound_us": certificate.lower_bound / 1000,
+                "method": plan.provenance.method,
                 "optimal": certificate.optimal,
                 "output": output,
                 "ranks": found.ranks,
+                "skipped": options.get("skipped", {}),
+                "sketch": sketch_file,
                 "t1_us": None if found.routing_ns is None else found.routing_ns / 1000,
                 "t2_us": None if found.ordering_ns is None else found.ordering_ns / 1000,
                 "t3_us": time_us,
@@ -132,15 +171,43 @@ def command(
         f"chunks of {format_bytes(found.chunk_bytes)}"
     )
     click.echo(f"  time         {time_us:,.3f} us, lower bound {certificate.lower_bound / 1000:,.3f} us ({verdict})")
-    click.echo(
-        f"  stages       routing {_us(found.routing_ns)}, ordering {_us(found.ordering_ns)}, "
-        f"contiguity {_us(found.makespan_ns)}"
-    )
+    click.echo(f"  method       {plan.provenance.method}")
+    if found.routing_ns is not None:
+        click.echo(
+            f"  stages       routing {_us(found.routing_ns)}, ordering {_us(found.ordering_ns)}, "
+            f"contiguity {_us(found.makespan_ns)}"
+        )
     click.echo(f"  transfers    {len(found.transfers)} over {len({(m.src, m.dst) for m in found.transfers})} links")
     if speed is not None:
         click.echo(f"  bandwidth    {speed:.4g} GB/s (input buffer over time)")
     click.echo(f"  bound        {certificate.argument}")
-    click.echo(f"wrote {output}")
+    for line in _candidates(options):
+        click.echo(line)
+    if sketch is None:
+        click.echo(f"wrote {output} and {Path(output).parent / sketch_file}, the sketch it follows")
+    else:
+        click.echo(f"wrote {output}")
+
+
+def proposed(
+    hardware: Hardware, collective: str, size_bytes: int | None, many_sizes: bool, output: str
+) -> tuple[Sketch, str]:
+    """A sketch for the machine, and the name of its file: beside the plan, or in the folder of a sweep."""
+    from planner.sketching import propose
+
+    name = Path(output).name.removesuffix(".json").removesuffix(".plan")
+    file = "sketch.json" if many_sizes else f"{name}.sketch.json"
+    return propose(hardware, collective=collective, size_bytes=size_bytes), file
+
+
+def _candidates(options: dict[str, Any]) -> list[str]:
+    """What `auto` compared, best first, and why it skipped the rest."""
+    times = options.get("candidates_ns", {})
+    lines = [
+        f"    {name:<18} {time / 1000:>14,.3f} us" + ("  chosen" if name == options["chosen"] else "")
+        for name, time in sorted(times.items(), key=lambda item: (item[1], item[0] != options["chosen"], item[0]))
+    ]
+    return lines + [f"    {name:<18} skipped: {why}" for name, why in sorted(options.get("skipped", {}).items())]
 
 
 def _number(value: float | None) -> str:

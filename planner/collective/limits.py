@@ -44,6 +44,12 @@ class Effort:
     def interrupted(self) -> bool:
         return self.stop.is_set()
 
+    def exhausted(self) -> bool:
+        """Whether it is time to settle for the best so far: after Ctrl-C, or when the wall-clock limit is over."""
+        if self.limits.time_s is not None and time.monotonic() - self.started > self.limits.time_s:
+            self.limit_fired = True
+        return self.interrupted or self.limit_fired
+
     def solve(self, model: Model, work: float) -> Solution:
         """`model` on CP-SAT with at most `work`. Raises LimitError when interrupted before any solution."""
         if self.interrupted:

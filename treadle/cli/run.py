@@ -11,15 +11,23 @@ from treadle.cli.output import json_option, print_json
 
 MAX_DIGITS = 11
 DEFAULT_SIZES = "0,1,1000,65537,1000003"
+CPU_DTYPES = ("float32", "int64")
+NATIVE_DTYPES = ("float32", "float16", "bfloat16", "int32")
 
 
 @click.command()
 @click.argument("folder", metavar="DIR")
-@click.option("--backend", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+@click.option("--backend", type=click.Choice(["cpu", "fibers", "cuda"]), default="cpu", show_default=True)
 @click.option("--world", type=click.IntRange(min=1), help="Processes; a collective needs its number of ranks.")
-@click.option("--sizes", default=DEFAULT_SIZES, show_default=True, help="Collective: element counts, comma between.")
-@click.option("--dtypes", default="float32,int64", show_default=True, help="Collective: element types, comma between.")
-@click.option("--repeats", type=click.IntRange(min=1), default=5, show_default=True, help="Collective: timed runs.")
+@click.option("--sizes", help=f"Collective: element counts, comma between. [default: {DEFAULT_SIZES}; fewer on fibers]")
+@click.option("--dtypes", help="Collective: element types, comma between. [default: two or four, by backend]")
+@click.option(
+    "--repeats",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="Collective: timed runs; on fibers, random orders.",
+)
 @click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), help="Collective: give up after this many seconds."
 )
@@ -29,8 +37,8 @@ def command(
     folder: str,
     backend: str,
     world: int | None,
-    sizes: str,
-    dtypes: str,
+    sizes: str | None,
+    dtypes: str | None,
     repeats: int,
     timeout: float | None,
     steps: int,
@@ -38,8 +46,10 @@ def command(
 ) -> None:
     """Execute the artefacts in DIR, or one MSCCL XML file, and compare them with what PyTorch does by itself.
 
-    A collective runs with one process per rank; size N means N elements as the collective counts them: what a rank
-    contributes (allgather), receives (reducescatter), exchanges with each peer (alltoall), else the whole buffer.
+    A collective runs with one process per rank (cpu), as compiled kernels whose threads are fibers of one process
+    (fibers, needs g++), or on GPUs (cuda, needs nvcc; ranks share a GPU where there are too few). Size N means N
+    elements as the collective counts them: what a rank contributes (allgather), receives (reducescatter), exchanges
+    with each peer (alltoall), else the whole buffer.
     """
     from codegen import emit
     from planner.errors import InputError
@@ -51,8 +61,15 @@ def command(
         _run_memory(folder, backend, steps, as_json)
         return
     if backend != "cpu":
-        raise InputError("found cuda, expected cpu: collectives run on the CPU so far", where="--backend")
-    _run_collective(Path(folder), world, _numbers(sizes), _names(dtypes), repeats, timeout, as_json)
+        from treadle.cli.run_native import FIBER_SIZES, run_native
+
+        if world is not None:
+            raise InputError(f"found {world}, expected none: all ranks run in one process", where="--world")
+        counts = _numbers((FIBER_SIZES if backend == "fibers" else DEFAULT_SIZES) if sizes is None else sizes)
+        run_native(Path(folder), backend, counts, _names(dtypes, NATIVE_DTYPES), repeats, timeout, as_json)
+        return
+    counts = _numbers(DEFAULT_SIZES if sizes is None else sizes)
+    _run_collective(Path(folder), world, counts, _names(dtypes, CPU_DTYPES), repeats, timeout, as_json)
 
 
 def _numbers(text: str) -> list[int]:
@@ -65,11 +82,11 @@ def _numbers(text: str) -> list[int]:
     return [int(word) for word in words]
 
 
-def _names(text: str) -> list[str]:
+def _names(text: str | None, defaults: tuple[str, ...]) -> list[str]:
     from planner.errors import InputError
 
-    words = [word.strip() for word in text.split(",")]
-    known = ("float32", "float64", "int64")
+    words = [word.strip() for word in text.split(",")] if text is not None else list(defaults)
+    known = (*NATIVE_DTYPES, "float64", "int64") if defaults is NATIVE_DTYPES else ("float32", "float64", "int64")
     if not set(words) <= set(known):
         raise InputError(f"found {text!r}, expected some of {','.join(known)}", where="--dtypes")
     return words

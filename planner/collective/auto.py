@@ -16,6 +16,8 @@ from planner.collective.problem import Problem, build_problem
 from planner.collective.symmetry import rank_maps
 from planner.errors import InfeasibleError, InputError, LimitError, TreadleError
 
+Method = Callable[[Request, Effort], Draft]
+
 SEARCHES = ("milp", "exact")
 """Methods whose solver takes whatever work it is given."""
 SHARE = Limits(routing=10.0, scheduling=5.0)
@@ -23,11 +25,28 @@ MILP_CHOICES = 40_000
 """Chunks times links above which the MILP is not tried."""
 
 
-def choose(methods: Mapping[str, Callable[[Request, Effort], Draft]], request: Request, effort: Effort) -> Draft:
+def choose(methods: Mapping[str, Method], request: Request, effort: Effort) -> Draft:
     """The best draft of `methods`; its `options` tell every method's time in ns and why others were skipped.
 
     Raises InputError for inputs that do not fit together, and the MILP's own error where no method finds a plan.
     """
+    drafts, skipped = candidates(methods, request, effort)
+    winner = min(drafts, key=lambda name: (drafts[name].makespan_ns, messages(drafts[name])))
+    return replace(
+        drafts[winner],
+        method=f"auto: {drafts[winner].method}",
+        options={
+            "chosen": winner,
+            "candidates_ns": {name: draft.makespan_ns for name, draft in drafts.items()},
+            "skipped": skipped,
+        },
+    )
+
+
+def candidates(
+    methods: Mapping[str, Method], request: Request, effort: Effort
+) -> tuple[dict[str, Draft], dict[str, str]]:
+    """What each method makes of the request, and why the others make nothing of it. Raises as `choose`."""
     problem = build_problem(
         request.collective,
         request.hardware,
@@ -43,9 +62,7 @@ def choose(methods: Mapping[str, Callable[[Request, Effort], Draft]], request: R
     refused: dict[str, TreadleError] = {}
     skipped: dict[str, str] = {}
     for name, method in sorted(methods.items(), key=lambda item: item[0] in SEARCHES):
-        reason = too_large(name, problem)
-        if effort.interrupted and drafts:
-            reason = "interrupted before it began"
+        reason = "interrupted before it began" if effort.interrupted and drafts else too_large(name, problem)
         if reason:
             skipped[name] = reason
             continue
@@ -60,17 +77,7 @@ def choose(methods: Mapping[str, Callable[[Request, Effort], Draft]], request: R
         if not refused:
             raise LimitError(f"no method takes a problem of this size: {skipped}")
         raise refused.get("milp") or next(iter(refused.values()))
-    winner = min(drafts, key=lambda name: (drafts[name].makespan_ns, messages(drafts[name])))
-    best = drafts[winner]
-    return replace(
-        best,
-        method=f"auto: {best.method}",
-        options={
-            "chosen": winner,
-            "candidates_ns": {name: draft.makespan_ns for name, draft in drafts.items()},
-            "skipped": skipped,
-        },
-    )
+    return drafts, skipped
 
 
 def too_large(name: str, problem: Problem) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Literal
 
 from planner.collective import all_pairs, auto, binomial, double_tree, exact, halving_doubling, milp, ring, two_level
-from planner.collective.algorithm import Collective, CollectiveDecisions
+from planner.collective.algorithm import Collective, CollectiveDecisions, Demand
 from planner.collective.bound import lower_bound
 from planner.collective.check import check
 from planner.collective.collectives import ROOTED
@@ -23,9 +23,8 @@ from planner.sketch import Sketch
 from planner.solver.interrupt import stop_on_sigint
 
 Protocol = Literal["Simple", "LL", "LL128"]
-Method = Callable[[Request, Effort], Draft]
 
-METHODS: dict[str, Method] = {
+METHODS: dict[str, auto.Method] = {
     "exact": exact.synthesize,
     "milp": milp.synthesize,
     "binomial": binomial.synthesize,
@@ -67,19 +66,43 @@ def plan_collective(
     the sketch leaves no routing, LimitError when the limits ended the search without one, CheckFailed should the
     result be wrong.
     """
-    demands = None
-    if pattern is not None:
-        pattern.require(collective, hardware.nodes * hardware.devices_per_node, pattern_file or pattern.name)
-        demands, fixed = pattern.demands, pattern.input_bytes()
-        if fixed is not None and size_bytes not in (None, fixed):
-            raise InputError(f"found {size_bytes} bytes, expected {fixed}: the unit of the pattern says so",
-                             where="--size")  # fmt: skip
-        size_bytes = fixed or size_bytes
+    demands, size_bytes = asked_of(pattern, collective, hardware, size_bytes, pattern_file)
     with stop_on_sigint() as stop:
-        limits = limits.within(sketch)
-        effort = Effort(limits, on_progress, stop)
+        effort = Effort(limits.within(sketch), on_progress, stop)
         draft = synthesize(method, Request(collective, hardware, sketch, size_bytes, root, demands), effort)
-    decisions = decisions_of(draft, instances or sketch.instances, protocol)
+    files = {"hardware": hardware_file, "sketch": sketch_file, "pattern": pattern_file}
+    inputs = references(hardware, sketch, pattern, files)
+    return plan_of(draft, decisions_of(draft, instances or sketch.instances, protocol), inputs, effort)
+
+
+def asked_of(
+    pattern: Pattern | None, collective: Collective, hardware: Hardware, size_bytes: int | None, file: str | None
+) -> tuple[tuple[Demand, ...] | None, int | None]:
+    """The demands of an irregular collective, and the size where the pattern fixes it. Raises InputError."""
+    if pattern is None:
+        return None, size_bytes
+    pattern.require(collective, hardware.nodes * hardware.devices_per_node, file or pattern.name)
+    fixed = pattern.input_bytes()
+    if fixed is not None and size_bytes not in (None, fixed):
+        raise InputError(f"found {size_bytes} bytes, expected {fixed}: the unit of the pattern says so", where="--size")
+    return pattern.demands, fixed or size_bytes
+
+
+def references(
+    hardware: Hardware, sketch: Sketch, pattern: Pattern | None, files: Mapping[str, str | None]
+) -> dict[str, InputRef]:
+    """The inputs as a plan records them; `files` are their names by role."""
+    found: dict[str, Hardware | Sketch | Pattern] = {"hardware": hardware, "sketch": sketch}
+    if pattern is not None:
+        found["pattern"] = pattern
+    return {
+        role: InputRef(file=files.get(role) or document.name, digest=digest(document))
+        for role, document in found.items()
+    }
+
+
+def plan_of(draft: Draft, decisions: CollectiveDecisions, inputs: dict[str, InputRef], effort: Effort) -> Plan:
+    """The draft with its bound and its certificate. Raises CheckFailed should the decisions be wrong."""
     findings = check(decisions)
     if findings:
         raise CheckFailed("the collective plan failed its own check; this is a bug, please report it", tuple(findings))
@@ -89,15 +112,7 @@ def plan_collective(
     objective = decisions.makespan_ns
     return Plan(
         version=VERSION,
-        inputs={
-            "hardware": InputRef(file=hardware_file or hardware.name, digest=digest(hardware)),
-            "sketch": InputRef(file=sketch_file or sketch.name, digest=digest(sketch)),
-            **(
-                {}
-                if pattern is None
-                else {"pattern": InputRef(file=pattern_file or pattern.name, digest=digest(pattern))}
-            ),
-        },
+        inputs=inputs,
         decisions=decisions,
         prediction=Prediction(time_us=objective / 1000),
         certificate=Certificate(
@@ -114,9 +129,9 @@ def plan_collective(
             tool=TOOL,
             method=draft.method,
             options={
-                "routing_limit": limits.routing,
-                "scheduling_limit": limits.scheduling,
-                **({} if limits.time_s is None else {"time_limit_s": limits.time_s}),
+                "routing_limit": effort.limits.routing,
+                "scheduling_limit": effort.limits.scheduling,
+                **({} if effort.limits.time_s is None else {"time_limit_s": effort.limits.time_s}),
                 **draft.options,
             },
             solver_status=draft.status,

@@ -36,6 +36,8 @@ SPLIT = frozenset({"alltoall", "allreduce", "reducescatter"})
 ONE_SOURCE = frozenset({"broadcast", "reduce", "scatter"})
 """Collectives whose chunks all start (or, inverted, end) at one rank."""
 PIPELINED = frozenset({"broadcast", "reduce"})
+WHOLE = 2**18
+"""Chunks of a gathering collective up to here stay whole; on NDv2, DGX-1 and DGX-2 halves pay from 1 MiB on."""
 MOST_CHOICES = 100_000
 """(chunk, link) pairs up to which chunks are cut in two."""
 
@@ -74,7 +76,7 @@ def proposal(hardware: Hardware, *, collective: str | None = None, size_bytes: i
     listed: tuple[Symmetry, ...] = ()
     if collective not in ONE_SOURCE:
         offsets, listed = _symmetries(hardware, gates, reasons)
-    if hardware.nics and gates is not None:
+    if gates is not None and gates.nics:
         reasons["ib_ports"] = "The devices of one NIC take turns on it, in each direction."
     if gates is not None:
         reasons["contiguity"] = "Neighbouring chunks may cross in one message where that saves an alpha."
@@ -86,7 +88,7 @@ def proposal(hardware: Hardware, *, collective: str | None = None, size_bytes: i
         internode_sketch=inter,
         symmetry_offsets=offsets,
         symmetries=listed,
-        ib_ports="per_nic" if hardware.nics and gates is not None else "per_device",
+        ib_ports="per_nic" if gates is not None and gates.nics else "per_device",
         contiguity=Contiguity(links=(hardware.network.kind,))
         if gates is not None and hardware.network
         else Contiguity(),
@@ -182,11 +184,11 @@ def _internode(gates: Gates, size: int, collective: str | None, reasons: dict[st
         connections = "direct-map"
     elif gates.connections == {device: tuple(range(size)) for device in range(size)}:
         connections = "fully-connected"
-    sketch = InternodeSketch(strategy="relay", internode_conn=connections)
-    if gates.sender_of is None or (collective in ONE_SOURCE):
-        reasons["internode_sketch"] = reason + (
-            " One rank has it all, so its chunks may leave by any sender." if gates.sender_of is not None else ""
-        )
+    shares = {str(device): share for device, share in sorted(gates.share.items())}
+    sketch = InternodeSketch(strategy="relay", internode_conn=connections, beta_split=shares)
+    if gates.sender_of is None or collective in ONE_SOURCE:
+        open_to_all = " One rank has it all, so its chunks may leave by any sender." if gates.sender_of else ""
+        reasons["internode_sketch"] = reason + open_to_all
         return sketch
     reasons["internode_sketch"] = f"{reason} A chunk leaves its node only through the sender of its device."
     for group in range(1, size + 1):
@@ -247,7 +249,7 @@ def _chunkup(
         return pieces
     links = len(joints(hardware)) * hardware.nodes
     gathers = collective in (None, "allgather", "reducescatter", "allreduce")
-    if gathers and chunk > MEBIBYTE and 2 * ranks * links <= MOST_CHOICES:
-        reasons["hyperparameters"] = "Two pieces, so that two ways share the load of a chunk above 1 MiB."
+    if gathers and chunk > WHOLE and 2 * ranks * links <= MOST_CHOICES:
+        reasons["hyperparameters"] = "Two pieces, so that two ways share the load of a large chunk."
         return 2
     return 1

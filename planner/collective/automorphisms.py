@@ -71,7 +71,7 @@ def structure(hardware: Hardware, gates: Gates | None) -> nx.DiGraph[Any]:
     if gates is not None:
         receivers = {device for to in gates.connections.values() for device in to}
         for device in range(hardware.devices_per_node):
-            graph.nodes[device]["what"] = (device in gates.connections, device in receivers)
+            graph.nodes[device]["what"] = (device in gates.connections, device in receivers, gates.share.get(device))
         for sender, to in gates.connections.items():
             for receiver in to:
                 labels.setdefault((sender, receiver), []).append(("crosses",))

@@ -1,8 +1,8 @@
 """Which devices send across nodes, by their place beside the NICs (TACCL, sections 5.4 and 5.8).
 
 With a NIC for each device every device sends to its like in other nodes. Where devices share a NIC, small chunks do the
-same and take turns; large ones go through one device beside the NIC and arrive at another, which keeps the number of
-connections low.
+same, each with its part of the NIC; large ones go through one device beside the NIC and arrive at another, which keeps
+the number of connections low.
 """
 
 from __future__ import annotations
@@ -14,66 +14,74 @@ from itertools import permutations
 from typing import Any
 
 from planner.hardware import Hardware, Nic
-from planner.scalars import MEBIBYTE
 
 TINY = 16 * 2**10
 """Chunks of an alltoall up to here go straight to their destination (TACCL, section 5.8.2, dgx2-sk-3)."""
 MOST_DIRECT = 64
 """Ranks up to which that leaves a number of links that can be handled."""
+SMALL, ALLTOALL_SMALL = 2**16, 2**20
+"""Chunks up to here are sent by every device. On NDv2, DGX-1 and DGX-2 the planned time is least with it up to 64 KiB,
+and with relays from 256 KiB on; an alltoall has no use for relays before bandwidth is all that counts."""
 
 
 @dataclass(frozen=True)
 class Gates:
-    """Who sends across nodes: sender -> receivers, and the sender of each device (none: any)."""
+    """`connections`: sender -> receivers. `sender_of`: through which device each one's chunks leave (None: any).
+
+    Where devices that send share a NIC, `share` says among how many, and each gets that part of it; otherwise `nics`
+    are the sets of devices that take turns.
+    """
 
     connections: dict[int, tuple[int, ...]]
     sender_of: tuple[int, ...] | None
     reason: str
-    nics: tuple[frozenset[int], ...]
+    share: dict[int, int]
+    nics: tuple[frozenset[int], ...] = ()
 
 
 def gates_of(hardware: Hardware, collective: str | None, chunk: int | None) -> Gates:
+    """Who sends across the nodes of `hardware`, for chunks of `chunk` bytes (None: of any size, taken as large)."""
     size = hardware.devices_per_node
     users = [nic for nic in hardware.nics if nic.devices]
-    sets = tuple(frozenset(nic.devices) for nic in users)
-    every = range(size)
+    share = {device: max(len(nic.devices) for nic in users if device in nic.devices) for device in _on(users)}
+    small = chunk is not None and chunk <= (ALLTOALL_SMALL if collective == "alltoall" else SMALL)
+    every = tuple(range(size))
     own: dict[int, tuple[int, ...]] = {device: (device,) for device in every}
     if collective == "alltoall" and chunk is not None and chunk <= TINY and hardware.nodes * size <= MOST_DIRECT:
-        reason = "Tiny chunks go straight to their destination, whatever they share on the way."
-        return Gates({device: tuple(every) for device in every}, None, reason, sets)
+        reason = "Tiny chunks go straight to their destination, and devices of one NIC get equal parts of it."
+        return Gates(dict.fromkeys(every, every), None, reason, {d: n for d, n in share.items() if n > 1})
+    relays = None if small else every
     if not users:
-        reason = "No NIC is named, so each device sends to its like in other nodes."
-        return Gates(own, tuple(every), reason, sets)
-    uses = Counter(device for nic in users for device in nic.devices)
-    if all(uses[device] for device in every) and all(len(nic.devices) == 1 for nic in users):
-        return Gates(
-            own, tuple(every), "Each device has its own NIC and sends to its like in other nodes (rails).", sets
-        )
-    served = _served(hardware, users)
-    sender_of = [0] * size
-    if chunk is not None and chunk <= MEBIBYTE:
-        senders = sorted(uses)
-        for index, devices in served.items():
-            for device in devices:
-                mine = device in uses
-                sender_of[device] = device if mine else min(users[index].devices)
+        return Gates(own, relays, "No NIC is named, so each device sends to its like in other nodes.", {})
+    if all(len(nic.devices) == 1 for nic in users) and len(share) == size:
+        reason = "Each device has its own NIC and sends to its like in other nodes (rails)."
+        return Gates(own, relays, reason, {}, tuple(frozenset(nic.devices) for nic in users))
+    if small:
         reason = (
-            "Chunks are small: each device beside a NIC sends to its like in other nodes, so none waits for a relay."
+            "Small chunks: each device beside a NIC sends to its like in other nodes and gets an equal part of the "
+            "NIC, so none waits for a relay."
         )
-        return Gates({device: (device,) for device in senders}, tuple(sender_of), reason, sets)
+        return Gates({device: own[device] for device in share}, None, reason, share)
+    served = _served(hardware, users)
+    sender_of = list(every)
     taken: Counter[int] = Counter()
-    connections: dict[int, list[int]] = {}
+    connections: dict[int, dict[int, None]] = {}
     for index, devices in served.items():
         sender, receiver = _beside(hardware, users[index], taken)
         taken[sender] += 1
-        connections.setdefault(sender, []).append(receiver)
+        connections.setdefault(sender, {})[receiver] = None
         for device in devices:
             sender_of[device] = sender
     reason = (
-        f"{len(served)} NIC{'s' if len(served) > 1 else ''} for {size} devices: one device beside each sends for all "
-        "that share it, another receives."
+        f"{'One NIC' if len(served) == 1 else f'{len(served)} NICs'} for {size} devices: one device beside each sends "
+        "for all that share it, another receives."
     )
-    return Gates({s: tuple(dict.fromkeys(r)) for s, r in sorted(connections.items())}, tuple(sender_of), reason, sets)
+    to = {sender: tuple(receivers) for sender, receivers in sorted(connections.items())}
+    return Gates(to, tuple(sender_of), reason, {}, tuple(frozenset(nic.devices) for nic in users))
+
+
+def _on(users: list[Nic]) -> list[int]:
+    return sorted({device for nic in users for device in nic.devices})
 
 
 def _served(hardware: Hardware, users: list[Nic]) -> dict[int, list[int]]:

@@ -5,6 +5,8 @@ are issued at once and share one alpha (TACCL, section 5.2.1: bulk sends). It st
 it, and, where the receiver adds it to a sum, when the summand before it has been added. Links and ports serve messages
 in the planned order. Local steps take no time: the model has no cost for them. So the time of a program with one
 instance is the makespan of the algorithm, unless a batch had to be split.
+
+With pipelined latency (TE-CCL) a message holds its link and ports for beta only and arrives alpha later.
 """
 
 from __future__ import annotations
@@ -18,13 +20,15 @@ from codegen import order
 from codegen.program import RECEIVING, Connection, Place, Program, Step
 from planner.collective.algorithm import CollectiveDecisions, LinkCost
 from planner.errors import InputError
+from planner.scalars import format_bytes
 from planner.timeline import Resource, Schedule, Task, simulate
 
 Link = tuple[int, int]
 
 
 class Simulation(NamedTuple):
-    """Times in ns. `tasks` are the steps, which take no time, and after them the messages, sorted by connection."""
+    """Times in ns. `tasks` are the steps, which take no time, after them the messages, sorted by connection, and after
+    those the time on the way of each, where latency is pipelined."""
 
     tasks: tuple[Task, ...]
     resources: tuple[Resource, ...]
@@ -51,6 +55,7 @@ def simulate_program(program: Program, decisions: CollectiveDecisions) -> Simula
             ports[link].append(f"port {port.name}")
     queues: dict[str, list[tuple[tuple[int, ...], int]]] = defaultdict(list)
     messages: list[Task] = []
+    arrivals: list[tuple[str, int, Place]] = []
     for connection, ends in order.connections(program).items():
         plan = plans.get((connection.src, connection.dst))
         counts = [steps[place].count for place in ends.sends]
@@ -65,13 +70,22 @@ def simulate_program(program: Program, decisions: CollectiveDecisions) -> Simula
             left = plan.send_ns[bisect_right(plan.carried, total - steps[place].count)]
             for name in names:
                 queues[name].append(((left, connection.src, connection.dst, total, connection.channel), task))
-            duration = _duration(plan.cost, steps[place].count, connection, decisions.instances)
+            duration = _duration(plan.cost, steps[place].count, connection, decisions)
             gates = _summand_waits(program, receiver, number)
-            messages.append(Task(_label(connection, steps[place]), duration, names, (number[place], *gates)))
+            label = _label(connection, steps[place], decisions)
+            messages.append(Task(label, duration, names, (number[place], *gates)))
+            arrivals.append((label, plan.cost.alpha_ns, receiver))
             after[receiver].append(task)
+    flights: list[Task] = []
+    if decisions.latency == "pipelined":
+        for index, (label, alpha, receiver) in enumerate(arrivals, len(steps)):
+            after[receiver].remove(index)
+            after[receiver].append(len(steps) + len(messages) + len(flights))
+            flights.append(Task(f"{label} on its way", alpha, after=(index,)))
     tasks = (
         *(Task(f"{step.type}@{place.rank}", 0, after=tuple(after[place])) for place, step in steps.items()),
         *messages,
+        *flights,
     )
     resources = tuple(
         Resource(name, order=tuple(task for _, task in sorted(queue))) for name, queue in sorted(queues.items())
@@ -79,9 +93,12 @@ def simulate_program(program: Program, decisions: CollectiveDecisions) -> Simula
     return Simulation(tasks, resources, simulate(tasks, resources))
 
 
-def _label(connection: Connection, step: Step) -> str:
+def _label(connection: Connection, step: Step, decisions: CollectiveDecisions) -> str:
+    """`0->1 o3+1 2 KiB`: from and to, the first chunk and how many more, the bytes."""
     place = "" if step.src is None else f" {step.src[0]}{step.src[1]}"
-    return f"{connection.src}->{connection.dst}{place}" + (f"+{step.count - 1}" if step.count > 1 else "")
+    more = f"+{step.count - 1}" if step.count > 1 else ""
+    size = format_bytes(round(step.count * decisions.chunk_bytes / decisions.instances))
+    return f"{connection.src}->{connection.dst}{place}{more} {size}"
 
 
 def _plans(decisions: CollectiveDecisions) -> dict[Link, _Plan]:
@@ -98,10 +115,11 @@ def _plans(decisions: CollectiveDecisions) -> dict[Link, _Plan]:
     return plans
 
 
-def _duration(cost: LinkCost, count: int, connection: Connection, instances: int) -> int:
-    """The shares of all instances add up to beta * count, whatever the rounding."""
-    whole, i = cost.beta_ns * count, connection.channel
-    return (cost.alpha_ns if i == 0 else 0) + (i + 1) * whole // instances - i * whole // instances
+def _duration(cost: LinkCost, count: int, connection: Connection, decisions: CollectiveDecisions) -> int:
+    """How long a message holds its link. The shares of all instances add up to beta * count, whatever the rounding."""
+    whole, i, parts = cost.beta_ns * count, connection.channel, decisions.instances
+    alpha = cost.alpha_ns if i == 0 and decisions.latency == "serial" else 0
+    return alpha + (i + 1) * whole // parts - i * whole // parts
 
 
 def _local_waits(place: Place, step: Step, number: dict[Place, int]) -> list[int]:

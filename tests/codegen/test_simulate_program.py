@@ -92,3 +92,29 @@ def test_other_programs_are_refused() -> None:
         simulate_program(lower(decisions), fewer)
     with pytest.raises(InputError, match="chunks to gpu"):
         simulate_program(lower(ring_allreduce(3)), decisions)
+
+
+def test_pipelined_messages_follow_each_other_closely() -> None:
+    """TE-CCL's model: the link is busy for beta, the message is there alpha later."""
+    moves = [Move((chunk,), 0, 1) for chunk in range(3)]
+    serial = decide("broadcast", 2, moves, chunkup=3, root=0)
+    (cost,) = {link for link in serial.links if (link.src, link.dst) == (0, 1)}
+    apart = structs.replace(
+        serial,
+        transfers=tuple(structs.replace(move, batch=number) for number, move in enumerate(serial.transfers)),
+    )
+    sends = sum(step.type == "s" for _, _, step in lower(apart).steps())
+    assert time_of(apart) == 3 * cost.beta_ns + sends * cost.alpha_ns
+    assert time_of(structs.replace(apart, latency="pipelined")) == 3 * cost.beta_ns + cost.alpha_ns
+
+
+@given(seed=st.integers(0, 10**6), collective=st.sampled_from(["allgather", "allreduce", "alltoall"]))
+def test_pipelining_never_takes_longer(seed: int, collective: str) -> None:
+    decisions = random_algorithm(collective, 4, 2, 1, seed)
+    assert time_of(structs.replace(decisions, latency="pipelined")) <= time_of(decisions)
+
+
+def test_messages_are_named_with_their_bytes() -> None:
+    decisions = decide("broadcast", 2, [Move((0, 1), 0, 1)], chunkup=2, root=0)
+    names = [task.name for task in simulate_program(lower(decisions), decisions).tasks]
+    assert "0->1 o0+1 2 KiB" in names

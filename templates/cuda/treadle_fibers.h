@@ -1,7 +1,10 @@
 // Fibers: every thread of every block of a launch, and of all launches queued together, resident in one process. A
-// fiber runs until it waits or yields; a seeded generator picks the next one. When none can run and some have not ended,
-// the program is deadlocked: that is found at once, without a clock.
+// fiber runs until it waits or yields; a seeded generator picks the next one. In half of the runs all are alike; in the
+// others every block has a random rank, and goes on only while nothing of a better one can, which lets some blocks lag
+// far behind (after "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs", PCT). When none can run and
+// some have not ended, the program is deadlocked: that is found at once, without a clock.
 #pragma once
+#include <array>
 #include <cstdlib>
 #include <functional>
 #include <memory>
@@ -16,6 +19,7 @@
 namespace treadle::fibers {
 
 constexpr size_t STACK_BYTES = 64 * 1024;
+constexpr int LEVELS = 8;
 
 #ifdef __x86_64__
 // Saves the callee-saved registers on the old stack and takes them from the new one.
@@ -91,7 +95,7 @@ struct Line {
 };
 
 struct Block {
-    int index = 0, threads = 0, arrived = 0;
+    int index = 0, threads = 0, arrived = 0, level = 0;
     std::function<void()> kernel;
     std::vector<Fiber *> waiting;  // at the barrier
     std::vector<Line> lines;
@@ -115,7 +119,6 @@ class World {
                 fiber->block = block.get();
                 fiber->thread = thread;
                 fiber->context.prepare(fiber->stack.get(), &World::begin);
-                ready_.push_back(fiber.get());
                 fibers_.push_back(std::move(fiber));
             }
             blocks_.push_back(std::move(block));
@@ -128,17 +131,18 @@ class World {
         world = this;
         state_ = seed;
         gave_up_ = false;
+        const bool alike = random() % 2;
+        for (auto &block : blocks_) block->level = alike ? 0 : int(random() % LEVELS);
+        for (auto &fiber : fibers_) make_ready(fiber.get());
         for (size_t left = fibers_.size(); left;) {
-            if (ready_.empty()) {
+            current = next();
+            if (!current) {
                 gave_up_ = true;
-                for (auto &entry : sleepers_) ready_.insert(ready_.end(), entry.second.begin(), entry.second.end());
+                for (auto &entry : sleepers_) wake_all(entry.second);
                 sleepers_.clear();
-                if (ready_.empty()) throw std::runtime_error("a barrier that not all threads of a block reach");
+                current = next();
+                if (!current) throw std::runtime_error("a barrier that not all threads of a block reach");
             }
-            const size_t pick = random() % ready_.size();
-            current = ready_[pick];
-            ready_[pick] = ready_.back();
-            ready_.pop_back();
             current->context.enter(scheduler_);
             left -= current->ended;
         }
@@ -150,7 +154,7 @@ class World {
     // Gives others a turn now and then: a quarter of the calls, so that long stretches without one happen as well.
     void yield() {
         if (random() % 4) return;
-        ready_.push_back(current);
+        make_ready(current);
         leave();
     }
 
@@ -208,9 +212,23 @@ class World {
 
     void leave() { scheduler_.enter(current->context); }
 
+    void make_ready(Fiber *fiber) { ready_[fiber->block->level].push_back(fiber); }
+
     void wake_all(std::vector<Fiber *> &list) {
-        ready_.insert(ready_.end(), list.begin(), list.end());
+        for (Fiber *fiber : list) make_ready(fiber);
         list.clear();
+    }
+
+    // Any of the fibers of the best level, null when none is ready.
+    Fiber *next() {
+        for (auto &level : ready_) {
+            if (level.empty()) continue;
+            std::swap(level[random() % level.size()], level.back());
+            Fiber *fiber = level.back();
+            level.pop_back();
+            return fiber;
+        }
+        return nullptr;
     }
 
     // splitmix64
@@ -224,7 +242,7 @@ class World {
     Context scheduler_;
     std::vector<std::unique_ptr<Block>> blocks_;
     std::vector<std::unique_ptr<Fiber>> fibers_;
-    std::vector<Fiber *> ready_;
+    std::array<std::vector<Fiber *>, LEVELS> ready_;
     std::unordered_map<const void *, std::vector<Fiber *>> sleepers_;
     uint64_t state_ = 0;
     bool gave_up_ = false;

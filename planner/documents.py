@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from planner import artefact, hardware, job, pattern, plan, sketch, trace
+from planner import artefact, hardware, job, pattern, plan, selection, sketch, trace
 from planner.errors import InputError
 from planner.explain import found, misfit
 from planner.files import read_text, write_text
@@ -28,6 +28,7 @@ Document = (
     | sketch.Sketch
     | pattern.Pattern
     | plan.Plan
+    | selection.Selection
     | job.Job
     | artefact.Artefact
     | memory_problem.MemoryProblem
@@ -40,6 +41,7 @@ VERSIONS = {
     "sketch": sketch.VERSION,
     "pattern": pattern.VERSION,
     "plan": plan.VERSION,
+    "selection": selection.VERSION,
     "job": job.VERSION,
     "artefact": artefact.VERSION,
     "memory-problem": memory_problem.VERSION,
@@ -50,6 +52,7 @@ TYPES: dict[str, type[Document]] = {
     "sketch": sketch.Sketch,
     "pattern": pattern.Pattern,
     "plan": plan.Plan,
+    "selection": selection.Selection,
     "job": job.Job,
     "artefact": artefact.Artefact,
     "memory-problem": memory_problem.MemoryProblem,

@@ -18,7 +18,6 @@ from planner.collective.messages import MAX_REORDERED, Message, in_order, moves_
 from planner.collective.problem import Problem, build_problem
 from planner.collective.topology import Edge
 from planner.errors import InputError
-from planner.scalars import format_bytes
 
 MAX_MESSAGES = 300_000
 """Messages beyond which a template gives up: they are timed one by one."""
@@ -94,7 +93,7 @@ def best_draft(name: str, variants: Iterable[Variant]) -> Draft:
     if not found:
         raise refused[0] if refused else InputError("no variant fits", where=f"method {name}")
     *_, winner, messages = min(found, key=lambda entry: entry[:3])
-    chunks = f"chunks of {format_bytes(winner.problem.chunk_bytes)}"
+
     return Draft(
         problem=winner.problem,
         transfers=timed_best(winner.problem, messages),

@@ -16,6 +16,7 @@ from planner.memory.problem import Backward, BackwardNode, Forward, ForwardNode,
 from planner.memory.program import Drop, RunBackward, RunForward, Stage
 from planner.pattern import Pattern
 from planner.plan import Certificate, InputRef, Plan, Prediction, Provenance
+from planner.selection import Entry, Selection
 from planner.sketch import (
     Contiguity,
     Hyperparameters,
@@ -178,6 +179,28 @@ ARTEFACT = Artefact(
 
 PATTERN = Pattern(version=1, name="two experts", unit="4KiB", counts=((0, 2), (1, 0)))
 
+SELECTION = Selection(
+    version=1,
+    collective="allgather",
+    ranks=2,
+    tolerance=0.05,
+    sizes=(1024, 65536),
+    inputs={"hardware": InputRef(file="h.yaml", digest="sha256:" + "0" * 64)},
+    entries=tuple(
+        Entry(
+            min_bytes=low,
+            max_bytes=high,
+            plan=InputRef(file=f"{method}.plan.json", digest="sha256:" + "1" * 64),
+            method=method,
+            protocol=protocol,
+            instances=1,
+            predicted_us=(2.0, 4.5),
+            bound_us=(1.0, 4.5),
+        )
+        for method, protocol, low, high in (("all-pairs", "LL", 1024, 5000), ("ring", "LL128", 5001, 65536))
+    ),
+)
+
 DOCUMENTS = {
     "trace": TRACE,
     "hardware": HARDWARE,
@@ -188,6 +211,7 @@ DOCUMENTS = {
     "collective plan": COLLECTIVE_PLAN,
     "job": JOB,
     "artefact": ARTEFACT,
+    "selection": SELECTION,
 }
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

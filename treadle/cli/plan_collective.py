@@ -105,7 +105,8 @@ def command(
                 plan_sizes(
                     collective, profile, guide, sizes, output, method=method, root=root or 0, pattern=asked,
                     instances=instances, protocol=protocol, limits=limits, show=show, on_progress=told,
-                    hardware_file=hardware, sketch_file=sketch_file, pattern_file=pattern, as_json=as_json,
+                    hardware_file=hardware, sketch_file=sketch_file, pattern_file=pattern,
+                    proposed=sketch is None, as_json=as_json,
                 )  # fmt: skip
                 return
             plan = plan_collective(

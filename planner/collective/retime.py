@@ -1,0 +1,97 @@
+"""The same algorithm at another size: its messages in their order, with the costs of that size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from planner.collective.algorithm import CollectiveDecisions, Transfer
+from planner.collective.draft import Draft, Request
+from planner.collective.messages import Message, in_order, moves_of_messages, timed
+from planner.collective.problem import Problem, build_problem
+from planner.collective.scheduling import Move
+from planner.hardware import Hardware
+from planner.sketch import Sketch
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """Messages in the order of their sends, and how they cut the buffers: decisions without times."""
+
+    problem: Problem
+    messages: tuple[Message, ...]
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Equal for algorithms that differ in nothing but size and times."""
+        return self.problem.chunkup, self.problem.roots, self.messages
+
+    @cached_property
+    def moves(self) -> tuple[Move, ...]:
+        return moves_of_messages(self.problem, self.messages)
+
+    def time_ns(self, problem: Problem) -> int:
+        """Its makespan on `problem`, which differs from its own in nothing but size."""
+        costs = problem.links
+        moves = [
+            replace(
+                move,
+                alpha=costs[move.src, move.dst].alpha_ns,
+                beta=costs[move.src, move.dst].beta_ns * len(message.chunks),
+            )
+            for move, message in zip(self.moves, self.messages, strict=True)
+        ]
+        return in_order(moves).makespan
+
+    def draft(self, problem: Problem, method: str, status: str) -> Draft:
+        """The algorithm timed on `problem`."""
+        return Draft(problem=problem, transfers=timed(problem, self.messages), method=method, status=status)
+
+
+def algorithm_of(problem: Problem, transfers: tuple[Transfer, ...]) -> Algorithm:
+    """The algorithm of timed transfers. A message leaves with what has arrived by then, so the order of the sends is a
+    causal order."""
+    groups: dict[tuple[int, int, int, int], list[Transfer]] = {}
+    for move in transfers:
+        groups.setdefault((move.send_ns, move.src, move.dst, move.batch), []).append(move)
+    found = tuple(
+        Message(tuple(move.chunk for move in members), src, dst, members[0].reduce)
+        for (_, src, dst, _), members in sorted(groups.items())
+    )
+    return Algorithm(problem, found)
+
+
+def resized(algorithm: Algorithm, request: Request, size_bytes: int) -> Problem:
+    """The problem that `algorithm` solves for the request at another size."""
+    problem = algorithm.problem
+    return build_problem(
+        request.collective,
+        request.hardware,
+        request.sketch,
+        size_bytes,
+        request.root,
+        problem.chunkup,
+        roots=problem.roots,
+        demands=problem.demands,
+        restricted=False,
+    )
+
+
+def time_at(decisions: CollectiveDecisions, hardware: Hardware, sketch: Sketch, size_bytes: int) -> tuple[int, Problem]:
+    """ns that a plan's algorithm takes at another size, and the problem there. Raises InputError where the plan does
+    not fit these inputs."""
+    request = Request(decisions.collective, hardware, sketch, size_bytes, decisions.root or 0, decisions.demands)
+    own = build_problem(
+        decisions.collective,
+        hardware,
+        sketch,
+        decisions.input_bytes,
+        decisions.root or 0,
+        decisions.chunkup,
+        roots=decisions.roots,
+        demands=decisions.demands,
+        restricted=False,
+    )
+    algorithm = algorithm_of(own, decisions.transfers)
+    problem = resized(algorithm, request, size_bytes)
+    return algorithm.time_ns(problem), problem

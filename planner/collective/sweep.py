@@ -1,0 +1,246 @@
+"""Size sweeps: a few algorithms with switch-over sizes in place of one plan for one size.
+
+Every method is run at a few anchor sizes. Each algorithm found is timed again at every size, and as few ranges as
+possible are chosen such that at each size the chosen one takes at most `tolerance` longer than the best (a shortest
+path over sizes; among equals the least sum of ratios). Between two sizes the switch is where the next one gets ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import Literal
+
+from planner.collective import auto
+from planner.collective.bound import lower_bound
+from planner.collective.draft import Request
+from planner.collective.limits import Effort
+from planner.collective.planning import (
+    METHODS,
+    Protocol,
+    decisions_of,
+    instances_for,
+    plan_of,
+    protocol_for,
+    synthesize,
+)
+from planner.collective.retime import Algorithm, algorithm_of, resized
+from planner.documents import digest
+from planner.errors import InputError
+from planner.plan import InputRef, Plan
+from planner.scalars import format_bytes, parse_bytes
+from planner.selection import VERSION, Entry, Selection
+
+TOLERANCE = 0.05
+MAX_SIZES = 64
+ANCHORS = 6
+CONTENDERS = 2.0
+"""Algorithms slower than this at their own anchor, relative to the best there, are not followed."""
+SWITCH_STEPS = 5
+"""Halvings of the interval in which a switch-over size is searched."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An algorithm, what made it, and its ns at every size."""
+
+    name: str
+    method: str
+    status: str
+    algorithm: Algorithm
+    times: tuple[int, ...]
+
+
+def parse_sizes(text: str, where: str = "--sizes") -> tuple[int, ...]:
+    """Bytes of `1KiB..1GiB` (times two from the first to the last) or of a list such as `4K,1M,64M`, ascending.
+
+    Raises InputError for anything else.
+    """
+    first, dots, last = text.partition("..")
+    if dots:
+        low, high = (parse_bytes(part, where=where) for part in (first, last))
+        if not 1 <= low <= high:
+            raise InputError(f"found {text!r}, expected the smaller size first, at least 1 byte", where=where)
+        sizes = [low]
+        while sizes[-1] * 2 <= high and len(sizes) <= MAX_SIZES:
+            sizes.append(sizes[-1] * 2)
+    else:
+        sizes = sorted({parse_bytes(part, where=where) for part in text.split(",")})
+        if sizes[0] < 1:
+            raise InputError("found 0 bytes, expected sizes of at least 1 byte", where=where)
+    if len(sizes) > MAX_SIZES:
+        raise InputError(f"found over {MAX_SIZES} sizes, expected fewer", where=where)
+    return tuple(sizes)
+
+
+def sweep(
+    request: Request,
+    sizes: Sequence[int],
+    inputs: dict[str, InputRef],
+    effort: Effort,
+    *,
+    method: str = "auto",
+    instances: int | None = None,
+    protocol: Protocol | Literal["auto"] | None = None,
+    tolerance: float = TOLERANCE,
+    on_step: Callable[[str], None] = lambda text: None,
+) -> tuple[dict[str, Plan], Selection]:
+    """(plans by file name, the selection over `sizes`). `inputs` are the references that every plan records.
+
+    Raises what the methods raise where none finds a plan, CheckFailed should a plan be wrong.
+    """
+    found = _candidates(request, sizes, method, effort, on_step)
+    segments = _segments([candidate.times for candidate in found], tolerance)
+    chosen = sorted({index for index, _, _ in segments}, key=lambda c: next(a for i, a, _ in segments if i == c))
+    files = {index: f"{number}-{found[index].name}.plan.json" for number, index in enumerate(chosen)}
+    plans: dict[int, Plan] = {}
+    for index in chosen:
+        spans = [(first, last) for i, first, last in segments if i == index]
+        first, last = max(spans, key=lambda span: span[1] - span[0])
+        at = _plan_at(found[index], request, sizes[(first + last) // 2], inputs, effort, instances, protocol)
+        plans[index] = at
+    ranges = _ranges(found, segments, request, sizes)
+    entries: list[Entry] = []
+    for index, low, high in ranges:
+        candidate = found[index]
+        reference = InputRef(file=files[index], digest=digest(plans[index]))
+        for here, there, used in _settings(candidate, request, low, high, instances, protocol):
+            ends = [_ends(candidate, request, size) for size in (here, there)]
+            entries.append(
+                Entry(
+                    min_bytes=here,
+                    max_bytes=there,
+                    plan=reference,
+                    method=candidate.method,
+                    protocol=used[0],
+                    instances=used[1],
+                    predicted_us=(ends[0][0], ends[1][0]),
+                    bound_us=(ends[0][1], ends[1][1]),
+                )
+            )
+    selection = Selection(
+        version=VERSION,
+        collective=request.collective,
+        ranks=found[0].algorithm.problem.ranks,
+        tolerance=tolerance,
+        sizes=tuple(sizes),
+        inputs=inputs,
+        entries=tuple(entries),
+    )
+    return {files[index]: plan for index, plan in plans.items()}, selection
+
+
+def anchors(sizes: Sequence[int]) -> list[int]:
+    """At most ANCHORS of `sizes`, evenly spread, the first and the last among them."""
+    count = min(ANCHORS, len(sizes))
+    if count == 1:
+        return [sizes[0]]
+    return [sizes[round(k * (len(sizes) - 1) / (count - 1))] for k in range(count)]
+
+
+def _candidates(
+    request: Request, sizes: Sequence[int], method: str, effort: Effort, on_step: Callable[[str], None]
+) -> list[Candidate]:
+    algorithms: dict[tuple[object, ...], tuple[str, str, str, Algorithm]] = {}
+    for size in anchors(sizes):
+        on_step(f"{format_bytes(size)}: every method")
+        asked = Request(request.collective, request.hardware, request.sketch, size, request.root, request.demands)
+        if method == "auto":
+            drafts, _ = auto.candidates(METHODS, asked, effort)
+        else:
+            drafts = {method: synthesize(method, asked, effort)}
+        best = min(draft.makespan_ns for draft in drafts.values())
+        for name, draft in drafts.items():
+            if draft.makespan_ns <= CONTENDERS * best:
+                made = algorithm_of(draft.problem, draft.transfers)
+                algorithms.setdefault(made.identity, (name, draft.method, draft.status, made))
+    found = []
+    for name, words, status, algorithm in algorithms.values():
+        on_step(f"{words}: every size")
+        times = tuple(algorithm.time_ns(resized(algorithm, request, size)) for size in sizes)
+        found.append(Candidate(name, words, status, algorithm, times))
+    return found
+
+
+def _segments(times: Sequence[Sequence[int]], tolerance: float) -> list[tuple[int, int, int]]:
+    """(candidate, first, last size) of as few runs as keep every size within `tolerance` of its best."""
+    sizes = len(times[0])
+    best = [min(row[i] for row in times) for i in range(sizes)]
+    ratio = [[row[i] / best[i] if best[i] else 1.0 for i in range(sizes)] for row in times]
+    reach: list[tuple[int, float, list[tuple[int, int, int]]]] = [(0, 0.0, [])]
+    for end in range(1, sizes + 1):
+        options = []
+        for candidate, row in enumerate(ratio):
+            cost = 0.0
+            for start in range(end - 1, -1, -1):
+                if row[start] > 1 + tolerance:
+                    break
+                cost += row[start]
+                runs, before, path = reach[start]
+                options.append((runs + 1, round(before + cost, 9), [*path, (candidate, start, end - 1)]))
+        reach.append(min(options))
+    return reach[-1][2]
+
+
+def _ranges(
+    found: Sequence[Candidate], segments: Sequence[tuple[int, int, int]], request: Request, sizes: Sequence[int]
+) -> list[tuple[int, int, int]]:
+    """(candidate, least bytes, most bytes), with the switch-over sizes between the segments."""
+
+    def ahead(one: int, other: int, size: int) -> bool:
+        times = [found[i].algorithm.time_ns(resized(found[i].algorithm, request, size)) for i in (one, other)]
+        return times[1] <= times[0]
+
+    starts = [sizes[0]]
+    for (one, _, last), (other, first, _) in pairwise(segments):
+        low, high = sizes[last], sizes[first]
+        for _ in range(SWITCH_STEPS):
+            middle = (low + high) // 2
+            if middle in (low, high):
+                break
+            low, high = (low, middle) if ahead(one, other, middle) else (middle, high)
+        starts.append(high)
+    ends = [start - 1 for start in starts[1:]] + [sizes[-1]]
+    return [(index, low, high) for (index, _, _), low, high in zip(segments, starts, ends, strict=True)]
+
+
+def _settings(
+    candidate: Candidate,
+    request: Request,
+    low: int,
+    high: int,
+    instances: int | None,
+    protocol: Protocol | Literal["auto"] | None,
+) -> list[tuple[int, int, tuple[Protocol, int]]]:
+    """(least bytes, most bytes, (protocol, instances)) within a range, by the rules of one plan for one size."""
+
+    def at(size: int) -> tuple[Protocol, int]:
+        fixed: Protocol = protocol_for(size) if protocol is None or protocol == "auto" else protocol
+        problem = resized(candidate.algorithm, request, size)
+        return fixed, instances or request.sketch.instances or instances_for(problem)
+
+    cuts = [low, *(size + 1 for size in (2**16, 2**20) if low <= size < high), high + 1]
+    parts = [(first, after - 1, at(first)) for first, after in pairwise(cuts)]
+    merged = [list(group) for _, group in groupby(parts, key=lambda part: part[2])]
+    return [(group[0][0], group[-1][1], group[0][2]) for group in merged]
+
+
+def _plan_at(
+    candidate: Candidate,
+    request: Request,
+    size: int,
+    inputs: dict[str, InputRef],
+    effort: Effort,
+    instances: int | None,
+    protocol: Protocol | Literal["auto"] | None,
+) -> Plan:
+    problem = resized(candidate.algorithm, request, size)
+    draft = candidate.algorithm.draft(problem, candidate.method, candidate.status)
+    return plan_of(draft, decisions_of(draft, instances or request.sketch.instances, protocol), inputs, effort)
+
+
+def _ends(candidate: Candidate, request: Request, size: int) -> tuple[float, float]:
+    """(us, bound in us) at one size."""
+    problem = resized(candidate.algorithm, request, size)
+    return candidate.algorithm.time_ns(problem) / 1000, lower_bound(problem).time_ns / 1000

@@ -1,0 +1,114 @@
+"""`treadle plan collective --sizes`: a folder of plans and the selection that says which serves which size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from planner import documents
+from planner.errors import InputError
+from planner.hardware import Hardware
+from planner.pattern import Pattern
+from planner.scalars import format_bytes
+from planner.selection import FILE_NAME, Selection
+from planner.sketch import Sketch
+from treadle.cli.output import many, print_json
+
+
+def plan_sizes(
+    collective: Any,
+    hardware: Hardware,
+    sketch: Sketch,
+    sizes: str,
+    output: str,
+    *,
+    method: str,
+    root: int,
+    pattern: Pattern | None,
+    instances: int | None,
+    protocol: Any,
+    limits: Any,
+    show: Callable[[str], None],
+    on_progress: Callable[[str, Any], None],
+    hardware_file: str,
+    sketch_file: str,
+    pattern_file: str | None,
+    proposed: bool,
+    as_json: bool,
+) -> None:
+    """Plan for all `sizes`, write the folder `output`, print the table.
+
+    Raises InputError for a folder that holds anything but an older sweep.
+    """
+    from planner.collective.draft import Request
+    from planner.collective.limits import Effort
+    from planner.collective.planning import asked_of, references
+    from planner.collective.sweep import parse_sizes, sweep
+    from planner.solver.interrupt import stop_on_sigint
+
+    wanted = parse_sizes(sizes)
+    folder = Path(output)
+    older = _older(folder)
+    if pattern is not None and pattern.input_bytes() is not None:
+        raise InputError("the pattern's unit fixes the size, expected one without a unit", where="--sizes")
+    demands, _ = asked_of(pattern, collective, hardware, None, pattern_file)
+    files = {"hardware": hardware_file, "sketch": sketch_file, "pattern": pattern_file}
+    with stop_on_sigint() as stop:
+        plans, selection = sweep(
+            Request(collective, hardware, sketch, None, root, demands),
+            wanted,
+            references(hardware, sketch, pattern, files),
+            Effort(limits.within(sketch), on_progress, stop),
+            method=method,
+            instances=instances,
+            protocol=protocol,
+            on_step=show,
+        )
+    if proposed:
+        documents.save(sketch, folder / sketch_file)
+    for name, plan in sorted(plans.items()):
+        documents.save(plan, folder / name)
+    documents.save(selection, folder / FILE_NAME)
+    for name in sorted(older - plans.keys()):
+        (folder / name).unlink(missing_ok=True)
+    if as_json:
+        print_json({"output": output, "selection": msgspec.to_builtins(selection)})
+        return
+    for line in table(selection):
+        click.echo(line)
+    click.echo(f"wrote {many(len(plans), 'plan')} and {FILE_NAME} to {output}")
+
+
+def table(selection: Selection) -> list[str]:
+    """The selection as a person reads it."""
+    plans = len({entry.plan.file for entry in selection.entries})
+    span = f"{format_bytes(selection.entries[0].min_bytes)} to {format_bytes(selection.entries[-1].max_bytes)}"
+    lines = [
+        f"{selection.name}, {span} each: {many(plans, 'algorithm')}, within {selection.tolerance:.0%} of the best "
+        f"found at {many(len(selection.sizes), 'size')}",
+        f"  {'from':>12} {'to':>12}  {'protocol':<8} {'inst':>4} {'us':>12} {'to us':>14} {'bound us':>12} "
+        f"{'to us':>14}  plan",
+    ]
+    for entry in selection.entries:
+        (first, last), (low, high) = entry.predicted_us, entry.bound_us
+        lines.append(
+            f"  {format_bytes(entry.min_bytes):>12} {format_bytes(entry.max_bytes):>12}  {entry.protocol:<8} "
+            f"{entry.instances:>4} {first:>12,.3f} {last:>14,.3f} {low:>12,.3f} {high:>14,.3f}  {entry.plan.file}"
+        )
+    return lines
+
+
+def _older(folder: Path) -> set[str]:
+    """The plans of an older sweep in the folder."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError("found a file, expected a folder to write into", where=str(folder))
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return set()
+    if not (folder / FILE_NAME).is_file():
+        raise InputError("found a folder without a selection, expected a new one or one of an older sweep",
+                         where=str(folder))  # fmt: skip
+    return {entry.plan.file for entry in documents.load(folder / FILE_NAME, Selection).entries}

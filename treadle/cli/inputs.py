@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from planner import resources
+from planner import documents, resources, taccl_files
 from planner.errors import InputError
+from planner.parsing import parse
 from planner.plan import InputRef
+from planner.sketch import Sketch
+from treadle.cli.output import note
 
 SHIPPED = {"hardware": "profiles", "sketch": "sketches"}
+
+
+def load_sketch(name_or_path: str) -> Sketch:
+    """The sketch meant by a shipped name or a file; of a TACCL file, a note on stderr for all that is not carried over.
+
+    Raises InputError when there is none or its file is malformed.
+    """
+    path = resources.locate("sketches", name_or_path)
+    sketch = documents.load(path, Sketch)
+    for remark in taccl_files.remarks(parse(documents.read_text(path), str(path))):
+        note(f"{name_or_path}: {remark}")
+    return sketch
 
 
 def beside(plan_path: Path | str, reference: InputRef) -> str:

@@ -15,6 +15,7 @@ from treadle.cli.lazy import LazyGroup
 SUBCOMMANDS = {
     "trace": ("treadle.cli.trace", "Capture, import or show the trace of a model's step."),
     "profile": ("treadle.cli.profile", "List, show, measure or import hardware profiles."),
+    "sketch": ("treadle.cli.sketch", "Propose, show or list communication sketches."),
     "plan": ("treadle.cli.plan", "Plan memory, a collective, or a whole job."),
     "generate": ("treadle.cli.generate", "Turn plans into artefacts: PyTorch modules, MSCCL XML."),
     "run": ("treadle.cli.run", "Execute a folder of artefacts."),

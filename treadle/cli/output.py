@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -70,3 +70,40 @@ def live_line() -> Iterator[Callable[[str], None]]:
     finally:
         sys.stderr.write("\r\x1b[2K")
         sys.stderr.flush()
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """`0-3, 6` for (0, 1, 2, 3, 6)."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
+
+
+def print_table(title: str, columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> None:
+    """Print rows under a title; nothing without rows, `-` where a cell says nothing."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    if not rows:
+        return
+    table = Table(*columns, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*("-" if cell in (None, "") else escape(str(cell)) for cell in row))
+    print_rich(f"\n[bold]{title}[/]")
+    print_rich(table)
+
+
+def print_rich(what: object) -> None:
+    """Print text with rich's markup, or a table, without blanks at the ends of lines."""
+    from rich.console import Console
+
+    # Off a terminal rich would fold everything into 80 columns.
+    width = None if sys.stdout.isatty() else 160
+    console = Console(file=sys.stdout, width=width, highlight=False, emoji=False)
+    with console.capture() as text:
+        console.print(what)
+    click.echo("\n".join(line.rstrip() for line in text.get().splitlines()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from planner import documents, resources
 from planner.errors import InputError
 from planner.hardware import Hardware
 from planner.scalars import MEBIBYTE, format_bytes, parse_bytes
-from treadle.cli.output import json_option, many, note, print_json, require_apart
+from treadle.cli.output import json_option, many, note, print_json, print_rich, print_table, ranges, require_apart
 from treadle.probe.resolve import LOCAL, load_hardware
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def list_(as_json: bool) -> None:
         network = profile.network.kind if profile.network else "none"
         table.add_row(profile.name, str(profile.nodes), _devices(profile), _fabric(profile), network)
     table.add_row(LOCAL, "1", "this machine", "", "")
-    _print(table)
+    print_rich(table)
 
 
 @command.command()
@@ -179,46 +178,46 @@ def _show(hardware: Hardware) -> None:
     from rich.markup import escape
 
     sizes = f"{many(hardware.nodes, 'node')} of {many(hardware.devices_per_node, 'device')}"
-    _print(f"[bold]{escape(hardware.name)}[/]: {sizes}")
-    _table(
+    print_rich(f"[bold]{escape(hardware.name)}[/]: {sizes}")
+    print_table(
         "devices of a node",
         ("local", "model", "kind", "memory", "memory bandwidth", "peak TFLOP/s", "operator call"),
         _device_rows(hardware),
     )
     host = hardware.host
-    _table(
+    print_table(
         "host of a node",
         ("CPU", "cores", "NUMA nodes", "memory"),
         [(host.cpu_model, host.cpu_cores, host.numa_nodes, host.memory_bytes and format_bytes(host.memory_bytes))],
     )
     alike = Counter((link.kind, link.count, link.alpha_us, link.beta_us_per_MB) for link in hardware.links)
-    _table(
+    print_table(
         "links in a node (each direction counts)",
         ("kind", "pairs", "links per pair", "alpha", "beta per pair", "rate per pair"),
         [(kind, pairs, count, *_cost(alpha, beta, count)) for (kind, count, alpha, beta), pairs in alike.items()],
     )
-    _table(
+    print_table(
         "switches in a node",
         ("name", "kind", "devices", "links per device", "alpha", "beta per device", "rate per device"),
         [
-            (s.name, s.kind, _ranges(s.members), s.count, *_cost(s.alpha_us, s.beta_us_per_MB, s.count))
+            (s.name, s.kind, ranges(s.members), s.count, *_cost(s.alpha_us, s.beta_us_per_MB, s.count))
             for s in hardware.switches
         ],
     )
     if hardware.network is not None:
         net = hardware.network
-        _table(
+        print_table(
             "between nodes",
             ("kind", "alpha", "beta per NIC", "rate per NIC"),
             [(net.kind, *_cost(net.alpha_us, net.beta_us_per_MB, 1))],
         )
-    _table(
+    print_table(
         "NICs of a node",
         ("name", "devices", "PCIe switch", "GPUDirect", "Gb/s"),
         [
             (
                 nic.name,
-                _ranges(nic.devices),
+                ranges(nic.devices),
                 nic.pcie,
                 {True: "yes", False: "no"}.get(nic.gpudirect),
                 _number(nic.speed_gbps),
@@ -226,15 +225,15 @@ def _show(hardware: Hardware) -> None:
             for nic in hardware.nics
         ],
     )
-    _table(
+    print_table(
         "PCIe switches of a node",
         ("name", "under", "devices"),
         [
-            (pcie.name, pcie.parent or ("CPU" if pcie.numa is None else f"CPU {pcie.numa}"), _ranges(pcie.devices))
+            (pcie.name, pcie.parent or ("CPU" if pcie.numa is None else f"CPU {pcie.numa}"), ranges(pcie.devices))
             for pcie in hardware.pcie
         ],
     )
-    _table(
+    print_table(
         "copy engines of a device",
         ("direction", "engines", "rate", "alpha"),
         [
@@ -242,16 +241,14 @@ def _show(hardware: Hardware) -> None:
             for e in hardware.copy_engines
         ],
     )
-    _table("where the numbers come from", ("what", "source"), sorted(hardware.sources.items()))
+    print_table("where the numbers come from", ("what", "source"), sorted(hardware.sources.items()))
 
 
 def _device_rows(hardware: Hardware) -> list[tuple[object, ...]]:
     rows: list[tuple[object, ...]] = []
     first = 0
     for device in hardware.devices:
-        local = (
-            _ranges(tuple(range(first, first + device.count))) if device.count <= 4096 else f"{device.count} devices"
-        )
+        local = ranges(tuple(range(first, first + device.count))) if device.count <= 4096 else f"{device.count} devices"
         first += device.count
         flops = "\n".join(f"{name} {rate / 1e12:.4g}" for name, rate in device.peak_flops.items())
         bandwidth = device.memory_bandwidth and f"{device.memory_bandwidth / 1e9:.4g} GB/s"
@@ -275,19 +272,8 @@ def _number(value: float | None) -> str | None:
     return None if value is None else f"{value:g}"
 
 
-def _ranges(numbers: tuple[int, ...]) -> str:
-    """`0-3, 6` for (0, 1, 2, 3, 6)."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
-
-
 def _show_fits(fits: dict[str, LinkFit]) -> None:
-    _table(
+    print_table(
         "fits (95 % intervals by resampling the repeats)",
         ("link", "alpha us", "interval", "beta us/MB", "interval", "relative error"),
         [
@@ -302,31 +288,6 @@ def _show_fits(fits: dict[str, LinkFit]) -> None:
             for name, fit in fits.items()
         ],
     )
-
-
-def _table(title: str, columns: tuple[str, ...], rows: list[tuple[object, ...]]) -> None:
-    """Print rows under a title; nothing without rows, `-` where a profile does not say."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    if not rows:
-        return
-    table = Table(*columns, box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*("-" if cell in (None, "") else escape(str(cell)) for cell in row))
-    _print(f"\n[bold]{title}[/]")
-    _print(table)
-
-
-def _print(what: object) -> None:
-    from rich.console import Console
-
-    # Off a terminal rich would fold everything into 80 columns.
-    width = None if sys.stdout.isatty() else 160
-    console = Console(file=sys.stdout, width=width, highlight=False, emoji=False)
-    with console.capture() as text:
-        console.print(what)
-    click.echo("\n".join(line.rstrip() for line in text.get().splitlines()))
 
 
 @contextmanager

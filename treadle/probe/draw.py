@@ -29,12 +29,17 @@ _HIGHLIGHT = "#e4572e"
 _INCHES = 0.52
 
 
-def topology_svg(hardware: Hardware, highlight: Mapping[tuple[int, int], float] | None = None) -> str:
+TRAFFIC = "traffic, as wide as its volume"
+
+
+def topology_svg(
+    hardware: Hardware, highlight: Mapping[tuple[int, int], float] | None = None, meaning: str = TRAFFIC
+) -> str:
     """An `<svg>` element, the same text for the same input; at most MOST_NODES nodes are drawn.
 
     `highlight` maps (source rank, destination rank) to a weight above 0; these are drawn as arrows as wide as their
-    weight, the links behind them pale. Raises MissingBackendError without matplotlib, InputError when a node has more
-    than MOST_DEVICES devices.
+    weight, the links behind them pale, and `meaning` is their line in the legend. Raises MissingBackendError without
+    matplotlib, InputError when a node has more than MOST_DEVICES devices.
     """
     if hardware.devices_per_node > MOST_DEVICES:
         found = f"found {hardware.devices_per_node} devices per node, expected at most {MOST_DEVICES} in a picture"
@@ -47,7 +52,7 @@ def topology_svg(hardware: Hardware, highlight: Mapping[tuple[int, int], float] 
     settings: Any = {"svg.hashsalt": "treadle", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 8}
     with matplotlib.rc_context(settings):
         figure = Figure()
-        _Picture(figure, hardware, highlight or {}).draw()
+        _Picture(figure, hardware, highlight or {}, meaning).draw()
         out = StringIO()
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
     text = out.getvalue()
@@ -57,9 +62,12 @@ def topology_svg(hardware: Hardware, highlight: Mapping[tuple[int, int], float] 
 class _Picture:
     """One figure being drawn; coordinates are units of device spacing."""
 
-    def __init__(self, figure: Any, hardware: Hardware, highlight: Mapping[tuple[int, int], float]) -> None:
+    def __init__(
+        self, figure: Any, hardware: Hardware, highlight: Mapping[tuple[int, int], float], meaning: str
+    ) -> None:
         self.hardware = hardware
         self.highlight = highlight
+        self.meaning = meaning
         self.panel = arrange(hardware)
         self.nodes = min(hardware.nodes, MOST_NODES)
         self.pitch = 2 * self.panel.half_width + 0.5
@@ -112,7 +120,7 @@ class _Picture:
         if self.hardware.pcie:
             self.legend["PCIe tree (squares are PCIe switches, boxes are NICs)"] = (_GREY, 0.8)
         if self.highlight:
-            self.legend["traffic, as wide as its volume"] = (_HIGHLIGHT, 2.5)
+            self.legend[self.meaning] = (_HIGHLIGHT, 2.5)
         return len(self.legend)
 
     def _explain(self, name: str, kind: str, part: Any) -> None:

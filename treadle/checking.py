@@ -54,13 +54,11 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Report:
-    """`what` describes an accepted file in a few words. `judgements` is what the asked runtimes make of it; `notes`
-    reject nothing."""
+    """`what` describes an accepted file in a few words. `judgements` is what the asked runtimes make of it."""
 
     what: str
     findings: list[str]
     judgements: dict[Name, list[Finding]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
 
 
 def check_file(path: str, inputs: Inputs) -> Report:
@@ -86,7 +84,7 @@ def _xml(text: str, where: str, inputs: Inputs) -> Report:
     subject = Subject(text, program)
     judgements = {name: judge(subject, name) for name in inputs.runtimes or RUNTIMES}
     if not inputs.runtimes:
-        return Report(_describe(program), findings, notes=(_summary(judgements),))
+        return Report(f"{_describe(program)}; {_summary(judgements)}", findings)
     findings += [f"{name} {rule.effect} it: {rule}" for name in judgements for rule in fatal(judgements[name])]
     return Report(_describe(program), findings, judgements)
 

@@ -78,7 +78,7 @@ def command(
                 name: [{**asdict(finding), "spots": [spot._asdict() for spot in finding.spots]} for finding in found]
                 for name, found in report.judgements.items()
             }
-        rows.append({**row, "notes": list(report.notes)} if report.notes else row)
+        rows.append(row)
         if not as_json:
             _print(path, report)
     if as_json:
@@ -96,7 +96,7 @@ def _print(path: str, report: Report) -> None:
         click.echo(f"{path}: rejected: {many(len(report.findings), 'finding')}")
     else:
         click.echo(f"{path}: accepted ({report.what})")
-    for line in (*report.findings, *report.notes):
+    for line in report.findings:
         click.echo(f"  {line}")
     for name, found in report.judgements.items():
         if any(finding.effect in FATAL for finding in found):

@@ -23,7 +23,7 @@ def test_a_good_file_names_the_runtimes_that_take_it(here: Path, capsys: pytest.
     (here / "swap.xml").write_text(GOOD)
     assert run(["check", "swap.xml"]) == 0
     assert capsys.readouterr().out == (
-        "swap.xml: accepted (allgather of 2 ranks, 7 steps, out of place)\n  taken by msccl, rccl, executor\n"
+        "swap.xml: accepted (allgather of 2 ranks, 7 steps, out of place; taken by msccl, rccl, executor)\n"
     )
 
 

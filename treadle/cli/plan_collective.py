@@ -13,6 +13,7 @@ from planner.hardware import Hardware
 from planner.pattern import Pattern
 from planner.scalars import format_bytes, parse_bytes
 from planner.sketch import Sketch
+from treadle.cli.inputs import load_sketch
 from treadle.cli.output import json_option, live_line, many, note, print_json, require_apart
 from treadle.probe.resolve import load_hardware
 
@@ -88,7 +89,7 @@ def command(
     if sketch is None:
         guide, sketch_file = proposed(profile, collective, one_size or fixed, sizes is not None, output)
     else:
-        guide, sketch_file = documents.load(resources.locate("sketches", sketch), Sketch), sketch
+        guide, sketch_file = load_sketch(sketch), sketch
     limits = Limits(time_s=time_limit)
     try:
         with live_line() as show:

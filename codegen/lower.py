@@ -18,7 +18,7 @@ from codegen.fuse import Fused, TooLong, fuse
 from codegen.placement import Batch, Event, Layout, Operand, Run, batches_of, events_of, place_chunks
 from codegen.program import Program, RankProgram, Step, Threadblock
 from planner.collective.algorithm import CollectiveDecisions
-from planner.collective.collectives import ROOTED, form_of, positions
+from planner.collective.collectives import ROOTED
 
 BlockKey = tuple[int, int, int, int]
 """(channel, kind, recv peer or -1, send peer or -1): kind 0 copies, 1 receives (and may send), 2 sends."""
@@ -92,21 +92,6 @@ def _fused(
             for batch in batches:
                 if (batch.src, batch.dst) in long.links:
                     batch.runs = [single for run in batch.runs for single in run.singles()]
-
-
-def promise(decisions: CollectiveDecisions) -> dict[tuple[int, int], tuple[tuple[int, int], ...]]:
-    """(rank, output sub-chunk) -> the contributions (rank, input sub-chunk) that it must end as the sum of, for
-    programs lowered out of place. Left out are chunks that several ranks hold the same of, where any would do."""
-    form, total = form_of(decisions), decisions.instances
-    given = [{chunk: index for index, chunk in enumerate(held)} for held in positions(form.before, decisions.ranks)]
-    return {
-        (rank, index * total + i): tuple((source, given[source][chunk] * total + i) for source in sources)
-        for rank, wanted in enumerate(positions(form.after, decisions.ranks))
-        for index, chunk in enumerate(wanted)
-        if form.reducing or len(form.before[chunk]) == 1
-        for sources in (sorted(form.before[chunk]),)
-        for i in range(total)
-    }
 
 
 # Instances.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,11 +22,11 @@ from planner.memory.decisions import MemoryDecisions
 from planner.plan import InputRef, Plan
 from planner.trace import Trace
 
-Target = Literal["torch", "msccl-xml", "cuda"]
+Target = Literal["torch", "msccl-xml", "cuda", "nccl-tuner"]
 
 MEMORY_TARGETS: tuple[Target, ...] = ("torch",)
 COLLECTIVE_TARGETS: tuple[Target, ...] = ("msccl-xml", "cuda")
-"""What a plan of each pass becomes, its default first."""
+"""What a plan of each pass becomes, its default first; `nccl-tuner` is what a selection becomes."""
 
 PLAN_NAME = "plan.json"
 """The plan travels with what was made from it, so that a folder can be checked and predicted on its own."""
@@ -72,7 +73,22 @@ def generate(plan: Plan, plan_file: str, trace: Trace | None = None, target: Tar
 def _collective(
     decisions: CollectiveDecisions, plan_file: str, target: Target
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """One program for calls out of place and, but for alltoall and irregular collectives, one for calls in place."""
+    programs = programs_of(decisions, plan_file)
+    facts = {
+        "collective": decisions.collective,
+        "ranks": decisions.ranks,
+        "input_bytes": decisions.input_bytes,
+        "planned_ns": decisions.makespan_ns,
+        "simulated_ns": {
+            f"{name}.xml": simulate_program(program, decisions).schedule.makespan for name, program in programs.items()
+        },
+    }
+    return texts_of(programs, target), facts
+
+
+def programs_of(decisions: CollectiveDecisions, plan_file: str) -> dict[str, Program]:
+    """By name: one program for calls out of place and, but for alltoall and irregular collectives, one for calls in
+    place. Raises CheckFailed should one be wrong."""
     programs: dict[str, Program] = {decisions.collective: lower(decisions)}
     if decisions.collective != "alltoall" and decisions.collective not in DEMANDING:
         programs[f"{decisions.collective}_inplace"] = lower(decisions, inplace=True)
@@ -84,18 +100,14 @@ def _collective(
                 f"{plan_file}: {name}.xml would be wrong; this is a bug, please report it",
                 tuple(f"{name}.xml: {finding}" for finding in findings),
             )
-    facts = {
-        "collective": decisions.collective,
-        "ranks": decisions.ranks,
-        "input_bytes": decisions.input_bytes,
-        "planned_ns": decisions.makespan_ns,
-        "simulated_ns": {
-            f"{name}.xml": simulate_program(program, decisions).schedule.makespan for name, program in programs.items()
-        },
-    }
+    return programs
+
+
+def texts_of(programs: Mapping[str, Program], target: Target) -> dict[str, str]:
+    """The files of checked programs in the form of `target`."""
     if target == "cuda":
-        return cuda_kernels.artefacts(programs), facts
-    return {f"{name}.xml": msccl_xml.emit(program) for name, program in programs.items()}, facts
+        return cuda_kernels.artefacts(dict(programs))
+    return {f"{name}.xml": msccl_xml.emit(program) for name, program in programs.items()}
 
 
 def _memory(

@@ -27,6 +27,7 @@ class Entry(Record, frozen=True, kw_only=True):
     max_bytes: Positive
     plan: InputRef
     method: Name
+    """Its name on the command line; the plan's provenance says more."""
     protocol: Literal["Simple", "LL", "LL128"]
     instances: Positive
     predicted_us: tuple[Amount, Amount]
@@ -39,6 +40,7 @@ class Selection(Record, frozen=True, kw_only=True, tag_field="kind", tag="select
     version: Positive
     collective: Collective
     ranks: Positive
+    nodes: Positive
     tolerance: Amount
     sizes: tuple[Positive, ...]
     """Those that were tried, ascending."""

@@ -97,7 +97,7 @@ def best_draft(name: str, variants: Iterable[Variant]) -> Draft:
     return Draft(
         problem=winner.problem,
         transfers=timed_best(winner.problem, messages),
-        method=", ".join(part for part in (name, winner.words, chunks) if part),
+        method=", ".join(part for part in (name, winner.words) if part),
         status="template, list scheduling",
     )
 

@@ -183,6 +183,7 @@ SELECTION = Selection(
     version=1,
     collective="allgather",
     ranks=2,
+    nodes=1,
     tolerance=0.05,
     sizes=(1024, 65536),
     inputs={"hardware": InputRef(file="h.yaml", digest="sha256:" + "0" * 64)},

@@ -12,36 +12,54 @@ from treadle.cli.output import json_option, print_json, require_apart
 
 @click.command()
 @click.argument("plans", nargs=-1, required=True, metavar="PLAN...")
-@click.option("--target", type=click.Choice(["torch", "msccl-xml", "cuda"]), help="[default: torch or msccl-xml]")
+@click.option(
+    "--target", type=click.Choice(["torch", "msccl-xml", "cuda", "nccl-tuner"]), help="[default: torch or msccl-xml]"
+)
 @click.option("--trace", help="The trace of a memory plan. [default: the one it names, beside it]")
 @click.option("-o", "--output", required=True, metavar="DIR", help="The folder; a subfolder each for several plans.")
 @click.option("--force", is_flag=True, help="Write into a folder that holds other files.")
 @json_option
 def command(plans: tuple[str, ...], target: Any, trace: str | None, output: str, force: bool, as_json: bool) -> None:
-    """Turn PLAN... into artefacts: a PyTorch module for a memory plan, MSCCL XML or CUDA kernels for a
-    collective."""
+    """Turn PLAN... into artefacts: a PyTorch module for a memory plan, MSCCL XML or CUDA kernels for a collective.
+
+    A selection becomes all of its programs, each with the sizes it is for, or a tuner file for stock NCCL.
+    """
     from codegen import targets
     from codegen.emit import write
+    from codegen.selection_files import generate_selection
     from planner import documents
     from planner.artefact import FILE_NAME
     from planner.errors import InputError
     from planner.plan import Plan
+    from planner.selection import FILE_NAME as SELECTION_NAME
+    from planner.selection import Selection
     from planner.trace import Trace
-    from treadle.cli.inputs import find
+    from treadle.cli.inputs import find, plans_of
 
     rows = []
     names = [Path(path).name.removesuffix(".json").removesuffix(".plan") for path in plans]
     if len(set(names)) < len(names):
         raise InputError(f"found plans of one name in {', '.join(plans)}, expected different ones", where="PLAN...")
     for path, name in zip(plans, names, strict=True):
-        plan = documents.load(path, Plan)
-        reference = plan.inputs.get("trace")
-        file = trace if trace is not None or reference is None else find("trace", reference, path, None)
-        artefacts = targets.generate(plan, path, None if file is None else documents.load(file, Trace), target)
+        document = documents.load_any(path)
+        own = [path]
+        file = None
+        if isinstance(document, Selection):
+            chosen = plans_of(document, path)
+            own += [str(Path(path).parent / name) for name in chosen]
+            artefacts = generate_selection(document, path, chosen, target)
+        elif isinstance(document, Plan):
+            reference = document.inputs.get("trace")
+            file = trace if trace is not None or reference is None else find("trace", reference, path, None)
+            artefacts = targets.generate(document, path, None if file is None else documents.load(file, Trace), target)
+        else:
+            kind = document.__struct_config__.tag
+            raise InputError(f"found {kind!r}, expected a plan or a selection", where=path, path="$.kind")
         folder = Path(output) / name if len(plans) > 1 else Path(output)
         for written in (*artefacts.files, FILE_NAME):
-            same = written == targets.PLAN_NAME  # a folder may be made again from the plan inside it
-            require_apart(str(folder / written), file, None if same else path)
+            kept = (targets.PLAN_NAME, SELECTION_NAME, *(Path(name).name for name in own[1:]))
+            same = written in kept  # a folder may be made again from the plan inside it
+            require_apart(str(folder / written), file, *([] if same else own))
         manifest = write(artefacts, folder, force=force)
         rows.append({"plan": path, "folder": str(folder), "target": manifest.target, "files": dict(manifest.files)})
     if as_json:

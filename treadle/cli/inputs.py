@@ -7,7 +7,8 @@ from pathlib import Path
 from planner import documents, resources, taccl_files
 from planner.errors import InputError
 from planner.parsing import parse
-from planner.plan import InputRef
+from planner.plan import InputRef, Plan
+from planner.selection import Selection
 from planner.sketch import Sketch
 from treadle.cli.output import note
 
@@ -31,6 +32,18 @@ def beside(plan_path: Path | str, reference: InputRef) -> str:
     near = Path(plan_path).parent / reference.file
     by_name = Path(plan_path).parent / Path(reference.file).name
     return next((str(path) for path in (near, by_name) if path.is_file()), reference.file)
+
+
+def plans_of(selection: Selection, path: Path | str) -> dict[str, Plan]:
+    """The plans that lie beside a selection, by file name. Raises InputError where one is missing or another one."""
+    plans: dict[str, Plan] = {}
+    for entry in selection.entries:
+        file = str(Path(path).parent / entry.plan.file)
+        plan = plans.get(entry.plan.file) or documents.load(file, Plan)
+        if documents.digest(plan) != entry.plan.digest:
+            raise InputError(f"found another plan than the one that {Path(path).name} was made with", where=file)
+        plans[entry.plan.file] = plan
+    return plans
 
 
 def find(role: str, reference: InputRef, plan_path: Path | str, given: str | None) -> str:

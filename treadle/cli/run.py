@@ -12,6 +12,7 @@ from treadle.cli.output import json_option, print_json
 MAX_DIGITS = 11
 DEFAULT_SIZES = "0,1,1000,65537,1000003"
 CPU_DTYPES = ("float32", "int64")
+OPS = ("sum", "min", "max", "avg")
 NATIVE_DTYPES = ("float32", "float16", "bfloat16", "int32")
 
 
@@ -21,6 +22,7 @@ NATIVE_DTYPES = ("float32", "float16", "bfloat16", "int32")
 @click.option("--world", type=click.IntRange(min=1), help="Processes; a collective needs its number of ranks.")
 @click.option("--sizes", help=f"Collective: element counts, comma between. [default: {DEFAULT_SIZES}; fewer on fibers]")
 @click.option("--dtypes", help="Collective: element types, comma between. [default: two or four, by backend]")
+@click.option("--ops", default="sum", show_default=True, help="Collective on cpu: sum, min, max, avg, comma between.")
 @click.option(
     "--repeats",
     type=click.IntRange(min=1),
@@ -39,6 +41,7 @@ def command(
     world: int | None,
     sizes: str | None,
     dtypes: str | None,
+    ops: str,
     repeats: int,
     timeout: float | None,
     steps: int,
@@ -48,8 +51,8 @@ def command(
 
     A collective runs with one process per rank (cpu), as compiled kernels whose threads are fibers of one process
     (fibers, needs g++), or on GPUs (cuda, needs nvcc; ranks share a GPU where there are too few). Size N means N
-    elements as the collective counts them: what a rank contributes (allgather), receives (reducescatter), exchanges
-    with each peer (alltoall), else the whole buffer.
+    elements as the collective counts them: what a rank contributes (allgather, gather), receives (reducescatter,
+    scatter), exchanges with each peer (alltoall), one part of a pattern, else the whole buffer.
     """
     from codegen import emit
     from planner.errors import InputError
@@ -69,7 +72,10 @@ def command(
         run_native(Path(folder), backend, counts, _names(dtypes, NATIVE_DTYPES), repeats, timeout, as_json)
         return
     counts = _numbers(DEFAULT_SIZES if sizes is None else sizes)
-    _run_collective(Path(folder), world, counts, _names(dtypes, CPU_DTYPES), repeats, timeout, as_json)
+    reductions = [word.strip() for word in ops.split(",")]
+    if not set(reductions) <= set(OPS):
+        raise InputError(f"found {ops!r}, expected some of {','.join(OPS)}", where="--ops")
+    _run_collective(Path(folder), world, counts, _names(dtypes, CPU_DTYPES), reductions, repeats, timeout, as_json)
 
 
 def _numbers(text: str) -> list[int]:
@@ -86,7 +92,7 @@ def _names(text: str | None, defaults: tuple[str, ...]) -> list[str]:
     from planner.errors import InputError
 
     words = [word.strip() for word in text.split(",")] if text is not None else list(defaults)
-    known = (*NATIVE_DTYPES, "float64", "int64") if defaults is NATIVE_DTYPES else ("float32", "float64", "int64")
+    known = (*NATIVE_DTYPES, "float64", "int64")
     if not set(words) <= set(known):
         raise InputError(f"found {text!r}, expected some of {','.join(known)}", where="--dtypes")
     return words
@@ -97,32 +103,30 @@ def _run_collective(
     world: int | None,
     sizes: list[int],
     dtypes: list[str],
+    ops: list[str],
     repeats: int,
     timeout: float | None,
     as_json: bool,
 ) -> None:
     from codegen import check_program
+    from codegen.promise import promise_of
     from codegen.targets import PLAN_NAME
     from planner import documents
-    from planner.collective.algorithm import CollectiveDecisions
     from planner.errors import CheckFailed, InputError
     from planner.plan import Plan
-    from treadle.runtime.collective import programs_in
+    from treadle.runtime.collective import decisions_in, programs_in
     from treadle.runtime.compare import compare
 
-    programs = programs_in(folder)
+    programs, decisions = programs_in(folder), decisions_in(folder)
     for name, program in programs.items():
-        findings = check_program.check(program)
+        findings = check_program.check(program, promise=None if decisions is None else promise_of(decisions))
         if findings:
             raise CheckFailed(f"{name}: not run, its check failed", tuple(f"{name}: {text}" for text in findings))
-        if program.collective == "custom":
-            raise InputError("found collective custom, expected one that can be compared", where=name)
     ranks = len(next(iter(programs.values())).ranks)
     if world not in (None, ranks):
         raise InputError(f"found {world}, expected {ranks}: the collective has that many ranks", where="--world")
     plan = documents.load(folder / PLAN_NAME, Plan) if (folder / PLAN_NAME).is_file() else None
-    decisions = plan.decisions if plan is not None and isinstance(plan.decisions, CollectiveDecisions) else None
-    rows = compare(programs, decisions, sizes=sizes, dtypes=dtypes, repeats=repeats, timeout=timeout)
+    rows = compare(programs, decisions, sizes=sizes, dtypes=dtypes, ops=ops, repeats=repeats, timeout=timeout)
     if as_json:
         print_json([{**row._asdict(), "good": row.good} for row in rows])
     else:
@@ -133,7 +137,8 @@ def _run_collective(
         raise CheckFailed(
             f"{len(wrong)} of {len(rows)} results differ from PyTorch's",
             tuple(
-                f"{row.program} {row.dtype} {row.elements}: off by {row.max_error:.3g}, allowed {row.tolerance:.3g}"
+                f"{row.program} {row.dtype} {row.op} {row.elements}: off by {row.max_error:.3g}, "
+                f"allowed {row.tolerance:.3g}"
                 for row in wrong
             ),
         )
@@ -148,14 +153,15 @@ def _print(rows: list[Any], ranks: int, hardware: str | None) -> None:
     table = Table(title=f"{ranks} processes on this machine; all results equal within rounding")
     if not all(row.good for row in rows):
         table.title = f"{ranks} processes on this machine; some results are wrong"
-    for heading in ("program", "dtype", "elements", "input", "max error", "ours ms", "torch ms"):
-        table.add_column(heading, justify="left" if heading in ("program", "dtype") else "right", no_wrap=True)
+    for heading in ("program", "dtype", "op", "elements", "input", "max error", "ours ms", "torch ms"):
+        table.add_column(heading, justify="left" if heading in ("program", "dtype", "op") else "right", no_wrap=True)
     if hardware is not None:
         table.add_column(f"predicted ms on {hardware}", justify="right")
     for row in rows:
         cells = [
             row.program,
             row.dtype,
+            row.op,
             f"{row.elements:,}",
             format_bytes(row.bytes),
             "equal" if row.max_error == 0 else f"{row.max_error:.2g}",

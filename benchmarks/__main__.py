@@ -9,7 +9,7 @@ import click
 
 from benchmarks.common import Table, show
 
-NAMES = ("timeline", "capture", "collectives", "memory_execution", "memory_planning")
+NAMES = ("timeline", "capture", "collectives", "memory_execution", "memory_planning", "xml_simulation")
 
 
 @click.command()

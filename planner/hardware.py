@@ -103,6 +103,41 @@ class Network(Record, frozen=True, kw_only=True):
     """Of one NIC."""
 
 
+class ProtocolCost(Record, frozen=True, kw_only=True):
+    """What sending by one protocol (Simple, LL, LL128) costs a program's threadblocks on this machine."""
+
+    alpha_us: Amount
+    """From the end of a send until the receiver can go on, beyond the alpha of the link."""
+    threadblock_gbps: PositiveAmount
+    """Payload that one threadblock can send, or receive, in GB/s (10^9 bytes per second)."""
+    slot_bytes: Positive | None = None
+    """Payload of one message slot, where it is not that of 256 threads."""
+
+
+class Transport(Record, frozen=True, kw_only=True):
+    """What executing a collective program costs beyond its links: the fit of `simulate` to measured runs.
+
+    The defaults are those of eight A100, where a profile says nothing.
+    """
+
+    launch_us: Amount = 9.0
+    """Of the one kernel, until its first step."""
+    step_us: Amount = 0.475
+    """Fixed cost of a step to its threadblock."""
+    local_gbps: PositiveAmount = 25.0
+    """Local copies of one threadblock, in GB/s; sums take half as long again."""
+    link_efficiency: PositiveAmount = 0.8
+    """Share of a link's or port's bandwidth that messages reach."""
+    device_gbps: PositiveAmount | None = None
+    """What all links of a device together carry, out and in each, where that is less than their sum."""
+    Simple: ProtocolCost = ProtocolCost(alpha_us=3.1, threadblock_gbps=17.0)
+    LL: ProtocolCost = ProtocolCost(alpha_us=0.6, threadblock_gbps=4.0, slot_bytes=32768)
+    LL128: ProtocolCost = ProtocolCost(alpha_us=1.0, threadblock_gbps=12.0, slot_bytes=576000)
+
+    def protocol(self, name: str) -> ProtocolCost:
+        return {"Simple": self.Simple, "LL": self.LL, "LL128": self.LL128}[name]
+
+
 class Hardware(Record, frozen=True, kw_only=True, tag_field="kind", tag="hardware"):
     """A machine or cluster of `nodes` equal nodes."""
 
@@ -117,6 +152,8 @@ class Hardware(Record, frozen=True, kw_only=True, tag_field="kind", tag="hardwar
     pcie: tuple[PcieSwitch, ...] = ()
     copy_engines: tuple[CopyEngine, ...] = ()
     network: Network | None = None
+    transport: Transport | None = None
+    """What collective programs cost beyond links, for `simulate`."""
     latency: Literal["serial", "pipelined"] = "serial"
     """Whether a link is busy during alpha, or only for beta so that messages follow each other closely."""
     sources: dict[str, str] = {}

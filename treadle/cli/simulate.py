@@ -1,4 +1,4 @@
-"""`treadle simulate`: a plan's timeline, predicted."""
+"""`treadle simulate`: a plan's timeline, or the time of anybody's MSCCL XML on a machine, predicted."""
 
 from __future__ import annotations
 
@@ -8,32 +8,52 @@ from typing import Any
 
 import click
 
-from treadle.cli.output import json_option, print_json, require_apart
+from treadle.cli.output import json_option, many, print_json, require_apart
 
 
 @click.command()
-@click.argument("plan", metavar="PLAN")
-@click.option("--perfetto", metavar="FILE", help="Write the timeline in the Chrome trace format, for ui.perfetto.dev.")
+@click.argument("file", metavar="FILE")
+@click.option("--perfetto", metavar="OUT", help="Write the timeline in the Chrome trace format, for ui.perfetto.dev.")
+@click.option("--hardware", help="Of MSCCL XML: a profile, shipped name or file.")
+@click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes. [default: the profile's]")
+@click.option("--size", help="Of MSCCL XML: bytes as minBytes counts them, such as 1MiB (the larger buffer of a rank).")
 @json_option
-def command(plan: str, perfetto: str | None, as_json: bool) -> None:
-    """Predict the timeline of PLAN: operators and bytes in use of a memory plan, messages on links of a collective."""
+def command(
+    file: str, perfetto: str | None, hardware: str | None, nodes: int | None, size: str | None, as_json: bool
+) -> None:
+    """Predict the timeline of FILE, a plan: operators and bytes in use of a memory plan, messages on links of a
+    collective. Or the time of FILE, MSCCL XML, on --hardware at --size: threadblocks, message slots, links and ports.
+    """
+    from planner import documents
+    from planner.errors import InputError
+
+    if perfetto is not None:
+        require_apart(perfetto, file, hardware)
+    text = documents.read_text(file)
+    xml = text.lstrip("\ufeff \t\r\n").startswith("<")
+    if not xml:
+        given = [name for name, value in (("--hardware", hardware), ("--nodes", nodes), ("--size", size)) if value]
+        if given:
+            raise InputError(f"found a document with {given[0]}, expected MSCCL XML: a plan has its own", where=file)
+        _plan(file, perfetto, as_json)
+    elif hardware is None or size is None:
+        raise InputError("found MSCCL XML, expected --hardware and --size with it", where=file)
+    else:
+        _xml(file, text, hardware, nodes, size, perfetto, as_json)
+
+
+def _plan(file: str, perfetto: str | None, as_json: bool) -> None:
     from codegen.simulate_plan import MEMORY, simulate_plan
     from planner import documents
-    from planner.chrome_trace import chrome_trace
-    from planner.files import write_text
     from planner.plan import Plan
     from planner.scalars import format_bytes
     from treadle.checking import require_accepted
 
-    if perfetto is not None:
-        require_apart(perfetto, plan)
-    document = documents.load(plan, Plan)
-    require_accepted(document, plan)
+    document = documents.load(file, Plan)
+    require_accepted(document, file)
     timeline = simulate_plan(document)
     makespan, busy = timeline.schedule.makespan, timeline.busy_ns()
-    if perfetto is not None:
-        trace = chrome_trace(timeline.tasks, timeline.resources, timeline.schedule, title=Path(plan).name)
-        write_text(perfetto, json.dumps(trace, sort_keys=True) + "\n")
+    _write(perfetto, timeline, file)
     peak = timeline.schedule.peak.get(MEMORY)
     if as_json:
         result: dict[str, Any] = {
@@ -44,7 +64,7 @@ def command(plan: str, perfetto: str | None, as_json: bool) -> None:
         }
         print_json(result if peak is None else {**result, "peak_bytes": peak})
         return
-    click.echo(f"{plan}: {makespan / 1000:,.3f} us simulated, {document.prediction.time_us:,.3f} us planned")
+    click.echo(f"{file}: {makespan / 1000:,.3f} us simulated, {document.prediction.time_us:,.3f} us planned")
     if peak is not None:
         click.echo(f"  peak         {format_bytes(peak)} over {len(timeline.tasks)} instructions")
     else:
@@ -53,3 +73,68 @@ def command(plan: str, perfetto: str | None, as_json: bool) -> None:
             click.echo(f"  {name:<24} busy {time / 1000:,.3f} us ({share:.0%})")
     if perfetto is not None:
         click.echo(f"wrote {perfetto}")
+
+
+MOST_SHOWN = 4
+"""Links and ports that are named, the busiest first."""
+
+
+def _xml(
+    file: str, text: str, hardware: str, nodes: int | None, size: str, perfetto: str | None, as_json: bool
+) -> None:
+    from codegen import check_program, msccl_xml
+    from codegen.simulate_xml import bus_factor, simulate_xml
+    from planner.errors import CheckFailed
+    from planner.scalars import format_bytes, parse_bytes
+    from treadle.probe.resolve import load_hardware
+
+    program = msccl_xml.parse(text, file)
+    findings = check_program.check(program)
+    if findings:
+        raise CheckFailed(f"{file}: rejected: {many(len(findings), 'finding')}", tuple(findings))
+    profile, bytes_ = load_hardware(hardware, nodes), parse_bytes(size, where="--size")
+    timing = simulate_xml(program, profile, bytes_)
+    _write(perfetto, timing.timeline, file)
+    speed = bytes_ / timing.time_us / 1e3 if timing.time_us else 0.0
+    fitted = profile.transport is not None
+    if as_json:
+        print_json(
+            {
+                "time_us": round(timing.time_us, 3),
+                "size_bytes": bytes_,
+                "algorithm_gbps": round(speed, 3),
+                "bus_gbps": round(speed * bus_factor(program), 3),
+                "chunk_bytes": timing.chunk_bytes,
+                "message_bytes": timing.message_bytes,
+                "slices": timing.slices,
+                "busy": {name: round(share, 4) for name, share in timing.busy.items()},
+                "busiest_threadblock": round(timing.threadblock, 4),
+                "transport_of_this_machine": fitted,
+            }
+        )
+        return
+    click.echo(
+        f"{file}: {timing.time_us:,.1f} us for {format_bytes(bytes_)} on {profile.name}, "
+        f"{speed:,.3g} GB/s ({speed * bus_factor(program):,.3g} GB/s on the bus)"
+    )
+    click.echo(
+        f"  {program.protocol}: chunks of {format_bytes(round(timing.chunk_bytes))} in {many(timing.slices, 'slice')}, "
+        f"messages of up to {format_bytes(timing.message_bytes)}"
+    )
+    click.echo(f"  {'busiest threadblock':<24} busy {timing.threadblock:.0%}")
+    for name, share in sorted(timing.busy.items(), key=lambda item: (-item[1], item[0]))[:MOST_SHOWN]:
+        click.echo(f"  {name:<24} busy {share:.0%}")
+    if not fitted:
+        click.echo(f"  {profile.name} has no `transport`: what threadblocks and protocols cost is that of eight A100")
+    if perfetto is not None:
+        click.echo(f"wrote {perfetto}")
+
+
+def _write(perfetto: str | None, timeline: Any, file: str) -> None:
+    if perfetto is None:
+        return
+    from planner.chrome_trace import chrome_trace
+    from planner.files import write_text
+
+    trace = chrome_trace(timeline.tasks, timeline.resources, timeline.schedule, title=Path(file).name)
+    write_text(perfetto, json.dumps(trace, sort_keys=True) + "\n")

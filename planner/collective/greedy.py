@@ -24,9 +24,11 @@ from planner.scalars import format_bytes
 MATCHED = frozenset({"allgather", "reducescatter", "allreduce", "broadcast", "reduce"})
 PIECES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)
 SEEDS = 3
+MOST_WORK = 20_000_000
+"""Links to look at in one try above which greedy gives up."""
 PATIENCE = 2
 """Piece counts in a row that may be no better than the best before."""
-WORK = 600_000
+WORK = 200_000
 """Links to look at over all tries, about 20 us each. A first try is always made."""
 MOST_TRANSFERS = 2**20
 LEAST_CHUNK = 512
@@ -77,6 +79,11 @@ def _tries(request: Request, effort: Effort) -> Iterator[_Try]:
         cost = hops // group.order * (len(problem.links) // ranks)
         if pieces > 1 and (problem.chunk_bytes < LEAST_CHUNK or hops > MOST_TRANSFERS or spent + cost > WORK):
             break
+        if cost > MOST_WORK:
+            raise InputError(
+                f"would look at {cost} links, expected at most {MOST_WORK}; use hierarchical",
+                where="method greedy",
+            )
         before = best
         for rules in _rules(problem):
             found = _try(problem, group, rules, 0)

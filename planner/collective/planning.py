@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from planner.collective import all_pairs, auto, binomial, double_tree, exact, halving_doubling, milp, ring, two_level
+from planner.collective import (
+    all_pairs,
+    auto,
+    binomial,
+    double_tree,
+    exact,
+    greedy,
+    halving_doubling,
+    hierarchical,
+    milp,
+    ring,
+    two_level,
+)
 from planner.collective.algorithm import Collective, CollectiveDecisions, Demand
 from planner.collective.bound import lower_bound
 from planner.collective.check import check
@@ -33,6 +45,8 @@ METHODS: dict[str, auto.Method] = {
     "two-level": two_level.synthesize,
     "double-tree": double_tree.synthesize,
     "ring": ring.synthesize,
+    "greedy": greedy.synthesize,
+    "hierarchical": hierarchical.synthesize,
 }
 """Every method that `auto` compares, by its name on the command line."""
 

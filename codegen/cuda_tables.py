@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from codegen.order import incoming, outgoing
-from codegen.program import Program, RankProgram, Step, StepType, Threadblock
+from codegen.program import Connection, Program, RankProgram, Step, StepType, Threadblock
 from planner.errors import InputError
 
 BUFFERS = {"i": 0, "o": 1, "s": 2}
@@ -76,20 +76,27 @@ class Tables:
 def tables(program: Program) -> Tables:
     """The tables of `program`. Copies that TACCL's dialect does first become a threadblock that all others wait for.
 
-    Raises InputError for steps that add residuals, which only microsoft/msccl knows.
+    The program must stand its check. Raises InputError for steps that add residuals, which only microsoft/msccl knows,
+    and for connections with one end.
     """
     ranks = [_with_copies(ranked) for ranked in program.ranks]
     program = replace(program, ranks=tuple(ranks))
     senders, receivers = _ends(program)
-    areas = {place: number for rank in range(len(ranks)) for number, place in enumerate(_receiving(receivers, rank))}
+    for connection in sorted({*senders} ^ {*receivers}):
+        raise InputError(
+            f"found a connection from gpu {connection.src} to gpu {connection.dst} on channel {connection.channel} "
+            "with one end, expected sends and receives",
+            where=program.name,
+        )
+    arriving = {end: connection for connection, end in receivers.items()}
+    leaving = {end: connection for connection, end in senders.items()}
+    areas = {end: number for rank in range(len(ranks)) for number, end in enumerate(_receiving(receivers, rank))}
     blocks: list[BlockRow] = []
     steps: list[StepRow] = []
     for rank, ranked in enumerate(ranks):
         for number, block in enumerate(ranked.threadblocks):
-            sender = senders.get((block.recv, rank, block.channel))
-            receiver = receivers.get((rank, block.send, block.channel))
-            receives = sender is not None and receivers.get((block.recv, rank, block.channel)) == (rank, number)
-            sends = receiver is not None and senders.get((rank, block.send, block.channel)) == (rank, number)
+            end = (rank, number)
+            receiver = receivers[leaving[end]] if end in leaving else None
             blocks.append(
                 BlockRow(
                     rank,
@@ -97,8 +104,8 @@ def tables(program: Program) -> Tables:
                     len(ranked.threadblocks),
                     len(steps),
                     len(block.steps),
-                    *((*sender, areas[rank, number]) if receives and sender else (-1, -1, -1)),
-                    *((*receiver, areas[receiver]) if sends and receiver else (-1, -1, -1)),
+                    *((*senders[arriving[end]], areas[end]) if end in arriving else (-1, -1, -1)),
+                    *((*receiver, areas[receiver]) if receiver is not None else (-1, -1, -1)),
                 )
             )
             steps += [_row(step) for step in block.steps]
@@ -113,7 +120,7 @@ def tables(program: Program) -> Tables:
 
 _End = tuple[int, int]
 """(rank, threadblock)"""
-_Ends = dict[tuple[int | None, int | None, int], _End]
+_Ends = dict[Connection, _End]
 
 
 def _ends(program: Program) -> tuple[_Ends, _Ends]:

@@ -21,7 +21,7 @@ struct Block {
     char *inbox, *outbox;            // slots here, slots there
     uint64_t received, sent, iterations;
     int64_t offset, length;          // of this iteration within a chunk
-    int32_t step;
+    int32_t step, failed, silent;    // a wait failed; so nothing is moved or signalled any more
 };
 
 TREADLE_DEVICE BlockState *states_of(const Launch &launch, int rank) {
@@ -50,6 +50,7 @@ TREADLE_DEVICE void open(const Launch &launch, Block &block) {
     block.received = state.received;
     block.sent = state.sent;
     block.iterations = state.iterations;
+    block.failed = block.silent = 0;
 }
 
 TREADLE_DEVICE void close(Block &block) {
@@ -61,6 +62,7 @@ TREADLE_DEVICE void close(Block &block) {
 
 // The first wait of a block that failed, for the report.
 TREADLE_DEVICE void note(Block &block, int reason, int wait_block, int wait_step) {
+    block.failed = 1;
     BlockState &state = block.states[block.entry->id];
     if (state.reason != NOTHING) return;
     state.reason = reason;
@@ -128,16 +130,17 @@ TREADLE_DEVICE void perform(const Launch &launch, Block &block, int flow, int nu
     const bool first = thread() == 0;
     if (first) {
         block.step = number;
+        block.silent = block.failed;
         if (step.wait_block >= 0) wait_for_step(launch, block, step.wait_block, step.wait_step);
         if (flow & RECEIVE && !Protocol::FLAGGED) wait_for_message(launch, block);
         if (flow & SEND) wait_for_room(launch, block);
     }
     if (flow) {
         barrier();
-        move<Reduce, Protocol>(launch, block, flow, step);
+        if (!block.silent) move<Reduce, Protocol>(launch, block, flow, step);
         barrier();
     }
-    if (first) {
+    if (first && !block.failed) {
         if (flow & SEND) {
             ++block.sent;
             if (!Protocol::FLAGGED) signal_system(&block.receiver->filled.value, block.sent);
@@ -198,7 +201,7 @@ TREADLE_DEVICE void execute(const Launch &launch, Block &block, Body body) {
             block.length = left < launch.slice ? left : launch.slice;
         }
         body();
-        if (first)
+        if (first && !block.failed)
             signal_rank(&block.states[block.entry->id].progress.value, ++block.iterations * launch.shape.stride);
     }
     if (block.local.averaged_bytes) average<Reduce>(launch, block);

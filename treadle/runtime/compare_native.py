@@ -156,7 +156,7 @@ def _replayed(program: Program, inputs: Sequence[Tensor]) -> list[Tensor | None]
             if len(values) != 1:
                 raise InputError(f"found output chunk {chunk} of gpu {rank} with no single origin", where=program.name)
             owner, index = values[0]
-            chunks.append(inputs[owner].view(-1, size)[index])
+            chunks.append(inputs[owner][index * size : (index + 1) * size])
         results.append(torch.cat(chunks) if chunks else inputs[rank][:0])
     return results
 

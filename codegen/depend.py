@@ -48,10 +48,12 @@ def hazards(drafts: Sequence[Draft]) -> list[list[int]]:
     return result
 
 
-def waits(drafts: Sequence[Draft], blocks: Sequence[Hashable]) -> list[list[int]]:
+def waits(drafts: Sequence[Draft], blocks: Sequence[Hashable], *, fenced: bool = True) -> list[list[int]]:
     """For each draft the places of those it must be told to wait for; `blocks` names each draft's threadblock.
 
-    `drafts` must stand in an order in which they can run. Every draft waits at most once per threadblock.
+    `drafts` must stand in an order in which they can run. Every draft waits at most once per threadblock. With
+    `fenced` a message also says that everything before it is done, as with protocol Simple; the flags of LL and LL128
+    speak for the data that they come with and nothing else.
     """
     needed = [_foreign(place, places, blocks) for place, places in enumerate(hazards(drafts))]
     watched: dict[Hashable, int] = {}
@@ -60,7 +62,7 @@ def waits(drafts: Sequence[Draft], blocks: Sequence[Hashable]) -> list[list[int]
             watched.setdefault(blocks[place], len(watched))
     if not watched:
         return needed
-    across = len(drafts) * len(watched) <= MAX_CLOCK_CELLS
+    across = fenced and len(drafts) * len(watched) <= MAX_CLOCK_CELLS
     if not across:
         watched = _per_rank(drafts, needed, blocks)
     return _reduced(drafts, blocks, needed, watched, across)

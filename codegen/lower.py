@@ -43,7 +43,7 @@ def lower(decisions: CollectiveDecisions, *, inplace: bool = False, fuse: bool =
     total = decisions.instances
     cut = 1 if _instances_are_alike(batches, copies) else total
     fused = _fused(layout, copies, batches, events, cut, pairs=fuse, merge=merge)
-    threadblocks, scratch = _threadblocks(fused, decisions.ranks)
+    threadblocks, scratch = _threadblocks(fused, decisions.ranks, fenced=decisions.protocol == "Simple")
     parts = total // cut
     sizes = [layout.sizes(rank) for rank in range(decisions.ranks)]
     ranks = tuple(
@@ -124,12 +124,12 @@ def _copies_of(blocks: Sequence[Threadblock], parts: int) -> Iterator[Threadbloc
 # Threadblocks.
 
 
-def _threadblocks(fused: Fused, ranks: int) -> tuple[list[tuple[Threadblock, ...]], list[int]]:
+def _threadblocks(fused: Fused, ranks: int, *, fenced: bool) -> tuple[list[tuple[Threadblock, ...]], list[int]]:
     """The threadblocks of every rank, sorted by channel and peers, and how many scratch chunks it uses."""
     drafts = fused.drafts
     keys = [_key(draft, fused) for draft in drafts]
     owners = [(draft.rank, *key) for draft, key in zip(drafts, keys, strict=True)]
-    awaits = waits(drafts, owners)
+    awaits = waits(drafts, owners, fenced=fenced)
     members: list[dict[BlockKey, list[int]]] = [{} for _ in range(ranks)]
     for place, (draft, key) in enumerate(zip(drafts, keys, strict=True)):
         members[draft.rank].setdefault(key, []).append(place)

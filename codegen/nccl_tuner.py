@@ -1,9 +1,10 @@
 """A configuration for NCCL's example tuner plugin: which of NCCL's own algorithms to take for which bytes.
 
 Format: NVIDIA/nccl, plugins/tuner/example (`nccl_tuner.conf`): one line
-`collective,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks`, -1 for any, the first match wins. A row
-makes one entry of NCCL's cost table free; NCCL ignores it where it cannot run that entry. Our plans themselves do not
-run in NCCL: a row is written only where NCCL has the method, and the other ranges are comments.
+`collective,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks`, the first match wins. A row makes one entry
+of NCCL's cost table free; NCCL ignores it where it cannot run that entry. The plugin begins every call with one
+channel and -1 keeps that; 0 is what makes NCCL count channels by itself (`plugin.c`, `getCollInfo`). Our plans
+themselves do not run in NCCL: a row is written only where NCCL has the method, the other ranges are comments.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ ALGORITHMS: dict[tuple[str, str], str] = {
 }
 """NCCL's name of our methods, by collective. NCCL runs Tree for allreduce only and PAT for one GPU in each node."""
 
+CHANNELS = 0
+
 HEADER = """\
 # Which of NCCL's algorithms to take, from treadle's selection for {name} on {nodes}.
 # collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks
@@ -28,7 +31,8 @@ HEADER = """\
 # For NCCL's example tuner plugin (plugins/tuner/example): set NCCL_TUNER_PLUGIN to its library and
 # NCCL_TUNER_CONFIG_FILE to this file. Bytes are those that NCCL counts: the larger of a rank's two buffers.
 # Overridden: NCCL's own choice of algorithm and protocol for calls of exactly this number of nodes and ranks.
-# Not overridden: the number of channels (-1), and calls that no row matches.
+# Not overridden: the number of channels (0: NCCL's own) and the algorithm of calls that no row matches. Beware: the
+# example plugin limits such calls to one channel; begin its pluginGetCollInfo with *nChannels = 0 to leave them alone.
 # The environment wins: NCCL_ALGO and NCCL_PROTO switch a row off. So does NCCL for what it cannot run, such as LL128
 # on links that do not keep 128 bytes together.
 """
@@ -46,7 +50,7 @@ def emit(selection: Selection) -> str:
             lines.append(f"# {low} to {high} bytes: {entry.method}, {times}. NCCL has no such algorithm and chooses.\n")
             continue
         lines.append(f"# {entry.method}, {times} as planned\n")
-        fields = (selection.collective, low, high, algorithm, protocol_of(algorithm, entry), -1, selection.nodes,
+        fields = (selection.collective, low, high, algorithm, protocol_of(algorithm, entry), CHANNELS, selection.nodes,
                   selection.ranks)  # fmt: skip
         lines.append(",".join(map(str, fields)) + "\n")
     return "".join(lines)

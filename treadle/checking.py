@@ -13,11 +13,12 @@ from codegen.program import Program
 from codegen.runtime_finds import Subject
 from codegen.runtime_rules import FATAL, Finding, judge
 from codegen.runtimes import RUNTIMES, Name
-from codegen.targets import PLAN_NAME, generate
+from codegen.selection_files import generate_selection
+from codegen.targets import PLAN_NAME, Artefacts, generate
 from planner import artefact, documents
 from planner.artefact import Artefact
 from planner.collective.algorithm import CollectiveDecisions
-from planner.collective.bound import PROVED_BY_SOLVER, is_unrestricted, lower_bound
+from planner.collective.bound import PROVED_BY_SEARCH, PROVED_BY_SOLVER, is_searchable, is_unrestricted, lower_bound
 from planner.collective.check import check as check_collective
 from planner.collective.check import check_against_inputs
 from planner.collective.problem import Problem, build_problem
@@ -28,9 +29,12 @@ from planner.memory.check import check_against_trace
 from planner.memory.decisions import MemoryDecisions
 from planner.pattern import Pattern
 from planner.plan import InputRef, Plan
+from planner.selection import FILE_NAME as SELECTION_NAME
+from planner.selection import Selection
 from planner.sketch import Sketch
 from planner.trace import Trace
-from treadle.cli.inputs import beside, find
+from treadle.check_selection import against_plans, against_times
+from treadle.cli.inputs import beside, find, plans_of
 from treadle.cli.output import listed, many
 
 ROLES: dict[str, type[Trace] | type[Hardware] | type[Sketch] | type[Pattern]] = {
@@ -73,6 +77,8 @@ def check_file(path: str, inputs: Inputs) -> Report:
     document = documents.load_any(path)
     if isinstance(document, Plan):
         return _plan(document, path, inputs)
+    if isinstance(document, Selection):
+        return _selection(document, path, inputs)
     name = getattr(document, "name", None)
     kind = str(document.__struct_config__.tag)
     return Report(kind if name is None else f"{kind} {name}", [])
@@ -171,7 +177,9 @@ def derived_bound(decisions: CollectiveDecisions, hardware: Hardware, sketch: Sk
     return lower_bound(_problem(decisions, hardware, sketch)).time_ns
 
 
-def _problem(decisions: CollectiveDecisions, hardware: Hardware, sketch: Sketch) -> Problem:
+def _problem(
+    decisions: CollectiveDecisions, hardware: Hardware, sketch: Sketch, *, restricted: bool = False
+) -> Problem:
     return build_problem(
         decisions.collective,
         hardware,
@@ -181,6 +189,7 @@ def _problem(decisions: CollectiveDecisions, hardware: Hardware, sketch: Sketch)
         decisions.chunkup,
         roots=decisions.roots,
         demands=decisions.demands,
+        restricted=restricted,
     )
 
 
@@ -191,9 +200,10 @@ def _bound(
     hardware, sketch, proof = found.get("hardware"), found.get("sketch"), plan.certificate
     if not isinstance(hardware, Hardware) or not isinstance(sketch, Sketch):
         return [], None
-    problem = _problem(decisions, hardware, sketch)
-    bound = lower_bound(problem).time_ns
-    solved = proof.argument == PROVED_BY_SOLVER and is_unrestricted(problem)
+    bound = derived_bound(decisions, hardware, sketch)
+    solved = (
+        proof.argument == PROVED_BY_SOLVER and is_unrestricted(_problem(decisions, hardware, sketch, restricted=True))
+    ) or (proof.argument == PROVED_BY_SEARCH and is_searchable(_problem(decisions, hardware, sketch)))
     if proof.lower_bound > bound and not solved:
         return [f"certificate: lower bound {proof.lower_bound:g} ns, the inputs prove only {bound} ns"], bound
     return [], bound
@@ -281,6 +291,51 @@ def _against_pattern(decisions: CollectiveDecisions, pattern: documents.Document
         yield "demands: not those of the pattern"
 
 
+# Selections.
+
+
+def _selection(selection: Selection, path: str, inputs: Inputs) -> Report:
+    """Every plan of the selection, and with the inputs at hand every number in its table."""
+    try:
+        plans = plans_of(selection, path)
+    except InputError as error:
+        return Report(f"selection {selection.name}", [str(error)])
+    findings: list[str] = []
+    found: dict[str, documents.Document] = {}
+    for name, plan in sorted(plans.items()):
+        file = str(Path(path).parent / name)
+        findings += [f"{name}: {finding}" for finding in _plan(plan, file, inputs).findings]
+        found = _inputs(plan, file, inputs)[1]
+    findings += against_plans(selection, plans)
+    hardware, sketch = found.get("hardware"), found.get("sketch")
+    if not findings and isinstance(hardware, Hardware) and isinstance(sketch, Sketch):
+        findings += against_times(selection, plans, hardware, sketch)
+    words = [f"selection {selection.name}", f"{many(len(plans), 'plan')} in {many(len(selection.entries), 'range')}"]
+    words += [f"inputs {', '.join(found)} checked"] if found else []
+    return Report("; ".join(words), findings)
+
+
+def _selection_in(folder: Path, manifest: Artefact, texts: dict[str, str], inputs: Inputs) -> tuple[list[str], bool]:
+    """Check the selection that lies in a folder, and that it still generates the other files."""
+    here = str(folder / SELECTION_NAME)
+    try:
+        selection = documents.loads(texts[SELECTION_NAME], here, Selection)
+        findings = [f"{SELECTION_NAME}: {finding}" for finding in _selection(selection, here, inputs).findings]
+        if documents.digest(selection) != manifest.plan.digest:
+            findings.append(f"{SELECTION_NAME}: not the manifest's selection")
+        if findings:
+            return findings, False
+        fresh = generate_selection(selection, manifest.plan.file, plans_of(selection, here), manifest.target)
+    except (CheckFailed, InputError) as error:
+        return [str(error)], False
+    return _changed(fresh, texts), True
+
+
+def _changed(fresh: Artefacts, texts: dict[str, str]) -> list[str]:
+    names = [name for name in sorted({*fresh.files, *texts}) if fresh.files.get(name) != texts.get(name)]
+    return [f"{name}: not what this version generates from the plan; generate again" for name in names]
+
+
 # Artefacts.
 
 
@@ -322,6 +377,8 @@ def _program(name: str, text: str, inputs: Inputs) -> list[str]:
 
 def _plan_in(folder: Path, manifest: Artefact, texts: dict[str, str], inputs: Inputs) -> tuple[list[str], bool]:
     """Check the plan that lies in the folder, and that it still generates the other files, where that can be tried."""
+    if SELECTION_NAME in texts:
+        return _selection_in(folder, manifest, texts, inputs)
     if PLAN_NAME not in texts:
         return [], False
     here = str(folder / PLAN_NAME)
@@ -348,5 +405,4 @@ def _plan_in(folder: Path, manifest: Artefact, texts: dict[str, str], inputs: In
         fresh = generate(plan, manifest.plan.file, trace, manifest.target)
     except (CheckFailed, InputError) as error:
         return [str(error)], False
-    changed = [name for name in sorted({*fresh.files, *texts}) if fresh.files.get(name) != texts.get(name)]
-    return [f"{name}: not what this version generates from the plan; generate again" for name in changed], True
+    return _changed(fresh, texts), True

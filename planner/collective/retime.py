@@ -77,11 +77,25 @@ def resized(algorithm: Algorithm, request: Request, size_bytes: int) -> Problem:
     )
 
 
-def time_at(decisions: CollectiveDecisions, hardware: Hardware, sketch: Sketch, size_bytes: int) -> tuple[int, Problem]:
-    """ns that a plan's algorithm takes at another size, and the problem there. Raises InputError where the plan does
-    not fit these inputs."""
-    request = Request(decisions.collective, hardware, sketch, size_bytes, decisions.root or 0, decisions.demands)
-    own = build_problem(
+@dataclass(frozen=True)
+class Retimed:
+    """A plan's algorithm and the request it answers, to be timed at other sizes."""
+
+    algorithm: Algorithm
+    request: Request
+
+    def at(self, size_bytes: int) -> tuple[int, Problem]:
+        """Its ns at another size, and the problem there."""
+        problem = resized(self.algorithm, self.request, size_bytes)
+        return self.algorithm.time_ns(problem), problem
+
+
+def retimed(decisions: CollectiveDecisions, hardware: Hardware, sketch: Sketch) -> Retimed:
+    """Raises InputError where the plan does not fit these inputs."""
+    request = Request(
+        decisions.collective, hardware, sketch, decisions.input_bytes, decisions.root or 0, decisions.demands
+    )
+    problem = build_problem(
         decisions.collective,
         hardware,
         sketch,
@@ -92,6 +106,4 @@ def time_at(decisions: CollectiveDecisions, hardware: Hardware, sketch: Sketch, 
         demands=decisions.demands,
         restricted=False,
     )
-    algorithm = algorithm_of(own, decisions.transfers)
-    problem = resized(algorithm, request, size_bytes)
-    return algorithm.time_ns(problem), problem
+    return Retimed(algorithm_of(problem, decisions.transfers), request)

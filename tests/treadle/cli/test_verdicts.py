@@ -46,7 +46,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def plan(collective: str, file: str, *inputs: str) -> Plan:
     inputs = inputs or ("--hardware", "mesh4", "--sketch", "mesh")
-    assert run(["plan", "collective", collective, *inputs, "--size", "64K", "-o", file]) == 0
+    assert run(["plan", "collective", collective, *inputs, "--size", "64K", "--method", "milp", "-o", file]) == 0
     return documents.load(file, Plan)
 
 

@@ -1,0 +1,58 @@
+"""Whether a selection says the truth about its plans: their names, and their times at the sizes in its table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from planner.collective.algorithm import CollectiveDecisions
+from planner.collective.bound import lower_bound
+from planner.collective.retime import Retimed, retimed
+from planner.hardware import Hardware
+from planner.plan import Plan
+from planner.scalars import format_bytes
+from planner.selection import Selection
+from planner.sketch import Sketch
+
+
+def against_plans(selection: Selection, plans: Mapping[str, Plan]) -> Iterator[str]:
+    """What the plans alone contradict."""
+    for name, plan in sorted(plans.items()):
+        decisions = plan.decisions
+        if not isinstance(decisions, CollectiveDecisions):
+            yield f"{name}: a memory plan"
+        elif (decisions.collective, decisions.ranks) != (selection.collective, selection.ranks):
+            yield f"{name}: {decisions.collective} of {decisions.ranks} ranks, expected {selection.name}"
+        elif plan.inputs != selection.inputs:
+            yield f"{name}: made from other inputs than the selection"
+
+
+def against_times(selection: Selection, plans: Mapping[str, Plan], hardware: Hardware, sketch: Sketch) -> Iterator[str]:
+    """Every plan is timed again: predictions and bounds at the ends of the ranges, and that no other plan of the
+    selection is better than the tolerance says."""
+    again: dict[str, Retimed] = {}
+    for name, plan in plans.items():
+        assert isinstance(plan.decisions, CollectiveDecisions)
+        again[name] = retimed(plan.decisions, hardware, sketch)
+    for index, entry in enumerate(selection.entries):
+        for end, size in enumerate((entry.min_bytes, entry.max_bytes)):
+            time, problem = again[entry.plan.file].at(size)
+            bound = lower_bound(problem).time_ns
+            for what, told, truth in (
+                ("predicted", entry.predicted_us[end], time / 1000),
+                ("bound", entry.bound_us[end], bound / 1000),
+            ):
+                if not math.isclose(told, truth, rel_tol=1e-9):
+                    yield f"entries[{index}]: {what} {told:g} us at {format_bytes(size)}, the plan takes {truth:g} us"
+    for size in selection.sizes:
+        used = selection.at(size)
+        if used is None:
+            yield f"no entry for {format_bytes(size)}, which was tried"
+            continue
+        times = {name: found.at(size)[0] for name, found in again.items()}
+        best = min(times, key=lambda name: (times[name], name))
+        if times[used.plan.file] > (1 + selection.tolerance) * times[best]:
+            yield (
+                f"{format_bytes(size)}: {used.plan.file} takes {times[used.plan.file] / 1000:g} us, {best} only "
+                f"{times[best] / 1000:g} us"
+            )

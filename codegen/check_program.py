@@ -53,7 +53,8 @@ def check(program: Program, *, fifo_depth: int | None = None, promise: Promise |
     if any(step.count > piece for _, _, step in program.steps()):
         cut = order.run(program, depth, piece)
         if cut.stuck:
-            return _shortened(_deadlock(program, cut, f"{_slots(depth)} and messages of {piece} chunks at large sizes"))
+            chunks = f"{piece} {'chunk' if piece == 1 else 'chunks'}"
+            return _shortened(_deadlock(program, cut, f"{_slots(depth)} and messages of {chunks} at large sizes"))
     modes = [(False, "out of place"), (True, "in place")]
     if program.outofplace != program.inplace:
         modes = [mode for mode in modes if mode[0] == program.inplace]

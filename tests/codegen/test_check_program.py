@@ -12,9 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codegen import check_program, msccl_xml
+from benchmarks import xml_simulation
+from codegen import check_program, msccl_xml, order
+from codegen.happens_before import unordered
 from codegen.lower import lower
-from codegen.program import Program, RankProgram, Step, Threadblock
+from codegen.program import Place, Program, RankProgram, Step, Threadblock
 from planner.errors import InputError
 from tests.codegen.algorithms import Move, decide, line_alltoall, random_algorithm
 
@@ -24,11 +26,11 @@ def test_every_real_file_is_accepted(data_dir) -> None:
         assert check_program.check(msccl_xml.parse(path.read_text(), path.name)) == [], path.name
 
 
-def test_the_largest_file_is_checked_in_three_seconds(data_dir) -> None:
+def test_the_largest_file_is_checked_in_two_seconds(data_dir) -> None:
     text = (data_dir / "msccl" / "rccl" / "all-reduce-ring-simple.xml").read_text()
-    start = time.perf_counter()
+    start = time.process_time()
     assert check_program.check(msccl_xml.parse(text, "ring.xml")) == []
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 2
 
 
 def test_fused_rings_need_two_slots(data_dir) -> None:
@@ -340,3 +342,123 @@ def test_the_root_of_a_file_that_names_none_is_where_most_is_right() -> None:
     for collective in ("broadcast", "reduce"):
         whole = lower(random_algorithm(collective, 4, 2, 2, 7))
         assert check_program.check(replace(whole, root=None)) == []
+
+
+# What the file alone does not say, and the rest of the collectives.
+
+
+def rooted(collective: str, ranks: int, root: int) -> Program:
+    """Every rank sends its chunk to the root, or gets its chunk from it; nchunksperloop is one rank's part."""
+    there = collective == "gather"
+    programs = []
+    for rank in range(ranks):
+        mine, all_ = (("i", 0), ("o", rank)) if there else (("i", rank), ("o", 0))
+        copy = Threadblock(None, None, 0, (Step("cpy", mine, all_),))
+        if rank == root:
+            others = [other for other in range(ranks) if other != root]
+            blocks = tuple(
+                Threadblock(None, other, 0, (Step("r", None, ("o", other)),))
+                if there
+                else Threadblock(other, None, 0, (Step("s", ("i", other)),))
+                for other in others
+            )
+            programs.append(RankProgram(1 if there else ranks, ranks if there else 1, 0, (*blocks, copy)))
+        else:
+            peer = (root, None) if there else (None, root)
+            step = Step("s", ("i", 0)) if there else Step("r", None, ("o", 0))
+            programs.append(RankProgram(int(there), int(not there), 0, (Threadblock(*peer, 0, (step,)),)))
+    return Program(collective, collective, tuple(programs), 1, 1, root=root)
+
+
+@pytest.mark.parametrize("collective", ["gather", "scatter"])
+def test_gather_and_scatter(collective: str) -> None:
+    program = rooted(collective, 4, 2)
+    assert check_program.check(program) == []
+    assert check_program.check(replace(program, chunks_per_loop=4)) == [], "nchunksperloop may count all parts"
+    assert check_program.check(replace(program, root=None)) == [], "the root is found"
+    assert check_program.check(replace(program, root=1)) != []
+    wrong = with_step(program, 2, 0, 0, **({"dst": ("o", 1)} if collective == "gather" else {"src": ("i", 1)}))
+    assert check_program.check(wrong) != []
+    assert "nchunksperloop 3" in check_program.check(replace(program, chunks_per_loop=3))[0]
+
+
+def test_a_promise_can_be_given_for_any_collective() -> None:
+    for collective in ("custom", "alltoallv", "sendrecv"):
+        program = replace(RING, collective=collective)
+        sums = {(rank, chunk): tuple((r, chunk) for r in range(4)) for rank in range(4) for chunk in range(4)}
+        assert check_program.check(program, promise=sums) == []
+        sums[3, 1] = ((0, 0),)
+        assert check_program.check(program, promise=sums) == [
+            "gpu 3 tb 0 step 5: output chunk 1 ends as the sum of input chunk 1 over gpus 0-3, "
+            "expected input chunk 0 of gpu 0"
+        ]
+
+
+def test_residuals_are_added_once() -> None:
+    """microsoft/msccl's `ra`: the rank that has a sum adds the residuals before it sends the sum on."""
+    programs = []
+    for rank in range(2):
+        send = Threadblock(1 - rank, None, 0, (Step("s", ("i", 1 - rank)), Step("s", ("o", rank), depends=(1, 1))))
+        work = (
+            Step("rrc", ("i", rank), ("o", rank)),
+            Step("ra", ("i", rank), ("o", rank), awaited=True),
+            Step("r", None, ("o", 1 - rank)),
+        )
+        programs.append(RankProgram(2, 2, 0, (send, Threadblock(None, 1 - rank, 0, work))))
+    program = Program("residual", "allreduce", tuple(programs), 2, 1)
+    assert check_program.check(program) == []
+    once = with_step(program, 0, 1, 1, type="cpy", src=("o", 0))
+    assert any(
+        "expected the sum of input chunk 0 over gpus 0-1 and residual chunk 0" in f for f in check_program.check(once)
+    )
+
+
+# Large sizes.
+
+
+def test_steps_of_many_chunks_deadlock_when_they_no_longer_fit() -> None:
+    """Send, then receive, 8 chunks at once: fine while two slots hold them all, a deadlock beyond."""
+
+    def block(rank: int) -> Threadblock:
+        return Threadblock(
+            1 - rank, 1 - rank, 0, (Step("s", ("o", 8 * rank), None, 8), Step("r", None, ("o", 8 - 8 * rank), 8))
+        )
+
+    ranks = tuple(RankProgram(0, 16, 0, (block(rank),)) for rank in range(2))
+    program = Program("swap", "allgather", ranks, 16, 1, inplace=True, outofplace=False)
+    assert check_program.check(replace(program, max_bytes=16 << 19)) == []
+    findings = check_program.check(replace(program, max_bytes=(16 << 19) + 16))
+    assert "deadlock with 2 message slots per connection and messages of 3 chunks at large sizes" in findings[0]
+    assert "messages of 1 chunk at large sizes" in check_program.check(program)[0]
+    assert check_program.check(replace(program, protocol="LL")) == []
+
+
+def test_the_sizes_that_nobody_measured_deadlock() -> None:
+    """In the measured tables the all-pairs allreduce by Simple lacks exactly the sizes at which its file deadlocks."""
+    for case, times in xml_simulation.MI300X.items():
+        if case[0] != "ar_allpair":
+            continue
+        for size, measured in zip(xml_simulation.SIZES, times, strict=True):
+            program = replace(xml_simulation.program(case), max_bytes=size)
+            assert (check_program.check(program) == []) == (measured is not None), (case, size)
+
+
+# Scale.
+
+
+def test_sixty_thousand_steps_take_a_few_seconds() -> None:
+    program = ring_program(128)
+    assert sum(1 for _ in program.steps()) > 60_000
+    start = time.process_time()
+    assert check_program.check(program) == []
+    assert time.process_time() - start < 10
+
+
+def test_happens_before_goes_through_messages_and_dependences() -> None:
+    run = order.run(RING, 2)
+    first, last = Place(0, 1, 0), Place(0, 0, 5)
+    assert unordered(RING, run.sequence, [(first, last)]) == [], "the chunk has come back around the ring"
+    assert unordered(RING, run.sequence, [(Place(0, 1, 5), last)]) == [0], "no chain leads from the last send back"
+    pairs = [(one, two) for n, one in enumerate(run.sequence) for two in run.sequence[n + 1 :]]
+    alone = [pair for pair in pairs if unordered(RING, run.sequence, [pair])]
+    assert [pairs[n] for n in unordered(RING, run.sequence, pairs)] == alone

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codegen import msccl_xml
+from codegen import check_program, msccl_xml
 from codegen.lower import lower
 from planner.errors import InputError
 from tests.codegen.algorithms import line_alltoall, random_algorithm, ring_allreduce
@@ -141,3 +141,52 @@ def test_damaged_text_raises_only_input_errors(data: st.DataObject) -> None:
     filling = data.draw(st.text(max_size=10))
     with suppress(InputError):
         msccl_xml.parse(text[:start] + filling + text[start + length :], "fuzz.xml")
+
+
+COMPACT = """<algo name="pass" proto="Simple" nchannels="1" ngpus="3" coll="broadcast" inplace="0">
+  <gpu id="0" i_chunks="1" o_chunks="1" s_chunks="0">
+    <tb id="0" send="1" recv="-1" chan="0"><op step="0" type="s" buf="i" off="0"/></tb>
+  </gpu>
+  <gpu id="1" i_chunks="0" o_chunks="1" s_chunks="0">
+    <tb id="0" send="2" recv="0" chan="0"><op step="0" type="rcs" buf="o" off="0" hasdep="1"/></tb>
+    <tb id="1" send="-1" recv="-1" chan="0"><op step="0" type="nop" depid="0" deps="0"/></tb>
+  </gpu>
+  <gpu id="2" i_chunks="0" o_chunks="1" s_chunks="0">
+    <tb id="0" send="-1" recv="1" chan="0"><op step="0" type="r" buf="o" off="0"/></tb>
+  </gpu>
+</algo>
+"""
+
+
+def test_the_compact_dialect_of_msccl_tools() -> None:
+    """`op` elements with one operand; nchunksperloop, cnt, dependences are left out where they are 1 or none."""
+    program = msccl_xml.parse(COMPACT, "pass.xml")
+    assert program.chunks_per_loop == 1
+    fused, waiting = (block.steps[0] for block in program.ranks[1].threadblocks)
+    assert (fused.src, fused.dst, fused.count, fused.awaited) == (("o", 0), ("o", 0), 1, True)
+    assert (waiting.type, waiting.depends, waiting.count) == ("nop", (0, 0), 0)
+    findings = check_program.check(program)
+    assert findings == ["gpu 0: output chunk 0 ends as nothing, expected input chunk 0 of gpu 0"]
+    with pytest.raises(InputError, match="found cpy in the compact dialect, which does not say where it reads"):
+        msccl_xml.parse(COMPACT.replace('type="nop"', 'type="cpy" buf="o" off="0"'), "pass.xml")
+
+
+def test_collectives_of_all_runtimes_are_read() -> None:
+    names = ("alltoallv", "gather", "scatter", "send", "recv", "sendrecv", "custom", "reduce_scatter", "reducescatter")
+    for name in names:
+        program = msccl_xml.parse(SMALL.replace("allgather", name), "x.xml")
+        assert program.collective == name.replace("_", "")
+
+
+def test_what_only_some_runtime_needs_may_be_missing() -> None:
+    bare = '<algo nchannels="1" nchunksperloop="2" coll="allgather" ngpus="2">'
+    at = SMALL.index("<algo")
+    program = msccl_xml.parse(SMALL[:at] + bare + SMALL[SMALL.index(">", at) + 1 :], "x.xml")
+    assert (program.protocol, program.inplace, program.outofplace) == ("Simple", False, True)
+
+
+def test_no_limit_is_a_large_number_for_msccl() -> None:
+    text = msccl_xml.emit(lower(line_alltoall()), "msccl")
+    assert f'maxBytes="{msccl_xml.NO_LIMIT}"' in text
+    assert msccl_xml.parse(text, "x.xml").max_bytes == 0
+    assert msccl_xml.emit(lower(line_alltoall()), "executor") == msccl_xml.emit(lower(line_alltoall()))

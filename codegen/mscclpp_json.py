@@ -18,7 +18,7 @@ semaphores than there are, and cut where they have more operations than fit.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from codegen import order
@@ -26,6 +26,7 @@ from codegen.happens_before import unordered
 from codegen.mscclpp_blocks import Endpoint, Lane, Range, Semaphores, gpu_of
 from codegen.mscclpp_plan import MAX_BYTES, ExecutionPlan
 from codegen.program import Buffer, Connection, Place, Program, Step
+from planner.collective.algorithm import CollectiveDecisions
 from planner.errors import InputError
 
 SLOTS = 2
@@ -40,8 +41,18 @@ GROUPINGS: tuple[Callable[[int, int], int], ...] = (
 one per channel, one per rank."""
 
 
-def emit(program: Program, *, per_node: int | None = None) -> ExecutionPlan:
-    """The plan of `program`; ranks r and s are on one node when r // per_node == s // per_node (None: all are).
+NETWORKS = frozenset({"ib", "infiniband", "roce", "ethernet", "efa", "slingshot", "tcp"})
+"""Kinds of links that are no GPU's to write through."""
+
+
+def far_pairs(decisions: CollectiveDecisions) -> frozenset[tuple[int, int]]:
+    """The ranks that only a network joins: (src, dst) of its links."""
+    return frozenset((link.src, link.dst) for link in decisions.links if link.kind in NETWORKS)
+
+
+def emit(program: Program, *, far: Collection[tuple[int, int]] = frozenset()) -> ExecutionPlan:
+    """The plan of `program`; the pairs of ranks in `far` use port channels, in both directions, all others memory
+    channels.
 
     Raises InputError when the program hangs on SLOTS slots, uses what MSCCL++ has not, or does not fit into its limits.
     """
@@ -53,7 +64,7 @@ def emit(program: Program, *, per_node: int | None = None) -> ExecutionPlan:
     reasons = []
     for grouping in GROUPINGS:
         try:
-            return _Writer(program, run.sequence, grouping, per_node or len(program.ranks)).plan()
+            return _Writer(program, run.sequence, grouping, far).plan()
         except InputError as error:
             reasons.append(str(error))
     raise InputError(f"{reasons[0]}; with one threadblock per rank {reasons[-1]}; plan with fewer instances or pieces")
@@ -83,11 +94,15 @@ class _Writer:
     """Writes one plan, step by step in an order in which the program can run."""
 
     def __init__(
-        self, program: Program, sequence: Sequence[Place], grouping: Callable[[int, int], int], per_node: int
+        self,
+        program: Program,
+        sequence: Sequence[Place],
+        grouping: Callable[[int, int], int],
+        far: Collection[tuple[int, int]],
     ) -> None:
         self.program, self.sequence = program, sequence
         self.packets = program.protocol != "Simple"
-        self.messages = _messages(program, per_node)
+        self.messages = _messages(program, far)
         self.outgoing = {message.sent: message for message in self.messages}
         self.incoming = {message.received: message for message in self.messages}
         self.scratch = [0 if self.packets else ranked.scratch_chunks for ranked in program.ranks]
@@ -330,11 +345,11 @@ def _step(program: Program, place: Place) -> Step:
     return program.ranks[place.rank].threadblocks[place.threadblock].steps[place.step]
 
 
-def _messages(program: Program, per_node: int) -> list[_Message]:
+def _messages(program: Program, far_pairs: Collection[tuple[int, int]]) -> list[_Message]:
     """Every message, connection by connection in order."""
     found = []
     for connection, ends in order.connections(program).items():
-        port = connection.src // per_node != connection.dst // per_node
+        port = connection[:2] in far_pairs or connection[1::-1] in far_pairs
         near = Endpoint(connection.src, connection.dst, connection, port)
         far = Endpoint(connection.dst, connection.src, connection, port)
         for sent, received in zip(ends.sends, ends.receives, strict=True):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from codegen import check_program, cuda_kernels, msccl_xml, torch_module
+from codegen import check_mscclpp, check_program, cuda_kernels, msccl_xml, mscclpp_json, mscclpp_plan, torch_module
 from codegen.lower import lower
 from codegen.program import Program
 from codegen.promise import promise_of
@@ -22,10 +22,10 @@ from planner.memory.decisions import MemoryDecisions
 from planner.plan import InputRef, Plan
 from planner.trace import Trace
 
-Target = Literal["torch", "msccl-xml", "cuda", "nccl-tuner"]
+Target = Literal["torch", "msccl-xml", "mscclpp-json", "cuda", "nccl-tuner"]
 
 MEMORY_TARGETS: tuple[Target, ...] = ("torch",)
-COLLECTIVE_TARGETS: tuple[Target, ...] = ("msccl-xml", "cuda")
+COLLECTIVE_TARGETS: tuple[Target, ...] = ("msccl-xml", "mscclpp-json", "cuda")
 """What a plan of each pass becomes, its default first; `nccl-tuner` is what a selection becomes."""
 
 PLAN_NAME = "plan.json"
@@ -83,7 +83,7 @@ def _collective(
             f"{name}.xml": simulate_program(program, decisions).schedule.makespan for name, program in programs.items()
         },
     }
-    return texts_of(programs, target), facts
+    return texts_of(programs, target, decisions, plan_file), facts
 
 
 def programs_of(decisions: CollectiveDecisions, plan_file: str) -> dict[str, Program]:
@@ -103,11 +103,28 @@ def programs_of(decisions: CollectiveDecisions, plan_file: str) -> dict[str, Pro
     return programs
 
 
-def texts_of(programs: Mapping[str, Program], target: Target) -> dict[str, str]:
-    """The files of checked programs in the form of `target`."""
+def texts_of(
+    programs: Mapping[str, Program], target: Target, decisions: CollectiveDecisions, plan_file: str
+) -> dict[str, str]:
+    """The files of checked programs in the form of `target`. Raises InputError where they do not fit into it."""
     if target == "cuda":
         return cuda_kernels.artefacts(dict(programs))
+    if target == "mscclpp-json":
+        return {f"{name}.json": _mscclpp(name, program, decisions, plan_file) for name, program in programs.items()}
     return {f"{name}.xml": msccl_xml.emit(program) for name, program in programs.items()}
+
+
+def _mscclpp(name: str, program: Program, decisions: CollectiveDecisions, plan_file: str) -> str:
+    try:
+        made = mscclpp_json.emit(program, far=mscclpp_json.far_pairs(decisions))
+    except InputError as error:
+        raise InputError(f"{name}.json: {error}", where=plan_file) from error
+    if findings := check_mscclpp.check(made, promise_of(decisions)):
+        raise CheckFailed(
+            f"{plan_file}: {name}.json would be wrong; this is a bug, please report it",
+            tuple(f"{name}.json: {finding}" for finding in findings),
+        )
+    return mscclpp_plan.dumps(made)
 
 
 def _memory(

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from codegen import check_program, msccl_xml
+from codegen import check_mscclpp, check_program, msccl_xml, mscclpp_plan
 from codegen.emit import manifest_in, text_digest
+from codegen.mscclpp_plan import ExecutionPlan
 from codegen.program import Program
 from codegen.runtime_finds import Subject
 from codegen.runtime_rules import FATAL, Finding, judge
@@ -74,6 +75,8 @@ def check_file(path: str, inputs: Inputs) -> Report:
         return _xml(text, path, inputs)
     if inputs.runtimes:
         raise InputError("found no MSCCL XML, expected it for --runtime", where=path)
+    if mscclpp_plan.is_plan(text):
+        return _execution_plan(mscclpp_plan.loads(text, path))
     document = documents.load_any(path)
     if isinstance(document, Plan):
         return _plan(document, path, inputs)
@@ -91,8 +94,16 @@ def _xml(text: str, where: str, inputs: Inputs) -> Report:
     judgements = {name: judge(subject, name) for name in inputs.runtimes or RUNTIMES}
     if not inputs.runtimes:
         return Report(f"{_describe(program)}; {_summary(judgements)}", findings)
-    findings += [f"{name} {rule.effect} it: {rule}" for name in judgements for rule in fatal(judgements[name])]
-    return Report(_describe(program), findings, judgements)
+    refusals = [f"{name} {rule.effect} it: {rule}" for name in judgements for rule in fatal(judgements[name])]
+    return Report(_describe(program), refusals + findings, judgements)
+
+
+def _execution_plan(plan: ExecutionPlan) -> Report:
+    operations = sum(len(block.ops) for gpu in plan.gpus for block in gpu.threadblocks)
+    promise = "" if plan.collective in check_mscclpp.PROMISED else ", result not promised"
+    size = f"{many(len(plan.gpus), 'rank')}, {many(operations, 'operation')}"
+    calls = "in place" if plan.inplace else "out of place"
+    return Report(f"MSCCL++ {plan.collective} of {size}, {calls}{promise}", check_mscclpp.check(plan))
 
 
 def fatal(judgement: list[Finding]) -> list[Finding]:

@@ -13,14 +13,17 @@ from treadle.cli.output import json_option, print_json, require_apart
 @click.command()
 @click.argument("plans", nargs=-1, required=True, metavar="PLAN...")
 @click.option(
-    "--target", type=click.Choice(["torch", "msccl-xml", "cuda", "nccl-tuner"]), help="[default: torch or msccl-xml]"
+    "--target",
+    type=click.Choice(["torch", "msccl-xml", "mscclpp-json", "cuda", "nccl-tuner"]),
+    help="[default: torch or msccl-xml]",
 )
 @click.option("--trace", help="The trace of a memory plan. [default: the one it names, beside it]")
 @click.option("-o", "--output", required=True, metavar="DIR", help="The folder; a subfolder each for several plans.")
 @click.option("--force", is_flag=True, help="Write into a folder that holds other files.")
 @json_option
 def command(plans: tuple[str, ...], target: Any, trace: str | None, output: str, force: bool, as_json: bool) -> None:
-    """Turn PLAN... into artefacts: a PyTorch module for a memory plan, MSCCL XML or CUDA kernels for a collective.
+    """Turn PLAN... into artefacts: a PyTorch module for a memory plan, MSCCL XML, MSCCL++ plans or CUDA kernels for a
+    collective.
 
     A selection becomes all of its programs, each with the sizes it is for, or a tuner file for stock NCCL.
     """

@@ -49,12 +49,9 @@ def check(program: Program, *, fifo_depth: int | None = None, promise: Promise |
     run = order.run(program, depth)
     if run.stuck:
         return _shortened(_deadlock(program, run, _slots(depth)))
-    piece = smallest_piece(program)
-    if any(step.count > piece for _, _, step in program.steps()):
-        cut = order.run(program, depth, piece)
-        if cut.stuck:
-            chunks = f"{piece} {'chunk' if piece == 1 else 'chunks'}"
-            return _shortened(_deadlock(program, cut, f"{_slots(depth)} and messages of {chunks} at large sizes"))
+    findings = _large(program, depth)
+    if findings:
+        return _shortened(findings)
     modes = [(False, "out of place"), (True, "in place")]
     if program.outofplace != program.inplace:
         modes = [mode for mode in modes if mode[0] == program.inplace]
@@ -72,6 +69,22 @@ def smallest_piece(program: Program) -> int:
     if not program.max_bytes:
         return 1
     return piece_chunks(-(-program.max_bytes // program.chunks_per_loop), PROTOCOLS[program.protocol].slot_bytes)
+
+
+def _large(program: Program, depth: int) -> list[str]:
+    """Deadlocks of calls whose chunks are so large that steps of several are cut into more messages than slots."""
+    largest = max((step.count for _, _, step in program.steps()), default=0)
+    stuck = None
+    piece = smallest_piece(program)
+    while piece < largest:
+        run = order.run(program, depth, piece)
+        if not run.stuck:
+            break
+        stuck, piece = stuck or run, piece + 1
+    if stuck is None:
+        return []
+    most = program.chunks_per_loop * (PROTOCOLS[program.protocol].slot_bytes // piece)
+    return _deadlock(program, stuck, f"{_slots(depth)} in calls of more than {most} bytes (set maxBytes to that)")
 
 
 def _slots(depth: int) -> str:

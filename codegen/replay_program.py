@@ -244,7 +244,8 @@ def _describe(value: Value | None) -> str:
         return names[0]
     residuals = [label for label in value if label[0] == RESIDUAL]
     if residuals and residuals != list(value):
-        return f"{_describe(value[len(residuals) :])} and {', '.join(map(_name, residuals))}"
+        more = f" and {len(residuals) - 3} more" if len(residuals) > 3 else ""
+        return f"{_describe(value[len(residuals) :])} and {', '.join(map(_name, residuals[:3]))}{more}"
     chunks = {index for _, index in value}
     if len(chunks) == 1:
         return f"the sum of input chunk {chunks.pop()} over gpus {_counted([rank for rank, _ in value])}"

@@ -7,15 +7,24 @@ It shares no code with the methods that make plans. Intervals are half open: a l
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from operator import attrgetter
+
+import numpy as np
+from numpy.typing import NDArray
 
 from planner.collective.algorithm import CollectiveDecisions, Transfer
 from planner.collective.collectives import DEMANDING, ROOTED, form_of
 from planner.hardware import Hardware
 from planner.sketch import Sketch
 
-Message = tuple[int, int, tuple[int, int], list[int]]
-"""(send, arrive, link, transfer indices)"""
+Ints = NDArray[np.int64]
+Message = tuple[int, int, int, int]
+"""(send, until, link or source, first transfer)"""
+
+EVENTS_AT_ONCE = 2**18
+"""Departures and arrivals turned into Python numbers at a time."""
 
 
 def check(decisions: CollectiveDecisions) -> list[str]:
@@ -29,12 +38,12 @@ def check(decisions: CollectiveDecisions) -> list[str]:
     found = list(_shape(decisions))
     if found:
         return found
-    messages, problems = _messages(decisions)
+    table = _Table.of(decisions)
+    messages, problems = _messages(decisions, table)
     found += problems
-    occupied = _occupied(decisions, messages)
-    found += _overlaps_on_links(occupied)
-    found += _overlaps_on_ports(decisions, occupied)
-    found += _replay(decisions)
+    found += _overlaps_on_links(decisions, messages)
+    found += _overlaps_on_ports(decisions, messages)
+    found += _replay(decisions, table)
     latest = max((move.arrive_ns for move in decisions.transfers), default=0)
     if latest != decisions.makespan_ns:
         found.append(f"makespan_ns: found {decisions.makespan_ns}, the last transfer arrives at {latest}")
@@ -134,154 +143,276 @@ def _shape(d: CollectiveDecisions) -> Iterator[str]:
             yield f"demands[{index}]: expected sources and targets among the ranks below {d.ranks}"
             return
     asked = form_of(d)
-    cuts = max(Counter(rank for ranks in asked.before for rank in ranks).values(), default=1)
+    held: Counter[int] = Counter()
+    for ranks, times in Counter(asked.before).items():
+        held.update(dict.fromkeys(ranks, times))
+    cuts = max(held.values(), default=1)
     if d.chunk_bytes != -(-d.input_bytes // cuts):
         due = -(-d.input_bytes // cuts)
         yield f"chunk_bytes: found {d.chunk_bytes}, {d.input_bytes} bytes in {cuts} pieces give {due}"
     count = len(asked.before)
-    for index, move in enumerate(d.transfers):
+    table = _Table.of(d)
+    known = np.sort(np.array([src * d.ranks + dst for src, dst in links], dtype=np.int64))
+    inside = (table.src < d.ranks) & (table.dst < d.ranks)
+    at = np.searchsorted(known, table.link)
+    linked = inside & (np.append(known, -1)[at] == table.link)
+    for index in np.flatnonzero((table.chunk >= count) | ~linked | (table.arrive <= table.send)).tolist():
+        move = d.transfers[index]
         if move.chunk >= count:
             yield f"{_spot(index, move)}: found chunk {move.chunk}, expected one below {count}"
         if (move.src, move.dst) not in links:
             yield f"{_spot(index, move)}: no link {move.src} -> {move.dst}"
         if move.arrive_ns <= move.send_ns:
             yield f"{_spot(index, move)}: arrives at {move.arrive_ns}, sent at {move.send_ns}"
+    slowest = max((link.alpha_ns + link.beta_ns * len(d.transfers) for link in d.links), default=0)
+    if max((move.send_ns for move in d.transfers), default=0) + slowest >= 2**62:
+        yield "transfers: found times that may pass 2^62 ns, expected less"
 
 
-def _messages(d: CollectiveDecisions) -> tuple[list[Message], list[str]]:
-    cost = {(link.src, link.dst): link for link in d.links}
-    groups: dict[tuple[int, int, int], list[int]] = defaultdict(list)
-    for index, move in enumerate(d.transfers):
-        groups[move.src, move.dst, move.batch].append(index)
-    messages, found = [], []
-    for (src, dst, batch), members in sorted(groups.items()):
-        first = d.transfers[members[0]]
-        link = cost[src, dst]
-        due = first.send_ns + link.alpha_ns + link.beta_ns * len(members)
-        for index in members:
-            move = d.transfers[index]
-            if move.send_ns != first.send_ns:
-                found.append(
-                    f"{_spot(index, move)}: sent at {move.send_ns}, its batch {batch} leaves at {first.send_ns}"
-                )
-            elif move.arrive_ns != due:
-                found.append(
-                    f"{_spot(index, move)}: arrives at {move.arrive_ns}, expected {due} = {move.send_ns} + "
-                    f"{link.alpha_ns} + {len(members)} * {link.beta_ns}"
-                )
-            if move.reduce != first.reduce:
-                found.append(f"{_spot(index, move)}: reduces, unlike others of its batch {batch}")
-        messages.append((first.send_ns, max(d.transfers[i].arrive_ns for i in members), (src, dst), members))
-    return messages, found
+@dataclass(frozen=True)
+class _Table:
+    """The transfers by column, in the order of the plan. `link` is src * ranks + dst."""
+
+    chunk: Ints
+    src: Ints
+    dst: Ints
+    send: Ints
+    arrive: Ints
+    batch: Ints
+    reduce: Ints
+    link: Ints
+
+    @staticmethod
+    def of(d: CollectiveDecisions) -> _Table:
+        def column(field: str) -> Ints:
+            return np.fromiter(map(attrgetter(field), d.transfers), dtype=np.int64, count=len(d.transfers))
+
+        src, dst = column("src"), column("dst")
+        return _Table(
+            column("chunk"),
+            src,
+            dst,
+            column("send_ns"),
+            column("arrive_ns"),
+            column("batch"),
+            column("reduce"),
+            src * d.ranks + dst,
+        )
 
 
-def _occupied(d: CollectiveDecisions, messages: list[Message]) -> list[Message]:
-    """The messages with the time until which they hold their link in place of their arrival."""
-    if d.latency == "serial":
-        return messages
-    alpha = {(link.src, link.dst): link.alpha_ns for link in d.links}
-    return [(send, arrive - alpha[link], link, members) for send, arrive, link, members in messages]
+@dataclass(frozen=True)
+class _Messages:
+    """Transfers of one link and batch, by (link, batch): when they hold the link, and the first of them."""
+
+    send: Ints
+    until: Ints
+    link: Ints
+    first: Ints
+
+    def listed(self, rows: Ints) -> list[Message]:
+        columns = (column[rows].tolist() for column in (self.send, self.until, self.link, self.first))
+        return list(zip(*columns, strict=True))
+
+
+def _messages(d: CollectiveDecisions, table: _Table) -> tuple[_Messages, list[str]]:
+    order = np.lexsort((table.batch, table.link))
+    link, batch = table.link[order], table.batch[order]
+    starts = np.flatnonzero(np.append(True, (link[1:] != link[:-1]) | (batch[1:] != batch[:-1]))[: len(order)])
+    if not len(starts):
+        return _Messages(starts, starts, starts, starts), []
+    sizes = np.diff(np.append(starts, len(order)))
+    costs = sorted((cost.src * d.ranks + cost.dst, cost.alpha_ns, cost.beta_ns) for cost in d.links)
+    codes, alphas, betas = np.array(costs, dtype=np.int64).T
+    which = np.searchsorted(codes, link[starts])
+    first = order[starts]
+    send, alpha = table.send[first], alphas[which]
+    due = send + alpha + betas[which] * sizes
+    leader = np.repeat(np.arange(len(starts)), sizes)
+    wrong = (
+        (table.send[order] != send[leader])
+        | (table.arrive[order] != due[leader])
+        | (table.reduce[order] != table.reduce[first][leader])
+    )
+    found = []
+    for row in np.flatnonzero(wrong):
+        group, index = leader[row], int(order[row])
+        move, start = d.transfers[index], d.transfers[first[group]]
+        if move.send_ns != start.send_ns:
+            found.append(
+                f"{_spot(index, move)}: sent at {move.send_ns}, its batch {move.batch} leaves at {start.send_ns}"
+            )
+        elif move.arrive_ns != due[group]:
+            found.append(
+                f"{_spot(index, move)}: arrives at {move.arrive_ns}, expected {due[group]} = {move.send_ns} + "
+                f"{alpha[group]} + {sizes[group]} * {betas[which[group]]}"
+            )
+        if move.reduce != start.reduce:
+            found.append(f"{_spot(index, move)}: reduces, unlike others of its batch {move.batch}")
+    arrive = np.maximum.reduceat(table.arrive[order], starts)
+    return _Messages(send, arrive if d.latency == "serial" else arrive - alpha, link[starts], first), found
 
 
 def _overlaps(messages: Iterable[Message]) -> Iterator[tuple[Message, Message]]:
+    """Pairs of messages that hold something at once, for messages by (send, until, link)."""
     latest: Message | None = None
-    for message in sorted(messages, key=lambda m: (m[0], m[1], m[2])):
+    for message in messages:
         if latest is not None and message[0] < latest[1]:
             yield latest, message
         if latest is None or message[1] > latest[1]:
             latest = message
 
 
-def _overlaps_on_links(messages: list[Message]) -> Iterator[str]:
-    by_link: dict[tuple[int, int], list[Message]] = defaultdict(list)
-    for message in messages:
-        by_link[message[2]].append(message)
-    for (src, dst), group in sorted(by_link.items()):
-        for one, other in _overlaps(group):
+def _crowded(group: Ints, send: Ints, until: Ints, link: Ints) -> Iterator[tuple[int, Ints]]:
+    """The groups of intervals among which some overlap, with their rows by (send, until, link).
+
+    By send time, intervals are apart exactly if each is apart from the next.
+    """
+    order = np.lexsort((link, until, send, group))
+    groups = group[order]
+    hit = (groups[1:] == groups[:-1]) & (send[order[1:]] < until[order[:-1]])
+    for number in np.unique(groups[1:][hit]).tolist():
+        begin, end = np.searchsorted(groups, [number, number + 1])
+        yield number, order[begin:end]
+
+
+def _overlaps_on_links(d: CollectiveDecisions, messages: _Messages) -> Iterator[str]:
+    for code, rows in _crowded(messages.link, messages.send, messages.until, messages.link):
+        src, dst = divmod(code, d.ranks)
+        for one, other in _overlaps(messages.listed(rows)):
             yield (
-                f"link {src} -> {dst}: transfers[{one[3][0]}] and transfers[{other[3][0]}] overlap, "
+                f"link {src} -> {dst}: transfers[{one[3]}] and transfers[{other[3]}] overlap, "
                 f"[{one[0]}, {one[1]}) and [{other[0]}, {other[1]})"
             )
 
 
-def _overlaps_on_ports(d: CollectiveDecisions, messages: list[Message]) -> Iterator[str]:
-    for port in d.ports:
-        members = set(port.links)
-        for one, other in _overlaps(message for message in messages if message[2] in members):
+def _overlaps_on_ports(d: CollectiveDecisions, messages: _Messages) -> Iterator[str]:
+    pairs = sorted({(number, src * d.ranks + dst) for number, port in enumerate(d.ports) for src, dst in port.links})
+    if not pairs or not len(messages.link):
+        return
+    ports, links = np.array(pairs, dtype=np.int64).T
+    # Messages are sorted by link: those of a port's link are a range of them.
+    begin, end = np.searchsorted(messages.link, links), np.searchsorted(messages.link, links, side="right")
+    sizes = end - begin
+    rows = np.arange(sizes.sum()) + np.repeat(begin - np.cumsum(sizes) + sizes, sizes)
+    group = np.repeat(ports, sizes)
+    for number, members in _crowded(group, messages.send[rows], messages.until[rows], messages.link[rows]):
+        for one, other in _overlaps(messages.listed(rows[members])):
             if one[2] != other[2]:
+                here, there = divmod(one[2], d.ranks), divmod(other[2], d.ranks)
                 yield (
-                    f"port {port.name}: two peers at once, transfers[{one[3][0]}] on {one[2][0]} -> {one[2][1]} and "
-                    f"transfers[{other[3][0]}] on {other[2][0]} -> {other[2][1]}"
+                    f"port {d.ports[number].name}: two peers at once, transfers[{one[3]}] on {here[0]} -> {here[1]} "
+                    f"and transfers[{other[3]}] on {there[0]} -> {there[1]}"
                 )
 
 
-def _replay(d: CollectiveDecisions) -> Iterator[str]:
+def _replay(d: CollectiveDecisions, table: _Table) -> Iterator[str]:
     """Follow the data. What a rank holds of a chunk is the set of ranks whose contributions are in it, as bits."""
     asked = form_of(d)
-    bits: dict[frozenset[int], int] = {}
-    for group in {*asked.before}:
-        bits[group] = sum(1 << rank for rank in group)
-    whole = [bits[group] if asked.reducing else 1 for group in asked.before]
-    holds: dict[tuple[int, int], int] = {}
-    for chunk, group in enumerate(asked.before):
-        for rank in group:
-            holds[chunk, rank] = 1 << rank if asked.reducing else 1
+    ranks = d.ranks
+    reducing = asked.reducing
+    bits = {group: sum(1 << rank for rank in group) for group in {*asked.before}}
+    whole = [bits[group] if reducing else 1 for group in asked.before]
+    alone = [1 << rank if reducing else 1 for rank in range(ranks)]
+    holds = {chunk * ranks + rank: alone[rank] for chunk, group in enumerate(asked.before) for rank in group}
+    sources, targets = table.chunk * ranks + table.src, table.chunk * ranks + table.dst
+    writers = _writers(targets)
+    disturbed = _disturbed(table, sources, targets)
 
-    arrived: dict[tuple[int, int], list[Transfer]] = defaultdict(list)
-    for move in d.transfers:
-        arrived[move.chunk, move.dst].append(move)
     carried: dict[int, int] = {}
-    # At equal times arrivals come before sends: what arrives at t may be sent on at t.
-    events = sorted(
-        [(move.arrive_ns, 0, index) for index, move in enumerate(d.transfers)]
-        + [(move.send_ns, 1, index) for index, move in enumerate(d.transfers)]
-    )
-    for _, sending, index in events:
-        move = d.transfers[index]
-        chunk = move.chunk
+    for sending, index, chunk, source, target, reduce in _events(table, sources, targets):
         if sending:
-            carried[index] = load = holds.get((chunk, move.src), 0)
-            if not load:
-                yield f"{_spot(index, move)}: sent at {move.send_ns}, before rank {move.src} holds chunk {chunk}"
-            for other in arrived.get((chunk, move.src), ()):
-                if other.send_ns < move.arrive_ns and move.send_ns < other.arrive_ns:
-                    yield f"{_spot(index, move)}: sent while a transfer from {other.src} still writes chunk {chunk}"
-            if move.reduce and not asked.reducing:
-                yield f"{_spot(index, move)}: reduces in {d.collective}, which adds nothing up"
-            if not move.reduce and load and load != whole[chunk]:
-                missing = _ranks(whole[chunk] & ~load)
-                yield f"{_spot(index, move)}: sent on as final without the contributions of {missing}"
+            carried[index] = load = holds.get(source, 0)
+            if not load or index in disturbed or (reduce and not reducing) or (load != whole[chunk] and not reduce):
+                yield from _bad_send(d, index, load, whole[chunk], reducing, writers(source))
             continue
-        mine, load = holds.get((chunk, move.dst), 0), carried.pop(index)
-        if move.reduce and mine & load:
-            yield f"{_spot(index, move)}: adds the contributions of {_ranks(mine & load)} a second time"
-        if not move.reduce and mine == whole[chunk]:
+        mine, load = holds.get(target, 0), carried.pop(index)
+        if reduce:
+            if mine & load:
+                again = _ranks(mine & load)
+                yield f"{_spot(index, d.transfers[index])}: adds the contributions of {again} a second time"
+        elif mine == whole[chunk]:
+            move = d.transfers[index]
             yield f"{_spot(index, move)}: rank {move.dst} holds chunk {chunk} already"
-        holds[chunk, move.dst] = mine | load
+        holds[target] = mine | load
 
-    for (chunk, rank), moves in sorted(arrived.items()):
-        if len(moves) > 1:
-            for one, other in _simultaneous(moves):
-                yield (
-                    f"chunk {chunk} at rank {rank}: transfers from {one.src} and {other.src} arrive at the same time, "
-                    f"[{one.send_ns}, {one.arrive_ns}) and [{other.send_ns}, {other.arrive_ns})"
-                )
+    for place, rows in _crowded(targets, table.send, table.arrive, table.src):
+        chunk, rank = divmod(place, ranks)
+        moves = [(d.transfers[i].send_ns, d.transfers[i].arrive_ns, d.transfers[i].src, int(i)) for i in rows]
+        for one, other in _overlaps(moves):
+            yield (
+                f"chunk {chunk} at rank {rank}: transfers from {one[2]} and {other[2]} arrive at the same time, "
+                f"[{one[0]}, {one[1]}) and [{other[0]}, {other[1]})"
+            )
     for chunk, group in enumerate(asked.after):
+        due, base = whole[chunk], chunk * ranks
+        if all(holds.get(base + rank, 0) & due == due for rank in group):
+            continue
         for rank in sorted(group):
-            missed = whole[chunk] & ~holds.get((chunk, rank), 0)
+            missed = due & ~holds.get(base + rank, 0)
             if missed:
-                what = f"lacks the contributions of {_ranks(missed)}" if asked.reducing else "never arrives"
+                what = f"lacks the contributions of {_ranks(missed)}" if reducing else "never arrives"
                 yield f"postcondition: chunk {chunk} at rank {rank} {what}"
+
+
+def _events(table: _Table, sources: Ints, targets: Ints) -> Iterator[tuple[int, int, int, int, int, int]]:
+    """(sends, transfer, chunk, place left, place reached, reduces) by time; at equal times arrivals come first, so
+    that what arrives at t may be sent on at t."""
+    count = len(table.send)
+    kind = np.repeat([0, 1], count)
+    order = np.lexsort((np.tile(np.arange(count), 2), kind, np.concatenate([table.arrive, table.send])))
+    for begin in range(0, len(order), EVENTS_AT_ONCE):
+        rows = order[begin : begin + EVENTS_AT_ONCE]
+        index = rows % max(count, 1)
+        columns = (kind[rows], index, table.chunk[index], sources[index], targets[index], table.reduce[index])
+        yield from zip(*(column.tolist() for column in columns), strict=True)
+
+
+def _writers(targets: Ints) -> Callable[[int], Ints]:
+    """A function that gives the transfers that reach a place, in the order of the plan."""
+    order = np.argsort(targets, kind="stable")
+    by_place = targets[order]
+
+    def found(place: int) -> Ints:
+        begin, end = np.searchsorted(by_place, [place, place + 1])
+        return order[begin:end]
+
+    return found
+
+
+def _disturbed(table: _Table, sources: Ints, targets: Ints) -> set[int]:
+    """The transfers during which another one writes what they read.
+
+    Of the writes to a place that begin before a transfer ends, the one that ends last must end before it begins.
+    """
+    count = len(sources)
+    times = np.unique(np.concatenate([table.send, table.arrive]))
+    begin, end = np.searchsorted(times, table.send), np.searchsorted(times, table.arrive)
+    number = np.unique(np.concatenate([sources, targets]), return_inverse=True)[1]
+    width = len(times) + 1
+    key = number[count:] * width + begin
+    order = np.argsort(key, kind="stable")
+    # The latest end among the writes to a place so far; places only grow, so a running maximum never mixes them.
+    latest = np.maximum.accumulate(number[count:][order] * width + end[order])
+    before = np.searchsorted(key[order], number[:count] * width + end) - 1
+    hit = (before >= 0) & (latest[before] > number[:count] * width + begin)
+    return set(np.flatnonzero(hit).tolist())
+
+
+def _bad_send(
+    d: CollectiveDecisions, index: int, load: int, whole: int, reducing: bool, writers: Ints
+) -> Iterator[str]:
+    move = d.transfers[index]
+    chunk = move.chunk
+    if not load:
+        yield f"{_spot(index, move)}: sent at {move.send_ns}, before rank {move.src} holds chunk {chunk}"
+    for other in (d.transfers[i] for i in writers):
+        if other.send_ns < move.arrive_ns and move.send_ns < other.arrive_ns:
+            yield f"{_spot(index, move)}: sent while a transfer from {other.src} still writes chunk {chunk}"
+    if move.reduce and not reducing:
+        yield f"{_spot(index, move)}: reduces in {d.collective}, which adds nothing up"
+    if not move.reduce and load and load != whole:
+        yield f"{_spot(index, move)}: sent on as final without the contributions of {_ranks(whole & ~load)}"
 
 
 def _ranks(bits: int) -> list[int]:
     return [rank for rank in range(bits.bit_length()) if bits >> rank & 1]
-
-
-def _simultaneous(moves: list[Transfer]) -> Iterator[tuple[Transfer, Transfer]]:
-    latest: Transfer | None = None
-    for move in sorted(moves, key=lambda m: (m.send_ns, m.arrive_ns, m.src)):
-        if latest is not None and move.send_ns < latest.arrive_ns:
-            yield latest, move
-        if latest is None or move.arrive_ns > latest.arrive_ns:
-            latest = move

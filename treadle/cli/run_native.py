@@ -48,7 +48,7 @@ def run_native(
     if as_json:
         print_json([{**row._asdict(), "good": row.good} for row in rows])
     else:
-        orders = f", {repeats} random orders each" if backend == "fibers" else ""
+        orders = f", {repeats} random order{'s' * (repeats > 1)} each" if backend == "fibers" else ""
         _print(rows, f"{ranks} ranks {where}{orders}")
     wrong = [row for row in rows if not row.good]
     if wrong:

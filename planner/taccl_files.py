@@ -143,7 +143,7 @@ def hardware_of(
             )
         size, told = parse_bytes(match[1], where=where), f"assumed from the name {own!r}"
     count = _whole(raw, "gpus_per_node", where, 1, 64)
-    links, switches, graph = _fabric(raw, where, count, MEBIBYTE / size / scale, 1 / scale)
+    links, switches, graph = _fabric(raw, where, count, size, scale)
     nics = _whole(raw, "nics_per_node", where, -1, count) if "nics_per_node" in raw else -1
     network = None
     if nics > 0:
@@ -176,13 +176,14 @@ def hardware_of(
 
 
 def _fabric(
-    raw: dict[str, Any], where: str, count: int, per_beta: float, per_alpha: float
+    raw: dict[str, Any], where: str, count: int, size: int, scale: float
 ) -> tuple[tuple[Link, ...], tuple[Switch, ...], str]:
     """(links, switches, where the graph comes from)."""
-    alpha = _cost(raw, "alpha", where) * per_alpha
+    alpha = _cost(raw, "alpha", where) / scale
 
     def link(src: int, dst: int, kind: str, beta: float, parallel: int) -> Link:
-        return Link(src=src, dst=dst, kind=kind, alpha_us=alpha, beta_us_per_MB=beta * per_beta, count=parallel)
+        per_MB = beta * MEBIBYTE / size / scale
+        return Link(src=src, dst=dst, kind=kind, alpha_us=alpha, beta_us_per_MB=per_MB, count=parallel)
 
     if "links" in raw:
         found, betas = (_matrix(raw, key, where, count) for key in ("links", "betas"))
@@ -194,7 +195,7 @@ def _fabric(
         raise InputError("found no list of numbers, expected one", where=where, path="$.node_betas_list")
     if len(rates) == 1:
         members = tuple(range(count))
-        beta = rates[0] * per_beta
+        beta = rates[0] * MEBIBYTE / size / scale
         switch = Switch(name="nvswitch", kind="nvswitch", members=members, alpha_us=alpha, beta_us_per_MB=beta)
         return (), (switch,), "assumed: one beta is a switch of all devices (DGX2, HubAndSpoke)"
     if len(rates) == 2 and count == 8:

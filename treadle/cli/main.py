@@ -20,7 +20,7 @@ SUBCOMMANDS = {
     "generate": ("treadle.cli.generate", "Turn plans into artefacts: PyTorch modules, MSCCL XML."),
     "run": ("treadle.cli.run", "Execute a folder of artefacts."),
     "check": ("treadle.cli.check", "Check plans and artefacts, also other people's MSCCL XML."),
-    "simulate": ("treadle.cli.simulate", "Predict a plan's timeline."),
+    "simulate": ("treadle.cli.simulate", "Predict the time of plans and of MSCCL XML."),
     "report": ("treadle.cli.report", "Write plans as one self-contained HTML page."),
 }
 

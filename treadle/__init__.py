@@ -1,6 +1,6 @@
 """Plan a training or inference step ahead of time, then make the plan run.
 
-`treadle.apply(model, plan)` is what a training script imports; everything else is the command line.
+`treadle.apply(model, plan)` and `treadle.comm` are what a training script imports; everything else is the command line.
 """
 
 from __future__ import annotations
@@ -18,4 +18,8 @@ def __getattr__(name: str) -> Any:
         from treadle.runtime.memory import apply
 
         return apply
+    if name == "comm":
+        import importlib
+
+        return importlib.import_module("treadle.comm")
     raise AttributeError(f"module 'treadle' has no attribute {name!r}")

@@ -91,7 +91,7 @@ def compare(
                 reference_seconds=max(row.reference_seconds for row in results),
             )
         )
-    return [row._replace(predicted_seconds=_predicted(programs[row.program], decisions, row.bytes)) for row in rows]
+    return [row._replace(predicted_seconds=predict(programs[row.program], decisions, row.bytes)) for row in rows]
 
 
 class _Jobs(NamedTuple):
@@ -103,7 +103,7 @@ class _Jobs(NamedTuple):
     repeats: int
 
 
-def _predicted(program: Program, decisions: CollectiveDecisions | None, size: int) -> float | None:
+def predict(program: Program, decisions: CollectiveDecisions | None, size: int) -> float | None:
     """The alpha-beta time with beta scaled from the planned size to this one."""
     if decisions is None:
         return None

@@ -1,0 +1,42 @@
+"""Planned collectives for training scripts: `treadle.comm.init(DIR)`, then the calls of torch.distributed.
+
+DIR is a folder that `treadle generate` wrote, for one plan or for a selection, or a folder of such folders. Every call
+takes the planned algorithm for its size; where there is none it runs the framework's own collective and says why, once,
+on the logger `treadle.comm`. `explain` tells which it would be. docs/runtime.md has the table of dtypes and ops.
+"""
+
+from __future__ import annotations
+
+from treadle.comm.calls import (
+    all_gather_into_tensor,
+    all_reduce,
+    all_to_all_single,
+    broadcast,
+    exchange,
+    explain,
+    gather,
+    init,
+    reduce,
+    reduce_scatter_tensor,
+    scatter,
+    shutdown,
+)
+from treadle.comm.hook import ddp_hook
+from treadle.comm.library import Choice
+
+__all__ = [
+    "Choice",
+    "all_gather_into_tensor",
+    "all_reduce",
+    "all_to_all_single",
+    "broadcast",
+    "ddp_hook",
+    "exchange",
+    "explain",
+    "gather",
+    "init",
+    "reduce",
+    "reduce_scatter_tensor",
+    "scatter",
+    "shutdown",
+]

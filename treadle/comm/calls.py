@@ -1,0 +1,394 @@
+"""The calls: the planned algorithm where there is one, else the framework's collective and one logged line.
+
+All calls run one after the other, in the order in which they are made, on a process group of their own.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+from torch.distributed import ReduceOp
+
+from codegen.emit import text_digest
+from planner.errors import InputError
+from treadle.comm.library import Algorithm, Choice, Library, load
+from treadle.runtime.collective import Executor, cut_of, executor
+
+log = logging.getLogger("treadle.comm")
+
+DTYPES = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64})
+OPS = {ReduceOp.SUM: "sum", ReduceOp.AVG: "avg", ReduceOp.MIN: "min", ReduceOp.MAX: "max"}
+WORDS = {word: op for op, word in OPS.items()}
+
+CALLS = {
+    "all_reduce": "allreduce",
+    "all_gather_into_tensor": "allgather",
+    "reduce_scatter_tensor": "reducescatter",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "all_to_all_single": "alltoall",
+    "gather": "gather",
+    "scatter": "scatter",
+}
+"""Calls by the collective that they are."""
+
+ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
+
+
+@dataclass
+class _State:
+    """What `init` made: algorithms, a process group of our own, and the order of calls."""
+
+    library: Library
+    outer: Any
+    group: Any
+    rank: int
+    executors: dict[str, Executor] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
+    worker: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "treadle-comm"))
+    pending: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def run(self, work: Callable[[], Any]) -> Any:
+        """`work` here and now, or after what `later` still has to do."""
+        with self.lock:
+            idle = not self.pending
+        return work() if idle else self.later(work).result()
+
+    def later(self, work: Callable[[], Any]) -> Future[Any]:
+        """`work` on the one background thread, after everything before it."""
+        with self.lock:
+            self.pending += 1
+        future = self.worker.submit(work)
+        future.add_done_callback(self._done)
+        return future
+
+    def _done(self, _: Future[Any]) -> None:
+        with self.lock:
+            self.pending -= 1
+
+    def executor(self, algorithm: Algorithm) -> Executor:
+        found = self.executors.get(algorithm.name)
+        if found is None:
+            cut = cut_of(algorithm.decisions)
+            found = self.executors[algorithm.name] = executor(algorithm.program, self.rank, self.group, cut=cut)
+        return found
+
+
+_state: _State | None = None
+
+
+def init(folder: Path | str, group: Any = None) -> None:
+    """Load the algorithms in `folder` on every rank of `group` (default: all); a second call replaces the first.
+
+    Needs torch.distributed.init_process_group before it. Raises InputError when it was not called, when `folder` holds
+    no algorithm, one for another number of ranks, or not the same on every rank.
+    """
+    global _state
+    if not distributed.is_initialized():
+        raise InputError("treadle.comm.init: call torch.distributed.init_process_group first")
+    shutdown()
+    library = load(folder, distributed.get_world_size(group))
+    ranks = distributed.get_process_group_ranks(distributed.group.WORLD if group is None else group)
+    own = distributed.new_group(ranks, backend="gloo", use_local_synchronization=group is not None)
+    # Ranks with different programs would wait for each other's messages for ever.
+    mine = [(one.name, text_digest(repr(one.program))) for one in library.algorithms]
+    theirs: list[Any] = [None] * library.ranks
+    distributed.all_gather_object(theirs, mine, group=own)
+    if any(other != mine for other in theirs):
+        distributed.destroy_process_group(own)
+        raise InputError("found other algorithms than on other ranks, expected the same", where=str(folder))
+    _state = _State(library, group, own, distributed.get_rank(own))
+
+
+def shutdown() -> None:
+    """Forget the algorithms and end their process group; calls then run the framework's collectives."""
+    global _state
+    if _state is not None:
+        _state.worker.shutdown(wait=True)
+        if distributed.is_initialized():
+            distributed.destroy_process_group(_state.group)
+    _state = None
+
+
+def explain(tensor: Tensor, call: str = "all_reduce", op: Any = "sum", root: int = 0, group: Any = None) -> Choice:
+    """What `call` (a name of this package such as all_gather_into_tensor) would do with `tensor` as its input."""
+    if call not in CALLS:
+        raise InputError(f"found {call!r}, expected one of {', '.join(CALLS)}", where="treadle.comm.explain")
+    return _choose(call, tensor, op=op, root=root, group=group)[1]
+
+
+def all_reduce(tensor: Tensor, op: Any = "sum", group: Any = None) -> None:
+    """Reduce `tensor` over all ranks, in place. `op` is sum, min, max, avg or a ReduceOp."""
+    planned = _planned("all_reduce", tensor, op=op, group=group)
+    if planned is None:
+        _reduced(lambda plain: distributed.all_reduce(tensor, plain, group=group), tensor, op, group)
+        return
+    _into(tensor, planned(tensor, op=_word(op)))
+
+
+def broadcast(tensor: Tensor, src: int = 0, group: Any = None) -> None:
+    """Give every rank the `tensor` of rank `src` (of the group), in place."""
+    planned = _planned("broadcast", tensor, root=src, group=group)
+    if planned is None:
+        distributed.broadcast(tensor, group=group, group_src=src)
+        return
+    _into(tensor, planned(tensor))
+
+
+def reduce(tensor: Tensor, dst: int = 0, op: Any = "sum", group: Any = None) -> None:
+    """Reduce `tensor` over all ranks into that of rank `dst` (of the group); the others keep theirs."""
+    planned = _planned("reduce", tensor, op=op, root=dst, group=group)
+    if planned is None:
+        _reduced(lambda plain: distributed.reduce(tensor, group=group, group_dst=dst, op=plain), tensor, op, group)
+        return
+    result = planned(tensor, op=_word(op))
+    if distributed.get_rank(group) == dst:
+        _into(tensor, result)
+
+
+def all_gather_into_tensor(output: Tensor, tensor: Tensor, group: Any = None) -> None:
+    """Give every rank the tensors of all ranks, one after the other along the first dimension."""
+    planned = _planned("all_gather_into_tensor", tensor, output, group=group)
+    if planned is None:
+        distributed.all_gather_single(output, tensor, group=group)
+        return
+    _into(output, planned(tensor.reshape(-1), out=output))
+
+
+def reduce_scatter_tensor(output: Tensor, tensor: Tensor, op: Any = "sum", group: Any = None) -> None:
+    """Reduce `tensor` over all ranks and give each rank its part of the first dimension."""
+    planned = _planned("reduce_scatter_tensor", tensor, output, op=op, group=group)
+    if planned is None:
+        _reduced(lambda plain: distributed.reduce_scatter_single(output, tensor, plain, group=group), output, op, group)
+        return
+    _into(output, planned(tensor.reshape(-1), op=_word(op), out=output))
+
+
+def all_to_all_single(
+    output: Tensor,
+    tensor: Tensor,
+    output_split_sizes: list[int] | None = None,
+    input_split_sizes: list[int] | None = None,
+    group: Any = None,
+) -> None:
+    """Send every rank its part of `tensor`. Split sizes are served by a plan for alltoallv whose counts divide them."""
+    if output_split_sizes is None and input_split_sizes is None:
+        planned = _planned("all_to_all_single", tensor, output, group=group)
+        if planned is not None:
+            _into(output, planned(tensor.reshape(-1), out=output))
+            return
+    elif _all_to_all_v(output, tensor, output_split_sizes, input_split_sizes, group):
+        return
+    distributed.all_to_all_single(output, tensor, output_split_sizes, input_split_sizes, group=group)
+
+
+def gather(tensor: Tensor, gather_list: list[Tensor] | None = None, dst: int = 0, group: Any = None) -> None:
+    """Fill `gather_list` on rank `dst` (of the group) with the tensors of all ranks."""
+    planned = _planned("gather", tensor, root=dst, group=group)
+    if planned is None:
+        distributed.gather(tensor, gather_list, group=group, group_dst=dst)
+        return
+    result = planned(tensor.reshape(-1))
+    if gather_list is not None:
+        for one, row in zip(gather_list, result.chunk(len(gather_list)), strict=True):
+            _into(one, row)
+
+
+def scatter(tensor: Tensor, scatter_list: list[Tensor] | None = None, src: int = 0, group: Any = None) -> None:
+    """Fill `tensor` with this rank's entry of `scatter_list` on rank `src` (of the group)."""
+    world = distributed.get_world_size(group)
+    planned = _planned("scatter", tensor, root=src, group=group, copies=world)
+    if planned is None:
+        distributed.scatter(tensor, scatter_list, group=group, group_src=src)
+        return
+    given = tensor.new_empty(world * tensor.numel())
+    if scatter_list is not None:
+        torch.cat([one.reshape(-1) for one in scatter_list], out=given)
+    _into(tensor, planned(given))
+
+
+def queued_all_reduce(tensor: Tensor, group: Any) -> torch.futures.Future[Tensor] | None:
+    """Sum `tensor` over all ranks in the background; None (and a logged line) where no plan serves it."""
+    algorithm, choice = _choose("all_reduce", tensor, group=group)
+    state = _state
+    if algorithm is None or state is None:
+        fell_back("all_reduce", choice.reason)
+        return None
+    run, future = state.executor(algorithm), torch.futures.Future[Tensor]()
+
+    def work() -> None:
+        try:
+            _into(tensor, run(tensor))
+            future.set_result(tensor)
+        except Exception as error:
+            future.set_exception(error)
+
+    state.later(work)
+    return future
+
+
+def exchange(tensor: Tensor, part: int | None = None) -> Tensor:
+    """Run the planned sendrecv or custom pattern: this rank's parts in, its parts out, each `part` elements long
+    (default: what `tensor` has for each part that the rank holds).
+
+    Raises InputError when no such pattern is loaded: the framework has no collective to fall back to.
+    """
+    state = _state
+    found = [] if state is None else [*state.library.of("sendrecv"), *state.library.of("custom")]
+    if state is None or not found:
+        raise InputError("found no plan for sendrecv or custom, expected one in the folder of treadle.comm.init")
+    run = state.executor(found[0])
+    result: Tensor = state.run(lambda: run(tensor.reshape(-1), part=part))
+    return result
+
+
+def _choose(
+    call: str,
+    tensor: Tensor,
+    output: Tensor | None = None,
+    *,
+    op: Any = "sum",
+    root: int | None = None,
+    group: Any = None,
+    copies: int = 1,
+) -> tuple[Algorithm | None, Choice]:
+    """The algorithm for a call, or None; and why. `copies` of the tensor are the input."""
+    collective, size = CALLS[call], tensor.numel() * tensor.element_size() * copies
+    reason = _unfit(tensor, output, op, group)
+    if reason is not None or _state is None:
+        return None, Choice(collective, size, None, reason or "treadle.comm.init was not called")
+    inplace = collective in ("allreduce", "broadcast")
+    return _state.library.choose(collective, size, inplace=inplace, root=root if collective in ROOTED else None)
+
+
+def _unfit(tensor: Tensor, output: Tensor | None, op: Any, group: Any) -> str | None:
+    """Why no algorithm may run on this call, whatever its collective and size."""
+    if _state is None:
+        return "treadle.comm.init was not called"
+    if group is not None and group is not _state.outer:
+        ranks = distributed.get_process_group_ranks(group)
+        if ranks != distributed.get_process_group_ranks(_state.group):
+            return "the algorithms were loaded for another process group"
+    if _word(op) is None:
+        return f"op {str(op).removeprefix('RedOpType.')} is not one of {', '.join(WORDS)}"
+    for one in (tensor, output):
+        if one is None:
+            continue
+        if one.device.type != "cpu":
+            return f"tensors on {one.device.type} are not executed by this runtime"
+        if one.dtype not in DTYPES or one.layout != torch.strided:
+            return f"{str(one.dtype).removeprefix('torch.')} is not a dtype that is executed"
+    return None
+
+
+def _planned(call: str, tensor: Tensor, output: Tensor | None = None, **more: Any) -> Callable[..., Tensor] | None:
+    """The function that runs a call as planned, None (and a logged line) where the framework must."""
+    algorithm, choice = _choose(call, tensor, output, **more)
+    state = _state
+    if algorithm is None or state is None:
+        fell_back(call, choice.reason)
+        return None
+    run = state.executor(algorithm)
+    return lambda *args, **options: state.run(lambda: run(*args, **options))
+
+
+def fell_back(call: str, reason: str) -> None:
+    """Say once for each call and reason that the framework's collective runs."""
+    told = _told if _state is None else _state.told
+    if (line := f"{call}: torch.distributed's own collective runs, {reason}") not in told:
+        told.add(line)
+        log.warning(line)
+
+
+_told: set[str] = set()
+
+
+def _word(op: Any) -> str | None:
+    """sum, min, max or avg; None for other reductions."""
+    if isinstance(op, str):
+        return op if op in WORDS else None
+    return next((word for word, known in WORDS.items() if known == op), None)
+
+
+def _reduced(run: Callable[[Any], Any], result: Tensor, op: Any, group: Any) -> None:
+    """Call the framework's reduction; gloo has no average, so there it is a sum and a division."""
+    known = WORDS.get(op) if isinstance(op, str) else op
+    if known is None:
+        raise InputError(f"found op {op!r}, expected one of {', '.join(WORDS)} or a ReduceOp")
+    averages = known == ReduceOp.AVG and "gloo" in distributed.get_backend(group)
+    run(ReduceOp.SUM if averages else known)
+    if averages:
+        result.div_(distributed.get_world_size(group), rounding_mode=None if result.is_floating_point() else "trunc")
+
+
+def _into(target: Tensor, result: Tensor) -> None:
+    if target.data_ptr() != result.data_ptr():
+        target.detach().copy_(result.reshape(target.shape))
+
+
+def _all_to_all_v(
+    output: Tensor, tensor: Tensor, out_sizes: list[int] | None, in_sizes: list[int] | None, group: Any
+) -> bool:
+    """Whether a plan for alltoallv served the call. All ranks must agree, so they tell each other what would fit."""
+    state, call = _state, "all_to_all_single with split sizes"
+    reason = _unfit(tensor, output, "sum", group)
+    found = [] if state is None else state.library.of("alltoallv")
+    if state is None or reason is not None or not found:
+        fell_back(call, reason or "there is no plan for alltoallv")
+        return False
+    algorithm = found[0]
+    part = _part_of(algorithm, state.rank, tensor, output, out_sizes, in_sizes)
+    least = torch.tensor([part, -part])
+    state.run(lambda: distributed.all_reduce(least, ReduceOp.MIN, group=state.group))
+    # -1: no multiple of the counts; 0: nothing to say on this rank, which holds no part.
+    low, high = int(least[0]), -int(least[1])
+    agreed = low >= 0 and high > 0
+    if agreed:
+        fits = torch.tensor([int(part in (0, high))])
+        state.run(lambda: distributed.all_reduce(fits, ReduceOp.MIN, group=state.group))
+        agreed = bool(fits)
+    if not agreed:
+        fell_back(call, "the sizes are no multiple of the plan's counts")
+        return False
+    run = state.executor(algorithm)
+    _into(output, state.run(lambda: run(tensor.reshape(-1), out=output, part=high)))
+    return True
+
+
+def _part_of(
+    algorithm: Algorithm,
+    rank: int,
+    tensor: Tensor,
+    output: Tensor,
+    out_sizes: list[int] | None,
+    in_sizes: list[int] | None,
+) -> int:
+    """Elements of one part of the pattern that these split sizes are multiples of, 0 for any, -1 for none."""
+    decisions = algorithm.decisions
+    assert decisions is not None
+    assert decisions.demands is not None
+    world = decisions.ranks
+    counts = [[0] * world, [0] * world]
+    for demand in decisions.demands:
+        (src,), (dst,) = demand.sources, demand.targets
+        counts[0][dst] += src == rank
+        counts[1][src] += dst == rank
+    parts = set()
+    for sizes, wanted, whole in ((in_sizes, counts[0], tensor), (out_sizes, counts[1], output)):
+        row = whole[0].numel() if whole.dim() and len(whole) else 0
+        given = [len(whole) // world] * world if sizes is None else sizes
+        for size, count in zip(given, wanted, strict=True):
+            if bool(size) != bool(count) or (count and size * row % count):
+                return -1
+            if count:
+                parts.add(size * row // count)
+    return parts.pop() if len(parts) == 1 else -1 if parts else 0

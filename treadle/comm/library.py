@@ -1,0 +1,179 @@
+"""The algorithms of a folder, and which of them serves a call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from codegen import check_program
+from codegen.program import Program
+from planner import documents
+from planner.artefact import FILE_NAME
+from planner.collective.algorithm import CollectiveDecisions
+from planner.errors import CheckFailed, InputError
+from planner.plan import Plan
+from planner.scalars import format_bytes
+from planner.selection import FILE_NAME as SELECTION_NAME
+from planner.selection import Selection
+from treadle.runtime.collective import decisions_in, programs_in
+from treadle.runtime.compare import predict
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """One program. `min_bytes` and `max_bytes` are call bytes; a maximum of 0 is without limit."""
+
+    name: str
+    program: Program
+    decisions: CollectiveDecisions | None
+    method: str = ""
+
+    def serves(self, call_bytes: int) -> bool:
+        most = self.program.max_bytes
+        return self.program.min_bytes <= call_bytes and (not most or call_bytes <= most)
+
+    @property
+    def range(self) -> str:
+        low, high = self.program.min_bytes, self.program.max_bytes
+        if not low and not high:
+            return "any size"
+        return f"{format_bytes(low)} to {format_bytes(high)}" if high else f"{format_bytes(low)} and more"
+
+    def predicted_us(self, input_bytes: int) -> float | None:
+        """On the hardware of its plan, None for programs without one."""
+        seconds = predict(self.program, self.decisions, input_bytes)
+        return None if seconds is None else seconds * 1e6
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a call does: `algorithm` by its name, or None and `reason`, why the framework's collective runs instead."""
+
+    collective: str
+    input_bytes: int
+    algorithm: str | None
+    reason: str
+    predicted_us: float | None = None
+    others: tuple[str, ...] = ()
+    """Algorithms that were not taken."""
+
+    def __str__(self) -> str:
+        size = format_bytes(self.input_bytes)
+        if self.algorithm is None:
+            return f"{self.collective} of {size}: torch.distributed, {self.reason}"
+        time = "" if self.predicted_us is None else f", predicted {self.predicted_us:.1f} us"
+        return f"{self.collective} of {size}: {self.algorithm}, {self.reason}{time}"
+
+
+@dataclass
+class Library:
+    """The algorithms of one folder, all for one number of ranks."""
+
+    ranks: int
+    algorithms: tuple[Algorithm, ...]
+    predictions: dict[tuple[str, int], float | None] = field(default_factory=dict)
+
+    def of(self, collective: str) -> list[Algorithm]:
+        return [one for one in self.algorithms if named(one) == collective]
+
+    def choose(
+        self, collective: str, input_bytes: int, *, inplace: bool, root: int | None = None
+    ) -> tuple[Algorithm | None, Choice]:
+        """The algorithm for a call, or None; in both cases why.
+
+        Of several that serve a size the one with the least predicted time is taken, the first of equals by name.
+        """
+        known = self.of(collective)
+        if not known:
+            return None, Choice(collective, input_bytes, None, f"there is no plan for {collective}")
+        if root is not None:
+            fitting = [one for one in known if (one.program.root or 0) == root]
+            if not fitting:
+                roots = ", ".join(sorted({str(one.program.root or 0) for one in known}))
+                return None, Choice(collective, input_bytes, None, f"the plan is for root {roots}, not {root}")
+            known = fitting
+        call = call_bytes(collective, input_bytes, self.ranks)
+        serving = [one for one in known if one.serves(call)]
+        if not serving:
+            ranges = ", ".join(dict.fromkeys(one.range for one in known))
+            return None, Choice(collective, input_bytes, None, f"the plans are for calls of {ranges}")
+        usable = [one for one in serving if one.program.inplace == inplace] or serving
+        best = min(usable, key=lambda one: (self._time(one, input_bytes), one.name))
+        others = tuple(one.name for one in usable if one is not best)
+        reason = f"for {best.range}" if not others else f"the shortest predicted of {len(usable)}"
+        if best.method:
+            reason += f", {best.method}"
+        time = self._time(best, input_bytes)
+        return best, Choice(collective, input_bytes, best.name, reason, None if time == float("inf") else time, others)
+
+    def _time(self, algorithm: Algorithm, input_bytes: int) -> float:
+        key = (algorithm.name, input_bytes)
+        if key not in self.predictions:
+            self.predictions[key] = algorithm.predicted_us(input_bytes)
+        time = self.predictions[key]
+        return float("inf") if time is None else time
+
+
+def named(algorithm: Algorithm) -> str:
+    """The collective; the plan says it where the file only says custom."""
+    return algorithm.program.collective if algorithm.decisions is None else algorithm.decisions.collective
+
+
+def call_bytes(collective: str, input_bytes: int, ranks: int) -> int:
+    """What the public runtimes compare with a file's range: the output of an allgather, one rank's part of a scatter,
+    else the input."""
+    return {"allgather": input_bytes * ranks, "scatter": input_bytes // ranks}.get(collective, input_bytes)
+
+
+def load(folder: Path | str, ranks: int) -> Library:
+    """The algorithms in `folder`: artefacts of a plan or of a selection, one MSCCL XML file, or a folder of those.
+
+    Raises InputError when there are none, when one was changed since it was generated or is for another number of
+    ranks; CheckFailed for a file of somebody else that does not stand its check.
+    """
+    path = Path(folder)
+    if path.is_dir() and not (path / FILE_NAME).is_file():
+        inner = sorted(sub for sub in path.iterdir() if (sub / FILE_NAME).is_file())
+        if not inner:
+            raise InputError(f"found no {FILE_NAME}, expected a folder that `treadle generate` wrote, or a folder of "
+                             "such folders", where=str(path))  # fmt: skip
+        found = [algorithm for sub in inner for algorithm in _in_folder(sub, f"{sub.name}/")]
+    else:
+        found = _in_folder(path, "")
+    for algorithm in found:
+        if len(algorithm.program.ranks) != ranks:
+            raise InputError(
+                f"found an algorithm for {len(algorithm.program.ranks)} ranks, expected one for {ranks}",
+                where=str(path / algorithm.name) if path.is_dir() else str(path),
+            )
+    return Library(ranks, tuple(found))
+
+
+def _in_folder(path: Path, prefix: str) -> list[Algorithm]:
+    programs = programs_in(path)
+    if path.is_file():
+        for name, program in programs.items():
+            if findings := check_program.check(program):
+                raise CheckFailed(
+                    f"{path}: not loaded, its check failed", tuple(f"{name}: {text}" for text in findings)
+                )
+        return [Algorithm(name, program, None) for name, program in sorted(programs.items())]
+    if (path / SELECTION_NAME).is_file():
+        return _of_selection(path, prefix, programs)
+    decisions = decisions_in(path)
+    return [Algorithm(prefix + name, program, decisions) for name, program in sorted(programs.items())]
+
+
+def _of_selection(path: Path, prefix: str, programs: dict[str, Program]) -> list[Algorithm]:
+    """Programs are named by the number of their entry: `00-allreduce.xml`."""
+    selection = documents.load(path / SELECTION_NAME, Selection)
+    found = []
+    for name, program in sorted(programs.items()):
+        entry = selection.entries[int(name.split("-")[0])]
+        decisions = documents.load(path / entry.plan.file, Plan).decisions
+        assert isinstance(decisions, CollectiveDecisions)
+        decisions = replace(decisions, instances=entry.instances, protocol=entry.protocol)
+        found.append(Algorithm(prefix + name, program, decisions, entry.method))
+    return found

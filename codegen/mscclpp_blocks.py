@@ -6,6 +6,7 @@ the runtime; a semaphore leads from one to the next. `gpu_of` numbers what they 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -68,6 +69,13 @@ class Endpoint(NamedTuple):
         return "port" if self.port else "memory"
 
 
+class RemoteName(NamedTuple):
+    """A buffer of another rank."""
+
+    rank: int
+    buffer: BufferType
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """An operation before what it names has numbers."""
@@ -108,6 +116,8 @@ class Lane:
     """Whether only some threads have seen a signal since the last nop."""
     unflushed: dict[Endpoint, list[Range]] = field(default_factory=dict)
     """What port channels may still have to read."""
+    named: set[tuple[PointChannel, Endpoint | RemoteName]] = field(default_factory=set)
+    """Channels and remote buffers of the open threadblock."""
 
     def data(self, name: OpName, src: Sequence[Range], dst: Sequence[Range], end: Endpoint | None = None) -> None:
         """Copy or reduce with all threads; `end` is the channel to a remote destination."""
@@ -169,40 +179,48 @@ class Lane:
         kinds = {end.kind for end in (*last.ends, *entry.ends)}
         joint = Entry(entry.name, (), (), (*last.ends, *entry.ends), (*last.semaphores, *entry.semaphores))
         fits = len(kinds) < 2 and len(set(joint.ends)) == len(joint.ends) <= MAX_CHANNELS_PER_OP
-        if last.name == entry.name and fits and _fits([*self.pieces[-1], joint]):
+        if last.name == entry.name and fits and self._fits(entry):
             self.pieces[-1][-1] = joint
+            self.named |= _names(entry)
         else:
             self._add(entry)
 
     def _add(self, entry: Entry) -> None:
         """Append `entry`, in a new threadblock where this one has no room for it."""
         piece = self.pieces[-1]
-        if len(piece) + CLOSING + len(self.unflushed) > MAX_OPS or not _fits([*piece, entry]):
+        if len(piece) + CLOSING + len(self.unflushed) > MAX_OPS or not self._fits(entry):
             follow = (self.semaphores.next(),)
             self.flush()
             self._together()
             self._append(Entry("sem_release", semaphores=follow))
             self.pieces.append([Entry("sem_acquire", semaphores=follow), Entry("nop")])
+            self.named.clear()
         self._append(entry)
+        self.named |= _names(entry)
+
+    def _fits(self, entry: Entry) -> bool:
+        """Whether the open threadblock can name the channels and remote buffers of one more operation."""
+        new = _names(entry) - self.named
+        if not new:
+            return True
+        counts = Counter((kind, type(name)) for kind, name in self.named | new)
+        return max(counts.values()) <= MAX_CHANNELS
 
     def _append(self, entry: Entry) -> None:
         self.pieces[-1].append(entry)
 
 
-def _fits(entries: Sequence[Entry]) -> bool:
-    """Whether a threadblock can name the channels and remote buffers of these operations."""
-    for kind in KINDS:
-        ends = {end for entry in entries for end in entry.ends if end.kind == kind}
-        if len(ends) > MAX_CHANNELS or len(_remote(entries, kind)) > MAX_CHANNELS:
-            return False
-    return True
+def _names(entry: Entry) -> set[tuple[PointChannel, Endpoint | RemoteName]]:
+    """The channels and remote buffers of an operation."""
+    ends: set[tuple[PointChannel, Endpoint | RemoteName]] = {(end.kind, end) for end in entry.ends}
+    return ends | {(kind, name) for kind in KINDS for name in _remote([entry], kind)}
 
 
-def _remote(entries: Iterable[Entry], kind: PointChannel) -> list[tuple[int, BufferType]]:
+def _remote(entries: Iterable[Entry], kind: PointChannel) -> list[RemoteName]:
     """(rank, buffer) of the remote buffers that operations reach through channels of one type."""
     return sorted(
         {
-            (part.rank, _buffer(part))
+            RemoteName(part.rank, _buffer(part))
             for entry in entries
             if entry.dst and entry.ends and entry.ends[0].kind == kind
             for part in entry.dst
@@ -223,7 +241,7 @@ def gpu_of(
     every = set(ends)
     channels = {kind: sorted((end for end in every if end.kind == kind), key=_channel_order) for kind in KINDS}
     pieces = [piece for lane in lanes for piece in lane.pieces if piece]
-    remote: dict[tuple[int, BufferType], set[PointChannel]] = {}
+    remote: dict[RemoteName, set[PointChannel]] = {}
     for kind in KINDS:
         for entries in pieces:
             for buffer in _remote(entries, kind):
@@ -241,7 +259,7 @@ def gpu_of(
             if found
         ),
         remote_buffers=tuple(
-            RemoteBuffer(peer, buffer, tuple(sorted(remote[peer, buffer]))) for peer, buffer in sorted(remote)
+            RemoteBuffer(peer, buffer, tuple(sorted(kinds))) for (peer, buffer), kinds in sorted(remote.items())
         ),
         semaphores=tuple(Semaphore(0) for _ in range(semaphores)),
     )
@@ -256,7 +274,7 @@ def _block(
     index: int,
     entries: Sequence[Entry],
     channels: dict[PointChannel, list[Endpoint]],
-    buffers: dict[tuple[int, BufferType], int],
+    buffers: dict[RemoteName, int],
     plain: int,
 ) -> Block:
     used: dict[PointChannel, list[Endpoint]] = {
@@ -269,7 +287,7 @@ def _block(
         start = part.start + (plain if part.space == "s" else 0)
         if not entry.ends or part.rank == entry.ends[0].rank:
             return Chunks(type=_buffer(part), index=start, size=part.size)
-        number = reached[entry.ends[0].kind].index((part.rank, _buffer(part)))
+        number = reached[entry.ends[0].kind].index(RemoteName(part.rank, _buffer(part)))
         return Chunks(buffer_id=number, index=start, size=part.size)
 
     def op(entry: Entry) -> Op:

@@ -133,14 +133,17 @@ class _Writer:
         for place in self.sequence:
             self._step(place)
         self._end()
+        ends: list[set[Endpoint]] = [set() for _ in self.program.ranks]
+        for message in self.messages:
+            ends[message.near.rank].add(message.near)
+            ends[message.far.rank].add(message.far)
         gpus = []
         for rank in range(len(self.program.ranks)):
             lanes = [lane for key, lane in sorted(self.lanes.items()) if key[0] == rank]
-            ends = [end for message in self.messages for end in (message.near, message.far) if end.rank == rank]
             scratch = self.scratch[rank] + (-(-self.spare[rank] // 2) if self.packets else 0)
             plain = 2 * self.scratch[rank] if self.packets else 0
             given, made = _sizes(self.program, rank)
-            gpus.append(gpu_of(rank, (given, made, scratch), lanes, ends, plain, self.semaphores[rank].count))
+            gpus.append(gpu_of(rank, (given, made, scratch), lanes, ends[rank], plain, self.semaphores[rank].count))
         return ExecutionPlan(
             name=self.program.name,
             collective=self.program.collective,

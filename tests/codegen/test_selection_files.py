@@ -1,0 +1,119 @@
+"""A selection as artefacts: byte ranges in the units of each runtime, and NCCL's own algorithms by size."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import pytest
+
+from codegen import msccl_xml, nccl_tuner
+from codegen.selection_files import generate_selection
+from planner.collective.draft import Request
+from planner.collective.limits import Effort, Limits
+from planner.collective.planning import METHODS, references
+from planner.collective.sweep import parse_sizes, sweep
+from planner.errors import CheckFailed, InputError
+from planner.plan import InputRef
+from planner.selection import Entry, Selection
+from tests.planner.collective.build import MESH, ring, switch
+
+
+@pytest.fixture(autouse=True)
+def templates_only(monkeypatch):
+    """The solver's methods have tests of their own."""
+    table = {name: METHODS[name] for name in ("binomial", "all-pairs", "ring")}
+    monkeypatch.setattr("planner.collective.sweep.METHODS", table)
+
+
+def entry(method: str, low: int, high: int, protocol: str = "LL") -> Entry:
+    plan = InputRef(file=f"{method}.plan.json", digest="sha256:" + "0" * 64)
+    return Entry(min_bytes=low, max_bytes=high, plan=plan, method=method, protocol=protocol, instances=1,
+                 predicted_us=(1.5, 20.25), bound_us=(1, 20))  # fmt: skip
+
+
+def selection(collective: str, *entries: Entry, ranks: int = 16, nodes: int = 2) -> Selection:
+    return Selection(version=1, collective=collective, ranks=ranks, nodes=nodes, tolerance=0.05, sizes=(1024,),
+                     inputs={}, entries=entries)  # fmt: skip
+
+
+THREE = (entry("binomial", 1024, 4095), entry("greedy", 4096, 65536), entry("ring", 65537, 2**30, "Simple"))
+
+
+def test_the_tuner_file(golden):
+    golden("nccl_tuner/allreduce.conf", nccl_tuner.emit(selection("allreduce", *THREE)))
+
+
+def rows(text: str) -> list[list[str]]:
+    """What the example plugin reads: lines of at most 255 characters that are neither comments nor empty."""
+    lines = text.splitlines()
+    assert max(map(len, lines)) < 256
+    return [line.split(",") for line in lines if line and not line.startswith("#")]
+
+
+def test_rows_are_written_only_where_nccl_has_the_method():
+    found = rows(nccl_tuner.emit(selection("allreduce", *THREE)))
+    assert [row[3] for row in found] == ["tree", "ring"]
+    assert all(len(row) == 8 for row in found)
+    assert rows(nccl_tuner.emit(selection("alltoall", *THREE))) == []
+    assert [row[3] for row in rows(nccl_tuner.emit(selection("broadcast", *THREE)))] == ["ring"]
+    doubling = entry("halving-doubling", 1024, 4096, "LL128")
+    assert rows(nccl_tuner.emit(selection("allgather", doubling))) == []
+    alone = rows(nccl_tuner.emit(selection("allgather", doubling, ranks=4, nodes=4)))
+    assert alone == [["allgather", "4096", str(4097 * 4 - 1), "pat", "simple", "0", "4", "4"]]
+
+
+@pytest.mark.parametrize(
+    ("collective", "bytes_"),
+    [("allreduce", (1024, 4095)), ("allgather", (1024 * 16, 4096 * 16 - 1)), ("reducescatter", (1024, 4095)),
+     ("alltoall", (1024, 4095)), ("scatter", (64, 255))],
+)  # fmt: skip
+def test_bytes_as_runtimes_count_them(collective, bytes_):
+    assert nccl_tuner.call_bytes(selection(collective, *THREE), THREE[0]) == bytes_
+
+
+def swept(hardware, collective: str):
+    return sweep(
+        Request(collective, hardware, MESH),
+        parse_sizes("1K..4M"),
+        references(hardware, MESH, None, {}),
+        Effort(Limits(routing=1, scheduling=1)),
+    )
+
+
+@pytest.mark.parametrize("collective", ["allreduce", "allgather"])
+def test_ranges_of_the_programs_follow_each_other(collective):
+    plans, chosen = swept(switch(4), collective)
+    files = generate_selection(chosen, "selection.json", plans).files
+    factor = 4 if collective == "allgather" else 1
+    for suffix in ("", "_inplace"):
+        names = sorted(name for name in files if re.fullmatch(rf"\d\d-{collective}{suffix}\.xml", name))
+        programs = [msccl_xml.parse(files[name], name) for name in names]
+        assert len(programs) == len(chosen.entries)
+        assert programs[0].min_bytes == 1024 * factor
+        for one, other in pairwise(programs):
+            assert other.min_bytes == one.max_bytes + 1
+        assert programs[-1].max_bytes == 2**22 * factor + factor - 1
+        assert [program.protocol for program in programs] == [entry.protocol for entry in chosen.entries]
+
+
+def test_other_targets_get_a_folder_for_each_range():
+    plans, chosen = swept(ring(4), "allreduce")
+    files = generate_selection(chosen, "selection.json", plans, "cuda").files
+    for number in range(len(chosen.entries)):
+        assert f"{number:02d}/allreduce.cu" in files
+    with pytest.raises(InputError, match="expected one for torch"):
+        generate_selection(chosen, "selection.json", plans, "torch")
+
+
+def test_a_wrong_plan_is_not_generated():
+    from msgspec.structs import replace
+
+    plans, chosen = swept(ring(4), "allreduce")
+    name, plan = next(iter(plans.items()))
+    short = replace(plan, decisions=replace(plan.decisions, transfers=plan.decisions.transfers[1:]))
+    with pytest.raises(CheckFailed, match="not generated"):
+        generate_selection(chosen, "selection.json", {**plans, name: short})
+    other, _ = swept(ring(5), "allreduce")
+    with pytest.raises(InputError, match="expected allreduce of 4 ranks"):
+        generate_selection(chosen, "selection.json", {**plans, name: next(iter(other.values()))})

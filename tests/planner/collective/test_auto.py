@@ -1,0 +1,77 @@
+"""`auto`: never worse than any method it may take, and it says why."""
+
+from __future__ import annotations
+
+import pytest
+
+from planner import documents
+from planner.collective import auto
+from planner.collective.check import check
+from planner.collective.draft import Request
+from planner.collective.limits import Effort, Limits
+from planner.collective.planning import METHODS, plan_collective, synthesize
+from planner.errors import InputError
+from tests.planner.collective.build import MB, MESH, complete, line, machine, ring, shipped, switch
+
+SMALL = Limits(routing=2, scheduling=2)
+
+
+@pytest.mark.parametrize("size", [1024, MB, 64 * MB])
+@pytest.mark.parametrize("collective", ["allgather", "allreduce", "alltoall", "broadcast"])
+def test_no_method_beats_auto(collective, size):
+    hardware = switch(5)
+    plan = plan_collective(collective, hardware, MESH, size_bytes=size, method="auto", limits=SMALL)
+    assert check(plan.decisions) == []
+    told = plan.provenance.options
+    assert set(told["candidates_ns"]) | set(told["skipped"]) == set(METHODS)
+    assert told["candidates_ns"][told["chosen"]] == plan.decisions.makespan_ns == min(told["candidates_ns"].values())
+    for name in set(told["candidates_ns"]) - set(auto.SEARCHES):
+        draft = synthesize(name, Request(collective, hardware, MESH, size), Effort(SMALL))
+        assert draft.makespan_ns == told["candidates_ns"][name]
+
+
+def test_small_and_large_buffers_get_different_methods():
+    chosen = [
+        plan_collective("allreduce", switch(6), MESH, size_bytes=size, method="auto", limits=SMALL).provenance.options
+        for size in (64, 64 * MB)
+    ]
+    assert chosen[0]["chosen"] != chosen[1]["chosen"]
+
+
+def test_equal_times_go_to_fewer_messages():
+    drafts, _ = auto.candidates(METHODS, Request("allgather", complete(4), MESH, MB), Effort(SMALL))
+    best = min(draft.makespan_ns for draft in drafts.values())
+    chosen = auto.choose(METHODS, Request("allgather", complete(4), MESH, MB), Effort(SMALL))
+    assert auto.messages(chosen) == min(auto.messages(d) for d in drafts.values() if d.makespan_ns == best)
+
+
+def test_the_same_inputs_give_the_same_bytes():
+    def once() -> str:
+        return documents.dumps(plan_collective("allreduce", ring(5), MESH, size_bytes=MB, method="auto", limits=SMALL))
+
+    assert once() == once()
+
+
+def test_a_sketch_of_another_machine_is_refused_though_templates_would_not_mind():
+    hardware, sketch = shipped("ndv2", 1, "ndv2-sk-1")
+    with pytest.raises(InputError, match="symmetry_offsets"):
+        plan_collective("allgather", hardware, sketch, size_bytes=MB, method="auto")
+
+
+def test_an_unreachable_rank_is_named():
+    lonely = machine(3, [(0, 1), (1, 0)])
+    with pytest.raises(InputError, match="rank 0 cannot reach rank 2"):
+        plan_collective("allgather", lonely, MESH, size_bytes=MB, method="auto")
+
+
+def test_unknown_methods_are_named():
+    with pytest.raises(InputError, match="--method: found 'magic', expected auto or one of all-pairs"):
+        plan_collective("allgather", line(2), MESH, size_bytes=MB, method="magic")
+
+
+def test_large_problems_skip_the_milp():
+    hardware, sketch = shipped("dgx2", 2, "mesh")
+    table = {name: METHODS[name] for name in ("milp", "all-pairs")}
+    drafts, skipped = auto.candidates(table, Request("alltoall", hardware, sketch, MB), Effort())
+    assert list(drafts) == ["all-pairs"]
+    assert "choices of a link for a chunk, more than the" in skipped["milp"]

@@ -1,0 +1,95 @@
+"""`treadle plan collective --sizes` and what follows it, in the caller's folder."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from planner import documents
+from planner.selection import Selection
+from treadle.cli.main import run
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def swept(*more: str) -> int:
+    given = ["--hardware", "mesh4", "--sizes", "1K,64K,4M", "-o", "many"]
+    return run(["plan", "collective", "allreduce", *given, *more])
+
+
+def test_a_sweep_is_planned_checked_and_generated(here, capsys):
+    assert swept() == 0
+    out = capsys.readouterr().out
+    selection = documents.load("many/selection.json", Selection)
+    plans = {entry.plan.file for entry in selection.entries}
+    assert {path.name for path in (here / "many").iterdir()} == {*plans, "selection.json", "sketch.json"}
+    assert out.count(".plan.json") == len(selection.entries)
+    assert run(["check", "--fresh", "many/selection.json"]) == 0
+    assert f"{len(plans)} plans in {len(selection.entries)} ranges; inputs hardware, sketch checked" in (
+        capsys.readouterr().out.replace("1 plan in", "1 plans in")
+    )
+    for target in ("msccl-xml", "nccl-tuner"):
+        assert run(["generate", "many/selection.json", "--target", target, "-o", target]) == 0
+        assert run(["check", target]) == 0
+        assert run(["generate", f"{target}/selection.json", "--target", target, "-o", target]) == 0
+    assert (here / "nccl-tuner" / "nccl_tuner.conf").is_file()
+
+
+def test_the_same_inputs_give_the_same_bytes(here):
+    assert swept("--method", "double-tree") == 0
+    first = {path.name: path.read_bytes() for path in (here / "many").iterdir()}
+    assert swept("--method", "double-tree") == 0
+    assert {path.name: path.read_bytes() for path in (here / "many").iterdir()} == first
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "finding"),
+    [
+        ("predicted_us", [0.5, 0.6], "the plan takes"),
+        ("bound_us", [0.0, 0.0], "entries[0]: bound"),
+        ("plan", {"file": "other.plan.json", "digest": "sha256:" + "0" * 64}, "other.plan.json"),
+    ],
+)
+def test_a_forged_table_is_rejected(here, field, value, finding, capsys):
+    assert swept("--method", "ring", "--sketch", "mesh") == 0
+    raw = json.loads((here / "many" / "selection.json").read_text())
+    raw["entries"][0][field] = value
+    (here / "many" / "selection.json").write_text(json.dumps(raw))
+    capsys.readouterr()
+    assert run(["check", "--fresh", "many/selection.json"]) == 1
+    assert finding in capsys.readouterr().out
+
+
+def test_a_changed_plan_is_rejected(here, capsys):
+    assert swept("--method", "ring", "--sketch", "mesh", "--json") == 0
+    name = json.loads(capsys.readouterr().out)["selection"]["entries"][0]["plan"]["file"]
+    raw = json.loads((here / "many" / name).read_text())
+    raw["provenance"]["method"] = "luck"
+    (here / "many" / name).write_text(json.dumps(raw))
+    assert run(["check", "many/selection.json"]) == 1
+    assert "found another plan than the one that selection.json was made with" in capsys.readouterr().out
+    assert run(["generate", "many/selection.json", "-o", "out"]) == 2
+    assert not (here / "out").exists()
+
+
+def test_other_folders_are_left_alone(here, capsys):
+    (here / "many").mkdir()
+    (here / "many" / "thesis.txt").write_text("years of work")
+    assert swept() == 2
+    assert "found a folder without a selection" in capsys.readouterr().err
+    assert swept("--size", "1K") == 2
+    assert "--sizes: found --size too" in capsys.readouterr().err
+
+
+def test_a_proposed_sketch_lies_beside_its_plan(here, capsys):
+    assert run(["plan", "collective", "allgather", "--hardware", "dgx1", "--size", "1M", "-o", "ag.plan.json"]) == 0
+    assert {path.name for path in here.iterdir()} == {"ag.plan.json", "ag.sketch.json"}
+    out = capsys.readouterr().out
+    assert "chosen" in out
+    assert "wrote ag.plan.json and ag.sketch.json" in out
+    assert run(["check", "--fresh", "ag.plan.json"]) == 0

@@ -51,7 +51,7 @@ class Lines(logging.Handler):
         self.lines.append(record.getMessage())
 
 
-def calls(rank: int, world: int, folder: str) -> dict[str, Any]:
+def calls(rank: int, world: int, folder: str, folders: list[str]) -> dict[str, Any]:
     """Every call, beside torch's; the names of those that differ, the log, and some explanations."""
     import torch
     from torch import Tensor, distributed
@@ -63,6 +63,11 @@ def calls(rank: int, world: int, folder: str) -> dict[str, Any]:
     heard = Lines()
     logging.getLogger("treadle.comm").addHandler(heard)
     comm.all_reduce(torch.ones(2))
+    refused = ""
+    try:
+        comm.init(folders[rank])
+    except InputError as error:
+        refused = str(error)
     comm.init(folder)
     assert treadle.comm is comm
     wrong: list[str] = []
@@ -149,6 +154,7 @@ def calls(rank: int, world: int, folder: str) -> dict[str, Any]:
     spread = torch.ones(3)
     comm.all_to_all_single(torch.empty(3), spread, [1, 1, 1], [1, 1, 1])
     return {
+        "refused": refused,
         "wrong": wrong,
         "early": heard.lines[:before],
         "fell back": heard.lines[before:],
@@ -160,9 +166,12 @@ def calls(rank: int, world: int, folder: str) -> dict[str, Any]:
     }
 
 
-def test_calls_are_those_of_torch(folder: Path) -> None:
-    for seen in launch(RANKS, calls, (str(folder),), timeout=180):
+def test_calls_are_those_of_torch(folder: Path, tmp_path: Path) -> None:
+    make(tmp_path / "allreduce", "allreduce")
+    folders = [str(folder), str(tmp_path), str(folder)]
+    for rank, seen in enumerate(launch(RANKS, calls, (str(folder), folders), timeout=180)):
         assert seen["wrong"] == []
+        assert seen["refused"] == f"{folders[rank]}: found other algorithms than on other ranks, expected the same"
         own = "torch.distributed's own collective runs"
         assert seen["early"] == [f"all_reduce: {own}, treadle.comm.init was not called"]
         assert seen["fell back"] == [
@@ -214,23 +223,6 @@ def test_a_training_loop_with_the_hook_is_plain_ddp(folder: Path) -> None:
     assert hooked[0][4:] == hooked[1][4:] == hooked[2][4:]
     for one, other in zip(plain, hooked, strict=True):
         assert one == pytest.approx(other, rel=1e-12)
-
-
-def differ(rank: int, world: int, folders: list[str]) -> str:
-    from treadle import comm
-
-    try:
-        comm.init(folders[rank])
-    except InputError as error:
-        return str(error)
-    return "accepted"
-
-
-def test_ranks_with_other_algorithms_are_refused(folder: Path, tmp_path: Path) -> None:
-    make(tmp_path / "allreduce", "allreduce")
-    folders = [str(folder), str(tmp_path), str(folder)]
-    for rank, said in enumerate(launch(RANKS, differ, (folders,), timeout=60)):
-        assert said == f"{folders[rank]}: found other algorithms than on other ranks, expected the same"
 
 
 def test_what_cannot_be_loaded(folder: Path, tmp_path: Path) -> None:

@@ -5,17 +5,35 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from codegen import msccl_xml
 from codegen.lower import lower
+from codegen.program import Program, RankProgram, Step, Threadblock
+from planner.collective.algorithm import CollectiveDecisions
+from planner.collective.planning import plan_collective
 from planner.errors import CheckFailed, InputError
+from planner.sketch import Hyperparameters
 from tests.codegen.algorithms import decide, random_algorithm, ring_allreduce
+from tests.planner.collective.build import MESH, ring
 from treadle.runtime.compare import Row, compare
 from treadle.runtime.launch import launch
+from treadle.runtime.script import script_of
 
-SIZES = (0, 1, 5, 1000, 4097)
-DTYPES = ("float32", "float64", "int64")
+SIZES = (0, 5, 4097)
+DTYPES = ("float32", "bfloat16", "int32")
+OPS = ("sum", "avg", "max")
 REAL = ("ncv4_ag_hier_4_LL.xml", "ncv4_ar_hier_12_Simple.xml")
+
+
+def regular(collective: str) -> CollectiveDecisions:
+    """A plan of two pieces on a ring of four, with root 1."""
+    sketch = replace(MESH, hyperparameters=Hyperparameters(input_chunkup=2))
+    decisions = plan_collective(collective, ring(4), sketch, size_bytes=2**16, root=1).decisions
+    assert isinstance(decisions, CollectiveDecisions)
+    return decisions
+
+
 OWN = {
     "ring": lower(ring_allreduce(4)),
     "ring in place": lower(ring_allreduce(4, instances=2), inplace=True),
@@ -26,6 +44,10 @@ OWN = {
     "alltoall": lower(random_algorithm("alltoall", 4, 1, 1, seed=5)),
     "broadcast": lower(random_algorithm("broadcast", 4, 4, 1, seed=6)),
     "reduce in place": lower(random_algorithm("reduce", 4, 3, 2, seed=7), inplace=True),
+    "gather": lower(regular("gather")),
+    "gather in place": lower(regular("gather"), inplace=True),
+    "scatter": lower(regular("scatter")),
+    "scatter in place": lower(regular("scatter"), inplace=True),
 }
 
 
@@ -39,7 +61,7 @@ def rows(request: pytest.FixtureRequest) -> dict[str, list[Row]]:
     except pytest.skip.Exception:
         pass
     result: dict[str, list[Row]] = {}
-    for row in compare(programs, None, sizes=SIZES, dtypes=DTYPES, repeats=1, timeout=120):
+    for row in compare(programs, None, sizes=SIZES, dtypes=DTYPES, ops=OPS, repeats=1, timeout=120):
         result.setdefault(row.program, []).append(row)
     return result
 
@@ -48,10 +70,11 @@ def rows(request: pytest.FixtureRequest) -> dict[str, list[Row]]:
 def test_results_are_those_of_torch(rows: dict[str, list[Row]], name: str) -> None:
     if name not in rows:
         pytest.skip("TREADLE_DATA: no folder with real files here")
-    assert len(rows[name]) == len(SIZES) * len(DTYPES)
+    reduces = any(word in name for word in ("ring", "reduce", "ar_hier"))
+    assert len(rows[name]) == len(SIZES) * len(DTYPES) * (len(OPS) if reduces else 1)
     for row in rows[name]:
         assert row.good, row
-        if row.dtype == "int64" or not any(word in name for word in ("ring", "reduce", "ar_hier")):
+        if row.dtype == "int32" or row.op == "max" or not reduces:
             assert row.max_error == row.tolerance == 0
 
 
@@ -79,7 +102,9 @@ def use(rank: int, world: int) -> dict[str, object]:
     seen["scattered"] = scattering(torch.arange(8.0).reshape(4, 2)).tolist()
     seen["parameter"] = inplace(torch.nn.Parameter(torch.ones(3))).tolist()
     seen["empty"] = tuple(gathering(torch.empty(0, 5)).shape)
+    seen["swapped"] = executor(swap(), rank)(torch.full((3,), float(rank))).tolist()
     for name, call in {
+        "op": lambda: outofplace(torch.ones(3), op="product"),
         "odd parts": lambda: scattering(torch.ones(3)),
         "ranks": lambda: executor(lower(ring_allreduce(3)), rank),
     }.items():
@@ -101,6 +126,8 @@ def test_executors_in_a_training_loop() -> None:
         assert seen["scattered"] == [[[0, 2], [4, 6]], [[8, 10], [12, 14]]][rank]
         assert seen["parameter"] == [2, 2, 2]
         assert seen["empty"] == (0, 5)
+        assert seen["swapped"] == [1.0 - rank] * 3
+        assert seen["op"] == "found op 'product', expected one of sum, avg, min, max"
         assert seen["odd parts"] == "found a tensor of shape (3,), expected a first dimension that 2 ranks divide"
         assert seen["ranks"] == "found 2 processes, expected the program's 3 ranks"
 
@@ -132,3 +159,33 @@ def test_a_rank_killed_in_the_middle_is_named() -> None:
     text = msccl_xml.emit(lower(ring_allreduce(3)))
     with pytest.raises(CheckFailed, match="rank 2 was killed by signal 9"):
         launch(3, interrupted, (text,), timeout=120)
+
+
+def swap() -> Program:
+    """Two ranks exchange one chunk in place: each sends its own and then receives over it."""
+    blocks = [
+        (
+            Threadblock(send=other, recv=None, channel=0, steps=(Step("s", ("i", 0), ("i", 0), awaited=True),)),
+            Threadblock(send=None, recv=other, channel=0, steps=(Step("r", ("i", 0), ("i", 0), depends=(0, 0)),)),
+        )
+        for other in (1, 0)
+    ]
+    ranks = tuple(RankProgram(1, 1, 0, threadblocks) for threadblocks in blocks)
+    return Program("swap", "custom", ranks, chunks_per_loop=1, channels=1, inplace=True, outofplace=False)
+
+
+def test_a_swap_in_place_passes_through_a_slot_on_one_side() -> None:
+    """Sent from memory on both sides it would never end: each would wait for the other to receive first."""
+    scripts = [script_of(swap(), rank, inplace=True, fifo_depth=2) for rank in (0, 1)]
+    sends = [action.sends for script in scripts for action in script if action.sends is not None]
+    assert sorted(message.slot is None for message in sends) == [False, True]
+    waits = [action.waits for script in scripts for action in script]
+    assert sorted(waits) == [(), (), (), (0,)]
+
+
+def test_receives_are_posted_as_soon_as_their_place_is_free() -> None:
+    """In a ring allgather out of place nothing is there before what arrives: all receives are posted at once."""
+    script = script_of(lower(random_algorithm("allgather", 4, 2, 1, seed=1)), 0, inplace=False, fifo_depth=2)
+    received = [index for index, action in enumerate(script) if action.receives is not None]
+    assert set(script[0].posts) == set(received)
+    assert all(action.receives.slot is None for action in script if action.receives is not None)

@@ -12,7 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 
 from codegen import order
-from codegen.program import Connection, Place, Program
+from codegen.program import RECEIVING, SENDING, Connection, Place, Program
 
 BATCH = 4096
 """Earlier steps whose bits are carried in one walk."""
@@ -47,15 +47,21 @@ def _walk(
             questions[later].append((bits[earlier], number))
     start = min(position[place] for place in asked)
     end = max(position[place] for place in questions) + 1
+    blocks = {
+        (rank, index): (block.steps, *order.ways(rank, block))
+        for rank, ranked in enumerate(program.ranks)
+        for index, block in enumerate(ranked.threadblocks)
+    }
     past: dict[tuple[int, int], int] = {}
     passed: dict[Place, int] = {}
     flight: dict[Connection, deque[int]] = defaultdict(deque)
     found = []
     for place in sequence[:end]:
         rank, index, at = place
-        block = program.ranks[rank].threadblocks[index]
-        step = block.steps[at]
-        received, sent = order.incoming(place, block, step), order.outgoing(place, block, step)
+        steps, into, out = blocks[rank, index]
+        step = steps[at]
+        received = into if step.type in RECEIVING else None
+        sent = out if step.type in SENDING else None
         if position[place] < start:  # nothing is in any past yet
             if received is not None:
                 flight[received].popleft()

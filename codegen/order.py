@@ -39,15 +39,25 @@ def incoming(place: Place, block: Threadblock, step: Step) -> Connection | None:
     )
 
 
+def ways(rank: int, block: Threadblock) -> tuple[Connection | None, Connection | None]:
+    """The connections that a threadblock of `rank` receives from and sends on."""
+    received = None if block.recv is None else Connection(block.recv, rank, block.channel)
+    sent = None if block.send is None else Connection(rank, block.send, block.channel)
+    return received, sent
+
+
 def connections(program: Program) -> dict[Connection, Ends]:
     """Every connection that carries a message, sorted, with the steps at both ends. The k-th send meets the k-th
     receive."""
     found: dict[Connection, Ends] = defaultdict(Ends)
-    for place, block, step in program.steps():
-        if (sent := outgoing(place, block, step)) is not None:
-            found[sent].sends.append(place)
-        if (received := incoming(place, block, step)) is not None:
-            found[received].receives.append(place)
+    for rank, ranked in enumerate(program.ranks):
+        for index, block in enumerate(ranked.threadblocks):
+            received, sent = ways(rank, block)
+            for position, step in enumerate(block.steps):
+                if sent is not None and step.type in SENDING:
+                    found[sent].sends.append(Place(rank, index, position))
+                if received is not None and step.type in RECEIVING:
+                    found[received].receives.append(Place(rank, index, position))
     return {connection: found[connection] for connection in sorted(found)}
 
 
@@ -78,7 +88,7 @@ def run(program: Program, fifo_depth: int, piece: int | None = None) -> Run:
     message at a time: so the sequence stays close to what parallel threadblocks would do.
     """
     blocks = {
-        (rank, index): _Block([_needs(rank, index, block, at, piece) for at in range(len(block.steps))])
+        (rank, index): _Block(_needs(rank, block, piece))
         for rank, ranked in enumerate(program.ranks)
         for index, block in enumerate(ranked.threadblocks)
     }
@@ -121,10 +131,16 @@ def run(program: Program, fifo_depth: int, piece: int | None = None) -> Run:
 
 
 def _needs(
-    rank: int, index: int, block: Threadblock, at: int, piece: int | None
-) -> tuple[tuple[int, int, int] | None, Connection | None, Connection | None, int]:
-    step, place = block.steps[at], Place(rank, index, at)
-    received, sent = incoming(place, block, step), outgoing(place, block, step)
-    moves = received is not None or sent is not None
-    messages = -(-step.count // piece) if piece is not None and moves else 1
-    return None if step.depends is None else (rank, *step.depends), received, sent, messages
+    rank: int, block: Threadblock, piece: int | None
+) -> list[tuple[tuple[int, int, int] | None, Connection | None, Connection | None, int]]:
+    """Of each step: rank, threadblock and position it waits for, where it receives and sends, how many messages."""
+    into, out = ways(rank, block)
+    needs = []
+    for step in block.steps:
+        received = into if step.type in RECEIVING else None
+        sent = out if step.type in SENDING else None
+        cut = piece is not None and (received is not None or sent is not None)
+        messages = -(-step.count // piece) if cut and piece is not None else 1
+        depends = None if step.depends is None else (rank, *step.depends)
+        needs.append((depends, received, sent, messages))
+    return needs

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from codegen import order
 from codegen.happens_before import unordered
-from codegen.program import BUFFER_NAMES, Buffer, Connection, Place, Program, Step, Threadblock, home
+from codegen.program import BUFFER_NAMES, RECEIVING, SENDING, Buffer, Connection, Place, Program, Step, home
 from planner.hardware import MAX_RANKS
 
 Label = tuple[int, int]
@@ -63,28 +63,32 @@ class Replay:
     def follow(self, sequence: Iterable[Place]) -> list[str]:
         """Execute `sequence`; returns the findings."""
         sequence = tuple(sequence)
+        blocks = {
+            (rank, index): (block.steps, *order.ways(rank, block))
+            for rank, ranked in enumerate(self.program.ranks)
+            for index, block in enumerate(ranked.threadblocks)
+        }
         for self.number, place in enumerate(sequence):
-            block = self.program.ranks[place.rank].threadblocks[place.threadblock]
-            self.execute(place, block, block.steps[place.step])
+            steps, received, sent = blocks[place.rank, place.threadblock]
+            self.execute(place, steps[place.step], received, sent)
         races = unordered(self.program, sequence, [(before, now) for _, before, now, _ in self.suspects])
         found = [*self.noted, *((self.suspects[index][0], self.suspects[index][3]) for index in races)]
         return list(dict.fromkeys(text for _, text in sorted(found, key=lambda entry: entry[0])))
 
-    def execute(self, place: Place, block: Threadblock, step: Step) -> None:
+    def execute(self, place: Place, step: Step, received: Connection | None, sent: Connection | None) -> None:
         if step.depends is not None:
             seen = self.waited[place.rank, place.threadblock]
             seen[step.depends[0]] = max(step.depends[1], seen.get(step.depends[0], -1))
         if step.type == "nop":
             return
-        received, sent = order.incoming(place, block, step), order.outgoing(place, block, step)
-        parts = [] if received is None else [self.flight[received].popleft()]
+        parts = [self.flight[received].popleft()] if received is not None and step.type in RECEIVING else []
         parts += [self.read(place, operand, step.count) for operand in step.reads]
         if step.type == "ra" and step.src is not None:
             parts.append([((RESIDUAL, index),) for index in range(step.src[1], step.src[1] + step.count)])
         values = parts[0] if len(parts) == 1 else [self.sum(place, terms) for terms in zip(*parts, strict=True)]
         if step.writes is not None:
             self.write(place, step.writes, values)
-        if sent is not None:
+        if sent is not None and step.type in SENDING:
             self.flight[sent].append(values)
 
     def read(self, place: Place, operand: tuple[Buffer, int], count: int) -> list[Value]:
@@ -125,7 +129,10 @@ class Replay:
 
     def sum(self, place: Place, terms: tuple[Value, ...]) -> Value:
         """All contributions; beyond one per rank no sum is right, and sums of sums would grow without end."""
-        value = tuple(sorted(label for term in terms for label in term))
+        labels: Value = ()
+        for term in terms:
+            labels += term
+        value = tuple(sorted(labels))
         if len(value) > MAX_RANKS + 1:
             self.complain(place, f"adds up {len(value)} contributions, expected at most {MAX_RANKS}")
         return value[: MAX_RANKS + 1]

@@ -475,6 +475,12 @@ def available_channels(subject: Subject, runtime: Runtime) -> Iterator[Spot]:
         yield Spot(subject.line, f"nchannels {subject.program.channels}")
 
 
+def resident(subject: Subject, runtime: Runtime) -> Iterator[Spot]:
+    most = max(len(ranked.threadblocks) for ranked in subject.program.ranks)
+    if most > 1:
+        yield Spot(0, f"up to {most} threadblocks")
+
+
 def many_slices(subject: Subject, runtime: Runtime) -> Iterator[Spot]:
     slot = PROTOCOLS[subject.program.protocol].slot_bytes
     limit = slot * runtime.slices * subject.program.chunks_per_loop

@@ -170,6 +170,9 @@ RULES: tuple[Rule, ...] = (
          "MSCCL_MAX_NUM_ALGOS", find.always("named in MSCCL_XML_FILES"), ("msccl",)),
     Rule("channels-available", "needs", "the communicator must have nchannels channels, else the first call that "
          "selects the file fails: set NCCL_MIN_NCHANNELS", "mscclSetupConnections", find.available_channels),
+    Rule("resident-blocks", "needs", "a device must hold all threadblocks of its gpu at once, beside what else runs on "
+         "it, else they wait for ones that never start (an A100 has 108 multiprocessors, an H100 132, an MI300X 304 "
+         "compute units)", "the kernel launch: one block per threadblock, which spin", find.resident),
     Rule("slice-count", "needs", "a chunk must not exceed {slices} slots, whose flags would repeat", "MSCCL_MAX_ITER",
          find.many_slices),
     Rule("copy-element", "ignores", "<copy> elements are skipped", _PARSER, find.idle_copies),

@@ -192,7 +192,9 @@ CONDITIONS = ("needs", "falls back", "ignores")
 
 def test_conditions_of_a_file_that_is_taken() -> None:
     found = rules(GOOD, "rccl", CONDITIONS)
-    assert set(found) == {"rank-count", "byte-count", "divisible-count", "in-place", "first-match", "enabled"}
+    expected = {"rank-count", "byte-count", "divisible-count", "in-place", "first-match", "enabled", "resident-blocks"}
+    assert set(found) == expected
+    assert "up to 2 threadblocks" in found["resident-blocks"]
     assert "runs from 64 bytes to 4096" in found["byte-count"]
     assert "nchunksperloop 2, times 2 ranks" in found["divisible-count"]
     assert "runs out of place only" in found["in-place"]
@@ -221,7 +223,7 @@ def test_every_rule_is_met_by_some_test() -> None:
     tested = {case.partition(" ")[0] for case in CASES}
     tested |= {"compact-dialect", "send-recv-out-of-place", "blocks-per-channel", "reduction-attribute"}
     tested |= {"unknown-attribute", "unknown-element", "rank-count", "byte-count", "divisible-count", "in-place"}
-    tested |= {"reduction", "first-match", "enabled", "channels-available", "slice-count"}
+    tested |= {"reduction", "first-match", "enabled", "channels-available", "slice-count", "resident-blocks"}
     assert {rule.id for rule in RULES} - tested == {"xml-children"}  # more than 1,024 of them: too large for a test
 
 

@@ -25,6 +25,7 @@ bounds of those on the reversed links.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -33,6 +34,7 @@ from math import ceil, floor, inf
 from planner.collective.algorithm import LinkCost, Port
 from planner.collective.problem import Problem
 from planner.collective.topology import Edge
+from planner.collective.translations import Translations, translations
 from planner.solver import max_flow
 
 SCALE = 2**40
@@ -72,9 +74,10 @@ def lower_bound(problem: Problem) -> Bound:
     if problem.ranks == 1:
         return Bound(0, "One rank has nothing to send.")
     distance = _distances(network)
-    found = [*_latency(problem, network, distance), *_cuts(problem, network, distance)]
+    group = translations(problem)
+    found = [*_latency(problem, network, distance, group), *_cuts(problem, network, distance, group)]
     if problem.collective == "allreduce":
-        found += _messages(problem, network)
+        found += _messages(problem, network, group)
     if problem.collective == "alltoall":
         found += _work(problem, network, distance)
     return max(found, key=lambda bound: bound.time_ns)
@@ -136,10 +139,10 @@ def _distances(network: Network) -> list[list[float]]:
     return rows
 
 
-def _latency(problem: Problem, network: Network, distance: list[list[float]]) -> Iterator[Bound]:
+def _latency(problem: Problem, network: Network, distance: list[list[float]], group: Translations) -> Iterator[Bound]:
     farthest = max(
         min((int(distance[source][target]), source, target) for source in chunk.sources)
-        for chunk in set(problem.chunks)
+        for chunk in {chunk for chunk in problem.chunks if group.representative[chunk.owner] == chunk.owner}
         for target in chunk.targets
     )
     src, dst = (farthest[2], farthest[1]) if problem.half == "inverted" else farthest[1:]
@@ -153,15 +156,16 @@ def _latency(problem: Problem, network: Network, distance: list[list[float]]) ->
         )
 
 
-def _cuts(problem: Problem, network: Network, distance: list[list[float]]) -> Iterator[Bound]:
-    """The best cut bound; a cut is only searched where it beats the best so far."""
+def _cuts(problem: Problem, network: Network, distance: list[list[float]], group: Translations) -> Iterator[Bound]:
+    """The best cut bound; a cut is only searched where it beats the best so far, and one of those that translations
+    take to each other."""
     everyone = frozenset(range(problem.ranks))
-    groups = {frozenset({rank}) for rank in everyone}
-    for base in range(0, problem.ranks, problem.per_node):
+    groups = {frozenset({rank}) for rank in group.roots}
+    for base in sorted({rank - rank % problem.per_node for rank in group.roots}):
         groups.add(frozenset(range(base, base + problem.per_node)))
     sources = groups | {everyone - group for group in groups}
     if problem.collective in ("allgather", "reducescatter"):
-        sources |= _worst_cuts(problem, network)
+        sources |= _worst_cuts(problem, network, group)
     best = 0
     for source in sorted(sources - {everyone, frozenset()}, key=lambda s: (len(s), sorted(s))):
         found = _cut(problem, network, distance, source, best)
@@ -283,15 +287,16 @@ def _arcs(
     return arcs, first + 2 * len(limits)
 
 
-def _worst_cuts(problem: Problem, network: Network) -> set[frozenset[int]]:
+def _worst_cuts(problem: Problem, network: Network, group: Translations | None = None) -> set[frozenset[int]]:
     """Dinkelbach: from a time T, every rank must be able to absorb R * u chunks within T; a cut that cannot gives a
     larger T. Returns the cuts met, the last of which is the worst of all."""
     n, u = problem.ranks, problem.chunkup
+    sinks = range(n) if group is None else group.roots
     rate = {edge: ceil(SCALE / weight) for edge, weight in network.weight.items()}
     arcs, count = _arcs(network, rate, rate, lambda rank: rank + 1, n + 1)
     found: set[frozenset[int]] = set()
     time = Fraction(0)
-    for rank in range(n):
+    for rank in sinks:
         source = frozenset(range(n)) - {rank}
         time = max(time, len(source) * u / capacity(network, source))
     improved = True
@@ -299,7 +304,7 @@ def _worst_cuts(problem: Problem, network: Network) -> set[frozenset[int]]:
         improved = False
         supply = ceil(SCALE * u / time)
         feed = [(0, rank + 1, supply) for rank in range(n)]
-        for sink in range(n):
+        for sink in sinks:
             flow, cut = max_flow(count, [*arcs, *feed], 0, sink + 1)
             source = frozenset(node - 1 for node in cut if 1 <= node <= n)
             if flow >= n * supply or not source or source in found:
@@ -312,14 +317,15 @@ def _worst_cuts(problem: Problem, network: Network) -> set[frozenset[int]]:
     return found
 
 
-def _messages(problem: Problem, network: Network) -> Iterator[Bound]:
+def _messages(problem: Problem, network: Network, group: Translations) -> Iterator[Bound]:
     for size, word in ((1, "ranks"), (problem.per_node, "nodes")):
         groups = [frozenset(range(base, base + size)) for base in range(0, problem.ranks, size)]
         if len(groups) < 2 or (size == 1 and word == "nodes"):
             continue
         everyone = frozenset(range(problem.ranks))
-        out_rate = sum((capacity(network, group) for group in groups), Fraction(0))
-        in_rate = sum((capacity(network, everyone - group) for group in groups), Fraction(0))
+        alike = Counter(group.representative[base] // size for base in range(0, problem.ranks, size))
+        out_rate = sum((n * capacity(network, groups[i]) for i, n in sorted(alike.items())), Fraction(0))
+        in_rate = sum((n * capacity(network, everyone - groups[i]) for i, n in sorted(alike.items())), Fraction(0))
         rate = min(out_rate, in_rate)
         demand = 2 * (len(groups) - 1) * len(problem.chunks)
         yield Bound(

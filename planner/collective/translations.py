@@ -128,7 +128,7 @@ class _Network:
     port_starts: Ints
     port_links: Ints
     signs: Ints
-    """A random number for every link; that of a port is the sum of its links'."""
+    """A random number for every link: the sum of its links' tells which port a port may be turned to."""
 
     @staticmethod
     def of(problem: Problem) -> _Network:
@@ -147,7 +147,10 @@ class _Network:
         before, after = self._ports(self.signs), self._ports(self.signs[place])
         order = np.argsort(before)
         found = order[np.minimum(np.searchsorted(before, after, sorter=order), len(before) - 1)]
-        return found if (before[found] == after).all() else None
+        size = len(self.codes)
+        of = np.repeat(np.arange(len(found)), np.diff(np.append(self.port_starts, len(self.port_links))))
+        images = np.sort(found[of] * size + place[self.port_links])
+        return found if (images == np.sort(of * size + self.port_links)).all() else None
 
     def is_free(self, generators: Iterable[tuple[Digit, Ints]]) -> bool:
         """Whether no element of the group but the identity leaves a port in place."""

@@ -201,7 +201,7 @@ class Lane:
     def _fits(self, entry: Entry) -> bool:
         """Whether the open threadblock can name the channels and remote buffers of one more operation."""
         new = _names(entry) - self.named
-        if not new:
+        if len(self.named) + len(new) <= MAX_CHANNELS:
             return True
         counts = Counter((kind, type(name)) for kind, name in self.named | new)
         return max(counts.values()) <= MAX_CHANNELS
@@ -212,8 +212,11 @@ class Lane:
 
 def _names(entry: Entry) -> set[tuple[PointChannel, Endpoint | RemoteName]]:
     """The channels and remote buffers of an operation."""
-    ends: set[tuple[PointChannel, Endpoint | RemoteName]] = {(end.kind, end) for end in entry.ends}
-    return ends | {(kind, name) for kind in KINDS for name in _remote([entry], kind)}
+    names: set[tuple[PointChannel, Endpoint | RemoteName]] = {(end.kind, end) for end in entry.ends}
+    if entry.dst and entry.ends:
+        kind, rank = entry.ends[0].kind, entry.ends[0].rank
+        names |= {(kind, RemoteName(part.rank, _buffer(part))) for part in entry.dst if part.rank != rank}
+    return names
 
 
 def _remote(entries: Iterable[Entry], kind: PointChannel) -> list[RemoteName]:

@@ -62,12 +62,20 @@ def emit(program: Program, *, far: Collection[tuple[int, int]] = frozenset()) ->
     if any(ranked.copies for ranked in program.ranks) or any(step.type == "ra" for _, _, step in program.steps()):
         raise InputError("found copies before the first step or steps of type ra, which MSCCL++ has not")
     reasons = []
-    for grouping in GROUPINGS:
+    lanes = [
+        {(place.rank, grouping(block.channel, place.threadblock)) for place, block, _ in program.steps()}
+        for grouping in GROUPINGS
+    ]
+    for number, grouping in enumerate(GROUPINGS):
+        if number and len(lanes[number]) == len(lanes[number - 1]):
+            continue
         try:
             return _Writer(program, run.sequence, grouping, far).plan()
         except InputError as error:
             reasons.append(str(error))
-    raise InputError(f"{reasons[0]}; with one threadblock per rank {reasons[-1]}; plan with fewer instances or pieces")
+    raise InputError(
+        f"{' and, with fewer threadblocks, '.join(dict.fromkeys(reasons))}; plan fewer instances or pieces"
+    )
 
 
 NOWHERE = Range(0, "i", 0, 0)

@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <array>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -95,18 +96,10 @@ class Session {
         if (!ready_) prepare();
         seed_ = call.seed;
         const platform::Kernel kernel = select(call.dtype);
-        for (const Group &group : groups_) {
-            const int most = group.blocks ? platform::resident_blocks(kernel, group.device, threads_) : 0;
-            if (group.blocks > most)
-                throw std::runtime_error("found " + std::to_string(group.blocks) + " threadblocks of " +
-                                         std::to_string(group.ranks) + " ranks on device " + std::to_string(group.device) +
-                                         ", expected at most " + std::to_string(most) +
-                                         ", as many as can be resident at once; use fewer instances, fewer threads or "
-                                         "more devices");
-        }
+        const int threads = threads_of(kernel);
         for (const Group &group : groups_)
             if (group.blocks)
-                platform::start(kernel, group.device, group.blocks, threads_, parameters(call, group),
+                platform::start(kernel, group.device, group.blocks, threads, parameters(call, group),
                                 call.streams[group.first_rank]);
     }
 
@@ -136,6 +129,28 @@ class Session {
     }
 
   private:
+    // Threads of a block for a kernel: all blocks of a device must be resident at once, as they wait for one another.
+    int threads_of(platform::Kernel kernel) {
+        auto known = chosen_threads_.find(kernel);
+        if (known != chosen_threads_.end()) return known->second;
+        std::vector<int> candidates(std::begin(platform::THREADS), std::end(platform::THREADS));
+        if (threads_) candidates = {threads_};
+        std::string excess;
+        for (int threads : candidates) {
+            excess.clear();
+            for (const Group &group : groups_) {
+                const int most = group.blocks ? platform::resident_blocks(kernel, group.device, threads) : 0;
+                if (group.blocks > most)
+                    excess = "found " + std::to_string(group.blocks) + " threadblocks of " + std::to_string(group.ranks) +
+                             " ranks on device " + std::to_string(group.device) + ", expected at most " +
+                             std::to_string(most) + ", as many as can be resident at once; use fewer instances" +
+                             (threads_ ? ", fewer threads" : "") + " or more devices";
+            }
+            if (excess.empty()) return chosen_threads_[kernel] = threads;
+        }
+        throw std::runtime_error(excess);
+    }
+
     size_t arena_bytes(int rank) const {
         return shape_.max_blocks * sizeof(BlockState) + size_t(areas_[rank]) * shape_.slots * shape_.slot_bytes + LINE;
     }
@@ -224,6 +239,7 @@ class Session {
     Shape shape_{};
     int64_t chunk_bytes_ = 0;
     uint64_t seed_ = 0;
+    std::map<platform::Kernel, int> chosen_threads_;
     bool ready_ = false;
 };
 

@@ -141,7 +141,11 @@ class World {
                 for (auto &entry : sleepers_) wake_all(entry.second);
                 sleepers_.clear();
                 current = next();
-                if (!current) throw std::runtime_error("a barrier that not all threads of a block reach");
+                if (!current) {
+                    fibers_.clear();
+                    blocks_.clear();
+                    throw std::runtime_error("a barrier that not all threads of a block reach");
+                }
             }
             current->context.enter(scheduler_);
             left -= current->ended;

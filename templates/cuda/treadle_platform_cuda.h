@@ -12,6 +12,8 @@ namespace treadle::platform {
 using Kernel = void (*)(const Launch);
 using Handle = cudaIpcMemHandle_t;
 
+constexpr int THREADS[] = {TREADLE_MAX_THREADS, 256, 128, 64, WARP};
+
 inline void good(cudaError_t status, const char *what) {
     if (status == cudaSuccess) return;
     cudaGetLastError();

@@ -12,6 +12,8 @@ namespace treadle::platform {
 using Kernel = void (*)(const Launch &);
 using Handle = void *;
 
+constexpr int THREADS[] = {LINE_THREADS};
+
 inline thread_local fibers::World world;
 inline thread_local std::vector<uint32_t *> abort_words;
 

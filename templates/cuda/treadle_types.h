@@ -74,7 +74,7 @@ struct Launch {
 
 // What is fixed when a session opens; `devices` has one entry for each local rank, -1 elsewhere.
 struct Config {
-    int32_t ranks, blocks, steps, threads, slots, max_count;
+    int32_t ranks, blocks, steps, threads, slots, max_count;  // threads 0: as many as let all blocks be resident
     int64_t slot_bytes;  // payload that a slot should hold
     const int32_t *devices;
 };

@@ -30,7 +30,6 @@ from treadle.runtime.native_session import Buffers, Session, Sizes
 DTYPES = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3, torch.int32: 4}
 """Data types that programs with sums take, with their codes in treadle_types.h; others take any."""
 OPERATIONS = {"sum": 0, "avg": 0, "min": 1, "max": 2}
-THREADS: dict[Target, int] = {"fibers": 8, "cuda": 512}
 SLOT_BYTES = {"Simple": 512 << 10, "LL": 16 << 10, "LL128": 120 << 10}
 """Payload of a slot; larger chunks go in several iterations of the program."""
 
@@ -39,7 +38,8 @@ SLOT_BYTES = {"Simple": 512 << 10, "LL": 16 << 10, "LL128": 120 << 10}
 class Settings:
     """How a program runs; None stands for the default of its target and protocol.
 
-    `threads` of a threadblock: a multiple of 8 for fibers, of 32 up to 512 on GPUs. `slots` of a connection: a power of
+    `threads` of a threadblock: a multiple of 8 for fibers, by default 8; of 32 up to 512 on GPUs, by default as many as
+    let all threadblocks be resident. `slots` of a connection: a power of
     two. On GPUs a wait of more than `timeout` seconds is taken for a deadlock; fibers need no clock for that.
     """
 
@@ -126,12 +126,13 @@ class Library:
     settings: Settings
     _sessions: dict[tuple[int, ...], Session] = field(default_factory=dict, repr=False)
 
-    def run(self, inputs: Sequence[Tensor], op: str = "sum", *, seed: int = 0) -> list[Tensor]:
+    def run(self, inputs: Sequence[Tensor], op: str = "sum", *, seed: int = 0, wait: bool = True) -> list[Tensor]:
         """The collective over the tensors of all ranks; returns what each of them gets.
 
         Tensors as a rank of the collective has them: for allgather its part, for reducescatter and alltoall the parts
         for all ranks along the first dimension, else the whole. Any size works. A program in place works in the
         caller's tensors where input and output are one; otherwise they stay as they are. `op`: sum, avg, min, max.
+        On GPUs, without `wait` it returns when the work is queued on the current streams.
 
         Raises InputError for tensors that do not fit, CheckFailed naming each waiting step when the program hangs.
         """
@@ -142,7 +143,7 @@ class Library:
             self._sessions[devices] = self.open(devices)
         session = self._sessions[devices]
         try:
-            return self._call(session, dict(enumerate(inputs)), op, seed)
+            return self._call(session, dict(enumerate(inputs)), op, seed, wait or self.target == "fibers")
         except CheckFailed:
             del self._sessions[devices]  # its counters stand anywhere
             raise
@@ -155,7 +156,7 @@ class Library:
             self.program,
             self.table,
             devices=devices,
-            threads=settings.threads or THREADS[self.target],
+            threads=settings.threads or 0,
             slots=settings.slots or PROTOCOLS[protocol].slots,
             slot_bytes=settings.slot_bytes or SLOT_BYTES[protocol],
         )

@@ -1,0 +1,164 @@
+"""Compiled collective kernels on a GPU: registers, and throughput against a copy of the same bytes.
+
+Ranks are virtual: one GPU plays all of them. The kernel writes every message into a slot and reads it from there; the
+copy that it is compared with moves as many bytes as all messages have together. With a GPU for each rank, NCCL's
+allreduce is measured as well.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+from benchmarks.collective.machines import EVERY_LINK
+from benchmarks.common import Row, Table, command, progress
+from codegen import cuda_kernels
+from codegen.lower import lower
+from codegen.program import SENDING, Program
+from planner import documents, resources
+from planner.collective.algorithm import Collective
+from planner.collective.planning import plan_collective
+from planner.hardware import Hardware
+
+CASES: tuple[tuple[Collective, str], ...] = (
+    ("allgather", "ring"),
+    ("allgather", "all-pairs"),
+    ("allreduce", "ring"),
+    ("allreduce", "all-pairs"),
+    ("alltoall", "all-pairs"),
+)
+PROTOCOLS: tuple[Literal["Simple", "LL", "LL128"], ...] = ("Simple", "LL", "LL128")
+SIZES = (1 << 20, 1 << 24, 1 << 27)
+"""Bytes of the larger buffer of a rank."""
+RANKS, INSTANCES, REPEATS = 8, 4, 20
+
+
+def tables() -> Iterator[Table]:
+    """Registers of the interpreter kernel; its throughput on a GPU against a copy of the same bytes, and NCCL."""
+    if shutil.which("nvcc") is None:
+        yield Table("registers", [], ("no nvcc",))
+    else:
+        yield Table("interpreter kernel: registers, spilled bytes", list(_registers()))
+    yield from _throughput()
+
+
+def _registers() -> Iterator[Row]:
+    for protocol in PROTOCOLS:
+        for reduces in (False, True):
+            row: Row = {"protocol": protocol, "program": "with sums" if reduces else "moves data"}
+            for arch in ("sm_80", "sm_90"):
+                progress(f"nvcc {arch}, {protocol}")
+                text = _compile(protocol, reduces, arch)
+                row[f"{arch} registers"] = max(map(int, re.findall(r"Used (\d+) registers", text)))
+                row[f"{arch} spilled"] = sum(map(int, re.findall(r"(\d+) bytes spill", text)))
+            yield row
+
+
+def _compile(protocol: str, reduces: bool, arch: str) -> str:
+    """What ptxas says."""
+    flags = cuda_kernels.definitions("interpreter", protocol, reduces)
+    with tempfile.TemporaryDirectory() as name:
+        for file, text in cuda_kernels.headers().items():
+            (Path(name) / file).write_text(text)
+        call = ["nvcc", "-std=c++17", "-O3", "-cubin", f"-arch={arch}", "-Xptxas=-v", *flags, cuda_kernels.INTERPRETER]
+        done = subprocess.run([*call, "-o", "out"], cwd=name, capture_output=True, text=True, check=True)
+    return done.stderr
+
+
+def _throughput() -> Iterator[Table]:
+    try:
+        import torch
+    except ImportError:
+        yield Table("throughput on a GPU", [], ("no GPU: PyTorch is not installed",))
+        return
+    if not torch.cuda.is_available():
+        yield Table("throughput on a GPU", [], ("no GPU",))
+        return
+    rows = [row for collective, method in CASES for row in _case(collective, method)]
+    name, count = torch.cuda.get_device_name(0), torch.cuda.device_count()
+    yield Table(
+        f"{RANKS} ranks on {name if count < RANKS else f'{RANKS} x {name}'}, fp32",
+        rows,
+        ("ratio: time of a device-to-device copy of all messages over the kernel's; above 1 the kernel is faster",),
+    )
+
+
+def program_of(collective: Collective, method: str, protocol: Literal["Simple", "LL", "LL128"]) -> Program:
+    """The program of a case: eight GPUs on one switch."""
+    hardware = documents.load(resources.locate("profiles", "ndv4"), Hardware)
+    plan = plan_collective(collective, hardware, EVERY_LINK, size_bytes=SIZES[-1], method=method, instances=INSTANCES)
+    return replace(lower(plan.decisions), protocol=protocol)
+
+
+def _case(collective: Collective, method: str) -> Iterator[Row]:
+    from treadle.runtime.native import build
+
+    for protocol in PROTOCOLS:
+        program = program_of(collective, method, protocol)
+        for kernel in ("interpreter", "specialised"):
+            progress(f"{collective} {method} {protocol} {kernel}")
+            library = build(program, "cuda", kernel=kernel)
+            for size in SIZES if protocol == "Simple" else SIZES[:2]:
+                row: Row = {"collective": collective, "method": method, "protocol": protocol, "kernel": kernel}
+                yield {**row, **_measured(library, size)}
+            library.close()
+
+
+def _measured(library: Any, size: int) -> Row:
+    import torch
+
+    program = library.program
+    spread = torch.cuda.device_count() >= RANKS
+    count = size // 4 // (RANKS if program.collective == "allgather" else 1)
+    inputs = [torch.randn(count, device=f"cuda:{rank if spread else 0}") for rank in range(RANKS)]
+    ours = _milliseconds(lambda: library.run(inputs, wait=False))
+    library.run(inputs)
+    moved = message_bytes(program, size)
+    source = torch.empty(moved // (RANKS if spread else 1), dtype=torch.uint8, device="cuda:0")
+    target = torch.empty_like(source)
+    copy = _milliseconds(lambda: target.copy_(source))
+    row: Row = {
+        "buffer MiB": size >> 20,
+        "messages MiB": round(moved / 2**20),
+        "kernel ms": ours,
+        "copy ms": copy,
+        "ratio": copy / ours,
+    }
+    if spread and program.collective == "allreduce":
+        nccl = _milliseconds(lambda: torch.cuda.nccl.all_reduce(inputs))
+        row |= {"NCCL ms": nccl, "NCCL over kernel": nccl / ours}
+    return row
+
+
+def message_bytes(program: Program, size: int) -> int:
+    """Payload of all messages of all ranks when the larger buffer of a rank has `size` bytes."""
+    chunks = max(max(rank.input_chunks, rank.output_chunks) for rank in program.ranks)
+    return sum(step.count for _, _, step in program.steps() if step.type in SENDING) * size // chunks
+
+
+def _milliseconds(work: Callable[[], object]) -> float:
+    """Median of single runs between two events, after a few to warm up."""
+    import torch
+
+    times = []
+    for turn in range(REPEATS + 3):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        start.record()
+        work()
+        end.record()
+        torch.cuda.synchronize()
+        if turn >= 3:
+            times.append(start.elapsed_time(end))
+    return median(times)
+
+
+if __name__ == "__main__":
+    command(tables)()

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Mapping
 
 from planner.collective.algorithm import CollectiveDecisions
-from planner.collective.bound import lower_bound
 from planner.collective.retime import Retimed, retimed
+from planner.collective.universal import universal_bound
 from planner.hardware import Hardware
 from planner.plan import Plan
 from planner.scalars import format_bytes
@@ -37,7 +37,7 @@ def against_times(selection: Selection, plans: Mapping[str, Plan], hardware: Har
     for index, entry in enumerate(selection.entries):
         for end, size in enumerate((entry.min_bytes, entry.max_bytes)):
             time, problem = again[entry.plan.file].at(size)
-            bound = lower_bound(problem).time_ns
+            bound = universal_bound(problem.collective, hardware, sketch, size, problem.root, problem.demands).time_ns
             for what, told, truth in (
                 ("predicted", entry.predicted_us[end], time / 1000),
                 ("bound", entry.bound_us[end], bound / 1000),

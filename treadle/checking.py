@@ -23,6 +23,7 @@ from planner.collective.bound import PROVED_BY_SEARCH, PROVED_BY_SOLVER, is_sear
 from planner.collective.check import check as check_collective
 from planner.collective.check import check_against_inputs
 from planner.collective.problem import Problem, build_problem
+from planner.collective.universal import UNIVERSAL, universal_bound
 from planner.errors import CheckFailed, InputError
 from planner.hardware import Hardware, scaled
 from planner.memory.check import check as check_memory
@@ -183,8 +184,11 @@ def least_ns(decisions: MemoryDecisions) -> int:
     return sum(map(min, forward + backward))
 
 
-def derived_bound(decisions: CollectiveDecisions, hardware: Hardware, sketch: Sketch) -> int:
-    """The lower bound in ns that the inputs of a collective plan prove."""
+def derived_bound(decisions: CollectiveDecisions, hardware: Hardware, sketch: Sketch, argument: str = "") -> int:
+    """The lower bound in ns that the inputs of a collective plan prove, over all pieces where `argument` does so."""
+    if argument.startswith(UNIVERSAL):
+        size, root, demands = decisions.input_bytes, decisions.root or 0, decisions.demands
+        return universal_bound(decisions.collective, hardware, sketch, size, root, demands).time_ns
     return lower_bound(_problem(decisions, hardware, sketch)).time_ns
 
 
@@ -211,7 +215,7 @@ def _bound(
     hardware, sketch, proof = found.get("hardware"), found.get("sketch"), plan.certificate
     if not isinstance(hardware, Hardware) or not isinstance(sketch, Sketch):
         return [], None
-    bound = derived_bound(decisions, hardware, sketch)
+    bound = derived_bound(decisions, hardware, sketch, proof.argument)
     solved = (
         proof.argument == PROVED_BY_SOLVER and is_unrestricted(_problem(decisions, hardware, sketch, restricted=True))
     ) or (proof.argument == PROVED_BY_SEARCH and is_searchable(_problem(decisions, hardware, sketch)))

@@ -31,7 +31,9 @@ class Draft:
     """A timed algorithm, not yet checked: the problem a method chose (its pieces and roots) and its transfers.
 
     `method` says in a few words what was done, `status` what was proved on the way. `bound` is a bound that the method
-    proved itself, where it has one.
+    proved itself, where it has one. `fixed` says that the pieces and the messages of several chunks are those that the
+    sketch asks for, so that a bound over the routes and orders of these pieces speaks of the same choices; bounds of
+    other drafts range over all pieces.
     """
 
     problem: Problem
@@ -41,6 +43,7 @@ class Draft:
     bound: Bound | None = None
     routing_ns: int | None = None
     ordering_ns: int | None = None
+    fixed: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
     """What else provenance should say."""
 

@@ -76,7 +76,7 @@ def synthesize(request: Request, effort: Effort) -> Draft:
         bound = Bound(int(solution.bound), PROVED_BY_SEARCH)
     if known is not None and (not solution.found or int(solution.objective or 0) >= known.makespan_ns):
         status = f"exact search {'optimal' if solution.status is Status.OPTIMAL else 'feasible'}"
-        return Draft(problem, known.transfers, known.method, status, bound, known.routing_ns)
+        return Draft(problem, known.transfers, known.method, status, bound, known.routing_ns, fixed=True)
     if not solution.found:
         raise LimitError("no algorithm was found within the limits; allow more time or take another method")
     status = "optimal" if solution.status is Status.OPTIMAL else "feasible"
@@ -92,7 +92,8 @@ def synthesize(request: Request, effort: Effort) -> Draft:
         arrive = start + link.alpha_ns + link.beta_ns
         transfers.append(Transfer(chunk, src, dst, start, arrive, numbers[src, dst], phase == "r"))
         numbers[src, dst] += 1
-    return Draft(problem, tuple(transfers), "exact search over routes and orders", f"exact search {status}", bound)
+    how, status = "exact search over routes and orders", f"exact search {status}"
+    return Draft(problem, tuple(transfers), how, status, bound, fixed=True)
 
 
 def _known(request: Request, effort: Effort) -> Draft | None:

@@ -66,6 +66,7 @@ def synthesize(request: Request, effort: Effort) -> Draft:
         bound=proved,
         routing_ns=best.routing.time_ns,
         ordering_ns=best.ordering.schedule.makespan,
+        fixed=True,
     )
 
 

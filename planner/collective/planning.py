@@ -15,16 +15,19 @@ from planner.collective import (
     halving_doubling,
     hierarchical,
     milp,
+    recursive_doubling,
     ring,
+    trees,
     two_level,
 )
 from planner.collective.algorithm import Collective, CollectiveDecisions, Demand
-from planner.collective.bound import lower_bound
+from planner.collective.bound import Bound, lower_bound
 from planner.collective.check import check
 from planner.collective.collectives import ROOTED
 from planner.collective.draft import Draft, Request
 from planner.collective.limits import Effort, Limits, OnProgress
 from planner.collective.problem import Problem
+from planner.collective.universal import universal_bound
 from planner.documents import digest
 from planner.errors import CheckFailed, InputError
 from planner.hardware import Hardware
@@ -39,6 +42,7 @@ Protocol = Literal["Simple", "LL", "LL128"]
 METHODS: dict[str, auto.Method] = {
     "exact": exact.synthesize,
     "milp": milp.synthesize,
+    "recursive-doubling": recursive_doubling.synthesize,
     "binomial": binomial.synthesize,
     "all-pairs": all_pairs.synthesize,
     "halving-doubling": halving_doubling.synthesize,
@@ -47,6 +51,7 @@ METHODS: dict[str, auto.Method] = {
     "ring": ring.synthesize,
     "greedy": greedy.synthesize,
     "hierarchical": hierarchical.synthesize,
+    "trees": trees.synthesize,
 }
 """Every method that `auto` compares, by its name on the command line."""
 
@@ -83,10 +88,11 @@ def plan_collective(
     demands, size_bytes = asked_of(pattern, collective, hardware, size_bytes, pattern_file)
     with stop_on_sigint() as stop:
         effort = Effort(limits.within(sketch), on_progress, stop)
-        draft = synthesize(method, Request(collective, hardware, sketch, size_bytes, root, demands), effort)
+        request = Request(collective, hardware, sketch, size_bytes, root, demands)
+        draft = synthesize(method, request, effort)
     files = {"hardware": hardware_file, "sketch": sketch_file, "pattern": pattern_file}
     inputs = references(hardware, sketch, pattern, files)
-    return plan_of(draft, decisions_of(draft, instances or sketch.instances, protocol), inputs, effort)
+    return plan_of(draft, decisions_of(draft, instances or sketch.instances, protocol), request, inputs, effort)
 
 
 def asked_of(
@@ -115,12 +121,14 @@ def references(
     }
 
 
-def plan_of(draft: Draft, decisions: CollectiveDecisions, inputs: dict[str, InputRef], effort: Effort) -> Plan:
+def plan_of(
+    draft: Draft, decisions: CollectiveDecisions, request: Request, inputs: dict[str, InputRef], effort: Effort
+) -> Plan:
     """The draft with its bound and its certificate. Raises CheckFailed should the decisions be wrong."""
     findings = check(decisions)
     if findings:
         raise CheckFailed("the collective plan failed its own check; this is a bug, please report it", tuple(findings))
-    bound = lower_bound(draft.problem)
+    bound = bound_of(draft, request)
     if draft.bound is not None and draft.bound.time_ns > bound.time_ns:
         bound = draft.bound
     objective = decisions.makespan_ns
@@ -162,6 +170,14 @@ def synthesize(method: str, request: Request, effort: Effort) -> Draft:
     if method not in METHODS:
         raise InputError(f"found {method!r}, expected auto or one of {', '.join(sorted(METHODS))}", where="--method")
     return METHODS[method](request, effort)
+
+
+def bound_of(draft: Draft, request: Request) -> Bound:
+    """Over the routes and orders of the draft's pieces where it had no choice of them, else over all pieces as well."""
+    if draft.fixed:
+        return lower_bound(draft.problem)
+    size, demands = draft.problem.input_bytes, draft.problem.demands
+    return universal_bound(request.collective, request.hardware, request.sketch, size, request.root, demands)
 
 
 def decisions_of(

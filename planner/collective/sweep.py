@@ -13,7 +13,6 @@ from itertools import groupby, pairwise
 from typing import Literal
 
 from planner.collective import auto
-from planner.collective.bound import lower_bound
 from planner.collective.draft import Request
 from planner.collective.limits import Effort
 from planner.collective.planning import (
@@ -26,6 +25,7 @@ from planner.collective.planning import (
     synthesize,
 )
 from planner.collective.retime import Algorithm, algorithm_of, resized
+from planner.collective.universal import universal_bound
 from planner.documents import digest
 from planner.errors import InputError
 from planner.plan import InputRef, Plan
@@ -238,10 +238,12 @@ def _plan_at(
 ) -> Plan:
     problem = resized(candidate.algorithm, request, size)
     draft = candidate.algorithm.draft(problem, candidate.method, candidate.status)
-    return plan_of(draft, decisions_of(draft, instances or request.sketch.instances, protocol), inputs, effort)
+    decisions = decisions_of(draft, instances or request.sketch.instances, protocol)
+    return plan_of(draft, decisions, request, inputs, effort)
 
 
 def _ends(candidate: Candidate, request: Request, size: int) -> tuple[float, float]:
     """(us, bound in us) at one size."""
     problem = resized(candidate.algorithm, request, size)
-    return candidate.algorithm.time_ns(problem) / 1000, lower_bound(problem).time_ns / 1000
+    bound = universal_bound(request.collective, request.hardware, request.sketch, size, request.root, request.demands)
+    return candidate.algorithm.time_ns(problem) / 1000, bound.time_ns / 1000

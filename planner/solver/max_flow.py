@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from planner.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 def max_flow(n: int, arcs: Sequence[tuple[int, int, int]], source: int, sink: int) -> tuple[int, frozenset[int]]:
@@ -29,3 +34,28 @@ def max_flow(n: int, arcs: Sequence[tuple[int, int, int]], source: int, sink: in
     if status != flow.OPTIMAL:
         raise InputError(f"max flow from {source} to {sink}: the capacities add up to more than 64 bits hold")
     return flow.optimal_flow(), frozenset(flow.get_source_side_min_cut())
+
+
+def min_cuts(
+    n: int, arcs: NDArray[np.int64], source: int, sinks: Iterable[int]
+) -> Iterator[tuple[int, int, frozenset[int]]]:
+    """(sink, value of a maximum flow, source side of a minimum cut) for each sink, on one network.
+
+    arcs: rows (tail, head, capacity) as for `max_flow`. Raises InputError as that does.
+    """
+    import numpy as np
+    from ortools.graph.python.max_flow import SimpleMaxFlow
+
+    if len(arcs) and (arcs[:, :2].min() < 0 or arcs[:, :2].max() >= n or arcs[:, 2].min() < 0):
+        raise InputError(f"max flow: expected nodes 0..{n - 1} and capacities >= 0")
+    flow = SimpleMaxFlow()
+    flow.add_arcs_with_capacity(
+        np.ascontiguousarray(arcs[:, 0]), np.ascontiguousarray(arcs[:, 1]), np.ascontiguousarray(arcs[:, 2])
+    )
+    flow.add_arc_with_capacity(source, n - 1, 0)
+    for sink in sinks:
+        if sink == source or not 0 <= sink < n:
+            raise InputError(f"max flow from {source} to {sink}, expected two different nodes of {n}")
+        if flow.solve(source, sink) != flow.OPTIMAL:
+            raise InputError(f"max flow from {source} to {sink}: the capacities add up to more than 64 bits hold")
+        yield sink, flow.optimal_flow(), frozenset(flow.get_source_side_min_cut())

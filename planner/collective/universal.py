@@ -1,0 +1,463 @@
+"""Bounds for every schedule over the sketch's links, whatever its routes, pieces, orders and messages.
+
+`bound` speaks of the pieces that a problem names; here pieces may be of any size, down to a byte, and any number of
+them may travel as one message. What is left of a link l is alpha_l, the ns per byte beta_l, and that no message takes
+less than lat_l, the time of one byte. Ends of a schedule are whole ns, so bounds are rounded up.
+
+    cut        if D bytes must leave the ranks S for the rest, then T >= head + C(D) + tail. Link l carries at most
+               (T - alpha_l) / beta_l bytes in T ns, in one message; a port, whose links take turns, no more than the
+               least alpha and the least beta of its links allow, with either kind of latency: serially every message
+               holds it for its own alpha, pipelined the last arrives alpha after it left. C(D) is the least T for
+               which a maximum flow of these capacities lets D bytes out. head: the least sum of lat on the way from a
+               rank that has any of D to a rank that can send it out; tail: the same behind the cut. D is the sum of
+               the parts whose sources all lie in S and of whose targets one does not; for an allreduce the whole
+               buffer, for what leaves S depends on S and is wanted outside. Tried: every rank, every node, their
+               complements, and the worst sets of `throughput`.
+    latency    some part must go from its sources to its farthest target: the sum of lat on the cheapest way.
+    groups     allreduce: every byte needs 2 (P - 1) messages between P disjoint groups of ranks. When the first group
+               knows the whole sum, P - 1 messages have led to it, and none of them completed another group; each of
+               these needs one more. So 2 (P - 1) * size bytes leave the groups, each at its own rate.
+    sums       reductions. Contributions to one chunk at one rank take turns, so what a rank knows of a chunk at t is
+               at most what it knew when the last arrival began, plus what that sender knew: with m the least lat, the
+               greatest number of contributions in one place at most doubles every m. For the contributions of one node
+               Y the same holds inside and outside it: out(t) = max(2 out(t - m_out), out(t - x) + in(t - x)) where x
+               is the least lat from Y to others, so the sum is nowhere outside Y before out(t) >= |Y|.
+    after      allreduce: the rank that completes a sum elsewhere is sending it for the whole of that message and does
+               not know it yet; a chunk is not received while it is sent, so that rank needs one more message: + m.
+    prices     alltoall: let p_x >= 0 be a price of every link and port x. A byte from a to b pays at least its cheapest
+               way, dist_p(a, b), and x is paid for at most T - alpha (alpha the least of all links) ns, so
+               T >= alpha + sum of size * dist_p / sum of p_x. Prices are the dual values of the concurrent flow problem
+               (`concurrent`), made whole numbers; whatever they are, the bound holds.
+
+Reducescatter, reduce and gather-like halves run backwards over reversed links what allgather and broadcast do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, floor, lcm
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.collective.algorithm import Collective, Demand, LinkCost
+from planner.collective.bound import Bound
+from planner.collective.collectives import INVERTED, ROUTED_AS, pieces
+from planner.collective.fabric import rotation
+from planner.collective.problem import Problem
+from planner.collective.throughput import SCALE, Flow, flow_of, rates, transported, worst_sets
+from planner.collective.topology import Edge, build_topology
+from planner.hardware import Hardware
+from planner.sketch import Sketch
+
+UNIVERSAL = "Whatever the pieces, routes and orders, "
+"""How the arguments begin."""
+LARGE = 2**40
+"""Bytes of a message so long that its time gives beta to 12 digits."""
+PRICED_RANKS = 32
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Wire:
+    """What any message over one link costs at least: alpha ns, `byte` ns for each byte, `lat` ns for the first."""
+
+    alpha: int
+    byte: Fraction
+    lat: int
+
+
+@dataclass(frozen=True)
+class Fluid:
+    """Links and ports in the direction in which parts spread; `shift` is the least rotation that changes nothing."""
+
+    ranks: int
+    per_node: int
+    wires: dict[Edge, Wire]
+    ports: tuple[tuple[Edge, ...], ...]
+    shift: int
+
+    def turned(self) -> Fluid:
+        return Fluid(
+            self.ranks,
+            self.per_node,
+            {(dst, src): wire for (src, dst), wire in self.wires.items()},
+            tuple(tuple((dst, src) for src, dst in port) for port in self.ports),
+            self.shift,
+        )
+
+
+@dataclass(frozen=True)
+class Part:
+    """`size` bytes that the ranks `sources` hold and all of `targets` want."""
+
+    sources: frozenset[int]
+    targets: frozenset[int]
+    size: Fraction
+
+
+def universal_bound(
+    collective: Collective,
+    hardware: Hardware,
+    sketch: Sketch,
+    size_bytes: int,
+    root: int = 0,
+    demands: Sequence[Demand] | None = None,
+) -> Bound:
+    """The largest of the bounds above for `size_bytes` of input on every rank; the first of equals."""
+    ranks = hardware.nodes * hardware.devices_per_node
+    if ranks == 1:
+        return Bound(0, "One rank has nothing to send.")
+    fluid = fluid_of(collective, hardware, sketch)
+    distance = distances(fluid)
+    found: list[Bound] = []
+    if collective == "alltoall":
+        found += _alltoall(fluid, distance, Fraction(size_bytes, ranks))
+    else:
+        parts = parts_of(collective, ranks, size_bytes, root, demands)
+        inverted = collective in ("reducescatter", "reduce")
+        found += _farthest(parts, distance, inverted)
+        found += _cuts(fluid, distance, parts, collective, inverted)
+    if collective == "allreduce":
+        found += _groups(fluid, size_bytes)
+    if collective in INVERTED:
+        found += _sums(fluid if collective == "allreduce" else fluid.turned(), collective, root)
+    if not found:
+        return Bound(0, "Nothing has to move.")
+    best = max(found, key=lambda bound: bound.time_ns)
+    return Bound(best.time_ns, UNIVERSAL + best.argument)
+
+
+def fluid_of(collective: Collective, hardware: Hardware, sketch: Sketch) -> Fluid:
+    """The plan's links at their best. Where a pair has a choice of links, that depends on the message: then alpha is
+    left out, and such links belong to no port."""
+    forward, inverted = collective == "allreduce" or collective not in INVERTED, collective in INVERTED
+    short, long = (build_topology(hardware, sketch, size, forward=forward, inverted=inverted) for size in (1, LARGE))
+    wires = {}
+    for edge, link in short.plan.links.items():
+        other = long.plan.links[edge]
+        wires[edge] = _wire(link, other)
+    fixed = {edge for edge, link in short.plan.links.items() if link.kind == long.plan.links[edge].kind}
+    ports = [tuple(edge for edge in port.links if edge in fixed) for port in long.plan.ports]
+    shift = lcm(*(rotation(it.ranks, it.plan.links, [port.links for port in it.plan.ports]) for it in (short, long)))
+    fluid = Fluid(short.ranks, short.per_node, wires, tuple(port for port in ports if len(port) > 1), shift)
+    return fluid.turned() if collective in ("reducescatter", "reduce") else fluid
+
+
+def _wire(short: LinkCost, long: LinkCost) -> Wire:
+    if long.beta_ns <= 1:  # bytes cost nothing: a message takes alpha ns, and at least 1
+        return Wire(max(0, min(short.alpha_ns, long.alpha_ns) - 1), Fraction(1, 2**70), 1)
+    byte = Fraction(long.beta_ns - 1, LARGE)
+    if short.kind == long.kind:
+        return Wire(short.alpha_ns, byte, short.alpha_ns + short.beta_ns)
+    return Wire(0, byte, min(short.alpha_ns + short.beta_ns, long.alpha_ns + 1))
+
+
+def parts_of(
+    collective: Collective, ranks: int, size_bytes: int, root: int = 0, demands: Sequence[Demand] | None = None
+) -> tuple[Part, ...]:
+    """What must move, in the routed direction; parts of an allreduce have no home and are left to its own bounds."""
+    everyone = frozenset(range(ranks))
+    size = Fraction(size_bytes, pieces(collective, ranks, 1, None, demands))
+    alone = [frozenset({rank}) for rank in range(ranks)]
+    match ROUTED_AS[collective]:
+        case "allgather":
+            whole = Fraction(size_bytes, ranks) if collective != "allgather" else Fraction(size_bytes)
+            return tuple(Part(one, everyone, whole) for one in alone)
+        case "broadcast":
+            return (Part(alone[root], everyone, size),)
+        case "gather":
+            return tuple(Part(one, alone[root], size) for one in alone)
+        case "scatter":
+            return tuple(Part(alone[root], one, size) for one in alone)
+        case _:
+            return tuple(Part(frozenset(d.sources), frozenset(d.targets), size) for d in demands or ())
+
+
+def distances(fluid: Fluid) -> Floats:
+    """[a, b]: the least sum of lat from a to b, ns; 0 where there is no way."""
+    return _shortest(fluid, {edge: wire.lat for edge, wire in fluid.wires.items()})
+
+
+def _shortest(fluid: Fluid, length: dict[Edge, int]) -> Floats:
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import dijkstra
+
+    n, shift = fluid.ranks, fluid.shift
+    ends = np.array(list(length), dtype=np.int64).reshape(-1, 2)
+    data = np.maximum(np.array(list(length.values()), dtype=np.float64), 1e-9)  # an entry of 0 would be no link
+    graph = csr_array((data, (ends[:, 0], ends[:, 1])), shape=(n, n))
+    rows = np.floor(dijkstra(graph, indices=np.arange(shift)))
+    rows[np.isinf(rows)] = 0
+    found: Floats = np.concatenate([np.roll(rows, turn, axis=1) for turn in range(0, n, shift)])
+    return found
+
+
+def _farthest(parts: Sequence[Part], distance: Floats, inverted: bool) -> Iterator[Bound]:
+    best: tuple[float, int, int] = (0.0, 0, 0)
+    for part in set(parts):
+        away = distance[sorted(part.sources)].min(axis=0)
+        target = max(sorted(part.targets), key=lambda rank: float(away[rank]))
+        if away[target] > best[0]:
+            best = (float(away[target]), min(part.sources), target)
+    if best[0]:
+        src, dst = (best[2], best[1]) if inverted else best[1:]
+        yield Bound(int(best[0]), f"the cheapest path from rank {src} to rank {dst} takes "
+                                  f"{int(best[0])} ns.")  # fmt: skip
+
+
+def _cuts(
+    fluid: Fluid, distance: Floats, parts: Sequence[Part], collective: Collective, inverted: bool
+) -> Iterator[Bound]:
+    """The best cut bound; a cut is only searched where it beats the best so far."""
+    n = fluid.ranks
+    everyone = frozenset(range(n))
+    symmetric = collective in ("allgather", "reducescatter", "allreduce")
+    count = fluid.shift if symmetric else n
+    groups = [frozenset({rank}) for rank in range(count)]
+    groups += [frozenset(range(b, b + fluid.per_node)) for b in range(0, n, fluid.per_node) if b < max(count, 1)]
+    links = sorted(fluid.wires)
+    flow = flow_of(n, links, fluid.ports)
+    sources = groups + [everyone - group for group in groups]
+    if collective != "allreduce":
+        sources += _worst(fluid, flow, parts, count)
+    best = 0
+    for source in dict.fromkeys(s for s in sources if s and s != everyone):
+        found = _cut(fluid, flow, distance, parts, collective, source, best, inverted)
+        if found is not None:
+            best = found.time_ns
+            yield found
+
+
+def _worst(fluid: Fluid, flow: Flow, parts: Sequence[Part], count: int) -> list[frozenset[int]]:
+    """The worst sets where every rank wants everything."""
+    everyone = frozenset(range(fluid.ranks))
+    if any(part.targets != everyone or len(part.sources) != 1 for part in parts):
+        return []
+    weight = [0] * fluid.ranks
+    for part in parts:
+        weight[min(part.sources)] = 1
+    cost = [fluid.wires[edge].byte for edge in flow.links]
+    sinks = range(count) if all(weight) else [rank for rank in everyone if not weight[rank]]
+    return worst_sets(flow, cost, weight, sinks)[1]
+
+
+def _cut(
+    fluid: Fluid,
+    flow: Flow,
+    distance: Floats,
+    parts: Sequence[Part],
+    collective: Collective,
+    source: frozenset[int],
+    best: int,
+    inverted: bool,
+) -> Bound | None:
+    crossing = flow.crossing(source)
+    if not len(crossing):
+        return None
+    if collective == "allreduce":
+        demand, before, behind = sum((part.size for part in parts), Fraction(0)), 0, 0
+    else:
+        must = [part for part in parts if part.sources <= source and not part.targets <= source]
+        demand = sum((part.size for part in must), Fraction(0))
+        tails = sorted({flow.links[i][0] for i in crossing})
+        heads = sorted({flow.links[i][1] for i in crossing})
+        kinds = set(must)
+        nearest, onwards = distance[:, tails].min(axis=1), distance[heads].min(axis=0)
+        before = min((int(min(nearest[r] for r in part.sources)) for part in kinds), default=0)
+        behind = min((int(max(onwards[r] for r in part.targets - source)) for part in kinds), default=0)
+    if not demand:
+        return None
+
+    alpha = np.array([fluid.wires[flow.links[i]].alpha for i in crossing], dtype=np.int64)
+    byte = np.array([float(fluid.wires[flow.links[i]].byte) for i in crossing])
+
+    def enough(time: int) -> bool:
+        return transported(flow, crossing, alpha, byte, time, demand)
+
+    short = max(0, best - before - behind)
+    if enough(short):
+        return None
+    long = max(2 * short, 1024)
+    while not enough(long):
+        short, long = long, 2 * long
+    while long - short > 1:
+        middle = (short + long) // 2
+        short, long = (short, middle) if enough(middle) else (middle, long)
+    first, last = (behind, before) if inverted else (before, behind)
+    words = [
+        f"{ceil(demand)} bytes must go {_named(source, fluid.ranks, inverted)}, which takes {long} ns",
+        f"{first} ns pass before the first can" if first else "",
+        f"{last} ns after the last" if last else "",
+    ]
+    return Bound(before + long + behind, ", ".join(word for word in words if word) + ".")
+
+
+def _named(source: frozenset[int], ranks: int, inverted: bool) -> str:
+    """The cut by its smaller side: `out of ranks 0 to 7`, `into rank 3`."""
+    rest = frozenset(range(ranks)) - source
+    side, outwards = (source, True) if len(source) <= len(rest) else (rest, False)
+    listed = sorted(side)
+    if len(listed) == 1:
+        names = f"rank {listed[0]}"
+    elif listed[-1] - listed[0] == len(listed) - 1:
+        names = f"ranks {listed[0]} to {listed[-1]}"
+    else:
+        names = "ranks " + ", ".join(map(str, listed))
+    return f"{'out of' if outwards != inverted else 'into'} {names}"
+
+
+def _groups(fluid: Fluid, size: int) -> Iterator[Bound]:
+    """Allreduce: bytes between ranks, and between nodes; the first message leaves alpha later than nothing."""
+    flow = flow_of(fluid.ranks, sorted(fluid.wires), fluid.ports)
+    cost = [fluid.wires[edge].byte for edge in flow.links]
+    unit = min(cost)
+    caps, _ = rates(flow, cost, unit)
+    alpha = min(wire.alpha for wire in fluid.wires.values())
+    everyone = frozenset(range(fluid.ranks))
+    for width, word in ((1, "ranks"), (fluid.per_node, "nodes")):
+        count = fluid.ranks // width
+        if count < 2 or (width == 1 and word == "nodes"):
+            continue
+        # Groups that the rotation maps onto each other send alike.
+        stand = 1 if width % fluid.shift == 0 else fluid.shift // width if fluid.shift % width == 0 else count
+        groups = [frozenset(range(b * width, b * width + width)) for b in range(stand)]
+        repeat = Fraction(count, stand)
+        for way in (0, 1):
+            sides = [everyone - group if way else group for group in groups]
+            rate = repeat * sum(flow.rate(caps, side) for side in sides) / SCALE
+            demand = 2 * (count - 1) * size
+            if rate:
+                time = alpha + ceil(demand * unit / rate)
+                yield Bound(time, f"between its {count} {word} an allreduce moves {demand} bytes, which takes "
+                                  f"{time} ns.")  # fmt: skip
+
+
+def _sums(fluid: Fluid, collective: Collective, root: int) -> Iterator[Bound]:
+    """`fluid` in the direction in which sums travel."""
+    n, width = fluid.ranks, fluid.per_node
+    least = min(wire.lat for wire in fluid.wires.values())
+    again = least if collective == "allreduce" else 0
+    rounds = (n - 1).bit_length()
+    more = f", and {again} ns more for the rank that sent the last of them" if again else ""
+    yield Bound(
+        rounds * least + again,
+        f"sums of one chunk take turns, so {n} contributions need {rounds} rounds of at least {least} ns{more}.",
+    )
+    if n == width:
+        return
+    # A sum that is wanted outside every node but one is outside some other node as well: the least of all counts.
+    away = [base for base in range(0, n, width) if collective != "reduce" or root // width != base // width]
+    if fluid.shift % width == 0:
+        away = away[: max(1, fluid.shift // width)]
+    time = min(_outside(fluid, range(base, base + width)) for base in away)
+    yield Bound(
+        time + again,
+        f"sums of one chunk take turns, so the {width} contributions of one node are nowhere outside it before {time} "
+        f"ns{more}.",
+    )
+
+
+def _outside(fluid: Fluid, inside: range) -> int:
+    """The least t at which some rank outside can hold all contributions of the ranks `inside`."""
+    lats: dict[tuple[bool, bool], int] = {}
+    for (src, dst), wire in fluid.wires.items():
+        way = (src in inside, dst in inside)
+        lats[way] = min(lats.get(way, wire.lat), wire.lat)
+    m_in, m_out = lats.get((True, True)), lats.get((False, False))
+    leave, enter = lats.get((True, False)), lats.get((False, True))
+    if leave is None:
+        return 0
+    # held[k]: the least t at which k contributions can be in one place inside, and outside.
+    goal = len(inside)
+    never = 10**18
+    held_in, held_out = [never] * (goal + 1), [never] * (goal + 1)
+    held_in[0] = held_out[0] = 0
+    held_in[1] = 0
+    for k in range(1, goal + 1):
+        # A rank that gets to k had i before the message began and its sender k - i: both no later than their own least
+        # times. The lists are monotone, so a sender with more than it needs is no better.
+        for _ in range(2):
+            for i in range(k + 1):
+                j = k - i
+                if m_in is not None and max(i, j) < k:
+                    held_in[k] = min(held_in[k], max(held_in[i], held_in[j]) + m_in)
+                if m_out is not None and max(i, j) < k:
+                    held_out[k] = min(held_out[k], max(held_out[i], held_out[j]) + m_out)
+                if enter is not None:
+                    held_in[k] = min(held_in[k], max(held_in[i], held_out[j]) + enter)
+                held_out[k] = min(held_out[k], max(held_out[i], held_in[j]) + leave)
+    return held_out[goal]
+
+
+def _alltoall(fluid: Fluid, distance: Floats, size: Fraction) -> Iterator[Bound]:
+    n = fluid.ranks
+    spot = int(distance.argmax())
+    yield Bound(int(distance.max()), f"the cheapest path from rank {spot // n} to rank {spot % n} "
+                                     f"takes {int(distance.max())} ns.")  # fmt: skip
+    flow = flow_of(n, sorted(fluid.wires), fluid.ports)
+    everyone = frozenset(range(n))
+    groups = [frozenset({rank}) for rank in range(fluid.shift)]
+    groups += [frozenset(range(b, b + fluid.per_node)) for b in range(0, max(fluid.shift, 1), fluid.per_node)]
+    best = 0
+    for source in dict.fromkeys(s for g in groups for s in (g, everyone - g) if s != everyone):
+        if not source:
+            continue
+        whole = (Part(source, everyone - source, size * len(source) * (n - len(source))),)
+        found = _cut(fluid, flow, np.zeros_like(distance), whole, "alltoall", source, best, False)
+        if found is not None:
+            best = found.time_ns
+            yield found
+    alpha = min(wire.alpha for wire in fluid.wires.values())
+    for length, total, word in _prices(fluid, flow):
+        paid = int(_shortest(fluid, length).astype(np.int64).sum())
+        time = alpha + ceil(size * paid / total)
+        yield Bound(time, f"at the prices of {word}, all bytes of an alltoall pay for {time} ns of the links and "
+                          "ports.")  # fmt: skip
+
+
+def _prices(fluid: Fluid, flow: Flow) -> Iterator[tuple[dict[Edge, int], Fraction, str]]:
+    """(price of a byte by link, price of one ns of every link and port, where they are from)."""
+    yield dict.fromkeys(fluid.wires, 1), sum((1 / w.byte for w in fluid.wires.values()), Fraction(0)), "one per hop"
+    if fluid.ranks > PRICED_RANKS:
+        return
+    from planner.collective.concurrent import dual_prices
+
+    cost = [fluid.wires[edge].byte for edge in flow.links]
+    on_links, on_ports = dual_prices(flow, cost, fluid.shift)
+    total = sum(on_links) + sum(on_ports)
+    if not total:
+        return
+    exact = {}
+    for i, edge in enumerate(flow.links):
+        ports = (flow.out_port[i], flow.in_port[i])
+        exact[edge] = cost[i] * (on_links[i] + sum(on_ports[port] for port in ports if port >= 0))
+    grain = max(exact.values()) / 2**36
+    yield {edge: floor(price / grain) for edge, price in exact.items()}, total / grain, "the best concurrent flow"
+
+
+def congestion(problem: Problem) -> Fraction:
+    """ns for which some link or port is busy at least, for one piece of every part (of the root's for rooted ones)."""
+    turn = problem.half == "inverted"
+    links = {_facing(e, turn): link for e, link in problem.links.items()}
+    ports = [[_facing(e, turn) for e in port.links] for port in problem.ports]
+    rooted = ROUTED_AS[problem.collective] == "broadcast"
+    total = Fraction(0)
+    for back in (False, True) if problem.half == "both" else (False,):
+        edges = {_facing(e, back): link for e, link in links.items()}
+        flow = flow_of(problem.ranks, list(edges), [[_facing(e, back) for e in port] for port in ports])
+        cost = [Fraction(max(1, link.beta_ns)) for link in edges.values()]
+        if rooted:
+            weight = [int(rank == problem.root) for rank in range(problem.ranks)]
+            sinks = [rank for rank in range(problem.ranks) if rank != problem.root]
+        else:
+            weight, sinks = [1] * problem.ranks, list(range(rotation(problem.ranks, links, ports)))
+        total += worst_sets(flow, cost, weight, sinks)[0]
+    return total
+
+
+def _facing(edge: Edge, turn: bool) -> Edge:
+    return (edge[1], edge[0]) if turn else edge

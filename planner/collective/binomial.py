@@ -41,12 +41,14 @@ def _variant(problem: Problem, root: int) -> Variant:
     return Variant(f"root {root}", problem, spread)
 
 
-def fastest_tree(problem: Problem, root: int, turned: bool) -> list[Edge]:
-    """The links by which all ranks are informed from `root`, in the order of arrival, each as early as possible.
+def fastest_tree(problem: Problem, root: int, turned: bool, within: range | None = None) -> list[Edge]:
+    """The links by which all ranks (of `within`) are informed from `root`, in the order of arrival, each as early as
+    possible.
 
     Turned around the tree adds up: sums at one rank take turns, so a rank spreads to one other at a time.
     """
-    links = links_of(problem, turned)
+    wanted = within or range(problem.ranks)
+    links = {edge: link for edge, link in links_of(problem, turned).items() if edge[0] in wanted and edge[1] in wanted}
     ports: dict[Edge, list[Resource]] = defaultdict(list)
     for number, port in enumerate(problem.ports):
         for src, dst in port.links:
@@ -87,7 +89,7 @@ def fastest_tree(problem: Problem, root: int, turned: bool) -> list[Edge]:
         for other in out[dst]:
             if other not in ready:
                 heapq.heappush(heap, entry(dst, other))
-    if len(tree) < problem.ranks - 1:
-        lost = min(set(range(problem.ranks)) - ready.keys())
+    if len(tree) < len(wanted) - 1:
+        lost = min(set(wanted) - ready.keys())
         raise InputError(f"cannot reach rank {lost} from {root} over the sketch's links", where="method binomial")
     return tree

@@ -1,7 +1,9 @@
 """The independent checker of collective plans: replays every transfer from the plan alone (spec 2.5).
 
 It shares no code with the methods that make plans. Intervals are half open: a link, a port or a sum is busy in
-[send, arrive) and free again at arrive; with pipelined latency links and ports are free again alpha before that.
+[send, arrive) and free again at arrive; with pipelined latency links and ports are free again alpha before that. A
+message carries what its source holds when it leaves; a sum may be on its way in meanwhile (an exchange), if it is added
+only when the message has arrived.
 """
 
 from __future__ import annotations
@@ -406,7 +408,8 @@ def _bad_send(
     if not load:
         yield f"{_spot(index, move)}: sent at {move.send_ns}, before rank {move.src} holds chunk {chunk}"
     for other in (d.transfers[i] for i in writers):
-        if other.send_ns < move.arrive_ns and move.send_ns < other.arrive_ns:
+        exchanged = move.reduce and other.reduce and other.arrive_ns >= move.arrive_ns
+        if other.send_ns < move.arrive_ns and move.send_ns < other.arrive_ns and not exchanged:
             yield f"{_spot(index, move)}: sent while a transfer from {other.src} still writes chunk {chunk}"
     if move.reduce and not reducing:
         yield f"{_spot(index, move)}: reduces in {d.collective}, which adds nothing up"

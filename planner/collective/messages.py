@@ -1,14 +1,18 @@
 """Messages in causal order, and when each leaves: how the methods that choose routes by themselves get their times.
 
 A message leaves its source after every earlier message of the list that brings one of its chunks there, its partial
-sums included. Messages of one link or port take turns, and so do the sums of one chunk at one rank. With a group of
-translations a message stands for all its images, which leave at the same time: resources and places are then orbits.
+sums included. Messages of one link or port take turns, and so do the sums of one chunk at one rank. Two ranks may also
+exchange their partial sums: both messages leave and arrive together, each with what its source held before. With a
+group of translations a message stands for all its images, which leave at the same time: resources and places are then
+orbits.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -25,12 +29,14 @@ MAX_REORDERED = 30_000
 
 
 class Message(NamedTuple):
-    """`chunks` travel together from `src` to `dst`; with `reduce` the receiver adds them to what it holds."""
+    """`chunks` travel together from `src` to `dst`; with `reduce` the receiver adds them to what it holds. A `twin` is
+    the way back of the message right before it in an exchange; its link costs the same."""
 
     chunks: tuple[int, ...]
     src: int
     dst: int
     reduce: bool = False
+    twin: bool = False
 
 
 def schedule(problem: Problem, messages: Sequence[Message], group: Translations | None = None) -> tuple[Transfer, ...]:
@@ -62,8 +68,8 @@ def times(problem: Problem, messages: Sequence[Message], group: Translations) ->
 def moves_of_messages(
     problem: Problem, messages: Sequence[Message], group: Translations | None = None
 ) -> tuple[Move, ...]:
-    """Every message as one move, with what it waits for and what it occupies; all by orbit, named by their member with
-    the representative of the receiving or sending rank."""
+    """Every message as one move, an exchange as one too, with what it waits for and what it occupies; all by orbit,
+    named by their member with the representative of the receiving or sending rank."""
     group = group or Translations(problem.ranks)
     home = group.representative
     ports: dict[Edge, list[Resource]] = defaultdict(list)
@@ -76,17 +82,22 @@ def moves_of_messages(
     def place(chunk: int, rank: int) -> tuple[int, int]:
         return group.moved_chunk(problem, chunk, lambda other: group.moved(other, rank, back=True)), home[rank]
 
-    moves = []
-    for index, (chunks, src, dst, reduce) in enumerate(messages):
+    moves: list[Move] = []
+    for chunks, src, dst, reduce, twin in messages:
+        index = len(moves) - twin
         link = problem.links[src, dst]
         here = [place(chunk, src) for chunk in chunks]
         there = [place(chunk, dst) for chunk in chunks]
-        after = sorted({earlier for spot in here for earlier in brought.get(spot, ())})
+        after = sorted({earlier for spot in here for earlier in brought.get(spot, ())} - {index})
         sums: list[Resource] = [("sum", *spot) for spot in there] if reduce else []
         edge = home[src], group.moved(dst, src, back=True)
         uses = (("link", *edge), *ports[edge], *sums)
         beta = link.beta_ns * len(chunks)
-        moves.append(Move(chunks[0], src, dst, link.alpha_ns, beta, reduce, tuple(after), uses, pipelined=pipelined))
+        move = Move(chunks[0], src, dst, link.alpha_ns, beta, reduce, tuple(after), uses, pipelined=pipelined)
+        if twin:
+            first = moves.pop()
+            move = replace(first, after=tuple(sorted({*first.after, *after})), uses=(*first.uses, *uses))
+        moves.append(move)
         for spot in there:
             brought.setdefault(spot, []).append(index)
     return tuple(moves)
@@ -124,15 +135,24 @@ def transfers(
     problem: Problem, messages: Sequence[Message], schedule: Schedule, group: Translations
 ) -> tuple[Transfer, ...]:
     """One transfer for each chunk of each message and each element of `group`, by (send, src, dst, batch, chunk);
-    batches of a link are numbered in the order they leave."""
+    batches of a link are numbered in the order they leave. `schedule` is by move."""
+    of = [position - 1 for position in accumulate(not message.twin for message in messages)]
     number = [0] * len(messages)
     sent: dict[Edge, int] = defaultdict(int)
-    for index in sorted(range(len(messages)), key=lambda i: (schedule.send[i], i)):
+    for index in sorted(range(len(messages)), key=lambda i: (schedule.send[of[i]], i)):
         edge = (group.representative[messages[index].src], group.moved(messages[index].dst, messages[index].src, True))
         number[index] = sent[edge]
         sent[edge] += 1
     rows = [
-        (chunk, message.src, message.dst, schedule.send[index], schedule.arrive[index], number[index], message.reduce)
+        (
+            chunk,
+            message.src,
+            message.dst,
+            schedule.send[of[index]],
+            schedule.arrive[of[index]],
+            number[index],
+            message.reduce,
+        )
         for index, message in enumerate(messages)
         for chunk in message.chunks
     ]

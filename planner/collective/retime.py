@@ -33,13 +33,14 @@ class Algorithm:
     def time_ns(self, problem: Problem) -> int:
         """Its makespan on `problem`, which differs from its own in nothing but size."""
         costs = problem.links
+        leading = [message for message in self.messages if not message.twin]
         moves = [
             replace(
                 move,
                 alpha=costs[move.src, move.dst].alpha_ns,
                 beta=costs[move.src, move.dst].beta_ns * len(message.chunks),
             )
-            for move, message in zip(self.moves, self.messages, strict=True)
+            for move, message in zip(self.moves, leading, strict=True)
         ]
         return in_order(moves).makespan
 
@@ -54,11 +55,18 @@ def algorithm_of(problem: Problem, transfers: tuple[Transfer, ...]) -> Algorithm
     groups: dict[tuple[int, int, int, int], list[Transfer]] = {}
     for move in transfers:
         groups.setdefault((move.send_ns, move.src, move.dst, move.batch), []).append(move)
-    found = tuple(
-        Message(tuple(move.chunk for move in members), src, dst, members[0].reduce)
-        for (_, src, dst, _), members in sorted(groups.items())
-    )
-    return Algorithm(problem, found)
+    ways: dict[tuple[int, int, int, tuple[int, ...]], Message] = {}
+    for (send, src, dst, _), members in sorted(groups.items()):
+        way = Message(tuple(move.chunk for move in members), src, dst, members[0].reduce)
+        ways[send, src, dst, way.chunks] = way
+    found: list[Message] = []
+    for (send, src, dst, chunks), way in ways.items():
+        back = ways.get((send, dst, src, chunks)) if way.reduce else None
+        if back is None or not back.reduce:
+            found.append(way)
+        elif src < dst:
+            found += [way, back._replace(twin=True)]
+    return Algorithm(problem, tuple(found))
 
 
 def resized(algorithm: Algorithm, request: Request, size_bytes: int) -> Problem:

@@ -80,24 +80,32 @@ def best_draft(name: str, variants: Iterable[Variant]) -> Draft:
 
     Raises the InputError of the first variant where none of them can be carried out.
     """
-    found: list[tuple[int, int, int, Variant, list[Message]]] = []
+
+    def way(variant: Variant) -> tuple[str, Problem, Callable[[], list[Message]]]:
+        return variant.words, variant.problem, lambda: list(messages_of(name, variant.problem, variant.spread))
+
+    return best_of(name, map(way, variants))
+
+
+def best_of(name: str, ways: Iterable[tuple[str, Problem, Callable[[], list[Message]]]]) -> Draft:
+    """The same for ways that make their messages by themselves."""
+    found: list[tuple[int, int, int, str, Problem, list[Message]]] = []
     refused: list[InputError] = []
-    for number, variant in enumerate(variants):
+    for number, (words, problem, make) in enumerate(ways):
         try:
-            messages = list(messages_of(name, variant.problem, variant.spread))
+            messages = make()
         except InputError as error:
             refused.append(error)
             continue
-        time = in_order(moves_of_messages(variant.problem, messages)).makespan
-        found.append((time, len(messages), number, variant, messages))
+        time = in_order(moves_of_messages(problem, messages)).makespan
+        found.append((time, len(messages), number, words, problem, messages))
     if not found:
         raise refused[0] if refused else InputError("no variant fits", where=f"method {name}")
-    *_, winner, messages = min(found, key=lambda entry: entry[:3])
-
+    *_, words, problem, messages = min(found, key=lambda entry: entry[:3])
     return Draft(
-        problem=winner.problem,
-        transfers=timed_best(winner.problem, messages),
-        method=", ".join(part for part in (name, winner.words) if part),
+        problem=problem,
+        transfers=timed_best(problem, messages),
+        method=", ".join(part for part in (name, words) if part),
         status="template, list scheduling",
     )
 

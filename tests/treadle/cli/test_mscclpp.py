@@ -47,12 +47,14 @@ def test_a_broken_plan_is_rejected_with_its_place(
 ) -> None:
     document = json.loads((folder / "allreduce.json").read_text())
     operations = next(
-        block["ops"] for block in document["gpus"][2]["threadblocks"] if any(op["name"] == "put" for op in block["ops"])
+        block["ops"]
+        for block in document["gpus"][2]["threadblocks"]
+        if any(op["name"] == "ppkt" for op in block["ops"])
     )
-    del operations[next(place for place, op in enumerate(operations) if op["name"] == "signal")]
+    del operations[next(place for place, op in enumerate(operations) if op["name"] == "ppkt")]
     (tmp_path / "broken.json").write_text(json.dumps(document))
     assert run(["check", str(tmp_path / "broken.json")]) == 1
-    assert "deadlock: waits for a signal of gpu 2" in capsys.readouterr().out
+    assert "deadlock: waits for a packet of scratch chunk" in capsys.readouterr().out
 
 
 def test_what_is_no_plan_is_said_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from msgspec.structs import replace as with_fields
 
+from codegen.targets import programs_of
+from planner.collective.bound import lower_bound
 from planner.collective.check import check
 from planner.collective.draft import Draft
 from planner.collective.messages import Message, in_order, moves_of_messages, schedule
 from planner.collective.planning import decisions_of
 from planner.collective.problem import build_problem
-from tests.planner.collective.build import MB, MESH, line, ring
+from planner.collective.retime import algorithm_of
+from tests.planner.collective.build import MB, MESH, complete, line, ring
 
 L = 9_000  # ns: alpha 1 us and 8 us for a chunk of 1 MB
 
@@ -55,3 +58,38 @@ def test_moves_keep_the_order_given():
     problem = build_problem("allgather", ring(4), MESH, MB)
     messages = [Message((c,), (c + k) % 4, (c + k + 1) % 4) for k in range(3) for c in range(4)]
     assert in_order(moves_of_messages(problem, messages)).makespan == 3 * L
+
+
+def exchange(problem):
+    """Four ranks of a complete machine in two rounds of exchanges."""
+    pairs = [(0, 1), (2, 3), (0, 2), (1, 3)]
+    return [m for a, b in pairs for m in (Message((0,), a, b, True), Message((0,), b, a, True, twin=True))]
+
+
+def test_sums_are_exchanged_at_the_same_time():
+    problem = build_problem("allreduce", complete(4), MESH, MB, roots=(0,))
+    decisions = planned(problem, exchange(problem))
+    assert decisions.makespan_ns == 2 * L
+    assert check(decisions) == []
+    assert lower_bound(problem).time_ns == 2 * L
+    algorithm = algorithm_of(problem, decisions.transfers)
+    assert sum(message.twin for message in algorithm.messages) == 4
+    assert algorithm.time_ns(problem) == 2 * L
+    assert algorithm.draft(problem, "again", "none").transfers == decisions.transfers
+
+
+def test_a_sum_that_is_added_before_the_way_back_has_left_is_found():
+    problem = build_problem("allreduce", complete(2), MESH, MB, roots=(0,))
+    messages = [Message((0,), 0, 1, True), Message((0,), 1, 0, True, twin=True)]
+    decisions = planned(problem, messages)
+    assert check(decisions) == []
+    there, back = decisions.transfers
+    late = with_fields(back, send_ns=back.send_ns + 1, arrive_ns=back.arrive_ns + 1)
+    found = check(with_fields(decisions, transfers=(there, late), makespan_ns=L + 1))
+    assert any("still writes chunk 0" in finding for finding in found)
+
+
+def test_exchanges_are_lowered_without_races():
+    problem = build_problem("allreduce", complete(4), MESH, MB, roots=(0,))
+    decisions = planned(problem, exchange(problem))
+    assert set(programs_of(decisions, "exchange")) == {"allreduce", "allreduce_inplace"}  # checked as they are made

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from planner.collective.bound import lower_bound
 from planner.collective.check import check, check_against_inputs
 from planner.collective.double_tree import binary_tree, rooted_tree
 from planner.collective.draft import Draft, Request
@@ -26,7 +27,7 @@ from planner.sketch import Contiguity
 from tests.planner.collective.build import MB, MESH, complete, line, machine, ring, shipped, switch
 from tests.planner.collective.test_planning import machines
 
-TEMPLATES = ("all-pairs", "binomial", "double-tree", "halving-doubling", "ring", "two-level")
+TEMPLATES = ("all-pairs", "binomial", "double-tree", "halving-doubling", "recursive-doubling", "ring", "two-level")
 L = 9_000  # ns: alpha 1 us and 8 us for a chunk of 1 MB
 BATCHING = replace(MESH, contiguity=Contiguity(links=("switch",), max_run=64, require_memory_contiguous=False))
 
@@ -85,6 +86,23 @@ def test_a_binomial_tree_doubles_the_informed():
     assert made("binomial", "reduce", switch(8), root=3).makespan_ns == 3 * L
     assert made("binomial", "allreduce", switch(8)).makespan_ns == 6 * L
     assert made("binomial", "allreduce", switch(8)).problem.roots is not None
+
+
+@pytest.mark.parametrize(("ranks", "rounds"), [(2, 1), (4, 2), (6, 4), (8, 3)])
+def test_recursive_doubling_takes_half_of_a_tree(ranks, rounds):
+    draft = made("recursive-doubling", "allreduce", switch(ranks))
+    assert draft.makespan_ns == rounds * L
+    if ranks & (ranks - 1) == 0:
+        assert lower_bound(draft.problem).time_ns == draft.makespan_ns
+
+
+@pytest.mark.parametrize("sketch", ["dgx2-sk-1", "ndv2-sk-1"])
+def test_two_nodes_double_by_their_gateways(sketch):
+    hardware, guide = shipped(sketch.split("-")[0], 2, sketch)
+    draft = made("recursive-doubling", "allreduce", hardware, 1024, guide)
+    assert draft.makespan_ns < 0.8 * made("binomial", "allreduce", hardware, 1024, guide).makespan_ns
+    size = hardware.devices_per_node
+    assert sum(move.src // size != move.dst // size for move in draft.transfers) == 2
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 5, 6, 7, 8])

@@ -15,7 +15,7 @@ import networkx as nx
 import yaml
 
 from planner.collective.automorphisms import generators
-from planner.collective.gates import Gates, gates_of, joints
+from planner.collective.gates import Gates, gates_of
 from planner.collective.topology import policy_for
 from planner.errors import InputError
 from planner.hardware import Hardware
@@ -142,8 +142,11 @@ def _size_text(count: int) -> str:
 
 def _require_reach(hardware: Hardware) -> None:
     size = hardware.devices_per_node
-    graph: nx.DiGraph[int] = nx.DiGraph(joints(hardware).keys())
+    graph: nx.DiGraph[Any] = nx.DiGraph((link.src, link.dst) for link in hardware.links)
     graph.add_nodes_from(range(size))
+    for switch in hardware.switches:
+        graph.add_edges_from((member, switch.name) for member in switch.members)
+        graph.add_edges_from((switch.name, member) for member in switch.members)
     from_first, to_first = nx.descendants(graph, 0), nx.ancestors(graph, 0)
     for device in range(1, size):
         if device not in from_first or device not in to_first:
@@ -247,7 +250,7 @@ def _chunkup(
                 f"{pieces} pieces follow each other along the way, so no link waits for the whole."
             )
         return pieces
-    links = len(joints(hardware)) * hardware.nodes
+    links = hardware.nodes * (len(hardware.links) + sum(len(s.members) ** 2 for s in hardware.switches))
     gathers = collective in (None, "allgather", "reducescatter", "allreduce")
     if gathers and chunk > WHOLE and 2 * ranks * links <= MOST_CHOICES:
         reasons["hyperparameters"] = "Two pieces, so that two ways share the load of a large chunk."

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import permutations
 from typing import Any
 
 from planner.hardware import Hardware, Nic
@@ -125,16 +124,3 @@ def _beside(hardware: Hardware, nic: Nic, taken: Mapping[int, int]) -> tuple[int
     near = [device for device in sorted(nic.devices) if device in under] or sorted(nic.devices)
     near.sort(key=lambda device: taken.get(device, 0))
     return near[0], near[1] if len(near) > 1 else near[0]
-
-
-def joints(hardware: Hardware) -> dict[tuple[int, int], tuple[Any, ...]]:
-    """What joins each ordered pair of a node's devices: kinds and costs, sorted."""
-    found: dict[tuple[int, int], list[Any]] = {}
-    for link in hardware.links:
-        cost = (link.kind, link.alpha_us or 0.0, link.beta_us_per_MB or 0.0, link.count)
-        found.setdefault((link.src, link.dst), []).append(cost)
-    for switch in hardware.switches:
-        cost = (switch.kind, switch.alpha_us or 0.0, switch.beta_us_per_MB or 0.0, switch.count)
-        for pair in permutations(switch.members, 2):
-            found.setdefault(pair, []).append(cost)
-    return {pair: tuple(sorted(costs)) for pair, costs in found.items()}

@@ -15,8 +15,7 @@ import networkx as nx
 import yaml
 
 from planner.collective.automorphisms import generators
-from planner.collective.gates import Gates, gates_of
-from planner.collective.topology import policy_for
+from planner.collective.gates import SMALL, Gates, gates_of
 from planner.errors import InputError
 from planner.hardware import Hardware
 from planner.scalars import MEBIBYTE, format_bytes
@@ -161,10 +160,10 @@ def _require_reach(hardware: Hardware) -> None:
 
 def _intranode(hardware: Hardware, chunk: int | None, reasons: dict[str, str]) -> IntranodeSketch:
     groups = tuple(dict.fromkeys(tuple(sorted(s.members)) for s in hardware.switches if len(s.members) > 1))
-    policy: Policy = "auto" if chunk is None else policy_for("auto", chunk)
+    policy: Policy = "auto" if chunk is None else "uc-max" if chunk <= SMALL else "uc-min"
     how = {
-        "uc-min": "few connections, for chunks above 1 MiB",
-        "uc-max": "many connections, for chunks up to 1 MiB",
+        "uc-min": "few connections, for large chunks",
+        "uc-max": "many connections, for small chunks",
         "auto": "many connections for chunks up to 1 MiB and few above (auto)",
     }[policy]
     if groups and not hardware.links:

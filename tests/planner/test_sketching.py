@@ -167,7 +167,7 @@ def test_switches_and_direct_links_are_told_apart():
     [
         ("allgather", 1024, "uc-max", 1),
         ("allgather", 2**22, "uc-min", 2),
-        ("allreduce", 2**22, "uc-max", 2),
+        ("allreduce", 2**22, "uc-min", 2),
         ("alltoall", 2**24, "uc-min", 1),
         (None, None, "auto", 1),
     ],

@@ -22,8 +22,7 @@ less than lat_l, the time of one byte. Ends of a schedule are whole ns, so bound
                greatest number of contributions in one place at most doubles every m. For the contributions of one node
                Y the same holds inside and outside it: out(t) = max(2 out(t - m_out), out(t - x) + in(t - x)) where x
                is the least lat from Y to others, so the sum is nowhere outside Y before out(t) >= |Y|.
-    after      allreduce: the rank that completes a sum elsewhere is sending it for the whole of that message and does
-               not know it yet; a chunk is not received while it is sent, so that rank needs one more message: + m.
+               Two ranks may exchange their sums, so an allreduce can be done with the last round.
     prices     alltoall: let p_x >= 0 be a price of every link and port x. A byte from a to b pays at least its cheapest
                way, dist_p(a, b), and x is paid for at most T - alpha (alpha the least of all links) ns, so
                T >= alpha + sum of size * dist_p / sum of p_x. Prices are the dual values of the concurrent flow problem
@@ -340,12 +339,10 @@ def _sums(fluid: Fluid, collective: Collective, root: int) -> Iterator[Bound]:
     """`fluid` in the direction in which sums travel."""
     n, width = fluid.ranks, fluid.per_node
     least = min(wire.lat for wire in fluid.wires.values())
-    again = least if collective == "allreduce" else 0
     rounds = (n - 1).bit_length()
-    more = f", and {again} ns more for the rank that sent the last of them" if again else ""
     yield Bound(
-        rounds * least + again,
-        f"sums of one chunk take turns, so {n} contributions need {rounds} rounds of at least {least} ns{more}.",
+        rounds * least,
+        f"sums of one chunk take turns, so {n} contributions need {rounds} rounds of at least {least} ns.",
     )
     if n == width:
         return
@@ -355,9 +352,9 @@ def _sums(fluid: Fluid, collective: Collective, root: int) -> Iterator[Bound]:
         away = away[: max(1, fluid.shift // width)]
     time = min(_outside(fluid, range(base, base + width)) for base in away)
     yield Bound(
-        time + again,
+        time,
         f"sums of one chunk take turns, so the {width} contributions of one node are nowhere outside it before {time} "
-        f"ns{more}.",
+        "ns.",
     )
 
 

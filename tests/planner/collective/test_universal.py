@@ -107,8 +107,8 @@ def test_parts_at_several_ranks_start_at_the_nearest():
     assert bound("custom", line(4), 1, demands=far) == 3 * bound("custom", line(4), 1, demands=near)
 
 
-def test_an_allreduce_needs_a_message_after_the_last_sum():
-    assert bound("allreduce", complete(4), 4) == 3 * 1_001
+def test_contributions_to_an_allreduce_double_with_every_round():
+    assert bound("allreduce", complete(4), 4) == 2 * 1_001
 
 
 def test_1024_ranks_take_seconds():

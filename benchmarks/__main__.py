@@ -9,7 +9,15 @@ import click
 
 from benchmarks.common import Table, show
 
-NAMES = ("timeline", "capture", "collectives", "memory_execution", "memory_planning", "xml_simulation")
+NAMES = (
+    "timeline",
+    "capture",
+    "collectives",
+    "collective_cpu",
+    "memory_execution",
+    "memory_planning",
+    "xml_simulation",
+)
 
 
 @click.command()

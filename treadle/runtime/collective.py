@@ -268,6 +268,9 @@ class Executor:
         for index, action in enumerate(script):
             for earlier in action.waits:
                 _wait(leaving.pop(earlier))
+            for other in action.needs:
+                if other != index:
+                    _wait([work for _, work in arriving.pop(other, ())])
             for post in action.posts:
                 message = script[post].receives
                 assert message is not None
@@ -275,6 +278,8 @@ class Executor:
                     (part, receive([part], message.peer, message.tag * most + number))
                     for number, part in enumerate(place(message, script[post].writes).split(piece))
                 ]
+            if action.receives is not None and index not in action.needs:
+                continue
             target = None if action.writes is None else _slice(buffers, action.writes, width)
             sends, copy = action.sends, None
             if sends is not None and sends.slot is not None:
@@ -306,6 +311,8 @@ class Executor:
                 filled[sends.slot] = works
             elif works:
                 leaving[index] = works
+        for messages in arriving.values():
+            _wait([work for _, work in messages])
         for works in (*leaving.values(), *filled.values()):
             _wait(works)
 

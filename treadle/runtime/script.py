@@ -35,15 +35,17 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What happens at one step, in this order: messages in `posts` are posted; actions in `waits` have their messages
-    sent; the received message is there; the terms are combined (`reads`, and what arrived) into `writes`; the result is
-    sent."""
+    """What happens at one step, in this order: actions in `waits` have their messages sent; receives of `needs` are
+    there; those of `posts` are posted; the terms are combined (`reads`, and what arrived) into `writes`; the result is
+    sent. What is received and used by nobody yet is not waited for."""
 
     step: Step
     posts: tuple[int, ...]
     """Actions whose receive is posted here."""
     waits: tuple[int, ...]
     """Earlier actions whose send must be over."""
+    needs: tuple[int, ...]
+    """Actions whose receive must be over; this one among them, once it is posted, where it uses what arrives."""
     reads: tuple[Range, ...]
     writes: Range | None
     receives: Message | None
@@ -85,6 +87,8 @@ class _Analysis:
         """When the message that an action sends is received."""
         self.copied: set[int] = set()
         """Actions whose send passes through a slot."""
+        self.due: dict[tuple[str, int], int] = {}
+        """By chunk: the action that receives it, as long as nobody has waited for that."""
 
     def range(self, operand: tuple[str, int], count: int) -> Range:
         buffer, index = operand
@@ -110,6 +114,7 @@ class _Analysis:
         reads = [tuple(self.range(operand, step.count) for operand in step.reads) for _, step, _, _ in steps]
         writes = [None if step.writes is None else self.range(step.writes, step.count) for _, step, _, _ in steps]
         waits: list[tuple[int, ...]] = []
+        needs: list[tuple[int, ...]] = []
         ready: dict[int, int] = {}
         for index, (time, _, receives, sends) in enumerate(steps):
             used, target = reads[index], writes[index]
@@ -120,11 +125,16 @@ class _Analysis:
                 for send in self.leaving.pop(chunk, ()):
                     (needed if self.arrives[send] < time else self.copied).add(send)
             waits.append(tuple(sorted(needed)))
+            touched = [chunk for place in (*used, target) for chunk in _chunks(place)]
+            awaited = {self.due.pop(chunk) for chunk in touched if chunk in self.due}
             if receives is not None and target is not None and not used:
-                ready[index] = index if needed else clear
-            for place_ in (*used, target):
-                for chunk in _chunks(place_):
-                    self.last[chunk] = index
+                ready[index] = index if needed or awaited else clear
+            if index in ready and sends is None:
+                self.due |= dict.fromkeys(_chunks(target), index)
+            elif receives is not None:
+                awaited.add(index)
+            needs.append(tuple(sorted(awaited)))
+            self.last |= dict.fromkeys(touched, index)
             if sends is not None:
                 self.arrives[index] = self.received[sends[0]][sends[1]]
                 source = target or (used[0] if receives is None and len(used) == 1 else None)
@@ -132,9 +142,9 @@ class _Analysis:
                     self.copied.add(index)
                 for chunk in _chunks(source):
                     self.leaving[chunk].add(index)
-        return self._assembled(steps, reads, writes, waits, ready)
+        return self._assembled(steps, reads, writes, waits, needs, ready)
 
-    def _assembled(self, steps, reads, writes, waits, ready) -> tuple[Action, ...]:  # type: ignore[no-untyped-def]
+    def _assembled(self, steps, reads, writes, waits, needs, ready) -> tuple[Action, ...]:  # type: ignore[no-untyped-def]
         slots: dict[Connection, list[int]] = defaultdict(list)
         posts: dict[int, list[int]] = defaultdict(list)
         ends: list[list[Message | None]] = []
@@ -163,6 +173,7 @@ class _Analysis:
                 step=step,
                 posts=tuple(posts[index]),
                 waits=tuple(send for send in waits[index] if send not in self.copied),
+                needs=needs[index],
                 reads=reads[index],
                 writes=writes[index],
                 receives=ends[index][0],

@@ -1,0 +1,54 @@
+"""`python -m benchmarks.collective_cpu`: planned collectives on real CPU processes beside gloo's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from benchmarks.common import Row, Table, command, progress
+from codegen.lower import lower
+from planner import documents, resources
+from planner.collective.algorithm import Collective, CollectiveDecisions
+from planner.collective.planning import plan_collective
+from planner.scalars import format_bytes
+from planner.sketch import Sketch
+from treadle.probe.resolve import load_hardware
+from treadle.runtime.compare import compare
+
+PROFILE, SKETCH = "mesh4", "mesh"
+COLLECTIVES: tuple[Collective, ...] = ("allreduce", "allgather", "reducescatter", "alltoall")
+SIZES = (2**12, 2**16, 2**20, 2**24)
+REPEATS = 15
+
+
+def tables() -> Iterator[Table]:
+    """CPU execution: planned collectives of 4 processes over gloo's messages, beside gloo's own collectives."""
+    rows = [row for collective in COLLECTIVES for row in measured(collective)]
+    yield Table(
+        "4 processes on this machine, float32, medians of the slowest rank",
+        rows,
+        ("ratio: our time over gloo's, in turns in one run; below 1 is faster than gloo",),
+    )
+
+
+def measured(collective: Collective) -> Iterator[Row]:
+    """One plan for the largest size, executed at every size."""
+    progress(f"{collective} on 4 processes")
+    sketch = documents.load(resources.locate("sketches", SKETCH), Sketch)
+    plan = plan_collective(collective, load_hardware(PROFILE), sketch, size_bytes=SIZES[-1], instances=1)
+    assert isinstance(plan.decisions, CollectiveDecisions)
+    ranks = plan.decisions.ranks
+    program = lower(plan.decisions, inplace=collective == "allreduce")
+    elements = [size // 4 // (ranks if collective in ("reducescatter", "alltoall") else 1) for size in SIZES]
+    for row in compare({collective: program}, None, sizes=elements, dtypes=("float32",), repeats=REPEATS):
+        yield {
+            "collective": collective,
+            "input": format_bytes(row.bytes),
+            "ours ms": row.seconds * 1e3,
+            "gloo ms": row.reference_seconds * 1e3,
+            "ratio": row.seconds / row.reference_seconds,
+            "right": row.good,
+        }
+
+
+if __name__ == "__main__":
+    command(tables)()

@@ -8,11 +8,12 @@ step of several chunks is one message, or several where they do not fit a slot.
   to send or receive, twice to pass on, half a time more to add the summand; local copies and sums at `local_gbps`.
 - A message leaves when a slot of its connection is free. It passes every link and port on its way, which serve
   messages first come first served at beta / efficiency times the bytes on the wire (LL doubles them); its sender is
-  held up until the last is through. It arrives alpha of the link and of the protocol later.
+  held up until the last is through. It arrives alpha of the link and of the protocol later, and its receiver is at work
+  on it for the last `overlap` of the time that sending takes.
 - A slot is free again when the receiver has taken the message out.
 
-Slices repeat, so only a few are run and the time per slice is carried on. What is left out: memory bandwidth,
-caches, the other streams of the device, and that a message may be forwarded before all of it is there.
+Slices repeat, so only a few are run and the time per slice is carried on. What is left out: memory bandwidth, caches
+and the other streams of the device.
 """
 
 from __future__ import annotations
@@ -218,13 +219,14 @@ class _Run:
 
     def go(self, slices: int) -> None:
         passed: dict[tuple[int, int], list[float]] = {key: [] for key in self.blocks}
-        arrived: dict[Connection, list[float]] = defaultdict(list)
+        arrived: dict[Connection, list[tuple[float, float]]] = defaultdict(list)  # its first and its last part
         taken: dict[Connection, list[float]] = defaultdict(list)
         sent: dict[Connection, int] = defaultdict(int)
         waiting: dict[object, list[tuple[int, int]]] = defaultdict(list)
         free: dict[str, float] = defaultdict(float)
         done = [0.0] * slices
         heap: list[tuple[float, tuple[int, int]]] = []
+        overlap = self.cost.overlap
 
         def admit(key: tuple[int, int]) -> None:
             """Put the next move of a threadblock where it belongs: on the heap at its time, or behind an event."""
@@ -242,7 +244,7 @@ class _Run:
                 if len(arrived[move.received]) <= number:
                     waiting["arrival", move.received].append(key)
                     return
-                time = max(time, arrived[move.received][number])
+                time = max(time, arrived[move.received][number][0])
             if move.sent is not None:
                 number = sent[move.sent] - self.slots
                 if number >= 0:
@@ -260,6 +262,9 @@ class _Run:
             block = self.blocks[key]
             move = block.moves[block.at]
             end = time + move.busy_us
+            if move.received is not None:
+                last = arrived[move.received][len(taken[move.received])][1]
+                end = max(end, last + (1 - overlap) * move.busy_us)
             if move.sent is not None:
                 way = self.ways[move.sent.src, move.sent.dst]
                 for name, per_byte in way.passes:
@@ -277,7 +282,8 @@ class _Run:
                 events += waiting.pop(("room", move.received), ())
             if move.sent is not None:
                 sent[move.sent] += 1
-                arrived[move.sent].append(end + way.alpha_us + self.cost.alpha_us)
+                alpha = way.alpha_us + self.cost.alpha_us
+                arrived[move.sent].append((end - overlap * move.busy_us + alpha, end + alpha))
                 events += waiting.pop(("arrival", move.sent), ())
             if move.ends:
                 passed[key].append(end)

@@ -7,9 +7,9 @@ node; `expand` numbers the ranks (`rank = node * devices_per_node + local`) and 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from planner.errors import InputError
@@ -110,6 +110,8 @@ class ProtocolCost(Record, frozen=True, kw_only=True):
     """From the end of a send until the receiver can go on, beyond the alpha of the link."""
     threadblock_gbps: PositiveAmount
     """Payload that one threadblock can send, or receive, in GB/s (10^9 bytes per second)."""
+    overlap: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    """Share of a message that its receiver handles while the sender is still at it."""
     slot_bytes: Positive | None = None
     """Payload of one message slot, where it is not that of 256 threads."""
 
@@ -122,7 +124,7 @@ class Transport(Record, frozen=True, kw_only=True):
 
     launch_us: Amount = 9.0
     """Of the one kernel, until its first step."""
-    step_us: Amount = 0.475
+    step_us: Amount = 0.44
     """Fixed cost of a step to its threadblock."""
     local_gbps: PositiveAmount = 25.0
     """Local copies of one threadblock, in GB/s; sums take half as long again."""
@@ -130,9 +132,9 @@ class Transport(Record, frozen=True, kw_only=True):
     """Share of a link's or port's bandwidth that messages reach."""
     device_gbps: PositiveAmount | None = None
     """What all links of a device together carry, out and in each, where that is less than their sum."""
-    Simple: ProtocolCost = ProtocolCost(alpha_us=3.1, threadblock_gbps=17.0)
-    LL: ProtocolCost = ProtocolCost(alpha_us=0.6, threadblock_gbps=4.0, slot_bytes=32768)
-    LL128: ProtocolCost = ProtocolCost(alpha_us=1.0, threadblock_gbps=12.0, slot_bytes=576000)
+    Simple: ProtocolCost = ProtocolCost(alpha_us=3.26, threadblock_gbps=17.0, overlap=0.17)
+    LL: ProtocolCost = ProtocolCost(alpha_us=0.66, threadblock_gbps=4.0, overlap=0.47, slot_bytes=32768)
+    LL128: ProtocolCost = ProtocolCost(alpha_us=1.0, threadblock_gbps=12.0, overlap=0.17, slot_bytes=576000)
 
     def protocol(self, name: str) -> ProtocolCost:
         return {"Simple": self.Simple, "LL": self.LL, "LL128": self.LL128}[name]

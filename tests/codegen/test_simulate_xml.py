@@ -73,6 +73,23 @@ def replace_transport(**changes: object) -> Transport:
     return Transport(**{**{name: getattr(EVEN, name) for name in EVEN.__struct_fields__}, **changes})
 
 
+def test_a_message_is_forwarded_while_it_comes_in() -> None:
+    """Three ranks in a row: the second one sends for the last half of the time that it receives."""
+    blocks = (
+        (Threadblock(1, None, 0, (Step("s", ("i", 0)),)),),
+        (Threadblock(2, 0, 0, (Step("rcs", None, ("o", 0)),)),),
+        (Threadblock(None, 1, 0, (Step("r", None, ("o", 0)),)),),
+    )
+    program = Program("row", "custom", tuple(RankProgram(1, 1, 0, block) for block in blocks), 1, 1)
+    took = {}
+    for overlap in (0.0, 0.5):
+        simple = ProtocolCost(alpha_us=3.0, threadblock_gbps=10.0, overlap=overlap)
+        transport = replace_transport(Simple=simple, step_us=0.0)
+        took[overlap] = simulate(program, machine(3, transport=transport), 1_000_000).time_us
+    assert took[0.0] == pytest.approx(5 + 100 + 5 + 200 + 5 + 100)
+    assert took[0.5] == pytest.approx(5 + 50 + 5 + 200 + 5 + 50), "100 us ahead of 205, 50 after the last part"
+
+
 def test_threadblocks_share_a_link_up_to_its_bandwidth() -> None:
     """20 GB/s of the link are reached by two threadblocks of 10 GB/s; four get no more."""
     size, many = 64 * MB, machine(2, transport=replace_transport(local_gbps=1e6))
@@ -176,9 +193,9 @@ def test_measured_rows_are_met() -> None:
     for case, size, predicted, measured in xml_simulation.mi300x_rows(hardware):
         errors[xml_simulation.fitted(case, size)].append(abs(math.log(predicted / measured)))
     assert (len(errors[True]), len(errors[False])) == (29, 62)
-    assert sum(errors[True]) / 29 < 0.055
-    assert sum(errors[False]) / 62 < 0.08
-    assert max(errors[True] + errors[False]) < 0.36
+    assert sum(errors[True]) / 29 < 0.045
+    assert sum(errors[False]) / 62 < 0.06
+    assert max(errors[True] + errors[False]) < 0.33
 
 
 def test_one_protocol_does_not_suit_all_sizes() -> None:

@@ -9,8 +9,7 @@
 #define TREADLE_DEVICE __device__ __forceinline__
 #define TREADLE_NOINLINE __device__ __noinline__
 #define TREADLE_BOTH __host__ __device__
-#define TREADLE_MAX_THREADS 512
-#define TREADLE_KERNEL __global__ void __launch_bounds__(TREADLE_MAX_THREADS, 1)
+#define TREADLE_KERNEL __global__ void __launch_bounds__(MAX_THREADS, 1)
 #define TREADLE_LAUNCH const __grid_constant__ Launch
 #define TREADLE_SHARED(type, name) __shared__ type name
 #define TREADLE_UNROLL _Pragma("unroll")
@@ -18,7 +17,10 @@
 namespace treadle {
 
 constexpr int WARP = 32;
+constexpr int MAX_THREADS = 512;
 constexpr int UNROLL = 4;
+
+using Kernel = void (*)(const Launch);
 
 TREADLE_DEVICE int thread() { return threadIdx.x; }
 TREADLE_DEVICE int threads() { return blockDim.x; }

@@ -18,7 +18,10 @@
 namespace treadle {
 
 constexpr int WARP = LINE_THREADS;
+constexpr int MAX_THREADS = 512;
 constexpr int UNROLL = 1;
+
+using Kernel = void (*)(const Launch &);
 
 TREADLE_DEVICE int thread() { return fibers::World::current->thread; }
 TREADLE_DEVICE int threads() { return fibers::World::current->block->threads; }

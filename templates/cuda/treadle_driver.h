@@ -7,21 +7,22 @@
 #include <string>
 #include <vector>
 
+// A test may put the CUDA platform, over a stand-in for the CUDA runtime, on the host body of the device header.
+#ifndef TREADLE_PLATFORM
 #ifdef __CUDACC__
-#include "treadle_platform_cuda.h"
+#define TREADLE_PLATFORM "treadle_platform_cuda.h"
 #else
-#include "treadle_platform_fibers.h"
+#define TREADLE_PLATFORM "treadle_platform_fibers.h"
 #endif
+#endif
+#include TREADLE_PLATFORM
 
-#ifdef _WIN32
-#error "POSIX only"
-#endif
 #define TREADLE_API extern "C" __attribute__((visibility("default")))
 
 namespace treadle {
 
 // The kernel of a data type; where data is only moved there is one for all.
-inline platform::Kernel select([[maybe_unused]] int dtype) {
+inline Kernel select([[maybe_unused]] int dtype) {
 #if TREADLE_REDUCES
     if (dtype == FLOAT32) return kernel<Reduction<Float32>>;
     if (dtype == FLOAT16) return kernel<Reduction<Float16>>;
@@ -76,6 +77,7 @@ class Session {
             group();
             for (int rank = 0; rank < config.ranks; ++rank)
                 if (devices_[rank] >= 0) arenas_[rank] = static_cast<char *>(platform::allocate(devices_[rank], arena_bytes(rank)));
+            prepare();
         } catch (...) {
             release();
             throw;
@@ -90,12 +92,14 @@ class Session {
     void attach(int rank, platform::Handle handle) {
         arenas_[rank] = static_cast<char *>(platform::attach(groups_.front().device, handle));
         attached_.push_back(rank);
+        prepare();
     }
 
     void launch(const Call &call) {
-        if (!ready_) prepare();
+        for (int rank = 0; rank < shape_.ranks; ++rank)
+            if (!arenas_[rank]) throw std::runtime_error("rank " + std::to_string(rank) + " is not attached yet");
         seed_ = call.seed;
-        const platform::Kernel kernel = select(call.dtype);
+        const Kernel kernel = select(call.dtype);
         const int threads = threads_of(kernel);
         for (const Group &group : groups_)
             if (group.blocks)
@@ -130,7 +134,7 @@ class Session {
 
   private:
     // Threads of a block for a kernel: all blocks of a device must be resident at once, as they wait for one another.
-    int threads_of(platform::Kernel kernel) {
+    int threads_of(Kernel kernel) {
         auto known = chosen_threads_.find(kernel);
         if (known != chosen_threads_.end()) return known->second;
         std::vector<int> candidates(std::begin(platform::THREADS), std::end(platform::THREADS));
@@ -180,9 +184,9 @@ class Session {
         }
     }
 
+    // Done once all arenas are known and before any launch: allocating may wait for kernels that wait for this session.
     void prepare() {
-        for (int rank = 0; rank < shape_.ranks; ++rank)
-            if (!arenas_[rank]) throw std::runtime_error("rank " + std::to_string(rank) + " is not attached yet");
+        if (std::count(arenas_.begin(), arenas_.end(), nullptr)) return;
         for (Group &group : groups_) {
             for (const Group &other : groups_) platform::connect(group.device, other.device);
             group.block_table = copied(group.device, blocks_);
@@ -190,7 +194,6 @@ class Session {
             group.arenas = copied(group.device, arenas_);
             group.abort = static_cast<uint32_t *>(platform::allocate(group.device, LINE));
         }
-        ready_ = true;
     }
 
     template <class T>
@@ -239,8 +242,7 @@ class Session {
     Shape shape_{};
     int64_t chunk_bytes_ = 0;
     uint64_t seed_ = 0;
-    std::map<platform::Kernel, int> chosen_threads_;
-    bool ready_ = false;
+    std::map<Kernel, int> chosen_threads_;
 };
 
 inline thread_local std::string message;

@@ -9,10 +9,9 @@
 
 namespace treadle::platform {
 
-using Kernel = void (*)(const Launch);
 using Handle = cudaIpcMemHandle_t;
 
-constexpr int THREADS[] = {TREADLE_MAX_THREADS, 256, 128, 64, WARP};
+constexpr int THREADS[] = {MAX_THREADS, 256, 128, 64, 32};
 
 inline void good(cudaError_t status, const char *what) {
     if (status == cudaSuccess) return;
@@ -102,8 +101,8 @@ inline int resident_blocks(Kernel kernel, int device, int threads) {
 }
 
 inline void start(Kernel kernel, int device, int blocks, int threads, const Launch &launch, void *stream) {
-    if (threads % WARP || threads > TREADLE_MAX_THREADS)
-        throw std::runtime_error("expected a multiple of 32 threads, at most " + std::to_string(TREADLE_MAX_THREADS));
+    if (threads % WARP || threads > MAX_THREADS)
+        throw std::runtime_error("expected a multiple of " + std::to_string(WARP) + " threads, at most " + std::to_string(MAX_THREADS));
     On on(device);
     void *parameters[] = {const_cast<Launch *>(&launch)};
     good(cudaLaunchCooperativeKernel(reinterpret_cast<const void *>(kernel), dim3(blocks), dim3(threads), parameters, 0,

@@ -9,7 +9,6 @@
 
 namespace treadle::platform {
 
-using Kernel = void (*)(const Launch &);
 using Handle = void *;
 
 constexpr int THREADS[] = {LINE_THREADS};

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
 import shutil
 import subprocess
@@ -46,12 +45,12 @@ def test_the_makefile_builds_host_libraries(tmp_path: Path) -> None:
     assert (tmp_path / "interpreter.fibers.so").is_file()
 
 
-def require_no_spills(folder: Path, texts: dict[str, str], main: str, flags: list[str], kind: str) -> None:
-    """Compile for sm_80 and sm_90; `kind` is -fatbin for device code alone or -shared for all of it."""
+def require_no_spills(folder: Path, texts: dict[str, str], main: str, flags: list[str]) -> None:
+    """Compile device code for sm_80 and sm_90."""
     for name, text in texts.items():
         (folder / name).write_text(text)
     archs = [f"-gencode=arch=compute_{number},code=sm_{number}" for number in (80, 90)]
-    command = ["nvcc", "-std=c++17", "-O3", *archs, kind, *cuda_kernels.CUDA_FLAGS[1:], "-Xptxas=-v", *flags, main]
+    command = ["nvcc", "-std=c++17", "-O3", *archs, "-fatbin", "-Xptxas=-v", *flags, main]
     done = subprocess.run([*command, "-o", "out"], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "warning" not in done.stderr, done.stderr
@@ -66,18 +65,15 @@ def require_no_spills(folder: Path, texts: dict[str, str], main: str, flags: lis
 @pytest.mark.parametrize("protocol", ["Simple", "LL", "LL128"])
 def test_the_interpreter_compiles_for_gpus_without_spills(protocol: str, tmp_path: Path) -> None:
     flags = cuda_kernels.definitions("interpreter", protocol, protocol == "Simple")
-    require_no_spills(tmp_path, cuda_kernels.headers(), cuda_kernels.INTERPRETER, flags, "-fatbin")
+    require_no_spills(tmp_path, cuda_kernels.headers(), cuda_kernels.INTERPRETER, flags)
 
 
 @NVCC
-def test_a_specialised_kernel_and_the_driver_compile_for_gpus(tmp_path: Path) -> None:
+def test_a_specialised_kernel_compiles_for_gpus_without_spills(tmp_path: Path) -> None:
     program = lower(line_alltoall())
     texts = {**cuda_kernels.headers(), "program.cu": cuda_kernels.specialised(program, tables(program))}
     flags = cuda_kernels.definitions("specialised", program.protocol, False)
-    require_no_spills(tmp_path, texts, "program.cu", flags, "-shared")
-    library = ctypes.CDLL(str(tmp_path / "out"))
-    assert library.treadle_handle_bytes() == 64  # of cudaIpcMemHandle_t
-    assert library.treadle_device_count() >= 0
+    require_no_spills(tmp_path, texts, "program.cu", flags)
 
 
 # Compiling and keeping.

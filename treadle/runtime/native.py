@@ -189,7 +189,9 @@ class Library:
                 buffers[rank] = Buffers(each.input, each.output, scratch[rank].data_ptr(), averaged)
                 if self.target == "cuda":
                     streams[rank] = torch.cuda.current_stream(tensors[rank].device).cuda_stream
-            session.launch(buffers, sizes, streams=streams, timeout=self.settings.timeout, seed=seed)
+            session.launch(
+                buffers, sizes, streams=streams, timeout=self.settings.timeout, seed=seed, keep=(scratch, placed)
+            )
             if wait:
                 session.wait()
         return [placed[rank].finish() for rank in tensors]
@@ -227,6 +229,7 @@ class Member:
         for other, handle in enumerate(handles):
             if other != rank:
                 self._session.attach(other, handle)
+        distributed.barrier(group)  # nobody's kernel waits while another one still attaches
 
     def __call__(self, tensor: Tensor, op: str = "sum") -> Tensor:
         """This rank's share of a call of `Library.run`, on the current stream; it does not wait for the GPU."""

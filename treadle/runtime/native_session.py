@@ -142,8 +142,13 @@ class Session:
         streams: Sequence[int] | None = None,
         timeout: float = 0,
         seed: int = 0,
+        keep: object = None,
     ) -> None:
-        """Start one call; `buffers` and `streams` by rank. On CUDA a wait of more than `timeout` seconds gives up."""
+        """Start one call; `buffers` and `streams` by rank. On CUDA a wait of more than `timeout` seconds gives up.
+
+        `keep` is what the buffers lie in; it is held until the next launch, as fibers only run in `wait`.
+        """
+        self._kept = keep
         local = (_LocalRank * len(buffers))(
             *(_LocalRank(each.input, each.output, each.scratch, each.averaged_bytes) for each in buffers)
         )

@@ -1,0 +1,111 @@
+// A stand-in for the CUDA runtime: three devices of four multiprocessors, each of which holds 64 threads of fibers. It
+// keeps count of what belongs to which device and refuses what a real runtime would refuse.
+#pragma once
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "treadle_device.h"
+
+enum cudaError_t { cudaSuccess, cudaErrorInvalidDevice, cudaErrorInvalidValue, cudaErrorPeerAccessAlreadyEnabled,
+                   cudaErrorCooperativeLaunchTooLarge, cudaErrorMemoryAllocation };
+enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost };
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount };
+struct cudaIpcMemHandle_t {
+    char reserved[64];
+};
+constexpr unsigned cudaIpcMemLazyEnablePeerAccess = 1;
+using cudaStream_t = void *;
+struct dim3 {
+    unsigned x;
+    dim3(unsigned x) : x(x) {}
+};
+
+namespace fake {
+constexpr int DEVICES = 3, PROCESSORS = 4, THREADS = 64;
+struct State {
+    int device = 0;
+    std::map<void *, int> owner;
+    std::set<std::pair<int, int>> peers;
+    std::set<uint32_t *> abort_words;
+    treadle::fibers::World world;
+};
+inline thread_local State state;
+}  // namespace fake
+
+inline const char *cudaGetErrorString(cudaError_t error) { return error == cudaErrorInvalidValue ? "invalid argument" : "error"; }
+inline cudaError_t cudaGetLastError() { return cudaSuccess; }
+inline cudaError_t cudaGetDeviceCount(int *count) {
+    *count = fake::DEVICES;
+    return cudaSuccess;
+}
+inline cudaError_t cudaGetDevice(int *device) {
+    *device = fake::state.device;
+    return cudaSuccess;
+}
+inline cudaError_t cudaSetDevice(int device) {
+    if (device < 0 || device >= fake::DEVICES) return cudaErrorInvalidDevice;
+    fake::state.device = device;
+    return cudaSuccess;
+}
+inline cudaError_t cudaMalloc(void **memory, size_t bytes) {
+    *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+    std::memset(*memory, 0xa5, bytes);
+    fake::state.owner[*memory] = fake::state.device;
+    return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+inline cudaError_t cudaMemset(void *memory, int value, size_t bytes) {
+    std::memset(memory, value, bytes);
+    return cudaSuccess;
+}
+inline cudaError_t cudaFree(void *memory) {
+    if (!fake::state.owner.erase(memory)) return cudaErrorInvalidValue;
+    std::free(memory);
+    return cudaSuccess;
+}
+inline cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind) {
+    std::memcpy(to, from, bytes);
+    return cudaSuccess;
+}
+inline cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
+    *can = device != peer;
+    return cudaSuccess;
+}
+inline cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
+    return fake::state.peers.insert({fake::state.device, peer}).second ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled;
+}
+inline cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *memory) {
+    if (!fake::state.owner.count(memory)) return cudaErrorInvalidValue;
+    std::memcpy(handle->reserved, &memory, sizeof memory);
+    return cudaSuccess;
+}
+inline cudaError_t cudaIpcOpenMemHandle(void **memory, cudaIpcMemHandle_t handle, unsigned) {
+    std::memcpy(memory, handle.reserved, sizeof *memory);
+    return fake::state.owner.count(*memory) ? cudaSuccess : cudaErrorInvalidValue;
+}
+inline cudaError_t cudaIpcCloseMemHandle(void *) { return cudaSuccess; }
+template <class Kernel>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, Kernel, int threads, size_t) {
+    *blocks = fake::THREADS / threads;
+    return cudaSuccess;
+}
+inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int) {
+    *value = fake::PROCESSORS;
+    return cudaSuccess;
+}
+inline cudaError_t cudaLaunchCooperativeKernel(const void *kernel, dim3 grid, dim3 block, void **parameters, size_t,
+                                               cudaStream_t) {
+    if (int(grid.x) > fake::PROCESSORS * (fake::THREADS / int(block.x))) return cudaErrorCooperativeLaunchTooLarge;
+    const auto function = reinterpret_cast<treadle::Kernel>(reinterpret_cast<uintptr_t>(kernel));
+    const treadle::Launch launch = *static_cast<treadle::Launch *>(parameters[0]);
+    fake::state.abort_words.insert(launch.abort);
+    fake::state.world.queue(grid.x, block.x, [function, launch] { function(launch); });
+    return cudaSuccess;
+}
+inline cudaError_t cudaDeviceSynchronize() {
+    if (!fake::state.world.run(1))
+        for (uint32_t *word : fake::state.abort_words) *word = 1;
+    fake::state.abort_words.clear();
+    return cudaSuccess;
+}

@@ -35,13 +35,14 @@ def test_a_folder_holds_all_that_its_files_include() -> None:
     assert {"alltoall.cu", "alltoall.xml", "alltoall_program.h", "treadle_interpreter.cu", "Makefile"} <= set(files)
 
 
-def test_the_makefile_builds_host_libraries(tmp_path: Path) -> None:
+def test_the_makefile_builds_a_host_library_without_warnings(tmp_path: Path) -> None:
     for name, text in cuda_kernels.artefacts({"alltoall": lower(line_alltoall())}).items():
         (tmp_path / name).write_text(text)
     warnings = ["CXXFLAGS=-O1 -Wall -Wextra -Werror"]
-    done = subprocess.run(["make", *warnings], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["make", *warnings, "interpreter.fibers.so"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "alltoall.fibers.so").is_file()
     assert (tmp_path / "interpreter.fibers.so").is_file()
 
 
@@ -64,7 +65,7 @@ def require_no_spills(folder: Path, texts: dict[str, str], main: str, flags: lis
 @NVCC
 @pytest.mark.parametrize("protocol", ["Simple", "LL", "LL128"])
 def test_the_interpreter_compiles_for_gpus_without_spills(protocol: str, tmp_path: Path) -> None:
-    flags = cuda_kernels.definitions("interpreter", protocol, protocol == "Simple")
+    flags = cuda_kernels.definitions("interpreter", protocol, protocol == "LL")
     require_no_spills(tmp_path, cuda_kernels.headers(), cuda_kernels.INTERPRETER, flags)
 
 

@@ -243,7 +243,7 @@ def test_a_text_that_is_no_document_is_refused_with_its_place(text: str, problem
         (HARDWARE, "kind", "car", "$.kind: found 'car' (text), expected one of artefact, hardware, job"),
         (HARDWARE, "kind", ["car"], "$.kind: found an array of 1 value, expected one of"),
         (HARDWARE, "kind", "trace", "$.kind: found 'trace' (text), expected 'hardware'"),
-        (SKETCH, "internode_sketch.chunk_to_relay_map", [1, 2, 3], "found an array of 3 values, expected an array of 2"),
+        (SKETCH, "symmetry_offsets.0", [1, 2, 3, 4], "found 4 numbers, expected an offset, a group"),
         (SKETCH, "internode_sketch.internode_conn", {"one": [1]}, "$.internode_sketch.internode_conn.one: found 'one'"),
         (SKETCH, "internode_sketch.internode_conn", {"1": ["a"]}, "internode_conn['1'][0]: found 'a' (text), expected"),
         (SKETCH, "internode_sketch.chunk_to_relay_map", [0, 0], "chunk_to_relay_map[0]: found 0, expected a whole"),

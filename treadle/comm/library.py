@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from codegen import check_program
+from codegen.lower import lower
 from codegen.program import Program
 from planner import documents
 from planner.artefact import FILE_NAME
@@ -97,8 +99,10 @@ class Library:
         call = call_bytes(collective, input_bytes, self.ranks)
         serving = [one for one in known if one.serves(call)]
         if not serving:
-            ranges = ", ".join(dict.fromkeys(one.range for one in known))
-            return None, Choice(collective, input_bytes, None, f"the plans are for calls of {ranges}")
+            low = format_bytes(min(one.program.min_bytes for one in known))
+            high = format_bytes(max(one.program.max_bytes for one in known))
+            reason = f"the plans are for calls of {low} to {high}, this is one of {format_bytes(call)}"
+            return None, Choice(collective, input_bytes, None, reason)
         usable = [one for one in serving if one.program.inplace == inplace] or serving
         best = min(usable, key=lambda one: (self._time(one, input_bytes), one.name))
         others = tuple(one.name for one in usable if one is not best)
@@ -163,7 +167,7 @@ def _in_folder(path: Path, prefix: str) -> list[Algorithm]:
     if (path / SELECTION_NAME).is_file():
         return _of_selection(path, prefix, programs)
     decisions = decisions_in(path)
-    return [Algorithm(prefix + name, program, decisions) for name, program in sorted(programs.items())]
+    return [_algorithm(prefix + name, program, decisions) for name, program in sorted(programs.items())]
 
 
 def _of_selection(path: Path, prefix: str, programs: dict[str, Program]) -> list[Algorithm]:
@@ -175,5 +179,14 @@ def _of_selection(path: Path, prefix: str, programs: dict[str, Program]) -> list
         decisions = documents.load(path / entry.plan.file, Plan).decisions
         assert isinstance(decisions, CollectiveDecisions)
         decisions = replace(decisions, instances=entry.instances, protocol=entry.protocol)
-        found.append(Algorithm(prefix + name, program, decisions, entry.method))
+        found.append(_algorithm(prefix + name, program, decisions, entry.method))
     return found
+
+
+def _algorithm(name: str, program: Program, decisions: CollectiveDecisions | None, method: str = "") -> Algorithm:
+    """Instances give a GPU more threadblocks; here they would only be more and smaller messages, so one is run."""
+    if decisions is not None and decisions.instances > 1:
+        decisions = replace(decisions, instances=1)
+        alone = lower(decisions, inplace=program.inplace)
+        program = dataclasses.replace(alone, min_bytes=program.min_bytes, max_bytes=program.max_bytes)
+    return Algorithm(name, program, decisions, method)

@@ -10,6 +10,7 @@ import pytest
 
 from codegen import targets
 from codegen.emit import write
+from planner import documents
 from planner.collective.planning import plan_collective
 from planner.errors import InputError
 from planner.pattern import Part, Pattern
@@ -251,3 +252,43 @@ def test_of_several_plans_the_soonest_is_taken(folder: Path, tmp_path: Path) -> 
         assert algorithm.name == choice.algorithm == f"{wanted}/allreduce_inplace.xml"
         assert choice.reason.startswith("the shortest predicted of 2")
         assert choice.others
+
+
+def test_a_selection_serves_its_ranges_and_nothing_outside(tmp_path: Path) -> None:
+    from codegen.selection_files import generate_selection
+    from planner.plan import InputRef
+    from planner.selection import Entry, Selection
+
+    plan = plan_collective("allgather", line(RANKS), MESH, size_bytes=2**12)
+    reference = InputRef(file="0.plan.json", digest=documents.digest(plan))
+    entries = tuple(
+        Entry(
+            min_bytes=low,
+            max_bytes=high,
+            plan=reference,
+            method="milp",
+            protocol="Simple",
+            instances=instances,
+            predicted_us=(1.0, 2.0),
+            bound_us=(1.0, 1.0),
+        )
+        for low, high, instances in ((1024, 2047, 1), (2048, 4096, 2))
+    )
+    selection = Selection(
+        version=1,
+        collective="allgather",
+        ranks=RANKS,
+        nodes=1,
+        tolerance=0.05,
+        sizes=(1024, 4096),
+        inputs={},
+        entries=entries,
+    )
+    write(generate_selection(selection, "selection.json", {"0.plan.json": plan}), tmp_path / "all")
+    library = load(tmp_path / "all", RANKS)
+    for size, name in ((1024, "00"), (2047, "00"), (2048, "01"), (4096, "01")):
+        assert library.choose("allgather", size, inplace=False)[1].algorithm == f"{name}-allgather.xml"
+    for size in (1023, 4097):
+        algorithm, choice = library.choose("allgather", size, inplace=False)
+        assert algorithm is None
+        assert choice.reason.startswith("the plans are for calls of 3 KiB to 12 KiB, this is one of ")

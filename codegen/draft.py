@@ -16,7 +16,8 @@ from codegen.program import StepType
 class Draft:
     """One step of `rank` on `size` chunks. `reads` and `writes` are its local operands; `recv` and `send` its peers.
 
-    `message` is the draft at the other end that sends what this one receives.
+    `message` is the draft at the other end that sends what this one receives. `time` and `leaves` are when, by the
+    schedule, the step is there and what it sends leaves, in ns.
     """
 
     rank: int
@@ -28,6 +29,8 @@ class Draft:
     recv: int | None = None
     send: int | None = None
     message: Draft | None = None
+    time: int = 0
+    leaves: int = 0
 
     @property
     def sent(self) -> Operand | None:
@@ -60,10 +63,14 @@ def drafts_of(
         parts = [(run.part(i, instances), i) for run in batch.runs for i in range(instances)]
         if event.kind == LEAVES:
             sends = [Draft(batch.src, "s", part.size, part.source, None, i, send=batch.dst) for part, i in parts]
+            for send in sends:
+                send.time = send.leaves = event.time
             leaving[event.number] = sends
             drafts += sends
             continue
         for (part, i), send in zip(parts, leaving.pop(event.number), strict=True):
             kind: StepType = "r" if part.addend is None else "rrc"
-            drafts.append(Draft(batch.dst, kind, part.size, part.addend, part.target, i, recv=batch.src, message=send))
+            received = Draft(batch.dst, kind, part.size, part.addend, part.target, i, recv=batch.src, message=send)
+            received.time = event.time
+            drafts.append(received)
     return drafts

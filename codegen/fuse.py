@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -30,6 +30,13 @@ SLOTS = 2
 
 LONGEST = 1.5
 """A joint threadblock may be this many times as long as the longer of the two that it replaces."""
+
+SLACK = 0.01
+"""Part of the schedule's time by which fusing may delay a message: what it saves, reading and writing a chunk once
+less, is not in the schedule."""
+
+MAX_CIRCLES = 32
+"""Pairs that are taken apart before the next choice of pairs is tried."""
 
 End = tuple[int, int, int]
 """(rank, channel, peer): the sending or the receiving end of a connection."""
@@ -51,6 +58,14 @@ class Fused:
     drafts: list[Draft]
     joined: dict[End, int] = field(default_factory=dict)
 
+    def peers(self, draft: Draft) -> tuple[int, int]:
+        """Whom the draft's threadblock receives from and sends to, -1 for nobody."""
+        if draft.recv is not None:
+            return draft.recv, self.joined.get((draft.rank, draft.channel, draft.recv), -1)
+        if draft.send is None:
+            return -1, -1
+        return self.receivers.get((draft.rank, draft.channel, draft.send), -1), draft.send
+
     @cached_property
     def receivers(self) -> dict[End, int]:
         """For the sending ends that share a threadblock with a receiving end the receive peer."""
@@ -58,22 +73,65 @@ class Fused:
 
 
 def fuse(
-    drafts: Sequence[Draft], outputs: Sequence[Collection[Operand]], *, pairs: bool = True, merge: bool = False
+    made: Callable[[], Sequence[Draft]],
+    outputs: Sequence[Collection[Operand]],
+    *,
+    pairs: bool = True,
+    merge: bool = False,
 ) -> Fused:
-    """Sort the drafts, join threadblocks and fuse steps. `outputs` are the chunks of each rank that count after the
-    call; without `pairs` nothing is fused.
+    """Sort the drafts that `made` makes, join threadblocks and fuse steps. `outputs` are the chunks of each rank that
+    count after the call; without `pairs` nothing is fused.
 
-    With `merge` every receiving end shares a threadblock with some sending end while there are any, so that a rank
-    has as few threadblocks as its peers allow. Ends of messages that fill a FIFO on their own stay alone: that they
-    are sent and received at the same time keeps them going.
+    First every pair is tried, then those with no other message of their ends between, then none: the first that
+    delays nothing beyond SLACK is taken. With `merge` every receiving end shares a threadblock with some sending end
+    while there are any, so that a rank has as few threadblocks as its peers allow, whatever the time. Ends of messages
+    that fill a FIFO on their own stay alone: that they are sent and received at the same time keeps them going.
 
     Raises TooLong where such a message can never be received.
     """
-    before = hazards(drafts)
-    found = _pairs(drafts, before) if pairs else []
+    for choice in (_pairs, _neighbours) if pairs else ():
+        drafts = made()
+        before = hazards(drafts)
+        fused = _fuse(drafts, before, choice(drafts, before), outputs, merge)
+        if fused is not None and (merge or _delay(fused) <= SLACK * max((d.time for d in drafts), default=0)):
+            return fused
+    drafts = made()
+    plain = _fuse(drafts, hazards(drafts), [], outputs, merge)
+    assert plain is not None
+    return plain
+
+
+def _fuse(
+    drafts: Sequence[Draft],
+    before: Sequence[Sequence[int]],
+    found: Sequence[tuple[int, int]],
+    outputs: Sequence[Collection[Operand]],
+    merge: bool,
+) -> Fused | None:
+    """None where too many pairs stand in each other's way."""
     joined = _joined(drafts, found, merge)
     chosen = {receive: send for receive, send in found if joined.get(_receiving(drafts[receive])) == drafts[send].send}
-    return Fused(_without_dead_stores(_sorted(drafts, before, chosen), outputs), joined)
+    ordered = _sorted(drafts, before, chosen)
+    return None if ordered is None else Fused(_without_dead_stores(ordered, outputs), joined)
+
+
+def _delay(fused: Fused) -> int:
+    """How much later than scheduled any step is done or any message leaves, in ns, if each step is done when the
+    schedule says, or as soon after as its threadblock, the steps that it must follow and its message let it."""
+    done: list[int] = []
+    left: dict[int, int] = {}
+    free: dict[tuple[int, int, int, int], int] = {}
+    delay = 0
+    for draft, others in zip(fused.drafts, hazards(fused.drafts), strict=True):
+        block = (draft.rank, draft.channel, *fused.peers(draft))
+        time = max([draft.time, free.get(block, 0), *(done[other] for other in others)])
+        if draft.message is not None:
+            time = max(time, left[id(draft.message)] + draft.time - draft.message.leaves)
+        done.append(time)
+        free[block] = time
+        left[id(draft)] = max(time, draft.leaves)
+        delay = max(delay, time - (draft.leaves if draft.send is not None else draft.time))
+    return delay
 
 
 def _receiving(draft: Draft) -> End:
@@ -90,6 +148,23 @@ def _pairs(drafts: Sequence[Draft], before: Sequence[Sequence[int]]) -> list[tup
             fits = len(before[place]) == 1 and other.recv is not None and other.channel == draft.channel
             if fits and (other.writes, other.size) == (draft.reads, draft.size):
                 found.append((before[place][0], place))
+    return found
+
+
+def _neighbours(drafts: Sequence[Draft], before: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    """The pairs between which nothing else is received from the one peer or sent to the other."""
+    pairs = {send: receive for receive, send in _pairs(drafts, before)}
+    received: dict[End, int] = {}
+    sent: dict[End, int] = {}
+    found = []
+    for place, draft in enumerate(drafts):
+        if draft.recv is not None:
+            received[draft.rank, draft.channel, draft.recv] = place
+        if draft.send is not None:
+            end = draft.rank, draft.channel, draft.send
+            if place in pairs and received[_receiving(drafts[pairs[place]])] == pairs[place] > sent.get(end, -1):
+                found.append((pairs[place], place))
+            sent[end] = place
     return found
 
 
@@ -129,12 +204,14 @@ def _joined(drafts: Sequence[Draft], pairs: Sequence[tuple[int, int]], merge: bo
     return joined
 
 
-def _sorted(drafts: Sequence[Draft], before: Sequence[Sequence[int]], chosen: dict[int, int]) -> list[Draft]:
+def _sorted(drafts: Sequence[Draft], before: Sequence[Sequence[int]], chosen: dict[int, int]) -> list[Draft] | None:
     """The drafts, chosen pairs fused, in an order in which they can run on FIFOs of SLOTS messages.
 
     Among the drafts that may come next the first of the given order. Where nothing can come next, a pair on a circle
     of waits is taken apart; where there is none on it, FIFOs deeper than SLOTS are needed and one wait for room goes.
+    None after MAX_CIRCLES pairs.
     """
+    apart = 0
     after, room = _graph(drafts, before)
     missing = [0] * len(drafts)
     for followers in after:
@@ -172,6 +249,9 @@ def _sorted(drafts: Sequence[Draft], before: Sequence[Sequence[int]], chosen: di
         circle = _circle(after, done, lead)
         pair = max((place for place in circle if place in chosen), default=None)
         if pair is not None:
+            apart += 1
+            if apart > MAX_CIRCLES:
+                return None
             send = chosen.pop(pair)
             missing[send] += inner[pair]
             del lead[send]
@@ -255,6 +335,7 @@ def _fused(drafts: Sequence[Draft], units: Sequence[tuple[int, ...]]) -> list[Dr
         if len(members) == 2:
             send = drafts[members[1]]
             draft.type, draft.send = "rcs" if draft.type == "r" else "rrcs", send.send
+            draft.leaves = send.leaves
             now[id(send)] = draft
         result.append(draft)
     for draft in result:

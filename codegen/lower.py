@@ -87,7 +87,7 @@ def _fused(
     ]
     while True:
         try:
-            return fuse(drafts_of(copies, batches, events, cut), outputs, **options)
+            return fuse(lambda: drafts_of(copies, batches, events, cut), outputs, **options)
         except TooLong as long:
             for batch in batches:
                 if (batch.src, batch.dst) in long.links:
@@ -98,22 +98,25 @@ def _fused(
 
 
 def _instances_are_alike(batches: Sequence[Batch], copies: Sequence[Sequence[Run]]) -> bool:
-    """Whether each instance does the same on its own sub-chunks: so it is where chunks move and are copied one by one,
-    since a cut through a run of several gives an instance sub-chunks of only some of them."""
-    alone = all(run.size == 1 for batch in batches for run in batch.runs)
-    return alone and all(run.size == 1 for runs in copies for run in runs)
+    """Whether each instance does the same on its own sub-chunks: so it is where chunks move one by one and nothing
+    waits for a copy of several, since a cut through a run of several gives an instance sub-chunks of only some."""
+    if any(run.size > 1 for batch in batches for run in batch.runs):
+        return False
+    single = all(run.size == 1 for runs in copies for run in runs)
+    return single or all(len(batch.moves) == 1 for batch in batches)
 
 
 def _copies_of(blocks: Sequence[Threadblock], parts: int) -> Iterator[Threadblock]:
-    """The threadblocks of all instances, one channel each: sub-chunk i of every chunk is that of instance i."""
+    """The threadblocks of all instances, one channel each: sub-chunk i of every chunk is that of instance i, and part i
+    of a copy of several."""
     for i in range(parts):
         first = i * len(blocks)
         for block in blocks:
             steps = tuple(
                 replace(
                     step,
-                    src=step.src and (step.src[0], step.src[1] * parts + i),
-                    dst=step.dst and (step.dst[0], step.dst[1] * parts + i),
+                    src=step.src and (step.src[0], step.src[1] * parts + i * step.count),
+                    dst=step.dst and (step.dst[0], step.dst[1] * parts + i * step.count),
                     depends=step.depends and (step.depends[0] + first, step.depends[1]),
                 )
                 for step in block.steps
@@ -161,12 +164,9 @@ def _threadblocks(fused: Fused, ranks: int, *, fenced: bool) -> tuple[list[tuple
 
 
 def _key(draft: Draft, fused: Fused) -> BlockKey:
-    if draft.recv is not None:
-        return draft.channel, RECEIVE, draft.recv, fused.joined.get((draft.rank, draft.channel, draft.recv), -1)
-    if draft.send is None:
-        return draft.channel, COPY, -1, -1
-    receiver = fused.receivers.get((draft.rank, draft.channel, draft.send))
-    return (draft.channel, SEND, -1, draft.send) if receiver is None else (draft.channel, RECEIVE, receiver, draft.send)
+    recv, send = fused.peers(draft)
+    kind = COPY if recv < 0 and send < 0 else SEND if recv < 0 else RECEIVE
+    return draft.channel, kind, recv, send
 
 
 def _scratch(drafts: Sequence[Draft], ranks: int) -> list[dict[int, int]]:

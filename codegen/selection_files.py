@@ -15,7 +15,7 @@ from planner.collective.algorithm import CollectiveDecisions
 from planner.collective.check import check
 from planner.errors import CheckFailed, InputError
 from planner.plan import InputRef, Plan
-from planner.selection import FILE_NAME, Selection
+from planner.selection import FILE_NAME, Entry, Selection
 
 SELECTION_TARGETS: tuple[Target, ...] = (*COLLECTIVE_TARGETS, "nccl-tuner")
 
@@ -46,27 +46,53 @@ def generate_selection(
         if findings := check(decisions):
             raise CheckFailed(f"{name}: not generated, its check failed", tuple(findings))
     files = {nccl_tuner.FILE_NAME: nccl_tuner.emit(selection)} if chosen == "nccl-tuner" else {}
+    fewer: dict[str, int] = {}
+    left_out: dict[str, str] = {}
     for number, entry in enumerate(selection.entries if chosen != "nccl-tuner" else ()):
         decisions = plans[entry.plan.file].decisions
         assert isinstance(decisions, CollectiveDecisions)
-        decisions = msgspec.structs.replace(decisions, protocol=entry.protocol, instances=entry.instances)
-        low, high = nccl_tuner.call_bytes(selection, entry)
-        made = texts_of(
-            {
-                name: replace(program, min_bytes=low, max_bytes=high)
-                for name, program in programs_of(decisions, entry.plan.file).items()
-            },
-            chosen,
-            decisions,
-            entry.plan.file,
-        )
-        mark = "/" if chosen == "cuda" else "-"
-        files |= {f"{number:02d}{mark}{name}": text for name, text in made.items()}
+        place = f"{number:02d}"
+        try:
+            made, instances = _programs(selection, entry, decisions, chosen)
+        except InputError as error:
+            left_out[place] = str(error)
+            continue
+        if instances < entry.instances:
+            fewer[place] = instances
+        mark = "-" if chosen == "msccl-xml" else "/"
+        files |= {f"{place}{mark}{name}": text for name, text in made.items()}
+    if not files:
+        raise InputError(f"no range fits into {chosen}: {next(iter(left_out.values()))}", where=selection_file)
     kept = {FILE_NAME: documents.dumps(selection), **{name: documents.dumps(plan) for name, plan in plans.items()}}
     return Artefacts(
         target=chosen,
         plan=InputRef(file=Path(selection_file).name, digest=documents.digest(selection)),
         files={**files, **kept},
         entry=None,
-        facts={"collective": selection.collective, "ranks": selection.ranks, "ranges": len(selection.entries)},
+        facts={
+            "collective": selection.collective,
+            "ranks": selection.ranks,
+            "ranges": len(selection.entries),
+            **({"fewer_instances": fewer} if fewer else {}),
+            **({"left_out": left_out} if left_out else {}),
+        },
     )
+
+
+def _programs(
+    selection: Selection, entry: Entry, decisions: CollectiveDecisions, target: Target
+) -> tuple[dict[str, str], int]:
+    """The texts of one range, and the instances they have: half of the entry's where the form of the target is too
+    small for all, and so on. Raises InputError where even one is too many."""
+    low, high = nccl_tuner.call_bytes(selection, entry)
+    instances = entry.instances
+    while True:
+        tried = msgspec.structs.replace(decisions, protocol=entry.protocol, instances=instances)
+        programs = programs_of(tried, entry.plan.file)
+        ranged = {name: replace(program, min_bytes=low, max_bytes=high) for name, program in programs.items()}
+        try:
+            return texts_of(ranged, target, tried, entry.plan.file), instances
+        except InputError:
+            if instances == 1:
+                raise
+            instances //= 2

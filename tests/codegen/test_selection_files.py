@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from codegen import msccl_xml, nccl_tuner
+from codegen import msccl_xml, nccl_tuner, selection_files
 from codegen.selection_files import generate_selection
 from planner.collective.draft import Request
 from planner.collective.limits import Effort, Limits
@@ -104,6 +104,35 @@ def test_other_targets_get_a_folder_for_each_range():
         assert f"{number:02d}/allreduce.cu" in files
     with pytest.raises(InputError, match="expected one for torch"):
         generate_selection(chosen, "selection.json", plans, "torch")
+
+
+def test_mscclpp_plans_carry_their_sizes():
+    plans, chosen = swept(switch(4), "allreduce")
+    files = generate_selection(chosen, "selection.json", plans, "mscclpp-json").files
+    for number, entry in enumerate(chosen.entries):
+        text = files[f"{number:02d}/allreduce.json"]
+        assert f'"min_message_size": {entry.min_bytes}' in text
+        assert f'"max_message_size": {entry.max_bytes}' in text
+
+
+def test_what_a_form_cannot_hold_is_left_out_and_said(monkeypatch):
+    """A form with room for two instances, and none at all for the first range."""
+    plans, chosen = swept(ring(4), "allreduce")
+    real = selection_files.texts_of
+
+    def small(programs, target, decisions, where):
+        first = next(iter(programs.values())).min_bytes == 1024
+        if first or decisions.instances > 2:
+            raise InputError("too large")
+        return real(programs, target, decisions, where)
+
+    monkeypatch.setattr(selection_files, "texts_of", small)
+    made = generate_selection(chosen, "selection.json", plans)
+    assert made.facts["left_out"] == {"00": "too large"}
+    assert not [name for name in made.files if name.startswith("00-")]
+    many = [f"{number:02d}" for number, entry in enumerate(chosen.entries) if entry.instances > 2]
+    assert many
+    assert made.facts["fewer_instances"] == dict.fromkeys(many, 2)
 
 
 def test_a_wrong_plan_is_not_generated():

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from treadle.cli.output import json_option, print_json, require_apart
+from treadle.cli.output import json_option, many, note, print_json, require_apart
 
 
 @click.command()
@@ -64,6 +64,10 @@ def command(plans: tuple[str, ...], target: Any, trace: str | None, output: str,
             same = written in kept  # a folder may be made again from the plan inside it
             require_apart(str(folder / written), file, *([] if same else own))
         manifest = write(artefacts, folder, force=force)
+        for place, why in manifest.facts.get("left_out", {}).items():
+            note(f"range {place} left out: {why}")
+        for place, count in manifest.facts.get("fewer_instances", {}).items():
+            note(f"range {place}: only {many(count, 'instance')} of each threadblock fit")
         rows.append({"plan": path, "folder": str(folder), "target": manifest.target, "files": dict(manifest.files)})
     if as_json:
         print_json(rows)

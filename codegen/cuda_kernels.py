@@ -6,6 +6,7 @@ of every threadblock of every rank is a fiber.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Literal
@@ -69,7 +70,7 @@ def specialised(program: Program, table: Tables) -> str:
     """The text of the kernel that executes `program` and nothing else."""
     modes = [mode for mode, on in (("out of place", program.outofplace), ("in place", program.inplace)) if on]
     return _template("kernel.cu.j2").render(
-        name=program.name,
+        name=_identifier(program.name),
         collective=program.collective,
         ranks=len(program.ranks),
         modes=" and ".join(modes),
@@ -108,13 +109,18 @@ def _lines(steps: tuple[StepRow, ...]) -> Iterator[str]:
 
 def _program_header(program: Program, table: Tables) -> str:
     return _template("program.h.j2").render(
-        name=program.name,
+        name=_identifier(program.name),
         ranks=len(program.ranks),
         part_chunks=table.part_chunks,
         max_count=table.max_count,
         blocks=table.blocks,
         steps=table.steps,
     )
+
+
+def _identifier(name: str) -> str:
+    """A name that C++ takes; XML files have all kinds."""
+    return re.sub(r"\W", "_", f"_{name}" if name[:1].isdigit() else name or "_", flags=re.ASCII)
 
 
 @cache

@@ -9,6 +9,7 @@ from typing import Any
 from treadle.cli.output import print_json
 
 FIBER_SIZES = "0,1,1000,65537"
+MAX_SPECIALISED_STEPS = 2000
 
 
 def run_native(
@@ -63,19 +64,28 @@ def run_native(
 
 
 def _libraries(folder: Path, programs: Any, backend: Any, timeout: float | None) -> dict[str, Any]:
-    """The texts of a folder for CUDA as they lie there; of other folders and files what this version generates."""
+    """Both kernels of every program, of long ones the interpreter alone. The texts of a folder for CUDA as they lie
+    there; of other folders and files what this version generates."""
+    import click
+
     from codegen import emit
     from treadle.runtime.native import Settings, build, build_folder
 
-    generated = folder.is_dir() and emit.manifest_in(folder).target == "cuda"
     settings = Settings() if timeout is None else Settings(timeout=timeout)
+    steps = max(sum(1 for _ in program.steps()) for program in programs.values())
+    kernels: tuple[Any, ...] = ("specialised", "interpreter")
+    if steps > MAX_SPECIALISED_STEPS:
+        kernels = ("interpreter",)
+        click.echo(f"{steps:,} steps: the specialised kernel would take long to compile and is left out", err=True)
+    generated = folder.is_dir() and emit.manifest_in(folder).target == "cuda"
     libraries = {}
-    for kernel in ("specialised", "interpreter"):
-        made = (
-            build_folder(folder, backend, kernel=kernel, settings=settings)
-            if generated
-            else {name: build(program, backend, kernel=kernel, settings=settings) for name, program in programs.items()}
-        )
+    for kernel in kernels:
+        if generated:
+            made = build_folder(folder, backend, kernel=kernel, settings=settings)
+        else:
+            made = {
+                name: build(program, backend, kernel=kernel, settings=settings) for name, program in programs.items()
+            }
         libraries.update({f"{name}, {kernel}": library for name, library in made.items()})
     return libraries
 

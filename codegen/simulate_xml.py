@@ -51,8 +51,20 @@ class Timing:
     message_bytes: int
     busy: dict[str, float]
     threadblock: float
-    timeline: Timeline
-    """The slices that were run: every message and local step on its threadblock, in ns."""
+    moves: list[tuple[tuple[int, int], str, float, float]]
+    """The slices that were run: (rank, threadblock), name, start and end in us of every message and local step."""
+
+    def timeline(self) -> Timeline:
+        """What was run, in ns; a resource for each threadblock that does anything."""
+        names = {key: f"gpu {key[0]} tb {key[1]}" for key in sorted({move[0] for move in self.moves})}
+        starts = [round(1000 * start) for _, _, start, _ in self.moves]
+        ends = [round(1000 * end) for *_, end in self.moves]
+        tasks = tuple(
+            Task(move[1], end - start, (names[move[0]],))
+            for move, start, end in zip(self.moves, starts, ends, strict=True)
+        )
+        resources = tuple(Resource(name) for name in names.values())
+        return Timeline(tasks, resources, Schedule(starts, ends, max(ends, default=0), {}, {}))
 
 
 def bus_factor(program: Program) -> float:
@@ -92,7 +104,7 @@ def simulate_xml(program: Program, hardware: Hardware, size_bytes: int) -> Timin
         message_bytes=run.largest,
         busy={name: busy / spent for name, busy in sorted(run.worked.items())},
         threadblock=max((block.busy for block in run.blocks.values()), default=0.0) / spent,
-        timeline=run.timeline(),
+        moves=run.record,
     )
 
 
@@ -307,17 +319,3 @@ class _Run:
             return self.ends[slices - 1]
         first, last = run // 4, max(run // 4 + 1, 3 * run // 4)
         return self.ends[-1] + (slices - run) * (self.ends[last] - self.ends[first]) / (last - first)
-
-    def timeline(self) -> Timeline:
-        """What was run, a resource for each threadblock that does anything."""
-        names = {key: f"gpu {key[0]} tb {key[1]}" for key, block in self.blocks.items() if block.moves}
-        tasks = tuple(
-            Task(name, round(1000 * end) - round(1000 * start), (names[key],)) for key, name, start, end in self.record
-        )
-        starts = [round(1000 * start) for _, _, start, _ in self.record]
-        ends = [round(1000 * end) for *_, end in self.record]
-        return Timeline(
-            tasks,
-            tuple(Resource(name) for name in names.values()),
-            Schedule(starts, ends, max(ends, default=0), {}, {}),
-        )

@@ -437,7 +437,7 @@ def test_steps_of_many_chunks_deadlock_when_they_no_longer_fit() -> None:
 def test_the_sizes_that_nobody_measured_deadlock() -> None:
     """In the measured tables the all-pairs allreduce by Simple lacks exactly the sizes at which its file deadlocks."""
     for case, times in xml_simulation.MI300X.items():
-        if case[0] != "ar_allpair":
+        if case[:2] != ("ar_allpair", "Simple"):
             continue
         for size, measured in zip(xml_simulation.SIZES, times, strict=True):
             program = replace(xml_simulation.program(case), max_bytes=size)

@@ -53,7 +53,8 @@ def _plan(file: str, perfetto: str | None, as_json: bool) -> None:
     require_accepted(document, file)
     timeline = simulate_plan(document)
     makespan, busy = timeline.schedule.makespan, timeline.busy_ns()
-    _write(perfetto, timeline, file)
+    if perfetto is not None:
+        _write(perfetto, timeline, file)
     peak = timeline.schedule.peak.get(MEMORY)
     if as_json:
         result: dict[str, Any] = {
@@ -94,7 +95,8 @@ def _xml(
         raise CheckFailed(f"{file}: rejected: {many(len(findings), 'finding')}", tuple(findings))
     profile, bytes_ = load_hardware(hardware, nodes), parse_bytes(size, where="--size")
     timing = simulate_xml(program, profile, bytes_)
-    _write(perfetto, timing.timeline, file)
+    if perfetto is not None:
+        _write(perfetto, timing.timeline(), file)
     speed = bytes_ / timing.time_us / 1e3 if timing.time_us else 0.0
     fitted = profile.transport is not None
     if as_json:
@@ -130,9 +132,7 @@ def _xml(
         click.echo(f"wrote {perfetto}")
 
 
-def _write(perfetto: str | None, timeline: Any, file: str) -> None:
-    if perfetto is None:
-        return
+def _write(perfetto: str, timeline: Any, file: str) -> None:
     from planner.chrome_trace import chrome_trace
     from planner.files import write_text
 

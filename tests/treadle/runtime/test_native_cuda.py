@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import distributed
 
 from codegen import cuda_kernels
 from codegen.cuda_tables import tables
@@ -19,7 +20,7 @@ from tests.codegen.algorithms import ring_allreduce
 from tests.treadle.runtime.native_cases import made
 from treadle.runtime import native_build
 from treadle.runtime.compare_native import random_inputs, reference
-from treadle.runtime.native import Library, Settings, build
+from treadle.runtime.native import Library, Member, Settings, build
 
 FAKE = Path(__file__).parent / "fake_cuda" / "cuda_runtime.h"
 
@@ -75,6 +76,21 @@ def test_ranks_in_sessions_of_their_own(fake: Path) -> None:
     for session in sessions:
         session.wait()
     assert [tensor.tolist() for tensor in tensors] == [[3] * 50] * 3
+
+
+def test_a_member_is_one_rank_of_a_group(fake: Path, tmp_path: Path) -> None:
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        member = Member(on(fake, made("allreduce", "Simple", ranks=1)), 0, 0)
+        tensor = torch.arange(100, dtype=torch.int32)
+        result = member(tensor, "avg")
+        member.wait()
+        assert torch.equal(result, tensor)
+        assert result.data_ptr() != tensor.data_ptr()
+        with pytest.raises(InputError, match="found 1 processes, expected the program's 4 ranks"):
+            Member(on(fake, made("allreduce", "Simple")), 0, 0)
+    finally:
+        distributed.destroy_process_group()
 
 
 def test_threads_are_as_many_as_let_all_blocks_be_resident(fake: Path) -> None:

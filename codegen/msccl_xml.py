@@ -34,16 +34,23 @@ MAX_MOVED = 8 * MAX_CHUNKS
 NO_LIMIT = 10**17
 """What microsoft/msccl needs for maxBytes where the others write 0 for no limit."""
 
+_SPELLED: dict[Dialect, dict[str, str]] = {
+    "rccl": {"sendrecv": "custom"},
+    "executor": {"sendrecv": "custom"},
+    "msccl": {
+        "reducescatter": "reduce_scatter",
+        **dict.fromkeys(("alltoallv", "gather", "scatter", "sendrecv", "send", "recv"), "custom"),
+    },
+}
+"""Collectives that a dialect calls otherwise, or does not know."""
+
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 
 def emit(program: Program, dialect: Dialect = "rccl") -> str:
     """The XML text of `program`. microsoft/msccl spells reducescatter `reduce_scatter`, and takes a maxBytes of 0 for
-    0; msccl-executor-nccl reads what RCCL reads."""
-    collective, most = program.collective, program.max_bytes
-    if dialect == "msccl":
-        collective = "reduce_scatter" if collective == "reducescatter" else collective
-        most = most or NO_LIMIT
+    0; what a dialect does not know is `custom`; msccl-executor-nccl reads what RCCL reads."""
+    most = program.max_bytes or (NO_LIMIT if dialect == "msccl" else 0)
     algo = etree.Element(
         "algo",
         name=program.name,
@@ -51,7 +58,7 @@ def emit(program: Program, dialect: Dialect = "rccl") -> str:
         nchannels=str(program.channels),
         nchunksperloop=str(program.chunks_per_loop),
         ngpus=str(len(program.ranks)),
-        coll=collective,
+        coll=_SPELLED[dialect].get(program.collective, program.collective),
         inplace=str(int(program.inplace)),
         outofplace=str(int(program.outofplace)),
         minBytes=str(program.min_bytes),

@@ -42,7 +42,7 @@ SCALE = 2**40
 PROVED_BY_SOLVER = "No routing has less congestion and shorter paths, which the solver proved."
 """The argument of a bound that is the optimum of the routing problem; see `is_unrestricted`."""
 
-PROVED_BY_SEARCH = "No schedule of these chunks on these links ends sooner, as a search over all routes and orders proved."
+PROVED_BY_SEARCH = "No schedule of these chunks on these links ends sooner: a search over all orders proved it."
 """The argument of a bound that is the optimum of the whole problem; see `is_searchable`."""
 
 

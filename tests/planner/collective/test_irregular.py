@@ -116,3 +116,22 @@ def test_what_does_not_fit_is_refused_in_one_line():
         plan_collective("custom", line(2), MESH, pattern=custom(((0,), (1,))), size_bytes=5)
     with pytest.raises(InputError, match=r"\$.chunks: found rank 7, expected one below 2"):
         plan(custom(((0,), (7,))), line(2))
+
+
+@pytest.mark.parametrize(
+    ("collective", "more", "rccl", "msccl"),
+    [
+        ("gather", {"size_bytes": MB}, "gather", "custom"),
+        ("sendrecv", {"pattern": Pattern(version=1, name="p", unit="1MiB", pairs=((0, 1),))}, "custom", "custom"),
+        (
+            "alltoallv",
+            {"pattern": Pattern(version=1, name="v", unit="1MiB", counts=((0, 1), (2, 0)))},
+            "alltoallv",
+            "custom",
+        ),
+    ],
+)
+def test_xml_names_what_the_dialect_knows(collective, more, rccl, msccl):
+    program = lower(plan_collective(collective, line(2), MESH, **more).decisions)
+    for dialect, word in (("rccl", rccl), ("executor", rccl), ("msccl", msccl)):
+        assert f'coll="{word}"' in msccl_xml.emit(program, dialect)

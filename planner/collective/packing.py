@@ -23,12 +23,11 @@ from planner.collective.fabric import Fabric
 from planner.errors import InfeasibleError
 
 ROUNDS = 14
-RELAXED = 3
-"""Rounds at the end after which single ranks are moved."""
+NEAR = 1.005
 STEEPEST = 24.0
 MOVES = 4000
-LOOK = 4
-"""Ranks on a busiest link that are looked at once one of them can be moved."""
+WINDOW = 4
+"""Busiest resources that moves are looked for; when none of them can be relieved the trees stay."""
 LOWER = 1e-3
 """What one more hop from the root costs, as a share of the mean price of a link."""
 
@@ -63,8 +62,8 @@ class _Loads:
     count: int
 
 
-def pack(fabric: Fabric, roots: Sequence[int], target: Fraction) -> Packing:
-    """One tree for each of `roots` (a root may occur several times), of small greatest load.
+def pack(fabric: Fabric, roots: Sequence[int], target: Fraction) -> list[Packing]:
+    """One tree for each of `roots` (a root may occur several times): packings of about the least greatest load found.
 
     `target` is the load in ns below which nothing can be, where prices begin to bite. Raises InfeasibleError where a
     root does not reach every rank.
@@ -73,8 +72,7 @@ def pack(fabric: Fabric, roots: Sequence[int], target: Fraction) -> Packing:
     goal = max(1.0, float(target))
     parents: list[Ints | None] = [None] * len(roots)
     load = np.zeros(loads.count + 1)
-    best: tuple[float, float] | None = None
-    kept: list[Ints] = []
+    found: list[Packing] = []
     for turn in range(ROUNDS):
         steep = STEEPEST * turn / (ROUNDS - 1)
         for i, root in enumerate(roots):
@@ -85,16 +83,12 @@ def pack(fabric: Fabric, roots: Sequence[int], target: Fraction) -> Packing:
             _add(fabric, loads, load, new, 1)
         grown = [p.copy() for p in parents if p is not None]
         at = load.copy()
-        if turn >= ROUNDS - RELAXED:
-            _relax(fabric, loads, at, grown, goal)
-        found = (float(at[:-1].max()), float(at[:-1].sum()))
-        if best is None or found < best:
-            best, kept = found, grown
-        if best[0] <= goal + 1e-6:
-            break
-    assert best is not None
-    trees = tuple(_tree(root, parent) for root, parent in zip(roots, kept, strict=True))
-    return Packing(trees, round(best[0]))
+        _relax(fabric, loads, at, grown, goal)
+        trees = tuple(_tree(root, parent) for root, parent in zip(roots, grown, strict=True))
+        if all(trees != other.trees for other in found):
+            found.append(Packing(trees, round(float(at[:-1].max()))))
+    least = min(packing.busy_ns for packing in found)
+    return [packing for packing in found if packing.busy_ns <= least * NEAR]
 
 
 def _loads(fabric: Fabric) -> _Loads:
@@ -170,7 +164,7 @@ def _relax(fabric: Fabric, loads: _Loads, load: Floats, parents: list[Ints], goa
     settled: set[int] = set()
     for _ in range(MOVES):
         order = np.argsort(-load[:-1], kind="stable")
-        worst = next((int(x) for x in order[:64] if load[x] > goal + 1e-6 and int(x) not in settled), None)
+        worst = next((int(x) for x in order[:WINDOW] if load[x] > goal + 1e-6 and int(x) not in settled), None)
         if worst is None:
             return
         if _moved(fabric, loads, load, parents, using, worst):
@@ -185,9 +179,7 @@ def _moved(fabric: Fabric, loads: _Loads, load: Floats, parents: list[Ints], usi
     best: tuple[float, int, int, int] | None = None
     top = load[worst]
     places = ((t, int(v)) for t, links in enumerate(using) for v in np.flatnonzero(touching[links]))
-    for tried, (t, v) in enumerate(places):
-        if best is not None and tried >= LOOK:
-            break
+    for t, v in places:
         here = int(using[t][v])
         load[loads.uses[here]] -= loads.time[here]
         into = fabric.orbit[:, v]

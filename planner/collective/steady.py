@@ -3,9 +3,9 @@
 At every event the messages that could leave (their data is there, their link is free) compete for ports: an out-port
 serves one of its links, an in-port one of its. They form a bipartite graph of out-ports and in-ports; a matching of
 greatest weight leaves, where a port weighs as much as the work it still has before it, and a message as much as the way
-it still has ahead, so that slow links farther on are fed in time. With all messages at hand that is the schedule of
-Koenig's edge colouring, in which the ports with most work are busy in every round (open shop with equal operations).
-On one link the message with the longest way ahead goes first, then the earlier piece.
+it still has ahead (or the work that waits for it), so that slow links farther on are fed in time. With all messages at
+hand that is the schedule of Koenig's edge colouring, in which the ports with most work are busy in every round (open
+shop with equal operations). On one link the message with the longest way ahead goes first, then the earlier piece.
 
 With `sums` the copies of one piece leave a rank one after the other, so that the schedule can be run backwards as a
 reduction, in which contributions to one chunk at one rank take turns.
@@ -16,12 +16,15 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from planner.collective.fabric import Fabric
 from planner.collective.packing import Tree
+
+Rule = Literal["path", "work"]
+"""What a message has ahead: ns of its longest way, or ns of all messages that wait for it."""
 
 
 class Step(NamedTuple):
@@ -45,20 +48,24 @@ class _Job(NamedTuple):
     dst: int
     link: int
     ahead: int
-    """ns from its send to the end of the longest way that follows."""
+    """ns that follow, by the rule."""
 
 
-def periodic(fabric: Fabric, trees: Sequence[Tree], pieces: int, *, pipelined: bool, sums: bool) -> list[Step]:
+def periodic(
+    fabric: Fabric, trees: Sequence[Tree], pieces: int, *, rule: Rule, pipelined: bool, sums: bool
+) -> list[Step]:
     """All messages that carry `pieces` pieces along each tree, by send time. Deterministic."""
-    return _Run(fabric, trees, pieces, pipelined, sums).steps()
+    return _Run(fabric, trees, pieces, rule, pipelined, sums).steps()
 
 
 class _Run:
     """The state of one simulation; resources are links, then ports."""
 
-    def __init__(self, fabric: Fabric, trees: Sequence[Tree], pieces: int, pipelined: bool, sums: bool) -> None:
+    def __init__(
+        self, fabric: Fabric, trees: Sequence[Tree], pieces: int, rule: Rule, pipelined: bool, sums: bool
+    ) -> None:
         links = len(fabric.beta)
-        self.fabric, self.sums, self.farthest = fabric, sums, 1
+        self.fabric, self.rule, self.sums, self.farthest = fabric, rule, sums, 1
         self.lat = [a + b for a, b in zip(fabric.alpha, fabric.beta, strict=True)]
         self.busy = list(fabric.beta) if pipelined else self.lat
         self.uses = [(i, *(links + p for p in ports)) for i, ports in enumerate(fabric.ports)]
@@ -95,11 +102,14 @@ class _Run:
 
     def _ahead(self, tree: Tree) -> dict[int, int]:
         longest = dict.fromkeys(tree.order, 0)
+        below = dict.fromkeys(tree.order, 0)
         for v in reversed(tree.order[1:]):
             u = tree.parent[v]
-            longest[v] += self.lat[int(self.fabric.orbit[u, v])]
+            link = int(self.fabric.orbit[u, v])
+            longest[v] += self.lat[link]
             longest[u] = max(longest[u], longest[v])
-        return longest
+            below[u] += below[v] + self.busy[link]
+        return longest if self.rule == "path" else below
 
     def _at_a_slot(self, job: _Job, now: int) -> None:
         """Messages of a port start at multiples of what they occupy it, so that those of all ports stay in step."""

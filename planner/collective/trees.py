@@ -21,16 +21,25 @@ from planner.collective.fabric import Fabric, fabric_of
 from planner.collective.limits import Effort
 from planner.collective.packing import Packing, Tree, pack
 from planner.collective.problem import Problem, build_problem
-from planner.collective.steady import Step, backwards, ends, in_turn, periodic
+from planner.collective.steady import Rule, Step, backwards, ends, in_turn, periodic
 from planner.collective.universal import congestion
 from planner.errors import InputError
 
 TREES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 ROOTED_TREES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 15, 16, 20, 24, 31, 32)
 NEAR = 1.002
+"""Times that differ by less are the same, and the plan with fewer pieces is kept."""
+BETTER = 1.01
+"""What another tree per root must gain in throughput to be tried."""
+PATIENCE = 3
+"""Numbers of trees tried in vain before the search ends."""
 MAX_TRANSFERS = 60_000
-MAX_PLACED = 6_000
+MAX_PLACED = 2_000
 """Ranks on all trees up to rotation, from which on no more trees per root are tried."""
+SCREENED = 16_000
+"""Messages up to rotation for which packings of equal load are compared."""
+MAX_PIECES = 128
+"""On each tree: the fill of the pipeline is then below a hundredth for trees that are not long."""
 MAX_STEPS = 24_000
 """Messages up to rotation that one schedule may have."""
 
@@ -60,11 +69,11 @@ def synthesize(request: Request, effort: Effort) -> Draft:
     if problem.ranks == 1:
         return Draft(problem, (), "trees", "nothing to send")
     fabric = fabric_of(problem, rotate=ROUTED_AS[request.collective] == "allgather")
-    packings = dict(_packings(problem, fabric))
     best: _Found | None = None
     label = ""
-    for count in packings:
-        for found in _pipelines(request, packings[count], count):
+    for count, packings in _packings(problem, fabric):
+        trees, rule = _screened(request, packings, count)
+        for found in _pipelines(request, trees, count, rule):
             if effort.interrupted and best is not None:
                 break
             if best is None or found.ends_ns * NEAR < best.ends_ns:
@@ -91,11 +100,12 @@ def _roots(problem: Problem, fabric: Fabric, count: int) -> list[int]:
     return [root for root in range(fabric.shift) for _ in range(count)]
 
 
-def _packings(problem: Problem, fabric: Fabric) -> Iterator[tuple[int, Packing]]:
-    """Packings by trees per root, each better by more than NEAR than those with fewer; the search ends at the bound."""
+def _packings(problem: Problem, fabric: Fabric) -> Iterator[tuple[int, list[Packing]]]:
+    """Packings by trees per root, each better than those with fewer; the search ends near the bound."""
     least = congestion(problem)
     rooted = ROUTED_AS[problem.collective] == "broadcast"
     best: float | None = None
+    vain = 0
     for count in ROOTED_TREES if rooted else TREES:
         roots = _roots(problem, fabric, count)
         if (count > 1 and len(roots) * problem.ranks > MAX_PLACED) or count > max_chunkup(
@@ -103,15 +113,28 @@ def _packings(problem: Problem, fabric: Fabric) -> Iterator[tuple[int, Packing]]
         ):
             break
         found = pack(fabric, roots, least * count)
-        share = found.busy_ns / count
-        if best is None or share * NEAR < best:
-            best = share
+        share = min(packing.busy_ns for packing in found) / count
+        vain += 1
+        if best is None or share * BETTER < best:
+            best, vain = share, 0
             yield count, found
-        if share <= float(least) * NEAR:
+        if share <= float(least) * BETTER or vain == PATIENCE:
             break
 
 
-def _pipelines(request: Request, packing: Packing, count: int) -> Iterator[_Found]:
+def _screened(request: Request, packings: Sequence[Packing], count: int) -> tuple[tuple[Tree, ...], Rule]:
+    """Of packings that load links alike, the one whose schedule ends first with two pieces, and the rule it took."""
+    ranks = request.hardware.nodes * request.hardware.devices_per_node
+    pieces = min(2, max(1, max_chunkup(request.collective, ranks) // count))
+    work = count * len(packings[0].trees) * (ranks - 1) * pieces
+    tried = packings[: max(1, SCREENED // work)]
+    problem = _problem(request, count * pieces)
+    rules: tuple[Rule, ...] = ("path", "work")
+    choices = [(packing.trees, rule) for packing in tried for rule in rules]
+    return min(choices, key=lambda choice: _timed(problem, choice[0], pieces, choice[1]).ends_ns)
+
+
+def _pipelines(request: Request, trees: tuple[Tree, ...], count: int, rule: Rule) -> Iterator[_Found]:
     """The packing with 1, 2, 4, ... pieces on each tree, while that ends sooner."""
     before: int | None = None
     pieces = 1
@@ -121,13 +144,14 @@ def _pipelines(request: Request, packing: Packing, count: int) -> Iterator[_Foun
             return
         problem = _problem(request, count * pieces)
         if pieces > 1 and (
-            len(packing.trees) * (ranks - 1) * pieces > MAX_STEPS
+            pieces > MAX_PIECES
+            or len(trees) * (ranks - 1) * pieces > MAX_STEPS
             or len(problem.chunks) * (ranks - 1) > MAX_TRANSFERS
             or len(problem.chunks) * ranks > MAX_PLACES
             or problem.chunk_bytes < 2
         ):
             return
-        found = _timed(problem, packing.trees, pieces)
+        found = _timed(problem, trees, pieces, rule)
         yield found
         if before is not None and found.ends_ns > before:
             return
@@ -135,14 +159,14 @@ def _pipelines(request: Request, packing: Packing, count: int) -> Iterator[_Foun
         pieces *= 2
 
 
-def _timed(problem: Problem, trees: tuple[Tree, ...], pieces: int) -> _Found:
+def _timed(problem: Problem, trees: tuple[Tree, ...], pieces: int, rule: Rule) -> _Found:
     fabric = fabric_of(problem, rotate=ROUTED_AS[problem.collective] == "allgather")
     pipelined = problem.latency == "pipelined"
-    spread = periodic(fabric, trees, pieces, pipelined=pipelined, sums=False)
+    spread = periodic(fabric, trees, pieces, rule=rule, pipelined=pipelined, sums=False)
     if problem.half == "forward":
         steps: Sequence[Step] = spread
     else:
-        reduced = backwards(fabric, periodic(fabric, trees, pieces, pipelined=pipelined, sums=True))
+        reduced = backwards(fabric, periodic(fabric, trees, pieces, rule=rule, pipelined=pipelined, sums=True))
         inverted = problem.half == "inverted"
         steps = in_turn(fabric, reduced if inverted else [*reduced, *spread], pipelined=pipelined, inverted=inverted)
     end = max(_arrival(problem, step) for step in steps) if problem.half != "forward" else ends(fabric, steps)

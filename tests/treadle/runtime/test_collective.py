@@ -13,9 +13,10 @@ from codegen.program import Program, RankProgram, Step, Threadblock
 from planner.collective.algorithm import CollectiveDecisions
 from planner.collective.planning import plan_collective
 from planner.errors import CheckFailed, InputError
+from planner.pattern import Part, Pattern
 from planner.sketch import Hyperparameters
 from tests.codegen.algorithms import decide, random_algorithm, ring_allreduce
-from tests.planner.collective.build import MESH, ring
+from tests.planner.collective.build import MESH, line, ring
 from treadle.runtime.compare import Row, compare
 from treadle.runtime.launch import launch
 from treadle.runtime.script import script_of
@@ -103,6 +104,8 @@ def use(rank: int, world: int) -> dict[str, object]:
     seen["parameter"] = inplace(torch.nn.Parameter(torch.ones(3))).tolist()
     seen["empty"] = tuple(gathering(torch.empty(0, 5)).shape)
     seen["swapped"] = executor(swap(), rank)(torch.full((3,), float(rank))).tolist()
+    loop = executor(there_and_back(), rank)
+    seen["there and back"] = loop(torch.arange(1.0, 5.0) if rank == 0 else torch.tensor([10.0, 20.0])).tolist()
     for name, call in {
         "op": lambda: outofplace(torch.ones(3), op="product"),
         "odd parts": lambda: scattering(torch.ones(3)),
@@ -127,6 +130,7 @@ def test_executors_in_a_training_loop() -> None:
         assert seen["parameter"] == [2, 2, 2]
         assert seen["empty"] == (0, 5)
         assert seen["swapped"] == [1.0 - rank] * 3
+        assert seen["there and back"] == [[1 + 10 + 3, 2 + 20 + 4], []][rank]
         assert seen["op"] == "found op 'product', expected one of sum, avg, min, max"
         assert seen["odd parts"] == "found a tensor of shape (3,), expected a first dimension that 2 ranks divide"
         assert seen["ranks"] == "found 2 processes, expected the program's 3 ranks"
@@ -174,6 +178,23 @@ def swap() -> Program:
     return Program("swap", "custom", ranks, chunks_per_loop=1, channels=1, inplace=True, outofplace=False)
 
 
+def there_and_back() -> Program:
+    """Rank 1 adds its chunk to one of rank 0 and sends the sum back without keeping it; rank 0 adds its other chunk."""
+    first = (
+        Threadblock(send=1, recv=None, channel=0, steps=(Step("s", ("i", 0), ("i", 0)),)),
+        Threadblock(send=None, recv=1, channel=0, steps=(Step("r", ("s", 0), ("s", 0), awaited=True),)),
+        Threadblock(
+            send=None,
+            recv=None,
+            channel=0,
+            steps=(Step("cpy", ("i", 1), ("o", 0)), Step("re", ("s", 0), ("o", 0), depends=(1, 0))),
+        ),
+    )
+    second = (Threadblock(send=0, recv=0, channel=0, steps=(Step("rrs", ("i", 0), ("i", 0)),)),)
+    ranks = (RankProgram(2, 1, 1, first), RankProgram(1, 0, 0, second))
+    return Program("there and back", "custom", ranks, chunks_per_loop=1, channels=1)
+
+
 def test_a_swap_in_place_passes_through_a_slot_on_one_side() -> None:
     """Sent from memory on both sides it would never end: each would wait for the other to receive first."""
     scripts = [script_of(swap(), rank, inplace=True, fifo_depth=2) for rank in (0, 1)]
@@ -189,3 +210,18 @@ def test_receives_are_posted_as_soon_as_their_place_is_free() -> None:
     received = [index for index, action in enumerate(script) if action.receives is not None]
     assert set(script[0].posts) == set(received)
     assert all(action.receives.slot is None for action in script if action.receives is not None)
+
+
+def test_a_pattern_is_compared_with_messages_of_torch() -> None:
+    """A custom pattern with a part that starts at two ranks, one of which keeps it; two instances."""
+    pattern = Pattern(version=1, name="reload", unit="1KiB", chunks=(Part((0, 1), (1, 2)), Part((2,), (0, 1))))
+    decisions = plan_collective("custom", line(3), MESH, pattern=pattern, instances=2).decisions
+    assert isinstance(decisions, CollectiveDecisions)
+    rows = compare({"p": lower(decisions)}, decisions, sizes=(0, 5, 4097), dtypes=("int32",), repeats=1, timeout=60)
+    assert [row.elements for row in rows] == [0, 5, 4097]
+    assert all(row.good and row.max_error == 0 and row.predicted_seconds is not None for row in rows)
+
+
+def test_a_custom_file_without_a_plan_cannot_be_compared() -> None:
+    with pytest.raises(InputError, match="found collective custom, expected one that can be compared"):
+        compare({"swap": swap()}, None, sizes=(1,), dtypes=("float32",))

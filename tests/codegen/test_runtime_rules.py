@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from codegen import msccl_xml
 from codegen.runtime_finds import Subject
 from codegen.runtime_rules import FATAL, RULES, judge
 from codegen.runtimes import RUNTIMES, Name
+from planner.errors import InputError
 
 GOOD = """<!-- two gpus swap -->
 <algo name="swap" proto="LL" nchannels="1" nchunksperloop="2" ngpus="2" coll="allgather" inplace="0" outofplace="1" minBytes="64" maxBytes="4096">
@@ -234,3 +240,21 @@ def test_real_files_are_taken_by_the_runtime_they_were_made_for(data_dir) -> Non
         refused = {name: {f.rule for f in judge(subject, name) if f.effect in FATAL} for name in RUNTIMES}
         msccl = {"byte-range"} if path.name == "all-reduce-ring-simple.xml" else set()
         assert refused == {"rccl": set(), "executor": set(), "msccl": msccl}, path.name
+
+
+VALUE = re.compile(r'="([^"]*)"')
+
+
+@given(st.data())
+def test_whatever_stands_in_a_file_the_answer_is_findings(data: st.DataObject) -> None:
+    text = GOOD.replace("    <tb", '    <copy i_off="0" o_off="0"/>\n    <tb', 1)
+    for _ in range(data.draw(st.integers(1, 4))):
+        match = data.draw(st.sampled_from(list(VALUE.finditer(text))))
+        value = data.draw(
+            st.sampled_from(["-1", "0", "1", "2", "7", "130", "ra", "re", "rrc", "nop", "i", "s", "custom"])
+        )
+        text = f"{text[: match.start(1)]}{value}{text[match.end(1) :]}"
+    with suppress(InputError):
+        subject = Subject(text, msccl_xml.parse(text, "x.xml"))
+        for name in RUNTIMES:
+            assert all("\n" not in str(finding) for finding in judge(subject, name))

@@ -48,14 +48,17 @@ def hazards(drafts: Sequence[Draft]) -> list[list[int]]:
     return result
 
 
-def waits(drafts: Sequence[Draft], blocks: Sequence[Hashable], *, fenced: bool = True) -> list[list[int]]:
-    """For each draft the places of those it must be told to wait for; `blocks` names each draft's threadblock.
+def waits(
+    drafts: Sequence[Draft], before: Sequence[Sequence[int]], blocks: Sequence[Hashable], *, fenced: bool = True
+) -> list[list[int]]:
+    """For each draft the places of those it must be told to wait for; `before` are their hazards, `blocks` names each
+    draft's threadblock.
 
     `drafts` must stand in an order in which they can run. Every draft waits at most once per threadblock. With
     `fenced` a message also says that everything before it is done, as with protocol Simple; the flags of LL and LL128
     speak for the data that they come with and nothing else.
     """
-    needed = [_foreign(place, places, blocks) for place, places in enumerate(hazards(drafts))]
+    needed = [_foreign(place, places, blocks) for place, places in enumerate(before)]
     watched: dict[Hashable, int] = {}
     for places in needed:
         for place in places:
@@ -68,7 +71,7 @@ def waits(drafts: Sequence[Draft], blocks: Sequence[Hashable], *, fenced: bool =
     return _reduced(drafts, blocks, needed, watched, across)
 
 
-def _foreign(place: int, places: list[int], blocks: Sequence[Hashable]) -> list[int]:
+def _foreign(place: int, places: Sequence[int], blocks: Sequence[Hashable]) -> list[int]:
     """The last needed place in each other threadblock, latest first."""
     last = {blocks[other]: other for other in places if blocks[other] != blocks[place]}
     return sorted(last.values(), reverse=True)

@@ -58,6 +58,11 @@ class Fused:
     drafts: list[Draft]
     joined: dict[End, int] = field(default_factory=dict)
 
+    @cached_property
+    def hazards(self) -> list[list[int]]:
+        """Those of `drafts`, as `depend.hazards` gives them."""
+        return hazards(self.drafts)
+
     def peers(self, draft: Draft) -> tuple[int, int]:
         """Whom the draft's threadblock receives from and sends to, -1 for nobody."""
         if draft.recv is not None:
@@ -122,7 +127,7 @@ def _delay(fused: Fused) -> int:
     left: dict[int, int] = {}
     free: dict[tuple[int, int, int, int], int] = {}
     delay = 0
-    for draft, others in zip(fused.drafts, hazards(fused.drafts), strict=True):
+    for draft, others in zip(fused.drafts, fused.hazards, strict=True):
         block = (draft.rank, draft.channel, *fused.peers(draft))
         time = max([draft.time, free.get(block, 0), *(done[other] for other in others)])
         if draft.message is not None:

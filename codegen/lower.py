@@ -132,7 +132,7 @@ def _threadblocks(fused: Fused, ranks: int, *, fenced: bool) -> tuple[list[tuple
     drafts = fused.drafts
     keys = [_key(draft, fused) for draft in drafts]
     owners = [(draft.rank, *key) for draft, key in zip(drafts, keys, strict=True)]
-    awaits = waits(drafts, owners, fenced=fenced)
+    awaits = waits(drafts, fused.hazards, owners, fenced=fenced)
     members: list[dict[BlockKey, list[int]]] = [{} for _ in range(ranks)]
     for place, (draft, key) in enumerate(zip(drafts, keys, strict=True)):
         members[draft.rank].setdefault(key, []).append(place)

@@ -12,7 +12,10 @@
 #include <unordered_map>
 #include <vector>
 
-#ifndef __x86_64__
+#if !defined(__x86_64__) && !defined(TREADLE_UCONTEXT)
+#define TREADLE_UCONTEXT  // slower, as every switch asks the kernel for the signal mask
+#endif
+#ifdef TREADLE_UCONTEXT
 #include <ucontext.h>
 #endif
 
@@ -21,7 +24,7 @@ namespace treadle::fibers {
 constexpr size_t STACK_BYTES = 64 * 1024;
 constexpr int LEVELS = 8;
 
-#ifdef __x86_64__
+#ifndef TREADLE_UCONTEXT
 // Saves the callee-saved registers on the old stack and takes them from the new one.
 extern "C" void treadle_switch(void **from, void *to);
 asm(R"(

@@ -230,11 +230,11 @@ def test_a_connection_with_one_end_is_refused() -> None:
 # Wrong kernels.
 
 
-def damaged(change: Callable[[dict[str, str]], None]) -> Library:
+def changed(change: Callable[[dict[str, str]], None], *definitions: str) -> Library:
     program = made("allgather", "Simple")
     texts = cuda_kernels.headers()
     change(texts)
-    flags = cuda_kernels.definitions("interpreter", "Simple", False)
+    flags = [*cuda_kernels.definitions("interpreter", "Simple", False), *definitions]
     sound = library(program)
     path = native_build.compile_library(texts, cuda_kernels.INTERPRETER, "fibers", flags)
     return replace(sound, path=path, _sessions={})
@@ -253,7 +253,7 @@ def test_a_kernel_without_its_synchronisation_is_wrong_under_some_order(before: 
         assert before in texts["treadle_steps.h"]
         texts["treadle_steps.h"] = texts["treadle_steps.h"].replace(before, after)
 
-    runner = damaged(change)
+    runner = changed(change)
     rows = []
     for seed in range(20):
         inputs = random_inputs(runner.program, 300, DTYPES["int32"], seed)
@@ -265,6 +265,12 @@ def test_a_kernel_without_its_synchronisation_is_wrong_under_some_order(before: 
             continue
         rows.append(all(torch.equal(a.long(), b) for a, b in zip(found, expected, strict=True) if b is not None))
     assert not all(rows)
+
+
+def test_the_portable_switch_of_fibers_does_the_same() -> None:
+    portable = changed(lambda texts: None, "-DTREADLE_UCONTEXT")
+    require_right(portable, dtypes=("int32",), seeds=3)
+    assert portable.path != library(portable.program).path
 
 
 # Sessions.

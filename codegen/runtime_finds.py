@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, cast
+
+from lxml import etree
 
 from codegen import check_program
 from codegen.msccl_xml import document
@@ -34,13 +36,17 @@ class Spot(NamedTuple):
     found: str
 
 
+def line_of(element: etree._Element) -> int:
+    return cast("int | None", element.sourceline) or 0
+
+
 class Subject:
     """A file as the rules look at it: the text, its elements and the program it means."""
 
     def __init__(self, text: str, program: Program) -> None:
         self.text, self.program = text, program
         self.algo = document(text, "")
-        self.line = int(self.algo.sourceline or 0)
+        self.line = line_of(self.algo)
 
     @cached_property
     def plain(self) -> str:
@@ -68,7 +74,7 @@ class Subject:
                 for name in names:
                     if name not in element.attrib:
                         found[tag, name] += 1
-                        first.setdefault((tag, name), int(element.sourceline or 0))
+                        first.setdefault((tag, name), line_of(element))
         return Counter({(*key, first[key]): count for key, count in found.items()})
 
     @cached_property
@@ -162,7 +168,7 @@ def unknown_element(subject: Subject, runtime: Runtime) -> Iterator[Spot]:
     for element in subject.algo.iter():
         for child in element:
             if child.tag not in known.get(str(element.tag), set()):
-                yield Spot(int(child.sourceline or 0), f"found <{child.tag}> in <{element.tag}>")
+                yield Spot(line_of(child), f"found <{child.tag}> in <{element.tag}>")
 
 
 # The head.
@@ -177,7 +183,7 @@ def missing_attribute(subject: Subject, runtime: Runtime) -> Iterator[Spot]:
 
 
 def compact_dialect(subject: Subject, runtime: Runtime) -> Iterator[Spot]:
-    ops = [int(op.sourceline or 0) for op in subject.algo.iter("op")]
+    ops = [line_of(op) for op in subject.algo.iter("op")]
     if ops:
         yield Spot(ops[0], f"found {len(ops)} <op>")
 

@@ -1,7 +1,8 @@
 """Threadblocks of an MSCCL++ plan: operations in order, with the `nop`s that keep the threads of a block together.
 
 A `Lane` collects the operations of one thread of control and cuts them into threadblocks that stay within the limits of
-the runtime; a semaphore leads from one to the next. `gpu_of` numbers what they name: channels, buffers, semaphores.
+the runtime; a barrier or a semaphore leads from one to the next. `gpu_of` numbers what they name: channels, buffers,
+semaphores.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from codegen.mscclpp_plan import (
+    MAX_BARRIERS,
     MAX_CHANNELS,
     MAX_CHANNELS_PER_OP,
     MAX_OPS,
@@ -85,14 +87,16 @@ class Entry:
     dst: tuple[Range, ...] = ()
     ends: tuple[Endpoint, ...] = ()
     semaphores: tuple[int, ...] = ()
+    barrier: int | None = None
 
 
 @dataclass(slots=True)
 class Semaphores:
-    """The semaphores of one rank, handed out one after the other."""
+    """The semaphores and barriers of one rank, handed out one after the other."""
 
     rank: int
     count: int = 0
+    barriers: int = 0
 
     def next(self) -> int:
         self.count += 1
@@ -101,6 +105,16 @@ class Semaphores:
                 f"gpu {self.rank} needs more than the {MAX_SEMAPHORES} semaphores of MSCCL++ between its threadblocks"
             )
         return self.count - 1
+
+    def link(self) -> tuple[Entry, Entry]:
+        """How a threadblock ends and the one that goes on with its work begins: at a barrier of the two, or with a
+        semaphore when there are no more barriers."""
+        if self.barriers < MAX_BARRIERS:
+            self.barriers += 1
+            meeting = Entry("barrier", barrier=self.barriers - 1)
+            return meeting, meeting
+        number = (self.next(),)
+        return Entry("sem_release", semaphores=number), Entry("sem_acquire", semaphores=number)
 
 
 @dataclass(slots=True)
@@ -189,11 +203,11 @@ class Lane:
         """Append `entry`, in a new threadblock where this one has no room for it."""
         piece = self.pieces[-1]
         if len(piece) + CLOSING + len(self.unflushed) > MAX_OPS or not self._fits(entry):
-            follow = (self.semaphores.next(),)
+            last, first = self.semaphores.link()
             self.flush()
             self._together()
-            self._append(Entry("sem_release", semaphores=follow))
-            self.pieces.append([Entry("sem_acquire", semaphores=follow), Entry("nop")])
+            self._append(last)
+            self.pieces.append([first, Entry("nop")])
             self.named.clear()
         self._append(entry)
         self.named |= _names(entry)
@@ -304,6 +318,8 @@ def _block(
             channel_type=kind,
             reduce_op="sum" if len(entry.src) > 1 else None,
             semaphore_ids=entry.semaphores,
+            barrier_id=entry.barrier,
+            num_threadblocks=None if entry.barrier is None else 2,
         )
 
     return Block(

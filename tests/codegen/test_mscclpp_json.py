@@ -123,13 +123,21 @@ def irregular() -> CollectiveDecisions:
     return structs.replace(base, demands=(Demand((0,), (2,)), Demand((2,), (0, 2))), root=None)
 
 
-def test_long_threadblocks_are_cut_and_linked_by_semaphores() -> None:
+def test_long_threadblocks_are_cut_and_linked_by_barriers() -> None:
     program = lower(ring_allreduce(24))
     plan = emit(program)
     assert len(program.ranks[0].threadblocks) == 1
     assert len(plan.gpus[0].threadblocks) > 1
     assert all(len(block.ops) <= 64 for gpu in plan.gpus for block in gpu.threadblocks)
-    assert len(plan.gpus[0].semaphores) == len(plan.gpus[0].threadblocks) - 1
+    assert names(plan)["barrier"] == 2 * (len(plan.gpus[0].threadblocks) - 1)
+    assert plan.gpus[0].semaphores == ()
+    assert check_mscclpp.check(plan) == []
+
+
+def test_semaphores_link_what_barriers_cannot() -> None:
+    plan = emit(lower(ring_allreduce(20, instances=7)))
+    assert names(plan)["barrier"] == 2 * 16
+    assert len(plan.gpus[0].semaphores) == names(plan)["sem_acquire"] > 0
     assert check_mscclpp.check(plan) == []
 
 
@@ -143,7 +151,7 @@ def test_threadblocks_are_joined_where_semaphores_run_out() -> None:
 
 def test_a_program_beyond_the_limits_is_refused_by_name() -> None:
     with pytest.raises(InputError, match="16 semaphores of MSCCL\\+\\+"):
-        emit(lower(ring_allreduce(128)))
+        emit(lower(ring_allreduce(20, instances=12)))
 
 
 def test_golden_ring(golden) -> None:

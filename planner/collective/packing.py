@@ -5,7 +5,8 @@ links l that occupy x of beta(l), and the throughput of the packing is 1 / max l
 optimum by edge splitting and arborescence packing; trees are found here by prices instead, which keeps them low and
 the work the same for any number of nodes: multiplicative weights (as in Blink, section 4) make busy links dear, each
 tree is grown again along cheap links, and then single ranks are moved to another parent while that lowers the greatest
-load. How close the result is to the optimum is measured against the cut bound, never assumed.
+load. Where that misses the bound and only links are shared, `branchings` packs exactly. How close the result is to the
+optimum is measured against the cut bound, never assumed.
 
 Roots stand for their orbit (see `fabric`): the trees of the first `shift` ranks are packed, the others are rotated.
 """
@@ -19,6 +20,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.collective.branchings import branchings
 from planner.collective.fabric import Fabric
 from planner.errors import InfeasibleError
 
@@ -26,6 +28,8 @@ ROUNDS = 14
 NEAR = 1.005
 STEEPEST = 24.0
 MOVES = 4000
+EXACT = 128
+"""Trees up to which an exact packing is made where prices miss the target."""
 WINDOW = 4
 """Busiest resources that moves are looked for; when none of them can be relieved the trees stay."""
 LOWER = 1e-3
@@ -88,6 +92,15 @@ def pack(fabric: Fabric, roots: Sequence[int], target: Fraction) -> list[Packing
         if all(trees != other.trees for other in found):
             found.append(Packing(trees, round(float(at[:-1].max()))))
     least = min(packing.busy_ns for packing in found)
+    if least > goal * NEAR and not fabric.sending and fabric.shift == fabric.ranks and len(roots) <= EXACT:
+        exact = branchings(fabric, roots, target)
+        if exact is not None:
+            load = np.zeros(loads.count + 1)
+            for parent in exact:
+                _add(fabric, loads, load, np.array(parent, dtype=np.int64), 1)
+            trees = tuple(_tree(root, np.array(parent)) for root, parent in zip(roots, exact, strict=True))
+            found = [Packing(trees, round(float(load[:-1].max())))]
+            least = found[0].busy_ns
     return [packing for packing in found if packing.busy_ns <= least * NEAR]
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
 from planner.collective import packing, steady, trees
+from planner.collective.branchings import branchings
 from planner.collective.check import check
 from planner.collective.draft import Request
 from planner.collective.fabric import fabric_of
@@ -161,3 +162,38 @@ def test_a_switch_is_never_idle_with_all_parts_at_hand():
     (first, *_) = packing.pack(fabric, range(6), Fraction(5 * 8000))
     steps = steady.periodic(fabric, first.trees, 3, rule="path", pipelined=True, sums=False)
     assert steady.ends(fabric, steps) == 15 * 8_000 + 1_000
+
+
+# Exact packings.
+
+
+@settings(max_examples=15, deadline=None)
+@given(hardware=machines(), count=st.integers(1, 3))
+def test_branchings_exist_at_the_cut_bound_of_integral_links(hardware, count):
+    """Edmonds: with T a common multiple of all betas nothing is rounded, and as many trees fit as the least cut."""
+    hardware = with_fields(hardware, links=tuple(with_fields(li, beta_us_per_MB=1.0) for li in hardware.links))
+    problem = problem_for("broadcast", hardware)
+    fabric = fabric_of(problem, rotate=False)
+    fits = int(Fraction(1000 * count) / congestion(problem))
+    trees_of_root = branchings(fabric, [0] * fits, Fraction(1000 * count))
+    assert trees_of_root is not None
+    assert branchings(fabric, [0] * (fits + 1), Fraction(1000 * count)) is None
+    used: dict[tuple[int, int], int] = {}
+    for parent in trees_of_root:
+        assert parent[0] == -1
+        for rank, above in enumerate(parent):
+            seen = set()
+            while above >= 0:
+                assert above not in seen
+                seen.add(above)
+                above = parent[above]
+            if parent[rank] >= 0:
+                used[parent[rank], rank] = used.get((parent[rank], rank), 0) + 1
+    assert max(used.values()) <= count
+
+
+def test_a_broadcast_on_the_graph_of_ndv2_uses_all_six_links_of_the_root():
+    hardware, sketch = shipped("ndv2", 1, "mesh")
+    problem = problem_for("broadcast", hardware, sketch)
+    (found,) = packing.pack(fabric_of(problem, rotate=False), [0] * 6, congestion(problem) * 6)
+    assert found.busy_ns == 46_000

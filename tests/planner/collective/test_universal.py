@@ -72,7 +72,7 @@ TWO_BY_TWO = machine(
 
 
 @pytest.mark.parametrize("latency", ["serial", "pipelined"])
-@pytest.mark.parametrize("hardware", [TWO_BY_TWO, ring(5), switch(4), shipped("ndv2", 1, "mesh")[0]])
+@pytest.mark.parametrize("hardware", [TWO_BY_TWO, ring(5), switch(4)])
 @pytest.mark.parametrize(
     "collective",
     ["allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce", "gather", "scatter", "custom"],

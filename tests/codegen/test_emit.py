@@ -80,7 +80,9 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
 
 
 def test_targets_and_passes_must_agree() -> None:
-    with pytest.raises(InputError, match="found a plan for target msccl-xml or cuda, expected one for torch"):
+    with pytest.raises(
+        InputError, match="found a plan for target msccl-xml or mscclpp-json or cuda, expected one for torch"
+    ):
         targets.generate(plan_of(ring_allreduce(4)), "ring.plan.json", target="torch")
 
 

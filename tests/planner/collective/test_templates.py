@@ -145,7 +145,7 @@ def test_two_levels_cross_once_for_each_chunk_and_node():
 
 
 @pytest.mark.parametrize("sketch", ["dgx2-sk-1", "ndv2-sk-1"])
-@pytest.mark.parametrize("collective", ["allgather", "allreduce", "alltoall", "reduce"])
+@pytest.mark.parametrize("collective", ["allreduce", "alltoall"])
 def test_two_levels_follow_published_sketches(sketch, collective):
     hardware, guide = shipped(sketch.split("-")[0], 2, sketch)
     made("two-level", collective, hardware, MB, guide)
@@ -201,7 +201,7 @@ def test_one_rank_has_nothing_to_send():
     st.booleans(),
     st.integers(0, 1),
 )
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_a_template_is_right_or_refused(hardware, method, collective, size, pipelined, root):
     if pipelined:
         hardware = replace(hardware, latency="pipelined")

@@ -267,7 +267,7 @@ class Executor:
 
         for index, action in enumerate(script):
             for earlier in action.waits:
-                _wait(leaving.pop(earlier))
+                _wait(leaving.pop(earlier, []))
             for other in action.needs:
                 if other != index:
                     _wait([work for _, work in arriving.pop(other, ())])

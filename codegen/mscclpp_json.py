@@ -17,14 +17,17 @@ semaphores than there are, and cut where they have more operations than fit.
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from msgspec import structs
+
 from codegen import order
 from codegen.happens_before import unordered
 from codegen.mscclpp_blocks import Endpoint, Lane, Range, Semaphores, gpu_of
-from codegen.mscclpp_plan import MAX_BYTES, ExecutionPlan
+from codegen.mscclpp_plan import MAX_BYTES, ExecutionPlan, dumps
 from codegen.program import Buffer, Connection, Place, Program, Step
 from planner.collective.algorithm import CollectiveDecisions
 from planner.errors import InputError
@@ -152,7 +155,7 @@ class _Writer:
             plain = 2 * self.scratch[rank] if self.packets else 0
             given, made = _sizes(self.program, rank)
             gpus.append(gpu_of(rank, (given, made, scratch), lanes, ends[rank], plain, self.semaphores[rank].count))
-        return ExecutionPlan(
+        plan = ExecutionPlan(
             name=self.program.name,
             collective=self.program.collective,
             protocol="LL" if self.packets else "Simple",
@@ -162,6 +165,9 @@ class _Writer:
             min_message_size=self.program.min_bytes,
             max_message_size=self.program.max_bytes or MAX_BYTES,
         )
+        # The runtime keeps channels and scratch by the name of the plan, so two plans must not share one.
+        mark = hashlib.sha256(dumps(plan).encode()).hexdigest()[:8]
+        return structs.replace(plan, name=f"{plan.name}_{mark}")
 
     # What goes where.
 

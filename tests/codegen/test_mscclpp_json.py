@@ -154,6 +154,13 @@ def test_a_program_beyond_the_limits_is_refused_by_name() -> None:
         emit(lower(ring_allreduce(20, instances=12)))
 
 
+def test_every_plan_has_a_name_of_its_own() -> None:
+    """The runtime keeps what it has set up by name."""
+    plans = [emit(lower(ring_allreduce(3, instances=n), inplace=inplace)) for n in (1, 2) for inplace in (False, True)]
+    assert len({plan.name for plan in plans}) == 4
+    assert plans[0].name == emit(lower(ring_allreduce(3))).name
+
+
 def test_golden_ring(golden) -> None:
     golden("mscclpp/allreduce_ring2.out.json", mscclpp_plan.dumps(emit(lower(ring_allreduce(2)))))
     packets = structs.replace(ring_allreduce(2), protocol="LL")

@@ -25,10 +25,9 @@ def generate_selection(
 ) -> Artefacts:
     """The artefacts of `selection`, whose `plans` are given by file name.
 
-    MSCCL XML and MSCCL++ plans come as one flat folder whose files stand in the order of the sizes, since runtimes
-    take the first that fits; other programs get a folder for each range. Raises InputError for a target that is none
-    of a selection's, a plan of another collective or one that does not fit into the target; CheckFailed when a plan or
-    what comes out would be wrong.
+    MSCCL XML comes as one flat folder whose files stand in the order of the sizes, since runtimes take the first that
+    fits; other programs get a folder for each range. Raises InputError for a target that is none of a selection's or
+    a plan of another collective; CheckFailed when a plan or what comes out would be wrong.
     """
     chosen = target or SELECTION_TARGETS[0]
     if chosen not in SELECTION_TARGETS:

@@ -150,14 +150,40 @@ _one_line = json.JSONEncoder(sort_keys=True, ensure_ascii=False, allow_nan=False
 
 
 def _layout(value: Any, indent: str) -> str:
-    line = _one_line(value)
-    if len(indent) + len(line) <= LINE or not isinstance(value, dict | list | tuple):
-        return line
+    if not isinstance(value, dict | list | tuple):
+        return _one_line(value)
+    if not _is_wide(value):
+        line = _one_line(value)
+        if len(indent) + len(line) <= LINE:
+            return line
     inner = indent + " "
     if isinstance(value, dict):
         rows = [f"{inner}{_one_line(key)}: {_layout(item, inner)}" for key, item in sorted(value.items())]
         return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
-    return "[\n" + ",\n".join(inner + _layout(item, inner) for item in value) + f"\n{indent}]"
+    return (
+        "[\n"
+        + (_number_rows(value, inner) or ",\n".join(inner + _layout(item, inner) for item in value))
+        + f"\n{indent}]"
+    )
+
+
+def _is_wide(value: Any) -> bool:
+    """Whether `value` cannot stand on one line, as far as that is seen without writing it."""
+    if isinstance(value, dict):
+        return any(map(_is_wide, value.values()))
+    return isinstance(value, list | tuple) and (3 * len(value) > LINE or any(map(_is_wide, value)))
+
+
+def _number_rows(rows: list[Any] | tuple[Any, ...], inner: str) -> str:
+    """Rows of numbers, the bulk of every long document, written all at once; nothing for other rows."""
+    if not all(isinstance(row, list) and row and not _nested(row) for row in rows):
+        return ""
+    lines = _one_line(rows)[2:-2].split("], [")
+    return ",\n".join(f"{inner}[{line}]" for line in lines) if max(map(len, lines)) + len(inner) + 2 <= LINE else ""
+
+
+def _nested(row: list[Any]) -> bool:
+    return any(isinstance(item, str | dict | list | tuple) for item in row)
 
 
 __all__ = [

@@ -23,8 +23,9 @@ import numpy as np
 from planner.collective.fabric import Fabric
 from planner.collective.packing import Tree
 
-Rule = Literal["path", "work"]
-"""What a message has ahead: ns of its longest way, or ns of all messages that wait for it."""
+Rule = Literal["path", "work", "turn"]
+"""Which message of a link goes first: that with the longest way ahead, that for which most work waits, or the earliest
+piece and then the longest way."""
 
 
 class Step(NamedTuple):
@@ -109,7 +110,7 @@ class _Run:
             longest[v] += self.lat[link]
             longest[u] = max(longest[u], longest[v])
             below[u] += below[v] + self.busy[link]
-        return longest if self.rule == "path" else below
+        return below if self.rule == "work" else longest
 
     def _at_a_slot(self, job: _Job, now: int) -> None:
         """Messages of a port start at multiples of what they occupy it, so that those of all ports stay in step."""
@@ -122,7 +123,8 @@ class _Run:
         heapq.heappush(self.events, now + late)
 
     def _ready(self, job: _Job) -> None:
-        heapq.heappush(self.waiting[job.link], (-job.ahead, job.piece, job.tree, job))
+        first, then = (job.piece, -job.ahead) if self.rule == "turn" else (-job.ahead, job.piece)
+        heapq.heappush(self.waiting[job.link], (first, then, job.tree, job))
 
     def steps(self) -> list[Step]:
         found: list[Step] = []
@@ -170,8 +172,8 @@ class _Run:
         for link in links:
             out, into = self.sides[link]
             spot = outs[out], ins[into]
-            first = self.waiting[link][0]
-            value = (self.left[out] + self.left[into]) / most - first[0] / self.farthest + 1e-3 - 1e-6 * first[1]
+            first = self.waiting[link][0][3]
+            value = (self.left[out] + self.left[into]) / most + first.ahead / self.farthest + 1e-3 - 1e-6 * first.piece
             if value > weight[spot]:
                 weight[spot] = value
                 at[spot] = link

@@ -26,7 +26,7 @@ from planner.collective.universal import congestion
 from planner.errors import InputError
 
 TREES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
-ROOTED_TREES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 15, 16, 20, 24, 31, 32)
+ROOTED_TREES = (1, 2, 3, 4, 6, 7, 8, 12, 15)
 NEAR = 1.002
 """Times that differ by less are the same, and the plan with fewer pieces is kept."""
 BETTER = 1.01
@@ -38,6 +38,9 @@ MAX_PLACED = 2_000
 """Ranks on all trees up to rotation, from which on no more trees per root are tried."""
 SCREENED = 16_000
 """Messages up to rotation for which packings of equal load are compared."""
+RULES: tuple[Rule, ...] = ("path", "work", "turn")
+COMPARED = 4_000
+"""Messages up to rotation for which every rule is tried at every number of pieces."""
 MAX_PIECES = 128
 """On each tree: the fill of the pipeline is then below a hundredth for trees that are not long."""
 MAX_STEPS = 24_000
@@ -118,7 +121,12 @@ def _packings(problem: Problem, fabric: Fabric) -> Iterator[tuple[int, list[Pack
         if best is None or share * BETTER < best:
             best, vain = share, 0
             yield count, found
-        if share <= float(least) * BETTER or vain == PATIENCE:
+        elif rooted and share <= best * BETTER:
+            yield count, found  # more trees of one root are lower ones
+        if rooted:
+            if count >= problem.ranks:
+                break
+        elif share <= float(least) * BETTER or vain == PATIENCE:
             break
 
 
@@ -129,8 +137,7 @@ def _screened(request: Request, packings: Sequence[Packing], count: int) -> tupl
     work = count * len(packings[0].trees) * (ranks - 1) * pieces
     tried = packings[: max(1, SCREENED // work)]
     problem = _problem(request, count * pieces)
-    rules: tuple[Rule, ...] = ("path", "work")
-    choices = [(packing.trees, rule) for packing in tried for rule in rules]
+    choices = [(packing.trees, rule) for packing in tried for rule in RULES]
     return min(choices, key=lambda choice: _timed(problem, choice[0], pieces, choice[1]).ends_ns)
 
 
@@ -151,7 +158,10 @@ def _pipelines(request: Request, trees: tuple[Tree, ...], count: int, rule: Rule
             or problem.chunk_bytes < 2
         ):
             return
-        found = _timed(problem, trees, pieces, rule)
+        rules = RULES if len(trees) * (ranks - 1) * pieces <= COMPARED else (rule,)
+        found, rule = min(
+            ((_timed(problem, trees, pieces, rule), rule) for rule in rules), key=lambda timed: timed[0].ends_ns
+        )
         yield found
         if before is not None and found.ends_ns > before:
             return

@@ -4,10 +4,10 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench wheel schemas clean
+.PHONY: help install demo test lint format bench bench-collective wheel schemas clean
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: treadle needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2; exit 2; }
@@ -36,6 +36,9 @@ format: $(STAMP) ## rewrite the sources in the house style
 
 bench: $(STAMP) ## print every figure that README and docs quote
 	$(BIN)/python -m benchmarks
+
+bench-collective: $(STAMP) ## synthesis against published figures, plans against templates, execution, XML timing
+	$(BIN)/python -m benchmarks collective.synthesis collective.quality collective.cpu collective.gpu collective.xml_simulation
 
 wheel: $(STAMP) ## build dist/*.whl
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist .

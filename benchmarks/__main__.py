@@ -12,11 +12,13 @@ from benchmarks.common import Table, show
 NAMES = (
     "timeline",
     "capture",
-    "collectives",
-    "collective_cpu",
+    "collective.synthesis",
+    "collective.quality",
+    "collective.cpu",
+    "collective.gpu",
+    "collective.xml_simulation",
     "memory_execution",
     "memory_planning",
-    "xml_simulation",
 )
 
 
@@ -28,7 +30,7 @@ def main(names: tuple[str, ...], only_list: bool, as_json: bool) -> None:
     """Measure every figure that README and docs quote; each NAME also runs alone as `python -m benchmarks.NAME`."""
     if only_list:
         for name in NAMES:
-            click.echo(f"{name:18}{import_module(f'benchmarks.{name}').tables.__doc__}")
+            click.echo(f"{name:26}{import_module(f'benchmarks.{name}').tables.__doc__}")
         return
     show(_all(names or NAMES), as_json)
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from planner import documents, resources
 from planner.hardware import Device, Hardware, Link, Network, Nic, Switch, scaled
 from planner.scalars import MEBIBYTE
-from planner.sketch import InternodeSketch, IntranodeSketch, Sketch
+from planner.sketch import Contiguity, InternodeSketch, IntranodeSketch, Sketch
 
 PIPELINED: dict[str, Any] = {"latency": "pipelined", "sources": {}}
 
@@ -100,6 +100,7 @@ RAILS = Sketch(
     intranode_sketch=IntranodeSketch(strategy="direct"),
     internode_sketch=InternodeSketch(strategy="relay", internode_conn={str(device): (device,) for device in range(8)}),
     ib_ports="per_nic",
+    contiguity=Contiguity(links=("ib",), max_run=8),
 )
 
 ODD_TO_EVEN = Sketch(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import xml_simulation
+from benchmarks.collective import xml_simulation
 from codegen import check_program, msccl_xml, order
 from codegen.happens_before import unordered
 from codegen.lower import lower

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import xml_simulation
+from benchmarks.collective import xml_simulation
 from codegen import check_program, order
 from codegen.lower import lower
 from codegen.program import RECEIVING, SENDING, Connection, Place, Program

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import xml_simulation
+from benchmarks.collective import xml_simulation
 from codegen import msccl_xml, simulate_xml
 from codegen.program import Program, RankProgram, Step, Threadblock
 from codegen.simulate_xml import bus_factor

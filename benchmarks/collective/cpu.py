@@ -1,4 +1,4 @@
-"""`python -m benchmarks.collective_cpu`: planned collectives on real CPU processes beside gloo's own."""
+"""`python -m benchmarks.collective.cpu`: planned collectives on real CPU processes beside gloo's own."""
 
 from __future__ import annotations
 

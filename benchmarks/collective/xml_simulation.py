@@ -1,4 +1,4 @@
-"""Predicted against measured times of MSCCL XML. Run from the repository: python -m benchmarks.xml_simulation
+"""Predicted against measured times of MSCCL XML: python -m benchmarks.collective.xml_simulation
 
 Measured: rccl-tests in place on eight MI300X (RCCL 2.21.5, ROCm 6.3; rouge3877/ns3-msccl-data), and the in-place
 allreduces of eight A100 in microsoft/msccl-leaderboard. The XML files of those rows are not at hand, so the same

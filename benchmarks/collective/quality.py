@@ -1,0 +1,95 @@
+"""Collective plans beside the schedules everyone knows on the same machine, all under one alpha-beta model with ports.
+
+The peers are treadle's own templates (ring, two-level, double tree, binomial tree, halving-doubling), each with every
+link of the profile at its disposal, timed by the same list scheduler and accepted by the same checker.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from benchmarks.common import Row, Table, command, progress
+from planner import documents, resources
+from planner.collective.algorithm import Collective
+from planner.collective.draft import Request
+from planner.collective.limits import Effort
+from planner.collective.planning import METHODS, plan_collective
+from planner.errors import InputError
+from planner.hardware import Hardware, scaled
+from planner.scalars import format_bytes
+from planner.sketch import Sketch
+
+CASES = (("ndv2", "ndv2-sk-1"), ("dgx2", "dgx2-sk-1"), ("dgx2", "dgx2-sk-2"))
+SIZES = (2**10, 2**15, 2**20, 2**26)
+COLLECTIVES: tuple[Collective, ...] = ("allgather", "allreduce")
+PEERS = ("ring", "two-level", "double-tree", "binomial", "halving-doubling")
+SOURCE_SECONDS = {
+    ("allgather", "dgx2-sk-1"): 35.8,
+    ("allgather", "dgx2-sk-2"): 11.3,
+    ("allgather", "ndv2-sk-1"): 2.6,
+    ("allreduce", "dgx2-sk-1"): 6.1,
+    ("allreduce", "dgx2-sk-2"): 127.8,
+    ("allreduce", "ndv2-sk-1"): 0.3,
+}
+"""Synthesis seconds at one size each: TACCL, Table 5.3."""
+
+
+def tables() -> Iterator[Table]:
+    """Allgather and allreduce on two NDv2 and two DGX-2, beside ring, two-level and tree schedules."""
+    for collective in COLLECTIVES:
+        found = {(name, size): peers(collective, name, size) for name, _ in CASES for size in SIZES}
+        rows = [planned(collective, name, sketch, size, found[name, size]) for name, sketch in CASES for size in SIZES]
+        note = "source s: synthesis seconds of TACCL, Table 5.3, at one size, on another machine with Gurobi."
+        yield Table(f"{collective}, two nodes, size of one rank's input", rows, (note,))
+
+
+def peers(collective: Collective, name: str, size: int) -> dict[str, float]:
+    """us of each template that the machine and the collective allow."""
+    progress(f"quality: {collective} on {name}, {format_bytes(size)}: peers")
+    every_link = documents.load(resources.locate("sketches", "ring"), Sketch)
+    request = Request(collective, hardware(name), every_link, size)
+    found = {}
+    for peer in PEERS:
+        try:
+            found[peer] = METHODS[peer](request, Effort()).makespan_ns / 1000
+        except InputError:
+            continue
+    return found
+
+
+def planned(collective: Collective, name: str, sketch: str, size: int, beside: dict[str, float]) -> Row:
+    """One plan, its certificate and its ratios."""
+    progress(f"quality: {collective} with {sketch}, {format_bytes(size)}")
+    guide = documents.load(resources.locate("sketches", sketch), Sketch)
+    start = time.perf_counter()
+    plan = plan_collective(collective, hardware(name), guide, size_bytes=size, method="auto")
+    seconds = time.perf_counter() - start
+    time_us = plan.prediction.time_us
+    best = min(beside, key=lambda peer: beside[peer])
+    return {
+        "sketch": sketch,
+        "size": format_bytes(size),
+        "method": plan.provenance.options["chosen"],
+        "planned us": time_us,
+        "bound us": plan.certificate.lower_bound / 1000,
+        "gap %": 100 * plan.certificate.gap,
+        "ring us": beside["ring"],
+        "best peer": best,
+        "best peer us": beside[best],
+        "ring / planned": beside["ring"] / time_us,
+        "best peer / planned": beside[best] / time_us,
+        "synthesis s": seconds,
+        "source s": SOURCE_SECONDS[collective, sketch],
+    }
+
+
+def hardware(name: str) -> Hardware:
+    """Two nodes of a shipped profile."""
+    return scaled(documents.load(resources.locate("profiles", name), Hardware), 2)
+
+
+main = command(tables)
+
+if __name__ == "__main__":
+    main()

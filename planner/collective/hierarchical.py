@@ -25,19 +25,23 @@ from planner.collective.algorithm import max_chunkup
 from planner.collective.collectives import Chunk
 from planner.collective.draft import Draft, Request
 from planner.collective.forwarding import forward
-from planner.collective.greedy import LEAST_CHUNK, messages_of, problem_of
+from planner.collective.greedy import LEAST_CHUNK, problem_of
 from planner.collective.limits import Effort
 from planner.collective.matching import Hop, Rules, match
-from planner.collective.messages import Message, in_order, moves_of_messages, schedule
+from planner.collective.messages import MAX_REORDERED, Message, in_order, moves_of_messages, schedule, timed
+from planner.collective.ordering import list_orders
 from planner.collective.problem import Problem
+from planner.collective.scheduling import longest_path
 from planner.collective.topology import Edge, Network
 from planner.collective.translations import Translations, node_translations
 from planner.errors import InputError
 from planner.scalars import format_bytes
 
 PIECES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-MOST_MESSAGES = 60_000
-"""Messages to time for one try; more pieces are not tried."""
+WORK = 60_000
+"""Messages to time over all tries; one piece count is always tried."""
+FEW_MESSAGES = 3_000
+"""Messages whose order is improved once more at the end."""
 PATIENCE = 2
 """Piece counts in a row that may be no better than the best before."""
 
@@ -60,18 +64,18 @@ def synthesize(request: Request, effort: Effort) -> Draft:
     leads to another node, and for chunks with several sources or with some but not all ranks as targets.
     """
     best: _Try | None = None
-    worse = 0
+    worse = spent = 0
     for pieces in PIECES:
         ranks = request.hardware.nodes * request.hardware.devices_per_node
         if pieces > 1 and pieces > max_chunkup(request.collective, ranks):
             break
         problem = problem_of(request, pieces)
         group = node_translations(problem)
-        hops = sum(len(chunk.targets) for chunk in problem.chunks) // group.order
-        if pieces > 1 and (problem.chunk_bytes < LEAST_CHUNK or hops > MOST_MESSAGES):
+        if pieces > 1 and (problem.chunk_bytes < LEAST_CHUNK or 3 * spent > WORK):
             break
         before = best
         for words, messages in _variants(problem, group):
+            spent += len(messages)
             end = in_order(moves_of_messages(problem, messages, group)).makespan
             if best is None or end < best.time_ns:
                 best = _Try(problem, group, words, messages, end)
@@ -79,9 +83,10 @@ def synthesize(request: Request, effort: Effort) -> Draft:
         if worse == PATIENCE or effort.exhausted():
             break
     assert best is not None
+    final = schedule if len(best.messages) <= FEW_MESSAGES else timed
     return Draft(
         problem=best.problem,
-        transfers=schedule(best.problem, best.messages, best.group),
+        transfers=final(best.problem, best.messages, best.group),
         method=f"hierarchical, {best.words}, chunks of {format_bytes(best.problem.chunk_bytes)}",
         status="patterns of one node, list scheduling",
     )
@@ -89,19 +94,40 @@ def synthesize(request: Request, effort: Effort) -> Draft:
 
 def _variants(problem: Problem, group: Translations) -> Iterator[tuple[str, list[Message]]]:
     nodes = problem.ranks // problem.per_node
-    everyone = len(problem.chunks[0].targets) == problem.ranks
-    if (everyone and problem.half != "forward") or problem.collective in ("allgather", "broadcast"):
-        routes = _ROOTED_ROUTES if problem.collective in ("broadcast", "reduce") else _ROUTES
+    if problem.half != "forward" or problem.collective in ("allgather", "broadcast"):
+        rooted = problem.collective in ("broadcast", "reduce")
         found = _copied(problem, group, nodes)
-        for words, parent in routes.items() if nodes > 1 else [("one node", _direct)]:
-            back = [] if problem.half == "forward" else found(parent, True)
-            there = [] if problem.half == "inverted" else found(parent, False)
-            yield words, messages_of(back, there)
+        for words, parent in (_ROOTED_ROUTES if rooted else _ROUTES).items() if nodes > 1 else [("one node", _direct)]:
+            for run in _runs(problem) if parent is _direct and not rooted else [1]:
+                back = [] if problem.half == "forward" else found(parent, run, True)
+                there = [] if problem.half == "inverted" else found(parent, run, False)
+                turned = [Message(one.chunks, one.dst, one.src, True) for one in reversed(back)]
+                halves = _by_time(problem, group, turned, "backward") + _by_time(problem, group, there, "forward")
+                yield words + (f", {run} chunks a message" if run > 1 else ""), halves
     elif all(len(chunk.targets) == 1 and not chunk.also for chunk in problem.chunks):
         for way in ("source", "target", "straight"):
-            yield f"across by {way}", messages_of([], _carried(problem, group, way))
+            messages = [Message((hop.chunk,), hop.src, hop.dst) for hop in _carried(problem, group, way)]
+            yield f"across by {way}", _by_time(problem, group, messages, "forward")
     else:
         raise InputError(f"found a {problem.collective} with several sources or some targets; use greedy", where=WHERE)
+
+
+def _by_time(problem: Problem, group: Translations, messages: list[Message], direction: str) -> list[Message]:
+    """The messages as they leave when each goes as soon as it can, or for sums as late as it can; as they stand where
+    that is no sooner."""
+    if len(messages) > MAX_REORDERED:
+        return messages
+    moves = moves_of_messages(problem, messages, group)
+    found = longest_path(moves, list_orders(moves, problem.ranks, "earliest", direction))
+    if found.makespan >= in_order(moves).makespan:
+        return messages
+    return [messages[index] for index in sorted(range(len(messages)), key=lambda i: (found.send[i], i))]
+
+
+def _runs(problem: Problem) -> list[int]:
+    """How many chunks of a node may cross in one message."""
+    most = problem.batching.max_run if problem.batching.links else 1
+    return [run for run in (1, 2, 4) if run <= min(most, problem.per_node * problem.chunkup)]
 
 
 # Routes over nodes: by offset from the home node, the offset of the node before.
@@ -124,9 +150,9 @@ _ROUTES: dict[str, Route] = {"direct": _direct, "ring": _ring}
 _ROOTED_ROUTES: dict[str, Route] = {"direct": _direct, "chain": _ring, "binary tree": _binary}
 
 
-def _copied(problem: Problem, group: Translations, nodes: int) -> Callable[[Route, bool], list[Hop]]:
-    """A function that gives the hops of chunks that go to every rank along a route; given True, no rank sends a chunk
-    to two peers at a time."""
+def _copied(problem: Problem, group: Translations, nodes: int) -> Callable[[Route, int, bool], list[Message]]:
+    """A function that gives the messages of chunks that go to every rank along a route, some of them in one message
+    across; given True, no rank sends a chunk to two peers at a time."""
     size = problem.per_node
     homes = [number for number, chunk in enumerate(problem.chunks) if chunk.owner in group.roots]
     owners = [problem.chunks[number].owner % size for number in homes]
@@ -147,29 +173,44 @@ def _copied(problem: Problem, group: Translations, nodes: int) -> Callable[[Rout
             found[hop.chunk].append((place, (hop.src, hop.dst)))
         return found
 
-    def hops(parent: Route, turns: bool) -> list[Hop]:
+    def hops(parent: Route, run: int, turns: bool) -> list[Message]:
         local = trees([a for a, _ in gates] if gates and rooted else owners, turns)
         if gates and rooted:  # the gate comes first: its NIC must not wait for the rest of the node
             local = [
                 _after(paths[owner, gate[0]], tree) for owner, gate, tree in zip(owners, gates, local, strict=True)
             ]
-        entered = trees([b for _, b in gates], turns) if nodes > 1 else []
+        # Chunks cross `run` at a time: each device of the run takes them to every run-th node.
+        blocks = [range(first, min(first + run, len(homes))) for first in range(0, len(homes), run)]
+        through = (
+            [[gates[block[turn % len(block)]] for block in blocks for _ in block] for turn in range(run)]
+            if gates
+            else []
+        )
+        entered = [trees([b for _, b in gate], turns) for gate in through]
+        whole = (nodes - 1) // run * run
         depth = [0]
         for offset in range(1, nodes):
             depth.append(depth[parent(offset)] + 1)
-        found: list[tuple[tuple[int, int, int], Hop]] = []
-        for index, number in enumerate(homes):
-            first = problem.chunks[number].owner // size
-            wave = index // size if rooted else 0
-            for offset in range(nodes):
-                here = (first + offset) % nodes * size
-                step = wave + depth[offset]
-                if offset:
-                    there = (first + parent(offset)) % nodes * size
-                    found.append(((step, offset, -1), Hop(number, there + gates[index][0], here + gates[index][1])))
-                for place, (src, dst) in entered[index] if offset else local[index]:
-                    found.append(((step, offset, place), Hop(number, here + src, here + dst)))
-        return [hop for _, hop in sorted(found, key=lambda entry: entry[0])]
+        found: list[tuple[tuple[int, int, int], Message]] = []
+        for block in blocks:
+            for index in block:
+                number = homes[index]
+                home = problem.chunks[number].owner // size
+                wave = index // size if rooted else 0
+                for offset in range(nodes):
+                    here = (home + offset) % nodes * size
+                    step = wave + depth[offset]
+                    turn = (offset - 1) % run if offset <= whole else index - block[0]
+                    if offset:
+                        there = (home + parent(offset)) % nodes * size
+                        a, b = through[turn][index]
+                        together = block if offset <= whole and run > 1 else [index]
+                        if index == together[0]:
+                            numbers = tuple(homes[i] for i in together)
+                            found.append(((step, offset, -1), Message(numbers, there + a, here + b)))
+                    for place, (src, dst) in entered[turn][index] if offset else local[index]:
+                        found.append(((step, offset, place), Message((number,), here + src, here + dst)))
+        return [message for _, message in sorted(found, key=lambda entry: entry[0])]
 
     return hops
 

@@ -125,6 +125,8 @@ class _Network:
     ranks: int
     codes: Ints
     costs: Ints
+    routed: Ints
+    """The links that routes are chosen on: an allreduce runs some backwards, too."""
     port_starts: Ints
     port_links: Ints
     signs: Ints
@@ -132,7 +134,9 @@ class _Network:
 
     @staticmethod
     def of(problem: Problem) -> _Network:
-        return _network(problem.ranks, tuple(problem.links.values()), problem.ports)
+        links = problem.topology.routing.links
+        routed = np.array([src * problem.ranks + dst for src, dst in links], dtype=np.int64)
+        return _network(problem.ranks, tuple(problem.links.values()), problem.ports, tuple(np.sort(routed).tolist()))
 
     def image(self, digit: Digit) -> Ints | None:
         """By port: the port it is turned to. None where a link or a port has no equal image."""
@@ -141,6 +145,9 @@ class _Network:
         place = np.searchsorted(self.codes, codes)
         place[place == len(self.codes)] = 0
         if not (self.codes[place] == codes).all() or not (self.costs[place] == self.costs).all():
+            return None
+        src, dst = np.divmod(self.routed, self.ranks)
+        if (np.sort(_turned(src, *digit) * self.ranks + _turned(dst, *digit)) != self.routed).any():
             return None
         if not len(self.port_starts):
             return self.port_starts
@@ -168,7 +175,7 @@ class _Network:
 
 
 @lru_cache(maxsize=4)
-def _network(ranks: int, links: tuple[Any, ...], ports: tuple[Any, ...]) -> _Network:
+def _network(ranks: int, links: tuple[Any, ...], ports: tuple[Any, ...], routed: tuple[int, ...]) -> _Network:
     codes = np.array([link.src * ranks + link.dst for link in links], dtype=np.int64)
     kinds: dict[Any, int] = {}
     costs = np.array(
@@ -182,6 +189,7 @@ def _network(ranks: int, links: tuple[Any, ...], ports: tuple[Any, ...]) -> _Net
         ranks,
         codes,
         costs,
+        np.array(routed, dtype=np.int64),
         np.cumsum([0, *sizes[:-1]], dtype=np.int64) if sizes else np.zeros(0, dtype=np.int64),
         np.searchsorted(codes, members),
         np.random.default_rng(0).integers(2**40, size=len(codes), dtype=np.int64),

@@ -21,9 +21,9 @@ from treadle.runtime.compare import Row, compare
 from treadle.runtime.launch import launch
 from treadle.runtime.script import script_of
 
-SIZES = (0, 5, 4097)
-DTYPES = ("float32", "bfloat16", "int32")
-OPS = ("sum", "avg", "max")
+SIZES = (5, 4097)
+DTYPES = ("bfloat16", "int32")
+OPS = ("sum", "avg")
 REAL = ("ncv4_ag_hier_4_LL.xml", "ncv4_ar_hier_12_Simple.xml")
 
 
@@ -75,7 +75,7 @@ def test_results_are_those_of_torch(rows: dict[str, list[Row]], name: str) -> No
     assert len(rows[name]) == len(SIZES) * len(DTYPES) * (len(OPS) if reduces else 1)
     for row in rows[name]:
         assert row.good, row
-        if row.dtype == "int32" or row.op == "max" or not reduces:
+        if row.dtype == "int32" or not reduces:
             assert row.max_error == row.tolerance == 0
 
 

@@ -23,7 +23,11 @@ from planner.scalars import format_bytes
 
 MATCHED = frozenset({"allgather", "reducescatter", "allreduce", "broadcast", "reduce"})
 PIECES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)
+ROOTED_PIECES = (1, 4, 16, 64, 128, 256)
+"""Of what one rank sends to all or takes from all: only many pieces keep every link busy."""
 SEEDS = 3
+LIKELY = 2
+"""How many rules, the best for the piece count before, are tried for the next."""
 MOST_WORK = 20_000_000
 """Links to look at in one try above which greedy gives up."""
 PATIENCE = 2
@@ -69,8 +73,11 @@ def _tries(request: Request, effort: Effort) -> Iterator[_Try]:
     spent = 0
     best: _Try | None = None
     worse = 0
+    ends: list[tuple[int, int]] = []
+    likely: list[int] = []
     ranks = request.hardware.nodes * request.hardware.devices_per_node
-    for pieces in PIECES:
+    rooted = request.collective in ("broadcast", "reduce")
+    for pieces in ROOTED_PIECES if rooted else PIECES:
         if pieces > 1 and pieces > max_chunkup(request.collective, ranks):
             break
         problem = problem_of(request, pieces)
@@ -84,15 +91,17 @@ def _tries(request: Request, effort: Effort) -> Iterator[_Try]:
                 f"would look at {cost} links, expected at most {MOST_WORK}; use hierarchical",
                 where="method greedy",
             )
-        before = best
-        for rules in _rules(problem):
-            found = _try(problem, group, rules, 0)
+        before, ends = best, []
+        for place in likely if pieces > 1 else range(len(_rules(problem))):
+            found = _try(problem, group, _rules(problem)[place], 0)
             spent += cost
             if found is not None:
+                ends.append((found.time_ns, place))
                 yield found
                 best = found if best is None or found.time_ns < best.time_ns else best
             if spent > WORK or effort.exhausted():
                 break
+        likely = [place for _, place in sorted(ends)[:LIKELY]] or likely
         worse = worse + 1 if best is before else 0
         if worse == PATIENCE or spent > WORK or effort.exhausted():
             break

@@ -1,8 +1,8 @@
 """Auto: every method that suits the request is run, and the plan with the least simulated time is kept.
 
-Equal times go to the plan with fewer messages, then to the method named first. Methods that cannot carry out the
-request, or whose search grows exponentially with it, are skipped and the reason is recorded. Work is deterministic, so
-the choice is too.
+Equal times go to the plan with fewer messages, then to the method tried first. Cheap methods go first, and the search
+ends with the first plan within CLOSE of the proven bound. Methods that cannot carry out the request, or whose search
+grows exponentially with it, are skipped and the reason is recorded. Work is deterministic, so the choice is too.
 """
 
 from __future__ import annotations
@@ -10,16 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from planner.collective.bound import Bound
 from planner.collective.draft import Draft, Request
 from planner.collective.limits import Effort, Limits
 from planner.collective.problem import Problem, build_problem
 from planner.collective.symmetry import rank_maps
+from planner.collective.universal import universal_bound
 from planner.errors import InfeasibleError, InputError, LimitError, TreadleError
 
 Method = Callable[[Request, Effort], Draft]
 
-SEARCHES = ("milp", "exact")
-"""Methods whose solver takes whatever work it is given."""
+SEARCHES = ("trees", "exact", "milp")
+"""Methods that take longest, least first."""
+ORDER = ("hierarchical", "greedy")
+"""Methods that are tried first: what they find is often close to the bound."""
+CLOSE = 0.005
+"""A plan this near to the bound, as a part of its time, ends the search."""
 SHARE = Limits(routing=10.0, scheduling=5.0)
 MILP_CHOICES = 40_000
 """Chunks times links above which the MILP is not tried."""
@@ -30,11 +36,12 @@ def choose(methods: Mapping[str, Method], request: Request, effort: Effort) -> D
 
     Raises InputError for inputs that do not fit together, and the MILP's own error where no method finds a plan.
     """
-    drafts, skipped = candidates(methods, request, effort)
+    drafts, skipped, floor = candidates(methods, request, effort, until=CLOSE)
     winner = min(drafts, key=lambda name: (drafts[name].makespan_ns, messages(drafts[name])))
     return replace(
         drafts[winner],
         method=f"auto: {drafts[winner].method}",
+        floor=floor,
         options={
             "chosen": winner,
             "candidates_ns": {name: draft.makespan_ns for name, draft in drafts.items()},
@@ -44,9 +51,12 @@ def choose(methods: Mapping[str, Method], request: Request, effort: Effort) -> D
 
 
 def candidates(
-    methods: Mapping[str, Method], request: Request, effort: Effort
-) -> tuple[dict[str, Draft], dict[str, str]]:
-    """What each method makes of the request, and why the others make nothing of it. Raises as `choose`."""
+    methods: Mapping[str, Method], request: Request, effort: Effort, until: float | None = None
+) -> tuple[dict[str, Draft], dict[str, str], Bound]:
+    """What each method makes of the request, why the others make nothing of it, and the bound over all pieces.
+
+    With `until` the search ends at a plan whose gap to the bound is at most that. Raises as `choose`.
+    """
     problem = build_problem(
         request.collective,
         request.hardware,
@@ -58,11 +68,22 @@ def candidates(
     )
     for _ in rank_maps(request.sketch, problem.ranks, problem.per_node):
         pass  # a sketch of another machine is refused, though only the MILP follows its symmetries
+    floor = universal_bound(
+        request.collective,
+        request.hardware,
+        request.sketch,
+        problem.input_bytes,
+        request.root,
+        request.demands,
+    )
     drafts: dict[str, Draft] = {}
     refused: dict[str, TreadleError] = {}
     skipped: dict[str, str] = {}
-    for name, method in sorted(methods.items(), key=lambda item: item[0] in SEARCHES):
+    best: int | None = None
+    for name, method in sorted(methods.items(), key=lambda item: rank_of(item[0])):
         reason = "interrupted before it began" if effort.interrupted and drafts else too_large(name, problem)
+        if until is not None and best is not None and best - floor.time_ns <= until * best:
+            reason = f"a plan within {until:.1%} of the bound was there already"
         if reason:
             skipped[name] = reason
             continue
@@ -70,6 +91,7 @@ def candidates(
         try:
             drafts[name] = method(request, share)
             effort.limit_fired |= share.limit_fired
+            best = min(best or drafts[name].makespan_ns, drafts[name].makespan_ns)
         except (InputError, InfeasibleError, LimitError) as error:
             refused[name] = error
             skipped[name] = str(error.args[0])
@@ -77,7 +99,14 @@ def candidates(
         if not refused:
             raise LimitError(f"no method takes a problem of this size: {skipped}")
         raise refused.get("milp") or next(iter(refused.values()))
-    return drafts, skipped
+    return drafts, skipped, floor
+
+
+def rank_of(name: str) -> tuple[int, int]:
+    """Where a method stands among those to be tried; equals keep the order of the table."""
+    if name in ORDER:
+        return 0, ORDER.index(name)
+    return (2, SEARCHES.index(name)) if name in SEARCHES else (1, 0)
 
 
 def too_large(name: str, problem: Problem) -> str:

@@ -41,6 +41,8 @@ class Draft:
     method: str
     status: str
     bound: Bound | None = None
+    floor: Bound | None = None
+    """The bound over all pieces, routes and orders, where it is known already."""
     routing_ns: int | None = None
     ordering_ns: int | None = None
     fixed: bool = False

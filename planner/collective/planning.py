@@ -176,6 +176,8 @@ def bound_of(draft: Draft, request: Request) -> Bound:
     """Over the routes and orders of the draft's pieces where it had no choice of them, else over all pieces as well."""
     if draft.fixed:
         return lower_bound(draft.problem)
+    if draft.floor is not None:
+        return draft.floor
     size, demands = draft.problem.input_bytes, draft.problem.demands
     return universal_bound(request.collective, request.hardware, request.sketch, size, request.root, demands)
 

@@ -148,7 +148,7 @@ def _candidates(
         on_step(f"{format_bytes(size)}: every method")
         asked = Request(request.collective, request.hardware, request.sketch, size, request.root, request.demands)
         if method == "auto":
-            drafts, _ = auto.candidates(METHODS, asked, effort)
+            drafts, _, _ = auto.candidates(METHODS, asked, effort)
         else:
             drafts = {method: synthesize(method, asked, effort)}
         best = min(draft.makespan_ns for draft in drafts.values())

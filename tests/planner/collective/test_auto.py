@@ -39,7 +39,7 @@ def test_small_and_large_buffers_get_different_methods():
 
 
 def test_equal_times_go_to_fewer_messages():
-    drafts, _ = auto.candidates(METHODS, Request("allgather", complete(4), MESH, MB), Effort(SMALL))
+    drafts, _, _ = auto.candidates(METHODS, Request("allgather", complete(4), MESH, MB), Effort(SMALL))
     best = min(draft.makespan_ns for draft in drafts.values())
     chosen = auto.choose(METHODS, Request("allgather", complete(4), MESH, MB), Effort(SMALL))
     assert auto.messages(chosen) == min(auto.messages(d) for d in drafts.values() if d.makespan_ns == best)
@@ -72,6 +72,6 @@ def test_unknown_methods_are_named():
 def test_large_problems_skip_the_milp():
     hardware, sketch = shipped("dgx2", 2, "mesh")
     table = {name: METHODS[name] for name in ("milp", "all-pairs")}
-    drafts, skipped = auto.candidates(table, Request("alltoall", hardware, sketch, MB), Effort())
+    drafts, skipped, _ = auto.candidates(table, Request("alltoall", hardware, sketch, MB), Effort())
     assert list(drafts) == ["all-pairs"]
     assert "choices of a link for a chunk, more than the" in skipped["milp"]

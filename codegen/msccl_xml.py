@@ -9,6 +9,7 @@ with what is 1 or absent left out. What only some runtime insists on is no error
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Literal, cast, get_args
 
 from lxml import etree
@@ -49,8 +50,14 @@ _NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 def emit(program: Program, dialect: Dialect = "rccl") -> str:
     """The XML text of `program`. microsoft/msccl spells reducescatter `reduce_scatter`, and takes a maxBytes of 0 for
-    0; what a dialect does not know is `custom`; msccl-executor-nccl reads what RCCL reads."""
-    most = program.max_bytes or (NO_LIMIT if dialect == "msccl" else 0)
+    0 and every other one as the first count that is too large; what a dialect does not know is `custom`, for which
+    microsoft/msccl wants buffers of one size; msccl-executor-nccl reads what RCCL reads."""
+    collective = _SPELLED[dialect].get(program.collective, program.collective)
+    if dialect == "msccl" and collective == "custom":
+        program = _even(program)
+    most = program.max_bytes
+    if dialect == "msccl":
+        most = most + 1 if most else NO_LIMIT
     algo = etree.Element(
         "algo",
         name=program.name,
@@ -58,7 +65,7 @@ def emit(program: Program, dialect: Dialect = "rccl") -> str:
         nchannels=str(program.channels),
         nchunksperloop=str(program.chunks_per_loop),
         ngpus=str(len(program.ranks)),
-        coll=_SPELLED[dialect].get(program.collective, program.collective),
+        coll=collective,
         inplace=str(int(program.inplace)),
         outofplace=str(int(program.outofplace)),
         minBytes=str(program.min_bytes),
@@ -84,6 +91,18 @@ def emit(program: Program, dialect: Dialect = "rccl") -> str:
             for position, step in enumerate(block.steps):
                 etree.SubElement(tb, "step", _attributes(position, step))
     return etree.tostring(algo, pretty_print=True, encoding="unicode")
+
+
+def _even(program: Program) -> Program:
+    """All buffers as large as the largest, which the call's bytes are then counted in; what is new is never used."""
+    loop = max(program.chunks_per_loop, *(max(rank.input_chunks, rank.output_chunks) for rank in program.ranks))
+    old = program.chunks_per_loop
+    ranks = tuple(
+        replace(rank, input_chunks=loop if rank.input_chunks else 0, output_chunks=loop if rank.output_chunks else 0)
+        for rank in program.ranks
+    )
+    low, high = program.min_bytes * loop // old, (program.max_bytes + 1) * loop // old - 1 if program.max_bytes else 0
+    return replace(program, ranks=ranks, chunks_per_loop=loop, min_bytes=low, max_bytes=high)
 
 
 def _peer(rank: int | None) -> str:

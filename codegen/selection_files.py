@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
 from codegen import nccl_tuner
-from codegen.targets import COLLECTIVE_TARGETS, Artefacts, Target, programs_of, texts_of
+from codegen.runtimes import Name
+from codegen.targets import COLLECTIVE_TARGETS, Artefacts, Target, fitted, require_runtime
 from planner import documents
 from planner.collective.algorithm import CollectiveDecisions
 from planner.collective.check import check
 from planner.errors import CheckFailed, InputError
 from planner.plan import InputRef, Plan
-from planner.selection import FILE_NAME, Entry, Selection
+from planner.selection import FILE_NAME, Selection
 
 SELECTION_TARGETS: tuple[Target, ...] = (*COLLECTIVE_TARGETS, "nccl-tuner")
 
 
 def generate_selection(
-    selection: Selection, selection_file: str, plans: Mapping[str, Plan], target: Target | None = None
+    selection: Selection,
+    selection_file: str,
+    plans: Mapping[str, Plan],
+    target: Target | None = None,
+    runtime: Name | None = None,
 ) -> Artefacts:
     """The artefacts of `selection`, whose `plans` are given by file name.
 
     MSCCL XML comes as one flat folder whose files stand in the order of the sizes, since runtimes take the first that
-    fits; other programs get a folder for each range. Raises InputError for a target that is none of a selection's or
-    a plan of another collective; CheckFailed when a plan or what comes out would be wrong.
+    fits; other programs get a folder for each range. A range that does not fit, even with one instance, is left out.
+    `runtime` as in `targets.generate`. Raises InputError for a target that is none of a selection's, a plan of another
+    collective, or where nothing fits; CheckFailed when a plan or what comes out would be wrong.
     """
     chosen = target or SELECTION_TARGETS[0]
     if chosen not in SELECTION_TARGETS:
@@ -35,6 +40,7 @@ def generate_selection(
             f"found a selection for target {' or '.join(SELECTION_TARGETS)}, expected one for {chosen}",
             where=selection_file,
         )
+    require_runtime(runtime, chosen, selection_file)
     for name, plan in plans.items():
         decisions = plan.decisions
         if not isinstance(decisions, CollectiveDecisions):
@@ -52,14 +58,15 @@ def generate_selection(
         assert isinstance(decisions, CollectiveDecisions)
         place = f"{number:02d}"
         try:
-            made, instances = _programs(selection, entry, decisions, chosen)
+            asked = msgspec.structs.replace(decisions, protocol=entry.protocol, instances=entry.instances)
+            made = fitted(asked, entry.plan.file, chosen, runtime, nccl_tuner.call_bytes(selection, entry))
         except InputError as error:
             left_out[place] = str(error)
             continue
-        if instances < entry.instances:
-            fewer[place] = instances
+        if made.instances < entry.instances:
+            fewer[place] = made.instances
         mark = "-" if chosen == "msccl-xml" else "/"
-        files |= {f"{place}{mark}{name}": text for name, text in made.items()}
+        files |= {f"{place}{mark}{name}": text for name, text in made.texts.items()}
     if not files:
         raise InputError(f"no range fits into {chosen}: {next(iter(left_out.values()))}", where=selection_file)
     kept = {FILE_NAME: documents.dumps(selection), **{name: documents.dumps(plan) for name, plan in plans.items()}}
@@ -72,26 +79,8 @@ def generate_selection(
             "collective": selection.collective,
             "ranks": selection.ranks,
             "ranges": len(selection.entries),
+            **({"runtime": runtime} if runtime else {}),
             **({"fewer_instances": fewer} if fewer else {}),
             **({"left_out": left_out} if left_out else {}),
         },
     )
-
-
-def _programs(
-    selection: Selection, entry: Entry, decisions: CollectiveDecisions, target: Target
-) -> tuple[dict[str, str], int]:
-    """The texts of one range, and the instances they have: half of the entry's where the form of the target is too
-    small for all, and so on. Raises InputError where even one is too many."""
-    low, high = nccl_tuner.call_bytes(selection, entry)
-    instances = entry.instances
-    while True:
-        tried = msgspec.structs.replace(decisions, protocol=entry.protocol, instances=instances)
-        programs = programs_of(tried, entry.plan.file)
-        ranged = {name: replace(program, min_bytes=low, max_bytes=high) for name, program in programs.items()}
-        try:
-            return texts_of(ranged, target, tried, entry.plan.file), instances
-        except InputError:
-            if instances == 1:
-                raise
-            instances //= 2

@@ -1,17 +1,27 @@
-"""Every code generation target behind one function: plan in, texts and what the manifest says about them out."""
+"""Every code generation target behind one function: plan in, texts and what the manifest says about them out.
+
+A program that does not fit into the form of its target, or beyond what the named runtime takes, is made again with half
+of the instances, and so on.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
+
+import msgspec
 
 from codegen import check_mscclpp, check_program, cuda_kernels, msccl_xml, mscclpp_json, mscclpp_plan, torch_module
 from codegen.lower import lower
 from codegen.program import Program
 from codegen.promise import promise_of
+from codegen.runtime_finds import Subject
+from codegen.runtime_rules import FATAL, judge
+from codegen.runtimes import RUNTIMES, Name
 from codegen.simulate_program import simulate_program
+from codegen.split import split_counts
 from planner import documents
 from planner.collective.algorithm import CollectiveDecisions
 from planner.collective.check import check as check_collective
@@ -43,22 +53,30 @@ class Artefacts:
     facts: dict[str, Any]
 
 
-def generate(plan: Plan, plan_file: str, trace: Trace | None = None, target: Target | None = None) -> Artefacts:
+def generate(
+    plan: Plan,
+    plan_file: str,
+    trace: Trace | None = None,
+    target: Target | None = None,
+    runtime: Name | None = None,
+) -> Artefacts:
     """The artefacts of `plan`, which errors and the manifest call `plan_file`; a memory plan needs its `trace`.
 
-    `target` defaults to the first of the plan's pass. Raises InputError when plan, target and trace do not go together,
-    CheckFailed when what comes out would be wrong.
+    `target` defaults to the first of the plan's pass. MSCCL XML is written for `runtime`; by default in the dialect of
+    RCCL, whether or not RCCL takes so large a program. Raises InputError when plan, target, runtime and trace do not go
+    together or no number of instances fits, CheckFailed when what comes out would be wrong.
     """
     decisions = plan.decisions
     possible = COLLECTIVE_TARGETS if isinstance(decisions, CollectiveDecisions) else MEMORY_TARGETS
     chosen = target or possible[0]
     if chosen not in possible:
         raise InputError(f"found a plan for target {' or '.join(possible)}, expected one for {chosen}", where=plan_file)
+    require_runtime(runtime, chosen, plan_file)
     findings = check_collective(decisions) if isinstance(decisions, CollectiveDecisions) else check_memory(decisions)
     if findings:
         raise CheckFailed(f"{plan_file}: not generated, its check failed", tuple(findings))
     if isinstance(decisions, CollectiveDecisions):
-        files, facts, entry = *_collective(decisions, plan_file, chosen), None
+        files, facts, entry = *_collective(decisions, plan_file, chosen, runtime), None
     else:
         files, facts, entry = _memory(plan, decisions, plan_file, trace)
     return Artefacts(
@@ -70,20 +88,65 @@ def generate(plan: Plan, plan_file: str, trace: Trace | None = None, target: Tar
     )
 
 
+def require_runtime(runtime: Name | None, target: Target, where: str) -> None:
+    """Raises InputError for a runtime that does not exist or does not read what `target` writes."""
+    if runtime is not None and runtime not in RUNTIMES:
+        raise InputError(f"found runtime {runtime!r}, expected one of {', '.join(RUNTIMES)}", where=where)
+    if runtime is not None and target != "msccl-xml":
+        raise InputError(f"found target {target}, expected msccl-xml, which runtime {runtime} reads", where=where)
+
+
 def _collective(
-    decisions: CollectiveDecisions, plan_file: str, target: Target
+    decisions: CollectiveDecisions, plan_file: str, target: Target, runtime: Name | None
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    programs = programs_of(decisions, plan_file)
+    made = fitted(decisions, plan_file, target, runtime)
     facts = {
         "collective": decisions.collective,
         "ranks": decisions.ranks,
         "input_bytes": decisions.input_bytes,
         "planned_ns": decisions.makespan_ns,
         "simulated_ns": {
-            f"{name}.xml": simulate_program(program, decisions).schedule.makespan for name, program in programs.items()
+            f"{name}.xml": simulate_program(program, decisions).schedule.makespan
+            for name, program in made.programs.items()
         },
+        **({"runtime": runtime} if runtime else {}),
+        **({"instances": made.instances} if made.instances < decisions.instances else {}),
     }
-    return texts_of(programs, target, decisions, plan_file), facts
+    return made.texts, facts
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Programs by name, the texts that they become, and the instances that they have."""
+
+    programs: dict[str, Program]
+    texts: dict[str, str]
+    instances: int
+
+
+def fitted(
+    decisions: CollectiveDecisions,
+    plan_file: str,
+    target: Target,
+    runtime: Name | None = None,
+    call_bytes: tuple[int, int] = (0, 0),
+) -> Fitted:
+    """The programs of `decisions` for calls of `call_bytes` (least and most, 0 for no limit), with as many of its
+    instances as fit, halved each time. Raises InputError where even one is too many."""
+    instances = decisions.instances
+    least, most = call_bytes
+    while True:
+        tried = msgspec.structs.replace(decisions, instances=instances)
+        programs = {
+            name: replace(program, min_bytes=least, max_bytes=most)
+            for name, program in programs_of(tried, plan_file).items()
+        }
+        try:
+            return Fitted(programs, texts_of(programs, target, tried, plan_file, runtime), instances)
+        except InputError:
+            if instances == 1:
+                raise
+            instances //= 2
 
 
 def programs_of(decisions: CollectiveDecisions, plan_file: str) -> dict[str, Program]:
@@ -92,26 +155,48 @@ def programs_of(decisions: CollectiveDecisions, plan_file: str) -> dict[str, Pro
     programs: dict[str, Program] = {decisions.collective: lower(decisions)}
     if decisions.collective != "alltoall" and decisions.collective not in DEMANDING:
         programs[f"{decisions.collective}_inplace"] = lower(decisions, inplace=True)
-    promise = promise_of(decisions)
     for name, program in programs.items():
-        findings = check_program.check(program, promise=promise)
-        if findings:
-            raise CheckFailed(
-                f"{plan_file}: {name}.xml would be wrong; this is a bug, please report it",
-                tuple(f"{name}.xml: {finding}" for finding in findings),
-            )
+        _require_right(name, program, decisions, plan_file)
     return programs
 
 
+def _require_right(name: str, program: Program, decisions: CollectiveDecisions, plan_file: str) -> None:
+    if findings := check_program.check(program, promise=promise_of(decisions)):
+        raise CheckFailed(
+            f"{plan_file}: {name}.xml would be wrong; this is a bug, please report it",
+            tuple(f"{name}.xml: {finding}" for finding in findings),
+        )
+
+
 def texts_of(
-    programs: Mapping[str, Program], target: Target, decisions: CollectiveDecisions, plan_file: str
+    programs: Mapping[str, Program],
+    target: Target,
+    decisions: CollectiveDecisions,
+    plan_file: str,
+    runtime: Name | None = None,
 ) -> dict[str, str]:
     """The files of checked programs in the form of `target`. Raises InputError where they do not fit into it."""
     if target == "cuda":
         return cuda_kernels.artefacts(dict(programs))
     if target == "mscclpp-json":
         return {f"{name}.json": _mscclpp(name, program, decisions, plan_file) for name, program in programs.items()}
-    return {f"{name}.xml": msccl_xml.emit(program) for name, program in programs.items()}
+    if runtime is None:
+        return {f"{name}.xml": msccl_xml.emit(program) for name, program in programs.items()}
+    return {f"{name}.xml": _xml(name, program, runtime, decisions, plan_file) for name, program in programs.items()}
+
+
+def _xml(name: str, program: Program, runtime: Name, decisions: CollectiveDecisions, plan_file: str) -> str:
+    """MSCCL XML that `runtime` takes. Raises InputError naming the rule by which it would not."""
+    split = split_counts(program, RUNTIMES[runtime].count)
+    if split is not program:
+        _require_right(name, split, decisions, plan_file)
+    text = msccl_xml.emit(split, runtime)
+    subject = Subject(text, msccl_xml.parse(text, f"{name}.xml"))
+    refusals = [finding for finding in judge(subject, runtime) if finding.effect in FATAL]
+    if refusals:
+        title = RUNTIMES[runtime].title
+        raise InputError(f"{name}.xml: {title} {refusals[0].effect} it: {refusals[0]}", where=plan_file)
+    return text
 
 
 def _mscclpp(name: str, program: Program, decisions: CollectiveDecisions, plan_file: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from codegen import check_mscclpp, check_program, msccl_xml, mscclpp_plan
@@ -340,7 +340,9 @@ def _selection_in(folder: Path, manifest: Artefact, texts: dict[str, str], input
             findings.append(f"{SELECTION_NAME}: not the manifest's selection")
         if findings:
             return findings, False
-        fresh = generate_selection(selection, manifest.plan.file, plans_of(selection, here), manifest.target)
+        fresh = generate_selection(
+            selection, manifest.plan.file, plans_of(selection, here), manifest.target, runtime_of(manifest)
+        )
     except (CheckFailed, InputError) as error:
         return [str(error)], False
     return _changed(fresh, texts), True
@@ -366,15 +368,23 @@ def _folder(folder: Path, inputs: Inputs) -> Report:
         texts[name] = documents.read_text(folder / name)
         if text_digest(texts[name]) != digest:
             findings.append(f"{name}: changed since it was generated")
+    made_for = runtime_of(manifest)
+    readers = inputs.runtimes or ((made_for,) if made_for in RUNTIMES else ())
     for name, text in texts.items():
         if name.endswith(".xml"):
-            findings += _program(name, text, inputs)
+            findings += _program(name, text, replace(inputs, runtimes=readers))
     found, again = _plan_in(folder, manifest, texts, inputs)
     how = "generated again to the same text" if again else "not generated again: no plan or trace at hand"
     words = [f"{manifest.target} artefacts, {many(len(manifest.files), 'file')}, {how}"]
     if strangers := _strangers(folder, manifest):
         words.append(f"not of the manifest and not checked: {listed(strangers)}")
     return Report("; ".join(words), findings + found)
+
+
+def runtime_of(manifest: Artefact) -> Name | None:
+    """The runtime that MSCCL XML was written for; `generate` refuses one that does not exist."""
+    named: Name | None = manifest.facts.get("runtime")
+    return named
 
 
 def _strangers(folder: Path, manifest: Artefact) -> list[str]:
@@ -417,7 +427,7 @@ def _plan_in(folder: Path, manifest: Artefact, texts: dict[str, str], inputs: In
     if findings:
         return findings, False
     try:
-        fresh = generate(plan, manifest.plan.file, trace, manifest.target)
+        fresh = generate(plan, manifest.plan.file, trace, manifest.target, runtime_of(manifest))
     except (CheckFailed, InputError) as error:
         return [str(error)], False
     return _changed(fresh, texts), True

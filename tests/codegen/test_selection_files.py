@@ -7,7 +7,10 @@ from itertools import pairwise
 
 import pytest
 
-from codegen import msccl_xml, nccl_tuner, selection_files
+from codegen import msccl_xml, nccl_tuner, targets
+from codegen.runtime_finds import Subject
+from codegen.runtime_rules import FATAL, judge
+from codegen.runtimes import RUNTIMES
 from codegen.selection_files import generate_selection
 from planner.collective.draft import Request
 from planner.collective.limits import Effort, Limits
@@ -118,21 +121,38 @@ def test_mscclpp_plans_carry_their_sizes():
 def test_what_a_form_cannot_hold_is_left_out_and_said(monkeypatch):
     """A form with room for two instances, and none at all for the first range."""
     plans, chosen = swept(ring(4), "allreduce")
-    real = selection_files.texts_of
+    real = targets.texts_of
 
-    def small(programs, target, decisions, where):
+    def small(programs, target, decisions, where, runtime):
         first = next(iter(programs.values())).min_bytes == 1024
         if first or decisions.instances > 2:
             raise InputError("too large")
-        return real(programs, target, decisions, where)
+        return real(programs, target, decisions, where, runtime)
 
-    monkeypatch.setattr(selection_files, "texts_of", small)
+    monkeypatch.setattr(targets, "texts_of", small)
     made = generate_selection(chosen, "selection.json", plans)
     assert made.facts["left_out"] == {"00": "too large"}
     assert not [name for name in made.files if name.startswith("00-")]
     many = [f"{number:02d}" for number, entry in enumerate(chosen.entries) if entry.instances > 2]
     assert many
     assert made.facts["fewer_instances"] == dict.fromkeys(many, 2)
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_every_file_of_a_selection_is_taken_by_its_runtime(runtime):
+    """The last byte of one range and the first of the next, as each runtime compares them."""
+    plans, chosen = swept(switch(4), "allgather")
+    made = generate_selection(chosen, "selection.json", plans, "msccl-xml", runtime)
+    assert made.facts["runtime"] == runtime
+    texts = {name: text for name, text in sorted(made.files.items()) if name.endswith("-allgather.xml")}
+    assert len(texts) == len(chosen.entries)
+    for name, text in texts.items():
+        findings = judge(Subject(text, msccl_xml.parse(text, name)), runtime)
+        assert not [finding for finding in findings if finding.effect in FATAL]
+    spans = [[int(re.search(f'{end}="([0-9]+)"', text)[1]) for end in ("minBytes", "maxBytes")]
+             for text in texts.values()]  # fmt: skip
+    for (_, before), (after, _) in pairwise(spans):
+        assert after == (before if runtime == "msccl" else before + 1)
 
 
 def test_a_wrong_plan_is_not_generated():

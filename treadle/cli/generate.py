@@ -17,11 +17,25 @@ from treadle.cli.output import json_option, many, note, print_json, require_apar
     type=click.Choice(["torch", "msccl-xml", "mscclpp-json", "cuda", "nccl-tuner"]),
     help="[default: torch or msccl-xml]",
 )
+@click.option(
+    "--runtime",
+    type=click.Choice(["msccl", "rccl", "executor"]),
+    help="Write MSCCL XML that this runtime takes, with fewer instances where it must be. [default: the dialect of "
+    "rccl, of any size]",
+)
 @click.option("--trace", help="The trace of a memory plan. [default: the one it names, beside it]")
 @click.option("-o", "--output", required=True, metavar="DIR", help="The folder; a subfolder each for several plans.")
 @click.option("--force", is_flag=True, help="Write into a folder that holds other files.")
 @json_option
-def command(plans: tuple[str, ...], target: Any, trace: str | None, output: str, force: bool, as_json: bool) -> None:
+def command(
+    plans: tuple[str, ...],
+    target: Any,
+    runtime: Any,
+    trace: str | None,
+    output: str,
+    force: bool,
+    as_json: bool,
+) -> None:
     """Turn PLAN... into artefacts: a PyTorch module for a memory plan, MSCCL XML, MSCCL++ plans or CUDA kernels for a
     collective.
 
@@ -50,11 +64,12 @@ def command(plans: tuple[str, ...], target: Any, trace: str | None, output: str,
         if isinstance(document, Selection):
             chosen = plans_of(document, path)
             own += [str(Path(path).parent / name) for name in chosen]
-            artefacts = generate_selection(document, path, chosen, target)
+            artefacts = generate_selection(document, path, chosen, target, runtime)
         elif isinstance(document, Plan):
             reference = document.inputs.get("trace")
             file = trace if trace is not None or reference is None else find("trace", reference, path, None)
-            artefacts = targets.generate(document, path, None if file is None else documents.load(file, Trace), target)
+            recorded = None if file is None else documents.load(file, Trace)
+            artefacts = targets.generate(document, path, recorded, target, runtime)
         else:
             kind = document.__struct_config__.tag
             raise InputError(f"found {kind!r}, expected a plan or a selection", where=path, path="$.kind")
@@ -66,6 +81,8 @@ def command(plans: tuple[str, ...], target: Any, trace: str | None, output: str,
         manifest = write(artefacts, folder, force=force)
         for place, why in manifest.facts.get("left_out", {}).items():
             note(f"range {place} left out: {why}")
+        if "instances" in manifest.facts:
+            note(f"only {many(manifest.facts['instances'], 'instance')} of each threadblock fit")
         for place, count in manifest.facts.get("fewer_instances", {}).items():
             note(f"range {place}: only {many(count, 'instance')} of each threadblock fit")
         rows.append({"plan": path, "folder": str(folder), "target": manifest.target, "files": dict(manifest.files)})

@@ -321,3 +321,21 @@ def test_a_memory_plan_from_capture_to_run(
     assert "small.json: not generated, its check failed" in captured.err
     assert "1000" in captured.err
     assert not Path("small").exists()
+
+
+@pytest.mark.parametrize("runtime", ["msccl", "rccl", "executor"])
+def test_a_folder_for_a_runtime_is_generated_again_to_the_same_text(made, tmp_path, runtime, capsys):
+    """64 instances are too many for every runtime; the folder says how many it has."""
+    plan = documents.load(made / "allgather.plan.json", Plan)
+    large = structs.replace(plan, decisions=structs.replace(plan.decisions, instances=64))
+    documents.save(large, tmp_path / "large.plan.json")
+    out = tmp_path / runtime
+    given = ["generate", str(tmp_path / "large.plan.json"), "--target", "msccl-xml", "--runtime", runtime, "-o"]
+    assert run([*given, str(out)]) == 0
+    facts = json.loads((out / "artefact.json").read_text())["facts"]
+    assert facts["runtime"] == runtime
+    assert f"only {facts['instances']} instances" in capsys.readouterr().err
+    assert run(["check", "--runtime", runtime, *map(str, sorted(out.glob("*.xml")))]) == 0
+    assert run(["check", str(out)]) == 0
+    assert "generated again to the same text" in capsys.readouterr().out
+    assert run(["generate", str(tmp_path / "large.plan.json"), "--target", "cuda", "--runtime", "rccl", "-o", "x"]) == 2

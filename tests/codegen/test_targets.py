@@ -1,0 +1,80 @@
+"""MSCCL XML for a runtime: what `treadle generate --runtime R` writes, `treadle check --runtime R` takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from codegen import check_program, msccl_xml
+from codegen.promise import promise_of
+from codegen.runtime_finds import Subject
+from codegen.runtime_rules import FATAL, judge
+from codegen.runtimes import RUNTIMES
+from codegen.split import split_counts
+from codegen.targets import fitted, programs_of, require_runtime
+from planner.collective.algorithm import CollectiveDecisions
+from planner.collective.collectives import ROOTED
+from planner.collective.planning import plan_collective
+from planner.errors import InputError
+from tests.codegen.algorithms import random_algorithm, ring_allreduce
+from tests.planner.collective.build import MESH, switch
+
+COLLECTIVES = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce", "gather", "scatter")
+
+
+def refusals(text: str, runtime) -> list[str]:
+    found = judge(Subject(text, msccl_xml.parse(text, "x.xml")), runtime)
+    return [finding.rule for finding in found if finding.effect in FATAL]
+
+
+def planned(collective: str, instances: int) -> CollectiveDecisions:
+    size, root = 2**20, 1 if collective in ROOTED else 0
+    plan = plan_collective(
+        collective, switch(4), MESH, size_bytes=size, root=root, method="all-pairs", instances=instances
+    )
+    assert isinstance(plan.decisions, CollectiveDecisions)
+    return plan.decisions
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_every_runtime_takes_what_is_written_for_it(runtime, collective):
+    decisions = planned(collective, 2)
+    made = fitted(decisions, "plan.json", "msccl-xml", runtime, (4096, 65535))
+    assert made.instances == 2
+    for name, text in made.texts.items():
+        assert refusals(text, runtime) == [], name
+        read = msccl_xml.parse(text, name)
+        assert check_program.check(read, promise=promise_of(decisions) if read.collective == collective else None) == []
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_what_is_too_large_gets_fewer_instances(runtime):
+    decisions = planned("alltoall", 64)
+    made = fitted(decisions, "plan.json", "msccl-xml", runtime)
+    assert 1 < made.instances < 64
+    assert all(not refusals(text, runtime) for text in made.texts.values())
+    large = msccl_xml.emit(next(iter(fitted(decisions, "p", "msccl-xml").programs.values())), runtime)
+    assert set(refusals(large, runtime)) & {"blocks-per-gpu", "channel-count", "channel-number", "xml-nodes"}
+
+
+def test_what_fewer_instances_do_not_help_names_the_rule():
+    chunky = random_algorithm("allgather", 3, 70, 2, seed=1)
+    with pytest.raises(InputError, match=r"^plan.json: allgather.xml: RCCL of .* refuses it: .*\[steps-per-block\]$"):
+        fitted(chunky, "plan.json", "msccl-xml", "rccl")
+    assert fitted(chunky, "plan.json", "msccl-xml", "msccl").texts
+    with pytest.raises(InputError, match="expected msccl-xml"):
+        require_runtime("rccl", "cuda", "plan.json")
+    with pytest.raises(InputError, match="expected one of msccl, rccl, executor"):
+        require_runtime("nccl", "msccl-xml", "plan.json")
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_long_steps_are_split_without_a_change_of_meaning(most):
+    for decisions in (random_algorithm("allgather", 4, 3, 2, seed=5), ring_allreduce(4, instances=3)):
+        for program in programs_of(decisions, "p").values():
+            split = split_counts(program, most)
+            assert max(step.count for _, _, step in split.steps()) <= most
+            assert check_program.check(split, promise=promise_of(decisions)) == []
+            moved = [sum(step.count for _, _, step in each.steps()) for each in (program, split)]
+            assert moved[0] == moved[1]
+            assert split_counts(split, most) is split

@@ -102,6 +102,7 @@ def _plans(
             hardware,
             sketch,
             size_bytes=bucket.bytes,
+            method="auto",
             instances=instances,
             hardware_file="hardware.json",
             sketch_file="sketch.json",

@@ -76,9 +76,10 @@ def bus_factor(program: Program) -> float:
     )
 
 
-def simulate_xml(program: Program, hardware: Hardware, size_bytes: int) -> Timing:
+def simulate_xml(program: Program, hardware: Hardware, size_bytes: int, max_messages: int | None = None) -> Timing:
     """The time of `program` on `hardware` when its `chunks_per_loop` chunks together have `size_bytes` (the count that
     minBytes and maxBytes limit: the larger buffer of an allgather or reducescatter).
+    `max_messages` (default: MAX_MESSAGES) bounds the work.
 
     `program` has passed its check. Raises InputError for a pair of ranks without a link and for more ranks than the
     machine has, CheckFailed for a program that never ends.
@@ -94,7 +95,7 @@ def simulate_xml(program: Program, hardware: Hardware, size_bytes: int) -> Timin
     slices = max(1, -int(-chunk // slot))
     ways = _ways(program, topology, transport)
     run = _Run(program, transport, cost, ways, chunk / slices, piece_chunks(round(chunk), slot))
-    run.go(min(slices, MAX_SLICES, max(4, MAX_MESSAGES // max(1, run.messages))))
+    run.go(min(slices, MAX_SLICES, max(4, (max_messages or MAX_MESSAGES) // max(1, run.messages))))
     time = transport.launch_us + run.extrapolated(slices)
     spent = run.ends[-1] or 1.0
     return Timing(

@@ -32,6 +32,8 @@ class Entry(Record, frozen=True, kw_only=True):
     instances: Positive
     predicted_us: tuple[Amount, Amount]
     bound_us: tuple[Amount, Amount]
+    simulated_us: dict[str, tuple[Amount | None, Amount | None]] = {}
+    """Of the generated program at both ends, by protocol and instances (`LL x 4`); null where that was not tried."""
 
 
 class Selection(Record, frozen=True, kw_only=True, tag_field="kind", tag="selection"):

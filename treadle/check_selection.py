@@ -11,8 +11,9 @@ from planner.collective.universal import universal_bound
 from planner.hardware import Hardware
 from planner.plan import Plan
 from planner.scalars import format_bytes
-from planner.selection import Selection
+from planner.selection import Entry, Selection
 from planner.sketch import Sketch
+from treadle.tuning import Tuner, label
 
 
 def against_plans(selection: Selection, plans: Mapping[str, Plan]) -> Iterator[str]:
@@ -44,6 +45,7 @@ def against_times(selection: Selection, plans: Mapping[str, Plan], hardware: Har
             ):
                 if not math.isclose(told, truth, rel_tol=1e-9):
                     yield f"entries[{index}]: {what} {told:g} us at {format_bytes(size)}, the plan takes {truth:g} us"
+        yield from _simulated(entry, f"entries[{index}]", plans[entry.plan.file], hardware)
     for size in selection.sizes:
         used = selection.at(size)
         if used is None:
@@ -56,3 +58,19 @@ def against_times(selection: Selection, plans: Mapping[str, Plan], hardware: Har
                 f"{format_bytes(size)}: {used.plan.file} takes {times[used.plan.file] / 1000:g} us, {best} only "
                 f"{times[best] / 1000:g} us"
             )
+
+
+def _simulated(entry: Entry, where: str, plan: Plan, hardware: Hardware) -> Iterator[str]:
+    """Whether the program of an entry takes the simulated times that it tells."""
+    key = (entry.protocol, entry.instances)
+    told = entry.simulated_us.get(label(key))
+    assert isinstance(plan.decisions, CollectiveDecisions)
+    if told is None:
+        if entry.simulated_us:
+            yield f"{where}: no simulated time of {label(key)}, which it uses"
+        return
+    found = Tuner(plan.decisions, hardware, (entry.protocol,), (entry.instances,))
+    for size, time in zip((entry.min_bytes, entry.max_bytes), told, strict=True):
+        truth = found.time_us(key, size)
+        if time is None or not math.isclose(time, truth, rel_tol=1e-6, abs_tol=2e-3):
+            yield f"{where}: simulated {time} us at {format_bytes(size)} by {label(key)}, this version {truth} us"

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from planner.collective import auto
+from planner.collective.algorithm import CollectiveDecisions
 from planner.collective.draft import Request
 from planner.collective.limits import Effort
 from planner.collective.planning import (
@@ -52,6 +53,20 @@ class Candidate:
     times: tuple[int, ...]
 
 
+class Setting(NamedTuple):
+    """Protocol and instances of a range of bytes; `simulated_us` as in Entry."""
+
+    min_bytes: int
+    max_bytes: int
+    protocol: Protocol
+    instances: int
+    simulated_us: dict[str, tuple[float | None, float | None]]
+
+
+Settings = Callable[[CollectiveDecisions, int, int], list[Setting]]
+"""Protocol and instances of a plan from one size to another; nothing where the rules by size shall hold."""
+
+
 def parse_sizes(text: str, where: str = "--sizes") -> tuple[int, ...]:
     """Bytes of `1KiB..1GiB` (times two from the first to the last) or of a list such as `4K,1M,64M`, ascending.
 
@@ -84,6 +99,7 @@ def sweep(
     instances: int | None = None,
     protocol: Protocol | Literal["auto"] | None = None,
     tolerance: float = TOLERANCE,
+    settings: Settings = lambda decisions, low, high: [],
     on_step: Callable[[str], None] = lambda text: None,
 ) -> tuple[dict[str, Plan], Selection]:
     """(plans by file name, the selection over `sizes`). `inputs` are the references that every plan records.
@@ -91,32 +107,37 @@ def sweep(
     Raises what the methods raise where none finds a plan, CheckFailed should a plan be wrong.
     """
     found = _candidates(request, sizes, method, effort, on_step)
-    segments = _segments([candidate.times for candidate in found], tolerance)
-    chosen = sorted({index for index, _, _ in segments}, key=lambda c: next(a for i, a, _ in segments if i == c))
+    runs = segments([candidate.times for candidate in found], tolerance)
+    chosen = sorted({index for index, _, _ in runs}, key=lambda c: next(a for i, a, _ in runs if i == c))
     files = {index: f"{number}-{found[index].name}.plan.json" for number, index in enumerate(chosen)}
     plans: dict[int, Plan] = {}
     for index in chosen:
-        spans = [(first, last) for i, first, last in segments if i == index]
+        spans = [(first, last) for i, first, last in runs if i == index]
         first, last = max(spans, key=lambda span: span[1] - span[0])
         at = _plan_at(found[index], request, sizes[(first + last) // 2], inputs, effort, instances, protocol)
         plans[index] = at
-    ranges = _ranges(found, segments, request, sizes)
+    ranges = _ranges(found, runs, request, sizes)
     entries: list[Entry] = []
     for index, low, high in ranges:
         candidate = found[index]
         reference = InputRef(file=files[index], digest=digest(plans[index]))
-        for here, there, used in _settings(candidate, request, low, high, instances, protocol):
-            ends = [_ends(candidate, request, size) for size in (here, there)]
+        on_step(f"{format_bytes(low)}: protocol and instances")
+        decisions = plans[index].decisions
+        assert isinstance(decisions, CollectiveDecisions)
+        used = settings(decisions, low, high) or _settings(candidate, request, low, high, instances, protocol)
+        for setting in used:
+            ends = [_ends(candidate, request, size) for size in (setting.min_bytes, setting.max_bytes)]
             entries.append(
                 Entry(
-                    min_bytes=here,
-                    max_bytes=there,
+                    min_bytes=setting.min_bytes,
+                    max_bytes=setting.max_bytes,
                     plan=reference,
                     method=candidate.name,
-                    protocol=used[0],
-                    instances=used[1],
+                    protocol=setting.protocol,
+                    instances=setting.instances,
                     predicted_us=(ends[0][0], ends[1][0]),
                     bound_us=(ends[0][1], ends[1][1]),
+                    simulated_us=setting.simulated_us,
                 )
             )
     selection = Selection(
@@ -164,7 +185,7 @@ def _candidates(
     return found
 
 
-def _segments(times: Sequence[Sequence[int]], tolerance: float) -> list[tuple[int, int, int]]:
+def segments(times: Sequence[Sequence[float]], tolerance: float) -> list[tuple[int, int, int]]:
     """(candidate, first, last size) of as few runs as keep every size within `tolerance` of its best."""
     sizes = len(times[0])
     best = [min(row[i] for row in times) for i in range(sizes)]
@@ -213,8 +234,8 @@ def _settings(
     high: int,
     instances: int | None,
     protocol: Protocol | Literal["auto"] | None,
-) -> list[tuple[int, int, tuple[Protocol, int]]]:
-    """(least bytes, most bytes, (protocol, instances)) within a range, by the rules of one plan for one size."""
+) -> list[Setting]:
+    """Protocol and instances within a range, by the rules of one plan for one size."""
 
     def at(size: int) -> tuple[Protocol, int]:
         fixed: Protocol = protocol_for(size) if protocol is None or protocol == "auto" else protocol
@@ -224,7 +245,7 @@ def _settings(
     cuts = [low, *(size + 1 for size in (2**16, 2**20) if low <= size < high), high + 1]
     parts = [(first, after - 1, at(first)) for first, after in pairwise(cuts)]
     merged = [list(group) for _, group in groupby(parts, key=lambda part: part[2])]
-    return [(group[0][0], group[-1][1], group[0][2]) for group in merged]
+    return [Setting(group[0][0], group[-1][1], *group[0][2], {}) for group in merged]
 
 
 def _plan_at(

@@ -37,13 +37,15 @@ COLLECTIVES = (
 @click.option("--sizes", help="Many sizes, 1KiB..1GiB or 4K,1M,64M: a folder of plans with a selection by size.")
 @click.option("--root", type=click.IntRange(min=0), help="Of a broadcast, reduce, gather or scatter. [default: 0]")
 @click.option("--pattern", help="Of an alltoallv, sendrecv or custom: who sends what to whom.")
-@click.option("--instances", type=click.IntRange(1, 64), help="Copies of every threadblock. [default: by size]")
+@click.option(
+    "--instances", type=click.IntRange(1, 64), help="Copies of every threadblock. [default: by simulated time]"
+)
 @click.option(
     "--protocol",
     type=click.Choice(["auto", "Simple", "LL", "LL128"]),
     default="auto",
     show_default=True,
-    help="Transport protocol of the generated program; auto chooses by size.",
+    help="Transport protocol of the generated program; auto chooses by simulated time.",
 )
 @click.option(
     "--time-limit",
@@ -76,6 +78,7 @@ def command(
     from planner.collective.collectives import ROOTED
     from planner.collective.limits import Limits
     from planner.collective.planning import plan_collective
+    from treadle.tuning import tuned
 
     require_apart(output, hardware, sketch, pattern)
     if root is not None and collective not in ROOTED:
@@ -130,6 +133,7 @@ def command(
         if error.where != profile.name:
             raise
         raise InputError(error.args[0], where=hardware, path=error.path) from error
+    plan = tuned(plan, profile, protocol, instances or guide.instances)
     if sketch is None:
         documents.save(guide, Path(output).parent / sketch_file)
     documents.save(plan, output)
@@ -164,6 +168,7 @@ def command(
                 "t2_us": None if found.ordering_ns is None else found.ordering_ns / 1000,
                 "t3_us": time_us,
                 "transfers": len(found.transfers),
+                "transport": options["transport"],
             }
         )
         return
@@ -184,6 +189,8 @@ def command(
         click.echo(f"  bandwidth    {speed:.4g} GB/s (input buffer over time)")
     click.echo(f"  bound        {certificate.argument}")
     for line in _candidates(options):
+        click.echo(line)
+    for line in _transport(found.protocol, found.instances, options["transport"]):
         click.echo(line)
     if sketch is None:
         click.echo(f"wrote {output} and {Path(output).parent / sketch_file}, the sketch it follows")
@@ -210,6 +217,22 @@ def _candidates(options: dict[str, Any]) -> list[str]:
         for name, time in sorted(times.items(), key=lambda item: (item[1], item[0] != options["chosen"], item[0]))
     ]
     return lines + [f"    {name:<18} skipped: {why}" for name, why in sorted(options.get("skipped", {}).items())]
+
+
+def _transport(protocol: str, instances: int, told: dict[str, Any]) -> list[str]:
+    """The protocol and instances, and the simulated us of all that were tried: a row each protocol, by instances."""
+    chosen = f"  transport    {protocol}, {many(instances, 'instance')}"
+    if "by_size" in told:
+        return [f"{chosen}, not simulated: {told['by_size']}"]
+    times = {tuple(key.split(" x ")): time for key, time in told["simulated_us"].items()}
+    counts = sorted({int(count) for _, count in times})
+    lines = [f"{chosen}, {times[protocol, str(instances)]:,.3f} us simulated"]
+    lines.append("    us by instances    " + " ".join(f"{count:>14}" for count in counts))
+    for name in dict.fromkeys(name for name, _ in times):
+        row = [times.get((name, str(count))) for count in counts]
+        cells = " ".join("-".rjust(14) if time is None else f"{time:>14,.3f}" for time in row)
+        lines.append(f"    {name:<18} {cells}")
+    return lines
 
 
 def _number(value: float | None) -> str:

@@ -49,6 +49,7 @@ def plan_sizes(
     from planner.collective.planning import asked_of, references
     from planner.collective.sweep import parse_sizes, sweep
     from planner.solver.interrupt import stop_on_sigint
+    from treadle import tuning
 
     wanted = parse_sizes(sizes)
     folder = Path(output)
@@ -66,6 +67,9 @@ def plan_sizes(
             method=method,
             instances=instances,
             protocol=protocol,
+            settings=lambda decisions, low, high: tuning.settings(
+                decisions, hardware, low, high, protocol, instances or sketch.instances
+            ),
             on_step=show,
         )
     if proposed:
@@ -91,13 +95,16 @@ def table(selection: Selection) -> list[str]:
         f"{selection.name}, {span} each: {many(plans, 'algorithm')}, within {selection.tolerance:.0%} of the best "
         f"found at {many(len(selection.sizes), 'size')}",
         f"  {'from':>12} {'to':>12}  {'protocol':<8} {'inst':>4} {'us':>12} {'to us':>14} {'bound us':>12} "
-        f"{'to us':>14}  plan",
+        f"{'to us':>14} {'simulated us':>14} {'to us':>14}  plan",
     ]
     for entry in selection.entries:
         (first, last), (low, high) = entry.predicted_us, entry.bound_us
+        run = entry.simulated_us.get(f"{entry.protocol} x {entry.instances}", (None, None))
+        simulated = " ".join("-".rjust(14) if time is None else f"{time:>14,.3f}" for time in run)
         lines.append(
             f"  {format_bytes(entry.min_bytes):>12} {format_bytes(entry.max_bytes):>12}  {entry.protocol:<8} "
-            f"{entry.instances:>4} {first:>12,.3f} {last:>14,.3f} {low:>12,.3f} {high:>14,.3f}  {entry.plan.file}"
+            f"{entry.instances:>4} {first:>12,.3f} {last:>14,.3f} {low:>12,.3f} {high:>14,.3f} "
+            f"{simulated}  {entry.plan.file}"
         )
     return lines
 

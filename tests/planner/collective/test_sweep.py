@@ -15,7 +15,7 @@ from planner.collective.draft import Request
 from planner.collective.limits import Effort, Limits
 from planner.collective.planning import METHODS, decisions_of, references
 from planner.collective.retime import algorithm_of, resized, retimed
-from planner.collective.sweep import _segments, anchors, parse_sizes, sweep
+from planner.collective.sweep import segments, anchors, parse_sizes, sweep
 from planner.errors import InputError
 from planner.plan import InputRef
 from planner.selection import Entry, Selection
@@ -75,7 +75,7 @@ def test_as_few_ranges_as_the_tolerance_allows(candidates, sizes, data):
         if all(times[pick][i] <= 1.05 * best[i] for i, pick in enumerate(picks))
     ]
     least = min(1 + sum(a != b for a, b in pairwise(picks)) for picks in fits)
-    found = _segments(times, 0.05)
+    found = segments(times, 0.05)
     assert len(found) == least
     picks = tuple(c for c, first, last in found for _ in range(first, last + 1))
     assert picks in fits

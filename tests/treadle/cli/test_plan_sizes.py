@@ -52,6 +52,11 @@ def test_the_same_inputs_give_the_same_bytes(here):
     [
         ("predicted_us", [0.5, 0.6], "the plan takes"),
         ("bound_us", [0.0, 0.0], "entries[0]: bound"),
+        (
+            "simulated_us",
+            {"Simple x 1": [1.0, 1.0], "LL x 1": [1.0, 1.0], "LL128 x 1": [1.0, 1.0]},
+            "entries[0]: simulated",
+        ),
         ("plan", {"file": "other.plan.json", "digest": "sha256:" + "0" * 64}, "other.plan.json"),
     ],
 )

@@ -1,0 +1,202 @@
+"""Protocol and instances of a collective plan, by the simulated time of the program that it becomes.
+
+Simple, LL and LL128 are simulated with 1, 2, 4, ... instances (`codegen.simulate_xml`). A protocol gets more instances
+as long as doubling them gains GAIN and it takes at most BEHIND times as long as the best one with the same number; a
+program has at most BLOCKS threadblocks on each device, unless even one instance needs more. Of times that differ by no
+more than GAIN the one with the fewest instances is taken.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import inf, isqrt
+
+from msgspec.structs import replace
+
+from codegen.lower import lower
+from codegen.program import Program
+from codegen.simulate_xml import simulate_xml
+from planner.collective.algorithm import CollectiveDecisions
+from planner.collective.planning import Protocol
+from planner.collective.sweep import TOLERANCE, Setting, segments
+from planner.errors import CheckFailed, InputError
+from planner.hardware import Hardware
+from planner.plan import Plan
+
+PROTOCOLS: tuple[Protocol, ...] = ("Simple", "LL", "LL128")
+GAIN = 0.02
+BEHIND = 2.0
+BLOCKS = 64
+"""What RCCL takes, and every device holds at once."""
+CHANNELS = 32
+"""What every runtime takes: each instance has a channel of its own."""
+MOST_TRANSFERS = 2500
+"""Plans with more are not simulated."""
+MOST_STEPS = 25_000
+"""Programs with more are not simulated, unless with one instance."""
+SIMULATED = 15_000
+"""Messages that a simulation runs, roughly; the rest is carried on."""
+PLACES = 6
+"""Sizes of a range that are simulated."""
+HALVINGS = 4
+
+Key = tuple[Protocol, int]
+"""Protocol and instances."""
+
+
+@dataclass(frozen=True)
+class Tuner:
+    """One plan's decisions on one machine. `protocols` and `counts` are what may be chosen."""
+
+    decisions: CollectiveDecisions
+    hardware: Hardware
+    protocols: tuple[Protocol, ...]
+    counts: tuple[int, ...]
+    programs: dict[Key, Program] = field(default_factory=dict)
+    times: dict[tuple[Key, int], float] = field(default_factory=dict)
+
+    def time_us(self, key: Key, input_bytes: int) -> float:
+        """Simulated us of a call with `input_bytes` of input on every rank."""
+        if (key, input_bytes) not in self.times:
+            program = self.program(key)
+            whole = program.chunks_per_loop * self.decisions.chunk_bytes / key[1]
+            size = max(1, round(whole * input_bytes / self.decisions.input_bytes))
+            timing = simulate_xml(program, self.hardware, size, SIMULATED)
+            self.times[key, input_bytes] = round(timing.time_us, 3)
+        return self.times[key, input_bytes]
+
+    def program(self, key: Key) -> Program:
+        """LL and LL128 share their steps."""
+        protocol, instances = key
+        form: Key = ("Simple" if protocol == "Simple" else "LL", instances)
+        if form not in self.programs:
+            self.programs[form] = lower(replace(self.decisions, protocol=form[0], instances=instances))
+        return dataclasses.replace(self.programs[form], protocol=protocol)
+
+    def search(self, input_bytes: int) -> dict[Key, float]:
+        """Simulated us by protocol and instances, for those that the rules above reach."""
+        found: dict[Key, float] = {}
+        alive, before = list(self.protocols), dict.fromkeys(self.protocols, inf)
+        for count in self.counts:
+            if not alive or (found and self._too_large(alive[0], count)):
+                break
+            now = {protocol: self.time_us((protocol, count), input_bytes) for protocol in alive}
+            found |= {(protocol, count): time for protocol, time in now.items()}
+            least = min(now.values())
+            alive = [
+                protocol
+                for protocol in alive
+                if now[protocol] <= BEHIND * least and now[protocol] <= (1 - GAIN) * before[protocol]
+            ]
+            before = now
+        return found
+
+    def _too_large(self, protocol: Protocol, count: int) -> bool:
+        """Whether `count` instances are more than a program may have; judged by the one with the fewest."""
+        ranks = self.program((protocol, self.counts[0])).ranks
+        factor = count // self.counts[0]
+        blocks = max(len(rank.threadblocks) for rank in ranks)
+        steps = sum(len(block.steps) for rank in ranks for block in rank.threadblocks)
+        return blocks * factor > BLOCKS or steps * factor > MOST_STEPS
+
+
+def label(key: Key) -> str:
+    """`LL128 x 4`."""
+    return f"{key[0]} x {key[1]}"
+
+
+def best(times: Mapping[Key, float]) -> Key:
+    """The fewest instances within GAIN of the least time, and of these protocols the first."""
+    least = min(times.values())
+    near = [key for key, time in times.items() if time <= (1 + GAIN) * least]
+    return min(near, key=lambda key: (key[1], PROTOCOLS.index(key[0])))
+
+
+def tuner(
+    decisions: CollectiveDecisions, hardware: Hardware, protocol: str | None, instances: int | None
+) -> Tuner | str:
+    """What chooses protocol and instances where they are None or "auto", or why nothing is simulated."""
+    protocols = tuple(name for name in PROTOCOLS if protocol in (None, "auto", name))
+    if len(protocols) == 1 and instances is not None:
+        return "protocol and instances are given"
+    if all(device.kind == "cpu" for device in hardware.devices):
+        return "protocols are those of GPUs"
+    if len(decisions.transfers) > MOST_TRANSFERS:
+        return f"{len(decisions.transfers)} transfers, more than the {MOST_TRANSFERS} that are simulated"
+    counts = (instances,) if instances else tuple(2**power for power in range(CHANNELS.bit_length()))
+    made = Tuner(decisions, hardware, protocols, counts)
+    try:
+        made.time_us((protocols[0], counts[0]), decisions.input_bytes)
+    except (InputError, CheckFailed) as error:
+        return str(error)
+    return made
+
+
+def tuned(plan: Plan, hardware: Hardware, protocol: str | None, instances: int | None) -> Plan:
+    """`plan` with the protocol and instances of the least simulated time; `transport` of its provenance's options tells
+    all times in us, or why there are none."""
+    decisions = plan.decisions
+    assert isinstance(decisions, CollectiveDecisions)
+    found = tuner(decisions, hardware, protocol, instances)
+    if isinstance(found, str):
+        told: dict[str, object] = {"by_size": found}
+    else:
+        times = found.search(decisions.input_bytes)
+        chosen = best(times)
+        decisions = replace(decisions, protocol=chosen[0], instances=chosen[1])
+        told = {"chosen": label(chosen), "simulated_us": {label(key): time for key, time in times.items()}}
+    made = replace(plan.provenance, options={**plan.provenance.options, "transport": told})
+    return replace(plan, decisions=decisions, provenance=made)
+
+
+def settings(
+    decisions: CollectiveDecisions,
+    hardware: Hardware,
+    low: int,
+    high: int,
+    protocol: str | None,
+    instances: int | None,
+) -> list[Setting]:
+    """Protocol and instances for inputs of `low` to `high` bytes: as few ranges as stay within the tolerance of a sweep
+    at every size that is simulated. None at all where nothing is simulated."""
+    found = tuner(decisions, hardware, protocol, instances)
+    if isinstance(found, str):
+        return []
+    sizes = places(low, high)
+    times = [found.search(size) for size in sizes]
+    keys = sorted({key for row in times for key in row}, key=lambda key: (key[1], PROTOCOLS.index(key[0])))
+    runs = segments([[row.get(key, inf) for row in times] for key in keys], TOLERANCE)
+    starts = [low]
+    for (one, _, last), (other, first, _) in pairwise(runs):
+        starts.append(_switch(found, keys[one], keys[other], sizes[last], sizes[first]))
+    ends = [start - 1 for start in starts[1:]] + [high]
+    return [
+        Setting(start, end, *keys[index], _told(found, keys[index], start, end))
+        for (index, _, _), start, end in zip(runs, starts, ends, strict=True)
+    ]
+
+
+def places(low: int, high: int) -> list[int]:
+    """At most PLACES sizes from `low` to `high`, each about the same factor above the one before."""
+    return sorted({*(round(low * (high / low) ** (k / (PLACES - 1))) for k in range(PLACES)), low, high})
+
+
+def _switch(found: Tuner, one: Key, other: Key, low: int, high: int) -> int:
+    """From where on, between two sizes, `other` is the better one."""
+    for _ in range(HALVINGS):
+        middle = isqrt(low * high)
+        if middle in (low, high):
+            break
+        ahead = found.time_us(other, middle) <= found.time_us(one, middle)
+        low, high = (low, middle) if ahead else (middle, high)
+    return high
+
+
+def _told(found: Tuner, chosen: Key, low: int, high: int) -> dict[str, tuple[float | None, float | None]]:
+    """Simulated us at both ends, by protocol and instances; None where a search did not come to it."""
+    first, last = ({**found.search(size), chosen: found.time_us(chosen, size)} for size in (low, high))
+    keys: Sequence[Key] = sorted({*first, *last}, key=lambda key: (PROTOCOLS.index(key[0]), key[1]))
+    return {label(key): (first.get(key), last.get(key)) for key in keys}

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 PAGE = (Path(__file__).parents[1] / "docs" / "tutorial.md").read_text()
-FILES = re.findall(r"Write this as `([a-z.]+)`:\n\n```python\n(.*?)```", PAGE, re.DOTALL)
+FILES = re.findall(r"Write this as `([a-z.]+)`:\n\n```(?:python|text)\n(.*?)```", PAGE, re.DOTALL)
 COMMANDS = [
     (command, shown)
     for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
@@ -23,7 +23,7 @@ def shape(text: str) -> str:
 
 
 def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
-    assert len(FILES) == 2
+    assert len(FILES) == 3
     assert len(COMMANDS) > 10
     for name, text in FILES:
         (tmp_path / name).write_text(text)

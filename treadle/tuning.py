@@ -27,7 +27,7 @@ from planner.hardware import Hardware
 from planner.plan import Plan
 
 PROTOCOLS: tuple[Protocol, ...] = ("Simple", "LL", "LL128")
-GAIN = 0.02
+GAIN = 0.05
 BEHIND = 2.0
 BLOCKS = 64
 """What RCCL takes, and every device holds at once."""
@@ -166,9 +166,9 @@ def settings(
     if isinstance(found, str):
         return []
     sizes = places(low, high)
-    times = [found.search(size) for size in sizes]
-    keys = sorted({key for row in times for key in row}, key=lambda key: (key[1], PROTOCOLS.index(key[0])))
-    runs = segments([[row.get(key, inf) for row in times] for key in keys], TOLERANCE)
+    winners = {best(found.search(size)) for size in sizes}
+    keys = sorted(winners, key=lambda key: (key[1], PROTOCOLS.index(key[0])))
+    runs = segments([[found.time_us(key, size) for size in sizes] for key in keys], TOLERANCE)
     starts = [low]
     for (one, _, last), (other, first, _) in pairwise(runs):
         starts.append(_switch(found, keys[one], keys[other], sizes[last], sizes[first]))

@@ -39,7 +39,7 @@ def test_the_choice_is_near_the_best_of_a_full_search(collective, size, method):
         if max(len(rank.threadblocks) for rank in program.ranks) <= tuning.BLOCKS or instances == 1:
             whole = program.chunks_per_loop * decisions.chunk_bytes // instances
             every[protocol, instances] = simulate_xml(program, hardware, whole).time_us
-    assert every[decisions.protocol, decisions.instances] <= 1.05 * min(every.values())
+    assert every[decisions.protocol, decisions.instances] <= (1 + tuning.GAIN) * 1.01 * min(every.values())
     told = made.provenance.options["transport"]
     assert told["chosen"] == f"{decisions.protocol} x {decisions.instances}"
     for name, time in told["simulated_us"].items():
@@ -90,7 +90,7 @@ def test_ranges_follow_each_other_and_hold_at_every_size_simulated():
     assert isinstance(found, tuning.Tuner)
     for size in tuning.places(low, high):
         used = next(one for one in ranges if one.min_bytes <= size <= one.max_bytes)
-        least = min(found.search(size).values())
+        least = found.time_us(tuning.best(found.search(size)), size)
         assert found.time_us((used.protocol, used.instances), size) <= 1.05 * least
     for used in ranges:
         ends = used.simulated_us[tuning.label((used.protocol, used.instances))]

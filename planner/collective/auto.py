@@ -81,9 +81,11 @@ def candidates(
     skipped: dict[str, str] = {}
     best: int | None = None
     for name, method in sorted(methods.items(), key=lambda item: rank_of(item[0])):
-        reason = "interrupted before it began" if effort.interrupted and drafts else too_large(name, problem)
+        reason = too_large(name, problem)
         if until is not None and best is not None and best - floor.time_ns <= until * best:
             reason = f"a plan within {until:.1%} of the bound was there already"
+        elif drafts and effort.exhausted():
+            reason = "interrupted before it began" if effort.interrupted else "the time limit was over before it began"
         if reason:
             skipped[name] = reason
             continue

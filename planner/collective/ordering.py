@@ -17,14 +17,52 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from planner.collective.scheduling import Move, Orders, Resource, Schedule, longest_path
 from planner.sketch import Order
 
 PORTFOLIO = Order()
 """Both keys in both directions."""
+
+
+_Tie = tuple[int, ...]
+_Rank = tuple[int, int, _Tie]
+"""The key of a move: what comes before its est, est, and what comes after, the move's index last."""
+
+
+@dataclass(slots=True)
+class _Group:
+    """Ready moves with the same links and ports and the same `lead` of their keys. They wait for the same resources,
+    sums apart, so one offer to the heap stands for all of them and a placed move outdates one entry, not one for each.
+    """
+
+    lead: int
+    uses: tuple[Resource, ...]
+    now: list[_Tie] = field(default_factory=list)
+    """Heap of those that only wait for `uses`."""
+    later: list[tuple[int, _Tie]] = field(default_factory=list)
+    """Heap of the others, by when their data and their sums are free."""
+    offered: _Rank | None = None
+
+    def least(self, moves: Sequence[Move], free: Mapping[Resource, int]) -> _Rank | None:
+        """The least key in the group, None without moves. Its move stands first in `now`, or in `later`."""
+        start = max((free.get(resource, 0) for resource in self.uses), default=0)
+        while self.now or self.later:
+            while self.later and self.later[0][0] <= start:
+                heapq.heappush(self.now, heapq.heappop(self.later)[1])
+            at, tie = (start, self.now[0]) if self.now else self.later[0]
+            true = max((free.get(resource, 0) for resource in moves[tie[-1]].uses if resource[0] == "sum"), default=0)
+            if true <= at:
+                return self.lead, at, tie
+            self.pop()
+            heapq.heappush(self.later, (true, tie))
+        return None
+
+    def pop(self) -> int:
+        """Take out the move of the least key."""
+        return heapq.heappop(self.now)[-1] if self.now else heapq.heappop(self.later)[1][-1]
 
 
 @dataclass(frozen=True)
@@ -75,33 +113,49 @@ def list_orders(moves: Sequence[Move], ranks: int, key: str, direction: str) -> 
     free: dict[Resource, int] = defaultdict(int)
     orders: dict[Resource, list[int]] = defaultdict(list)
 
-    def est(index: int) -> int:
-        return max(ready[index], max(free[resource] for resource in moves[index].uses))
+    heap: list[tuple[_Rank, int]] = []
+    groups: list[_Group] = []
+    number: dict[tuple[int, tuple[Resource, ...]], int] = {}
 
-    def ranked(index: int) -> tuple[int, ...]:
+    def offer(place: int) -> None:
+        group = groups[place]
+        rank = group.least(moves, free)
+        if rank is not None and (group.offered is None or rank < group.offered):
+            group.offered = rank
+            heapq.heappush(heap, (rank, place))
+
+    def add(index: int) -> None:
         move = moves[index]
-        lead = (est(index), -rem[index]) if key == "earliest" else (-rem[index], est(index))
-        return (*lead, trav[index], (move.dst - move.src) % ranks, move.chunk, move.src, move.dst, index)
+        lead = -rem[index] if key == "remaining" else 0
+        uses = tuple(resource for resource in move.uses if resource[0] != "sum")
+        place = number.setdefault((lead, uses), len(groups))
+        if place == len(groups):
+            groups.append(_Group(lead, uses))
+        tie = (-rem[index], trav[index], (move.dst - move.src) % ranks, move.chunk, move.src, move.dst, index)
+        heapq.heappush(groups[place].later, (ready[index], tie))
+        offer(place)
 
-    heap = [ranked(index) for index, count in enumerate(waits) if not count]
-    heapq.heapify(heap)
+    for index, count in enumerate(waits):
+        if not count:
+            add(index)
     while heap:
-        entry = heapq.heappop(heap)
-        index = entry[-1]
-        now = ranked(index)
-        if now != entry:  # est only grows, so an outdated entry goes back and the least true key still comes first
-            heapq.heappush(heap, now)
-            continue
-        start = est(index)
-        done = start + moves[index].lat
-        for resource in moves[index].uses:
-            free[resource] = start + moves[index].busy(resource)
-            orders[resource].append(index)
-        for follower in followers[index]:
-            ready[follower] = max(ready[follower], done)
-            waits[follower] -= 1
-            if not waits[follower]:
-                heapq.heappush(heap, ranked(follower))
+        rank, place = heapq.heappop(heap)
+        group = groups[place]
+        if rank != group.offered:
+            continue  # the group made another offer since
+        group.offered = None
+        if group.least(moves, free) == rank:
+            index, start = group.pop(), rank[1]
+            done = start + moves[index].lat
+            for resource in moves[index].uses:
+                free[resource] = start + moves[index].busy(resource)
+                orders[resource].append(index)
+            for follower in followers[index]:
+                ready[follower] = max(ready[follower], done)
+                waits[follower] -= 1
+                if not waits[follower]:
+                    add(follower)
+        offer(place)  # ranks only grow, so a late offer still lets the least one come first
     return {resource: tuple(order) for resource, order in sorted(orders.items())}
 
 

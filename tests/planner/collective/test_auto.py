@@ -75,3 +75,14 @@ def test_large_problems_skip_the_milp():
     drafts, skipped, _ = auto.candidates(table, Request("alltoall", hardware, sketch, MB), Effort())
     assert list(drafts) == ["all-pairs"]
     assert "choices of a link for a chunk, more than the" in skipped["milp"]
+
+
+@pytest.mark.parametrize("interrupted", [True, False])
+def test_no_method_begins_once_time_is_up_or_after_ctrl_c(interrupted):
+    effort = Effort(Limits(routing=2, scheduling=2, time_s=None if interrupted else 1e-9))
+    if interrupted:
+        effort.stop.set()
+    drafts, skipped, _ = auto.candidates(METHODS, Request("allgather", ring(5), MESH, MB), effort)
+    assert len(drafts) == 1
+    assert effort.limit_fired is not interrupted
+    assert set(skipped.values()) == {f"{'interrupted' if interrupted else 'the time limit was over'} before it began"}

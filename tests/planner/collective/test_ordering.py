@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import defaultdict
 from itertools import pairwise
 
 import pytest
@@ -17,7 +19,7 @@ from planner.collective.ordering import (
     reversed_moves,
 )
 from planner.collective.routing import route
-from planner.collective.scheduling import longest_path
+from planner.collective.scheduling import Move, longest_path
 from tests.planner.collective.build import (
     MB,
     RING,
@@ -111,3 +113,49 @@ def test_contradicting_orders_are_refused():
     moves = moves_of(problem, (((0, 1), (1, 2)),))
     with pytest.raises(ValueError, match="contradict"):
         longest_path(moves, {("port", 0, 0): (1, 0)})
+
+
+def placed_one_by_one(moves, ranks, key):
+    """The rule of the module's docstring, every ready move looked at each time."""
+    rem, trav = path_lengths(moves)
+    free, orders, arrived = defaultdict(int), defaultdict(list), {}
+
+    def est(index):
+        return max([arrived[i] for i in moves[index].after] + [free[resource] for resource in moves[index].uses])
+
+    def rank(index):
+        move = moves[index]
+        lead = (est(index), -rem[index]) if key == "earliest" else (-rem[index], est(index))
+        return (*lead, trav[index], (move.dst - move.src) % ranks, move.chunk, move.src, move.dst, index)
+
+    while len(arrived) < len(moves):
+        left = [i for i in range(len(moves)) if i not in arrived and all(j in arrived for j in moves[i].after)]
+        index = min(left, key=rank)
+        start = est(index)
+        arrived[index] = start + moves[index].lat
+        for resource in moves[index].uses:
+            free[resource] = start + moves[index].busy(resource)
+            orders[resource].append(index)
+    return {resource: tuple(order) for resource, order in sorted(orders.items())}
+
+
+@pytest.mark.parametrize("key", ["earliest", "remaining"])
+def test_orders_follow_the_rule(key):
+    for seed in range(60):
+        draw = random.Random(seed)
+        ranks, moves = draw.randint(2, 5), []
+        for index in range(draw.randint(1, 25)):
+            (src, dst), chunk = draw.sample(range(ranks), 2), draw.randrange(4)
+            uses = [("link", src, dst), ("port", src, 0), ("sum", chunk, dst)]
+            uses = [uses[0], *(resource for resource in uses[1:] if draw.random() < 0.5)]
+            after = tuple(sorted(draw.sample(range(index), min(index, draw.choice([0, 0, 1, 2])))))
+            costs = draw.choice([0, 1, 3]), draw.choice([0, 1, 2])
+            moves.append(Move(chunk, src, dst, *costs, False, after, tuple(uses), pipelined=seed % 2 == 0))
+        assert list_orders(moves, ranks, key, "forward") == placed_one_by_one(moves, ranks, key)
+
+
+@pytest.mark.parametrize("key", ["earliest", "remaining"])
+def test_many_ready_moves_on_one_link_are_ordered_at_once(key):
+    uses = (("link", 0, 1), ("port", 0, 0))
+    moves = [Move(chunk, 0, 1, 700, 3, False, (), uses) for chunk in range(20_000)]
+    assert list_orders(moves, 2, key, "forward")["link", 0, 1] == tuple(range(20_000))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -146,6 +146,14 @@ def require_accepted(plan: Plan, where: str) -> None:
         raise CheckFailed(f"{where}: rejected: {many(len(findings), 'finding')}", tuple(findings))
 
 
+def require_told(selection: Selection, plans: Mapping[str, Plan], where: str) -> None:
+    """Raises CheckFailed for a selection that its plans contradict, or a plan of it that is not accepted."""
+    for name, plan in plans.items():
+        require_accepted(plan, f"{where}: {name}")
+    if findings := list(against_plans(selection, plans)):
+        raise CheckFailed(f"{where}: rejected: {many(len(findings), 'finding')}", tuple(findings))
+
+
 def quality(plan: Plan, bound: float | None = None) -> str:
     """`optimal` or the gap; as a claim where the certificate's bound is above `bound`, the one derived again.
 
@@ -269,6 +277,23 @@ def _inputs(plan: Plan, path: str, inputs: Inputs) -> tuple[list[str], dict[str,
     return findings, found
 
 
+def inputs_beside(plan: Plan, path: str) -> dict[str, str]:
+    """The files that a collective plan at `path` was made from and that are still the same, by the name under which
+    they are found beside it; shipped ones are found anyway."""
+    found: dict[str, str] = {}
+    if not isinstance(plan.decisions, CollectiveDecisions):
+        return found
+    for role, reference in sorted(plan.inputs.items()):
+        file = Path(beside(path, reference))
+        if file.is_file():
+            document: documents.Document = documents.load(file, ROLES[role])
+            if isinstance(document, Hardware):
+                document = _as_large(document, plan, reference)
+            if documents.digest(document) == reference.digest:
+                found[Path(reference.file).name] = documents.read_text(file)
+    return found
+
+
 def _as_large(hardware: Hardware, plan: Plan, reference: InputRef) -> Hardware:
     """The profile with the plan's number of nodes, where that is what the plan was made from (`--nodes`)."""
     if documents.digest(hardware) == reference.digest or not isinstance(plan.decisions, CollectiveDecisions):
@@ -317,14 +342,17 @@ def _selection(selection: Selection, path: str, inputs: Inputs) -> Report:
         return Report(f"selection {selection.name}", [str(error)])
     findings: list[str] = []
     found: dict[str, documents.Document] = {}
+    made_from: dict[str, tuple[Hardware, Sketch]] = {}
     for name, plan in sorted(plans.items()):
         file = str(Path(path).parent / name)
         findings += [f"{name}: {finding}" for finding in _plan(plan, file, inputs).findings]
         found = _inputs(plan, file, inputs)[1]
+        hardware, sketch = found.get("hardware"), found.get("sketch")
+        if isinstance(hardware, Hardware) and isinstance(sketch, Sketch):
+            made_from[name] = hardware, sketch
     findings += against_plans(selection, plans)
-    hardware, sketch = found.get("hardware"), found.get("sketch")
-    if not findings and isinstance(hardware, Hardware) and isinstance(sketch, Sketch):
-        findings += against_times(selection, plans, hardware, sketch)
+    if not findings and made_from.keys() == plans.keys():
+        findings += against_times(selection, plans, made_from)
     words = [f"selection {selection.name}", f"{many(len(plans), 'plan')} in {many(len(selection.entries), 'range')}"]
     words += [f"inputs {', '.join(found)} checked"] if found else []
     return Report("; ".join(words), findings)
@@ -345,11 +373,15 @@ def _selection_in(folder: Path, manifest: Artefact, texts: dict[str, str], input
         )
     except (CheckFailed, InputError) as error:
         return [str(error)], False
-    return _changed(fresh, texts), True
+    plans = [documents.loads(texts[entry.plan.file], here, Plan) for entry in selection.entries]
+    return _changed(fresh, texts, plans), True
 
 
-def _changed(fresh: Artefacts, texts: dict[str, str]) -> list[str]:
-    names = [name for name in sorted({*fresh.files, *texts}) if fresh.files.get(name) != texts.get(name)]
+def _changed(fresh: Artefacts, texts: dict[str, str], plans: Iterable[Plan]) -> list[str]:
+    """Texts other than the fresh ones; inputs of the `plans` that lie beside them are not made from them."""
+    inputs = {Path(reference.file).name for plan in plans for reference in plan.inputs.values()}
+    made = {name for name in texts if name in fresh.files or name not in inputs}
+    names = [name for name in sorted({*fresh.files, *made}) if fresh.files.get(name) != texts.get(name)]
     return [f"{name}: not what this version generates from the plan; generate again" for name in names]
 
 
@@ -430,4 +462,4 @@ def _plan_in(folder: Path, manifest: Artefact, texts: dict[str, str], inputs: In
         fresh = generate(plan, manifest.plan.file, trace, manifest.target, runtime_of(manifest))
     except (CheckFailed, InputError) as error:
         return [str(error)], False
-    return _changed(fresh, texts), True
+    return _changed(fresh, texts, [plan]), True

@@ -8,7 +8,7 @@ path over sizes; among equals the least sum of ratios). Between two sizes the sw
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import Literal, NamedTuple
 
@@ -25,6 +25,7 @@ from planner.collective.planning import (
     protocol_for,
     synthesize,
 )
+from planner.collective.problem import Problem
 from planner.collective.retime import Algorithm, algorithm_of, resized
 from planner.collective.universal import universal_bound
 from planner.documents import digest
@@ -43,14 +44,31 @@ SWITCH_STEPS = 5
 
 
 @dataclass(frozen=True)
+class Guide:
+    """What is asked for sizes from `from_bytes` on (the request's own size is not read), and the references that plans
+    record."""
+
+    from_bytes: int
+    request: Request
+    inputs: dict[str, InputRef]
+
+
+@dataclass(frozen=True)
 class Candidate:
     """An algorithm, what made it, and its ns at every size."""
 
+    guide: Guide
     name: str
     method: str
     status: str
     algorithm: Algorithm
     times: tuple[int, ...]
+
+    def at(self, size_bytes: int) -> Problem:
+        return resized(self.algorithm, self.guide.request, size_bytes)
+
+    def time_ns(self, size_bytes: int) -> int:
+        return self.algorithm.time_ns(self.at(size_bytes))
 
 
 class Setting(NamedTuple):
@@ -90,9 +108,8 @@ def parse_sizes(text: str, where: str = "--sizes") -> tuple[int, ...]:
 
 
 def sweep(
-    request: Request,
+    guides: Sequence[Guide],
     sizes: Sequence[int],
-    inputs: dict[str, InputRef],
     effort: Effort,
     *,
     method: str = "auto",
@@ -102,11 +119,12 @@ def sweep(
     settings: Settings = lambda decisions, low, high: [],
     on_step: Callable[[str], None] = lambda text: None,
 ) -> tuple[dict[str, Plan], Selection]:
-    """(plans by file name, the selection over `sizes`). `inputs` are the references that every plan records.
+    """(plans by file name, the selection over `sizes`). `guides` are the same request for ascending classes of sizes,
+    each with a sketch of its own; what any of them leads to is considered at every size.
 
     Raises what the methods raise where none finds a plan, CheckFailed should a plan be wrong.
     """
-    found = _candidates(request, sizes, method, effort, on_step)
+    found = _candidates(guides, sizes, method, effort, on_step)
     runs = segments([candidate.times for candidate in found], tolerance)
     chosen = sorted({index for index, _, _ in runs}, key=lambda c: next(a for i, a, _ in runs if i == c))
     files = {index: f"{number}-{found[index].name}.plan.json" for number, index in enumerate(chosen)}
@@ -114,9 +132,9 @@ def sweep(
     for index in chosen:
         spans = [(first, last) for i, first, last in runs if i == index]
         first, last = max(spans, key=lambda span: span[1] - span[0])
-        at = _plan_at(found[index], request, sizes[(first + last) // 2], inputs, effort, instances, protocol)
+        at = _plan_at(found[index], sizes[(first + last) // 2], effort, instances, protocol)
         plans[index] = at
-    ranges = _ranges(found, runs, request, sizes)
+    ranges = _ranges(found, runs, sizes)
     entries: list[Entry] = []
     for index, low, high in ranges:
         candidate = found[index]
@@ -124,9 +142,9 @@ def sweep(
         on_step(f"{format_bytes(low)}: protocol and instances")
         decisions = plans[index].decisions
         assert isinstance(decisions, CollectiveDecisions)
-        used = settings(decisions, low, high) or _settings(candidate, request, low, high, instances, protocol)
+        used = settings(decisions, low, high) or _settings(candidate, low, high, instances, protocol)
         for setting in used:
-            ends = [_ends(candidate, request, size) for size in (setting.min_bytes, setting.max_bytes)]
+            ends = [_ends(candidate, size) for size in (setting.min_bytes, setting.max_bytes)]
             entries.append(
                 Entry(
                     min_bytes=setting.min_bytes,
@@ -140,6 +158,7 @@ def sweep(
                     simulated_us=setting.simulated_us,
                 )
             )
+    request, inputs = guides[0].request, guides[0].inputs
     selection = Selection(
         version=VERSION,
         collective=request.collective,
@@ -147,7 +166,7 @@ def sweep(
         nodes=request.hardware.nodes,
         tolerance=tolerance,
         sizes=tuple(sizes),
-        inputs=inputs,
+        inputs={role: ref for role, ref in inputs.items() if all(guide.inputs[role] == ref for guide in guides)},
         entries=tuple(entries),
     )
     return {files[index]: plan for index, plan in plans.items()}, selection
@@ -162,12 +181,13 @@ def anchors(sizes: Sequence[int]) -> list[int]:
 
 
 def _candidates(
-    request: Request, sizes: Sequence[int], method: str, effort: Effort, on_step: Callable[[str], None]
+    guides: Sequence[Guide], sizes: Sequence[int], method: str, effort: Effort, on_step: Callable[[str], None]
 ) -> list[Candidate]:
-    algorithms: dict[tuple[object, ...], tuple[str, str, str, Algorithm]] = {}
+    algorithms: dict[tuple[object, ...], tuple[Guide, str, str, str, Algorithm]] = {}
     for size in anchors(sizes):
         on_step(f"{format_bytes(size)}: every method")
-        asked = Request(request.collective, request.hardware, request.sketch, size, request.root, request.demands)
+        guide = [guides[0], *(guide for guide in guides[1:] if guide.from_bytes <= size)][-1]
+        asked = replace(guide.request, size_bytes=size)
         if method == "auto":
             drafts, _, _ = auto.candidates(METHODS, asked, effort)
         else:
@@ -176,12 +196,12 @@ def _candidates(
         for name, draft in drafts.items():
             if draft.makespan_ns <= CONTENDERS * best:
                 made = algorithm_of(draft.problem, draft.transfers)
-                algorithms.setdefault(made.identity, (name, draft.method, draft.status, made))
+                algorithms.setdefault(made.identity, (guide, name, draft.method, draft.status, made))
     found = []
-    for name, words, status, algorithm in algorithms.values():
+    for guide, name, words, status, algorithm in algorithms.values():
         on_step(f"{words}: every size")
-        times = tuple(algorithm.time_ns(resized(algorithm, request, size)) for size in sizes)
-        found.append(Candidate(name, words, status, algorithm, times))
+        times = tuple(algorithm.time_ns(resized(algorithm, guide.request, size)) for size in sizes)
+        found.append(Candidate(guide, name, words, status, algorithm, times))
     return found
 
 
@@ -206,13 +226,12 @@ def segments(times: Sequence[Sequence[float]], tolerance: float) -> list[tuple[i
 
 
 def _ranges(
-    found: Sequence[Candidate], segments: Sequence[tuple[int, int, int]], request: Request, sizes: Sequence[int]
+    found: Sequence[Candidate], segments: Sequence[tuple[int, int, int]], sizes: Sequence[int]
 ) -> list[tuple[int, int, int]]:
     """(candidate, least bytes, most bytes), with the switch-over sizes between the segments."""
 
     def ahead(one: int, other: int, size: int) -> bool:
-        times = [found[i].algorithm.time_ns(resized(found[i].algorithm, request, size)) for i in (one, other)]
-        return times[1] <= times[0]
+        return found[other].time_ns(size) <= found[one].time_ns(size)
 
     starts = [sizes[0]]
     for (one, _, last), (other, first, _) in pairwise(segments):
@@ -229,7 +248,6 @@ def _ranges(
 
 def _settings(
     candidate: Candidate,
-    request: Request,
     low: int,
     high: int,
     instances: int | None,
@@ -239,8 +257,7 @@ def _settings(
 
     def at(size: int) -> tuple[Protocol, int]:
         fixed: Protocol = protocol_for(size) if protocol is None or protocol == "auto" else protocol
-        problem = resized(candidate.algorithm, request, size)
-        return fixed, instances or request.sketch.instances or instances_for(problem)
+        return fixed, instances or candidate.guide.request.sketch.instances or instances_for(candidate.at(size))
 
     cuts = [low, *(size + 1 for size in (2**16, 2**20) if low <= size < high), high + 1]
     parts = [(first, after - 1, at(first)) for first, after in pairwise(cuts)]
@@ -250,21 +267,19 @@ def _settings(
 
 def _plan_at(
     candidate: Candidate,
-    request: Request,
     size: int,
-    inputs: dict[str, InputRef],
     effort: Effort,
     instances: int | None,
     protocol: Protocol | Literal["auto"] | None,
 ) -> Plan:
-    problem = resized(candidate.algorithm, request, size)
-    draft = candidate.algorithm.draft(problem, candidate.method, candidate.status)
-    decisions = decisions_of(draft, instances or request.sketch.instances, protocol)
-    return plan_of(draft, decisions, request, inputs, effort)
+    guide = candidate.guide
+    draft = candidate.algorithm.draft(candidate.at(size), candidate.method, candidate.status)
+    decisions = decisions_of(draft, instances or guide.request.sketch.instances, protocol)
+    return plan_of(draft, decisions, guide.request, guide.inputs, effort)
 
 
-def _ends(candidate: Candidate, request: Request, size: int) -> tuple[float, float]:
+def _ends(candidate: Candidate, size: int) -> tuple[float, float]:
     """(us, bound in us) at one size."""
-    problem = resized(candidate.algorithm, request, size)
-    bound = universal_bound(request.collective, request.hardware, request.sketch, size, request.root, request.demands)
-    return candidate.algorithm.time_ns(problem) / 1000, bound.time_ns / 1000
+    asked = candidate.guide.request
+    bound = universal_bound(asked.collective, asked.hardware, asked.sketch, size, asked.root, asked.demands)
+    return candidate.time_ns(size) / 1000, bound.time_ns / 1000

@@ -15,7 +15,7 @@ from codegen.selection_files import generate_selection
 from planner.collective.draft import Request
 from planner.collective.limits import Effort, Limits
 from planner.collective.planning import METHODS, references
-from planner.collective.sweep import parse_sizes, sweep
+from planner.collective.sweep import Guide, parse_sizes, sweep
 from planner.errors import CheckFailed, InputError
 from planner.plan import InputRef
 from planner.selection import Entry, Selection
@@ -77,9 +77,8 @@ def test_bytes_as_runtimes_count_them(collective, bytes_):
 
 def swept(hardware, collective: str):
     return sweep(
-        Request(collective, hardware, MESH),
+        [Guide(0, Request(collective, hardware, MESH), references(hardware, MESH, None, {}))],
         parse_sizes("1K..4M"),
-        references(hardware, MESH, None, {}),
         Effort(Limits(routing=1, scheduling=1)),
     )
 

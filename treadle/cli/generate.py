@@ -39,8 +39,11 @@ def command(
     """Turn PLAN... into artefacts: a PyTorch module for a memory plan, MSCCL XML, MSCCL++ plans or CUDA kernels for a
     collective.
 
-    A selection becomes all of its programs, each with the sizes it is for, or a tuner file for stock NCCL.
+    A selection becomes all of its programs, each with the sizes it is for, or a tuner file for stock NCCL. The plan and
+    its inputs of a collective go along, so that the folder can be checked on its own.
     """
+    from dataclasses import replace
+
     from codegen import targets
     from codegen.emit import write
     from codegen.selection_files import generate_selection
@@ -51,6 +54,7 @@ def command(
     from planner.selection import FILE_NAME as SELECTION_NAME
     from planner.selection import Selection
     from planner.trace import Trace
+    from treadle.checking import inputs_beside
     from treadle.cli.inputs import find, plans_of
 
     rows = []
@@ -64,19 +68,22 @@ def command(
         if isinstance(document, Selection):
             chosen = plans_of(document, path)
             own += [str(Path(path).parent / name) for name in chosen]
+            inputs = {file: text for made in chosen.values() for file, text in inputs_beside(made, path).items()}
             artefacts = generate_selection(document, path, chosen, target, runtime)
         elif isinstance(document, Plan):
             reference = document.inputs.get("trace")
             file = trace if trace is not None or reference is None else find("trace", reference, path, None)
             recorded = None if file is None else documents.load(file, Trace)
             artefacts = targets.generate(document, path, recorded, target, runtime)
+            inputs = inputs_beside(document, path)
         else:
             kind = document.__struct_config__.tag
             raise InputError(f"found {kind!r}, expected a plan or a selection", where=path, path="$.kind")
+        artefacts = replace(artefacts, files={**inputs, **artefacts.files})
         folder = Path(output) / name if len(plans) > 1 else Path(output)
         for written in (*artefacts.files, FILE_NAME):
             kept = (targets.PLAN_NAME, SELECTION_NAME, *(Path(name).name for name in own[1:]))
-            same = written in kept  # a folder may be made again from the plan inside it
+            same = written in (*kept, *inputs)  # a folder may be made again from the plan inside it
             require_apart(str(folder / written), file, *([] if same else own))
         manifest = write(artefacts, folder, force=force)
         for place, why in manifest.facts.get("left_out", {}).items():

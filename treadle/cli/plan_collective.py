@@ -30,7 +30,7 @@ COLLECTIVES = (
 @click.option(
     "--sketch",
     help=f"A sketch: a file, or one of {', '.join(resources.names('sketches'))}. [default: one proposed for the "
-    "machine, written beside the plan]",
+    "machine, written beside the plan; for --sizes one for small and one for large ones]",
 )
 @click.option("--method", default="auto", show_default=True, help="auto compares them all; docs/methods.md lists them.")
 @click.option("--size", help="Input buffer of one rank, such as 64K or 1MiB. [default: the sketch's]")
@@ -89,10 +89,6 @@ def command(
     asked = None if pattern is None else documents.load(pattern, Pattern)
     one_size = None if size is None else parse_bytes(size, where="--size")
     fixed = asked.input_bytes() if asked is not None else None
-    if sketch is None:
-        guide, sketch_file = proposed(profile, collective, one_size or fixed, sizes is not None, output)
-    else:
-        guide, sketch_file = load_sketch(sketch), sketch
     limits = Limits(time_s=time_limit)
     try:
         with live_line() as show:
@@ -107,12 +103,15 @@ def command(
                 from treadle.cli.plan_sizes import plan_sizes
 
                 plan_sizes(
-                    collective, profile, guide, sizes, output, method=method, root=root or 0, pattern=asked,
-                    instances=instances, protocol=protocol, limits=limits, show=show, on_progress=told,
-                    hardware_file=hardware, sketch_file=sketch_file, pattern_file=pattern,
-                    proposed=sketch is None, as_json=as_json,
+                    collective, profile, None if sketch is None else load_sketch(sketch), sizes, output, method=method,
+                    root=root or 0, pattern=asked, instances=instances, protocol=protocol, limits=limits, show=show,
+                    on_progress=told, hardware_file=hardware, sketch_file=sketch, pattern_file=pattern, as_json=as_json,
                 )  # fmt: skip
                 return
+            if sketch is None:
+                guide, sketch_file = proposed(profile, collective, one_size or fixed, output)
+            else:
+                guide, sketch_file = load_sketch(sketch), sketch
             plan = plan_collective(
                 collective,
                 profile,
@@ -198,15 +197,12 @@ def command(
         click.echo(f"wrote {output}")
 
 
-def proposed(
-    hardware: Hardware, collective: str, size_bytes: int | None, many_sizes: bool, output: str
-) -> tuple[Sketch, str]:
-    """A sketch for the machine, and the name of its file: beside the plan, or in the folder of a sweep."""
+def proposed(hardware: Hardware, collective: str, size_bytes: int | None, output: str) -> tuple[Sketch, str]:
+    """A sketch for the machine, and the name of its file: beside the plan."""
     from planner.sketching import propose
 
     name = Path(output).name.removesuffix(".json").removesuffix(".plan")
-    file = "sketch.json" if many_sizes else f"{name}.sketch.json"
-    return propose(hardware, collective=collective, size_bytes=size_bytes), file
+    return propose(hardware, collective=collective, size_bytes=size_bytes), f"{name}.sketch.json"
 
 
 def _candidates(options: dict[str, Any]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from treadle.cli.output import many, print_json
 def plan_sizes(
     collective: Any,
     hardware: Hardware,
-    sketch: Sketch,
+    sketch: Sketch | None,
     sizes: str,
     output: str,
     *,
@@ -35,19 +35,19 @@ def plan_sizes(
     show: Callable[[str], None],
     on_progress: Callable[[str, Any], None],
     hardware_file: str,
-    sketch_file: str,
+    sketch_file: str | None,
     pattern_file: str | None,
-    proposed: bool,
     as_json: bool,
 ) -> None:
-    """Plan for all `sizes`, write the folder `output`, print the table.
+    """Plan for all `sizes`, write the folder `output`, print the table. Without a sketch one is proposed for small
+    sizes and one for large ones, where they differ.
 
     Raises InputError for a folder that holds anything but an older sweep.
     """
     from planner.collective.draft import Request
     from planner.collective.limits import Effort
     from planner.collective.planning import asked_of, references
-    from planner.collective.sweep import parse_sizes, sweep
+    from planner.collective.sweep import Guide, parse_sizes, sweep
     from planner.solver.interrupt import stop_on_sigint
     from treadle import tuning
 
@@ -57,34 +57,71 @@ def plan_sizes(
     if pattern is not None and pattern.input_bytes() is not None:
         raise InputError("the pattern's unit fixes the size, expected one without a unit", where="--sizes")
     demands, _ = asked_of(pattern, collective, hardware, None, pattern_file)
-    files = {"hardware": hardware_file, "sketch": sketch_file, "pattern": pattern_file}
+    sketches = (
+        proposed(hardware, collective, wanted) if sketch is None else {wanted[0]: (sketch, sketch_file or sketch.name)}
+    )
+    guides = [
+        Guide(
+            start,
+            Request(collective, hardware, guide, None, root, demands),
+            references(hardware, guide, pattern, {"hardware": hardware_file, "sketch": file, "pattern": pattern_file}),
+        )
+        for start, (guide, file) in sketches.items()
+    ]
+    given = instances or (None if sketch is None else sketch.instances)
     with stop_on_sigint() as stop:
         plans, selection = sweep(
-            Request(collective, hardware, sketch, None, root, demands),
+            guides,
             wanted,
-            references(hardware, sketch, pattern, files),
-            Effort(limits.within(sketch), on_progress, stop),
+            Effort(limits.within(guides[0].request.sketch), on_progress, stop),
             method=method,
             instances=instances,
             protocol=protocol,
-            settings=lambda decisions, low, high: tuning.settings(
-                decisions, hardware, low, high, protocol, instances or sketch.instances
-            ),
+            settings=lambda decisions, low, high: tuning.settings(decisions, hardware, low, high, protocol, given),
             on_step=show,
         )
-    if proposed:
-        documents.save(sketch, folder / sketch_file)
+    kept = {}
+    if sketch is None:
+        kept = dict(sorted((file, guide) for guide, file in sketches.values()))
+        for file, guide in kept.items():
+            documents.save(guide, folder / file)
     for name, plan in sorted(plans.items()):
         documents.save(plan, folder / name)
     documents.save(selection, folder / FILE_NAME)
-    for name in sorted(older - plans.keys()):
+    dropped = older - plans.keys()
+    if older and sketch is None:
+        dropped |= set(PROPOSED) - kept.keys()
+    for name in sorted(dropped):
         (folder / name).unlink(missing_ok=True)
     if as_json:
         print_json({"output": output, "selection": msgspec.to_builtins(selection)})
         return
     for line in table(selection):
         click.echo(line)
-    click.echo(f"wrote {many(len(plans), 'plan')} and {FILE_NAME} to {output}")
+    names = [many(len(plans), "plan"), *kept, FILE_NAME]
+    click.echo(f"wrote {', '.join(names[:-1])} and {names[-1]} to {output}")
+
+
+PROPOSED = ("sketch.json", "small.sketch.json", "large.sketch.json")
+
+
+def proposed(hardware: Hardware, collective: str, sizes: Sequence[int]) -> dict[int, tuple[Sketch, str]]:
+    """Sketches for the machine and the names of their files, by the size from which on they are meant: one for the
+    smallest and one for the largest size, or only one where they say the same."""
+    from planner.collective.sweep import anchors
+    from planner.sketching import propose
+
+    def at(size: int) -> Sketch:
+        made = propose(hardware, collective=collective, size_bytes=size)
+        return msgspec.structs.replace(
+            made, hyperparameters=msgspec.structs.replace(made.hyperparameters, input_size=None)
+        )
+
+    small, large = at(sizes[0]), at(sizes[-1])
+    if small == large:
+        return {sizes[0]: (small, PROPOSED[0])}
+    start = next(size for size in anchors(sizes) if at(size) != small)
+    return {sizes[0]: (small, PROPOSED[1]), start: (large, PROPOSED[2])}
 
 
 def table(selection: Selection) -> list[str]:

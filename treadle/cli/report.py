@@ -16,29 +16,46 @@ from treadle.cli.output import json_option, print_json, require_apart
 @click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes of the hardware.")
 @json_option
 def command(plans: tuple[str, ...], output: str, hardware: str | None, nodes: int | None, as_json: bool) -> None:
-    """Write plans as one HTML page: curves, timelines, certificates."""
+    """Write plans and selections as one HTML page: curves, timelines, certificates, times over size."""
     import msgspec
 
-    from planner.documents import load
+    from planner.documents import load_any
+    from planner.errors import InputError
     from planner.files import write_text
     from planner.plan import Plan
-    from treadle.checking import require_accepted
+    from planner.selection import Selection
+    from treadle.checking import require_accepted, require_told
+    from treadle.cli.inputs import plans_of
     from treadle.report.page import Page, Section, render
     from treadle.report.sections import certificates, inputs_table, plan_section
+    from treadle.report.selection import selection_section
 
     require_apart(output, *plans, hardware)
     names = {path: Path(path).name.removesuffix(".json") for path in plans}
     if len(set(names.values())) < len(names):
         names = {path: path.removesuffix(".json") for path in plans}
-    loaded = {name: load(path, Plan) for path, name in names.items()}
+    loaded: dict[str, Plan] = {}
+    selections: dict[str, Selection] = {}
     for path, name in names.items():
-        require_accepted(loaded[name], path)
+        document = load_any(path)
+        if isinstance(document, Selection):
+            chosen = plans_of(document, path)
+            require_told(document, chosen, path)
+            selections[name] = document
+            loaded |= {f"{name}: {file}" if len(names) > 1 else file: plan for file, plan in chosen.items()}
+        elif isinstance(document, Plan):
+            require_accepted(document, path)
+            loaded[name] = document
+        else:
+            kind = document.__struct_config__.tag
+            raise InputError(f"found {kind!r}, expected a plan or a selection", where=path, path="$.kind")
     machine = None
     if hardware is not None:
         from treadle.probe.resolve import load_hardware
 
         machine = load_hardware(hardware, nodes)
-    sections = [plan_section(name, plan, machine) for name, plan in loaded.items()]
+    sections = [selection_section(name, selection) for name, selection in selections.items()]
+    sections += [plan_section(name, plan, machine) for name, plan in loaded.items() if name in names.values()]
     sections.append(
         Section(
             "Certificates",
@@ -47,7 +64,7 @@ def command(plans: tuple[str, ...], output: str, hardware: str | None, nodes: in
         )
     )
     sections.append(Section("Provenance", "What each plan was made from.", (inputs_table(loaded),)))
-    page = Page(title="treadle report", subtitle=", ".join(loaded), sections=tuple(sections))
+    page = Page(title="treadle report", subtitle=", ".join(names.values()), sections=tuple(sections))
     write_text(output, render(page))
     if as_json:
         facts = {name: msgspec.to_builtins(plan.certificate) for name, plan in loaded.items()}

@@ -195,4 +195,29 @@ def _collective(name: str, plan: Plan, decisions: CollectiveDecisions, hardware:
         (f"{src} → {dst}", str(size // decisions.chunk_bytes), format_bytes(size))
         for (src, dst), size in sorted(bytes_over.items())
     )
-    return Section(f"Collective: {name}", text, (Table(("link", "chunks", "bytes"), rows),), tuple(pictures))
+    tables = (*candidates(plan), Table(("link", "chunks", "bytes"), rows))
+    return Section(f"Collective: {name}", text, tables, tuple(pictures))
+
+
+def candidates(plan: Plan) -> tuple[Table, ...]:
+    """What `auto` compared, best first, and the protocols and instances that were simulated; nothing where the plan
+    does not tell."""
+    options = plan.provenance.options
+    times, skipped, transport = options.get("candidates_ns"), options.get("skipped"), options.get("transport")
+    tables = []
+    if isinstance(times, dict):
+        rows = _ranked({name: time / 1e3 for name, time in times.items()}, options.get("chosen"))
+        tables.append(Table(("method", "planned us"), rows, "Methods that auto compared."))
+    if isinstance(skipped, dict) and skipped:
+        reasons = tuple((f"{name}: {why}",) for name, why in sorted(skipped.items()))
+        tables.append(Table(("method that auto skipped",), reasons))
+    if isinstance(transport, dict) and isinstance(transport.get("simulated_us"), dict):
+        rows = _ranked(transport["simulated_us"], transport.get("chosen"))
+        caption = "Protocols and instances, by the simulated time of the program."
+        tables.append(Table(("protocol x instances", "simulated us"), rows, caption))
+    return tuple(tables)
+
+
+def _ranked(times: Mapping[str, float], chosen: str | None) -> tuple[tuple[str, ...], ...]:
+    ranked = sorted(times, key=lambda name: (times[name], name != chosen, name))
+    return tuple((f"{name} (chosen)" if name == chosen else name, f"{times[name]:,.3f}") for name in ranked)

@@ -15,7 +15,7 @@ from planner.collective.draft import Request
 from planner.collective.limits import Effort, Limits
 from planner.collective.planning import METHODS, decisions_of, references
 from planner.collective.retime import algorithm_of, resized, retimed
-from planner.collective.sweep import segments, anchors, parse_sizes, sweep
+from planner.collective.sweep import Guide, anchors, parse_sizes, segments, sweep
 from planner.errors import InputError
 from planner.plan import InputRef
 from planner.selection import Entry, Selection
@@ -33,7 +33,8 @@ def templates_only(monkeypatch):
 
 def swept(hardware, sketch, collective="allreduce", sizes=SIZES, **more):
     inputs = references(hardware, sketch, None, {})
-    return sweep(Request(collective, hardware, sketch), sizes, inputs, Effort(Limits(routing=2, scheduling=2)), **more)
+    guides = [Guide(0, Request(collective, hardware, sketch), inputs)]
+    return sweep(guides, sizes, Effort(Limits(routing=2, scheduling=2)), **more)
 
 
 def test_sizes_as_people_write_them():

@@ -209,11 +209,14 @@ def test_a_file_that_the_manifest_does_not_list_is_mentioned(plans: Path, capsys
 
 
 def test_fresh_plans_are_accepted_where_their_inputs_lie(plans: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["check", "--fresh", str(plans / "allreduce.plan.json"), str(plans / "allreduce")]) == 2
+    assert run(["check", "--fresh", str(plans / "allreduce.plan.json"), str(plans / "allreduce")]) == 0
+    assert "inputs hardware, sketch checked" in capsys.readouterr().out
+    (plans / "allreduce" / "machine.json").unlink()
+    assert run(["check", "--fresh", str(plans / "allreduce")]) == 2
     assert "allreduce/plan.json: found no hardware 'machine.json' beside the plan" in capsys.readouterr().err
     arguments = ["--hardware", str(plans / "machine.json"), "--sketch", str(plans / "guide.json")]
-    assert run(["check", "--fresh", *arguments, str(plans / "allreduce.plan.json"), str(plans / "allreduce")]) == 0
-    assert "inputs hardware, sketch checked" in capsys.readouterr().out
+    assert run(["check", "--fresh", *arguments, str(plans / "allreduce")]) == 1
+    assert "machine.json: missing, the manifest lists it" in capsys.readouterr().out
 
 
 def test_stale_plans_name_the_input_that_changed(plans: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,8 @@ import json
 import pytest
 
 from planner import documents
+from planner.plan import Plan
+from planner.scalars import format_bytes
 from planner.selection import Selection
 from treadle.cli.main import run
 
@@ -27,7 +29,8 @@ def test_a_sweep_is_planned_checked_and_generated(here, capsys):
     out = capsys.readouterr().out
     selection = documents.load("many/selection.json", Selection)
     plans = {entry.plan.file for entry in selection.entries}
-    assert {path.name for path in (here / "many").iterdir()} == {*plans, "selection.json", "sketch.json"}
+    sketches = {"small.sketch.json", "large.sketch.json"}
+    assert {path.name for path in (here / "many").iterdir()} == {*plans, *sketches, "selection.json"}
     assert out.count(".plan.json") == len(selection.entries)
     assert run(["check", "--fresh", "many/selection.json"]) == 0
     assert f"{len(plans)} plans in {len(selection.entries)} ranges; inputs hardware, sketch checked" in (
@@ -38,6 +41,54 @@ def test_a_sweep_is_planned_checked_and_generated(here, capsys):
         assert run(["check", target]) == 0
         assert run(["generate", f"{target}/selection.json", "--target", target, "-o", target]) == 0
     assert (here / "nccl-tuner" / "nccl_tuner.conf").is_file()
+
+
+def test_small_and_large_sizes_get_sketches_of_their_own(here, capsys):
+    """A broadcast is cut into more pieces the larger it is. The folder of artefacts carries both sketches along."""
+    given = ["plan", "collective", "broadcast", "--hardware", "ring4", "--method", "milp", "-o", "many", "--sizes"]
+    assert run([*given, "1K,64M"]) == 0
+    names = {path.name for path in (here / "many").iterdir()}
+    assert {"small.sketch.json", "large.sketch.json"} <= names
+    assert run(["check", "--fresh", "many/selection.json"]) == 0
+    used = {documents.load(path, Plan).inputs["sketch"].file for path in (here / "many").glob("*.plan.json")}
+    assert used == {"small.sketch.json", "large.sketch.json"}
+    assert run(["generate", "many/selection.json", "-o", "far/away"]) == 0
+    assert run(["check", "--fresh", "far/away"]) == 0
+    assert "generated again to the same text" in capsys.readouterr().out
+    assert run([*given, "1K"]) == 0
+    names = {path.name for path in (here / "many").iterdir()}
+    assert "sketch.json" in names
+    assert not names & {"small.sketch.json", "large.sketch.json"}
+
+
+def test_a_generated_folder_finds_the_proposed_sketch(here, capsys):
+    given = ["--hardware", "ring4", "--method", "ring", "--size", "64K", "-o", "plans/ar.plan.json"]
+    assert run(["plan", "collective", "allreduce", *given]) == 0
+    assert run(["generate", "plans/ar.plan.json", "-o", "far/away"]) == 0
+    assert (here / "far/away/ar.sketch.json").read_bytes() == (here / "plans/ar.sketch.json").read_bytes()
+    assert run(["check", "--fresh", "far/away"]) == 0
+    (here / "far/away/ar.sketch.json").write_text((here / "plans/ar.sketch.json").read_text() + " ")
+    assert run(["check", "far/away"]) == 1
+    assert "ar.sketch.json: changed since it was generated" in capsys.readouterr().out
+
+
+def test_the_report_shows_ranges_times_and_what_was_simulated(here, capsys):
+    assert swept("--method", "ring", "--sketch", "mesh") == 0
+    selection = documents.load("many/selection.json", Selection)
+    assert run(["report", "many/selection.json", "-o", "page.html"]) == 0
+    page = (here / "page.html").read_text()
+    for entry in selection.entries:
+        assert f">{format_bytes(entry.min_bytes)}".replace(" ", "\u00a0") in page
+        chosen = entry.simulated_us[f"{entry.protocol} x {entry.instances}"]
+        assert f"chosen: {chosen[0]:,.2f} to {chosen[1]:,.2f}" in page
+    for words in ("lower bound", "0-ring, planned", "simulated, as a program", "64 KiB"):
+        assert words in page
+    raw = json.loads((here / "many" / "selection.json").read_text())
+    raw["ranks"] = 5
+    (here / "many" / "selection.json").write_text(json.dumps(raw))
+    assert run(["report", "many/selection.json", "-o", "other.html"]) == 1
+    assert not (here / "other.html").exists()
+    assert run(["report", "many/small.sketch.json", "-o", "other.html"]) == 2
 
 
 def test_the_same_inputs_give_the_same_bytes(here):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from codegen.mscclpp_plan import (
@@ -30,12 +31,15 @@ from codegen.mscclpp_tables import (
     switches_of,
 )
 
+MAX_UNITS = 2**22
+"""Units of chunks, and tokens of semaphores, that the checker follows."""
+
 SYNCHRONISING = frozenset({"signal", "wait", "rlxsignal", "rlxwait"})
 
 
 def form_findings(plan: ExecutionPlan) -> list[str]:
     """Everything the runtime would refuse, or read beyond its tables for."""
-    return [*_gpus(plan)] or [*_blocks(plan)] or [*_operations(plan), *_overlays(plan)]
+    return [*_gpus(plan)] or [*_blocks(plan)] or [*_operations(plan)] or [*_work(plan)] or [*_overlays(plan)]
 
 
 def _gpus(plan: ExecutionPlan) -> Iterator[str]:
@@ -53,6 +57,10 @@ def _gpus(plan: ExecutionPlan) -> Iterator[str]:
             for peer in peers_of(gpu, kind):
                 if peer >= ranks or peer == number:
                     yield f"{spot}: {kind} channel to gpu {peer}, expected another gpu below {ranks}"
+            for peer, count in sorted(Counter(peers_of(gpu, kind)).items()):
+                back = peers_of(plan.gpus[peer], kind).count(number) if peer < ranks else count
+                if back != count:
+                    yield f"{spot}: {count} {kind} channels to gpu {peer}, which has {back} to gpu {number}"
         for remote in gpu.remote_buffers:
             if remote.rank >= ranks or remote.rank == number:
                 yield f"{spot}: remote buffer of gpu {remote.rank}, expected another gpu below {ranks}"
@@ -131,6 +139,8 @@ def _operation(plan: ExecutionPlan, gpu: Gpu, block: Block, op: Op) -> Iterator[
             yield f"is for {op.num_threadblocks} threadblocks, the gpu has {len(gpu.threadblocks)}"
     if op.tbg_info is not None and op.tbg_info.tb_id >= op.tbg_info.tbg_size:
         yield f"is part {op.tbg_info.tb_id} of {op.tbg_info.tbg_size}"
+    if op.tbg_info is not None and op.tbg_info.tbg_size > len(gpu.threadblocks):
+        yield f"is for a group of {op.tbg_info.tbg_size} threadblocks, the gpu has {len(gpu.threadblocks)}"
     if op.name in SHAPES:
         yield from _operands(plan, gpu, block, op)
 
@@ -192,9 +202,19 @@ def _chunks(plan: ExecutionPlan, gpu: Gpu, block: Block, op: Op, chunks: Chunks,
             yield f"reaches chunk {last} of buffer {buffer} of gpu {owner.id}, which has {room}"
 
 
+def _work(plan: ExecutionPlan) -> Iterator[str]:
+    """Numbers so large that no program of use has them would keep the checker busy for hours."""
+    tables = Tables(plan)
+    chunks = sum(gpu.input_chunks + gpu.output_chunks for gpu in plan.gpus)
+    chunks += sum(chunks.size for block in tables.blocks for flat in block for chunks, *_ in flat.parts)
+    tokens = sum(semaphore.init_value for gpu in plan.gpus for semaphore in gpu.semaphores)
+    if (work := chunks * tables.units + tokens) > MAX_UNITS:
+        yield f"the plan has {work} parts of chunks and tokens to follow, expected at most {MAX_UNITS}"
+
+
 def _overlays(plan: ExecutionPlan) -> Iterator[str]:
     """A packet takes the room of two chunks; plain data in scratch must stay clear of packets."""
-    if plan.protocol != "LL" or any(True for _ in _operations(plan)):
+    if plan.protocol != "LL":
         return
     packets: set[tuple[int, int]] = set()
     plain: dict[tuple[int, int], str] = {}

@@ -166,7 +166,7 @@ def loads(text: str, where: str) -> ExecutionPlan:
     """Read a plan; `where` is how errors call the file. Raises InputError for everything that is not its form."""
     try:
         return msgspec.json.decode(text, type=ExecutionPlan)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise InputError(f"found no MSCCL++ execution plan: {error}", where=where) from error
 
 
@@ -174,6 +174,6 @@ def is_plan(text: str) -> bool:
     """Whether JSON text looks like an execution plan rather than one of treadle's documents."""
     try:
         fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):  # nested too deeply: not a plan
         return False
     return "kind" not in fields and {"gpus", "protocol"} <= set(fields)

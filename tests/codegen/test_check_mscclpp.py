@@ -200,6 +200,19 @@ MUTATIONS: dict[str, tuple[str, Callable[[Document], object], str]] = {
         lambda document: document["gpus"][1]["channels"][0].update(connected_to=[0, 4]),
         "memory channel to gpu 4, expected another gpu below 4",
     ),
+    "a channel that the other end does not have": (
+        "packets",
+        lambda document: document["gpus"][1]["channels"][0]["connected_to"].append(3),
+        "gpu 1: 1 memory channels to gpu 3, which has 0 to gpu 1",
+    ),
+    "a group of more threadblocks than there are": (
+        "packets",
+        alter("ppkt", tbg_info={"tb_id": 0, "tbg_size": 10_000_000}),
+        "is for a group of 10000000 threadblocks, the gpu has 1",
+    ),
+    "a part beyond its group": ("packets", alter("ppkt", tbg_info={"tb_id": 1, "tbg_size": 1}), "is part 1 of 1"),
+    "endless chunks": ("ring", gpu(input_chunks=4_000_000_000), "to follow, expected at most"),
+    "endless tokens": ("ring", gpu(semaphores=[{"init_value": 4_000_000_000}]), "to follow, expected at most"),
     "too many operations": ("ring", block(ops=[{"name": "nop"}] * 65), "65 operations, expected at most 64"),
     "too many channels": (
         "ring",

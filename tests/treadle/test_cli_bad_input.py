@@ -56,6 +56,7 @@ BAD: dict[str, Callable[[Path], None]] = {
     "array": text("[]"),
     "object": text("{}"),
     "deep": text("[" * 5000),
+    "deep objects": text('{"a":' * 1500 + "1" + "}" * 1500),
     "unknown kind": text('{"kind": "song", "version": 1}'),
     "newer version": text(json.dumps({**json.loads(dumps(HARDWARE)), "version": 99})),
     "missing fields": text('{"kind": "trace", "version": 1}'),

@@ -7,7 +7,7 @@ grows exponentially with it, are skipped and the reason is recorded. Work is det
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from planner.collective.bound import Bound
@@ -22,11 +22,13 @@ Method = Callable[[Request, Effort], Draft]
 
 SEARCHES = ("trees", "exact", "milp")
 """Methods that take longest, least first."""
-ORDER = ("hierarchical", "greedy")
+ORDER = ("greedy", "hierarchical")
 """Methods that are tried first: what they find is often close to the bound."""
 CLOSE = 0.005
 """A plan this near to the bound, as a part of its time, ends the search."""
 SHARE = Limits(routing=10.0, scheduling=5.0)
+DELIVERIES = 40_000
+"""Chunks times their targets above which only the methods of ORDER are tried, if they find a plan."""
 MILP_CHOICES = 40_000
 """Chunks times links above which the MILP is not tried."""
 
@@ -81,7 +83,7 @@ def candidates(
     skipped: dict[str, str] = {}
     best: int | None = None
     for name, method in sorted(methods.items(), key=lambda item: rank_of(item[0])):
-        reason = too_large(name, problem)
+        reason = too_large(name, problem, drafts)
         if until is not None and best is not None and best - floor.time_ns <= until * best:
             reason = f"a plan within {until:.1%} of the bound was there already"
         elif drafts and effort.exhausted():
@@ -111,8 +113,11 @@ def rank_of(name: str) -> tuple[int, int]:
     return (2, SEARCHES.index(name)) if name in SEARCHES else (1, 0)
 
 
-def too_large(name: str, problem: Problem) -> str:
-    """Why a method is not worth trying on `problem`, or the empty string."""
+def too_large(name: str, problem: Problem, drafts: Collection[str]) -> str:
+    """Why a method is not worth trying on `problem` after `drafts`, or the empty string."""
+    deliveries = sum(len(chunk.targets) for chunk in problem.chunks)
+    if deliveries > DELIVERIES and drafts and name not in ORDER:
+        return f"{deliveries} deliveries of a chunk, more than the {DELIVERIES} it is tried on"
     choices = len(problem.chunks) * len(problem.links)
     if name == "milp" and choices > MILP_CHOICES:
         return f"{choices} choices of a link for a chunk, more than the {MILP_CHOICES} it is tried on"

@@ -6,6 +6,7 @@ from lxml import etree
 
 from treadle.report.memory_figure import memory_svg
 from treadle.report.page import Page, Picture, Section, Table, render
+from treadle.report.sizes_figure import Range, sizes_svg
 from treadle.report.timeline_figure import Bar, timeline_svg
 
 MIB = 2**20
@@ -28,6 +29,22 @@ def words(svg: str) -> set[str]:
 def test_memory_picture_names_every_line_and_category() -> None:
     expected = {"parameters", "activations", "budget", "store-all peak", "measured peak", "backward starts"}
     assert expected <= words(memory_picture())
+
+
+def sizes_picture() -> str:
+    return sizes_svg(
+        [
+            Range("small, planned", (1024, 65535), (2.0, 6.0), (1.0, 3.0), (14.0, 20.0)),
+            Range("large, planned", (65536, 2**20), (6.0, 40.0), (3.0, 30.0), None),
+        ]
+    )
+
+
+def test_times_over_size_name_algorithms_bound_and_sizes() -> None:
+    expected = {"small, planned", "large, planned", "lower bound", "simulated, as a program", "1 KiB", "1 MiB"}
+    assert expected <= words(sizes_picture())
+    assert sizes_picture() == sizes_picture()
+    assert words(sizes_svg([Range("one, planned", (4096, 4096), (2.0, 2.0), (1.0, 1.0), None)]))
 
 
 def test_pictures_are_the_same_every_time() -> None:

@@ -1,13 +1,13 @@
 """Auto: every method that suits the request is run, and the plan with the least simulated time is kept.
 
 Equal times go to the plan with fewer messages, then to the method tried first. Cheap methods go first, and the search
-ends with the first plan within CLOSE of the proven bound. Methods that cannot carry out the request, or whose search
+ends with a plan close to the proven bound. Methods that cannot carry out the request, or whose search
 grows exponentially with it, are skipped and the reason is recorded. Work is deterministic, so the choice is too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from planner.collective.bound import Bound
@@ -24,8 +24,8 @@ SEARCHES = ("trees", "exact", "milp")
 """Methods that take longest, least first."""
 ORDER = ("greedy", "hierarchical")
 """Methods that are tried first: what they find is often close to the bound."""
-CLOSE = 0.005
-"""A plan this near to the bound, as a part of its time, ends the search."""
+CLOSE, NEAR = 0.005, 0.05
+"""A plan this near to the bound, as a part of its time, ends the search: NEAR is for methods that take long."""
 SHARE = Limits(routing=10.0, scheduling=5.0)
 DELIVERIES = 40_000
 """Chunks times their targets above which only the methods of ORDER are tried, if they find a plan."""
@@ -38,7 +38,7 @@ def choose(methods: Mapping[str, Method], request: Request, effort: Effort) -> D
 
     Raises InputError for inputs that do not fit together, and the MILP's own error where no method finds a plan.
     """
-    drafts, skipped, floor = candidates(methods, request, effort, until=CLOSE)
+    drafts, skipped, floor = candidates(methods, request, effort, early=True)
     winner = min(drafts, key=lambda name: (drafts[name].makespan_ns, messages(drafts[name])))
     return replace(
         drafts[winner],
@@ -53,11 +53,11 @@ def choose(methods: Mapping[str, Method], request: Request, effort: Effort) -> D
 
 
 def candidates(
-    methods: Mapping[str, Method], request: Request, effort: Effort, until: float | None = None
+    methods: Mapping[str, Method], request: Request, effort: Effort, *, early: bool = False
 ) -> tuple[dict[str, Draft], dict[str, str], Bound]:
     """What each method makes of the request, why the others make nothing of it, and the bound over all pieces.
 
-    With `until` the search ends at a plan whose gap to the bound is at most that. Raises as `choose`.
+    With `early` the search ends at a plan near the bound. Raises as `choose`.
     """
     problem = build_problem(
         request.collective,
@@ -78,14 +78,18 @@ def candidates(
         request.root,
         request.demands,
     )
+    deliveries = sum(len(chunk.targets) for chunk in problem.chunks)
     drafts: dict[str, Draft] = {}
     refused: dict[str, TreadleError] = {}
     skipped: dict[str, str] = {}
     best: int | None = None
     for name, method in sorted(methods.items(), key=lambda item: rank_of(item[0])):
-        reason = too_large(name, problem, drafts)
-        if until is not None and best is not None and best - floor.time_ns <= until * best:
-            reason = f"a plan within {until:.1%} of the bound was there already"
+        reason = too_large(name, problem)
+        if deliveries > DELIVERIES and drafts and name not in ORDER:
+            reason = f"{deliveries} deliveries of a chunk, more than the {DELIVERIES} it is tried on"
+        close = NEAR if name in SEARCHES or deliveries > DELIVERIES else CLOSE
+        if early and best is not None and best - floor.time_ns <= close * best:
+            reason = f"a plan within {close:.1%} of the bound was there already"
         elif drafts and effort.exhausted():
             reason = "interrupted before it began" if effort.interrupted else "the time limit was over before it began"
         if reason:
@@ -113,11 +117,8 @@ def rank_of(name: str) -> tuple[int, int]:
     return (2, SEARCHES.index(name)) if name in SEARCHES else (1, 0)
 
 
-def too_large(name: str, problem: Problem, drafts: Collection[str]) -> str:
-    """Why a method is not worth trying on `problem` after `drafts`, or the empty string."""
-    deliveries = sum(len(chunk.targets) for chunk in problem.chunks)
-    if deliveries > DELIVERIES and drafts and name not in ORDER:
-        return f"{deliveries} deliveries of a chunk, more than the {DELIVERIES} it is tried on"
+def too_large(name: str, problem: Problem) -> str:
+    """Why a method is not worth trying on `problem`, or the empty string."""
     choices = len(problem.chunks) * len(problem.links)
     if name == "milp" and choices > MILP_CHOICES:
         return f"{choices} choices of a link for a chunk, more than the {MILP_CHOICES} it is tried on"

@@ -47,30 +47,31 @@ def chunks(operand: Operand | None, size: int) -> list[Operand]:
 
 
 def drafts_of(
-    copies: Sequence[Sequence[Run]], batches: Sequence[Batch], events: Iterable[Event], instances: int
+    copies: Sequence[Sequence[Run]], batches: Sequence[Batch], events: Iterable[Event], instances: int, lanes: int = 1
 ) -> list[Draft]:
     """All steps in causal order: local copies, then one send and one receive per run of a batch, everything cut into
-    one sub-chunk per instance, which travels on a channel of its own."""
+    one sub-chunk per instance, which travels on a channel of its own; on one of `lanes`, by its first chunk."""
     drafts: list[Draft] = []
     for rank, runs in enumerate(copies):
         for run in runs:
             for i in range(instances):
                 part = run.part(i, instances)
-                drafts.append(Draft(rank, "cpy", part.size, part.source, part.target, i))
+                drafts.append(Draft(rank, "cpy", part.size, part.source, part.target, i * lanes))
     leaving: dict[int, list[Draft]] = {}
     for event in events:
         batch = batches[event.number]
-        parts = [(run.part(i, instances), i) for run in batch.runs for i in range(instances)]
+        lane = batch.moves[0].chunk % lanes
+        parts = [(run.part(i, instances), i * lanes + lane) for run in batch.runs for i in range(instances)]
         if event.kind == LEAVES:
-            sends = [Draft(batch.src, "s", part.size, part.source, None, i, send=batch.dst) for part, i in parts]
+            sends = [Draft(batch.src, "s", part.size, part.source, None, way, send=batch.dst) for part, way in parts]
             for send in sends:
                 send.time = send.leaves = event.time
             leaving[event.number] = sends
             drafts += sends
             continue
-        for (part, i), send in zip(parts, leaving.pop(event.number), strict=True):
+        for (part, way), send in zip(parts, leaving.pop(event.number), strict=True):
             kind: StepType = "r" if part.addend is None else "rrc"
-            received = Draft(batch.dst, kind, part.size, part.addend, part.target, i, recv=batch.src, message=send)
+            received = Draft(batch.dst, kind, part.size, part.addend, part.target, way, recv=batch.src, message=send)
             received.time = event.time
             drafts.append(received)
     return drafts

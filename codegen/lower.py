@@ -26,12 +26,20 @@ BlockKey = tuple[int, int, int, int]
 COPY, RECEIVE, SEND = 0, 1, 2
 
 
-def lower(decisions: CollectiveDecisions, *, inplace: bool = False, fuse: bool = True, merge: bool = False) -> Program:
+def lower(
+    decisions: CollectiveDecisions,
+    *,
+    inplace: bool = False,
+    fuse: bool = True,
+    merge: bool = False,
+    lanes: int = 1,
+) -> Program:
     """The program of `decisions` for calls in place or out of place; the caller's input is never written out of place.
 
     With `fuse` a rank sends on what it receives in one step where that pays; such a program needs two message slots
     per connection, as every protocol has them. With `merge` receiving and sending threadblocks are joined also where
-    nothing is fused, so that each rank has as few as its peers allow.
+    nothing is fused, so that each rank has as few as its peers allow. Each instance spreads its chunks over `lanes`
+    channels, so that its threadblocks are more and shorter.
 
     Raises InputError when a transfer sends what its source does not have, when transfers of no duration wait for one
     another, and for alltoall and irregular collectives in place, which would need a copy of the whole input.
@@ -42,7 +50,7 @@ def lower(decisions: CollectiveDecisions, *, inplace: bool = False, fuse: bool =
     copies = place_chunks(decisions, layout, batches, events)
     total = decisions.instances
     cut = 1 if _instances_are_alike(batches, copies) else total
-    fused = _fused(layout, copies, batches, events, cut, pairs=fuse, merge=merge)
+    fused = _fused(layout, copies, batches, events, cut, lanes, pairs=fuse, merge=merge)
     threadblocks, scratch = _threadblocks(fused, decisions.ranks, fenced=decisions.protocol == "Simple")
     parts = total // cut
     sizes = [layout.sizes(rank) for rank in range(decisions.ranks)]
@@ -51,7 +59,7 @@ def lower(decisions: CollectiveDecisions, *, inplace: bool = False, fuse: bool =
             input_chunks=given * total,
             output_chunks=made * total,
             scratch_chunks=scratch[rank] * parts,
-            threadblocks=threadblocks[rank] if parts == 1 else tuple(_copies_of(threadblocks[rank], parts)),
+            threadblocks=threadblocks[rank] if parts == 1 else tuple(_copies_of(threadblocks[rank], parts, lanes)),
         )
         for rank, (given, made) in enumerate(sizes)
     )
@@ -60,7 +68,7 @@ def lower(decisions: CollectiveDecisions, *, inplace: bool = False, fuse: bool =
         collective=decisions.collective,
         ranks=ranks,
         chunks_per_loop=layout.loop * total,
-        channels=total,
+        channels=total * lanes,
         protocol=decisions.protocol,
         inplace=inplace,
         outofplace=not inplace,
@@ -78,6 +86,7 @@ def _fused(
     batches: Sequence[Batch],
     events: Sequence[Event],
     cut: int,
+    lanes: int,
     **options: bool,
 ) -> Fused:
     """The sorted drafts; messages of several chunks that would wait for themselves are taken apart."""
@@ -87,7 +96,7 @@ def _fused(
     ]
     while True:
         try:
-            return fuse(lambda: drafts_of(copies, batches, events, cut), outputs, **options)
+            return fuse(lambda: drafts_of(copies, batches, events, cut, lanes), outputs, **options)
         except TooLong as long:
             for batch in batches:
                 if (batch.src, batch.dst) in long.links:
@@ -106,9 +115,9 @@ def _instances_are_alike(batches: Sequence[Batch], copies: Sequence[Sequence[Run
     return single or all(len(batch.moves) == 1 for batch in batches)
 
 
-def _copies_of(blocks: Sequence[Threadblock], parts: int) -> Iterator[Threadblock]:
-    """The threadblocks of all instances, one channel each: sub-chunk i of every chunk is that of instance i, and part i
-    of a copy of several."""
+def _copies_of(blocks: Sequence[Threadblock], parts: int, lanes: int) -> Iterator[Threadblock]:
+    """The threadblocks of all instances, `lanes` channels each: sub-chunk i of every chunk is that of instance i, and
+    part i of a copy of several."""
     for i in range(parts):
         first = i * len(blocks)
         for block in blocks:
@@ -121,7 +130,7 @@ def _copies_of(blocks: Sequence[Threadblock], parts: int) -> Iterator[Threadbloc
                 )
                 for step in block.steps
             )
-            yield replace(block, channel=i, steps=steps)
+            yield replace(block, channel=i * lanes + block.channel, steps=steps)
 
 
 # Threadblocks.

@@ -1,7 +1,7 @@
 """Every code generation target behind one function: plan in, texts and what the manifest says about them out.
 
-A program that does not fit into the form of its target, or beyond what the named runtime takes, is made again with half
-of the instances, and so on.
+A program that does not fit into the form of its target, or is beyond what the named runtime takes, is made again with
+half of the instances, and so on; where only its threadblocks are too long for the runtime, with more channels.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from codegen.lower import lower
 from codegen.program import Program
 from codegen.promise import promise_of
 from codegen.runtime_finds import Subject
-from codegen.runtime_rules import FATAL, judge
+from codegen.runtime_rules import FATAL, Finding, judge
 from codegen.runtimes import RUNTIMES, Name
 from codegen.simulate_program import simulate_program
 from codegen.split import split_counts
@@ -37,6 +37,9 @@ Target = Literal["torch", "msccl-xml", "mscclpp-json", "cuda", "nccl-tuner"]
 MEMORY_TARGETS: tuple[Target, ...] = ("torch",)
 COLLECTIVE_TARGETS: tuple[Target, ...] = ("msccl-xml", "mscclpp-json", "cuda")
 """What a plan of each pass becomes, its default first; `nccl-tuner` is what a selection becomes."""
+
+MAX_LANES = 32
+"""Channels on which one instance may spread its chunks."""
 
 PLAN_NAME = "plan.json"
 """The plan travels with what was made from it, so that a folder can be checked and predicted on its own."""
@@ -110,6 +113,7 @@ def _collective(
             for name, program in made.programs.items()
         },
         **({"runtime": runtime} if runtime else {}),
+        **({"channels_of_instance": made.lanes} if made.lanes > 1 else {}),
         **({"instances": made.instances} if made.instances < decisions.instances else {}),
     }
     return made.texts, facts
@@ -117,11 +121,12 @@ def _collective(
 
 @dataclass(frozen=True)
 class Fitted:
-    """Programs by name, the texts that they become, and the instances that they have."""
+    """Programs by name, the texts that they become, and the instances and channels of each that they have."""
 
     programs: dict[str, Program]
     texts: dict[str, str]
     instances: int
+    lanes: int = 1
 
 
 def fitted(
@@ -133,28 +138,40 @@ def fitted(
 ) -> Fitted:
     """The programs of `decisions` for calls of `call_bytes` (least and most, 0 for no limit), with as many of its
     instances as fit, halved each time. Raises InputError where even one is too many."""
-    instances = decisions.instances
+    instances, lanes = decisions.instances, 1
     least, most = call_bytes
     while True:
         tried = msgspec.structs.replace(decisions, instances=instances)
         programs = {
             name: replace(program, min_bytes=least, max_bytes=most)
-            for name, program in programs_of(tried, plan_file).items()
+            for name, program in programs_of(tried, plan_file, lanes).items()
         }
+        refused: Finding | None = None
         try:
-            return Fitted(programs, texts_of(programs, target, tried, plan_file, runtime), instances)
+            if runtime is None:
+                return Fitted(programs, texts_of(programs, target, tried, plan_file), instances)
+            texts = {}
+            for name, program in programs.items():
+                texts[f"{name}.xml"], refused = _xml(name, program, runtime, tried, plan_file)
+                if refused is not None:
+                    title = RUNTIMES[runtime].title
+                    raise InputError(f"{name}.xml: {title} {refused.effect} it: {refused}", where=plan_file)
+            return Fitted(programs, texts, instances, lanes)
         except InputError:
-            if instances == 1:
+            if refused is not None and refused.rule == "steps-per-block" and lanes < MAX_LANES:
+                lanes *= 2
+            elif instances > 1:
+                instances //= 2
+            else:
                 raise
-            instances //= 2
 
 
-def programs_of(decisions: CollectiveDecisions, plan_file: str) -> dict[str, Program]:
+def programs_of(decisions: CollectiveDecisions, plan_file: str, lanes: int = 1) -> dict[str, Program]:
     """By name: one program for calls out of place and, but for alltoall and irregular collectives, one for calls in
     place. Raises CheckFailed should one be wrong."""
-    programs: dict[str, Program] = {decisions.collective: lower(decisions)}
+    programs: dict[str, Program] = {decisions.collective: lower(decisions, lanes=lanes)}
     if decisions.collective != "alltoall" and decisions.collective not in DEMANDING:
-        programs[f"{decisions.collective}_inplace"] = lower(decisions, inplace=True)
+        programs[f"{decisions.collective}_inplace"] = lower(decisions, inplace=True, lanes=lanes)
     for name, program in programs.items():
         _require_right(name, program, decisions, plan_file)
     return programs
@@ -169,34 +186,26 @@ def _require_right(name: str, program: Program, decisions: CollectiveDecisions, 
 
 
 def texts_of(
-    programs: Mapping[str, Program],
-    target: Target,
-    decisions: CollectiveDecisions,
-    plan_file: str,
-    runtime: Name | None = None,
+    programs: Mapping[str, Program], target: Target, decisions: CollectiveDecisions, plan_file: str
 ) -> dict[str, str]:
     """The files of checked programs in the form of `target`. Raises InputError where they do not fit into it."""
     if target == "cuda":
         return cuda_kernels.artefacts(dict(programs))
     if target == "mscclpp-json":
         return {f"{name}.json": _mscclpp(name, program, decisions, plan_file) for name, program in programs.items()}
-    if runtime is None:
-        return {f"{name}.xml": msccl_xml.emit(program) for name, program in programs.items()}
-    return {f"{name}.xml": _xml(name, program, runtime, decisions, plan_file) for name, program in programs.items()}
+    return {f"{name}.xml": msccl_xml.emit(program) for name, program in programs.items()}
 
 
-def _xml(name: str, program: Program, runtime: Name, decisions: CollectiveDecisions, plan_file: str) -> str:
-    """MSCCL XML that `runtime` takes. Raises InputError naming the rule by which it would not."""
+def _xml(
+    name: str, program: Program, runtime: Name, decisions: CollectiveDecisions, plan_file: str
+) -> tuple[str, Finding | None]:
+    """MSCCL XML in the dialect of `runtime`, and the first rule by which it would not take it."""
     split = split_counts(program, RUNTIMES[runtime].count)
     if split is not program:
         _require_right(name, split, decisions, plan_file)
     text = msccl_xml.emit(split, runtime)
     subject = Subject(text, msccl_xml.parse(text, f"{name}.xml"))
-    refusals = [finding for finding in judge(subject, runtime) if finding.effect in FATAL]
-    if refusals:
-        title = RUNTIMES[runtime].title
-        raise InputError(f"{name}.xml: {title} {refusals[0].effect} it: {refusals[0]}", where=plan_file)
-    return text
+    return text, next((finding for finding in judge(subject, runtime) if finding.effect in FATAL), None)
 
 
 def _mscclpp(name: str, program: Program, decisions: CollectiveDecisions, plan_file: str) -> str:

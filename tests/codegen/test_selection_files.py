@@ -122,11 +122,11 @@ def test_what_a_form_cannot_hold_is_left_out_and_said(monkeypatch):
     plans, chosen = swept(ring(4), "allreduce")
     real = targets.texts_of
 
-    def small(programs, target, decisions, where, runtime):
+    def small(programs, target, decisions, where):
         first = next(iter(programs.values())).min_bytes == 1024
         if first or decisions.instances > 2:
             raise InputError("too large")
-        return real(programs, target, decisions, where, runtime)
+        return real(programs, target, decisions, where)
 
     monkeypatch.setattr(targets, "texts_of", small)
     made = generate_selection(chosen, "selection.json", plans)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from codegen import check_program, msccl_xml
+from codegen.lower import lower
 from codegen.promise import promise_of
 from codegen.runtime_finds import Subject
 from codegen.runtime_rules import FATAL, judge
@@ -15,6 +16,7 @@ from planner.collective.algorithm import CollectiveDecisions
 from planner.collective.collectives import ROOTED
 from planner.collective.planning import plan_collective
 from planner.errors import InputError
+from planner.pattern import Pattern
 from tests.codegen.algorithms import random_algorithm, ring_allreduce
 from tests.planner.collective.build import MESH, switch
 
@@ -57,11 +59,37 @@ def test_what_is_too_large_gets_fewer_instances(runtime):
     assert set(refusals(large, runtime)) & {"blocks-per-gpu", "channel-count", "channel-number", "xml-nodes"}
 
 
-def test_what_fewer_instances_do_not_help_names_the_rule():
-    chunky = random_algorithm("allgather", 3, 70, 2, seed=1)
-    with pytest.raises(InputError, match=r"^plan.json: allgather.xml: RCCL of .* refuses it: .*\[steps-per-block\]$"):
-        fitted(chunky, "plan.json", "msccl-xml", "rccl")
-    assert fitted(chunky, "plan.json", "msccl-xml", "msccl").texts
+@pytest.mark.parametrize("runtime", ["rccl", "executor"])
+def test_long_threadblocks_are_spread_over_channels(runtime):
+    """64 steps at most: chunks of one connection take several channels."""
+    decisions = random_algorithm("allgather", 3, 70, 2, seed=1)
+    made = fitted(decisions, "plan.json", "msccl-xml", runtime)
+    assert made.lanes > 1
+    for name, text in made.texts.items():
+        assert refusals(text, runtime) == []
+        read = msccl_xml.parse(text, name)
+        assert read.channels == made.instances * made.lanes
+        assert check_program.check(read, promise=promise_of(decisions)) == []
+    alone = fitted(decisions, "plan.json", "msccl-xml", "msccl")
+    assert (alone.instances, alone.lanes) == (2, 1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("collective", ["allgather", "reducescatter", "allreduce", "alltoall", "broadcast"])
+def test_any_number_of_channels_computes_the_same(collective, seed):
+    decisions = random_algorithm(collective, 4, 3, 2, seed=seed)
+    for lanes in (2, 3, 8):
+        for inplace in (False, True)[: 1 if collective == "alltoall" else 2]:
+            program = lower(decisions, inplace=inplace, lanes=lanes)
+            assert check_program.check(program, promise=promise_of(decisions)) == []
+
+
+def test_what_nothing_helps_names_the_rule():
+    pattern = Pattern(version=1, name="p", unit="1MiB", pairs=((0, 2), (2, 0)))
+    plan = plan_collective("sendrecv", switch(4), MESH, pattern=pattern, method="all-pairs", instances=4)
+    with pytest.raises(InputError, match=r"^plan.json: sendrecv.xml: RCCL of .* refuses it: .*\[collective-name\]$"):
+        fitted(plan.decisions, "plan.json", "msccl-xml", "rccl")
+    assert refusals(fitted(plan.decisions, "plan.json", "msccl-xml", "msccl").texts["sendrecv.xml"], "msccl") == []
     with pytest.raises(InputError, match="expected msccl-xml"):
         require_runtime("rccl", "cuda", "plan.json")
     with pytest.raises(InputError, match="expected one of msccl, rccl, executor"):

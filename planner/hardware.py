@@ -171,8 +171,19 @@ class Hardware(Record, frozen=True, kw_only=True, tag_field="kind", tag="hardwar
         expected = f"a local device index below {size}"
         if not self.devices:
             yield "$.devices", "no device", "at least one"
+        if size > MAX_RANKS:
+            yield "$.devices", f"{size} devices in one node", f"at most {MAX_RANKS}"
         if self.nodes > 1 and self.network is None:
             yield "$.network", "nothing", f"the network between {self.nodes} nodes"
+        costs: list[tuple[str, Link | Switch | Network]] = [
+            (f"$.links[{i}]", link) for i, link in enumerate(self.links)
+        ]
+        costs += [(f"$.switches[{i}]", switch) for i, switch in enumerate(self.switches)]
+        costs += [] if self.network is None else [("$.network", self.network)]
+        for path, cost in costs:
+            for field, value in (("alpha_us", cost.alpha_us), ("beta_us_per_MB", cost.beta_us_per_MB)):
+                if value is not None and value > MAX_COST_US:
+                    yield f"{path}.{field}", f"{value:g}", f"at most {MAX_COST_US:g}"
         seen: set[tuple[int, int, str]] = set()
         for index, link in enumerate(self.links):
             for field in ("src", "dst"):
@@ -220,6 +231,8 @@ class Hardware(Record, frozen=True, kw_only=True, tag_field="kind", tag="hardwar
                 yield f"$.pcie[{index}].parent", "a cycle of PCIe switches", "a tree that ends at a CPU"
 
 
+MAX_COST_US = 1e7
+"""Of alpha, and of beta for 1 MB: ten seconds. Plans count whole ns, whose sums must stay within 62 bits."""
 MAX_RANKS = 1024
 """Every pair of ranks in different nodes is a link: beyond this a topology would not fit in memory."""
 

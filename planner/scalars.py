@@ -25,12 +25,12 @@ Digest = Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
 
 MEBIBYTE = 2**20
 
-_UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
-_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:i?b)?\s*", re.IGNORECASE)
+_UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
+_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgtp]?)(?:i?b)?\s*", re.IGNORECASE)
 
 
 def parse_bytes(text: str, *, where: str = "<size>") -> int:
-    """Bytes of a size as people write it: `4096`, `64K`, `1MB`, `8GiB` (K, M, G, T are powers of 1024).
+    """Bytes of a size as people write it: `4096`, `64K`, `1MB`, `8GiB` (K, M, G, T, P are powers of 1024).
 
     Raises InputError for anything else.
     """
@@ -46,8 +46,8 @@ def parse_bytes(text: str, *, where: str = "<size>") -> int:
 def format_bytes(count: int) -> str:
     """`count` bytes with a binary unit and three significant digits, as tables print it."""
     size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if abs(size) < 1024:
             return f"{count} B" if unit == "B" else f"{size:.4g} {unit}"
         size /= 1024
-    return f"{size:.4g} TiB"
+    return f"{size:.4g} PiB"

@@ -12,11 +12,13 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from planner.errors import InputError
 from planner.scalars import Count, Name, Positive, PositiveAmount, Rank, Record, parse_bytes
 
 VERSION = 1
 
 Policy = Literal["uc-min", "uc-max", "free", "auto"]
+Instances = Annotated[int, Meta(ge=1, le=64)]
 LocalRank = Annotated[str, Meta(pattern=r"^[0-9]{1,9}$")]
 
 
@@ -50,6 +52,13 @@ class InternodeSketch(Record, frozen=True, kw_only=True):
             return {device: tuple(range(per_node)) for device in range(per_node)}
         assert isinstance(self.internode_conn, dict)
         return {int(device): receivers for device, receivers in sorted(self.internode_conn.items(), key=_by_number)}
+
+
+def _is_size(text: str) -> bool:
+    try:
+        return parse_bytes(text) > 0
+    except InputError:
+        return False
 
 
 def _by_number(entry: tuple[str, tuple[int, ...]]) -> int:
@@ -108,7 +117,7 @@ class Sketch(Record, frozen=True, kw_only=True, tag_field="kind", tag="sketch"):
     ib_ports: Literal["per_nic", "per_device", "none"] = "per_device"
     """Contention of inter-node links: one port for all devices of a NIC, one for each device, or none."""
     contiguity: Contiguity = Contiguity()
-    instances: Positive | None = None
+    instances: Instances | None = None
     symmetries: tuple[Symmetry, ...] = ()
     order: Order = Order()
     time_limit_s: TimeLimits = TimeLimits()
@@ -131,6 +140,10 @@ class Sketch(Record, frozen=True, kw_only=True, tag_field="kind", tag="sketch"):
                 f"{len(intra.switch_hyperedge_strategy)} policies",
                 f"one for all switches or one for each of {len(intra.switches)}",
             )
+        given = self.hyperparameters.input_size
+        for text in (given,) if isinstance(given, str) else given or ():
+            if not _is_size(text):
+                yield "$.hyperparameters.input_size", repr(text), "a size of at least 1 byte, such as 64K or 1MiB"
         inter = self.internode_sketch
         if inter is not None and inter.chunk_to_relay_map is not None and inter.gpus_to_sender_rev_map:
             yield "$.internode_sketch.chunk_to_relay_map", "also gpus_to_sender_rev_map", "one of the two"

@@ -35,6 +35,8 @@ from planner.errors import InputError
 from planner.hardware import Hardware
 from planner.sketch import Sketch
 
+MAX_LINK_NS = 2**46
+"""What one chunk may take on one link, most of a day, so that sums of times stay within 62 bits."""
 MAX_CHOICES = 250_000
 
 
@@ -149,6 +151,13 @@ def build_problem(
         forward=collective == "allreduce" or collective not in INVERTED,
         inverted=collective in INVERTED,
     )
+    slowest = max(topology.plan.links.values(), key=lambda link: link.alpha_ns + link.beta_ns, default=None)
+    if slowest is not None and slowest.alpha_ns + slowest.beta_ns > MAX_LINK_NS:
+        raise InputError(
+            f"found link {slowest.src} -> {slowest.dst}, which takes {slowest.alpha_ns + slowest.beta_ns:.2g} ns for "
+            f"{chunk_bytes} bytes, expected at most {MAX_LINK_NS:.2g}; lower its costs or the size",
+            where=hardware.name,
+        )
     if chunkup > (most := max_chunkup(collective, ranks)):
         raise InputError(
             f"found {chunkup}, expected at most {most} for {collective} of {ranks} ranks",
@@ -156,6 +165,7 @@ def build_problem(
             path="$.hyperparameters.input_chunkup",
         )
     chunks = routed_chunks(collective, ranks, chunkup, root, roots, demands)
+    _require_reach(chunks, topology, where, hardware.name)
     allowed = _allowed(chunks, topology, sketch, hardware.name) if restricted else ()
     choices = sum(map(len, allowed))
     if choices > MAX_CHOICES:
@@ -202,6 +212,32 @@ def _input_bytes(sketch: Sketch, size_bytes: int | None) -> int:
     return size_bytes
 
 
+def _require_reach(chunks: Sequence[Chunk], topology: LogicalTopology, where: str, profile: str) -> None:
+    """Raises InputError where links do not lead from where a chunk is to where it must go."""
+    after: dict[int, list[int]] = {rank: [] for rank in range(topology.ranks)}
+    before: dict[int, list[int]] = {rank: [] for rank in range(topology.ranks)}
+    for src, dst in topology.routing.links:
+        after[src].append(dst)
+        before[dst].append(src)
+    if len(_hops(0, after)) == len(_hops(0, before)) == topology.ranks:
+        return
+    reached: dict[frozenset[int], set[int]] = {}
+    for chunk in chunks:
+        if chunk.sources not in reached:
+            reached[chunk.sources] = {rank for source in chunk.sources for rank in _hops(source, after)}
+        if missed := chunk.targets - reached[chunk.sources]:
+            raise _unreachable(chunk.sources, min(missed), where, profile)
+
+
+def _unreachable(sources: Iterable[int], target: int, where: str, profile: str) -> InputError:
+    named = " and ".join(map(str, sorted(sources)))
+    return InputError(
+        f"rank {named} cannot reach rank {target} over the links that the sketch leaves of profile {profile!r}; add "
+        "links to one of them, or relays",
+        where=where,
+    )
+
+
 def _allowed(
     chunks: Sequence[Chunk], topology: LogicalTopology, sketch: Sketch, profile: str
 ) -> tuple[tuple[Edge, ...], ...]:
@@ -237,12 +273,7 @@ def _on_shortest_paths(chunk: Chunk, edges: Iterable[Edge], ranks: int, sketch: 
     hops_from = {source: _hops(source, after) for source in sorted(chunk.sources)}
     for target in sorted(chunk.targets):
         if not any(target in found for found in hops_from.values()):
-            named = " and ".join(map(str, hops_from))
-            raise InputError(
-                f"rank {named} cannot reach rank {target} over the links that the sketch leaves of profile "
-                f"{profile!r}; add links to one of them, or relays",
-                where=f"sketch {sketch.name}",
-            )
+            raise _unreachable(hops_from, target, f"sketch {sketch.name}", profile)
     if len(chunk.targets) == ranks:
         return set(range(ranks))
     visited = set(chunk.sources)

@@ -180,6 +180,10 @@ def test_more_ranks_than_fit_are_refused_before_they_are_built():
     ("fields", "path", "found"),
     [
         ({"devices": ()}, "$.devices", "no device"),
+        ({"devices": (Device(model="m", kind="gpu", count=1025),)}, "$.devices", "1025 devices"),
+        ({"links": (Link(src=0, dst=1, kind="x", beta_us_per_MB=1e12),)}, "$.links[0].beta_us_per_MB", "1e+12"),
+        ({"switches": (Switch(name="s", kind="x", members=(0, 1), alpha_us=2e7),)}, "$.switches[0].alpha_us", "2e+07"),
+        ({"network": Network(kind="x", alpha_us=1, beta_us_per_MB=1e8)}, "$.network.beta_us_per_MB", "1e+08"),
         ({"nodes": 2}, "$.network", "nothing"),
         ({"links": (Link(src=0, dst=4, kind="x"),)}, "$.links[0].dst", "4"),
         ({"links": (Link(src=1, dst=1, kind="x"),)}, "$.links[0]", "from 1 to itself"),

@@ -10,8 +10,9 @@ from planner.collective.problem import build_problem
 from planner.collective.routing import tied_transfers
 from planner.collective.symmetry import rotated
 from planner.errors import InputError
-from planner.sketch import Hyperparameters, Symmetry
+from planner.sketch import Hyperparameters, IntranodeSketch, Symmetry
 from tests.planner.collective.build import (
+    MB,
     MESH,
     complete,
     line,
@@ -79,6 +80,21 @@ def test_zero_size_in_the_sketch_names_its_path():
 def test_unreachable_ranks_are_named():
     with pytest.raises(InputError, match="rank 0 cannot reach rank 2"):
         problem_for("allgather", machine(3, [(0, 1), (1, 0), (2, 1)]))
+
+
+@pytest.mark.parametrize("links", [(), ((0, 1), (1, 0), (2, 1))])
+@pytest.mark.parametrize("restricted", [True, False])
+def test_sketches_that_leave_too_few_links_are_refused_by_every_method(links, restricted):
+    sketch = replace(MESH, intranode_sketch=IntranodeSketch(strategy="direct", direct_links=links))
+    with pytest.raises(InputError, match=r"rank 0 cannot reach rank [12] over the links that the sketch leaves"):
+        build_problem("allgather", complete(3), sketch, 1024, restricted=restricted)
+
+
+def test_times_that_no_sum_can_hold_are_refused():
+    slow = machine(2, [(0, 1), (1, 0)], beta=1e7)
+    assert build_problem("allgather", slow, MESH, MB).chunk_bytes == MB
+    with pytest.raises(InputError, match=r"toy: found link 0 -> 1, which takes 1e\+16 ns for 1099511627776 bytes"):
+        build_problem("allgather", slow, MESH, 2**40)
 
 
 @pytest.mark.parametrize(

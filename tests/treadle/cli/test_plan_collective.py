@@ -70,7 +70,7 @@ def machine(devices: int) -> dict[str, object]:
     ("devices", "message"),
     [
         (3, "rank 0 cannot reach rank 2 over the links that the sketch leaves of profile 'lonely'; add links"),
-        (10**9, "error: machine.json: $.nodes: found 1 nodes of 1000000000 devices, expected at most 1024 ranks"),
+        (10**9, "error: machine.json: $.devices: found 1000000000 devices in one node, expected at most 1024"),
     ],
 )
 def test_the_hardware_at_fault_is_named(here, devices, message, capsys):

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from planner.collective.bound import Bound
 from planner.collective.draft import Draft, Request
+from planner.collective.guidance import not_followed
 from planner.collective.limits import Effort, Limits
 from planner.collective.problem import Problem, build_problem
 from planner.collective.symmetry import rank_maps
@@ -34,7 +35,8 @@ MILP_CHOICES = 40_000
 
 
 def choose(methods: Mapping[str, Method], request: Request, effort: Effort) -> Draft:
-    """The best draft of `methods`; its `options` tell every method's time in ns and why others were skipped.
+    """The best draft of `methods`; its `options` tell every method's time in ns, why others were skipped and
+    what of the sketch the best one did not follow.
 
     Raises InputError for inputs that do not fit together, and the MILP's own error where no method finds a plan.
     """
@@ -48,6 +50,7 @@ def choose(methods: Mapping[str, Method], request: Request, effort: Effort) -> D
             "chosen": winner,
             "candidates_ns": {name: draft.makespan_ns for name, draft in drafts.items()},
             "skipped": skipped,
+            **not_followed(winner, drafts[winner], request.sketch),
         },
     )
 

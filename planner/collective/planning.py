@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 from planner.collective import (
@@ -25,6 +26,7 @@ from planner.collective.bound import Bound, lower_bound
 from planner.collective.check import check
 from planner.collective.collectives import ROOTED
 from planner.collective.draft import Draft, Request
+from planner.collective.guidance import not_followed
 from planner.collective.limits import Effort, Limits, OnProgress
 from planner.collective.problem import Problem
 from planner.collective.universal import universal_bound
@@ -169,7 +171,8 @@ def synthesize(method: str, request: Request, effort: Effort) -> Draft:
         return auto.choose(METHODS, request, effort)
     if method not in METHODS:
         raise InputError(f"found {method!r}, expected auto or one of {', '.join(sorted(METHODS))}", where="--method")
-    return METHODS[method](request, effort)
+    draft = METHODS[method](request, effort)
+    return replace(draft, options={**draft.options, **not_followed(method, draft, request.sketch)})
 
 
 def bound_of(draft: Draft, request: Request) -> Bound:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from planner import documents
 from planner.collective import auto
@@ -11,7 +12,8 @@ from planner.collective.draft import Request
 from planner.collective.limits import Effort, Limits
 from planner.collective.planning import METHODS, plan_collective, synthesize
 from planner.errors import InputError
-from tests.planner.collective.build import MB, MESH, complete, line, machine, ring, shipped, switch
+from planner.sketch import Order, TimeLimits
+from tests.planner.collective.build import MB, MESH, complete, line, machine, relay, relay_sketch, ring, shipped, switch
 
 SMALL = Limits(routing=2, scheduling=2)
 
@@ -43,6 +45,26 @@ def test_equal_times_go_to_fewer_messages():
     best = min(draft.makespan_ns for draft in drafts.values())
     chosen = auto.choose(METHODS, Request("allgather", complete(4), MESH, MB), Effort(SMALL))
     assert auto.messages(chosen) == min(auto.messages(d) for d in drafts.values() if d.makespan_ns == best)
+
+
+def test_a_plan_names_what_of_the_sketch_its_method_did_not_follow():
+    hardware, sketch = shipped("dgx2", 2, "dgx2-sk-1")
+    chosen = auto.choose({"greedy": METHODS["greedy"]}, Request("allgather", hardware, sketch), Effort(SMALL))
+    assert chosen.options["not_followed"] == ["relays", "symmetry", "policy", "chunkup"]
+    plan = plan_collective("allgather", hardware, sketch, method="greedy")
+    assert plan.provenance.options["not_followed"] == chosen.options["not_followed"]
+
+
+@pytest.mark.parametrize(
+    ("method", "passed_over"), [("milp", None), ("ring", ["relays", "order", "limits"]), ("exact", ["relays", "order"])]
+)
+def test_the_milp_follows_all_of_a_sketch(method, passed_over):
+    sketch = replace(relay_sketch(batching=True), order=Order(modes=("earliest",)), time_limit_s=TimeLimits(routing=2))
+    hardware = relay(2, 10, 5)
+    plan = plan_collective("allgather", hardware, sketch, size_bytes=MB, method=method)
+    assert plan.provenance.options.get("not_followed") == passed_over
+    plain = plan_collective("allgather", hardware, MESH, size_bytes=MB, method=method)
+    assert "not_followed" not in plain.provenance.options
 
 
 def test_the_same_inputs_give_the_same_bytes():

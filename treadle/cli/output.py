@@ -8,11 +8,13 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
 
 from planner.errors import InputError
+from planner.files import read_text
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 
@@ -44,6 +46,17 @@ def require_apart(output: str, *inputs: str | None) -> None:
     for name in inputs:
         if name is not None and os.path.realpath(name) == os.path.realpath(output):
             raise InputError("found an input of this command, expected another file to write", where=output)
+
+
+def require_same(output: Path, text: str) -> None:
+    """Raises InputError where a sketch that would be proposed as `output` is there already and reads otherwise: it may
+    be somebody's work."""
+    if os.path.lexists(output) and read_text(output) != text:
+        raise InputError(
+            "found a sketch that differs from the one proposed here, which would replace it; give it with --sketch, "
+            "or remove it",
+            where=str(output),
+        )
 
 
 @contextmanager

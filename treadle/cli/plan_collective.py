@@ -14,7 +14,7 @@ from planner.pattern import Pattern
 from planner.scalars import format_bytes, parse_bytes
 from planner.sketch import Sketch
 from treadle.cli.inputs import load_sketch
-from treadle.cli.output import json_option, live_line, many, note, print_json, require_apart
+from treadle.cli.output import json_option, live_line, many, note, print_json, require_apart, require_same
 from treadle.probe.resolve import load_hardware
 
 COLLECTIVES = (
@@ -110,6 +110,9 @@ def command(
                 return
             if sketch is None:
                 guide, sketch_file = proposed(profile, collective, one_size or fixed, output)
+                beside = Path(output).parent / sketch_file
+                require_apart(str(beside), hardware, pattern, output)
+                require_same(beside, documents.dumps(guide))
             else:
                 guide, sketch_file = load_sketch(sketch), sketch
             plan = plan_collective(
@@ -133,9 +136,9 @@ def command(
             raise
         raise InputError(error.args[0], where=hardware, path=error.path) from error
     plan = tuned(plan, profile, protocol, instances or guide.instances)
+    documents.save(plan, output)
     if sketch is None:
         documents.save(guide, Path(output).parent / sketch_file)
-    documents.save(plan, output)
     found = plan.decisions
     assert isinstance(found, CollectiveDecisions)
     certificate = plan.certificate

@@ -16,7 +16,7 @@ from planner.pattern import Pattern
 from planner.scalars import format_bytes
 from planner.selection import FILE_NAME, Selection
 from planner.sketch import Sketch
-from treadle.cli.output import many, print_json
+from treadle.cli.output import many, print_json, require_apart, require_same
 
 
 def plan_sizes(
@@ -60,6 +60,10 @@ def plan_sizes(
     sketches = (
         proposed(hardware, collective, wanted) if sketch is None else {wanted[0]: (sketch, sketch_file or sketch.name)}
     )
+    kept = dict(sorted((file, guide) for guide, file in sketches.values())) if sketch is None else {}
+    for file, guide in kept.items():
+        require_apart(str(folder / file), hardware_file, pattern_file)
+        require_same(folder / file, documents.dumps(guide))
     guides = [
         Guide(
             start,
@@ -80,18 +84,14 @@ def plan_sizes(
             settings=lambda decisions, low, high: tuning.settings(decisions, hardware, low, high, protocol, given),
             on_step=show,
         )
-    kept = {}
-    if sketch is None:
-        kept = dict(sorted((file, guide) for guide, file in sketches.values()))
-        for file, guide in kept.items():
-            documents.save(guide, folder / file)
+    for name in (*plans, FILE_NAME):
+        require_apart(str(folder / name), hardware_file, sketch_file, pattern_file)
     for name, plan in sorted(plans.items()):
         documents.save(plan, folder / name)
     documents.save(selection, folder / FILE_NAME)
-    dropped = older - plans.keys()
-    if older and sketch is None:
-        dropped |= set(PROPOSED) - kept.keys()
-    for name in sorted(dropped):
+    for file, guide in kept.items():
+        documents.save(guide, folder / file)
+    for name in sorted(older - plans.keys()):
         (folder / name).unlink(missing_ok=True)
     if as_json:
         print_json({"output": output, "selection": msgspec.to_builtins(selection)})

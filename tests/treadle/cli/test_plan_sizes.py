@@ -55,10 +55,11 @@ def test_small_and_large_sizes_get_sketches_of_their_own(here, capsys):
     assert run(["generate", "many/selection.json", "-o", "far/away"]) == 0
     assert run(["check", "--fresh", "far/away"]) == 0
     assert "generated again to the same text" in capsys.readouterr().out
+    sketches = {path: path.read_bytes() for path in (here / "many").glob("*.sketch.json")}
     assert run([*given, "1K"]) == 0
     names = {path.name for path in (here / "many").iterdir()}
-    assert "sketch.json" in names
-    assert not names & {"small.sketch.json", "large.sketch.json"}
+    assert names == {"0-milp.plan.json", "selection.json", "sketch.json", *(path.name for path in sketches)}
+    assert all(path.read_bytes() == text for path, text in sketches.items()), "they may be somebody's work"
 
 
 def test_a_generated_folder_finds_the_proposed_sketch(here, capsys):
@@ -156,3 +157,36 @@ def test_a_proposed_sketch_lies_beside_its_plan(here, capsys):
     assert "chosen" in out
     assert "wrote ag.plan.json and ag.sketch.json" in out
     assert run(["check", "--fresh", "ag.plan.json"]) == 0
+
+
+@pytest.mark.parametrize("more", [["--size", "1M", "-o", "mine.plan.json"], ["--sizes", "1K,2K", "-o", "."]])
+def test_a_proposed_sketch_never_replaces_anything(here, more, capsys):
+    given = ["plan", "collective", "allgather", "--hardware", "ring4", "--method", "ring", *more]
+    assert run(given) == 0
+    assert run(given) == 0, "the same proposal again"
+    (sketch,) = here.glob("*sketch.json")
+    edited = sketch.read_text().replace('"name": "', '"name": "my ')
+    sketch.write_text(edited)
+    others = {path: path.read_bytes() for path in here.iterdir()}
+    assert run(given) == 2
+    assert f"error: {sketch.name}: found a sketch that differs from the one proposed here" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in here.iterdir()} == others
+    assert run([*given, "--sketch", sketch.name]) == 0
+    assert sketch.read_text() == edited
+
+
+def test_inputs_are_not_replaced_by_the_proposed_sketch(here, capsys):
+    pattern = {"kind": "pattern", "version": 1, "name": "p", "counts": [[0, 1, 0], [1, 0, 0], [0, 0, 0]]}
+    (here / "x.sketch.json").write_text(json.dumps(pattern))
+    given = ["--hardware", "line3", "--pattern", "x.sketch.json", "--size", "1K", "-o", "x.plan.json"]
+    assert run(["plan", "collective", "alltoallv", *given]) == 2
+    assert "x.sketch.json: found an input of this command" in capsys.readouterr().err
+    assert json.loads((here / "x.sketch.json").read_text()) == pattern
+
+
+def test_a_plan_that_cannot_be_written_leaves_no_sketch(here, capsys):
+    (here / "folder").mkdir()
+    given = ["--hardware", "ring4", "--method", "ring", "--size", "1K", "-o", "folder"]
+    assert run(["plan", "collective", "allgather", *given]) == 2
+    assert "found a folder" in capsys.readouterr().err
+    assert [path.name for path in here.iterdir()] == ["folder"]

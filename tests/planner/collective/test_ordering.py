@@ -52,10 +52,18 @@ def test_earliest_reaches_the_optimum_where_remaining_does_not():
     assert best_ordering(moves, 4).name == "earliest forward"
 
 
+# Spec 6.3: an optimal routing with all links of the switch, and none of the short arrivals of step (iii).
+TRAP = (((0, 3), (3, 1), (3, 2)), ((1, 0), (1, 2), (2, 3)), ((0, 1), (1, 3), (2, 0)), ((0, 2), (2, 1), (3, 0)))
+
+
 def test_greedy_trap_on_a_switch():
     problem = problem_for("allgather", switch(4), switch_sketch(4, "uc-max"))
-    moves = moves_of(problem, route(problem, Effort()).trees)
-    assert longest_path(moves, list_orders(moves, 4, "earliest", "forward")).makespan == 27_000
+    assert len({edge for tree in TRAP for edge in tree}) == 12
+    times = [
+        longest_path(moves, list_orders(moves, 4, "earliest", "forward")).makespan
+        for moves in (moves_of(problem, trees) for trees in (TRAP, route(problem, Effort()).trees))
+    ]
+    assert times == [36_000, 27_000]
 
 
 def test_path_lengths_of_a_chain_and_a_branch():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from msgspec.structs import replace
 
@@ -102,6 +104,7 @@ def test_times_that_no_sum_can_hold_are_refused():
     [
         ("ndv2", 2, "ndv2-sk-1", 976),
         ("ndv2", 4, "ndv2-sk-1", 4064),
+        ("ndv2", 10, "ndv2-sk-1", 26000),
         ("dgx2", 2, "dgx2-sk-1", 29824),
         ("dgx2", 2, "dgx2-sk-2", 15872),
     ],
@@ -114,8 +117,23 @@ def test_binaries_before_symmetry(profile, nodes, sketch, count):
 def test_binaries_after_symmetry():
     assert _classes("ndv2", 2, "ndv2-sk-1", ((8, 16),)) == 488
     assert _classes("ndv2", 4, "ndv2-sk-1", ((8, 32),)) == 1016
+    assert _classes("ndv2", 10, "ndv2-sk-1", ((8, 80),)) == 2600
     assert _classes("dgx2", 2, "dgx2-sk-1", ((2, 16), (16, 32))) == 1892
     assert _classes("dgx2", 2, "dgx2-sk-2", ((1, 16), (16, 32))) == 961
+
+
+def test_binaries_of_an_alltoall_with_and_without_pruning():
+    """Spec 3.5 counts without pruning: a chunk may then cross nodes from any rank on its shortest paths."""
+    hardware, sketch = shipped("ndv2", 2, "ndv2-sk-1")
+    pruned = build_problem("alltoall", hardware, replace(sketch, symmetry_offsets=((8, 16),)), 16 * MB)
+    visited = [{rank for edge in edges for rank in edge} for edges in pruned.allowed]
+    loose = tuple(
+        tuple((s, d) for s, d in pruned.topology.routing.links if {s, d} <= ranks and d not in chunk.sources)
+        for chunk, ranks in zip(pruned.chunks, visited, strict=True)
+    )
+    for problem, before in ((pruned, 1344), (dataclasses.replace(pruned, allowed=loose), 1348)):
+        assert sum(map(len, problem.allowed)) == before
+        assert len(set(tied_transfers(problem).values())) == before // 2
 
 
 def _classes(profile: str, nodes: int, name: str, offsets: tuple[tuple[int, int], ...]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -92,9 +93,36 @@ def command(
             note(f"only {many(manifest.facts['instances'], 'instance')} of each threadblock fit")
         for place, count in manifest.facts.get("fewer_instances", {}).items():
             note(f"range {place}: only {many(count, 'instance')} of each threadblock fit")
+        if runtime is None:
+            for line in _strangers(artefacts.files):
+                note(line)
         rows.append({"plan": path, "folder": str(folder), "target": manifest.target, "files": dict(manifest.files)})
     if as_json:
         print_json(rows)
         return
     for row in rows:
         click.echo(f"wrote {', '.join(sorted(row['files']))} to {row['folder']}")
+
+
+def _strangers(files: Mapping[str, str]) -> Iterator[str]:
+    """A line for every MSCCL XML file that no runtime takes."""
+    from codegen import msccl_xml
+    from codegen.runtime_finds import Subject
+    from codegen.runtime_rules import judge
+    from codegen.runtimes import RUNTIMES
+    from treadle.checking import fatal
+
+    for name, text in sorted(files.items()):
+        if not name.endswith(".xml"):
+            continue
+        program = msccl_xml.parse(text, name)
+        rules = {
+            each: sorted({found.rule for found in fatal(judge(Subject(text, program), each))}) for each in RUNTIMES
+        }
+        if all(rules.values()):
+            why = ", ".join(f"{each} ({', '.join(ids)})" for each, ids in rules.items())
+            able = [each for each in RUNTIMES if program.collective in RUNTIMES[each].collectives]
+            yield (
+                f"{name}: taken by no runtime: {why}; collective {program.collective!r} is known to "
+                f"{', '.join(able) or 'none'}" + (", see --runtime" if able else "")
+            )

@@ -85,15 +85,18 @@ def _xml(
 ) -> None:
     from codegen import check_program, msccl_xml
     from codegen.simulate_xml import bus_factor, simulate_xml
-    from planner.errors import CheckFailed
+    from planner.errors import CheckFailed, InputError
     from planner.scalars import format_bytes, parse_bytes
     from treadle.probe.resolve import load_hardware
 
+    bytes_ = parse_bytes(size, where="--size")
+    if not 1 <= bytes_ <= 2**50:
+        raise InputError(f"found {bytes_} bytes, expected 1 byte to 1 PiB", where="--size")
     program = msccl_xml.parse(text, file)
     findings = check_program.check(program)
     if findings:
         raise CheckFailed(f"{file}: rejected: {many(len(findings), 'finding')}", tuple(findings))
-    profile, bytes_ = load_hardware(hardware, nodes), parse_bytes(size, where="--size")
+    profile = load_hardware(hardware, nodes)
     timing = simulate_xml(program, profile, bytes_)
     if perfetto is not None:
         _write(perfetto, timing.timeline(), file)

@@ -27,7 +27,7 @@ def import_profile(
     `message_bytes` and `cost_scale` belong to a TACCL topology: the message its costs are for, and what they were
     multiplied by. Raises InputError with file and line when the file is none of these or malformed.
     """
-    text, where = documents.read_text(path), str(path)
+    text, where = documents.read_text(path).removeprefix("\ufeff"), str(path)
     name = name or re.split(r"[.\s]", path.name.lstrip("."))[0] or "imported"
     if text.lstrip("\ufeff \t\r\n").startswith("{"):
         raw = parse(text, where)

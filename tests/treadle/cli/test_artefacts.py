@@ -342,3 +342,19 @@ def test_a_folder_for_a_runtime_is_generated_again_to_the_same_text(made, tmp_pa
     assert run(["check", str(out)]) == 0
     assert "generated again to the same text" in capsys.readouterr().out
     assert run(["generate", str(tmp_path / "large.plan.json"), "--target", "cuda", "--runtime", "rccl", "-o", "x"]) == 2
+
+
+def test_xml_that_no_runtime_takes_is_mentioned(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    pattern = {"kind": "pattern", "version": 1, "name": "shift", "pairs": [[0, 1], [1, 2], [2, 3], [3, 0]]}
+    Path("shift.json").write_text(json.dumps(pattern))
+    given = ["--pattern", "shift.json", "--hardware", "ring4", "--size", "64K", "-o", "shift.plan.json"]
+    assert run(["plan", "collective", "sendrecv", *given]) == 0
+    capsys.readouterr()
+    assert run(["generate", "shift.plan.json", "-o", "any"]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "sendrecv.xml: taken by no runtime: msccl (empty-range), rccl (collective-name)" in line
+    assert line.endswith("collective 'custom' is known to msccl, see --runtime")
+    assert run(["generate", "shift.plan.json", "--runtime", "msccl", "-o", "one"]) == 0
+    assert capsys.readouterr().err == ""
+    assert run(["check", "one/sendrecv.xml", "--runtime", "msccl"]) == 0

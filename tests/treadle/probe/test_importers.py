@@ -131,6 +131,11 @@ def test_nvidia_smi_new_columns_escapes_legend_and_a_switch_behind_equal_nvlinks
     assert hardware.host.numa_nodes == 2
 
 
+def test_a_byte_order_mark_before_the_matrix_changes_nothing(tmp_path):
+    (tmp_path / "smi_new.txt").write_text("\ufeff" + (SAMPLES / "smi_new.txt").read_text())
+    assert import_profile(tmp_path / "smi_new.txt") == sample("smi_new.txt")
+
+
 def test_nvidia_smi_pasted_with_blanks_reads_the_same():
     text = (SAMPLES / "smi_new.txt").read_text()
     assert import_nvidia_smi(text.expandtabs(8), "x", "smi_new") == sample("smi_new.txt")

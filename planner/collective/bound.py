@@ -199,7 +199,7 @@ def _cut(
     inverted = problem.half == "inverted"
     first, last = (behind, before) if inverted else (before, behind)
     parts = [
-        f"{demand} chunks must go {_named(source, problem.ranks, inverted)}, which takes {enough} ns",
+        f"{demand} chunks must go {named_cut(source, problem.ranks, inverted)}, which takes {enough} ns",
         f"{first} ns pass before the first can" if first else "",
         f"{last} ns after the last" if last else "",
     ]
@@ -232,7 +232,7 @@ def _farthest(distance: list[list[float]], heads: set[int], targets: Iterable[in
     return int(max((min(distance[head][target] for head in heads) for target in targets), default=0))
 
 
-def _named(source: frozenset[int], ranks: int, inverted: bool) -> str:
+def named_cut(source: frozenset[int], ranks: int, inverted: bool) -> str:
     """The cut by its smaller side: `out of ranks 0 to 7`, `into rank 3`."""
     rest = frozenset(range(ranks)) - source
     side, outwards = (source, True) if len(source) <= len(rest) else (rest, False)

@@ -113,11 +113,7 @@ def measure(case: Case) -> Row:
         "within s": case.limit_s,
         "target": f">= {case.target:g} GB/s" if case.target else f"<= {100 * (case.within or 0):g} % above",
     }
-    if case.target is None:
-        reached = time_us <= bound_us * (1 + (case.within or 0))
-    else:
-        reached = round(row["GB/s"], 3 if case.target < 10 else 2) >= case.target or plan.certificate.optimal
-    row["met"] = reached and row["planned s"] <= case.limit_s
+    row["met"] = _verdict(case, row, plan.certificate.gap)
     if case.lowered:
         from codegen import check_program
         from codegen.lower import lower
@@ -131,10 +127,32 @@ def measure(case: Case) -> Row:
     return row
 
 
+def _verdict(case: Case, row: Row, gap: float) -> str:
+    if row["planned s"] > case.limit_s:
+        return "no: too long"
+    if case.target is None:
+        return "yes" if row["above bound %"] <= 100 * (case.within or 0) else "no"
+    digits = 3 if case.target < 10 else 2
+    if round(row["GB/s"], digits) >= case.target:
+        return "yes"
+    if round(row["bound GB/s"], digits) < case.target or gap == 0:
+        return "at the bound" if gap < 1e-4 else "no, nor is the bound"
+    return "no"
+
+
 def _allgather_bound_us(case: Case, hardware: Hardware, part: int) -> float:
     from planner.collective.universal import universal_bound
 
     return universal_bound("allgather", hardware, case.sketch, part).time_ns / 1000
+
+
+NOTES = (
+    "GB/s: output buffer over time for allgather, buffer over time otherwise, in powers of ten.",
+    "bound: proved for every choice of pieces, routes and orders on the same links; allreduce: twice the allgather's.",
+    "The bounds count latency: 129.02 instead of 129.03 GB/s is 0.7 us.",
+    "planned s: start of the planner to the checked plan; lower + check s: to a checked program of one instance.",
+    "plan only: hundreds of ranks; their plans are checked, the plan's JSON is the compact form.",
+)
 
 
 def tables() -> Iterator[Table]:
@@ -146,9 +164,9 @@ def tables() -> Iterator[Table]:
         rows.append(
             json.loads(done.stdout.splitlines()[-1])
             if done.returncode == 0
-            else {"case": case.name, "method": (done.stderr.strip().splitlines() or ["failed"])[-1], "met": False}
+            else {"case": case.name, "method": (done.stderr.strip().splitlines() or ["failed"])[-1], "met": "no"}
         )
-    yield Table("Synthesis", rows, (machines.__doc__ or "",))
+    yield Table("Synthesis", rows, NOTES)
 
 
 main = command(tables)

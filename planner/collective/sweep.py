@@ -189,7 +189,7 @@ def _candidates(
         guide = [guides[0], *(guide for guide in guides[1:] if guide.from_bytes <= size)][-1]
         asked = replace(guide.request, size_bytes=size)
         if method == "auto":
-            drafts, _, _ = auto.candidates(METHODS, asked, effort)
+            drafts, _, _ = auto.candidates(METHODS, asked, effort, early=True)
         else:
             drafts = {method: synthesize(method, asked, effort)}
         best = min(draft.makespan_ns for draft in drafts.values())

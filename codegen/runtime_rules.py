@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from codegen import runtime_finds as find
-from codegen.runtime_finds import Find, Spot, Subject
+from codegen import runtime_finds_blocks as blocks
+from codegen.runtime_subject import Find, Spot, Subject
 from codegen.runtimes import RUNTIMES, Name, Runtime
 
 Effect = Literal["refuses", "skips", "breaks", "needs", "falls back", "ignores"]
@@ -117,34 +118,34 @@ RULES: tuple[Rule, ...] = (
          find.many_channels, _BOTH),
     Rule("channel-count", "breaks", "at most {channels} channels exist; it warns and goes on", "MAXCHANNELS",
          find.many_channels, ("msccl",)),
-    Rule("buffer-sizes", "refuses", "i_chunks and o_chunks must be 0 or fit nchunksperloop", _ALGO, find.buffer_sizes,
+    Rule("buffer-sizes", "refuses", "i_chunks and o_chunks must be 0 or fit nchunksperloop", _ALGO, blocks.buffer_sizes,
          ("msccl",)),
     Rule("blocks-per-gpu", "refuses", "a gpu has at most {blocks} threadblocks", "MAX_NUM_THREAD_BLOCKS",
-         find.many_blocks),
+         blocks.many_blocks),
     Rule("blocks-per-channel", "refuses", "at most {blocks_per_channel} threadblocks of a gpu send on a channel, and "
-         "as many receive", "MAX_NUM_THREAD_BLOCKS_PER_CHANNEL", find.blocks_per_channel),
-    Rule("channel-number", "refuses", "chan must not be above {channels}", _ALGO, find.channel_above),
+         "as many receive", "MAX_NUM_THREAD_BLOCKS_PER_CHANNEL", blocks.blocks_per_channel),
+    Rule("channel-number", "refuses", "chan must not be above {channels}", _ALGO, blocks.channel_above),
     Rule("channel-off-by-one", "breaks", "chan {channels} passes the check (it tests for more than {channels}) and is "
-         "one behind the last channel", _ALGO, find.channel_at_end),
-    Rule("peer-number", "refuses", "send and recv must be below ngpus", _ALGO, find.peer_above, ("msccl",)),
-    Rule("peer-number", "breaks", "send and recv are not compared with ngpus", _ALGO, find.peer_above, _BOTH),
-    Rule("peer-itself", "refuses", "send and recv must name another gpu", _ALGO, find.peer_itself),
-    Rule("steps-per-block", "refuses", "a threadblock has at most {steps} steps", "MAX_NUM_STEPS", find.many_steps),
-    Rule("step-type", "refuses", "it does not know the type of a step", _ALGO, find.unknown_type),
-    Rule("chunk-count", "refuses", "cnt is at most {count}", "MAX_COUNT 72", find.large_count),
-    Rule("peerless-step", "refuses", "a step that sends or receives needs a peer", _ALGO, find.peerless),
-    Rule("offset-behind", "refuses", "an offset must lie in its buffer", "CheckBufferBounds", find.offset_behind),
+         "one behind the last channel", _ALGO, blocks.channel_at_end),
+    Rule("peer-number", "refuses", "send and recv must be below ngpus", _ALGO, blocks.peer_above, ("msccl",)),
+    Rule("peer-number", "breaks", "send and recv are not compared with ngpus", _ALGO, blocks.peer_above, _BOTH),
+    Rule("peer-itself", "refuses", "send and recv must name another gpu", _ALGO, blocks.peer_itself),
+    Rule("steps-per-block", "refuses", "a threadblock has at most {steps} steps", "MAX_NUM_STEPS", blocks.many_steps),
+    Rule("step-type", "refuses", "it does not know the type of a step", _ALGO, blocks.unknown_type),
+    Rule("chunk-count", "refuses", "cnt is at most {count}", "MAX_COUNT 72", blocks.large_count),
+    Rule("peerless-step", "refuses", "a step that sends or receives needs a peer", _ALGO, blocks.peerless),
+    Rule("offset-behind", "refuses", "an offset must lie in its buffer", "CheckBufferBounds", blocks.offset_behind),
     Rule("offset-overrun", "breaks", "only the first chunk of an operand is compared with the buffer, and of rrc "
-         "nothing: the step reaches behind it", "CheckBufferBounds", find.overrun),
+         "nothing: the step reaches behind it", "CheckBufferBounds", blocks.overrun),
     Rule("nop-chain", "refuses", "the step that ends a chain of nops must itself wait for something", _ALGO,
-         find.broken_chain),
+         blocks.broken_chain),
     Rule("fused-counts", "breaks", "neighbouring re steps with one destination and one source buffer are joined (up "
-         "to {fused_reductions}), and all get the cnt of the last", _ALGO, find.fused_counts),
+         "to {fused_reductions}), and all get the cnt of the last", _ALGO, blocks.fused_counts),
     Rule("awaited-block", "breaks", "the number of an awaited threadblock is kept in 8 bits with a sign: above "
-         "{awaited_block} the wait looks at another flag", "dependentBid", find.high_block),
+         "{awaited_block} the wait looks at another flag", "dependentBid", blocks.high_block),
     Rule("silent-step", "breaks", "a flag is raised by a step with hasdep 1 that is no nop; nothing after the awaited "
-         "step raises one, so the waiter spins for ever", "mscclRunInterpreter", find.silent_step),
-    Rule("copy-element", "breaks", "<copy> elements are skipped", _PARSER, find.needed_copies),
+         "step raises one, so the waiter spins for ever", "mscclRunInterpreter", blocks.silent_step),
+    Rule("copy-element", "breaks", "<copy> elements are skipped", _PARSER, blocks.needed_copies),
     Rule("rank-count", "falls back", "the communicator has another number of ranks", _SELECT, find.rank_count),
     Rule("byte-count", "falls back", "the bytes of a call (count * type size, times the ranks for allgather, "
          "reducescatter and alltoall) are outside minBytes to maxBytes", _SELECT, find.byte_range),
@@ -175,7 +176,7 @@ RULES: tuple[Rule, ...] = (
          "compute units)", "the kernel launch: one block per threadblock, which spin", find.resident),
     Rule("slice-count", "needs", "a chunk must not exceed {slices} slots, whose flags would repeat", "MSCCL_MAX_ITER",
          find.many_slices),
-    Rule("copy-element", "ignores", "<copy> elements are skipped", _PARSER, find.idle_copies),
+    Rule("copy-element", "ignores", "<copy> elements are skipped", _PARSER, blocks.idle_copies),
     Rule("reduction-attribute", "ignores", "redop is read by no runtime, the reduction is the call's", _ALGO,
          find.redop),
     Rule("unknown-attribute", "ignores", "the attribute is not read", _ALGO, find.unread_attribute),

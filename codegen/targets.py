@@ -17,8 +17,8 @@ from codegen import check_mscclpp, check_program, cuda_kernels, msccl_xml, msccl
 from codegen.lower import lower
 from codegen.program import Program
 from codegen.promise import promise_of
-from codegen.runtime_finds import Subject
 from codegen.runtime_rules import FATAL, Finding, judge
+from codegen.runtime_subject import Subject
 from codegen.runtimes import RUNTIMES, Name
 from codegen.simulate_program import simulate_program
 from codegen.split import split_counts

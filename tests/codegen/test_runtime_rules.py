@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codegen import msccl_xml
-from codegen.runtime_finds import Subject
 from codegen.runtime_rules import FATAL, RULES, judge
+from codegen.runtime_subject import Subject
 from codegen.runtimes import RUNTIMES, Name
 from planner.errors import InputError
 

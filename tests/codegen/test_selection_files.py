@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 
 from codegen import msccl_xml, nccl_tuner, targets
-from codegen.runtime_finds import Subject
 from codegen.runtime_rules import FATAL, judge
+from codegen.runtime_subject import Subject
 from codegen.runtimes import RUNTIMES
 from codegen.selection_files import generate_selection
 from planner.collective.draft import Request

@@ -7,8 +7,8 @@ import pytest
 from codegen import check_program, msccl_xml
 from codegen.lower import lower
 from codegen.promise import promise_of
-from codegen.runtime_finds import Subject
 from codegen.runtime_rules import FATAL, judge
+from codegen.runtime_subject import Subject
 from codegen.runtimes import RUNTIMES
 from codegen.split import split_counts
 from codegen.targets import fitted, programs_of, require_runtime

@@ -107,8 +107,8 @@ def command(
 def _strangers(files: Mapping[str, str]) -> Iterator[str]:
     """A line for every MSCCL XML file that no runtime takes."""
     from codegen import msccl_xml
-    from codegen.runtime_finds import Subject
     from codegen.runtime_rules import judge
+    from codegen.runtime_subject import Subject
     from codegen.runtimes import RUNTIMES
     from treadle.checking import fatal
 

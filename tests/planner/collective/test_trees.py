@@ -12,12 +12,13 @@ from msgspec.structs import replace as with_fields
 from planner.collective import packing, steady, trees
 from planner.collective.branchings import branchings
 from planner.collective.check import check
+from planner.collective.decisions import decisions_of
 from planner.collective.draft import Request
 from planner.collective.fabric import fabric_of
 from planner.collective.limits import Effort
-from planner.collective.planning import decisions_of, plan_collective
+from planner.collective.planning import plan_collective
 from planner.collective.universal import congestion
-from planner.errors import InfeasibleError, InputError
+from planner.errors import InputError
 from planner.sketch import IntranodeSketch
 from tests.planner.collective.build import MB, MESH, both, complete, line, machine, problem_for, ring, shipped, switch
 
@@ -112,7 +113,7 @@ def test_collectives_that_do_not_spread_are_refused_by_name(collective):
 
 
 def test_a_rank_that_cannot_be_reached_is_named():
-    with pytest.raises(InfeasibleError, match="rank 1 does not reach rank 0"):
+    with pytest.raises(InputError, match="rank 1 cannot reach rank 0"):
         drafted("allgather", machine(2, [(0, 1)]))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,8 +12,8 @@ from codegen import check_mscclpp, check_program, msccl_xml, mscclpp_plan
 from codegen.emit import manifest_in, text_digest
 from codegen.mscclpp_plan import ExecutionPlan
 from codegen.program import Program
-from codegen.runtime_finds import Subject
 from codegen.runtime_rules import FATAL, Finding, judge
+from codegen.runtime_subject import Subject
 from codegen.runtimes import RUNTIMES, Name
 from codegen.selection_files import generate_selection
 from codegen.targets import PLAN_NAME, Artefacts, generate
@@ -251,10 +252,18 @@ def _certificate(plan: Plan) -> Iterator[str]:
     gap = (proof.objective - proof.lower_bound) / proof.objective if proof.objective else 0.0
     if not math.isclose(proof.gap, gap, rel_tol=1e-6, abs_tol=1e-9):
         yield f"certificate: gap {proof.gap:g}, objective and lower bound make it {gap:g}"
+    told = [int(number) for number in _TOLD.findall(proof.argument)] if _TAKES.search(proof.argument) else []
+    if told and sum(told) != proof.lower_bound:
+        yield f"certificate: lower bound {proof.lower_bound:g} ns, its argument tells of {sum(told)} ns"
     if proof.optimal and proof.lower_bound != proof.objective:
         yield "certificate: says optimal, but the lower bound is not the objective"
     if not proof.optimal and proof.lower_bound == proof.objective:
         yield "certificate: says not optimal, but the lower bound is the objective"
+
+
+_TAKES = re.compile(r"which takes \d+ ns|path from rank \d+ to rank \d+ takes")
+"""Arguments whose times add up to the bound."""
+_TOLD = re.compile(r"\b(\d+) ns\b")
 
 
 def _inputs(plan: Plan, path: str, inputs: Inputs) -> tuple[list[str], dict[str, documents.Document]]:

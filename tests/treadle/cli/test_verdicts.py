@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -101,8 +102,21 @@ def test_the_table_of_certificates_checks_what_it_shows(here: Path) -> None:
 def forge(file: str) -> None:
     made = documents.load(file, Plan)
     assert not made.certificate.optimal
-    proof = structs.replace(made.certificate, lower_bound=made.certificate.objective, gap=0.0, optimal=True)
+    least = made.certificate.objective
+    argument = re.sub(r"\d+ ns.*", f"{least:.0f} ns.", made.certificate.argument)
+    proof = structs.replace(made.certificate, lower_bound=least, gap=0.0, optimal=True, argument=argument)
     documents.save(structs.replace(made, certificate=proof), file)
+
+
+def test_a_bound_that_its_own_argument_contradicts_is_rejected(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    proof = plan("broadcast", "p.json", "--hardware", "ring4", "--sketch", "ring").certificate
+    forge("p.json")
+    forged = documents.load("p.json", Plan)
+    certificate = structs.replace(forged.certificate, argument=proof.argument)
+    documents.save(structs.replace(forged, certificate=certificate), "p.json")
+    assert run(["check", "p.json"]) == 1
+    finding = f"lower bound {proof.objective:g} ns, its argument tells of {proof.lower_bound:g} ns"
+    assert finding in capsys.readouterr().out
 
 
 def test_a_forged_bound_of_a_collective_is_no_proof(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

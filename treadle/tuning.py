@@ -20,7 +20,7 @@ from codegen.lower import lower
 from codegen.program import Program
 from codegen.simulate_xml import simulate_xml
 from planner.collective.algorithm import CollectiveDecisions
-from planner.collective.planning import Protocol
+from planner.collective.decisions import Protocol
 from planner.collective.sweep import TOLERANCE, Setting, segments
 from planner.errors import CheckFailed, InputError
 from planner.hardware import Hardware

@@ -11,13 +11,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from planner.collective.bound import Bound
+from planner.collective.check import check
+from planner.collective.decisions import decisions_of
 from planner.collective.draft import Draft, Request
 from planner.collective.guidance import not_followed
 from planner.collective.limits import Effort, Limits
 from planner.collective.problem import Problem, build_problem
 from planner.collective.symmetry import rank_maps
 from planner.collective.universal import universal_bound
-from planner.errors import InfeasibleError, InputError, LimitError, TreadleError
+from planner.errors import CheckFailed, InfeasibleError, InputError, LimitError, TreadleError
 
 Method = Callable[[Request, Effort], Draft]
 
@@ -60,7 +62,8 @@ def candidates(
 ) -> tuple[dict[str, Draft], dict[str, str], Bound]:
     """What each method makes of the request, why the others make nothing of it, and the bound over all pieces.
 
-    With `early` the search ends at a plan near the bound. Raises as `choose`.
+    With `early` the search ends at a plan near the bound, and drafts that cannot be the best are not checked. A draft
+    that fails its check is skipped. Raises as `choose`, and CheckFailed where no other draft is left.
     """
     problem = build_problem(
         request.collective,
@@ -100,10 +103,13 @@ def candidates(
             continue
         share = replace(effort, limits=limits_for(name, effort.limits), limit_fired=False)
         try:
-            drafts[name] = method(request, share)
+            draft = method(request, share)
             effort.limit_fired |= share.limit_fired
-            best = min(best or drafts[name].makespan_ns, drafts[name].makespan_ns)
-        except (InputError, InfeasibleError, LimitError) as error:
+            if not early or best is None or draft.makespan_ns <= best:
+                require_right(draft)
+            drafts[name] = draft
+            best = draft.makespan_ns if best is None else min(best, draft.makespan_ns)
+        except (InputError, InfeasibleError, LimitError, CheckFailed) as error:
             refused[name] = error
             skipped[name] = str(error.args[0])
     if not drafts:
@@ -111,6 +117,13 @@ def candidates(
             raise LimitError(f"no method takes a problem of this size: {skipped}")
         raise refused.get("milp") or next(iter(refused.values()))
     return drafts, skipped, floor
+
+
+def require_right(draft: Draft) -> None:
+    """Raises CheckFailed with the first finding in its message."""
+    findings = check(decisions_of(draft, None, None))
+    if findings:
+        raise CheckFailed(f"its plan failed the check, please report it: {findings[0]}", tuple(findings))
 
 
 def rank_of(name: str) -> tuple[int, int]:

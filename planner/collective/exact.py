@@ -77,7 +77,13 @@ def synthesize(request: Request, effort: Effort) -> Draft:
     if known is not None and (not solution.found or int(solution.objective or 0) >= known.makespan_ns):
         status = f"exact search {'optimal' if solution.status is Status.OPTIMAL else 'feasible'}"
         return Draft(
-            problem, known.transfers, f"{known.method}; searched exactly", status, bound, known.routing_ns, fixed=True
+            problem,
+            known.transfers,
+            f"{known.method}; searched exactly",
+            status,
+            bound,
+            routing_ns=known.routing_ns,
+            fixed=True,
         )
     if not solution.found:
         raise LimitError("no algorithm was found within the limits; allow more time or take another method")

@@ -24,22 +24,18 @@ from planner.collective import (
 from planner.collective.algorithm import Collective, CollectiveDecisions, Demand
 from planner.collective.bound import Bound, lower_bound
 from planner.collective.check import check
-from planner.collective.collectives import ROOTED
+from planner.collective.decisions import Protocol, decisions_of
 from planner.collective.draft import Draft, Request
 from planner.collective.guidance import not_followed
 from planner.collective.limits import Effort, Limits, OnProgress
-from planner.collective.problem import Problem
 from planner.collective.universal import universal_bound
 from planner.documents import digest
 from planner.errors import CheckFailed, InputError
 from planner.hardware import Hardware
 from planner.pattern import Pattern
 from planner.plan import VERSION, Certificate, InputRef, Plan, Prediction, Provenance
-from planner.scalars import MEBIBYTE
 from planner.sketch import Sketch
 from planner.solver.interrupt import stop_on_sigint
-
-Protocol = Literal["Simple", "LL", "LL128"]
 
 METHODS: dict[str, auto.Method] = {
     "exact": exact.synthesize,
@@ -183,42 +179,3 @@ def bound_of(draft: Draft, request: Request) -> Bound:
         return draft.floor
     size, demands = draft.problem.input_bytes, draft.problem.demands
     return universal_bound(request.collective, request.hardware, request.sketch, size, request.root, demands)
-
-
-def decisions_of(
-    draft: Draft, instances: int | None, protocol: Protocol | Literal["auto"] | None
-) -> CollectiveDecisions:
-    """The draft as a plan states it; instances and protocol by size where they are not given."""
-    problem = draft.problem
-    return CollectiveDecisions(
-        collective=problem.collective,
-        ranks=problem.ranks,
-        chunkup=problem.chunkup,
-        chunk_bytes=problem.chunk_bytes,
-        input_bytes=problem.input_bytes,
-        root=problem.root if problem.collective in ROOTED else None,
-        roots=problem.roots,
-        demands=problem.demands,
-        latency=problem.latency,
-        links=tuple(problem.links.values()),
-        ports=problem.ports,
-        transfers=draft.transfers,
-        makespan_ns=draft.makespan_ns,
-        routing_ns=draft.routing_ns,
-        ordering_ns=draft.ordering_ns,
-        instances=instances or instances_for(problem),
-        protocol=protocol_for(problem.input_bytes) if protocol is None or protocol == "auto" else protocol,
-    )
-
-
-def instances_for(problem: Problem) -> int:
-    """1 for small inputs or where many links are used, 8 where few links must carry much (spec 4.2, pass 7)."""
-    policies = {hyperedge.policy for hyperedge in problem.topology.hyperedges}
-    if "uc-max" in policies:
-        return 1
-    return 8 if "uc-min" in policies or problem.input_bytes > MEBIBYTE else 1
-
-
-def protocol_for(input_bytes: int) -> Protocol:
-    """LL up to 64 KB, LL128 up to 1 MB, Simple above (spec section 8, number 18)."""
-    return "LL" if input_bytes <= 2**16 else "LL128" if input_bytes <= MEBIBYTE else "Simple"

@@ -14,17 +14,10 @@ from typing import Literal, NamedTuple
 
 from planner.collective import auto
 from planner.collective.algorithm import CollectiveDecisions
+from planner.collective.decisions import Protocol, decisions_of, instances_for, protocol_for
 from planner.collective.draft import Request
 from planner.collective.limits import Effort
-from planner.collective.planning import (
-    METHODS,
-    Protocol,
-    decisions_of,
-    instances_for,
-    plan_of,
-    protocol_for,
-    synthesize,
-)
+from planner.collective.planning import METHODS, plan_of, synthesize
 from planner.collective.problem import Problem
 from planner.collective.retime import Algorithm, algorithm_of, resized
 from planner.collective.universal import universal_bound

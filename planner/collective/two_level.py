@@ -49,12 +49,13 @@ def _variant(problem: Problem, shape: Shape, relayed: bool) -> Variant:
         level = levels(problem, turned)
         for number, chunk in enumerate(problem.chunks):
             home = chunk.owner // size
-            away = sorted({target // size for target in chunk.targets} - {home}, key=lambda node: (node - home) % nodes)
+            wanted = chunk.targets - chunk.sources
+            away = sorted({target // size for target in wanted} - {home}, key=lambda node: (node - home) % nodes)
             route = list(pairwise([home, *away])) if relayed else [(home, node) for node in away]
-            single = next(iter(chunk.targets)) % size if len(chunk.targets) == 1 else None
+            single = next(iter(wanted)) % size if len(wanted) == 1 else None
             pair = level.pair(chunk.owner % size, single) if away else None
             wait = number % problem.chunkup if pipelined else 0
-            for depth, src, dst in legs(level, chunk.owner, chunk.targets, route, pair, shape):
+            for depth, src, dst in legs(level, chunk.owner, wanted, route, pair, shape):
                 yield Hop(wait + depth, number, src, dst)
 
     words = f"{shape} inside, {'node to node' if relayed else 'straight'} across"

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as replace_fields
+
 import pytest
 from msgspec.structs import replace
 
 from planner import documents
-from planner.collective import auto
+from planner.collective import auto, greedy
 from planner.collective.check import check
-from planner.collective.draft import Request
+from planner.collective.draft import Draft, Request
 from planner.collective.limits import Effort, Limits
 from planner.collective.planning import METHODS, plan_collective, synthesize
-from planner.errors import InputError
+from planner.errors import CheckFailed, InputError
 from planner.sketch import Order, TimeLimits
 from tests.planner.collective.build import MB, MESH, complete, line, machine, relay, relay_sketch, ring, shipped, switch
 
@@ -108,3 +110,18 @@ def test_no_method_begins_once_time_is_up_or_after_ctrl_c(interrupted):
     assert len(drafts) == 1
     assert effort.limit_fired is not interrupted
     assert set(skipped.values()) == {f"{'interrupted' if interrupted else 'the time limit was over'} before it began"}
+
+
+def test_a_wrong_draft_never_wins_and_is_named():
+    def wrong(request: Request, effort: Effort) -> Draft:
+        right = greedy.synthesize(request, effort)
+        return replace_fields(right, transfers=right.transfers[:1])
+
+    request = Request("allgather", ring(4), MESH, MB)
+    told = auto.choose({"ring": wrong, "all-pairs": wrong, "greedy": greedy.synthesize}, request, Effort(SMALL)).options
+    assert told["chosen"] == "greedy"
+    found = auto.candidates({"greedy": greedy.synthesize, "ring": wrong}, request, Effort(SMALL))
+    assert list(found[0]) == ["greedy"]
+    assert found[1]["ring"].startswith("its plan failed the check, please report it: ")
+    with pytest.raises(CheckFailed, match="please report it"):
+        auto.choose({"ring": wrong}, request, Effort(SMALL))

@@ -135,3 +135,11 @@ def test_xml_names_what_the_dialect_knows(collective, more, rccl, msccl):
     program = lower(plan_collective(collective, line(2), MESH, **more).decisions)
     for dialect, word in (("rccl", rccl), ("executor", rccl), ("msccl", msccl)):
         assert f'coll="{word}"' in msccl_xml.emit(program, dialect)
+
+
+@pytest.mark.parametrize("method", ["auto", "two-level", "greedy", "all-pairs", "exact"])
+def test_what_a_rank_holds_already_is_not_sent_to_it(method):
+    """Sources in both nodes, and sources that are targets as well."""
+    parts = (((2,), (0, 1, 2, 3)), ((2, 3), (1,)), ((0, 3), (0, 1, 2, 3)), ((1, 0), (0, 1)))
+    found = plan_collective("custom", relay(2, 4, 10), MESH, pattern=custom(*parts), method=method)
+    assert check(found.decisions) == []

@@ -7,9 +7,9 @@ from msgspec.structs import replace as with_fields
 from codegen.targets import programs_of
 from planner.collective.bound import lower_bound
 from planner.collective.check import check
+from planner.collective.decisions import decisions_of
 from planner.collective.draft import Draft
 from planner.collective.messages import Message, in_order, moves_of_messages, schedule
-from planner.collective.planning import decisions_of
 from planner.collective.problem import build_problem
 from planner.collective.retime import algorithm_of
 from tests.planner.collective.build import MB, MESH, complete, line, ring

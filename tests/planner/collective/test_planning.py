@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from planner import documents
 from planner.collective import milp
 from planner.collective.check import check
+from planner.collective.decisions import instances_for, protocol_for
 from planner.collective.limits import Limits
-from planner.collective.planning import instances_for, plan_collective, protocol_for
+from planner.collective.planning import plan_collective
 from planner.collective.problem import build_problem
 from planner.errors import InputError, LimitError
 from planner.hardware import Switch

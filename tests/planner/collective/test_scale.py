@@ -14,10 +14,10 @@ from benchmarks.collective.machines import EVERY_LINK, ODD_TO_EVEN, RAILS, dgx2,
 from planner.collective import greedy, hierarchical
 from planner.collective.algorithm import Demand
 from planner.collective.check import check
+from planner.collective.decisions import decisions_of
 from planner.collective.draft import Draft, Request
 from planner.collective.limits import Effort
 from planner.collective.matching import Rules, match
-from planner.collective.planning import decisions_of
 from planner.collective.problem import build_problem
 from planner.collective.translations import Translations, node_translations, translations
 from planner.errors import InputError

@@ -11,9 +11,10 @@ from msgspec.structs import replace
 
 from planner import documents
 from planner.collective.check import check
+from planner.collective.decisions import decisions_of
 from planner.collective.draft import Request
 from planner.collective.limits import Effort, Limits
-from planner.collective.planning import METHODS, decisions_of, references
+from planner.collective.planning import METHODS, references
 from planner.collective.retime import algorithm_of, resized, retimed
 from planner.collective.sweep import Guide, anchors, parse_sizes, segments, sweep
 from planner.errors import InputError

@@ -1,0 +1,52 @@
+"""A draft as a plan states it, with instances and protocol chosen by size where they are not given."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from planner.collective.algorithm import CollectiveDecisions
+from planner.collective.collectives import ROOTED
+from planner.collective.draft import Draft
+from planner.collective.problem import Problem
+from planner.scalars import MEBIBYTE
+
+Protocol = Literal["Simple", "LL", "LL128"]
+
+
+def decisions_of(
+    draft: Draft, instances: int | None, protocol: Protocol | Literal["auto"] | None
+) -> CollectiveDecisions:
+    """The draft as a plan states it; instances and protocol by size where they are not given."""
+    problem = draft.problem
+    return CollectiveDecisions(
+        collective=problem.collective,
+        ranks=problem.ranks,
+        chunkup=problem.chunkup,
+        chunk_bytes=problem.chunk_bytes,
+        input_bytes=problem.input_bytes,
+        root=problem.root if problem.collective in ROOTED else None,
+        roots=problem.roots,
+        demands=problem.demands,
+        latency=problem.latency,
+        links=tuple(problem.links.values()),
+        ports=problem.ports,
+        transfers=draft.transfers,
+        makespan_ns=draft.makespan_ns,
+        routing_ns=draft.routing_ns,
+        ordering_ns=draft.ordering_ns,
+        instances=instances or instances_for(problem),
+        protocol=protocol_for(problem.input_bytes) if protocol is None or protocol == "auto" else protocol,
+    )
+
+
+def instances_for(problem: Problem) -> int:
+    """1 for small inputs or where many links are used, 8 where few links must carry much (spec 4.2, pass 7)."""
+    policies = {hyperedge.policy for hyperedge in problem.topology.hyperedges}
+    if "uc-max" in policies:
+        return 1
+    return 8 if "uc-min" in policies or problem.input_bytes > MEBIBYTE else 1
+
+
+def protocol_for(input_bytes: int) -> Protocol:
+    """LL up to 64 KB, LL128 up to 1 MB, Simple above (spec section 8, number 18)."""
+    return "LL" if input_bytes <= 2**16 else "LL128" if input_bytes <= MEBIBYTE else "Simple"

@@ -17,7 +17,7 @@ SUBCOMMANDS = {
     "profile": ("treadle.cli.profile", "List, show, measure or import hardware profiles."),
     "sketch": ("treadle.cli.sketch", "Propose, show or list communication sketches."),
     "plan": ("treadle.cli.plan", "Plan memory, a collective, or a whole job."),
-    "generate": ("treadle.cli.generate", "Turn plans into artefacts: PyTorch modules, MSCCL XML."),
+    "generate": ("treadle.cli.generate", "Write PyTorch, MSCCL XML, MSCCL++, CUDA or NCCL tuner files."),
     "run": ("treadle.cli.run", "Execute a folder of artefacts."),
     "check": ("treadle.cli.check", "Check plans and artefacts, also other people's MSCCL XML."),
     "simulate": ("treadle.cli.simulate", "Predict the time of plans and of MSCCL XML."),

@@ -8,11 +8,14 @@ from collections.abc import Iterator, Mapping
 from planner.collective.algorithm import CollectiveDecisions
 from planner.collective.retime import Retimed, retimed
 from planner.collective.universal import universal_bound
+from planner.errors import CheckFailed
 from planner.hardware import Hardware
 from planner.plan import Plan
 from planner.scalars import format_bytes
 from planner.selection import Entry, Selection
 from planner.sketch import Sketch
+from treadle.check_plan import require_accepted
+from treadle.cli.output import many
 from treadle.tuning import Tuner, label
 
 
@@ -77,3 +80,11 @@ def _simulated(entry: Entry, where: str, plan: Plan, hardware: Hardware) -> Iter
         truth = found.time_us(key, size)
         if time is None or not math.isclose(time, truth, rel_tol=1e-6, abs_tol=2e-3):
             yield f"{where}: simulated {time} us at {format_bytes(size)} by {label(key)}, this version {truth} us"
+
+
+def require_told(selection: Selection, plans: Mapping[str, Plan], where: str) -> None:
+    """Raises CheckFailed for a selection that its plans contradict, or a plan of it that is not accepted."""
+    for name, plan in plans.items():
+        require_accepted(plan, f"{where}: {name}")
+    if findings := list(against_plans(selection, plans)):
+        raise CheckFailed(f"{where}: rejected: {many(len(findings), 'finding')}", tuple(findings))

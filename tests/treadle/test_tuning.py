@@ -13,7 +13,7 @@ from planner.collective.algorithm import CollectiveDecisions
 from planner.collective.planning import plan_collective
 from planner.sketching import propose
 from treadle import tuning
-from treadle.checking import check_plan
+from treadle.check_plan import check_plan
 from treadle.probe.resolve import load_hardware
 
 

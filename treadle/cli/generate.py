@@ -55,8 +55,8 @@ def command(
     from planner.selection import FILE_NAME as SELECTION_NAME
     from planner.selection import Selection
     from planner.trace import Trace
-    from treadle.checking import inputs_beside
     from treadle.cli.inputs import find, plans_of
+    from treadle.plan_inputs import inputs_beside
 
     rows = []
     names = [Path(path).name.removesuffix(".json").removesuffix(".plan") for path in plans]

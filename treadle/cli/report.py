@@ -24,7 +24,8 @@ def command(plans: tuple[str, ...], output: str, hardware: str | None, nodes: in
     from planner.files import write_text
     from planner.plan import Plan
     from planner.selection import Selection
-    from treadle.checking import require_accepted, require_told
+    from treadle.check_plan import require_accepted
+    from treadle.check_selection import require_told
     from treadle.cli.inputs import plans_of
     from treadle.report.page import Page, Section, render
     from treadle.report.sections import certificates, inputs_table, plan_section

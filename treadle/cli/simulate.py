@@ -47,7 +47,7 @@ def _plan(file: str, perfetto: str | None, as_json: bool) -> None:
     from planner import documents
     from planner.plan import Plan
     from planner.scalars import format_bytes
-    from treadle.checking import require_accepted
+    from treadle.check_plan import require_accepted
 
     document = documents.load(file, Plan)
     require_accepted(document, file)

@@ -120,7 +120,7 @@ def _quality(plan: Plan) -> str:
 
 
 def _check(planned: Planned) -> None:
-    from treadle.checking import check_against, check_plan
+    from treadle.check_plan import check_against, check_plan
 
     inputs = {"trace": planned.trace, "hardware": planned.hardware, "sketch": planned.sketch}
     for name, plan in planned.plans.items():

@@ -11,7 +11,7 @@ from planner.collective.algorithm import CollectiveDecisions
 from planner.memory.decisions import MemoryDecisions
 from planner.plan import Plan
 from planner.scalars import format_bytes
-from treadle.checking import derived_bound, least_ns, quality
+from treadle.check_plan import derived_bound, least_ns, quality
 from treadle.job.pipeline import Planned
 from treadle.job.train import RankResult, Run
 from treadle.report.page import Page, Section, Table

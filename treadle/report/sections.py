@@ -12,7 +12,7 @@ from planner.memory.program import Instruction, RunBackward, RunForward, Stage
 from planner.memory.simulate import curve
 from planner.plan import Plan
 from planner.scalars import format_bytes
-from treadle.checking import check_plan, quality
+from treadle.check_plan import check_plan, quality
 from treadle.cli.output import many
 from treadle.report.memory_figure import memory_svg
 from treadle.report.page import Picture, Section, Table

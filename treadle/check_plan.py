@@ -1,0 +1,159 @@
+"""A plan checked by itself, against its inputs, and its bound derived again."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+
+from planner import documents
+from planner.collective.algorithm import CollectiveDecisions
+from planner.collective.bound import PROVED_BY_SEARCH, PROVED_BY_SOLVER, is_searchable, is_unrestricted, lower_bound
+from planner.collective.check import check as check_collective
+from planner.collective.check import check_against_inputs
+from planner.collective.problem import Problem, build_problem
+from planner.collective.universal import UNIVERSAL, universal_bound
+from planner.errors import CheckFailed
+from planner.hardware import Hardware
+from planner.memory.check import check as check_memory
+from planner.memory.check import check_against_trace
+from planner.memory.decisions import MemoryDecisions
+from planner.pattern import Pattern
+from planner.plan import Plan
+from planner.sketch import Sketch
+from planner.trace import Trace
+from treadle.cli.output import many
+
+
+def check_plan(plan: Plan) -> list[str]:
+    """What is wrong with a plan by itself: its decisions, and the numbers that must follow from them."""
+    decisions = plan.decisions
+    found = check_collective(decisions) if isinstance(decisions, CollectiveDecisions) else check_memory(decisions)
+    return [*found, *_certificate(plan)]
+
+
+def require_accepted(plan: Plan, where: str) -> None:
+    """Raises CheckFailed for a plan that `check_plan` finds anything wrong with; errors call it `where`."""
+    findings = check_plan(plan)
+    if findings:
+        raise CheckFailed(f"{where}: rejected: {many(len(findings), 'finding')}", tuple(findings))
+
+
+def quality(plan: Plan, bound: float | None = None) -> str:
+    """`optimal` or the gap; as a claim where the certificate's bound is above `bound`, the one derived again.
+
+    By default that is what the plan alone proves.
+    """
+    proof = plan.certificate
+    if bound is None:
+        bound = least_ns(plan.decisions) if isinstance(plan.decisions, MemoryDecisions) else 0
+    if proof.lower_bound <= bound:
+        return "optimal" if proof.optimal else f"gap {proof.gap:.2%}"
+    return "it claims to be optimal" if proof.optimal else f"it claims a gap of {proof.gap:.2%}"
+
+
+def least_ns(decisions: MemoryDecisions) -> int:
+    """No plan takes less: every forward op and every backward node once, each in its fastest implementation."""
+    problem = decisions.problem
+    forward = [[impl.time_ns for impl in node.impls] for node in problem.fwd if node.kind == "op"]
+    backward = [[impl.time_ns for impl in node.impls] for node in problem.bwd]
+    return sum(map(min, forward + backward))
+
+
+def derived_bound(decisions: CollectiveDecisions, hardware: Hardware, sketch: Sketch, argument: str = "") -> int:
+    """The lower bound in ns that the inputs of a collective plan prove, over all pieces where `argument` does so."""
+    if argument.startswith(UNIVERSAL):
+        size, root, demands = decisions.input_bytes, decisions.root or 0, decisions.demands
+        return universal_bound(decisions.collective, hardware, sketch, size, root, demands).time_ns
+    return lower_bound(_problem(decisions, hardware, sketch)).time_ns
+
+
+def _problem(
+    decisions: CollectiveDecisions, hardware: Hardware, sketch: Sketch, *, restricted: bool = False
+) -> Problem:
+    return build_problem(
+        decisions.collective,
+        hardware,
+        sketch,
+        decisions.input_bytes,
+        decisions.root or 0,
+        decisions.chunkup,
+        roots=decisions.roots,
+        demands=decisions.demands,
+        restricted=restricted,
+    )
+
+
+def bound_again(
+    plan: Plan, decisions: CollectiveDecisions, found: Mapping[str, documents.Document]
+) -> tuple[list[str], int | None]:
+    """Derive the lower bound again from the inputs: findings, and the bound where hardware and sketch are at hand."""
+    hardware, sketch, proof = found.get("hardware"), found.get("sketch"), plan.certificate
+    if not isinstance(hardware, Hardware) or not isinstance(sketch, Sketch):
+        return [], None
+    bound = derived_bound(decisions, hardware, sketch, proof.argument)
+    solved = (
+        proof.argument == PROVED_BY_SOLVER and is_unrestricted(_problem(decisions, hardware, sketch, restricted=True))
+    ) or (proof.argument == PROVED_BY_SEARCH and is_searchable(_problem(decisions, hardware, sketch)))
+    if proof.lower_bound > bound and not solved:
+        return [f"certificate: lower bound {proof.lower_bound:g} ns, the inputs prove only {bound} ns"], bound
+    return [], bound
+
+
+def _certificate(plan: Plan) -> Iterator[str]:
+    """The numbers of a certificate must follow from the plan and from each other."""
+    proof, decisions = plan.certificate, plan.decisions
+    if proof.unit != "ns":
+        yield f"certificate: unit {proof.unit!r}, expected 'ns'"
+    truth = decisions.makespan_ns if isinstance(decisions, CollectiveDecisions) else decisions.objective_ns
+    if proof.objective != truth:
+        yield f"certificate: objective {proof.objective:g} {proof.unit}, the plan takes {truth} ns"
+    if not math.isclose(plan.prediction.time_us * 1000, truth, rel_tol=1e-9):
+        yield f"prediction: time {plan.prediction.time_us:g} us, the plan takes {truth / 1000:g} us"
+    if not isinstance(decisions, CollectiveDecisions) and plan.prediction.peak_bytes != decisions.exact_peak_bytes:
+        yield (
+            f"prediction: peak of {plan.prediction.peak_bytes} bytes, the plan's is {decisions.exact_peak_bytes} bytes"
+        )
+    if proof.lower_bound > proof.objective:
+        yield f"certificate: lower bound {proof.lower_bound:g} above the objective {proof.objective:g}"
+    gap = (proof.objective - proof.lower_bound) / proof.objective if proof.objective else 0.0
+    if not math.isclose(proof.gap, gap, rel_tol=1e-6, abs_tol=1e-9):
+        yield f"certificate: gap {proof.gap:g}, objective and lower bound make it {gap:g}"
+    told = [int(number) for number in _TOLD.findall(proof.argument)] if _TAKES.search(proof.argument) else []
+    if told and sum(told) != proof.lower_bound:
+        yield f"certificate: lower bound {proof.lower_bound:g} ns, its argument tells of {sum(told)} ns"
+    if proof.optimal and proof.lower_bound != proof.objective:
+        yield "certificate: says optimal, but the lower bound is not the objective"
+    if not proof.optimal and proof.lower_bound == proof.objective:
+        yield "certificate: says not optimal, but the lower bound is the objective"
+
+
+_TAKES = re.compile(r"which takes \d+ ns|path from rank \d+ to rank \d+ takes")
+"""Arguments whose times add up to the bound."""
+_TOLD = re.compile(r"\b(\d+) ns\b")
+
+
+def check_against(plan: Plan, found: Mapping[str, documents.Document]) -> list[str]:
+    """Recheck a plan against those of its inputs that are at hand."""
+    decisions = plan.decisions
+    trace, hardware, sketch = found.get("trace"), found.get("hardware"), found.get("sketch")
+    if isinstance(decisions, CollectiveDecisions):
+        if isinstance(hardware, Hardware) and isinstance(sketch, Sketch):
+            return [
+                *_against_pattern(decisions, found.get("pattern")),
+                *check_against_inputs(decisions, hardware, sketch),
+            ]
+    elif isinstance(trace, Trace):
+        if trace.costs.model == "absent":
+            if not isinstance(hardware, Hardware):
+                return []
+            from treadle.capture.costs import with_roofline
+
+            trace = with_roofline(trace, hardware)
+        return check_against_trace(decisions, trace)
+    return []
+
+
+def _against_pattern(decisions: CollectiveDecisions, pattern: documents.Document | None) -> Iterator[str]:
+    if isinstance(pattern, Pattern) and pattern.demands != decisions.demands:
+        yield "demands: not those of the pattern"

@@ -33,7 +33,7 @@ SHARE = Limits(routing=10.0, scheduling=5.0)
 DELIVERIES = 40_000
 """Chunks times their targets above which only the methods of ORDER are tried, if they find a plan."""
 MILP_CHOICES = 40_000
-"""Chunks times links above which the MILP is not tried."""
+"""Chunks times links above which the MILP is not tried; a tenth of it for sketches without symmetry."""
 
 
 def choose(methods: Mapping[str, Method], request: Request, effort: Effort) -> Draft:
@@ -74,8 +74,8 @@ def candidates(
         demands=request.demands,
         restricted=False,
     )
-    for _ in rank_maps(request.sketch, problem.ranks, problem.per_node):
-        pass  # a sketch of another machine is refused, though only the MILP follows its symmetries
+    # A sketch of another machine is refused here, though only the MILP follows its symmetries.
+    symmetric = any([True for _ in rank_maps(request.sketch, problem.ranks, problem.per_node)])
     floor = universal_bound(
         request.collective,
         request.hardware,
@@ -90,7 +90,7 @@ def candidates(
     skipped: dict[str, str] = {}
     best: int | None = None
     for name, method in sorted(methods.items(), key=lambda item: rank_of(item[0])):
-        reason = too_large(name, problem)
+        reason = too_large(name, problem, symmetric)
         if deliveries > DELIVERIES and drafts and name not in ORDER:
             reason = f"{deliveries} deliveries of a chunk, more than the {DELIVERIES} it is tried on"
         close = NEAR if name in SEARCHES or deliveries > DELIVERIES else CLOSE
@@ -133,11 +133,12 @@ def rank_of(name: str) -> tuple[int, int]:
     return (2, SEARCHES.index(name)) if name in SEARCHES else (1, 0)
 
 
-def too_large(name: str, problem: Problem) -> str:
+def too_large(name: str, problem: Problem, symmetric: bool) -> str:
     """Why a method is not worth trying on `problem`, or the empty string."""
     choices = len(problem.chunks) * len(problem.links)
-    if name == "milp" and choices > MILP_CHOICES:
-        return f"{choices} choices of a link for a chunk, more than the {MILP_CHOICES} it is tried on"
+    most = MILP_CHOICES if symmetric else MILP_CHOICES // 10
+    if name == "milp" and choices > most:
+        return f"{choices} choices of a link for a chunk, more than the {most} it is tried on"
     return ""
 
 

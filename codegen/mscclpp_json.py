@@ -21,6 +21,8 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 from msgspec import structs
 
@@ -202,8 +204,12 @@ class _Writer:
         return Range(rank, "p", self.scratch[rank] - count, count)
 
     def _unheard(self) -> set[Connection]:
-        """Connections whose sender ends without having heard, directly or through others, that the receiver began."""
+        """Connections whose sender ends without having heard, directly or through others, that the receiver began.
+
+        Packets that are only sent on tell nothing to the threadblock of their receive: it does not read them.
+        """
         known: dict[tuple[int, int], int] = defaultdict(int)
+        unread: dict[tuple[int, int], int] = {}
         after: dict[Place, int] = {}
         for place in self.sequence:
             key = (place.rank, place.threadblock)
@@ -212,12 +218,28 @@ class _Writer:
             if step.depends is not None:
                 known[key] |= after[Place(place.rank, *step.depends)]
             if place in self.incoming:
-                known[key] |= after[self.incoming[place].sent]
+                learned = after[self.incoming[place].sent]
+                if step.type == "r" and self._kept(place, step):
+                    unread |= {(place.rank, chunk): learned for chunk in _chunks(step.dst, step.count)}
+                else:
+                    known[key] |= learned
+            elif step.src is not None and step.src[0] == "s":
+                sent_on = [(place.rank, chunk) for chunk in _chunks(step.src, step.count)]
+                if all(spot in unread for spot in sent_on):
+                    known[key] |= reduce(or_, (unread[spot] for spot in sent_on))
             after[place] = known[key]
         heard = [0] * len(self.program.ranks)
         for (rank, _), ranks in known.items():
             heard[rank] |= ranks
         return {m.near.connection for m in self.messages if not heard[m.near.rank] >> m.far.rank & 1}
+
+    def _kept(self, place: Place, step: Step) -> bool:
+        """Whether what a step of type r or rcs receives stays packets, to be sent on later."""
+        return (
+            step.dst is not None
+            and step.dst[0] == "s"
+            and not any((place.rank, chunk) in self.summed for chunk in _chunks(step.dst, step.count))
+        )
 
     def _dependences(self) -> tuple[dict[Place, list[int]], dict[Place, list[int]]]:
         """Semaphores that each step acquires before and releases after it; one semaphore leads from each threadblock
@@ -318,7 +340,7 @@ class _Writer:
             self._send(lane, self._range(rank, step.src, count), sent)
         elif step.type in ("r", "rcs"):
             target = self._range(rank, step.dst, count)
-            if target.space == "s" and not self.summed & {(rank, target.start + k) for k in range(count)}:
+            if self._kept(place, step):
                 for k in range(count):
                     self.passing[rank, target.start + k] = received.target.start + k
             else:
@@ -356,6 +378,10 @@ class _Writer:
             assert packet is not None
             target = Range(sent.target.rank, "p", sent.target.start + k, 1)
             lane.data("rppkt", [Range(source.rank, "p", packet, 1)], [target], sent.near)
+
+
+def _chunks(operand: tuple[Buffer, int] | None, count: int) -> range:
+    return range(0) if operand is None else range(operand[1], operand[1] + count)
 
 
 def _step(program: Program, place: Place) -> Step:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -165,3 +166,16 @@ def test_golden_ring(golden) -> None:
     golden("mscclpp/allreduce_ring2.out.json", mscclpp_plan.dumps(emit(lower(ring_allreduce(2)))))
     packets = structs.replace(ring_allreduce(2), protocol="LL")
     golden("mscclpp/allreduce_ring2_ll.out.json", mscclpp_plan.dumps(emit(lower(packets, inplace=True))))
+
+
+def test_packets_that_a_threadblock_only_keeps_tell_it_nothing() -> None:
+    """Rank 1 keeps a part of rank 0 for rank 3, sends one of its own on to 4, and only then reads of rank 0 again: rank
+    4, which sends to 0, has not heard of it and must wait for its signal."""
+    routes = ((0, 1, 3), (0, 1, 2), (1, 2), (1, 2, 4), (4, 0))
+    hops = [iter(pairwise(route)) for route in routes]
+    moves = [Move((chunk,), *next(hops[chunk])) for chunk in (0, 2, 1, 3, 3, 1, 0, 4)]
+    demands = tuple(Demand((route[0],), (route[-1],)) for route in routes)
+    decisions = structs.replace(decide("custom", 5, moves), demands=demands, protocol="LL")
+    plan = emit(lower(decisions))
+    assert check_mscclpp.check(plan, promise_of(decisions)) == []
+    assert names(plan, 4)["rlxwait"] == names(plan, 0)["rlxsignal"] == 1

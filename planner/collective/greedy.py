@@ -15,7 +15,7 @@ from planner.collective.draft import Draft, Request
 from planner.collective.forwarding import forward
 from planner.collective.limits import Effort
 from planner.collective.matching import Hop, Rules, match
-from planner.collective.messages import Message, in_order, moves_of_messages, schedule
+from planner.collective.messages import Message, in_order, moves_of_messages, schedule, timed
 from planner.collective.problem import Problem, build_problem
 from planner.collective.translations import Translations, translations
 from planner.errors import InputError
@@ -59,10 +59,11 @@ def synthesize(request: Request, effort: Effort) -> Draft:
             best = found
     if best is None:
         raise InputError("some rank cannot be reached over the links that the sketch leaves", where="method greedy")
+    final = timed if effort.exhausted() else schedule
     symmetric = f", {best.group.order} translations" if best.group.digits else ""
     return Draft(
         problem=best.problem,
-        transfers=schedule(best.problem, best.messages, best.group),
+        transfers=final(best.problem, best.messages, best.group),
         method=f"greedy{symmetric}, chunks of {format_bytes(best.problem.chunk_bytes)}",
         status="time-expanded matching" if request.collective in MATCHED else "balanced forwarding",
     )

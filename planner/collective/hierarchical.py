@@ -79,11 +79,13 @@ def synthesize(request: Request, effort: Effort) -> Draft:
             end = in_order(moves_of_messages(problem, messages, group)).makespan
             if best is None or end < best.time_ns:
                 best = _Try(problem, group, words, messages, end)
+            if effort.exhausted():
+                break
         worse = worse + 1 if best is before else 0
         if worse == PATIENCE or effort.exhausted():
             break
     assert best is not None
-    final = schedule if len(best.messages) <= FEW_MESSAGES else timed
+    final = schedule if len(best.messages) <= FEW_MESSAGES and not effort.exhausted() else timed
     return Draft(
         problem=best.problem,
         transfers=final(best.problem, best.messages, best.group),

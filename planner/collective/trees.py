@@ -77,7 +77,7 @@ def synthesize(request: Request, effort: Effort) -> Draft:
     for count, packings in _packings(problem, fabric):
         trees, rule = _screened(request, packings, count)
         for found in _pipelines(request, trees, count, rule):
-            if effort.interrupted and best is not None:
+            if effort.exhausted() and best is not None:
                 break
             if best is None or found.ends_ns * NEAR < best.ends_ns:
                 best, label = found, f"{count} trees per root, {found.problem.chunkup // count} pieces each"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from treadle.cli.output import json_option, many, note, print_json, require_apart
+
+if TYPE_CHECKING:
+    from planner.selection import Selection
 
 
 @click.command()
@@ -89,6 +92,9 @@ def command(
         manifest = write(artefacts, folder, force=force)
         for place, why in manifest.facts.get("left_out", {}).items():
             note(f"range {place} left out: {why}")
+        if manifest.target == "nccl-tuner" and isinstance(document, Selection):
+            for line in _without_rows(document):
+                note(line)
         if "instances" in manifest.facts:
             note(f"only {many(manifest.facts['instances'], 'instance')} of each threadblock fit")
         for place, count in manifest.facts.get("fewer_instances", {}).items():
@@ -102,6 +108,15 @@ def command(
         return
     for row in rows:
         click.echo(f"wrote {', '.join(sorted(row['files']))} to {row['folder']}")
+
+
+def _without_rows(selection: Selection) -> Iterator[str]:
+    """A line where NCCL has none of the selection's methods."""
+    from codegen.nccl_tuner import FILE_NAME, algorithm_of
+
+    if not any(algorithm_of(selection, entry) for entry in selection.entries):
+        ranges = many(len(selection.entries), "range")
+        yield f"{FILE_NAME}: no row of {ranges} has an equivalent in NCCL, which chooses by itself"
 
 
 def _strangers(files: Mapping[str, str]) -> Iterator[str]:

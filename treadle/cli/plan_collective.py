@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,7 @@ def command(
                 "limit_fired": plan.provenance.limit_fired,
                 "lower_bound_us": certificate.lower_bound / 1000,
                 "method": plan.provenance.method,
+                "not_followed": options.get("not_followed", []),
                 "optimal": certificate.optimal,
                 "output": output,
                 "ranks": found.ranks,
@@ -192,6 +194,9 @@ def command(
     click.echo(f"  bound        {certificate.argument}")
     for line in _candidates(options):
         click.echo(line)
+    if passed_over := options.get("not_followed"):
+        by = options.get("chosen", method)
+        click.echo(f"  not followed by {by}: {', '.join(passed_over)}; --method milp follows them")
     for line in _transport(found.protocol, found.instances, options["transport"]):
         click.echo(line)
     if sketch is None:
@@ -209,13 +214,19 @@ def proposed(hardware: Hardware, collective: str, size_bytes: int | None, output
 
 
 def _candidates(options: dict[str, Any]) -> list[str]:
-    """What `auto` compared, best first, and why it skipped the rest."""
+    """What `auto` compared, best first, and why it skipped the rest, a paragraph for each reason."""
     times = options.get("candidates_ns", {})
     lines = [
         f"    {name:<18} {time / 1000:>14,.3f} us" + ("  chosen" if name == options["chosen"] else "")
         for name, time in sorted(times.items(), key=lambda item: (item[1], item[0] != options["chosen"], item[0]))
     ]
-    return lines + [f"    {name:<18} skipped: {why}" for name, why in sorted(options.get("skipped", {}).items())]
+    names: dict[str, list[str]] = {}
+    for name, why in sorted(options.get("skipped", {}).items()):
+        names.setdefault(why, []).append(name)
+    for why, skipped in names.items():
+        text = f"skipped: {', '.join(skipped)} ({why})"
+        lines += textwrap.wrap(text, 118, initial_indent=" " * 4, subsequent_indent=" " * 8)
+    return lines
 
 
 def _transport(protocol: str, instances: int, told: dict[str, Any]) -> list[str]:

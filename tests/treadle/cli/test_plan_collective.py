@@ -48,6 +48,31 @@ def test_json_tells_the_stages(here, capsys):
     assert told["algorithm_bandwidth_GBps"] == pytest.approx(2**20 / 15e-6 / 1e9)
 
 
+FREE = {"kind": "sketch", "version": 1, "name": "free", "intranode_sketch": {"strategy": "direct"},
+        "symmetry_offsets": [[1, 4]], "hyperparameters": {"input_chunkup": 3}}  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "told"), [("greedy", True), ("milp", False)])
+def test_wishes_of_a_sketch_that_are_not_followed_are_told(here, method, told, capsys):
+    (here / "free.json").write_text(json.dumps(FREE))
+    arguments = ("allgather", "--sketch", "free.json", "--size", "1MiB", "--method", method)
+    assert plan_on_ring(*arguments) == 0
+    line = "  not followed by greedy: symmetry, chunkup; --method milp follows them\n"
+    assert (line in capsys.readouterr().out) is told
+    assert plan_on_ring(*arguments, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["not_followed"] == (["symmetry", "chunkup"] if told else [])
+
+
+def test_methods_skipped_for_one_reason_share_a_line(here, capsys):
+    assert plan_on_ring("alltoall", "--sketch", "mesh", "--size", "1MiB") == 0
+    out = capsys.readouterr().out
+    told = documents.load("plan.json", Plan).provenance.options["skipped"]
+    assert len(set(told.values())) < len(told)
+    assert out.count("    skipped: ") == len(set(told.values()))
+    assert all(name in out for name in told)
+    assert max(len(line) for line in out[out.index("    skipped: ") :].splitlines()) <= 120
+
+
 def test_a_plan_fits_the_inputs_it_names(here):
     sketch = {"kind": "sketch", "version": 1, "name": "mine", "intranode_sketch": {"strategy": "direct"}}
     (here / "mine.json").write_text(json.dumps(sketch))

@@ -65,6 +65,16 @@ def test_small_and_large_sizes_get_sketches_of_their_own(here, capsys):
     assert all(path.read_bytes() == text for path, text in sketches.items()), "they may be somebody's work"
 
 
+@pytest.mark.parametrize(("method", "told"), [("greedy", True), ("ring", False)])
+def test_a_tuner_file_without_rows_is_said_to_be_so(here, method, told, capsys):
+    assert swept("--method", method) == 0
+    capsys.readouterr()
+    ranges = len(documents.load("many/selection.json", Selection).entries)
+    assert run(["generate", "many/selection.json", "--target", "nccl-tuner", "-o", "tuner"]) == 0
+    line = f"nccl_tuner.conf: no row of {ranges} range{'s' * (ranges > 1)} has an equivalent in NCCL, which chooses"
+    assert (line in capsys.readouterr().err) is told
+
+
 def test_a_generated_folder_finds_the_proposed_sketch(here, capsys):
     given = ["--hardware", "ring4", "--method", "ring", "--size", "64K", "-o", "plans/ar.plan.json"]
     assert run(["plan", "collective", "allreduce", *given]) == 0

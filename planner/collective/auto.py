@@ -27,7 +27,7 @@ SEARCHES = ("trees", "exact", "milp")
 """Methods that take longest, least first."""
 ORDER = ("greedy", "hierarchical")
 """Methods that are tried first: what they find is often close to the bound."""
-CLOSE, NEAR = 0.005, 0.05
+CLOSE, NEAR = 0.005, 0.07
 """A plan this near to the bound, as a part of its time, ends the search: NEAR is for methods that take long."""
 SHARE = Limits(routing=10.0, scheduling=5.0)
 DELIVERIES = 40_000
@@ -75,7 +75,7 @@ def candidates(
         restricted=False,
     )
     # A sketch of another machine is refused here, though only the MILP follows its symmetries.
-    symmetric = any([True for _ in rank_maps(request.sketch, problem.ranks, problem.per_node)])
+    symmetric = bool(list(rank_maps(request.sketch, problem.ranks, problem.per_node)))
     floor = universal_bound(
         request.collective,
         request.hardware,

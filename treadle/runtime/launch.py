@@ -27,6 +27,7 @@ from planner.errors import CheckFailed, LimitError, TreadleError
 
 GRACE_SECONDS = 1.0
 """After the first failure: time for others to report, so that the cause is told from its consequences."""
+JOB, STORE = "job.pickle", "store"
 GROUP_DAYS = 1
 """How long a message may be waited for: ranks may compute for long, and the parent notices the dead ones."""
 
@@ -42,7 +43,10 @@ def launch(
     """
     context = multiprocessing.get_context("spawn")
     ranks: list[_Rank] = []
-    with tempfile.TemporaryDirectory(prefix="treadle-") as folder:
+    with tempfile.TemporaryDirectory(prefix="treadle-") as name:
+        folder = Path(name)
+        # By a file: a pipe to a child that dies while it starts would block once it is full.
+        (folder / JOB).write_bytes(pickle.dumps((function, args)))
         try:
             # Ctrl-C is the parent's business: children inherit the blocked signal, the parent loses none. The resource
             # tracker of multiprocessing unblocks it when it starts, so that comes first.
@@ -53,7 +57,7 @@ def launch(
                     receive, send = context.Pipe(duplex=False)
                     process = context.Process(
                         target=_child,
-                        args=(number, world, function, args, str(Path(folder) / "store"), send, os.getpid()),
+                        args=(number, world, folder, send, os.getpid()),
                         name=f"treadle-rank-{number}",
                     )
                     ranks.append(_Rank(number, process, receive))
@@ -145,16 +149,15 @@ def _listen(ranks: list[_Rank], seconds: float | None) -> list[_Rank]:
 def _child(
     rank: int,
     world: int,
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    store: str,
+    folder: Path,
     pipe: Connection,
     parent: int,
 ) -> None:
     os.setpgid(0, 0)
     _die_with(parent)
     try:
-        report = (True, _work(rank, world, function, args, store))
+        function, args = pickle.loads((folder / JOB).read_bytes())
+        report = (True, _work(rank, world, function, args, folder / STORE))
     except TreadleError as error:
         report = (False, error)
     except BaseException as error:
@@ -171,7 +174,7 @@ def _child(
     os._exit(0 if report[0] else 1)
 
 
-def _work(rank: int, world: int, function: Callable[..., Any], args: tuple[Any, ...], store: str) -> Any:
+def _work(rank: int, world: int, function: Callable[..., Any], args: tuple[Any, ...], store: Path) -> Any:
     from datetime import timedelta
 
     import torch

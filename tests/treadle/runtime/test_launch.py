@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def die(rank: int, world: int, folder: str) -> None:
     _wait_for_the_other(rank, world)
 
 
-def fail(rank: int, world: int, kind: str) -> None:
+def fail(rank: int, world: int, kind: str, _: bytes = b"") -> None:
     if rank == world - 1:
         raise InputError("found nothing", where="x.yaml") if kind == "input" else ValueError("seven\nlines")
     _wait_for_the_other(rank, world)
@@ -69,7 +70,7 @@ def eventually(condition, seconds: float) -> bool:
     while time.monotonic() < end:
         if condition():
             return True
-        time.sleep(0.05)
+        time.sleep(0.02)
     return bool(condition())
 
 
@@ -126,3 +127,18 @@ def test_children_end_with_their_parent(tmp_path: Path, number: int) -> None:
     assert eventually(lambda: gone(tmp_path), 5)
     assert parent.returncode == -number
     assert errors.count("Traceback") == (1 if number == signal.SIGINT else 0), errors
+
+
+def test_a_rank_killed_while_it_starts_is_named_however_large_the_arguments() -> None:
+    def kill_the_first() -> None:
+        def starting() -> list[psutil.Process]:
+            return [child for child in psutil.Process().children() if "spawn_main" in " ".join(child.cmdline())]
+
+        assert eventually(starting, 20)
+        starting()[0].kill()
+
+    killer = threading.Thread(target=kill_the_first)
+    killer.start()
+    with pytest.raises(CheckFailed, match=r"rank \d was killed by signal 9 \(SIGKILL\)"):
+        launch(2, fail, ("other", bytes(2**21)), timeout=60)
+    killer.join()

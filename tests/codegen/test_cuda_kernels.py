@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import shutil
 import subprocess
@@ -99,6 +100,30 @@ def test_a_text_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert native_build.compile_library({**texts, "a.h": "#define ANSWER 43\n"}, "a.cu", "fibers") != first
     assert native_build.compile_library(texts, "a.cu", "fibers", ["-DX"]) != first
     assert len(list(first.parent.iterdir())) == 3
+
+
+@pytest.mark.parametrize("keep", [0, 100, -1])
+def test_a_damaged_library_is_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: int) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    texts = {"a.cu": 'extern "C" __attribute__((visibility("default"))) int answer() { return 42; }'}
+    library = native_build.compile_library(texts, "a.cu", "fibers")
+    library.write_bytes(library.read_bytes()[:keep])
+    assert native_build.compile_library(texts, "a.cu", "fibers") == library
+    assert ctypes.CDLL(str(library)).answer() == 42
+
+
+def test_without_a_cache_libraries_last_for_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    texts = {"a.cu": 'extern "C" __attribute__((visibility("default"))) int answer() { return 42; }'}
+    library = native_build.compile_library(texts, "a.cu", "fibers")
+    assert ctypes.CDLL(str(library)).answer() == 42
+    assert native_build.compile_library(texts, "a.cu", "fibers") == library
+    (said,) = caplog.messages
+    assert said.startswith("compiled kernels are kept for this run only: ")
+    assert "Not a directory; set XDG_CACHE_HOME" in said
 
 
 def test_a_relative_cache_home_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

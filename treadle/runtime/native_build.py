@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
+import logging
 import os
 import shutil
 import subprocess
@@ -23,6 +25,9 @@ HINTS: dict[Target, str] = {
     "cuda": "install the CUDA toolkit 12 or newer and put its bin folder on PATH",
 }
 MAX_LINES = 20
+SEAL = hashlib.sha256().digest_size
+
+log = logging.getLogger("treadle.native")
 
 
 def compile_library(
@@ -31,18 +36,47 @@ def compile_library(
     """The shared library of the file `main` among `texts`, compiled now or found in the cache.
 
     `arch` is nvcc's -arch, by default that of the GPUs at hand. The cache lies in `treadle/native` below
-    XDG_CACHE_HOME (~/.cache); a library is named by the digest of compiler, options and texts. Raises
-    MissingBackendError without the compiler, CheckFailed with the compiler's words when it refuses the text.
+    XDG_CACHE_HOME (~/.cache), or in a temporary folder where that cannot be written; a library is named by the digest
+    of compiler, options and texts, and built again when its file is damaged. Raises MissingBackendError without the
+    compiler, CheckFailed with the compiler's words when it refuses the text.
     """
     command = [compiler(target), "-std=c++17", *_options(target, arch), *definitions]
     digest = hashlib.sha256()
     for part in (_version(command[0]), *command[1:], main, *(f"{name}\0{texts[name]}" for name in sorted(texts))):
         digest.update(part.encode() + b"\0")
-    library = cache_folder() / f"{digest.hexdigest()[:32]}.so"
-    if not library.is_file():
-        library.parent.mkdir(parents=True, exist_ok=True)
-        _compile(command, texts, main, library)
+    name = f"{digest.hexdigest()[:32]}.so"
+    library = cache_folder() / name
+    if not _whole(library):
+        try:
+            library.parent.mkdir(parents=True, exist_ok=True)
+            building = tempfile.TemporaryDirectory(prefix="build-", dir=library.parent)
+        except OSError as error:
+            library = _temporary(f"{library.parent}: {error.strerror}") / name
+            if _whole(library):
+                return library
+            building = tempfile.TemporaryDirectory(prefix="build-", dir=library.parent)
+        with building as folder:
+            _compile(command, texts, main, Path(folder), library)
     return library
+
+
+def _whole(library: Path) -> bool:
+    """Whether a library is there as it was built: the digest of the rest stands at its end, where loaders do not
+    look."""
+    try:
+        data = library.read_bytes()
+    except OSError:
+        return False
+    return len(data) > SEAL and hashlib.sha256(data[:-SEAL]).digest() == data[-SEAL:]
+
+
+@cache
+def _temporary(reason: str) -> Path:
+    """A folder that ends with this process; says once that there is no cache."""
+    log.warning("compiled kernels are kept for this run only: %s; set XDG_CACHE_HOME to a folder to write to", reason)
+    folder = Path(tempfile.mkdtemp(prefix="treadle-native-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def cache_folder() -> Path:
@@ -70,15 +104,16 @@ def _version(path: str) -> str:
     return subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
 
 
-def _compile(command: Sequence[str], texts: Mapping[str, str], main: str, library: Path) -> None:
+def _compile(command: Sequence[str], texts: Mapping[str, str], main: str, folder: Path, library: Path) -> None:
     """In a folder of its own, then moved: another process that builds the same sees all of it or nothing."""
-    with tempfile.TemporaryDirectory(prefix="build-", dir=library.parent) as name:
-        folder = Path(name)
-        for file, text in texts.items():
-            if file.endswith((".h", ".cu")):
-                (folder / file).write_text(text, encoding="utf-8")
-        done = subprocess.run([*command, main, "-o", "out.so"], cwd=folder, capture_output=True, text=True, check=False)
-        if done.returncode:
-            lines = tuple(done.stderr.strip().splitlines()[:MAX_LINES])
-            raise CheckFailed(f"{Path(command[0]).name} refused {main}", lines)
-        os.replace(folder / "out.so", library)
+    for file, text in texts.items():
+        if file.endswith((".h", ".cu")):
+            (folder / file).write_text(text, encoding="utf-8")
+    done = subprocess.run([*command, main, "-o", "out.so"], cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        lines = tuple(done.stderr.strip().splitlines()[:MAX_LINES])
+        raise CheckFailed(f"{Path(command[0]).name} refused {main}", lines)
+    built = folder / "out.so"
+    data = built.read_bytes()
+    built.write_bytes(data + hashlib.sha256(data).digest())
+    os.replace(built, library)

@@ -95,6 +95,15 @@ class Session {
         prepare();
     }
 
+    // Gives back the arenas of other processes, which they may free only then.
+    void detach() {
+        for (int rank : attached_) {
+            platform::detach(groups_.front().device, arenas_[rank]);
+            arenas_[rank] = nullptr;
+        }
+        attached_.clear();
+    }
+
     void launch(const Call &call) {
         for (int rank = 0; rank < shape_.ranks; ++rank)
             if (!arenas_[rank]) throw std::runtime_error("rank " + std::to_string(rank) + " is not attached yet");
@@ -105,6 +114,11 @@ class Session {
             if (group.blocks)
                 platform::start(kernel, group.device, group.blocks, threads, parameters(call, group),
                                 call.streams[group.first_rank]);
+    }
+
+    // Throws when the blocks of a device cannot be resident at once, whatever kernel a launch selects.
+    void fit() {
+        for (int dtype : {FLOAT32, FLOAT16, BFLOAT16, INT32}) threads_of(select(dtype));
     }
 
     // Waits for all launches; false when one gave up, and `stuck` then knows where. Such a session is of no more use.
@@ -228,7 +242,7 @@ class Session {
         for (Group &group : groups_)
             for (void *memory : {(void *)group.block_table, (void *)group.step_table, (void *)group.arenas, (void *)group.abort})
                 if (memory) platform::release(group.device, memory);
-        for (int rank : attached_) platform::detach(groups_.front().device, arenas_[rank]);
+        detach();
         for (int rank = 0; rank < shape_.ranks; ++rank)
             if (devices_[rank] >= 0 && arenas_[rank]) platform::release(devices_[rank], arenas_[rank]);
     }
@@ -290,8 +304,16 @@ TREADLE_API int treadle_attach(void *session, int rank, const void *handle) {
     });
 }
 
+TREADLE_API int treadle_detach(void *session) {
+    return treadle::guarded([&] { static_cast<treadle::Session *>(session)->detach(); });
+}
+
 TREADLE_API int treadle_launch(void *session, const treadle::Call *call) {
     return treadle::guarded([&] { static_cast<treadle::Session *>(session)->launch(*call); });
+}
+
+TREADLE_API int treadle_fit(void *session) {
+    return treadle::guarded([&] { static_cast<treadle::Session *>(session)->fit(); });
 }
 
 // 0 when every launch has ended, 1 with a message, 2 when one gave up waiting.

@@ -1,6 +1,7 @@
 """The calls: the planned algorithm where there is one, else the framework's collective and one logged line.
 
-All calls run one after the other, in the order in which they are made, on a process group of their own.
+On the CPU all calls run one after the other, in the order in which they are made, on a process group of their own; on
+GPUs (gpu.py) on a stream of their own.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from torch.distributed import ReduceOp
 
 from codegen.emit import text_digest
 from planner.errors import InputError
+from treadle.comm import gpu
+from treadle.comm.gpu import Gpu
 from treadle.comm.library import Algorithm, Choice, Library, load
 from treadle.runtime.collective import Executor, cut_of, executor
 
@@ -45,12 +48,16 @@ ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
 
 @dataclass
 class _State:
-    """What `init` made: algorithms, a process group of our own, and the order of calls."""
+    """What `init` made: algorithms, a process group of our own, and the order of calls on the CPU."""
 
-    library: Library
+    planned: Library
+    """As planned, for GPUs."""
+    alone: Library
+    """With one instance, for the CPU."""
     outer: Any
     group: Any
     rank: int
+    gpu: Gpu
     executors: dict[str, Executor] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
     worker: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "treadle-comm"))
@@ -106,15 +113,21 @@ def init(folder: Path | str, group: Any = None) -> None:
     if any(other != mine for other in theirs):
         distributed.destroy_process_group(own)
         raise InputError("found other algorithms than on other ranks, expected the same", where=str(folder))
-    _state = _State(library, group, own, distributed.get_rank(own))
+    rank = distributed.get_rank(own)
+    _state = _State(library, library.alone(), group, own, rank, Gpu(rank, own))
 
 
 def shutdown() -> None:
-    """Forget the algorithms and end their process group; calls then run the framework's collectives."""
+    """Forget the algorithms and end their process group; calls then run the framework's collectives.
+
+    All ranks must call it where kernels ran on GPUs, before they end or destroy their process groups: a GPU's memory is
+    given back only when no other GPU needs it any more.
+    """
     global _state
     if _state is not None:
         _state.worker.shutdown(wait=True)
         if distributed.is_initialized():
+            _state.gpu.close()
             distributed.destroy_process_group(_state.group)
     _state = None
 
@@ -150,8 +163,10 @@ def reduce(tensor: Tensor, dst: int = 0, op: Any = "sum", group: Any = None) -> 
     if planned is None:
         _reduced(lambda plain: distributed.reduce(tensor, group=group, group_dst=dst, op=plain), tensor, op, group)
         return
-    result = planned(tensor, op=_word(op))
-    if distributed.get_rank(group) == dst:
+    rooted = distributed.get_rank(group) == dst
+    # A program in place works in the tensors of all ranks.
+    result = planned(tensor if rooted else tensor.clone(), op=_word(op))
+    if rooted:
         _into(tensor, result)
 
 
@@ -218,11 +233,12 @@ def scatter(tensor: Tensor, scatter_list: list[Tensor] | None = None, src: int =
 
 def queued_all_reduce(tensor: Tensor, group: Any) -> torch.futures.Future[Tensor] | None:
     """Sum `tensor` over all ranks in the background; None (and a logged line) where no plan serves it."""
-    algorithm, choice = _choose("all_reduce", tensor, group=group)
+    algorithm = _agreed("all_reduce", tensor, group=group)
     state = _state
     if algorithm is None or state is None:
-        fell_back("all_reduce", choice.reason)
         return None
+    if gpu.on_gpu(tensor):
+        return state.gpu.queued_sum(algorithm, tensor)
     run, future = state.executor(algorithm), torch.futures.Future[Tensor]()
 
     def work() -> None:
@@ -236,16 +252,25 @@ def queued_all_reduce(tensor: Tensor, group: Any) -> torch.futures.Future[Tensor
     return future
 
 
+def beside_planned(tensor: Tensor, start: Callable[[], Any]) -> Any:
+    """What `start` returns, which starts a collective of the framework on `tensor` in the background."""
+    lane = None if _state is None or not gpu.on_gpu(tensor) else _state.gpu.lane
+    return start() if lane is None else lane.framework(start)
+
+
 def exchange(tensor: Tensor, part: int | None = None) -> Tensor:
     """Run the planned sendrecv or custom pattern: this rank's parts in, its parts out, each `part` elements long
     (default: what `tensor` has for each part that the rank holds).
 
-    Raises InputError when no such pattern is loaded: the framework has no collective to fall back to.
+    Raises InputError when no such pattern is loaded or the tensor is not on the CPU: the framework has no collective to
+    fall back to.
     """
     state = _state
-    found = [] if state is None else [*state.library.of("sendrecv"), *state.library.of("custom")]
+    found = [] if state is None else [*state.alone.of("sendrecv"), *state.alone.of("custom")]
     if state is None or not found:
         raise InputError("found no plan for sendrecv or custom, expected one in the folder of treadle.comm.init")
+    if tensor.device.type != "cpu":
+        raise InputError(f"found a tensor on {tensor.device}, expected one on the CPU, as exchange runs only there")
     run = state.executor(found[0])
     result: Tensor = state.run(lambda: run(tensor.reshape(-1), part=part))
     return result
@@ -263,15 +288,22 @@ def _choose(
 ) -> tuple[Algorithm | None, Choice]:
     """The algorithm for a call, or None; and why. `copies` of the tensor are the input."""
     collective, size = CALLS[call], tensor.numel() * tensor.element_size() * copies
-    reason = _unfit(tensor, output, op, group)
+    reason = _unfit(collective, tensor, output, op, group)
     if reason is not None or _state is None:
         return None, Choice(collective, size, None, reason or "treadle.comm.init was not called")
-    inplace = collective in ("allreduce", "broadcast")
-    return _state.library.choose(collective, size, inplace=inplace, root=root if collective in ROOTED else None)
+    library = _state.planned if gpu.on_gpu(tensor) else _state.alone
+    inplace, root = collective in ("allreduce", "broadcast"), root if collective in ROOTED else None
+    algorithm, choice = library.choose(collective, size, inplace=inplace, root=root)
+    if algorithm is not None and gpu.on_gpu(tensor):
+        obstacle, how = _state.gpu.known(algorithm.name)
+        if obstacle is not None:
+            return None, Choice(collective, size, None, obstacle)
+        choice = replace(choice, reason=f"{choice.reason}, {how}")
+    return algorithm, choice
 
 
-def _unfit(tensor: Tensor, output: Tensor | None, op: Any, group: Any) -> str | None:
-    """Why no algorithm may run on this call, whatever its collective and size."""
+def _unfit(collective: str, tensor: Tensor, output: Tensor | None, op: Any, group: Any) -> str | None:
+    """Why no algorithm may run on this call, whatever its size."""
     if _state is None:
         return "treadle.comm.init was not called"
     if group is not None and group is not _state.outer:
@@ -283,20 +315,36 @@ def _unfit(tensor: Tensor, output: Tensor | None, op: Any, group: Any) -> str | 
     for one in (tensor, output):
         if one is None:
             continue
-        if one.device.type != "cpu":
+        if one.device != tensor.device:
+            return f"the tensors are on {tensor.device} and {one.device}"
+        if one.device.type != "cpu" and not gpu.on_gpu(one):
             return f"tensors on {one.device.type} are not executed by this runtime"
         if one.dtype not in DTYPES or one.layout != torch.strided:
             return f"{str(one.dtype).removeprefix('torch.')} is not a dtype that is executed"
-    return None
+    return gpu.unfit(collective, tensor.dtype) if gpu.on_gpu(tensor) else None
 
 
-def _planned(call: str, tensor: Tensor, output: Tensor | None = None, **more: Any) -> Callable[..., Tensor] | None:
-    """The function that runs a call as planned, None (and a logged line) where the framework must."""
+def _agreed(call: str, tensor: Tensor, output: Tensor | None = None, **more: Any) -> Algorithm | None:
+    """The algorithm that all ranks run for a call, None (and a logged line) where the framework must."""
     algorithm, choice = _choose(call, tensor, output, **more)
     state = _state
     if algorithm is None or state is None:
         fell_back(call, choice.reason)
         return None
+    if gpu.on_gpu(tensor) and (obstacle := state.run(lambda: state.gpu.prepare(algorithm, tensor))) is not None:
+        fell_back(call, obstacle)
+        return None
+    return algorithm
+
+
+def _planned(call: str, tensor: Tensor, output: Tensor | None = None, **more: Any) -> Callable[..., Tensor] | None:
+    """The function that runs a call as planned, None (and a logged line) where the framework must."""
+    algorithm = _agreed(call, tensor, output, **more)
+    state = _state
+    if algorithm is None or state is None:
+        return None
+    if gpu.on_gpu(tensor):
+        return lambda given, op="sum", out=None: state.gpu.run(algorithm, given, op)
     run = state.executor(algorithm)
     return lambda *args, **options: state.run(lambda: run(*args, **options))
 
@@ -340,8 +388,8 @@ def _all_to_all_v(
 ) -> bool:
     """Whether a plan for alltoallv served the call. All ranks must agree, so they tell each other what would fit."""
     state, call = _state, "all_to_all_single with split sizes"
-    reason = _unfit(tensor, output, "sum", group)
-    found = [] if state is None else state.library.of("alltoallv")
+    reason = _unfit("alltoallv", tensor, output, "sum", group)
+    found = [] if state is None else state.alone.of("alltoallv")
     if state is None or reason is not None or not found:
         fell_back(call, reason or "there is no plan for alltoallv")
         return False

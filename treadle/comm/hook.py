@@ -21,8 +21,8 @@ def ddp_hook(group: Any, bucket: distributed.GradBucket) -> torch.futures.Future
     """
     tensor = bucket.buffer()
     tensor.div_(distributed.get_world_size(group))
-    work = calls.queued_all_reduce(tensor, group)
-    if work is None:
-        plain = distributed.all_reduce(tensor, group=group, async_op=True).get_future()
-        return plain.then(lambda done: done.value()[0])
-    return work
+    planned = calls.queued_all_reduce(tensor, group)
+    if planned is not None:
+        return planned
+    plain = calls.beside_planned(tensor, lambda: distributed.all_reduce(tensor, group=group, async_op=True))
+    return plain.get_future().then(lambda done: done.value()[0])

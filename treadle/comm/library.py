@@ -77,6 +77,10 @@ class Library:
     algorithms: tuple[Algorithm, ...]
     predictions: dict[tuple[str, int], float | None] = field(default_factory=dict)
 
+    def alone(self) -> Library:
+        """Every program with one instance: more give a GPU threadblocks, on a CPU they would only cut messages."""
+        return Library(self.ranks, tuple(_alone(one) for one in self.algorithms))
+
     def of(self, collective: str) -> list[Algorithm]:
         return [one for one in self.algorithms if named(one) == collective]
 
@@ -167,7 +171,7 @@ def _in_folder(path: Path, prefix: str) -> list[Algorithm]:
     if (path / SELECTION_NAME).is_file():
         return _of_selection(path, prefix, programs)
     decisions = decisions_in(path)
-    return [_algorithm(prefix + name, program, decisions) for name, program in sorted(programs.items())]
+    return [Algorithm(prefix + name, program, decisions) for name, program in sorted(programs.items())]
 
 
 def _of_selection(path: Path, prefix: str, programs: dict[str, Program]) -> list[Algorithm]:
@@ -179,14 +183,15 @@ def _of_selection(path: Path, prefix: str, programs: dict[str, Program]) -> list
         decisions = documents.load(path / entry.plan.file, Plan).decisions
         assert isinstance(decisions, CollectiveDecisions)
         decisions = replace(decisions, instances=entry.instances, protocol=entry.protocol)
-        found.append(_algorithm(prefix + name, program, decisions, entry.method))
+        found.append(Algorithm(prefix + name, program, decisions, entry.method))
     return found
 
 
-def _algorithm(name: str, program: Program, decisions: CollectiveDecisions | None, method: str = "") -> Algorithm:
-    """Instances give a GPU more threadblocks; here they would only be more and smaller messages, so one is run."""
-    if decisions is not None and decisions.instances > 1:
-        decisions = replace(decisions, instances=1)
-        alone = lower(decisions, inplace=program.inplace)
-        program = dataclasses.replace(alone, min_bytes=program.min_bytes, max_bytes=program.max_bytes)
-    return Algorithm(name, program, decisions, method)
+def _alone(algorithm: Algorithm) -> Algorithm:
+    program, decisions = algorithm.program, algorithm.decisions
+    if decisions is None or decisions.instances == 1:
+        return algorithm
+    decisions = replace(decisions, instances=1)
+    alone = lower(decisions, inplace=program.inplace)
+    alone = dataclasses.replace(alone, min_bytes=program.min_bytes, max_bytes=program.max_bytes)
+    return dataclasses.replace(algorithm, program=alone, decisions=decisions)

@@ -9,10 +9,10 @@ CUDA IPC.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, distributed
@@ -27,6 +27,8 @@ from treadle.runtime.native_build import Target, compile_library, compiler
 from treadle.runtime.native_layout import part_elements, place
 from treadle.runtime.native_session import Buffers, Session, Sizes
 
+T = TypeVar("T")
+
 DTYPES = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3, torch.int32: 4}
 """Data types that programs with sums take, with their codes in treadle_types.h; others take any."""
 OPERATIONS = {"sum": 0, "avg": 0, "min": 1, "max": 2}
@@ -40,7 +42,8 @@ class Settings:
 
     `threads` of a threadblock: a multiple of 8 for fibers, by default 8; of 32 up to 512 on GPUs, by default as many as
     let all threadblocks be resident. `slots` of a connection: a power of
-    two. On GPUs a wait of more than `timeout` seconds is taken for a deadlock; fibers need no clock for that.
+    two. On GPUs a wait of more than `timeout` seconds is taken for a deadlock, 0 is without limit; fibers need no clock
+    for that.
     """
 
     threads: int | None = None
@@ -215,21 +218,30 @@ class Library:
 class Member:
     """One rank of a library whose ranks are processes of a torch.distributed group, each with a GPU of its own.
 
-    Making one is a collective call: the processes exchange CUDA IPC handles of their slots.
+    Making one is a collective call: the processes exchange CUDA IPC handles of their slots. Raises InputError, the same
+    on all ranks, where the driver refuses on one of them: no peer access, more threadblocks than a GPU holds at once.
     """
 
     def __init__(self, library: Library, rank: int, device: int, group: Any = None) -> None:
         world = distributed.get_world_size(group)
         if world != len(library.program.ranks):
             raise InputError(f"found {world} processes, expected the program's {len(library.program.ranks)} ranks")
-        self._library, self._rank = library, rank
-        self._session = library.open([device if each == rank else -1 for each in range(world)])
+        self._library, self._rank, self._group = library, rank, group
+
+        def shared() -> tuple[Session, bytes]:
+            session = library.open([device if each == rank else -1 for each in range(world)])
+            session.fit()
+            return session, session.share(rank)
+
+        def attached() -> None:
+            for other, each in enumerate(handles):
+                if other != rank:
+                    self._session.attach(other, each)
+
+        self._session, handle = agreed(shared, group)
         handles: list[Any] = [None] * world
-        distributed.all_gather_object(handles, self._session.share(rank), group=group)
-        for other, handle in enumerate(handles):
-            if other != rank:
-                self._session.attach(other, handle)
-        distributed.barrier(group)  # nobody's kernel waits while another one still attaches
+        distributed.all_gather_object(handles, handle, group=group)
+        agreed(attached, group)  # also a barrier: nobody's kernel waits while another one still attaches
 
     def __call__(self, tensor: Tensor, op: str = "sum") -> Tensor:
         """This rank's share of a call of `Library.run`, on the current stream; it does not wait for the GPU."""
@@ -238,3 +250,27 @@ class Member:
     def wait(self) -> None:
         """Wait for the GPU. Raises CheckFailed naming each waiting step when the program hangs."""
         self._session.wait()
+
+    def close(self) -> None:
+        """Give back slots and counters. A collective call, as others may still be reading them."""
+        self._session.wait()
+        distributed.barrier(self._group)
+        self._session.detach()
+        distributed.barrier(self._group)  # CUDA wants memory closed everywhere before its owner frees it
+        self._session.close()
+
+
+def agreed(work: Callable[[], T], group: Any = None) -> T:
+    """What `work` returns, once it has on every rank. When it failed on one, InputError on all of them, which names the
+    rank: one that went on alone would wait for the others for ever."""
+    result, problem = None, None
+    try:
+        result = work()
+    except Exception as error:
+        problem = str(error) or type(error).__name__
+    problems: list[str | None] = [None] * distributed.get_world_size(group)
+    distributed.all_gather_object(problems, problem, group=group)
+    for rank, each in enumerate(problems):
+        if each is not None:
+            raise InputError(f"rank {rank}: {each}")
+    return result  # type: ignore[return-value]

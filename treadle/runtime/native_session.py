@@ -134,6 +134,14 @@ class Session:
         """Make the arena of a rank of another process reachable."""
         self._require(self._library.treadle_attach(self._handle, rank, handle))
 
+    def detach(self) -> None:
+        """Let go of the arenas of other processes; no launch is possible any more."""
+        self._require(self._library.treadle_detach(self._handle))
+
+    def fit(self) -> None:
+        """Raises InputError when a GPU cannot hold all threadblocks at once, whatever the data type."""
+        self._require(self._library.treadle_fit(self._handle))
+
     def launch(
         self,
         buffers: Sequence[Buffers],
@@ -236,6 +244,8 @@ def _load(path: Path) -> Any:
         "treadle_close": (None, [pointer]),
         "treadle_share": (integer, [pointer, integer, pointer]),
         "treadle_attach": (integer, [pointer, integer, ctypes.c_char_p]),
+        "treadle_detach": (integer, [pointer]),
+        "treadle_fit": (integer, [pointer]),
         "treadle_launch": (integer, [pointer, pointer]),
         "treadle_wait": (integer, [pointer]),
         "treadle_stuck": (integer, [pointer, pointer, integer]),

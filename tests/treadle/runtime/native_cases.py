@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
+from codegen import cuda_kernels
 from codegen.lower import lower
 from codegen.program import Program, RankProgram, Step, Threadblock
 from tests.codegen.algorithms import random_algorithm
+from treadle.runtime import native_build
 
+FAKE = Path(__file__).parent / "fake_cuda" / "cuda_runtime.h"
 COLLECTIVES = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce")
 SUMS = ("reducescatter", "allreduce", "reduce")
 
@@ -85,3 +89,23 @@ def copied_allgather() -> Program:
         )
         ranks.append(RankProgram(1, 2, 0, blocks, copies=((0, rank),)))
     return Program("copied", "allgather", tuple(ranks), chunks_per_loop=2, channels=1)
+
+
+def on_fake_cuda(*, processes: bool = False) -> Path:
+    """The interpreter kernel for sums with Simple, on fibers under the CUDA platform over the stand-in runtime.
+
+    With `processes` ranks may be processes: a launch runs at once, and waits by polling for what others write.
+    """
+    texts = {**cuda_kernels.headers(), FAKE.name: FAKE.read_text()}
+    # Found beside the other headers, whatever CUDA toolkit the machine has.
+    texts["treadle_platform_cuda.h"] = texts["treadle_platform_cuda.h"].replace(
+        "#include <cuda_runtime.h>", '#include "cuda_runtime.h"'
+    )
+    flags = [*cuda_kernels.definitions("interpreter", "Simple", True), '-DTREADLE_PLATFORM="treadle_platform_cuda.h"']
+    if processes:
+        flags.append("-DFAKE_AT_ONCE")
+        device = texts["treadle_device_fibers.h"]
+        texts["treadle_device_fibers.h"] = "#include <sched.h>\n" + device.replace(
+            "fibers::World::world->sleep(address);", "sched_yield(), yield();"
+        )
+    return native_build.compile_library(texts, cuda_kernels.INTERPRETER, "fibers", flags)

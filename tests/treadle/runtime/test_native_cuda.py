@@ -11,18 +11,14 @@ import pytest
 import torch
 from torch import distributed
 
-from codegen import cuda_kernels
 from codegen.cuda_tables import tables
 from codegen.lower import lower
 from codegen.program import Program
 from planner.errors import InputError
 from tests.codegen.algorithms import ring_allreduce
-from tests.treadle.runtime.native_cases import made
-from treadle.runtime import native_build
+from tests.treadle.runtime.native_cases import made, on_fake_cuda
 from treadle.runtime.compare_native import random_inputs, reference
 from treadle.runtime.native import Library, Member, Settings, build
-
-FAKE = Path(__file__).parent / "fake_cuda" / "cuda_runtime.h"
 
 
 @pytest.fixture(scope="module")
@@ -30,16 +26,7 @@ def fake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The interpreter kernel on fibers under the CUDA platform."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        texts = {**cuda_kernels.headers(), FAKE.name: FAKE.read_text()}
-        # Found beside the other headers, whatever CUDA toolkit the machine has.
-        texts["treadle_platform_cuda.h"] = texts["treadle_platform_cuda.h"].replace(
-            "#include <cuda_runtime.h>", '#include "cuda_runtime.h"'
-        )
-        flags = [
-            *cuda_kernels.definitions("interpreter", "Simple", True),
-            '-DTREADLE_PLATFORM="treadle_platform_cuda.h"',
-        ]
-        yield native_build.compile_library(texts, cuda_kernels.INTERPRETER, "fibers", flags)
+        yield on_fake_cuda()
 
 
 def on(path: Path, program: Program, **settings: int) -> Library:

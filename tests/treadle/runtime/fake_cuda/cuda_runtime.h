@@ -1,10 +1,16 @@
 // A stand-in for the CUDA runtime: three devices of four multiprocessors, each of which holds 64 threads of fibers. It
-// keeps count of what belongs to which device and refuses what a real runtime would refuse.
+// keeps count of what belongs to which device and refuses what a real runtime would refuse. Its memory can be opened by
+// other processes. With FAKE_AT_ONCE a launch runs at once and waits for what other processes do.
 #pragma once
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <set>
+#include <string>
 
 #include "treadle_device.h"
 
@@ -24,9 +30,19 @@ struct dim3 {
 
 namespace fake {
 constexpr int DEVICES = 3, PROCESSORS = 4, THREADS = 64;
+struct Memory {
+    int device, file;
+    size_t bytes;
+};
+struct Handle {
+    int process, file;
+    size_t bytes;
+    void *memory;
+};
 struct State {
     int device = 0;
-    std::map<void *, int> owner;
+    std::map<void *, Memory> owner;
+    std::map<void *, size_t> opened;
     std::set<std::pair<int, int>> peers;
     std::set<uint32_t *> abort_words;
     treadle::fibers::World world;
@@ -50,18 +66,24 @@ inline cudaError_t cudaSetDevice(int device) {
     return cudaSuccess;
 }
 inline cudaError_t cudaMalloc(void **memory, size_t bytes) {
-    *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+    const int file = memfd_create("fake_cuda", MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, bytes)) return cudaErrorMemoryAllocation;
+    *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (*memory == MAP_FAILED) return cudaErrorMemoryAllocation;
     std::memset(*memory, 0xa5, bytes);
-    fake::state.owner[*memory] = fake::state.device;
-    return *memory ? cudaSuccess : cudaErrorMemoryAllocation;
+    fake::state.owner[*memory] = {fake::state.device, file, bytes};
+    return cudaSuccess;
 }
 inline cudaError_t cudaMemset(void *memory, int value, size_t bytes) {
     std::memset(memory, value, bytes);
     return cudaSuccess;
 }
 inline cudaError_t cudaFree(void *memory) {
-    if (!fake::state.owner.erase(memory)) return cudaErrorInvalidValue;
-    std::free(memory);
+    const auto found = fake::state.owner.find(memory);
+    if (found == fake::state.owner.end()) return cudaErrorInvalidValue;
+    munmap(memory, found->second.bytes);
+    close(found->second.file);
+    fake::state.owner.erase(found);
     return cudaSuccess;
 }
 inline cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind) {
@@ -76,15 +98,34 @@ inline cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
     return fake::state.peers.insert({fake::state.device, peer}).second ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled;
 }
 inline cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *memory) {
-    if (!fake::state.owner.count(memory)) return cudaErrorInvalidValue;
-    std::memcpy(handle->reserved, &memory, sizeof memory);
+    const auto found = fake::state.owner.find(memory);
+    if (found == fake::state.owner.end()) return cudaErrorInvalidValue;
+    const fake::Handle own{getpid(), found->second.file, found->second.bytes, memory};
+    static_assert(sizeof own <= sizeof handle->reserved);
+    std::memcpy(handle->reserved, &own, sizeof own);
     return cudaSuccess;
 }
 inline cudaError_t cudaIpcOpenMemHandle(void **memory, cudaIpcMemHandle_t handle, unsigned) {
-    std::memcpy(memory, handle.reserved, sizeof *memory);
-    return fake::state.owner.count(*memory) ? cudaSuccess : cudaErrorInvalidValue;
+    fake::Handle other;
+    std::memcpy(&other, handle.reserved, sizeof other);
+    *memory = other.memory;
+    if (other.process == getpid()) return fake::state.owner.count(*memory) ? cudaSuccess : cudaErrorInvalidValue;
+    const std::string path = "/proc/" + std::to_string(other.process) + "/fd/" + std::to_string(other.file);
+    const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (file < 0) return cudaErrorInvalidValue;
+    *memory = mmap(nullptr, other.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    if (*memory == MAP_FAILED) return cudaErrorInvalidValue;
+    fake::state.opened[*memory] = other.bytes;
+    return cudaSuccess;
 }
-inline cudaError_t cudaIpcCloseMemHandle(void *) { return cudaSuccess; }
+inline cudaError_t cudaIpcCloseMemHandle(void *memory) {
+    const auto found = fake::state.opened.find(memory);
+    if (found == fake::state.opened.end()) return cudaSuccess;
+    munmap(memory, found->second);
+    fake::state.opened.erase(found);
+    return cudaSuccess;
+}
 template <class Kernel>
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, Kernel, int threads, size_t) {
     *blocks = fake::THREADS / threads;
@@ -101,6 +142,9 @@ inline cudaError_t cudaLaunchCooperativeKernel(const void *kernel, dim3 grid, di
     const treadle::Launch launch = *static_cast<treadle::Launch *>(parameters[0]);
     fake::state.abort_words.insert(launch.abort);
     fake::state.world.queue(grid.x, block.x, [function, launch] { function(launch); });
+#ifdef FAKE_AT_ONCE
+    fake::state.world.run(1);
+#endif
     return cudaSuccess;
 }
 inline cudaError_t cudaDeviceSynchronize() {

@@ -15,7 +15,7 @@ from planner.collective.algorithm import CollectiveDecisions
 from planner.collective.check import check
 from planner.errors import CheckFailed, InputError
 from planner.plan import InputRef, Plan
-from planner.selection import FILE_NAME, Selection
+from planner.selection import FILE_NAME, Selection, other_methods
 
 SELECTION_TARGETS: tuple[Target, ...] = (*COLLECTIVE_TARGETS, "nccl-tuner")
 
@@ -50,6 +50,8 @@ def generate_selection(
                              where=name)  # fmt: skip
         if findings := check(decisions):
             raise CheckFailed(f"{name}: not generated, its check failed", tuple(findings))
+    if findings := list(other_methods(selection, plans)):
+        raise CheckFailed("the selection was not generated: it contradicts its plans", tuple(findings))
     files = {nccl_tuner.FILE_NAME: nccl_tuner.emit(selection)} if chosen == "nccl-tuner" else {}
     fewer: dict[str, int] = {}
     left_out: dict[str, str] = {}

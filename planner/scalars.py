@@ -20,6 +20,7 @@ Positive = Annotated[int, Meta(ge=1, le=2**62)]
 Rank = Annotated[int, Meta(ge=0, le=2**31)]
 Amount = Annotated[float, Meta(ge=0, le=1e30)]
 PositiveAmount = Annotated[float, Meta(gt=0, le=1e30)]
+Instances = Annotated[int, Meta(ge=1, le=64)]
 Name = Annotated[str, Meta(min_length=1, max_length=4096)]
 Digest = Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
 

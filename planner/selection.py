@@ -5,13 +5,13 @@ Bytes are the input buffer of one rank, both ends of a range included; `from` an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Literal
 
 from planner.collective.algorithm import Collective
-from planner.plan import InputRef
-from planner.scalars import Amount, Name, Positive, Record
+from planner.plan import InputRef, Plan
+from planner.scalars import Amount, Instances, Name, Positive, Record
 
 VERSION = 1
 FILE_NAME = "selection.json"
@@ -29,7 +29,7 @@ class Entry(Record, frozen=True, kw_only=True):
     method: Name
     """Its name on the command line; the plan's provenance says more."""
     protocol: Literal["Simple", "LL", "LL128"]
-    instances: Positive
+    instances: Instances
     predicted_us: tuple[Amount, Amount]
     bound_us: tuple[Amount, Amount]
     simulated_us: dict[str, tuple[Amount | None, Amount | None]] = {}
@@ -68,6 +68,10 @@ class Selection(Record, frozen=True, kw_only=True, tag_field="kind", tag="select
                 yield f"$.entries[{index}].max_bytes", str(entry.max_bytes), f"at least {entry.min_bytes}"
             if "/" in entry.plan.file or entry.plan.file in ("", ".", ".."):
                 yield f"$.entries[{index}].plan.file", repr(entry.plan.file), "the name of a file beside the selection"
+            for end, (bound, time) in enumerate(zip(entry.bound_us, entry.predicted_us, strict=True)):
+                if bound > time:
+                    path = f"$.entries[{index}].bound_us[{end}]"
+                    yield path, f"{bound:g}", f"at most {time:g}, the time that is predicted"
         for index, (one, other) in enumerate(pairwise(self.entries), 1):
             if other.min_bytes != one.max_bytes + 1:
                 yield (
@@ -75,3 +79,11 @@ class Selection(Record, frozen=True, kw_only=True, tag_field="kind", tag="select
                     str(other.min_bytes),
                     f"{one.max_bytes + 1}, right after the range before it",
                 )
+
+
+def other_methods(selection: Selection, plans: Mapping[str, Plan]) -> Iterator[str]:
+    """Entries whose method is not the one that their plan, by file name, says it was made by."""
+    for index, entry in enumerate(selection.entries):
+        made_by = plans[entry.plan.file].provenance.options.get("chosen", entry.method)
+        if made_by != entry.method:
+            yield f"entries[{index}]: method {entry.method}, but {entry.plan.file} was made by {made_by}"

@@ -13,12 +13,11 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from planner.errors import InputError
-from planner.scalars import Count, Name, Positive, PositiveAmount, Rank, Record, parse_bytes
+from planner.scalars import Count, Instances, Name, Positive, PositiveAmount, Rank, Record, parse_bytes
 
 VERSION = 1
 
 Policy = Literal["uc-min", "uc-max", "free", "auto"]
-Instances = Annotated[int, Meta(ge=1, le=64)]
 LocalRank = Annotated[str, Meta(pattern=r"^[0-9]{1,9}$")]
 
 

@@ -12,7 +12,7 @@ from planner.errors import CheckFailed
 from planner.hardware import Hardware
 from planner.plan import Plan
 from planner.scalars import format_bytes
-from planner.selection import Entry, Selection
+from planner.selection import Entry, Selection, other_methods
 from planner.sketch import Sketch
 from treadle.check_plan import require_accepted
 from treadle.cli.output import many
@@ -29,6 +29,7 @@ def against_plans(selection: Selection, plans: Mapping[str, Plan]) -> Iterator[s
             yield f"{name}: {decisions.collective} of {decisions.ranks} ranks, expected {selection.name}"
         elif any(plan.inputs.get(role) != reference for role, reference in selection.inputs.items()):
             yield f"{name}: made from other inputs than the selection"
+    yield from other_methods(selection, plans)
 
 
 def against_times(

@@ -267,6 +267,7 @@ def _plan_at(
 ) -> Plan:
     guide = candidate.guide
     draft = candidate.algorithm.draft(candidate.at(size), candidate.method, candidate.status)
+    draft = replace(draft, options={"chosen": candidate.name})
     decisions = decisions_of(draft, instances or guide.request.sketch.instances, protocol)
     return plan_of(draft, decisions, guide.request, guide.inputs, effort)
 

@@ -115,7 +115,7 @@ def test_the_same_inputs_give_the_same_bytes(here):
 @pytest.mark.parametrize(
     ("field", "value", "finding"),
     [
-        ("predicted_us", [0.5, 0.6], "the plan takes"),
+        ("predicted_us", [500.0, 600.0], "the plan takes"),
         ("bound_us", [0.0, 0.0], "entries[0]: bound"),
         ("simulated_us", {"LL x 64": [1.0, 1.0]}, "entries[0]: no simulated time"),
         ("plan", {"file": "other.plan.json", "digest": "sha256:" + "0" * 64}, "other.plan.json"),
@@ -129,6 +129,30 @@ def test_a_forged_table_is_rejected(here, field, value, finding, capsys):
     capsys.readouterr()
     assert run(["check", "--fresh", "many/selection.json"]) == 1
     assert finding in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "finding"),
+    [
+        ("instances", 0, "instances"),
+        ("instances", 65, "instances"),
+        ("predicted_us", [500.0], "predicted_us"),
+        ("bound_us", [0.0, 0.0, 0.0], "bound_us"),
+        ("bound_us", [0.0, 1e9], "$.entries[0].bound_us[1]: found 1e+09, expected at most"),
+        ("method", "all-pairs", "entries[0]: method all-pairs, but 0-ring.plan.json was made by ring"),
+    ],
+)
+def test_a_table_that_contradicts_itself_is_neither_accepted_nor_generated(here, field, value, finding, capsys):
+    assert swept("--method", "ring", "--sketch", "mesh", "--protocol", "LL", "--instances", "1") == 0
+    raw = json.loads((here / "many" / "selection.json").read_text())
+    raw["entries"][0][field] = value
+    (here / "many" / "selection.json").write_text(json.dumps(raw))
+    capsys.readouterr()
+    for command in (["check", "many/selection.json"], ["generate", "many/selection.json", "-o", "out"]):
+        assert run(command) in (1, 2)
+        told = capsys.readouterr()
+        assert finding in told.out + told.err
+    assert not (here / "out").exists()
 
 
 def test_a_forged_simulation_is_rejected(here, capsys):

@@ -20,16 +20,24 @@ from torch.distributed import ReduceOp
 
 from codegen.emit import text_digest
 from planner.errors import InputError
-from treadle.comm import gpu
+from treadle.comm import framework, gpu
+from treadle.comm.arguments import (
+    check_output,
+    check_parts,
+    check_root,
+    check_splits,
+    list_problem,
+    refuse_alike,
+)
+from treadle.comm.framework import WORDS
 from treadle.comm.gpu import Gpu
 from treadle.comm.library import Algorithm, Choice, Library, load
+from treadle.runtime import native
 from treadle.runtime.collective import Executor, cut_of, executor
 
 log = logging.getLogger("treadle.comm")
 
 DTYPES = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64})
-OPS = {ReduceOp.SUM: "sum", ReduceOp.AVG: "avg", ReduceOp.MIN: "min", ReduceOp.MAX: "max"}
-WORDS = {word: op for op, word in OPS.items()}
 
 CALLS = {
     "all_reduce": "allreduce",
@@ -55,7 +63,9 @@ class _State:
     alone: Library
     """With one instance, for the CPU."""
     outer: Any
+    """The group given to `init`, else the world: what calls without a group run on."""
     group: Any
+    """Our own, of the ranks of `outer` in the same order."""
     rank: int
     gpu: Gpu
     executors: dict[str, Executor] = field(default_factory=dict)
@@ -96,25 +106,45 @@ _state: _State | None = None
 def init(folder: Path | str, group: Any = None) -> None:
     """Load the algorithms in `folder` on every rank of `group` (default: all); a second call replaces the first.
 
-    Needs torch.distributed.init_process_group before it. Raises InputError when it was not called, when `folder` holds
-    no algorithm, one for another number of ranks, or not the same on every rank.
+    Calls without a group then run on this one. Needs torch.distributed.init_process_group before it. Raises InputError
+    when it was not called or this process is not in `group`; and on all ranks alike, so that none waits for another,
+    when on one of them `folder` holds no algorithm, one for another number of ranks, or not the same as on the others.
+    What an earlier call loaded stays when this one fails.
     """
     global _state
     if not distributed.is_initialized():
         raise InputError("treadle.comm.init: call torch.distributed.init_process_group first")
-    shutdown()
-    library = load(folder, distributed.get_world_size(group))
-    ranks = distributed.get_process_group_ranks(distributed.group.WORLD if group is None else group)
-    own = distributed.new_group(ranks, backend="gloo", use_local_synchronization=group is not None)
-    # Ranks with different programs would wait for each other's messages for ever.
-    mine = [(one.name, text_digest(repr(one.program))) for one in library.algorithms]
-    theirs: list[Any] = [None] * library.ranks
-    distributed.all_gather_object(theirs, mine, group=own)
-    if any(other != mine for other in theirs):
+    if group is not None and distributed.get_rank(group) < 0:
+        raise InputError("treadle.comm.init: found a group without this process, expected a call on its ranks alone")
+    outer = distributed.group.WORLD if group is None else group
+    ranks = distributed.get_process_group_ranks(outer)
+    own = distributed.new_group(ranks, backend="gloo", use_local_synchronization=group is not None, sort_ranks=False)
+    try:
+        planned, alone = _loaded(folder, own)
+    except InputError:
         distributed.destroy_process_group(own)
-        raise InputError("found other algorithms than on other ranks, expected the same", where=str(folder))
+        raise
+    shutdown()
     rank = distributed.get_rank(own)
-    _state = _State(library, library.alone(), group, own, rank, Gpu(rank, own))
+    _state = _State(planned, alone, outer, own, rank, Gpu(rank, own))
+
+
+def _loaded(folder: Path | str, group: Any) -> tuple[Library, Library]:
+    """The algorithms in `folder`, for GPUs and for the CPU; InputError on all ranks when one loads others or none."""
+
+    def both() -> tuple[Library, Library]:
+        planned = load(folder, distributed.get_world_size(group))
+        return planned, planned.alone()
+
+    found = native.agreed(both, group)
+    # Ranks with different programs would wait for each other's messages for ever.
+    mine = [(one.name, text_digest(repr(one.program))) for one in found[0].algorithms]
+    all_of_them: list[Any] = [None] * distributed.get_world_size(group)
+    distributed.all_gather_object(all_of_them, mine, group=group)
+    for rank, theirs in enumerate(all_of_them):
+        if theirs != all_of_them[0]:
+            raise InputError(f"rank {rank} found other algorithms than rank 0, expected the same", where=str(folder))
+    return found
 
 
 def shutdown() -> None:
@@ -136,32 +166,37 @@ def explain(tensor: Tensor, call: str = "all_reduce", op: Any = "sum", root: int
     """What `call` (a name of this package such as all_gather_into_tensor) would do with `tensor` as its input."""
     if call not in CALLS:
         raise InputError(f"found {call!r}, expected one of {', '.join(CALLS)}", where="treadle.comm.explain")
-    return _choose(call, tensor, op=op, root=root, group=group)[1]
+    return _choose(call, tensor, op=op, root=root, group=group_of(group))[1]
 
 
 def all_reduce(tensor: Tensor, op: Any = "sum", group: Any = None) -> None:
     """Reduce `tensor` over all ranks, in place. `op` is sum, min, max, avg or a ReduceOp."""
+    group = group_of(group)
     planned = _planned("all_reduce", tensor, op=op, group=group)
     if planned is None:
-        _reduced(lambda plain: distributed.all_reduce(tensor, plain, group=group), tensor, op, group)
+        framework.all_reduce(tensor, op, group)
         return
     _into(tensor, planned(tensor, op=_word(op)))
 
 
 def broadcast(tensor: Tensor, src: int = 0, group: Any = None) -> None:
     """Give every rank the `tensor` of rank `src` (of the group), in place."""
+    group = group_of(group)
+    check_root(src, distributed.get_world_size(group))
     planned = _planned("broadcast", tensor, root=src, group=group)
     if planned is None:
-        distributed.broadcast(tensor, group=group, group_src=src)
+        framework.broadcast(tensor, src, group)
         return
     _into(tensor, planned(tensor))
 
 
 def reduce(tensor: Tensor, dst: int = 0, op: Any = "sum", group: Any = None) -> None:
     """Reduce `tensor` over all ranks into that of rank `dst` (of the group); the others keep theirs."""
+    group = group_of(group)
+    check_root(dst, distributed.get_world_size(group))
     planned = _planned("reduce", tensor, op=op, root=dst, group=group)
     if planned is None:
-        _reduced(lambda plain: distributed.reduce(tensor, group=group, group_dst=dst, op=plain), tensor, op, group)
+        framework.reduce(tensor, dst, op, group)
         return
     rooted = distributed.get_rank(group) == dst
     # A program in place works in the tensors of all ranks.
@@ -172,18 +207,24 @@ def reduce(tensor: Tensor, dst: int = 0, op: Any = "sum", group: Any = None) -> 
 
 def all_gather_into_tensor(output: Tensor, tensor: Tensor, group: Any = None) -> None:
     """Give every rank the tensors of all ranks, one after the other along the first dimension."""
+    group = group_of(group)
+    check_output(output, tensor, tensor.numel() * distributed.get_world_size(group))
     planned = _planned("all_gather_into_tensor", tensor, output, group=group)
     if planned is None:
-        distributed.all_gather_single(output, tensor, group=group)
+        framework.all_gather(output, tensor, group)
         return
     _into(output, planned(tensor.reshape(-1), out=output))
 
 
 def reduce_scatter_tensor(output: Tensor, tensor: Tensor, op: Any = "sum", group: Any = None) -> None:
     """Reduce `tensor` over all ranks and give each rank its part of the first dimension."""
+    group = group_of(group)
+    world = distributed.get_world_size(group)
+    check_parts(tensor, world)
+    check_output(output, tensor, tensor.numel() // world)
     planned = _planned("reduce_scatter_tensor", tensor, output, op=op, group=group)
     if planned is None:
-        _reduced(lambda plain: distributed.reduce_scatter_single(output, tensor, plain, group=group), output, op, group)
+        framework.reduce_scatter(output, tensor, op, group)
         return
     _into(output, planned(tensor.reshape(-1), op=_word(op), out=output))
 
@@ -196,44 +237,78 @@ def all_to_all_single(
     group: Any = None,
 ) -> None:
     """Send every rank its part of `tensor`. Split sizes are served by a plan for alltoallv whose counts divide them."""
-    if output_split_sizes is None and input_split_sizes is None:
+    group = group_of(group)
+    world = distributed.get_world_size(group)
+    check_splits(output_split_sizes, output, world, "output_split_sizes")
+    check_splits(input_split_sizes, tensor, world, "input_split_sizes")
+    regular = output_split_sizes is None and input_split_sizes is None
+    check_output(output, tensor, tensor.numel() if regular else output.numel())
+    if regular:
         planned = _planned("all_to_all_single", tensor, output, group=group)
         if planned is not None:
             _into(output, planned(tensor.reshape(-1), out=output))
             return
     elif _all_to_all_v(output, tensor, output_split_sizes, input_split_sizes, group):
         return
-    distributed.all_to_all_single(output, tensor, output_split_sizes, input_split_sizes, group=group)
+    framework.all_to_all(output, tensor, output_split_sizes, input_split_sizes, group)
 
 
 def gather(tensor: Tensor, gather_list: list[Tensor] | None = None, dst: int = 0, group: Any = None) -> None:
     """Fill `gather_list` on rank `dst` (of the group) with the tensors of all ranks."""
+    group = group_of(group)
+    _check_list(gather_list, tensor, dst, group, "gather_list")
     planned = _planned("gather", tensor, root=dst, group=group)
     if planned is None:
-        distributed.gather(tensor, gather_list, group=group, group_dst=dst)
+        framework.gather(tensor, gather_list, dst, group)
         return
     result = planned(tensor.reshape(-1))
-    if gather_list is not None:
+    if gather_list:
         for one, row in zip(gather_list, result.chunk(len(gather_list)), strict=True):
             _into(one, row)
 
 
 def scatter(tensor: Tensor, scatter_list: list[Tensor] | None = None, src: int = 0, group: Any = None) -> None:
     """Fill `tensor` with this rank's entry of `scatter_list` on rank `src` (of the group)."""
+    group = group_of(group)
+    _check_list(scatter_list, tensor, src, group, "scatter_list")
     world = distributed.get_world_size(group)
     planned = _planned("scatter", tensor, root=src, group=group, copies=world)
     if planned is None:
-        distributed.scatter(tensor, scatter_list, group=group, group_src=src)
+        framework.scatter(tensor, scatter_list, src, group)
         return
     given = tensor.new_empty(world * tensor.numel())
-    if scatter_list is not None:
-        torch.cat([one.reshape(-1) for one in scatter_list], out=given)
+    if scatter_list:
+        torch.cat([one.detach().reshape(-1) for one in scatter_list], out=given)
     _into(tensor, planned(given))
+
+
+def group_of(group: Any) -> Any:
+    """What a call runs on, planned or not: its own group, else that of `init`, else the world."""
+    if group is None:
+        return distributed.group.WORLD if _state is None else _state.outer
+    if distributed.get_rank(group) < 0:
+        raise InputError("found a group without this process, expected calls on its ranks alone")
+    return group
+
+
+def _check_list(rows: list[Tensor] | None, tensor: Tensor, root: int, group: Any, name: str) -> None:
+    """Refuse a wrong list. Only its rank sees that it is wrong, so on the CPU the ranks tell each other."""
+    rank, ranks = distributed.get_rank(group), distributed.get_world_size(group)
+    check_root(root, ranks)
+    problem = list_problem(rows, tensor, ranks, root=rank == root, name=name)
+    state = _state
+    if tensor.device.type != "cpu":
+        if problem is not None:
+            raise InputError(problem)
+    elif state is not None and _is_ours(group):
+        state.run(lambda: refuse_alike(problem, state.group))
+    else:
+        refuse_alike(problem, group)
 
 
 def queued_all_reduce(tensor: Tensor, group: Any) -> torch.futures.Future[Tensor] | None:
     """Sum `tensor` over all ranks in the background; None (and a logged line) where no plan serves it."""
-    algorithm = _agreed("all_reduce", tensor, group=group)
+    algorithm = _agreed("all_reduce", tensor, group=group_of(group))
     state = _state
     if algorithm is None or state is None:
         return None
@@ -306,10 +381,8 @@ def _unfit(collective: str, tensor: Tensor, output: Tensor | None, op: Any, grou
     """Why no algorithm may run on this call, whatever its size."""
     if _state is None:
         return "treadle.comm.init was not called"
-    if group is not None and group is not _state.outer:
-        ranks = distributed.get_process_group_ranks(group)
-        if ranks != distributed.get_process_group_ranks(_state.group):
-            return "the algorithms were loaded for another process group"
+    if not _is_ours(group):
+        return "the algorithms were loaded for another process group"
     if _word(op) is None:
         return f"op {str(op).removeprefix('RedOpType.')} is not one of {', '.join(WORDS)}"
     for one in (tensor, output):
@@ -319,9 +392,19 @@ def _unfit(collective: str, tensor: Tensor, output: Tensor | None, op: Any, grou
             return f"the tensors are on {tensor.device} and {one.device}"
         if one.device.type != "cpu" and not gpu.on_gpu(one):
             return f"tensors on {one.device.type} are not executed by this runtime"
-        if one.dtype not in DTYPES or one.layout != torch.strided:
+        if one.layout != torch.strided:
+            return f"{str(one.layout).removeprefix('torch.')} tensors are not executed as planned"
+        if one.dtype not in DTYPES:
             return f"{str(one.dtype).removeprefix('torch.')} is not a dtype that is executed"
     return gpu.unfit(collective, tensor.dtype) if gpu.on_gpu(tensor) else None
+
+
+def _is_ours(group: Any) -> bool:
+    """Whether `group` has the ranks that the algorithms were loaded for, in their order."""
+    if _state is None or group is _state.outer:
+        return _state is not None
+    ranks = distributed.get_process_group_ranks(group)
+    return bool(ranks == distributed.get_process_group_ranks(_state.group))
 
 
 def _agreed(call: str, tensor: Tensor, output: Tensor | None = None, **more: Any) -> Algorithm | None:
@@ -365,17 +448,6 @@ def _word(op: Any) -> str | None:
     if isinstance(op, str):
         return op if op in WORDS else None
     return next((word for word, known in WORDS.items() if known == op), None)
-
-
-def _reduced(run: Callable[[Any], Any], result: Tensor, op: Any, group: Any) -> None:
-    """Call the framework's reduction; gloo has no average, so there it is a sum and a division."""
-    known = WORDS.get(op) if isinstance(op, str) else op
-    if known is None:
-        raise InputError(f"found op {op!r}, expected one of {', '.join(WORDS)} or a ReduceOp")
-    averages = known == ReduceOp.AVG and "gloo" in distributed.get_backend(group)
-    run(ReduceOp.SUM if averages else known)
-    if averages:
-        result.div_(distributed.get_world_size(group), rounding_mode=None if result.is_floating_point() else "trunc")
 
 
 def _into(target: Tensor, result: Tensor) -> None:

@@ -16,10 +16,10 @@ from treadle.comm import calls
 def ddp_hook(group: Any, bucket: distributed.GradBucket) -> torch.futures.Future[Tensor]:
     """Average one bucket of gradients over the ranks; the backward pass goes on meanwhile.
 
-    `group` is the state given to register_comm_hook: None or the model's process group. Buckets that no plan serves are
-    averaged by torch.distributed, which is logged once.
+    `group` is the state given to register_comm_hook: None for the group of `init`, or the process group of the model.
+    Buckets that no plan serves are averaged by torch.distributed, which is logged once.
     """
-    tensor = bucket.buffer()
+    group, tensor = calls.group_of(group), bucket.buffer()
     tensor.div_(distributed.get_world_size(group))
     planned = calls.queued_all_reduce(tensor, group)
     if planned is not None:

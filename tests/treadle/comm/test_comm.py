@@ -172,7 +172,7 @@ def test_calls_are_those_of_torch(folder: Path, tmp_path: Path) -> None:
     folders = [str(folder), str(tmp_path), str(folder)]
     for rank, seen in enumerate(launch(RANKS, calls, (str(folder), folders), timeout=180)):
         assert seen["wrong"] == []
-        assert seen["refused"] == f"{folders[rank]}: found other algorithms than on other ranks, expected the same"
+        assert seen["refused"] == f"{folders[rank]}: rank 1 found other algorithms than rank 0, expected the same"
         own = "torch.distributed's own collective runs"
         assert seen["early"] == [f"all_reduce: {own}, treadle.comm.init was not called"]
         assert seen["fell back"] == [

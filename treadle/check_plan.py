@@ -40,7 +40,8 @@ def require_accepted(plan: Plan, where: str) -> None:
 
 
 def quality(plan: Plan, bound: float | None = None) -> str:
-    """`optimal` or the gap; as a claim where the certificate's bound is above `bound`, the one derived again.
+    """In the words of `optimal`, or the gap; as a claim where the certificate's bound is above `bound`, the one
+    derived again.
 
     By default that is what the plan alone proves.
     """
@@ -48,8 +49,17 @@ def quality(plan: Plan, bound: float | None = None) -> str:
     if bound is None:
         bound = least_ns(plan.decisions) if isinstance(plan.decisions, MemoryDecisions) else 0
     if proof.lower_bound <= bound:
-        return "optimal" if proof.optimal else f"gap {proof.gap:.2%}"
-    return "it claims to be optimal" if proof.optimal else f"it claims a gap of {proof.gap:.2%}"
+        return optimal(plan) if proof.optimal else f"gap {proof.gap:.2%}"
+    return f"it claims to be {optimal(plan)}" if proof.optimal else f"it claims a gap of {proof.gap:.2%}"
+
+
+def optimal(plan: Plan) -> str:
+    """What a plan without a gap may be called: the bound of a collective plan ranges over all ways to cut the buffer,
+    or only over the pieces that it has."""
+    proof = plan.certificate
+    if isinstance(plan.decisions, MemoryDecisions) or not proof.lower_bound or proof.argument.startswith(UNIVERSAL):
+        return "optimal"
+    return "optimal for these pieces"
 
 
 def least_ns(decisions: MemoryDecisions) -> int:

@@ -79,6 +79,7 @@ def command(
     from planner.collective.collectives import ROOTED
     from planner.collective.limits import Limits
     from planner.collective.planning import plan_collective
+    from treadle.check_plan import optimal
     from treadle.tuning import tuned
 
     require_apart(output, hardware, sketch, pattern)
@@ -176,7 +177,7 @@ def command(
             }
         )
         return
-    verdict = "optimal" if certificate.optimal else f"gap {certificate.gap:.1%}"
+    verdict = optimal(plan) if certificate.optimal else f"gap {certificate.gap:.1%}"
     click.echo(
         f"{found.collective} on {many(found.ranks, 'rank')}, {format_bytes(found.input_bytes)} each, "
         f"chunks of {format_bytes(found.chunk_bytes)}"

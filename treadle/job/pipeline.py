@@ -113,8 +113,10 @@ def _plans(
 
 
 def _quality(plan: Plan) -> str:
+    from treadle.check_plan import optimal
+
     proof = plan.certificate
-    quality = "proved optimal" if proof.optimal else f"within {proof.gap:.1%} of the proven bound"
+    quality = f"proved {optimal(plan)}" if proof.optimal else f"within {proof.gap:.1%} of the proven bound"
     peak = f", peak {format_bytes(plan.prediction.peak_bytes)}" if plan.prediction.peak_bytes else ""
     return f"{plan.prediction.time_us / 1e3:,.2f} ms predicted{peak}, {quality}"
 

@@ -12,7 +12,7 @@ from planner.memory.program import Instruction, RunBackward, RunForward, Stage
 from planner.memory.simulate import curve
 from planner.plan import Plan
 from planner.scalars import format_bytes
-from treadle.check_plan import check_plan, quality
+from treadle.check_plan import check_plan, optimal, quality
 from treadle.cli.output import many
 from treadle.report.memory_figure import memory_svg
 from treadle.report.page import Picture, Section, Table
@@ -70,7 +70,7 @@ def _ended(plan: Plan) -> str:
     if made.limit_fired:
         return "wall-clock limit"
     if plan.certificate.optimal:
-        return "proved optimal"
+        return f"proved {optimal(plan)}"
     status, target = made.solver_status, made.options.get("gap")
     if status is None:
         return "not recorded"

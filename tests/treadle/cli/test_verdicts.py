@@ -14,7 +14,7 @@ from planner.memory.planning import plan_problem
 from planner.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
 from planner.memory.program import RunForward
 from planner.plan import Plan
-from tests.planner.collective.build import switch
+from tests.planner.collective.build import line, switch
 from treadle.cli.main import run
 from treadle.cli.output import many
 from treadle.report import sections
@@ -137,7 +137,7 @@ def test_a_bound_that_only_a_solver_proved_stays_a_claim(here: Path, capsys: pyt
     assert made.certificate.argument == PROVED_BY_SOLVER
     capsys.readouterr()
     assert run(["check", "--fresh", "p.json"]) == 0
-    assert "; it claims to be optimal; inputs hardware, sketch checked)" in capsys.readouterr().out
+    assert "; it claims to be optimal for these pieces; inputs hardware, sketch checked)" in capsys.readouterr().out
     proof = structs.replace(made.certificate, argument="It is so.")
     documents.save(structs.replace(made, certificate=proof), "p.json")
     assert run(["check", "--fresh", "p.json"]) == 1
@@ -148,7 +148,24 @@ def test_optimal_is_said_of_a_bound_that_was_derived_again(here: Path, capsys: p
     assert plan("allgather", "p.json", "--hardware", "ring4", "--sketch", "ring").certificate.optimal
     capsys.readouterr()
     assert run(["check", "--fresh", "p.json"]) == 0
-    assert "(allgather plan of 4 ranks; optimal; inputs hardware, sketch checked)" in capsys.readouterr().out
+    assert (
+        "(allgather plan of 4 ranks; optimal for these pieces; inputs hardware, sketch checked)"
+        in capsys.readouterr().out
+    )
+
+
+def test_optimal_for_these_pieces_or_for_all(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of an allgather on two ranks no cut into pieces saves anything; the bound of the MILP speaks of its own only."""
+    documents.save(line(2), "machine.json")
+    given = ["plan", "collective", "allgather", "--hardware", "machine.json", "--sketch", "mesh", "-o", "p.json"]
+    for method, words in (("milp", "optimal for these pieces"), ("all-pairs", "optimal")):
+        assert run([*given, "--method", method, "--size", "1M"]) == 0
+        assert f" us ({words})\n" in capsys.readouterr().out
+        assert run(["check", "--fresh", "p.json"]) == 0
+        assert f"; {words}; inputs" in capsys.readouterr().out
+        assert run(["report", "p.json", "-o", "page.html"]) == 0
+        capsys.readouterr()
+        assert f"proved {words}<" in Path("page.html").read_text()
 
 
 def test_bounds_of_memory_plans_are_claims_above_what_every_plan_takes(

@@ -156,10 +156,19 @@ def shutdown() -> None:
     global _state
     if _state is not None:
         _state.worker.shutdown(wait=True)
-        if distributed.is_initialized():
+        if _stands(_state.group):
             _state.gpu.close()
             distributed.destroy_process_group(_state.group)
     _state = None
+
+
+def _stands(group: Any) -> bool:
+    """False once torch.distributed.destroy_process_group has ended all groups."""
+    try:
+        distributed.get_process_group_ranks(group)
+    except KeyError:
+        return False
+    return True
 
 
 def explain(tensor: Tensor, call: str = "all_reduce", op: Any = "sum", root: int = 0, group: Any = None) -> Choice:
@@ -284,6 +293,8 @@ def scatter(tensor: Tensor, scatter_list: list[Tensor] | None = None, src: int =
 
 def group_of(group: Any) -> Any:
     """What a call runs on, planned or not: its own group, else that of `init`, else the world."""
+    if _state is not None and not _stands(_state.group):
+        shutdown()
     if group is None:
         return distributed.group.WORLD if _state is None else _state.outer
     if distributed.get_rank(group) < 0:

@@ -143,6 +143,17 @@ def walk(rank: int, world: int, folder: str, pair: str) -> dict[str, Any]:
         grouped["told"] = sorted({line.split(":")[0] for line in lines})
     else:
         grouped["outside"] = refused(lambda: comm.init(pair, group=group))
+    # All process groups end and begin again, and nobody called shutdown.
+    distributed.destroy_process_group()
+    distributed.init_process_group("gloo", init_method=f"file://{pair}/again", rank=rank, world_size=world)
+    for load in (False, True):
+        if load:
+            comm.init(folder)
+        whole = torch.ones(3)
+        comm.all_reduce(whole)
+        same(f"begun again, loaded {load}", whole, torch.full((3,), 3.0))
+        if (comm.explain(whole).algorithm is not None) != load:
+            wrong.append(f"begun again: {comm.explain(whole)}")
     return {"wrong": wrong, "inits": inits, "told": told, "calls": calls, "sizes": sizes, "grouped": grouped}
 
 

@@ -6,21 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
-from planner.collective import (
-    all_pairs,
-    auto,
-    binomial,
-    double_tree,
-    exact,
-    greedy,
-    halving_doubling,
-    hierarchical,
-    milp,
-    recursive_doubling,
-    ring,
-    trees,
-    two_level,
-)
+from planner.collective import auto, exact, greedy, hierarchical, milp, trees
 from planner.collective.algorithm import Collective, CollectiveDecisions, Demand
 from planner.collective.bound import Bound, lower_bound
 from planner.collective.check import check
@@ -28,6 +14,15 @@ from planner.collective.decisions import Protocol, decisions_of
 from planner.collective.draft import Draft, Request
 from planner.collective.guidance import not_followed
 from planner.collective.limits import Effort, Limits, OnProgress
+from planner.collective.templates import (
+    all_pairs,
+    binomial,
+    double_tree,
+    halving_doubling,
+    recursive_doubling,
+    ring,
+    two_level,
+)
 from planner.collective.universal import universal_bound
 from planner.documents import digest
 from planner.errors import CheckFailed, InputError

@@ -15,13 +15,13 @@ from msgspec.structs import replace
 from planner.collective.bound import lower_bound
 from planner.collective.check import check, check_against_inputs
 from planner.collective.decisions import decisions_of
-from planner.collective.double_tree import binary_tree, rooted_tree
 from planner.collective.draft import Draft, Request
-from planner.collective.hamilton import cheapest_path
 from planner.collective.limits import Effort
 from planner.collective.planning import METHODS
-from planner.collective.ring import rings
-from planner.collective.template import problem_of
+from planner.collective.templates.double_tree import binary_tree, rooted_tree
+from planner.collective.templates.hamilton import cheapest_path
+from planner.collective.templates.ring import rings
+from planner.collective.templates.template import problem_of
 from planner.errors import InputError
 from planner.pattern import Pattern
 from planner.sketch import Contiguity

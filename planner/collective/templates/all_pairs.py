@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from planner.collective.draft import Draft, Request
 from planner.collective.limits import Effort
-from planner.collective.template import Hop, Variant, best_draft, links_of, problem_of
+from planner.collective.templates.template import Hop, Variant, best_draft, links_of, problem_of
 
 
 def synthesize(request: Request, effort: Effort) -> Draft:

@@ -14,10 +14,18 @@ from itertools import pairwise
 
 from planner.collective.collectives import ROOTED
 from planner.collective.draft import Draft, Request
-from planner.collective.hamilton import cheapest_path
 from planner.collective.limits import Effort
 from planner.collective.problem import Problem
-from planner.collective.template import Hop, Variant, best_draft, network_ports, piece_counts, problem_of, require
+from planner.collective.templates.hamilton import cheapest_path
+from planner.collective.templates.template import (
+    Hop,
+    Variant,
+    best_draft,
+    network_ports,
+    piece_counts,
+    problem_of,
+    require,
+)
 from planner.collective.topology import Edge
 from planner.errors import InputError
 

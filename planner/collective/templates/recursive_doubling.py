@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from planner.collective.binomial import fastest_tree
 from planner.collective.draft import Draft, Request
-from planner.collective.levels import levels
 from planner.collective.limits import Effort
 from planner.collective.messages import Message
 from planner.collective.problem import Problem
-from planner.collective.template import best_of, problem_of, require
+from planner.collective.templates.binomial import fastest_tree
+from planner.collective.templates.levels import levels
+from planner.collective.templates.template import best_of, problem_of, require
 from planner.errors import InputError
 
 NAME = "recursive-doubling"

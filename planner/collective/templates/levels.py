@@ -13,9 +13,9 @@ from typing import Literal
 
 import networkx as nx
 
-from planner.collective.hamilton import cheapest_path
 from planner.collective.problem import Problem
-from planner.collective.template import links_of, network_ports
+from planner.collective.templates.hamilton import cheapest_path
+from planner.collective.templates.template import links_of, network_ports
 from planner.collective.topology import Edge
 from planner.errors import InputError
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from planner.collective.draft import Draft, Request
-from planner.collective.levels import Leg, Levels, Shape, legs, levels
 from planner.collective.limits import Effort
 from planner.collective.problem import Problem
-from planner.collective.template import Hop, Variant, best_draft, piece_counts, problem_of, require
+from planner.collective.templates.levels import Leg, Levels, Shape, legs, levels
+from planner.collective.templates.template import Hop, Variant, best_draft, piece_counts, problem_of, require
 from planner.collective.topology import Edge
 
 COLLECTIVES = ("broadcast", "reduce", "allreduce")

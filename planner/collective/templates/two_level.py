@@ -13,10 +13,10 @@ from itertools import pairwise
 
 from planner.collective.collectives import ROOTED
 from planner.collective.draft import Draft, Request
-from planner.collective.levels import Shape, legs, levels
 from planner.collective.limits import Effort
 from planner.collective.problem import Problem
-from planner.collective.template import Hop, Variant, best_draft, piece_counts, problem_of
+from planner.collective.templates.levels import Shape, legs, levels
+from planner.collective.templates.template import Hop, Variant, best_draft, piece_counts, problem_of
 from planner.errors import InputError
 
 PIECES = (1, 2, 4, 8)

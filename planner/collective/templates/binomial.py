@@ -15,7 +15,7 @@ from planner.collective.draft import Draft, Request
 from planner.collective.limits import Effort
 from planner.collective.problem import Problem
 from planner.collective.scheduling import Resource
-from planner.collective.template import Hop, Variant, best_draft, links_of, problem_of, require
+from planner.collective.templates.template import Hop, Variant, best_draft, links_of, problem_of, require
 from planner.collective.topology import Edge
 from planner.errors import InputError
 

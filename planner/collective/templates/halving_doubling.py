@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from planner.collective.draft import Draft, Request
 from planner.collective.limits import Effort
-from planner.collective.template import Hop, Variant, best_draft, problem_of, require
+from planner.collective.templates.template import Hop, Variant, best_draft, problem_of, require
 
 COLLECTIVES = ("allgather", "reducescatter", "allreduce")
 

@@ -1,0 +1,1 @@
+"""Algorithms with a name: the schedules that everyone compares with, one file each."""

@@ -16,7 +16,7 @@ from planner.collective.decisions import decisions_of
 from planner.collective.draft import Draft, Request
 from planner.collective.guidance import not_followed
 from planner.collective.limits import Effort, Limits
-from planner.collective.problem import Problem, build_problem
+from planner.collective.problem import Problem
 from planner.collective.symmetry import rank_maps
 from planner.collective.universal import universal_bound
 from planner.errors import CheckFailed, InfeasibleError, InputError, LimitError, TreadleError
@@ -65,15 +65,7 @@ def candidates(
     With `early` the search ends at a plan near the bound, and drafts that cannot be the best are not checked. A draft
     that fails its check is skipped. Raises as `choose`, and CheckFailed where no other draft is left.
     """
-    problem = build_problem(
-        request.collective,
-        request.hardware,
-        request.sketch,
-        request.size_bytes,
-        request.root,
-        demands=request.demands,
-        restricted=False,
-    )
+    problem = request.problem()
     # A sketch of another machine is refused here, though only the MILP follows its symmetries.
     symmetric = bool(list(rank_maps(request.sketch, problem.ranks, problem.per_node)))
     floor = universal_bound(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.collective.algorithm import Collective, Demand, Transfer
+from planner.collective.algorithm import Collective, CollectiveDecisions, Demand, Transfer
 from planner.collective.bound import Bound
-from planner.collective.problem import Problem
+from planner.collective.problem import Problem, build_problem
 from planner.hardware import Hardware
 from planner.sketch import Sketch
 
@@ -24,6 +24,27 @@ class Request:
     size_bytes: int | None = None
     root: int = 0
     demands: tuple[Demand, ...] | None = None
+
+    def problem(self, chunkup: int | None = None, roots: Sequence[int] | None = None) -> Problem:
+        """What is asked, in the pieces that a method wants, free of the sketch's restrictions of routes. Raises
+        InputError as `build_problem`."""
+        return build_problem(
+            self.collective,
+            self.hardware,
+            self.sketch,
+            self.size_bytes,
+            self.root,
+            chunkup,
+            roots=roots,
+            demands=self.demands,
+            restricted=False,
+        )
+
+
+def request_of(decisions: CollectiveDecisions, hardware: Hardware, sketch: Sketch) -> Request:
+    """What a plan was asked for, of these inputs."""
+    size, root = decisions.input_bytes, decisions.root or 0
+    return Request(decisions.collective, hardware, sketch, size, root, decisions.demands)
 
 
 @dataclass(frozen=True)

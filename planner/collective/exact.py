@@ -34,7 +34,7 @@ from planner.collective.algorithm import Transfer
 from planner.collective.bound import PROVED_BY_SEARCH, Bound, is_searchable
 from planner.collective.draft import Draft, Request
 from planner.collective.limits import Effort
-from planner.collective.problem import Problem, build_problem
+from planner.collective.problem import Problem
 from planner.collective.scheduling import Resource
 from planner.collective.topology import Edge
 from planner.errors import InfeasibleError, InputError, LimitError
@@ -51,15 +51,7 @@ def synthesize(request: Request, effort: Effort) -> Draft:
 
     Raises InputError where there are too many possible moves, else what `milp` raises.
     """
-    problem = build_problem(
-        request.collective,
-        request.hardware,
-        request.sketch,
-        request.size_bytes,
-        request.root,
-        demands=request.demands,
-        restricted=False,
-    )
+    problem = request.problem()
     count = len(possible_moves(problem))
     if count > MAX_MOVES:
         raise InputError(

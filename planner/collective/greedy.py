@@ -16,7 +16,7 @@ from planner.collective.forwarding import forward
 from planner.collective.limits import Effort
 from planner.collective.matching import Hop, Rules, match
 from planner.collective.messages import Message, in_order, moves_of_messages, schedule, timed
-from planner.collective.problem import Problem, build_problem
+from planner.collective.problem import Problem
 from planner.collective.translations import Translations, translations
 from planner.errors import InputError
 from planner.scalars import format_bytes
@@ -81,7 +81,7 @@ def _tries(request: Request, effort: Effort) -> Iterator[_Try]:
     for pieces in ROOTED_PIECES if rooted else PIECES:
         if pieces > 1 and pieces > max_chunkup(request.collective, ranks):
             break
-        problem = problem_of(request, pieces)
+        problem = request.problem(pieces)
         group = translations(problem)
         hops = sum(len(chunk.targets) for chunk in problem.chunks)
         cost = hops // group.order * (len(problem.links) // ranks)
@@ -138,20 +138,6 @@ def _try(problem: Problem, group: Translations, rules: Rules, seed: int) -> _Try
         return None
     messages = messages_of(back, there)
     return _Try(problem, group, rules, messages, in_order(moves_of_messages(problem, messages, group)).makespan)
-
-
-def problem_of(request: Request, pieces: int) -> Problem:
-    """The request cut into `pieces` of a part, every link allowed."""
-    return build_problem(
-        request.collective,
-        request.hardware,
-        request.sketch,
-        request.size_bytes,
-        request.root,
-        chunkup=pieces,
-        demands=request.demands,
-        restricted=False,
-    )
 
 
 def _rules(problem: Problem) -> list[Rules]:

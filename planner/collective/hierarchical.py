@@ -25,7 +25,7 @@ from planner.collective.algorithm import max_chunkup
 from planner.collective.collectives import Chunk
 from planner.collective.draft import Draft, Request
 from planner.collective.forwarding import forward
-from planner.collective.greedy import LEAST_CHUNK, problem_of
+from planner.collective.greedy import LEAST_CHUNK
 from planner.collective.limits import Effort
 from planner.collective.matching import Hop, Rules, match
 from planner.collective.messages import MAX_REORDERED, Message, in_order, moves_of_messages, schedule, timed
@@ -69,7 +69,7 @@ def synthesize(request: Request, effort: Effort) -> Draft:
         ranks = request.hardware.nodes * request.hardware.devices_per_node
         if pieces > 1 and pieces > max_chunkup(request.collective, ranks):
             break
-        problem = problem_of(request, pieces)
+        problem = request.problem(pieces)
         group = node_translations(problem)
         if pieces > 1 and (problem.chunk_bytes < LEAST_CHUNK or 3 * spent > WORK):
             break

@@ -167,8 +167,10 @@ def synthesize(method: str, request: Request, effort: Effort) -> Draft:
 
 
 def bound_of(draft: Draft, request: Request) -> Bound:
-    """Over the routes and orders of the draft's pieces where it had no choice of them, else over all pieces as well."""
-    if draft.fixed:
+    """Over the routes and orders of the draft's pieces where it had no choice of them; else, or where it is met, that
+    over all pieces as well."""
+    met = draft.floor is not None and draft.floor.time_ns == draft.makespan_ns
+    if draft.fixed and not met:
         return lower_bound(draft.problem)
     if draft.floor is not None:
         return draft.floor

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from planner.collective.algorithm import CollectiveDecisions, Transfer
-from planner.collective.draft import Draft, Request
+from planner.collective.draft import Draft, Request, request_of
 from planner.collective.messages import Message, in_order, moves_of_messages, timed
-from planner.collective.problem import Problem, build_problem
+from planner.collective.problem import Problem
 from planner.collective.scheduling import Move
 from planner.hardware import Hardware
 from planner.sketch import Sketch
@@ -72,17 +72,7 @@ def algorithm_of(problem: Problem, transfers: tuple[Transfer, ...]) -> Algorithm
 def resized(algorithm: Algorithm, request: Request, size_bytes: int) -> Problem:
     """The problem that `algorithm` solves for the request at another size."""
     problem = algorithm.problem
-    return build_problem(
-        request.collective,
-        request.hardware,
-        request.sketch,
-        size_bytes,
-        request.root,
-        problem.chunkup,
-        roots=problem.roots,
-        demands=problem.demands,
-        restricted=False,
-    )
+    return replace(request, size_bytes=size_bytes).problem(problem.chunkup, problem.roots)
 
 
 @dataclass(frozen=True)
@@ -100,18 +90,6 @@ class Retimed:
 
 def retimed(decisions: CollectiveDecisions, hardware: Hardware, sketch: Sketch) -> Retimed:
     """Raises InputError where the plan does not fit these inputs."""
-    request = Request(
-        decisions.collective, hardware, sketch, decisions.input_bytes, decisions.root or 0, decisions.demands
-    )
-    problem = build_problem(
-        decisions.collective,
-        hardware,
-        sketch,
-        decisions.input_bytes,
-        decisions.root or 0,
-        decisions.chunkup,
-        roots=decisions.roots,
-        demands=decisions.demands,
-        restricted=False,
-    )
+    request = request_of(decisions, hardware, sketch)
+    problem = request.problem(decisions.chunkup, decisions.roots)
     return Retimed(algorithm_of(problem, decisions.transfers), request)

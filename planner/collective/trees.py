@@ -20,7 +20,7 @@ from planner.collective.draft import Draft, Request
 from planner.collective.fabric import Fabric, fabric_of
 from planner.collective.limits import Effort
 from planner.collective.packing import Packing, Tree, pack
-from planner.collective.problem import Problem, build_problem
+from planner.collective.problem import Problem
 from planner.collective.steady import Rule, Step, backwards, ends, in_turn, periodic
 from planner.collective.universal import congestion
 from planner.errors import InputError
@@ -68,7 +68,7 @@ def synthesize(request: Request, effort: Effort) -> Draft:
             "allgather, reducescatter, allreduce, broadcast or reduce, or another method",
             where="--method",
         )
-    problem = _problem(request, 1)
+    problem = request.problem(1)
     if problem.ranks == 1:
         return Draft(problem, (), "trees", "nothing to send")
     fabric = fabric_of(problem, rotate=ROUTED_AS[request.collective] == "allgather")
@@ -83,18 +83,6 @@ def synthesize(request: Request, effort: Effort) -> Draft:
                 best, label = found, f"{count} trees per root, {found.problem.chunkup // count} pieces each"
     assert best is not None
     return Draft(best.problem, _transfers(best), f"trees: {label}", "packing within the cut bound's prices")
-
-
-def _problem(request: Request, chunkup: int) -> Problem:
-    return build_problem(
-        request.collective,
-        request.hardware,
-        request.sketch,
-        request.size_bytes,
-        request.root,
-        chunkup,
-        restricted=False,
-    )
 
 
 def _roots(problem: Problem, fabric: Fabric, count: int) -> list[int]:
@@ -136,7 +124,7 @@ def _screened(request: Request, packings: Sequence[Packing], count: int) -> tupl
     pieces = min(2, max(1, max_chunkup(request.collective, ranks) // count))
     work = count * len(packings[0].trees) * (ranks - 1) * pieces
     tried = packings[: max(1, SCREENED // work)]
-    problem = _problem(request, count * pieces)
+    problem = request.problem(count * pieces)
     choices = [(packing.trees, rule) for packing in tried for rule in RULES]
     return min(choices, key=lambda choice: _timed(problem, choice[0], pieces, choice[1]).ends_ns)
 
@@ -149,7 +137,7 @@ def _pipelines(request: Request, trees: tuple[Tree, ...], count: int, rule: Rule
         ranks = request.hardware.nodes * request.hardware.devices_per_node
         if count * pieces > max_chunkup(request.collective, ranks):
             return
-        problem = _problem(request, count * pieces)
+        problem = request.problem(count * pieces)
         if pieces > 1 and (
             pieces > MAX_PIECES
             or len(trees) * (ranks - 1) * pieces > MAX_STEPS

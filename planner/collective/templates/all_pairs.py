@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 from planner.collective.draft import Draft, Request
 from planner.collective.limits import Effort
-from planner.collective.templates.template import Hop, Variant, best_draft, links_of, problem_of
+from planner.collective.templates.template import Hop, Variant, best_draft, links_of
 
 
 def synthesize(request: Request, effort: Effort) -> Draft:
     """Raises InputError where two ranks that must exchange data have no link."""
-    problem = problem_of(request)
+    problem = request.problem(1)
 
     def spread(turned: bool) -> Iterator[Hop]:
         links = links_of(problem, turned)

@@ -15,7 +15,7 @@ from planner.collective.draft import Draft, Request
 from planner.collective.limits import Effort
 from planner.collective.problem import Problem
 from planner.collective.scheduling import Resource
-from planner.collective.templates.template import Hop, Variant, best_draft, links_of, problem_of, require
+from planner.collective.templates.template import Hop, Variant, best_draft, links_of, require
 from planner.collective.topology import Edge
 from planner.errors import InputError
 
@@ -25,12 +25,12 @@ MAX_ROOTS = 64
 
 def synthesize(request: Request, effort: Effort) -> Draft:
     """The best root for an allreduce, else the request's. Raises InputError where ranks cannot be reached."""
-    whole = problem_of(request, roots=(0,) if request.collective == "allreduce" else None)
+    whole = request.problem(1, (0,) if request.collective == "allreduce" else None)
     require("binomial", whole, COLLECTIVES)
     if whole.collective != "allreduce":
         return best_draft("binomial", [_variant(whole, whole.root)])
     roots = range(min(whole.ranks, max(whole.per_node, MAX_ROOTS)))
-    return best_draft("binomial", [_variant(problem_of(request, roots=(root,)), root) for root in roots])
+    return best_draft("binomial", [_variant(request.problem(1, (root,)), root) for root in roots])
 
 
 def _variant(problem: Problem, root: int) -> Variant:

@@ -13,7 +13,7 @@ from planner.collective.draft import Draft, Request
 from planner.collective.limits import Effort
 from planner.collective.problem import Problem
 from planner.collective.templates.levels import Leg, Levels, Shape, legs, levels
-from planner.collective.templates.template import Hop, Variant, best_draft, piece_counts, problem_of, require
+from planner.collective.templates.template import Hop, Variant, best_draft, piece_counts, require
 from planner.collective.topology import Edge
 
 COLLECTIVES = ("broadcast", "reduce", "allreduce")
@@ -25,7 +25,7 @@ def synthesize(request: Request, effort: Effort) -> Draft:
     """The channels, pieces and shape inside nodes that end soonest. Raises InputError where a tree needs a link that is
     not there."""
     allreduce = request.collective == "allreduce"
-    whole = problem_of(request, roots=(request.root,) if allreduce else None)
+    whole = request.problem(1, (request.root,) if allreduce else None)
     require("double-tree", whole, COLLECTIVES)
     several = whole.ranks > whole.per_node
     variants = []
@@ -88,9 +88,9 @@ def _variant(request: Request, plain: Problem, channels: int, cut: int, shape: S
             roots.append(plain.root)
         trees.append(edges)
     if request.collective == "allreduce":
-        problem = problem_of(request, roots=[roots[number % channels] for number in range(cut)])
+        problem = request.problem(1, [roots[number % channels] for number in range(cut)])
     else:
-        problem = problem_of(request, cut)
+        problem = request.problem(cut)
 
     def spread(turned: bool) -> Iterator[Hop]:
         level = levels(problem, turned)

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 
 from planner.collective.draft import Draft, Request
 from planner.collective.limits import Effort
-from planner.collective.templates.template import Hop, Variant, best_draft, problem_of, require
+from planner.collective.templates.template import Hop, Variant, best_draft, require
 
 COLLECTIVES = ("allgather", "reducescatter", "allreduce")
 
 
 def synthesize(request: Request, effort: Effort) -> Draft:
     """Near partners first or far ones first, whichever ends sooner. Raises InputError where partners have no link."""
-    problem = problem_of(request)
+    problem = request.problem(1)
     require("halving-doubling", problem, COLLECTIVES)
     ranks = problem.ranks
     distances = [1 << bit for bit in range((ranks - 1).bit_length())]

@@ -16,7 +16,7 @@ from planner.collective.messages import Message
 from planner.collective.problem import Problem
 from planner.collective.templates.binomial import fastest_tree
 from planner.collective.templates.levels import levels
-from planner.collective.templates.template import best_of, problem_of, require
+from planner.collective.templates.template import best_of, require
 from planner.errors import InputError
 
 NAME = "recursive-doubling"
@@ -26,7 +26,7 @@ COLLECTIVES = ("allreduce",)
 def synthesize(request: Request, effort: Effort) -> Draft:
     """Near partners first, far partners first or by gateways, whichever ends soonest. Raises InputError where partners
     have no two links of one cost."""
-    problem = problem_of(request, roots=(request.root,) if request.collective == "allreduce" else None)
+    problem = request.problem(1, (request.root,) if request.collective == "allreduce" else None)
     require(NAME, problem, COLLECTIVES)
     ranks = list(range(problem.ranks))
     ways = [

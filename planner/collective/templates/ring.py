@@ -23,7 +23,6 @@ from planner.collective.templates.template import (
     best_draft,
     network_ports,
     piece_counts,
-    problem_of,
     require,
 )
 from planner.collective.topology import Edge
@@ -36,7 +35,7 @@ PIECES = (1, 2, 4, 8, 16, 32, 64)
 
 def synthesize(request: Request, effort: Effort) -> Draft:
     """The number of rings and pieces that ends soonest. Raises InputError where no ring is found."""
-    whole = problem_of(request)
+    whole = request.problem(1)
     require("ring", whole, COLLECTIVES)
     orders = rings(whole, MAX_RINGS)
     rooted = request.collective in ROOTED
@@ -45,7 +44,7 @@ def synthesize(request: Request, effort: Effort) -> Draft:
         cuts = piece_counts(whole, [count * pieces for pieces in (PIECES if rooted else (1,))])
         for cut in cuts:
             if cut >= count:
-                variants.append(_variant(problem_of(request, cut), orders[:count]))
+                variants.append(_variant(request.problem(cut), orders[:count]))
     return best_draft("ring", variants)
 
 

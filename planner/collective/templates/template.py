@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from planner.collective.algorithm import LinkCost, Transfer, max_chunkup
-from planner.collective.draft import Draft, Request
+from planner.collective.draft import Draft
 from planner.collective.messages import MAX_REORDERED, Message, in_order, moves_of_messages, schedule, timed
-from planner.collective.problem import Problem, build_problem
+from planner.collective.problem import Problem
 from planner.collective.topology import Edge
 from planner.errors import InputError
 
@@ -45,21 +45,6 @@ class Variant:
     words: str
     problem: Problem
     spread: Spread
-
-
-def problem_of(request: Request, chunkup: int = 1, roots: Sequence[int] | None = None) -> Problem:
-    """The request cut into `chunkup` pieces of a part, or into one chunk for each of `roots`; all links allowed."""
-    return build_problem(
-        request.collective,
-        request.hardware,
-        request.sketch,
-        request.size_bytes,
-        request.root,
-        chunkup,
-        roots=roots,
-        demands=request.demands,
-        restricted=False,
-    )
 
 
 def piece_counts(problem: Problem, counts: Iterable[int]) -> list[int]:

@@ -16,7 +16,7 @@ from planner.collective.draft import Draft, Request
 from planner.collective.limits import Effort
 from planner.collective.problem import Problem
 from planner.collective.templates.levels import Shape, legs, levels
-from planner.collective.templates.template import Hop, Variant, best_draft, piece_counts, problem_of
+from planner.collective.templates.template import Hop, Variant, best_draft, piece_counts
 from planner.errors import InputError
 
 PIECES = (1, 2, 4, 8)
@@ -25,14 +25,14 @@ PIECES = (1, 2, 4, 8)
 def synthesize(request: Request, effort: Effort) -> Draft:
     """The shape inside and across, and the pieces, that end soonest. Raises InputError for a single node, and where the
     sketch leaves no link between nodes or no path inside one."""
-    whole = problem_of(request)
+    whole = request.problem(1)
     if whole.ranks == whole.per_node:
         raise InputError("found one node, expected several", where="method two-level")
     spreading = any(len(chunk.targets) > 1 for chunk in whole.chunks)
     pieces = piece_counts(whole, PIECES if spreading else (1,))
     variants = []
     for count in pieces:
-        problem = problem_of(request, count)
+        problem = request.problem(count)
         shapes: tuple[Shape, ...] = ("star", "chain") if spreading else ("star",)
         for shape in shapes:
             variants.append(_variant(problem, shape, relayed=False))

@@ -21,7 +21,6 @@ from planner.collective.planning import METHODS
 from planner.collective.templates.double_tree import binary_tree, rooted_tree
 from planner.collective.templates.hamilton import cheapest_path
 from planner.collective.templates.ring import rings
-from planner.collective.templates.template import problem_of
 from planner.errors import InputError
 from planner.pattern import Pattern
 from planner.sketch import Contiguity
@@ -154,7 +153,7 @@ def test_two_levels_follow_published_sketches(sketch, collective):
 
 def test_rings_use_every_nic():
     hardware, sketch = shipped("dgx2", 2, "ring")
-    problem = problem_of(Request("allgather", hardware, sketch, MB))
+    problem = Request("allgather", hardware, sketch, MB).problem(1)
     found = rings(problem, 8)
     assert len({order[0] // 2 for order in found}) == len({order[15] // 2 for order in found}) == 8
 

@@ -44,7 +44,7 @@ def sizes_svg(ranges: Sequence[Range]) -> str:
         axes.set_yscale("log")
         first, last = ranges[0].bytes[0], ranges[-1].bytes[1]
         powers = [2**power for power in range(first.bit_length() - 1, last.bit_length() + 1)]
-        shown = [size for size in powers if first <= size <= last][:: max(1, len(powers) // 10)]
+        shown = [size for size in powers if first <= size <= last][:: -(-len(powers) // 10)]
         axes.set_xticks(shown, [format_bytes(size) for size in shown])
         axes.minorticks_off()
         axes.grid(axis="y", color="#eef1f4")

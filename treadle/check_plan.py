@@ -11,7 +11,8 @@ from planner.collective.algorithm import CollectiveDecisions
 from planner.collective.bound import PROVED_BY_SEARCH, PROVED_BY_SOLVER, is_searchable, is_unrestricted, lower_bound
 from planner.collective.check import check as check_collective
 from planner.collective.check import check_against_inputs
-from planner.collective.problem import Problem, build_problem
+from planner.collective.draft import request_of
+from planner.collective.problem import Problem
 from planner.collective.universal import UNIVERSAL, universal_bound
 from planner.errors import CheckFailed
 from planner.hardware import Hardware
@@ -81,17 +82,7 @@ def derived_bound(decisions: CollectiveDecisions, hardware: Hardware, sketch: Sk
 def _problem(
     decisions: CollectiveDecisions, hardware: Hardware, sketch: Sketch, *, restricted: bool = False
 ) -> Problem:
-    return build_problem(
-        decisions.collective,
-        hardware,
-        sketch,
-        decisions.input_bytes,
-        decisions.root or 0,
-        decisions.chunkup,
-        roots=decisions.roots,
-        demands=decisions.demands,
-        restricted=restricted,
-    )
+    return request_of(decisions, hardware, sketch).problem(decisions.chunkup, decisions.roots, restricted=restricted)
 
 
 def bound_again(

@@ -25,9 +25,11 @@ class Request:
     root: int = 0
     demands: tuple[Demand, ...] | None = None
 
-    def problem(self, chunkup: int | None = None, roots: Sequence[int] | None = None) -> Problem:
-        """What is asked, in the pieces that a method wants, free of the sketch's restrictions of routes. Raises
-        InputError as `build_problem`."""
+    def problem(
+        self, chunkup: int | None = None, roots: Sequence[int] | None = None, *, restricted: bool = False
+    ) -> Problem:
+        """What is asked, in the pieces that a method wants; `restricted` with the sketch's restrictions of routes.
+        Raises InputError as `build_problem`."""
         return build_problem(
             self.collective,
             self.hardware,
@@ -37,7 +39,7 @@ class Request:
             chunkup,
             roots=roots,
             demands=self.demands,
-            restricted=False,
+            restricted=restricted,
         )
 
 

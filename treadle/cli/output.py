@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from planner.errors import InputError
+from planner.errors import CheckFailed, InputError
 from planner.files import read_text
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
@@ -120,3 +120,17 @@ def print_rich(what: object) -> None:
     with console.capture() as text:
         console.print(what)
     click.echo("\n".join(line.rstrip() for line in text.get().splitlines()))
+
+
+def require_good(rows: Sequence[Any], verdict: str) -> None:
+    """Raises CheckFailed for compared rows that are wrong, which `verdict` calls ("are wrong")."""
+    wrong = [row for row in rows if not row.good]
+    if wrong:
+        raise CheckFailed(
+            f"{len(wrong)} of {len(rows)} results {verdict}",
+            tuple(
+                f"{row.program} {row.dtype} {row.op} {row.elements}: off by {row.max_error:.3g}, "
+                f"allowed {row.tolerance:.3g}"
+                for row in wrong
+            ),
+        )

@@ -9,9 +9,11 @@ from typing import Any
 import click
 
 from planner import documents, resources
+from planner.collective.algorithm import CollectiveDecisions
 from planner.errors import InputError
 from planner.hardware import Hardware
 from planner.pattern import Pattern
+from planner.plan import Plan
 from planner.scalars import format_bytes, parse_bytes
 from planner.sketch import Sketch
 from treadle.cli.inputs import load_sketch
@@ -75,11 +77,9 @@ def command(
 
     Ctrl-C keeps the best plan so far and marks it interrupted.
     """
-    from planner.collective.algorithm import CollectiveDecisions
     from planner.collective.collectives import ROOTED
     from planner.collective.limits import Limits
     from planner.collective.planning import plan_collective
-    from treadle.check_plan import optimal
     from treadle.tuning import tuned
 
     require_apart(output, hardware, sketch, pattern)
@@ -141,42 +141,52 @@ def command(
     documents.save(plan, output)
     if sketch is None:
         documents.save(guide, Path(output).parent / sketch_file)
-    found = plan.decisions
-    assert isinstance(found, CollectiveDecisions)
-    certificate = plan.certificate
-    time_us = plan.prediction.time_us
-    speed = found.input_bytes / time_us / 1000 if time_us else None
-    options = plan.provenance.options
     if plan.provenance.interrupted:
         note("interrupted: this is the best plan so far")
     elif plan.provenance.limit_fired:
         note("the time limit fired: this is the best plan so far")
     if as_json:
-        print_json(
-            {
-                "algorithm_bandwidth_GBps": speed,
-                "candidates_us": {name: time / 1000 for name, time in options.get("candidates_ns", {}).items()},
-                "chunk_bytes": found.chunk_bytes,
-                "collective": found.collective,
-                "gap": certificate.gap,
-                "interrupted": plan.provenance.interrupted,
-                "limit_fired": plan.provenance.limit_fired,
-                "lower_bound_us": certificate.lower_bound / 1000,
-                "method": plan.provenance.method,
-                "not_followed": options.get("not_followed", []),
-                "optimal": certificate.optimal,
-                "output": output,
-                "ranks": found.ranks,
-                "skipped": options.get("skipped", {}),
-                "sketch": sketch_file,
-                "t1_us": None if found.routing_ns is None else found.routing_ns / 1000,
-                "t2_us": None if found.ordering_ns is None else found.ordering_ns / 1000,
-                "t3_us": time_us,
-                "transfers": len(found.transfers),
-                "transport": options["transport"],
-            }
-        )
+        print_json({**_facts(plan), "output": output, "sketch": sketch_file})
         return
+    _print_plan(plan, method)
+    if sketch is None:
+        click.echo(f"wrote {output} and {Path(output).parent / sketch_file}, the sketch it follows")
+    else:
+        click.echo(f"wrote {output}")
+
+
+def _facts(plan: Plan) -> dict[str, Any]:
+    """The plan in numbers, for programs."""
+    found, certificate, options = _collective(plan), plan.certificate, plan.provenance.options
+    time_us = plan.prediction.time_us
+    return {
+        "algorithm_bandwidth_GBps": _speed(plan),
+        "candidates_us": {name: time / 1000 for name, time in options.get("candidates_ns", {}).items()},
+        "chunk_bytes": found.chunk_bytes,
+        "collective": found.collective,
+        "gap": certificate.gap,
+        "interrupted": plan.provenance.interrupted,
+        "limit_fired": plan.provenance.limit_fired,
+        "lower_bound_us": certificate.lower_bound / 1000,
+        "method": plan.provenance.method,
+        "not_followed": options.get("not_followed", []),
+        "optimal": certificate.optimal,
+        "ranks": found.ranks,
+        "skipped": options.get("skipped", {}),
+        "t1_us": None if found.routing_ns is None else found.routing_ns / 1000,
+        "t2_us": None if found.ordering_ns is None else found.ordering_ns / 1000,
+        "t3_us": time_us,
+        "transfers": len(found.transfers),
+        "transport": options["transport"],
+    }
+
+
+def _print_plan(plan: Plan, method: str) -> None:
+    """The plan in a few lines, for people."""
+    from treadle.check_plan import optimal
+
+    found, certificate, options = _collective(plan), plan.certificate, plan.provenance.options
+    time_us, speed = plan.prediction.time_us, _speed(plan)
     verdict = optimal(plan) if certificate.optimal else f"gap {certificate.gap:.1%}"
     click.echo(
         f"{found.collective} on {many(found.ranks, 'rank')}, {format_bytes(found.input_bytes)} each, "
@@ -200,10 +210,16 @@ def command(
         click.echo(f"  not followed by {by}: {', '.join(passed_over)}; --method milp follows them")
     for line in _transport(found.protocol, found.instances, options["transport"]):
         click.echo(line)
-    if sketch is None:
-        click.echo(f"wrote {output} and {Path(output).parent / sketch_file}, the sketch it follows")
-    else:
-        click.echo(f"wrote {output}")
+
+
+def _collective(plan: Plan) -> CollectiveDecisions:
+    assert isinstance(plan.decisions, CollectiveDecisions)
+    return plan.decisions
+
+
+def _speed(plan: Plan) -> float | None:
+    """GB/s: the input buffer of a rank over the time."""
+    return _collective(plan).input_bytes / plan.prediction.time_us / 1000 if plan.prediction.time_us else None
 
 
 def proposed(hardware: Hardware, collective: str, size_bytes: int | None, output: str) -> tuple[Sketch, str]:

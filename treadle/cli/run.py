@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from treadle.cli.output import json_option, print_json
+from treadle.cli.output import json_option, print_json, require_good
 
 MAX_DIGITS = 11
 DEFAULT_SIZES = "0,1,1000,65537,1000003"
@@ -132,16 +132,7 @@ def _run_collective(
     else:
         reference = plan.inputs.get("hardware") if plan is not None else None
         _print(rows, ranks, reference.file if reference is not None else None)
-    wrong = [row for row in rows if not row.good]
-    if wrong:
-        raise CheckFailed(
-            f"{len(wrong)} of {len(rows)} results differ from PyTorch's",
-            tuple(
-                f"{row.program} {row.dtype} {row.op} {row.elements}: off by {row.max_error:.3g}, "
-                f"allowed {row.tolerance:.3g}"
-                for row in wrong
-            ),
-        )
+    require_good(rows, "differ from PyTorch's")
 
 
 def _print(rows: list[Any], ranks: int, hardware: str | None) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from treadle.cli.output import print_json
+from treadle.cli.output import print_json, require_good
 
 FIBER_SIZES = "0,1,1000,65537"
 MAX_SPECIALISED_STEPS = 2000
@@ -51,16 +51,7 @@ def run_native(
     else:
         orders = f", {repeats} random order{'s' * (repeats > 1)} each" if backend == "fibers" else ""
         _print(rows, f"{ranks} ranks {where}{orders}")
-    wrong = [row for row in rows if not row.good]
-    if wrong:
-        raise CheckFailed(
-            f"{len(wrong)} of {len(rows)} results are wrong",
-            tuple(
-                f"{row.program} {row.dtype} {row.op} {row.elements}: off by {row.max_error:.3g}, "
-                f"allowed {row.tolerance:.3g}"
-                for row in wrong
-            ),
-        )
+    require_good(rows, "are wrong")
 
 
 def _libraries(folder: Path, programs: Any, backend: Any, timeout: float | None) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from treadle.comm.arguments import (
     check_root,
     check_splits,
     list_problem,
+    part_of,
     refuse_alike,
 )
 from treadle.comm.framework import WORDS
@@ -477,7 +478,7 @@ def _all_to_all_v(
         fell_back(call, reason or "there is no plan for alltoallv")
         return False
     algorithm = found[0]
-    part = _part_of(algorithm, state.rank, tensor, output, out_sizes, in_sizes)
+    part = part_of(algorithm, state.rank, tensor, output, out_sizes, in_sizes)
     least = torch.tensor([part, -part])
     state.run(lambda: distributed.all_reduce(least, ReduceOp.MIN, group=state.group))
     # -1: no multiple of the counts; 0: nothing to say on this rank, which holds no part.
@@ -493,33 +494,3 @@ def _all_to_all_v(
     run = state.executor(algorithm)
     _into(output, state.run(lambda: run(tensor.reshape(-1), out=output, part=high)))
     return True
-
-
-def _part_of(
-    algorithm: Algorithm,
-    rank: int,
-    tensor: Tensor,
-    output: Tensor,
-    out_sizes: list[int] | None,
-    in_sizes: list[int] | None,
-) -> int:
-    """Elements of one part of the pattern that these split sizes are multiples of, 0 for any, -1 for none."""
-    decisions = algorithm.decisions
-    assert decisions is not None
-    assert decisions.demands is not None
-    world = decisions.ranks
-    counts = [[0] * world, [0] * world]
-    for demand in decisions.demands:
-        (src,), (dst,) = demand.sources, demand.targets
-        counts[0][dst] += src == rank
-        counts[1][src] += dst == rank
-    parts = set()
-    for sizes, wanted, whole in ((in_sizes, counts[0], tensor), (out_sizes, counts[1], output)):
-        row = whole[0].numel() if whole.dim() and len(whole) else 0
-        given = [len(whole) // world] * world if sizes is None else sizes
-        for size, count in zip(given, wanted, strict=True):
-            if bool(size) != bool(count) or (count and size * row % count):
-                return -1
-            if count:
-                parts.add(size * row // count)
-    return parts.pop() if len(parts) == 1 else -1 if parts else 0

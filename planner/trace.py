@@ -36,6 +36,30 @@ class Tensor(Record, frozen=True, kw_only=True):
     """Bytes of the whole storage where this tensor owns one larger than itself."""
 
 
+class Implementation(Record, frozen=True, kw_only=True):
+    """Another call that makes the same results as the op it belongs to; a planner may choose it instead.
+
+    `target` is an operator overload, or `treadle.NAME` for a kernel of `treadle.kernels`. `outputs` are as those of
+    the op, null where this call does not make them. `overwrites` is the input whose memory the first result takes
+    over. With `again` it can only stand for a repeated run, because it reads what the first one left.
+    """
+
+    name: Name
+    family: str
+    """What has to be switched on for it: conv, out, int, inplace, grad-inplace, rng, statistics; empty for always."""
+    target: Name
+    inputs: tuple[Name, ...] = ()
+    outputs: tuple[Name | None, ...] = ()
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = {}
+    overwrites: Name | None = None
+    again: bool = False
+    flops: Count | None = None
+    bytes_moved: Count | None = None
+    workspace_bytes: Count | None = None
+    time_ns: Count | None = None
+
+
 class Op(Record, frozen=True, kw_only=True):
     """One operator call.
 
@@ -60,7 +84,16 @@ class Op(Record, frozen=True, kw_only=True):
     """Draws from the random number generator."""
     flops: Count | None = None
     bytes_moved: Count | None = None
+    workspace_bytes: Count | None = None
+    """Most bytes that it allocates while it runs beyond its results."""
     time_ns: Count | None = None
+    family: str = ""
+    """As of an implementation, where the call itself is one of several."""
+    implementations: tuple[Implementation, ...] = ()
+    """Other calls that make the same results."""
+    intermediate_of: Name | None = None
+    """Id of the forward op whose by-product it makes. It runs only where a plan wants what it makes, and only in a
+    stage in which that op runs."""
     start_ns: Count | None = None
     stream: Name | None = None
     comm: dict[str, Any] | None = None

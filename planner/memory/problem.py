@@ -17,17 +17,35 @@ VERSION = 1
 
 
 class Forward(Record, frozen=True, kw_only=True):
-    """One way to run a forward node."""
+    """One way to run a forward node.
+
+    `recompute_time_ns` and `recompute_workspace_bytes` hold instead wherever the node runs outside the forward pass;
+    absent they are the same. `family` names what has to be switched on for it (`planner.memory.variants`).
+    """
 
     name: Name = "default"
+    family: str = ""
     workspace_bytes: Count = 0
     time_ns: Count = 0
+    recompute_workspace_bytes: Count | None = None
+    recompute_time_ns: Count | None = None
+
+    def time(self, again: bool) -> int:
+        """Nanoseconds of a first run, or of a recomputation."""
+        return self.recompute_time_ns if again and self.recompute_time_ns is not None else self.time_ns
+
+    def workspace(self, again: bool) -> int:
+        """Workspace bytes of a first run, or of a recomputation."""
+        if again and self.recompute_workspace_bytes is not None:
+            return self.recompute_workspace_bytes
+        return self.workspace_bytes
 
 
 class Backward(Record, frozen=True, kw_only=True):
     """One way to run a backward node; `needs` are the forward nodes whose outputs it reads (D_k^l)."""
 
     name: Name = "default"
+    family: str = ""
     needs: tuple[Count, ...] = ()
     workspace_bytes: Count = 0
     time_ns: Count = 0
@@ -35,7 +53,10 @@ class Backward(Record, frozen=True, kw_only=True):
 
 
 class ForwardNode(Record, frozen=True, kw_only=True):
-    """`inputs` are earlier forward nodes (N_i); `ops` are the trace ops it stands for, in order."""
+    """`inputs` are earlier forward nodes (N_i); `ops` are the trace ops it stands for, in order.
+
+    A run that overwrites `inplace_of` takes `inplace_saves_ns` less than its implementation's time.
+    """
 
     op: Name
     out_bytes: Count
@@ -44,6 +65,7 @@ class ForwardNode(Record, frozen=True, kw_only=True):
     kind: Literal["op", "intermediate"] = "op"
     creator: Count | None = None
     inplace_of: Count | None = None
+    inplace_saves_ns: Count = 0
     recomputable: bool = True
     ops: tuple[Name, ...] = ()
 

@@ -82,6 +82,8 @@ class Op(Record, frozen=True, kw_only=True):
     kwargs: dict[str, Any] | None = None
     random: bool = False
     """Draws from the random number generator."""
+    module: str | None = None
+    """Qualified name of the module whose forward pass makes this call, '' for the model itself."""
     flops: Count | None = None
     bytes_moved: Count | None = None
     workspace_bytes: Count | None = None

@@ -26,6 +26,7 @@ from torch._subclasses.fake_tensor import (
     _BypassDispatchCache,
     unset_fake_temporarily,
 )
+from torch.fx import traceback as traceback_of_graphs
 from torch.utils._pytree import tree_leaves
 
 import treadle
@@ -152,7 +153,8 @@ class _Functional(nn.Module):
 
         def run(*tensors: Tensor) -> tuple[Tensor, ...]:
             state = {f"model.{name}": tensor for name, tensor in zip(names, tensors, strict=False)}
-            result = torch.func.functional_call(whole, state, tensors[len(names) :])
+            with _module_names(step.model):
+                result = torch.func.functional_call(whole, state, tensors[len(names) :])
             outputs: list[Tensor] = []
             self.returned = _returned(result, outputs, where)
             if not outputs:
@@ -166,6 +168,41 @@ class _Functional(nn.Module):
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         return self.run(*tensors)
+
+
+@contextmanager
+def _module_names(model: nn.Module) -> Iterator[None]:
+    """Nodes that calls of `model` make inside the block carry the calling module's name, see `module_of`."""
+    calling: list[Any] = []
+
+    def enter(name: str) -> None:
+        annotations = traceback_of_graphs.current_meta.get("custom", {})
+        calling.append(annotations.get(_MODULE))
+        traceback_of_graphs.current_meta["custom"] = {**annotations, _MODULE: name}
+
+    def leave() -> None:
+        annotations = traceback_of_graphs.current_meta.get("custom", {})
+        traceback_of_graphs.current_meta["custom"] = {**annotations, _MODULE: calling.pop()}
+
+    hooks = []
+    for name, module in model.named_modules():
+        hooks.append(module.register_forward_pre_hook(lambda _module, _inputs, name=name: enter(name), prepend=True))
+        hooks.append(module.register_forward_hook(lambda _module, _inputs, _output: leave(), always_call=True))
+    try:
+        with traceback_of_graphs.preserve_node_meta():
+            yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+_MODULE = "treadle module"
+
+
+def module_of(node: fx.Node) -> str | None:
+    """Qualified name of the module whose forward pass made this call."""
+    name: str | None = node.meta.get("custom", {}).get(_MODULE)
+    return name
 
 
 def _returned(value: Any, outputs: list[Tensor], where: str) -> Any:
@@ -210,6 +247,7 @@ def _trace(
         stack.enter_context(torch.no_grad() if mode == "infer" else nullcontext())
         functional = _Functional(step, names, where, copy_outputs)
         try:
+            stack.enter_context(traceback_of_graphs.preserve_node_meta())
             module = aot_export_joint_with_descriptors(stack, functional, tuple(tensors)).graph_module
         except TreadleError:
             raise

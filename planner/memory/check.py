@@ -157,8 +157,14 @@ class _Walk:
             self.live.discard(node.inplace_of)
         self.live.add(i)
         self.ran.add(i)
-        self._use(node.impls[impl].workspace_bytes, 0)
-        self.time += node.impls[impl].time_ns
+        chosen = node.impls[impl]
+        workspace, time = chosen.workspace_bytes, chosen.time_ns
+        if self.stage and chosen.recompute_workspace_bytes is not None:
+            workspace = chosen.recompute_workspace_bytes
+        if self.stage and chosen.recompute_time_ns is not None:
+            time = chosen.recompute_time_ns
+        self._use(workspace, 0)
+        self.time += time - (node.inplace_saves_ns if inplace else 0)
 
     def _backward(self, k: int, impl: int) -> Iterator[str]:
         node = self.problem.bwd[k]
@@ -180,7 +186,10 @@ class _Walk:
 
 
 def _store_all(problem: MemoryProblem) -> tuple[int, int]:
-    """Time and peak when every op runs once, fastest implementation first in the list wins, nothing runs again."""
+    """Time and peak when every op runs once, fastest implementation first in the list wins, nothing runs again.
+
+    An op overwrites its input where it can and nobody reads that later.
+    """
     last: dict[int, int] = {}
     size = len(problem.fwd)
     backward = [min(node.impls, key=lambda impl: impl.time_ns) for node in problem.bwd]
@@ -193,14 +202,16 @@ def _store_all(problem: MemoryProblem) -> tuple[int, int]:
         last.update(dict.fromkeys(chosen.needs, size + k))
     time = peak = held = 0
     for i in nodes:
-        fastest = min(problem.fwd[i].impls, key=lambda impl: impl.time_ns)
-        held += problem.fwd[i].out_bytes
-        peak = max(peak, held + fastest.workspace_bytes)
-        time += fastest.time_ns
-        held -= sum(problem.fwd[j].out_bytes for j, end in last.items() if end == i)
-    for k, (node, chosen) in enumerate(zip(problem.bwd, backward, strict=True)):
-        made = 0 if chosen.grad_inplace else node.out_grad_bytes
-        peak = max(peak, held + node.live_grad_bytes + made + chosen.workspace_bytes)
+        node = problem.fwd[i]
+        fastest = min(node.impls, key=lambda impl: impl.time_ns)
+        overwritten = node.inplace_of if node.inplace_of is not None and last[node.inplace_of] == i else None
+        reused = 0 if overwritten is None else problem.fwd[overwritten].out_bytes
+        peak = max(peak, held + node.out_bytes - reused + fastest.workspace_bytes)
+        time += fastest.time_ns - (0 if overwritten is None else node.inplace_saves_ns)
+        held += node.out_bytes - sum(problem.fwd[j].out_bytes for j, end in last.items() if end == i)
+    for k, (back, chosen) in enumerate(zip(problem.bwd, backward, strict=True)):
+        made = 0 if chosen.grad_inplace else back.out_grad_bytes
+        peak = max(peak, held + back.live_grad_bytes + made + chosen.workspace_bytes)
         time += chosen.time_ns
         held -= sum(problem.fwd[j].out_bytes for j, end in last.items() if end == size + k)
     return time, peak + sum(problem.base.values())

@@ -12,7 +12,9 @@ Variables (0-1):
     p_j^k        x_j was computed in stage k and not overwritten in it
     u_ki         x_i is in S^{k-1} or in the chosen D_k; U_k(i) is u_ki, or s_i^{k-1} where no D_k^l has i
 
-Objective (4.9):  min sum_{k,i,l} tau_il delta_il^k + sum_{k,l} tauhat_kl dhat_kl
+Objective (4.9):  min sum_{k,i,l} tau_il delta_il^k - sum_{k,i} (time saved in place)_i q_i^k
+                        + sum_{k,l} tauhat_kl dhat_kl
+(tau and the workspace c are those of a recomputation in the stages k <= K, where they differ.)
 
 Executability, by `add_selection`, `add_dependencies`, `add_inplace`:
     (C1)  sum_l delta_il^k = r_i^k
@@ -173,7 +175,8 @@ def byte_scale(problem: MemoryProblem, trims: Trims) -> tuple[int, Callable[[int
 
 
 def _sizes(problem: MemoryProblem) -> list[int]:
-    sizes = [node.out_bytes for node in problem.fwd] + [impl.workspace_bytes for x in problem.fwd for impl in x.impls]
+    sizes = [node.out_bytes for node in problem.fwd]
+    sizes += [impl.workspace(again) for node in problem.fwd for impl in node.impls for again in (False, True)]
     for back in problem.bwd:
         sizes += [back.live_grad_bytes, back.out_grad_bytes, *(impl.workspace_bytes for impl in back.impls)]
     return sizes
@@ -189,7 +192,8 @@ def add_selection(f: Formulation, k: int, useful: frozenset[int] | None, trims: 
         run = f.r[k][i]
         if run is None:
             continue
-        costs = [(impl.workspace_bytes, impl.time_ns) for impl in node.impls]
+        again = useful is not None
+        costs = [(impl.workspace(again), impl.time(again)) for impl in node.impls]
         f.delta[k][i] = _choice(f.model, undominated(costs, [()] * len(costs), trims), run)
     if useful is not None:
         impls = f.problem.bwd[len(f.problem.bwd) - k].impls
@@ -311,7 +315,7 @@ def add_memory(f: Formulation, k: int, trims: Trims, scaled: Callable[[int], int
     for i, node in enumerate(problem.fwd):
         run = f.r[k][i]
         if run is not None:
-            terms = [(var, scaled(node.impls[way].workspace_bytes)) for way, var in f.delta[k][i].items()]
+            terms = [(var, scaled(node.impls[way].workspace(not forward))) for way, var in f.delta[k][i].items()]
             terms.append((run, size[i] + sum(size[j] for j in feeds[i])))
             q = f.q[k][i]
             if q is not None and node.inplace_of is not None:
@@ -383,16 +387,22 @@ def add_objective(f: Formulation) -> None:
         f.model.minimize([(f.peak, 1)])
         return
     cost: Terms = []
-    for row in f.delta:
-        for node, chosen in zip(f.problem.fwd, row, strict=True):
-            cost += [(var, node.impls[way].time_ns) for way, var in chosen.items()]
+    for k, (row, in_place) in enumerate(zip(f.delta, f.q, strict=True)):
+        for node, chosen, q in zip(f.problem.fwd, row, in_place, strict=True):
+            again = k <= len(f.problem.bwd)
+            cost += [(var, node.impls[way].time(again)) for way, var in chosen.items()]
+            if q is not None and node.inplace_saves_ns:
+                cost.append((q, -node.inplace_saves_ns))
     for back, chosen in zip(reversed(f.problem.bwd), f.dhat[1:], strict=True):
         cost += [(var, back.impls[way].time_ns) for way, var in chosen.items()]
     f.model.minimize([(var, ns if f.time_unit == 1.0 else ns / f.time_unit) for var, ns in cost])
 
 
 def _peak_variable(problem: MemoryProblem, model: Model, unit: int, scaled: Callable[[int], int | float]) -> Var:
-    sizes = sum(node.out_bytes + max(impl.workspace_bytes for impl in node.impls) for node in problem.fwd)
+    sizes = sum(
+        node.out_bytes + max(impl.workspace(again) for impl in node.impls for again in (False, True))
+        for node in problem.fwd
+    )
     gradients = [b.live_grad_bytes + b.out_grad_bytes + max(i.workspace_bytes for i in b.impls) for b in problem.bwd]
     most = sizes + max(gradients, default=0)
     count = 2 * len(problem.fwd) + 4
@@ -402,7 +412,7 @@ def _peak_variable(problem: MemoryProblem, model: Model, unit: int, scaled: Call
 
 
 def _total_time(problem: MemoryProblem) -> int:
-    forward = sum(impl.time_ns for node in problem.fwd for impl in node.impls)
+    forward = sum(impl.time(again) for node in problem.fwd for impl in node.impls for again in (False, True))
     return forward + sum(impl.time_ns for node in problem.bwd for impl in node.impls)
 
 
@@ -469,7 +479,7 @@ def row_peak(problem: MemoryProblem, schedule: Schedule) -> int:
             held = sum(size[j] for j in union if j < i and j not in feeding) + sum(size[j] for j in feeding)
             saved = size[node.inplace_of] if run.inplace and node.inplace_of is not None else 0
             ahead = sum(size[j] for j in entered if j > i)
-            peak = max(peak, gradients + node.impls[run.impl].workspace_bytes + size[i] - saved + held + ahead)
+            peak = max(peak, gradients + node.impls[run.impl].workspace(stage > 0) + size[i] - saved + held + ahead)
         if back:
             impl = back.impls[schedule.backward[stage - 1]]
             made = 0 if impl.grad_inplace else back.out_grad_bytes

@@ -80,7 +80,7 @@ def greedy(planner: Planner) -> list[frozenset[int]]:
 
 @dataclass(frozen=True)
 class Planner:
-    """`base` is store-all, `fastest` its runs, `direct[t]` what backward nodes after stage t read, `once` the nodes
+    """`base` is store-all, `fastest` how each of its runs is done again, `direct[t]` what backward nodes after stage t read, `once` the nodes
     that cannot be made again, by themselves or because their creator cannot run again."""
 
     problem: MemoryProblem
@@ -97,11 +97,12 @@ class Planner:
             direct.append(direct[-1] | set(base.needs(problem, stage)))
         fixed = {i for i, node in enumerate(problem.fwd) if not node.recomputable}
         once = fixed | {i for i, node in enumerate(problem.fwd) if node.creator in fixed}
-        fastest = {run.node: run for run in base.runs[0]}
+        fastest = {run.node: RunForward(run.node, problem.fwd[run.node].fastest(True)) for run in base.runs[0]}
         return Planner(problem, base, fastest, tuple(reversed(direct)), frozenset(once & fastest.keys()))
 
     def time(self, i: int) -> int:
-        return self.problem.fwd[i].impls[self.fastest[i].impl].time_ns
+        """Nanoseconds of a recomputation."""
+        return self.problem.fwd[i].time(self.fastest[i].impl, again=True)
 
     def result(self, schedule: Schedule) -> Simulation:
         return simulate(self.problem, lower(self.problem, schedule))

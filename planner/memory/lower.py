@@ -26,11 +26,11 @@ class Schedule:
 
 
 def store_all(problem: MemoryProblem) -> Schedule:
-    """Every op runs once with its fastest implementation; nothing is recomputed."""
+    """Every op runs once with its fastest implementation, in place where it can; nothing is recomputed."""
     fastest_back = tuple(min(range(len(b.impls)), key=lambda way: b.impls[way].time_ns) for b in problem.bwd)
     wanted = {i for b, way in zip(problem.bwd, fastest_back, strict=True) for i in b.impls[way].needs}
     runs = tuple(
-        RunForward(i, min(range(len(node.impls)), key=lambda way: node.impls[way].time_ns))
+        RunForward(i, node.fastest(again=False))
         for i, node in enumerate(problem.fwd)
         if node.kind == "op" or i in wanted
     )
@@ -40,7 +40,8 @@ def store_all(problem: MemoryProblem) -> Schedule:
 
 
 def prune(problem: MemoryProblem, schedule: Schedule) -> Schedule:
-    """Without recomputations whose result nobody reads and without stores that no later stage reads.
+    """Without recomputations whose result nobody reads and without stores that no later stage reads, and with every
+    run in place that can be because nobody reads again what it overwrites.
 
     One walk against time: `needed` holds what the instructions after this point read. The objective cannot rise and
     no instruction sees more live bytes than before.
@@ -58,7 +59,8 @@ def prune(problem: MemoryProblem, schedule: Schedule) -> Schedule:
             node = problem.fwd[run.node]
             first = stage == 0 and node.kind == "op"
             if first or run.node in creators or (run.node in needed and run.node not in entering):
-                useful.append(run)
+                able = node.inplace_of is not None and node.inplace_of not in needed
+                useful.append(RunForward(run.node, run.impl, inplace=True) if able else run)
                 needed.discard(run.node)
                 needed.update(node.inputs)
                 if node.creator is not None:

@@ -69,6 +69,14 @@ class ForwardNode(Record, frozen=True, kw_only=True):
     recomputable: bool = True
     ops: tuple[Name, ...] = ()
 
+    def time(self, impl: int, again: bool, inplace: bool = False) -> int:
+        """Nanoseconds of one run with implementation `impl`: a first run or a recomputation, in place or not."""
+        return self.impls[impl].time(again) - (self.inplace_saves_ns if inplace else 0)
+
+    def fastest(self, again: bool) -> int:
+        """The fastest implementation of a first run, or of a recomputation; the first of several."""
+        return min(range(len(self.impls)), key=lambda impl: self.impls[impl].time(again))
+
 
 class BackwardNode(Record, frozen=True, kw_only=True):
     """`live_grad_bytes` is |Lhat_k|, `out_grad_bytes` is |y_k|; `ops` are the trace ops it stands for, in order."""
@@ -123,6 +131,10 @@ class MemoryProblem(
                         f"intermediate {j}",
                         "a node of kind op; backward reads the rest",
                     )
+            quickest = min((impl.time(again) for impl in node.impls for again in (False, True)), default=0)
+            if node.inplace_saves_ns > quickest:
+                expected = f"at most the {quickest} ns of its fastest implementation"
+                yield f"$.fwd[{i}].inplace_saves_ns", str(node.inplace_saves_ns), expected
             if (node.kind == "intermediate") != (node.creator is not None):
                 yield f"$.fwd[{i}].creator", str(node.creator), "a creator for intermediates and for nothing else"
             if node.creator is not None and node.creator not in node.inputs:

@@ -4,7 +4,8 @@ At every instruction the bytes in use are
 
     base + gradients + outputs of forward nodes that are live + workspace of what runs,
 
-where gradients are |Lhat_k| from the start of stage k, plus |y_k| while backward node k runs.
+where gradients are |Lhat_k| from the start of stage k, plus |y_k| while backward node k runs. Forward nodes that run
+after the forward pass take the time and the workspace of a recomputation.
 """
 
 from __future__ import annotations
@@ -33,10 +34,12 @@ class Simulation(NamedTuple):
 def moments(problem: MemoryProblem, program: Iterable[Instruction]) -> Iterator[Moment]:
     """One moment per instruction, in order. The program must be one that `planner.memory.check` accepts."""
     live = gradients = 0
+    again = False
     for instruction in program:
         match instruction:
             case Stage(k):
-                gradients = problem.bwd[-k].live_grad_bytes if k <= len(problem.bwd) else 0
+                again = k <= len(problem.bwd)
+                gradients = problem.bwd[-k].live_grad_bytes if again else 0
                 label = f"stage {k}"
                 yield Moment(label, live, gradients, 0)
             case RunForward(i, impl, inplace):
@@ -44,7 +47,7 @@ def moments(problem: MemoryProblem, program: Iterable[Instruction]) -> Iterator[
                 live += node.out_bytes
                 if inplace and node.inplace_of is not None:
                     live -= problem.fwd[node.inplace_of].out_bytes
-                yield Moment(node.op, live, gradients, node.impls[impl].workspace_bytes)
+                yield Moment(node.op, live, gradients, node.impls[impl].workspace(again))
             case Drop(i):
                 live -= problem.fwd[i].out_bytes
                 yield Moment("drop", live, gradients, 0)
@@ -59,11 +62,15 @@ def simulate(problem: MemoryProblem, program: Iterable[Instruction]) -> Simulati
     program = tuple(program)
     peak = max((sum(moment[1:]) for moment in moments(problem, program)), default=0)
     time = 0
+    again = False
     for instruction in program:
-        if isinstance(instruction, RunForward):
-            time += problem.fwd[instruction.node].impls[instruction.impl].time_ns
-        elif isinstance(instruction, RunBackward):
-            time += problem.bwd[instruction.node].impls[instruction.impl].time_ns
+        match instruction:
+            case Stage(k):
+                again = k <= len(problem.bwd)
+            case RunForward(i, impl, inplace):
+                time += problem.fwd[i].time(impl, again, inplace)
+            case RunBackward(k, impl):
+                time += problem.bwd[k].impls[impl].time_ns
     return Simulation(problem.base_bytes + peak, time)
 
 

@@ -38,7 +38,7 @@ def optimum(problem: MemoryProblem, dependency_set: str = "entering") -> int | N
         picks = itertools.chain.from_iterable(itertools.combinations(can, count) for count in range(len(can) + 1))
         return tuple((sum(1 << i for i in p), sum(1 << problem.fwd[i].inplace_of for i in p)) for p in picks)
 
-    def run_cost(entering: int, runs: int, in_place: int, union: int, gradients: int) -> int:
+    def run_cost(entering: int, runs: int, in_place: int, union: int, gradients: int, again: bool) -> int:
         total = 0
         for i in range(n):
             if not runs >> i & 1:
@@ -51,7 +51,17 @@ def optimum(problem: MemoryProblem, dependency_set: str = "entering") -> int | N
             held = weight[(union | feeding) & behind] + size[i] + weight[entering & ~behind & ~(1 << i)]
             if in_place >> i & 1:
                 held -= size[problem.fwd[i].inplace_of]
-            fitting = [w.time_ns for w in problem.fwd[i].impls if gradients + held + w.workspace_bytes <= room]
+                total -= problem.fwd[i].inplace_saves_ns
+            costs = [(w.workspace_bytes, w.time_ns) for w in problem.fwd[i].impls]
+            if again:
+                costs = [
+                    (
+                        c if w.recompute_workspace_bytes is None else w.recompute_workspace_bytes,
+                        t if w.recompute_time_ns is None else w.recompute_time_ns,
+                    )
+                    for (c, t), w in zip(costs, problem.fwd[i].impls, strict=True)
+                ]
+            fitting = [time for workspace, time in costs if gradients + held + workspace <= room]
             if not fitting:
                 return INFINITE
             total += min(fitting)
@@ -94,7 +104,7 @@ def optimum(problem: MemoryProblem, dependency_set: str = "entering") -> int | N
                         ahead = rest(stage + 1, kept)
                         if ahead + impl.time_ns >= best:
                             continue
-                        cost = run_cost(entering, runs, in_place, kept | needs, gradients)
+                        cost = run_cost(entering, runs, in_place, kept | needs, gradients, True)
                         best = min(best, ahead + impl.time_ns + cost)
         return best
 
@@ -103,5 +113,5 @@ def optimum(problem: MemoryProblem, dependency_set: str = "entering") -> int | N
         runs = ops | extra
         for in_place, gone in overwritten_choices(runs):
             for kept in subsets(runs & ~gone):
-                best = min(best, run_cost(0, runs, in_place, kept, 0) + rest(0, kept))
+                best = min(best, run_cost(0, runs, in_place, kept, 0, False) + rest(0, kept))
     return None if best >= INFINITE else best

@@ -7,6 +7,10 @@ from hypothesis import strategies as st
 from planner.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
 
 SMALL = st.integers(0, 4)
+AGAIN = {
+    "recompute_workspace_bytes": st.none() | SMALL,
+    "recompute_time_ns": st.none() | st.integers(1, 5),
+}
 
 
 @st.composite
@@ -22,7 +26,7 @@ def problems(draw, max_nodes: int = 4, rich: bool = True) -> MemoryProblem:
             kind = {"recomputable": not rich or draw(st.integers(0, 5)) > 0}
         impls = draw(
             st.lists(
-                st.builds(Forward, workspace_bytes=SMALL, time_ns=st.integers(1, 5)),
+                st.builds(Forward, workspace_bytes=SMALL, time_ns=st.integers(1, 5), **(AGAIN if rich else {})),
                 min_size=1,
                 max_size=2 if rich else 1,
             )
@@ -58,4 +62,5 @@ def _maybe_in_place(draw, i: int, nodes: list[ForwardNode]) -> ForwardNode:
     if not able or node.kind != "op" or not draw(st.booleans()):
         return node
     fields = {name: getattr(node, name) for name in node.__struct_fields__}
-    return ForwardNode(**{**fields, "inplace_of": able[0]})
+    least = min(impl.time(again) for impl in node.impls for again in (False, True))
+    return ForwardNode(**{**fields, "inplace_of": able[0], "inplace_saves_ns": draw(st.integers(0, min(1, least)))})

@@ -82,8 +82,9 @@ class Op(Record, frozen=True, kw_only=True):
     kwargs: dict[str, Any] | None = None
     random: bool = False
     """Draws from the random number generator."""
-    module: str | None = None
-    """Qualified name of the module whose forward pass makes this call, '' for the model itself."""
+    modules: tuple[Name, ...] = ()
+    """Qualified names of the modules inside whose forward passes the call is made, outermost first and without the
+    model itself; `NAME#2` is the second call of a module in the step."""
     flops: Count | None = None
     bytes_moved: Count | None = None
     workspace_bytes: Count | None = None

@@ -13,7 +13,7 @@ from planner import trace
 from planner.errors import InputError
 from planner.trace import Costs, Op, Phase, Role, Tensor, Trace
 from treadle.capture.calls import encode
-from treadle.capture.joint import JointGraph, Mode, Result, export, module_of
+from treadle.capture.joint import JointGraph, Mode, Result, export, modules_of
 
 
 def capture(function: Callable[[], Any], name: str, mode: Mode = "train") -> Trace:
@@ -162,7 +162,7 @@ def _op(node: fx.Node, table: _Table, results: set[fx.Node]) -> Op:
         args=tuple(encode(argument, tensor_id) for argument in node.args),
         kwargs={key: encode(argument, tensor_id) for key, argument in node.kwargs.items()} or None,
         random=_draws(node),
-        module=module_of(node) if phase == "forward" else None,
+        modules=modules_of(node) if phase == "forward" else (),
     )
 
 

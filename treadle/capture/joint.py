@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import math
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -172,22 +174,29 @@ class _Functional(nn.Module):
 
 @contextmanager
 def _module_names(model: nn.Module) -> Iterator[None]:
-    """Nodes that calls of `model` make inside the block carry the calling module's name, see `module_of`."""
-    calling: list[Any] = []
+    """Nodes that calls of `model` make inside the block carry the names of the calling modules, see `modules_of`."""
+    calling: list[str] = []
+    calls: Counter[str] = Counter()
+
+    def annotate() -> None:
+        annotations = traceback_of_graphs.current_meta.get("custom", {})
+        traceback_of_graphs.current_meta["custom"] = {**annotations, _MODULES: tuple(calling)}
 
     def enter(name: str) -> None:
-        annotations = traceback_of_graphs.current_meta.get("custom", {})
-        calling.append(annotations.get(_MODULE))
-        traceback_of_graphs.current_meta["custom"] = {**annotations, _MODULE: name}
+        calls[name] += 1
+        calling.append(name if calls[name] == 1 else f"{name}#{calls[name]}")
+        annotate()
 
     def leave() -> None:
-        annotations = traceback_of_graphs.current_meta.get("custom", {})
-        traceback_of_graphs.current_meta["custom"] = {**annotations, _MODULE: calling.pop()}
+        calling.pop()
+        annotate()
 
     hooks = []
     for name, module in model.named_modules():
-        hooks.append(module.register_forward_pre_hook(lambda _module, _inputs, name=name: enter(name), prepend=True))
-        hooks.append(module.register_forward_hook(lambda _module, _inputs, _output: leave(), always_call=True))
+        if name:
+            enter_it = partial(_ignoring_arguments, partial(enter, name))
+            hooks.append(module.register_forward_pre_hook(enter_it, prepend=True))
+            hooks.append(module.register_forward_hook(partial(_ignoring_arguments, leave), always_call=True))
     try:
         with traceback_of_graphs.preserve_node_meta():
             yield
@@ -196,13 +205,17 @@ def _module_names(model: nn.Module) -> Iterator[None]:
             hook.remove()
 
 
-_MODULE = "treadle module"
+_MODULES = "treadle modules"
 
 
-def module_of(node: fx.Node) -> str | None:
-    """Qualified name of the module whose forward pass made this call."""
-    name: str | None = node.meta.get("custom", {}).get(_MODULE)
-    return name
+def _ignoring_arguments(function: Callable[[], None], *_: Any) -> None:
+    function()
+
+
+def modules_of(node: fx.Node) -> tuple[str, ...]:
+    """The modules inside whose forward passes this call is made (`planner.trace.Op.modules`)."""
+    names: tuple[str, ...] = node.meta.get("custom", {}).get(_MODULES, ())
+    return names
 
 
 def _returned(value: Any, outputs: list[Tensor], where: str) -> Any:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from planner.errors import InputError
-from planner.trace import Op
+from planner.trace import Implementation, Op
 
 
 def encode(value: Any, tensor_id: Callable[[Any], str | None]) -> Any:
@@ -57,18 +57,34 @@ def decode(tree: Any, values: Mapping[str, Any]) -> Any:
     raise InputError(f"found an argument {tree!r}, expected a tensor, dtype, device, layout, memory format or float")
 
 
-def call(op: Op, values: Mapping[str, Any]) -> list[Tensor | None]:
+def call(op: Op | Implementation, values: Mapping[str, Any]) -> list[Tensor | None]:
     """Run `op` on `values` (tensor id to tensor) and return its results, one for each of `op.outputs`.
 
     Raises InputError for an op without recorded arguments or of an operator that this PyTorch does not have.
     """
     if op.args is None:
         raise InputError(f"op {op.id!r} has no recorded arguments, so it cannot be called")
-    result = operator(op.target)(
+    result = function(op.target)(
         *[decode(tree, values) for tree in op.args],
         **{key: decode(tree, values) for key, tree in (op.kwargs or {}).items()},
     )
     return list(result) if isinstance(result, Sequence) else [result] if op.outputs else []
+
+
+def function(target: str) -> Callable[..., Any]:
+    """What runs a target: an operator overload, or `treadle.NAME` of `treadle.kernels`.
+
+    Raises InputError for an unknown one.
+    """
+    space, _, name = target.partition(".")
+    if space != "treadle":
+        return operator(target)
+    from treadle import kernels
+
+    found = getattr(kernels, name, None)
+    if not callable(found):
+        raise InputError(f"found kernel {target!r}, expected one of treadle.kernels")
+    return found
 
 
 @cache

@@ -15,6 +15,7 @@ from planner.errors import InputError
 from planner.hardware import Device, Hardware
 from planner.trace import Trace
 from treadle.capture import costs
+from treadle.capture.costs import measuring
 from treadle.capture.graph import capture
 from treadle.capture.load import build_step
 
@@ -117,10 +118,10 @@ def test_a_profile_without_the_needed_rate_is_named(fields: dict[str, Any], path
 
 @pytest.mark.parametrize("name", ["resnet50", "gpt2", "moe"])
 def test_every_op_is_measured_once_per_signature(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(costs, "ENOUGH_SECONDS", 0.0)
+    monkeypatch.setattr(measuring, "ENOUGH_SECONDS", 0.0)
     calls: list[str] = []
-    real = costs._measure_ns
-    monkeypatch.setattr(costs, "_measure_ns", lambda op, *rest: calls.append(op.id) or real(op, *rest))
+    real = measuring._measure
+    monkeypatch.setattr(measuring, "_measure", lambda op, *rest: calls.append(op.id) or real(op, *rest))
     before = torch.random.get_rng_state()
     timed = costs.with_measured(counted(name))
     assert torch.equal(torch.random.get_rng_state(), before)

@@ -5,19 +5,34 @@ What an op returns besides the output of its node may be a node of kind `interme
 Views are no calls of their own: they are made again from their base wherever they are read, so only values that own
 memory (or that a call returned in one piece with such a value) have a lifetime. A value is freed after its last read
 before it is made again; that is never later than where the plan drops it, and a read after the drop is an error.
+
+Where the plan chose one of an op's implementations, that is the call. One that overwrites a value ends its life and
+takes over its memory. One that inverts a normalisation needs scales away from 0, which only the step itself can see:
+what the op's own call reads instead is named as a spare, which the step keeps where it has to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from planner.errors import InputError
 from planner.liveness import owners
 from planner.memory.decisions import MemoryDecisions
+from planner.memory.problem import Backward, Forward
 from planner.memory.program import Drop, RunBackward, RunForward, Stage
-from planner.trace import Op, Tensor, Trace
+from planner.trace import Implementation, Op, Tensor, Trace
+
+SCALES = {
+    "aten.native_batch_norm_backward.default": 2,
+    "aten.batch_norm_backward.default": 2,
+    "aten.cudnn_batch_norm_backward.default": 2,
+    "aten.native_layer_norm_backward.default": 5,
+    "aten.native_group_norm_backward.default": 4,
+}
+"""Which argument of a normalisation's backward is the scale, that computing its input from its output divides by."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +63,9 @@ class Graph:
         made = [self.tensors[tensor].alias_of for tensor in op.outputs if tensor is not None]
         return bool(made) and all(alias in op.inputs for alias in made)
 
-    def roots(self, op: Op) -> Iterator[str]:
-        """The values that calling `op` reads once its views are unfolded: placeholders and results of calls."""
-        for tensor in op.inputs:
+    def roots(self, call: Op | Implementation) -> Iterator[str]:
+        """The values that `call` reads once its views are unfolded: placeholders and results of calls."""
+        for tensor in call.inputs:
             yield from self.root(tensor)
 
     def root(self, tensor: str) -> Iterator[str]:
@@ -72,43 +87,52 @@ class Graph:
 
 @dataclass
 class Event:
-    """One call of `op`, or with `op` None the moment at the end of the forward pass when outputs are returned.
+    """One call that makes what `op` makes, or with `op` None the moment at the end of the forward pass when outputs
+    are returned. `call` is the op itself or the implementation that was chosen.
 
     `backward` says whether it belongs to the backward pass, `again` whether it is a recomputation.
     `frees` are the values that die here, `writes` the buffers whose new value is written back right after the call,
-    `gives` the leaves whose gradient is handed over right after it. `live_bytes` counts everything alive during it.
+    `gives` the leaves whose gradient is handed over right after it. `overwrites` is the value whose memory the first
+    result takes over. `spares` are what the op's own call reads besides, where this call needs a scale away from 0.
+    `live_bytes` counts every tensor alive during it, with those inside kernels that are written in Python.
     """
 
     op: Op | None
+    call: Op | Implementation | None
     stage: int
     backward: bool = False
     again: bool = False
     frees: list[str] = field(default_factory=list)
     writes: list[tuple[str, str]] = field(default_factory=list)
     gives: list[tuple[str, str]] = field(default_factory=list)
+    overwrites: str | None = None
+    spares: tuple[str, ...] = ()
     live_bytes: int = 0
 
     @property
     def made(self) -> tuple[str, ...]:
-        return tuple(tensor for tensor in self.op.outputs if tensor is not None) if self.op else ()
+        return tuple(tensor for tensor in self.call.outputs if tensor is not None) if self.call else ()
 
 
 @dataclass(frozen=True)
 class Schedule:
     """`forward` ends with the event that returns the outputs. `saved` are the values handed from forward to backward,
-    `kept_buffers` the buffers whose value before the step the backward pass needs."""
+    `kept_buffers` the buffers whose value before the step the backward pass needs. `spared` are the backward events
+    with spares, by the place of the forward event that reads these and the scale."""
 
     graph: Graph
     forward: tuple[Event, ...]
     backward: tuple[Event, ...]
     saved: tuple[str, ...]
     kept_buffers: tuple[str, ...]
+    spared: dict[int, tuple[Event, ...]]
 
 
 def schedule(decisions: MemoryDecisions, trace: Trace) -> Schedule:
     """Unfold `decisions` over the ops of `trace`.
 
-    Raises InputError when the plan names ops that the trace lacks, or reads a value that it has neither kept nor made.
+    Raises InputError when the plan names ops or implementations that the trace lacks, reads a value that it has neither
+    kept nor made, or overwrites one that somebody still reads or holds.
     """
     graph = Graph(trace)
     for op in trace.ops:
@@ -126,31 +150,60 @@ def schedule(decisions: MemoryDecisions, trace: Trace) -> Schedule:
     forward, unmade = _place_frees(forward, saved, graph)
     if unmade:
         raise InputError(f"the plan reads {min(unmade)!r}, which it never makes", where=trace.name)
+    spared = _place_spares(forward, backward, graph)
     _count(forward, backward, graph)
     kept = {
         graph.updated[root]
         for event in backward
-        for root in (graph.roots(event.op) if event.op else ())
-        if graph.updated.get(root) == root and not reads_statistics_only(event.op)
+        for root in (graph.roots(event.call) if event.call else ())
+        if graph.updated.get(root) == root and not reads_statistics_only(event.call)
     }
-    return Schedule(graph, tuple(forward), tuple(backward), tuple(sorted(saved)), tuple(sorted(kept)))
+    return Schedule(graph, tuple(forward), tuple(backward), tuple(sorted(saved)), tuple(sorted(kept)), spared)
 
 
-def reads_statistics_only(op: Op | None) -> bool:
-    """Whether `op` is a batch normalisation: while it updates running statistics it computes nothing else from them."""
-    return op is not None and "batch_norm" in op.target
+def reads_statistics_only(call: Op | Implementation | None) -> bool:
+    """Whether `call` is a batch normalisation: while it updates running statistics it computes nothing else from
+    them."""
+    return call is not None and "batch_norm" in call.target
 
 
 def reads(event: Event, graph: Graph) -> set[str]:
     """The values that the call of `event` reads: results of other calls, and tangents. In the backward pass a batch
     normalisation is given the buffer itself where the trace has the buffer's new value."""
-    if event.op is None:
+    if event.call is None:
         roots = {root for tensor in graph.trace.outputs for root in graph.root(tensor)}
     else:
-        roots = set(graph.roots(event.op))
-        if event.backward and reads_statistics_only(event.op):
+        roots = set(graph.roots(event.call))
+        if event.backward and reads_statistics_only(event.call):
             roots -= graph.updated.keys()
     return {root for root in roots if root in graph.producer or graph.tensors[root].role == "tangent"}
+
+
+def scale(op: Op) -> str | None:
+    """The scale of a normalisation whose backward op this is, where it has one."""
+    argument = (op.args or ())[SCALES[op.target]] if op.target in SCALES else None
+    return str(argument["tensor"]) if argument is not None else None
+
+
+def chosen(op: Op, impl: Forward | Backward, *, inplace: bool = False, again: bool = False) -> Op | Implementation:
+    """The call that makes what `op` makes where a plan runs its node by `impl`. A recomputation that has costs of its
+    own is done by an implementation that reads what the first run left.
+
+    Raises InputError where the op has no implementation that works in place, or for a recomputation, as the plan wants.
+    """
+    again = again and isinstance(impl, Forward) and impl.recompute_time_ns is not None
+    ways = op.implementations
+    if inplace:
+        fitting = [way for way in ways if way.family == "inplace" and way.overwrites is not None]
+        fitting = [way for way in fitting if way.again == again] or [way for way in fitting if not way.again]
+    elif again:
+        fitting = [way for way in ways if way.again and way.overwrites is None]
+    else:
+        return next((way for way in ways if way.name == impl.name and not way.again), op)
+    if not fitting:
+        kind = "in place" if inplace else "by what its first run left"
+        raise InputError(f"the plan runs op {op.id!r} {kind}, for which the trace has no implementation")
+    return fitting[0]
 
 
 def _events(decisions: MemoryDecisions, graph: Graph) -> Iterator[Event]:
@@ -159,21 +212,27 @@ def _events(decisions: MemoryDecisions, graph: Graph) -> Iterator[Event]:
     returned = False
     live = set(graph.trace.tangents)
     held = {graph.owner[t] for t in (*graph.trace.outputs, *(value for _, value in graph.trace.updates))}
-    creator = [i if node.creator is None else node.creator for i, node in enumerate(problem.fwd)]
+    creator = [i if node.creator is None or node.ops else node.creator for i, node in enumerate(problem.fwd)]
     stored: set[int] = set()
     for instruction in decisions.program:
         names: tuple[str, ...] = ()
+        inplace = False
         match instruction:
             case Stage(k):
                 stage = k
                 if k < last and not returned:
                     returned = True
-                    yield Event(None, last)
-            case RunForward(node):
+                    yield Event(None, None, last)
+            case RunForward(node, way, inplace):
                 names = problem.fwd[node].ops
+                impl: Forward | Backward = problem.fwd[node].impls[way]
                 stored.add(node)
-            case RunBackward(node):
+                overwritten = problem.fwd[node].inplace_of
+                if inplace and overwritten is not None:
+                    stored.discard(overwritten)
+            case RunBackward(node, way):
                 names = problem.bwd[node].ops
+                impl = problem.bwd[node].impls[way]
             case Drop(node):
                 stored.discard(node)
                 if all(creator[other] != creator[node] for other in stored):
@@ -184,18 +243,42 @@ def _events(decisions: MemoryDecisions, graph: Graph) -> Iterator[Event]:
                 raise InputError(f"the plan runs op {name!r}, which the trace lacks", where=graph.trace.name)
             if graph.is_view(graph.ops[name]):
                 continue
+            op = graph.ops[name]
             late = stage < last
-            event = Event(graph.ops[name], stage, late, again=late and isinstance(instruction, RunForward))
+            again = late and isinstance(instruction, RunForward)
+            call = chosen(op, impl, inplace=inplace, again=again)
+            event = Event(op, call, stage, late, again)
             missing = reads(event, graph) - live
             if missing:
                 raise InputError(
                     f"stage {stage}: op {name!r} reads {min(missing)!r}, which the plan neither kept nor made again",
                     where=graph.trace.name,
                 )
+            if isinstance(call, Implementation) and call.overwrites is not None:
+                event.overwrites = _overwritten(event, call.overwrites, graph)
+                storage = graph.owner[event.overwrites]
+                live = {value for value in live if graph.owner[value] != storage}
+            if isinstance(call, Implementation) and call.family == "out" and scale(op) is not None:
+                own = reads(Event(op, op, stage, late), graph)
+                event.spares = tuple(sorted(own - reads(event, graph)))
             live.update(event.made)
             yield event
     if not returned:
-        yield Event(None, last)
+        yield Event(None, None, last)
+
+
+def _overwritten(event: Event, tensor: str, graph: Graph) -> str:
+    """The value whose memory `event` takes over. Raises InputError where that is not the step's own."""
+    roots = set(graph.root(tensor))
+    ended = {graph.owner[t.id] for t in graph.trace.tensors if t.gradient_of is not None}
+    ended.update(graph.owner[t] for t in (*graph.trace.outputs, *(value for _, value in graph.trace.updates)))
+    if len(roots) != 1 or not roots <= graph.producer.keys() or graph.owner[tensor] in ended:
+        assert event.op is not None
+        raise InputError(
+            f"op {event.op.id!r} overwrites {tensor!r}, expected a value that the step made and nobody else holds",
+            where=graph.trace.name,
+        )
+    return roots.pop()
 
 
 def _values(names: Iterable[str], graph: Graph) -> set[str]:
@@ -208,7 +291,7 @@ def _place_writes(forward: list[Event], graph: Graph) -> None:
         roots = set(graph.root(value))
         place = 0
         for index, event in enumerate(forward):
-            if event.op and (roots.intersection(event.made) or buffer in graph.roots(event.op)):
+            if event.call and (roots.intersection(event.made) or buffer in graph.roots(event.call)):
                 place = index
         forward[place].writes.append((buffer, value))
 
@@ -220,8 +303,8 @@ def _place_gives(backward: list[Event], graph: Graph) -> None:
     last_use = {
         value: index
         for index, event in enumerate(backward)
-        if event.op
-        for value in (*graph.roots(event.op), *event.made)
+        if event.call
+        for value in (*graph.roots(event.call), *event.made)
     }
     for leaf, gradient in sorted(gradients, key=lambda pair: (rank.get(pair[1], len(rank)), pair)):
         places = [last_use[root] for root in graph.root(gradient) if root in last_use]
@@ -240,24 +323,71 @@ def _place_frees(events: list[Event], needed: set[str], graph: Graph) -> tuple[l
             continue
         handed = {root for _, tensor in (*event.writes, *event.gives) for root in graph.root(tensor)}
         before, after = reads(event, graph), {root for root in handed if root in graph.producer}
+        if event.overwrites is not None:
+            lost = graph.owner[event.overwrites]
+            late = {value for value in (needed | after) - made if graph.owner[value] == lost}
+            if late and event.op:
+                raise InputError(
+                    f"stage {event.stage}: op {event.op.id!r} overwrites {min(late)!r}, which is read later",
+                    where=graph.trace.name,
+                )
         event.frees = sorted((before | after | made) - needed)
         needed = ((needed | after) - made) | before
         useful.append(event)
     return useful[::-1], needed
 
 
+def _place_spares(forward: Sequence[Event], backward: Iterable[Event], graph: Graph) -> dict[int, tuple[Event, ...]]:
+    """Where the forward pass sees both what the spares are of and the scale that decides whether to keep them."""
+    found: dict[int, tuple[Event, ...]] = {}
+    for event in backward:
+        if not event.spares or event.op is None:
+            continue
+        key = scale(event.op)
+        wanted = {*event.spares, *(root for root in graph.root(key or "") if root in graph.producer)}
+        place = next((index for index, other in enumerate(forward) if wanted <= reads(other, graph)), None)
+        if place is None:
+            raise InputError(
+                f"op {event.op.id!r} inverts a normalisation of {event.spares[0]!r} by {key!r}, "
+                "which no op of the forward pass reads together",
+                where=graph.trace.name,
+            )
+        found[place] = (*found.get(place, ()), event)
+    return found
+
+
 def _count(forward: Iterable[Event], backward: Iterable[Event], graph: Graph) -> None:
     """Set `live_bytes` of every event: parameters, buffers, inputs, outputs held by the caller, gradients handed over
-    so far, and every value that is alive."""
-    lasting = {graph.owner[t.id] for t in graph.trace.tensors if t.role in ("parameter", "buffer", "input")}
-    live: dict[str, str] = {}
+    so far, every value that is alive, and the workspace of kernels written in Python."""
+    lasting = {_Place(graph.owner[t.id]) for t in graph.trace.tensors if t.role in ("parameter", "buffer", "input")}
+    places: dict[str, _Place] = {}
+    live: dict[str, _Place] = {}
+
+    def place(tensor: str) -> _Place:
+        return places.setdefault(graph.owner[tensor], _Place(graph.owner[tensor]))
+
+    serial = 0
     for events, entering in ((forward, ()), (backward, graph.trace.tangents)):
-        live.update((value, graph.owner[value]) for value in entering)
+        live.update((value, place(value)) for value in entering)
         for event in events:
-            live.update((value, graph.owner[value]) for value in event.made)
-            event.live_bytes = sum(graph.storage_bytes(owner) for owner in lasting.union(live.values()))
-            lasting.update(graph.owner[gradient] for _, gradient in event.gives)
+            serial += 1
+            overwritten = place(event.overwrites) if event.overwrites is not None else None
+            places.update((value, _Place(value, serial)) for value in event.made if graph.owner[value] == value)
+            if overwritten is not None:
+                places[graph.owner[event.made[0]]] = overwritten
+            live.update((value, place(value)) for value in event.made)
+            inside = event.call.workspace_bytes if event.call and event.call.target.startswith("treadle.") else None
+            storages = lasting.union(live.values())
+            event.live_bytes = sum(graph.storage_bytes(storage.owner) for storage in storages) + (inside or 0)
+            lasting.update(place(gradient) for _, gradient in event.gives)
             if event.op is None:
-                lasting.update(graph.owner[output] for output in graph.trace.outputs)
+                lasting.update(place(output) for output in graph.trace.outputs)
             for value in event.frees:
                 live.pop(value, None)
+
+
+class _Place(NamedTuple):
+    """A storage as large as that of tensor `owner`, made by call number `serial`."""
+
+    owner: str
+    serial: int = 0

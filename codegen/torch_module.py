@@ -8,6 +8,9 @@ gradient is ready it puts it into `gradients` and yields its name, so that the c
 
 No value lives in a local name longer than the plan says: views are made inside the call that reads them, and every
 other name is deleted right after its last use.
+
+A backward call that inverts a normalisation has a spare: `None`, or what the op's own call reads where the scale is too
+near 0 to divide by.
 """
 
 from __future__ import annotations
@@ -16,23 +19,25 @@ import json
 import keyword
 import re
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
+from types import MappingProxyType
 from typing import Any
 
 import jinja2
 
-from codegen.torch_lower import Event, Schedule, reads_statistics_only, schedule
+from codegen.torch_lower import Event, Schedule, reads_statistics_only, scale, schedule
 from planner import resources
 from planner.errors import InputError
 from planner.memory.decisions import MemoryDecisions
 from planner.plan import Plan
 from planner.scalars import format_bytes
-from planner.trace import Op, Trace
+from planner.trace import Implementation, Op, Trace
 
 FILE_NAME = "step.py"
 WIDTH = 120
+NO_SPARES: Mapping[str, str] = MappingProxyType({})
 
 
 def generate(plan: Plan, trace: Trace) -> dict[str, str]:
@@ -54,7 +59,7 @@ def generate(plan: Plan, trace: Trace) -> dict[str, str]:
         backward_calls=sum(not event.again for event in writer.schedule.backward),
         repeated=sum(event.again for event in writer.schedule.backward),
         stages=len(decisions.problem.bwd),
-        random=bool(writer.states),
+        imports=list(writer.imports()),
         constants=list(writer.constants()),
         returned=list(writer.returned()),
         forward=forward,
@@ -101,14 +106,24 @@ class _Writer:
     schedule: Schedule
 
     @cached_property
-    def states(self) -> dict[str, int]:
-        """Random ops that run again, and the index of the last backward event that does so."""
-        events = enumerate(self.schedule.backward)
-        return {event.op.id: index for index, event in events if event.op and event.again and event.op.random}
+    def states(self) -> dict[str, Event]:
+        """Random ops of which the backward pass needs the generator's state, and the last event that does."""
+        found = {}
+        for event in self.schedule.backward:
+            found.update(dict.fromkeys(_generators(event), event))
+        return found
+
+    def imports(self) -> Iterator[str]:
+        events = self._events
+        if any(call.target.startswith("treadle.") for event in events for call in (event.call, event.op) if call):
+            yield "from treadle import kernels"
+        helpers = [name for name, used in (("inverting", self.schedule.spared), ("rng", self.states)) if used]
+        if helpers:
+            yield "from treadle.runtime import " + ", ".join(helpers)
 
     @property
     def peak_bytes(self) -> int:
-        return max(event.live_bytes for event in (*self.schedule.forward, *self.schedule.backward))
+        return max(event.live_bytes for event in self._events)
 
     @cached_property
     def names(self) -> dict[str, str]:
@@ -172,6 +187,10 @@ class _Writer:
             )
         return tuple(range(len(trace.outputs)))
 
+    @property
+    def _events(self) -> tuple[Event, ...]:
+        return (*self.schedule.forward, *self.schedule.backward)
+
     def forward(self) -> Iterator[str]:
         *events, end = self.schedule.forward
         peak = self._peak(self.schedule.forward)
@@ -181,10 +200,12 @@ class _Writer:
         yield "    saved = {}"
         for buffer in self.schedule.kept_buffers:
             yield f"    saved[{_quote('before ' + buffer)}] = {self.external[buffer]}.clone()"
-        for event in events:
+        for place, event in enumerate(events):
             assert event.op is not None
             if event.op.id in self.states:
                 yield f"    saved[{_quote('generator ' + event.op.id)}] = rng.state(device)"
+            for later in self.schedule.spared.get(place, ()):
+                yield from self._keep_spares(later, event)
             yield from self._event(event)
         outputs = tuple(self._read(tensor, end) for tensor in self.schedule.graph.trace.outputs)
         shared = {self.schedule.graph.owner[tensor] for tensor in self.schedule.graph.trace.outputs}
@@ -200,36 +221,37 @@ class _Writer:
             yield f"    {self.external[tensor]} = tangents.pop(0)"
         for value in self.schedule.saved:
             yield f"    {self.names[value]} = saved.pop({_quote(self.names[value])})"
-        stages: dict[int, list[tuple[int, Event]]] = {}
-        for index, event in enumerate(self.schedule.backward):
-            stages.setdefault(event.stage, []).append((index, event))
+        stages: dict[int, list[Event]] = {}
+        for event in self.schedule.backward:
+            stages.setdefault(event.stage, []).append(event)
         for stage, events in stages.items():
-            again = sum(event.again for _, event in events)
+            again = sum(event.again for event in events)
             note = f", {again} recomputed" if again else ""
             yield ""
-            peak = self._peak(event for _, event in events)
+            peak = self._peak(events)
             yield f"    # stage {stage}: {_count(len(events), 'call')}{note}; at most {peak} live"
-            for index, event in events:
-                yield from self._event(event, index)
+            for event in events:
+                yield from self._event(event)
 
-    def _event(self, event: Event, index: int = -1) -> Iterator[str]:
+    def _event(self, event: Event) -> Iterator[str]:
         op = event.op
         assert op is not None
+        assert event.call is not None
         indent = 4
         if event.again and op.random:
-            key = _quote("generator " + op.id)
-            state = f"saved.pop({key})" if self.states[op.id] == index else f"saved[{key}]"
-            yield f"    with rng.replayed({state}, device):"
+            yield f"    with rng.replayed({self._state(op.id, event)}, device):"
             indent = 8
-        results = [self.names[tensor] if tensor else "_" for tensor in op.outputs]
-        comma = "," if len(results) == 1 and _in_pieces(op) else ""
-        start = f"{', '.join(results)}{comma} = " if results else ""
-        call = self._call(op, event)
-        if indent + len(start) + len(call.head) > WIDTH:
-            yield f"{' ' * indent}("
-            yield from (f"{' ' * indent}    {result}," for result in results)
-            start = ") = "
-        yield from layout(start, call, indent)
+        if event.spares:
+            spares = {value: f"spare_{self.names[value]}" for value in event.spares}
+            for value, name in spares.items():
+                yield f"    {name} = saved.pop({_quote(_spare(value, op))})"
+            yield f"    if {next(iter(spares.values()))} is None:"
+            yield from self._assignment(event.call, event, 8)
+            yield "    else:"
+            yield from self._assignment(op, event, 8, spares)
+            yield f"    del {', '.join(spares.values())}"
+        else:
+            yield from self._assignment(event.call, event, indent)
         for buffer, value in event.writes:
             yield from layout(f"{self.external[buffer]}.copy_", Call("(", (self._read(value, event),)), 4)
         leaves = []
@@ -242,16 +264,52 @@ class _Writer:
         for leaf in leaves:
             yield f"    yield {leaf}"
 
+    def _assignment(
+        self, call: Op | Implementation, event: Event, indent: int, spares: Mapping[str, str] = NO_SPARES
+    ) -> Iterator[str]:
+        """`call` with its results under their names, those that `event` makes."""
+        results = [self.names[tensor] if tensor in event.made else "_" for tensor in call.outputs]
+        comma = "," if len(results) == 1 and _in_pieces(call) else ""
+        start = f"{', '.join(results)}{comma} = " if results else ""
+        text = self._call(call, event, spares)
+        if indent + len(start) + len(text.head) > WIDTH:
+            yield f"{' ' * indent}("
+            yield from (f"{' ' * indent}    {result}," for result in results)
+            start = ") = "
+        yield from layout(start, text, indent)
+
+    def _keep_spares(self, later: Event, event: Event) -> Iterator[str]:
+        """Keep what `later` reads in place of its result where `event` sees a scale that it cannot divide by."""
+        assert later.op is not None
+        graph = self.schedule.graph
+        tensor = str(scale(later.op))
+        name = next((leaf_name(graph.trace, t) for t in graph.root(tensor) if t not in graph.producer), tensor)
+        overwritten = {graph.owner[e.overwrites] for e in self._events if e.overwrites is not None}
+        for value in later.spares:
+            copied = ("copy=True",) if graph.owner[value] in overwritten else ()
+            items = (self._local(value), self._read(tensor, event, event.call), _quote(name), *copied)
+            yield from layout(f"saved[{_quote(_spare(value, later.op))}] = ", Call("inverting.spare(", items), 4)
+
+    def _state(self, op: str, event: Event) -> str:
+        key = _quote("generator " + op)
+        return f"saved.pop({key})" if self.states[op] is event else f"saved[{key}]"
+
     def _local(self, value: str) -> str:
         return self.names.get(value) or self.external[value]
 
-    def _call(self, op: Op, event: Event) -> Call:
-        items = [self._value(tree, op, event) for tree in op.args or ()]
-        items += [_labelled(f"{key}=", self._value(tree, op, event)) for key, tree in (op.kwargs or {}).items()]
+    def _call(self, op: Op | Implementation, event: Event, spares: Mapping[str, str] = NO_SPARES) -> Call:
+        items = [self._value(tree, op, event, spares) for tree in op.args or ()]
+        items += [_labelled(f"{key}=", self._value(tree, op, event, spares)) for key, tree in (op.kwargs or {}).items()]
         namespace, rest = op.target.split(".", 1)
-        return Call(f"{'aten' if namespace == 'aten' else 'torch.ops.' + namespace}.{rest}(", tuple(items))
+        return Call(f"{_NAMESPACES.get(namespace, 'torch.ops.' + namespace)}.{rest}(", tuple(items))
 
-    def _read(self, tensor: str, event: Event, reader: Op | None = None) -> str | Call:
+    def _read(
+        self,
+        tensor: str,
+        event: Event,
+        reader: Op | Implementation | None = None,
+        spares: Mapping[str, str] = NO_SPARES,
+    ) -> str | Call:
         """The expression of `tensor` where `event` reads it for a call of `reader`."""
         graph = self.schedule.graph
         buffer = graph.updated.get(tensor)
@@ -262,8 +320,8 @@ class _Writer:
                 return f"saved[{_quote('before ' + buffer)}]"
         op = graph.producer.get(tensor)
         if op is None or not graph.is_view(op):
-            return self._local(tensor)
-        call = self._call(op, event)
+            return spares.get(tensor) or self._local(tensor)
+        call = self._call(op, event, spares)
         inner = call.items[0]
         if isinstance(inner, Call) and inner.head in _RESHAPES and call.head in _RESHAPES:
             return Call("aten.view.default(", (inner.items[0], *call.items[1:]))
@@ -271,14 +329,16 @@ class _Writer:
             return inner.items[0]
         return Call(call.head, call.items, f")[{op.outputs.index(tensor)}]") if _in_pieces(op) else call
 
-    def _value(self, tree: Any, op: Op, event: Event) -> str | Call:
+    def _value(self, tree: Any, op: Op | Implementation, event: Event, spares: Mapping[str, str]) -> str | Call:
         if isinstance(tree, list | tuple):
-            return Call("[", tuple(self._value(item, op, event) for item in tree), "]")
+            return Call("[", tuple(self._value(item, op, event, spares) for item in tree), "]")
         if not isinstance(tree, dict):
             return _quote(tree) if isinstance(tree, str) else repr(tree)
         ((key, value),) = tree.items()
         if key == "tensor":
-            return self._read(value, event, op)
+            return self._read(value, event, op, spares)
+        if key == "generator":
+            return self._state(value, event)
         if key == "device":
             return "device"
         return f'float("{value}")' if key == "float" else f"torch.{value}"
@@ -288,16 +348,38 @@ class _Writer:
 
 
 _RESERVED = (
-    *("_", "aten", "backward", "buffers", "device", "float", "forward", "gradients", "inputs", "parameters", "rng"),
-    *("saved", "tangents", "torch"),
+    *("_", "aten", "backward", "buffers", "device", "float", "forward", "gradients", "inputs", "inverting", "kernels"),
+    *("parameters", "rng", "saved", "tangents", "torch"),
 )
+_NAMESPACES = {"aten": "aten", "treadle": "kernels"}
 _RESHAPES = ("aten.view.default(", "aten._unsafe_view.default(")
 _DEVICE = "    device = next(iter([*parameters.values(), *buffers.values(), *inputs])).device"
 
 
-def _in_pieces(op: Op) -> bool:
+def _spare(value: str, op: Op) -> str:
+    return f"{value} for {op.id}"
+
+
+def _generators(event: Event) -> Iterator[str]:
+    """The random ops whose generator state `event` needs: as an argument, or to draw the same again."""
+    if event.op and event.call:
+        if event.again and event.op.random:
+            yield event.op.id
+        pending: list[Any] = [event.call.args, event.call.kwargs]
+        for tree in pending:
+            match tree:
+                case {"generator": name}:
+                    yield name
+                case list() | tuple():
+                    pending.extend(tree)
+                case dict():
+                    pending.extend(tree.values())
+
+
+def _in_pieces(call: Op | Implementation) -> bool:
     """Whether the call returns a list or tuple; capture numbers the pieces even where there is only one."""
-    return len(op.outputs) != 1 or str(op.outputs[0]).endswith("_out0")
+    several = len(call.outputs) != 1
+    return several or (not call.target.startswith("treadle.") and str(call.outputs[0]).endswith("_out0"))
 
 
 def _literal(value: Any) -> str | Call:
@@ -326,7 +408,8 @@ def _container(tree: Any, names: dict[str, str]) -> str | Call:
 
 
 def _names_device(events: Iterable[Event]) -> bool:
-    return any("'device'" in repr((event.op.args, event.op.kwargs)) for event in events if event.op)
+    calls = [call for event in events for call in (event.op, event.call) if call]
+    return any("'device'" in repr((call.args, call.kwargs)) for call in calls)
 
 
 def _labelled(label: str, value: str | Call) -> str | Call:

@@ -43,6 +43,9 @@ class Provenance(Record, frozen=True, kw_only=True):
 
     tool: Name
     method: Name
+    """Which method found it."""
+    parts: tuple[Name, ...] = ()
+    """All methods that took part in the search, in order."""
     options: dict[str, Any] = {}
     solver_status: Name | None = None
     limit_fired: bool = False

@@ -12,6 +12,9 @@ from planner.scalars import Count, Record
 class MemoryDecisions(Record, frozen=True, kw_only=True, tag_field="pass", tag="memory"):
     problem: MemoryProblem
     dependency_set: Literal["entering", "leaving"] = "entering"
+    families: tuple[str, ...] | None = None
+    """The families of implementations that were left in the problem; absent for all."""
+    recompute: bool = True
     program: tuple[Instruction, ...]
     objective_ns: Count
     """Sum of the times of everything the program runs (MONeT, equation 4.9)."""

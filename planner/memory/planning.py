@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 
 import msgspec
@@ -15,8 +16,9 @@ from planner.memory.checkpoint import row_peak
 from planner.memory.decisions import MemoryDecisions
 from planner.memory.extract import problem_from_trace
 from planner.memory.lower import Schedule, lower, store_all
+from planner.memory.methods import MemoryOptions
 from planner.memory.problem import MemoryProblem
-from planner.memory.search import Found, MemoryOptions, search
+from planner.memory.search import Found, search
 from planner.memory.simulate import simulate
 from planner.plan import VERSION, Certificate, InputRef, Plan, Prediction, Provenance
 from planner.scalars import parse_bytes
@@ -59,20 +61,27 @@ def plan_memory(
     budget: Budget | str,
     options: MemoryOptions = DEFAULTS,
     trace_file: str = "trace",
+    inputs: dict[str, InputRef] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    on_plan: Callable[[Plan], None] | None = None,
 ) -> Plan:
     """The fastest plan found for one training step within `budget`, checked.
 
-    budget: bytes, or a Fraction of the peak of the step that keeps everything, or either as people write it.
-    `on_progress` hears of incumbents and bounds in ns. Raises InputError for a trace without backward ops or without
-    times, InfeasibleError with the least feasible budget where there is provably no plan, LimitError when the limits
-    ended the search without one.
+    budget: bytes, or a Fraction of the peak of the step that keeps everything, or either as people write it. `inputs`
+    are what the plan names as its sources, the trace alone where absent. `on_progress` hears of incumbents and bounds
+    in ns, `on_plan` of the best checked plan so far, marked as interrupted; it is called in this thread and sees the
+    first plan at once and later ones so that a tenth of the time at most goes into it. Raises InputError for a trace
+    without backward ops or without times, InfeasibleError with the least feasible budget where there is provably no
+    plan, LimitError when the limits ended the search without one.
     """
     if isinstance(budget, str):
         budget = parse_budget(budget)
     problem = problem_from_trace(trace, 0, hold_gradients=options.hold_gradients)
-    inputs = {"trace": InputRef(file=trace_file, digest=digest(trace))}
-    return plan_problem(problem, budget=budget, options=options, inputs=inputs, on_progress=on_progress)
+    if inputs is None:
+        inputs = {"trace": InputRef(file=trace_file, digest=digest(trace))}
+    return plan_problem(
+        problem, budget=budget, options=options, inputs=inputs, on_progress=on_progress, on_plan=on_plan
+    )
 
 
 def plan_problem(
@@ -82,16 +91,38 @@ def plan_problem(
     options: MemoryOptions = DEFAULTS,
     inputs: dict[str, InputRef] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    on_plan: Callable[[Plan], None] | None = None,
 ) -> Plan:
     """The same for an explicit problem; without `budget` the problem's own holds."""
+    problem = prepared(problem, budget, options)
+    if on_plan is None:
+        return plan_of(problem, search(problem, options, on_progress), options, inputs)
+    teller = _Teller(lambda found: on_plan(plan_of(problem, found, options, inputs)))
+
+    def tick(progress: Progress) -> None:
+        teller.tick()
+        if on_progress is not None:
+            on_progress(progress)
+
+    return plan_of(problem, search(problem, options, tick, teller.offer), options, inputs)
+
+
+def prepared(problem: MemoryProblem, budget: Budget | None, options: MemoryOptions) -> MemoryProblem:
+    """The problem that is solved: sound, with its budget in bytes, restricted to what the options allow."""
     for path, found, expected in problem.problems():
         raise InputError(f"found {found}, expected {expected}", where="memory problem", path=path)
     if budget is not None:
         problem = msgspec.structs.replace(problem, budget_bytes=budget_in_bytes(problem, budget))
     if problem.budget_bytes <= 0:
         raise InputError(f"found a budget of {problem.budget_bytes} bytes, expected more than nothing")
-    best = search(problem, options, on_progress)
-    decisions = decide(problem, best.schedule, options)
+    return problem
+
+
+def plan_of(
+    problem: MemoryProblem, found: Found, options: MemoryOptions, inputs: dict[str, InputRef] | None = None
+) -> Plan:
+    """The checked plan of what a search found."""
+    decisions = decide(problem, found.schedule, options)
     findings = check(decisions)
     if findings:
         raise CheckFailed(f"the memory plan does not pass its check: {findings[0]}", tuple(findings))
@@ -100,16 +131,36 @@ def plan_problem(
         inputs=inputs or {},
         decisions=decisions,
         prediction=Prediction(time_us=decisions.objective_ns / 1000, peak_bytes=decisions.exact_peak_bytes),
-        certificate=certify(best),
+        certificate=certify(found),
         provenance=Provenance(
             tool="treadle",
-            method=best.method,
+            method=found.method,
+            parts=found.parts,
             options=asdict(options),
-            solver_status=best.solver_status,
-            limit_fired=best.limit_fired,
-            interrupted=best.interrupted,
+            solver_status=found.solver_status,
+            limit_fired=found.limit_fired,
+            interrupted=found.interrupted,
         ),
     )
+
+
+@dataclass
+class _Teller:
+    """Passes found plans on: the first at once, then the best of those that came while the last took its time."""
+
+    tell: Callable[[Found], None]
+    waiting: Found | None = None
+    rested_at: float = 0.0
+
+    def offer(self, found: Found) -> None:
+        self.waiting = found
+        self.tick()
+
+    def tick(self) -> None:
+        if self.waiting is not None and time.monotonic() >= self.rested_at:
+            began, found, self.waiting = time.monotonic(), self.waiting, None
+            self.tell(found)
+            self.rested_at = time.monotonic() + 10 * (time.monotonic() - began)
 
 
 def budget_in_bytes(problem: MemoryProblem, budget: Budget) -> int:
@@ -127,6 +178,8 @@ def decide(problem: MemoryProblem, schedule: Schedule, options: MemoryOptions = 
     return MemoryDecisions(
         problem=problem,
         dependency_set=options.dependency_set,
+        families=options.families,
+        recompute=options.recompute,
         program=program,
         objective_ns=exact.time_ns,
         store_all_ns=everything.time_ns,

@@ -1,142 +1,284 @@
-"""The search for the fastest plan within a budget: heuristics first, then the 0-1 program started from their best."""
+"""The search for the fastest plan within a budget: rounds of methods, each started from the best plan so far.
+
+`auto` goes from milliseconds to minutes, plans on one core and lower bounds on the other:
+
+    1  heuristics
+    2  segments              beside  a first lower bound
+    3  windows               beside  a better lower bound
+    4  the 0-1 program       beside  more windows, where the program is small enough
+       more windows          beside  the best lower bound, where it is not
+
+A problem of at most SMALL node pairs goes from the heuristics straight to the 0-1 program. What comes next follows from
+node counts, and from plans and bounds at the end of a round: no clock decides, so equal inputs give equal plans. The
+wall-clock limit and Ctrl-C cut a round short; the plan says so.
+"""
 
 from __future__ import annotations
 
 import math
+import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from planner.errors import InfeasibleError, LimitError
-from planner.memory.bound import ONCE, least_bytes, least_time, solver_argument
-from planner.memory.checkpoint import DependencySet, formulate, hint, schedule_of
-from planner.memory.heuristics import best_heuristic
+from planner.errors import InfeasibleError, InputError, LimitError
+from planner.memory.bound import ONCE, least_bytes, least_time
+from planner.memory.heuristics import leanest
 from planner.memory.lower import Schedule, lower, prune, store_all
+from planner.memory.methods import Answer, Job, MemoryOptions, attempt
 from planner.memory.minimum import Minimum, least_budget
 from planner.memory.problem import MemoryProblem
+from planner.memory.race import race
 from planner.memory.simulate import simulate
 from planner.scalars import format_bytes
-from planner.solver import Progress, Status, relative_gap, solve
+from planner.solver import Progress, relative_gap
+from planner.solver.interrupt import stop_on_sigint
+
+SMALL = 1_000
+"""Forward nodes times backward nodes up to which the 0-1 program takes a second or two."""
+FULL = 40_000
+"""The same up to which it is worth trying: above, its root relaxation alone takes longer than all else together."""
+
+HEURISTIC = (Job("heuristic"),)
 
 OnProgress = Callable[[Progress], None] | None
 
 
 @dataclass(frozen=True)
-class MemoryOptions:
-    """`gap` is where the solver may stop; `time_limit_s` is the wall-clock safety net of each solve."""
-
-    dependency_set: DependencySet = "entering"
-    hold_gradients: bool = False
-    gap: float = 0.01
-    time_limit_s: float | None = 120.0
-    solver: str = "highs"
-    seed: int = 0
-    workers: int = 1
-
-
-@dataclass(frozen=True)
 class Found:
-    """The best schedule, pruned, and what is proved about better ones: none takes less than `bound_ns`."""
+    """The best schedule, pruned, and what is proved about better ones: none takes less than `bound_ns`.
+
+    `method` found it; `parts` are all jobs that took part in the search, in order.
+    """
 
     schedule: Schedule
     time_ns: int
     method: str
     bound_ns: int
     argument: str = ONCE
+    parts: tuple[str, ...] = ()
     solver_status: str | None = None
     limit_fired: bool = False
     interrupted: bool = False
 
 
-def search(problem: MemoryProblem, options: MemoryOptions, on_progress: OnProgress = None) -> Found:
-    """The fastest schedule found whose exact peak is within the budget.
+def search(
+    problem: MemoryProblem,
+    options: MemoryOptions,
+    on_progress: OnProgress = None,
+    on_better: Callable[[Found], None] = lambda found: None,
+    start: Schedule | None = None,
+) -> Found:
+    """The fastest schedule found whose exact peak is within the budget. `start` is a plan to begin with.
 
-    Raises InfeasibleError naming the least feasible budget where there is provably none, LimitError when the limits
-    or Ctrl-C ended the search before there was one.
+    `on_better` hears of each plan that beats all before it, in this process. Raises InfeasibleError naming the least
+    feasible budget where there is provably none, LimitError when the limits or Ctrl-C ended the search before there
+    was one.
     """
-    floor = least_time(problem)
-    if problem.budget_bytes < least_bytes(problem):
-        raise InfeasibleError(_least_feasible(problem, options, on_progress)[0])
-    start = best_heuristic(problem) if options.dependency_set == "entering" else None
-    best = None if start is None else Found(start, _time(problem, start), "heuristic", floor)
-    if best and best.time_ns == floor:
-        return best
-    program = formulate(problem, dependency_set=options.dependency_set)
-    if start is not None:
-        hint(program, start)
-    try:
-        solution = solve(
-            program.model,
-            backend=options.solver,
-            gap=options.gap,
-            time_limit_s=options.time_limit_s,
-            seed=options.seed,
-            workers=options.workers,
-            on_progress=_in_ns(on_progress, program.time_unit, best),
+    if options.dependency_set == "leaving" and options.method not in ("auto", "full"):
+        raise InputError(
+            f"found method {options.method}, expected full or auto: only the 0-1 program knows the leaving mode",
+            where="--method",
         )
-    except LimitError as ended:
-        if best is None:
-            raise
-        return replace(best, solver_status="none", interrupted="interrupted" in str(ended))
-    if solution.found:
-        schedule = prune(problem, schedule_of(program, solution))
-        time = _time(problem, schedule)
-        if best is None or time < best.time_ns:
-            best = Found(schedule, time, "checkpoint", floor)
-    elif best is None and solution.status is Status.INFEASIBLE:
+    if problem.budget_bytes < least_bytes(problem):
+        raise InfeasibleError(_least_feasible(problem, options)[0])
+    state = _Standing(problem, options, on_progress, on_better)
+    if start is not None:
+        state.offer("start", start)
+    pairs = len(problem.fwd) * len(problem.bwd)
+    with stop_on_sigint() as stop:
+        for jobs in rounds(pairs, options):
+            if state.settled() or stop.is_set() or state.overdue():
+                break
+            ready = tuple(job for job in jobs if job.method != "windows" or state.best is not None)
+            state.run(ready, stop, isolated=pairs > (FULL if jobs == HEURISTIC else SMALL))
+    best = state.best
+    if best is None and state.infeasible and not stop.is_set():
         # Rounded sizes can make a budget fail by a hair; the least feasible budget is computed on exact ones.
-        message, minimum = _least_feasible(problem, options, on_progress)
+        message, minimum = _least_feasible(problem, options)
         if minimum.schedule is None or minimum.budget_bytes is None or minimum.budget_bytes > problem.budget_bytes:
             raise InfeasibleError(message)
-        best = Found(minimum.schedule, _time(problem, minimum.schedule), "least-budget", floor)
+        state.offer("least-budget", minimum.schedule)
+        best = state.best
     if best is None:
-        spent = "" if options.time_limit_s is None else f" in {options.time_limit_s:g} s"
-        raise LimitError(
-            f"no plan within {format_bytes(problem.budget_bytes)} was found{spent}; raise --time-limit or --budget"
+        raise LimitError(_nothing_found(problem, options, state, stop.is_set()))
+    return state.found(best, interrupted=stop.is_set())
+
+
+def rounds(pairs: int, options: MemoryOptions) -> tuple[tuple[Job, ...], ...]:
+    """What runs side by side, in turn. In each round at most one job proves anything."""
+    bound = Job("bound")
+    if options.dependency_set == "leaving":
+        return ((Job("full"),),)
+    match options.method:
+        case "auto" if pairs <= SMALL:
+            return (HEURISTIC, (Job("full"),))
+        case "auto":
+            return (HEURISTIC, (Job("full"),))
+        case "heuristic":
+            return (HEURISTIC,)
+        case "full" | "retention" as exact:
+            return (HEURISTIC, (Job(exact),))
+        case "windows":
+            return (HEURISTIC, (Job("windows"), bound), (Job("windows", 2), Job("bound", 2)))
+        case other:
+            return (HEURISTIC, (Job(other), bound))
+
+
+@dataclass
+class _Standing:
+    """The best plan and the best bound so far."""
+
+    problem: MemoryProblem
+    options: MemoryOptions
+    on_progress: OnProgress
+    on_better: Callable[[Found], None]
+    started: float = field(default_factory=time.monotonic)
+    best: Found | None = None
+    bound_ns: int = 0
+    argument: str = ONCE
+    running_bound_ns: int = 0
+    """What a job that still runs has proved; it counts in the end if that job is cut off."""
+    parts: tuple[str, ...] = ()
+    solver_status: str | None = None
+    infeasible: bool = False
+    limit_fired: bool = False
+    failure: str = ""
+    over: bool = False
+
+    def __post_init__(self) -> None:
+        self.bound_ns = least_time(self.problem)
+
+    @property
+    def deadline(self) -> float:
+        return math.inf if self.options.time_limit_s is None else self.started + self.options.time_limit_s
+
+    def overdue(self) -> bool:
+        late = time.monotonic() > self.deadline
+        self.limit_fired |= late
+        return late
+
+    def settled(self) -> bool:
+        """The best plan is within the gap of the bound, or a job had the last word."""
+        gap = None if self.best is None else relative_gap(self.best.time_ns, self.bound_ns)
+        return self.over or (gap is not None and gap <= self.options.gap)
+
+    def offer(self, method: str, schedule: Schedule) -> None:
+        """Take a plan that fits and beats all before it."""
+        pruned = prune(self.problem, schedule)
+        result = simulate(self.problem, lower(self.problem, pruned))
+        if result.peak_bytes > self.problem.budget_bytes or (self.best and result.time_ns >= self.best.time_ns):
+            return
+        self.best = Found(pruned, result.time_ns, method, min(self.bound_ns, result.time_ns), self.argument)
+        self.on_better(self.found(self.best, interrupted=True))
+        self.report()
+
+    def hear(self, job: Job, answer: Answer) -> None:
+        """Take what a job answered when it ended."""
+        if answer.schedule is not None:
+            self.offer(job.method, answer.schedule)
+        self.infeasible |= answer.infeasible
+        self.limit_fired |= answer.limit_fired
+        self.failure = self.failure or answer.failure
+        self.solver_status = answer.status or self.solver_status
+        time_ns = None if self.best is None else self.best.time_ns
+        if answer.bound_ns is not None:
+            bound = answer.bound_ns
+            if answer.status == "optimal" and time_ns is not None and abs(bound - time_ns) <= 1e-6 * time_ns:
+                bound = time_ns
+            # A plan below the bound is none of the program's: its rows round sizes and bound L_i. Then the rest holds.
+            if bound > self.bound_ns and (time_ns is None or bound <= time_ns):
+                self.bound_ns, self.argument = bound, answer.argument or self.argument
+        self.over |= self.proved() or (answer.infeasible and self.best is None)
+        self.report()
+
+    def proved(self) -> bool:
+        return self.best is not None and self.best.time_ns <= self.bound_ns
+
+    def run(self, jobs: tuple[Job, ...], stop: threading.Event, isolated: bool) -> None:
+        """One round."""
+        left = None if self.options.time_limit_s is None else max(0.1, self.deadline - time.monotonic())
+        options = replace(self.options, time_limit_s=left)
+        start = None if self.best is None else self.best.schedule
+        self.parts += tuple(map(str, jobs))
+        if not isolated:
+            for job in jobs:
+                self.hear(
+                    job,
+                    attempt(
+                        job,
+                        self.problem,
+                        start,
+                        options,
+                        self._taker(job),
+                        lambda bound_ns, _: self.hear_bound(bound_ns),
+                    ),
+                )
+            return
+        self.limit_fired |= race(
+            jobs,
+            self.problem,
+            start,
+            options,
+            stop=stop,
+            deadline=self.deadline,
+            on_better=lambda place, schedule: self.offer(jobs[place].method, schedule),
+            on_bound=self.hear_bound,
+            on_answer=lambda place, answer: self.hear(jobs[place], answer),
+            over=self.proved,
+            tick=self.report,
         )
-    best = replace(
-        best,
-        solver_status=str(solution.status),
-        limit_fired=solution.limit_fired is not None,
-        interrupted=solution.interrupted,
-    )
-    if solution.bound is None:
-        return best
-    bound = math.floor(solution.bound * program.time_unit + 1e-6)
-    if solution.status is Status.OPTIMAL and abs(bound - best.time_ns) <= 1e-6 * best.time_ns:
-        bound = best.time_ns
-    # A plan below the bound is none of the program's: its rows round sizes and bound L_i. Then only the floor holds.
-    proved = floor < bound <= best.time_ns
-    return replace(best, bound_ns=bound, argument=solver_argument(program.rounded_to)) if proved else best
+
+    def _taker(self, job: Job) -> Callable[[Schedule], None]:
+        return lambda schedule: self.offer(job.method, schedule)
+
+    def hear_bound(self, bound_ns: int, _: str = "") -> None:
+        self.running_bound_ns = max(self.running_bound_ns, bound_ns)
+        self.report()
+
+    def report(self) -> None:
+        if self.on_progress is not None:
+            incumbent = None if self.best is None else float(self.best.time_ns)
+            bound = float(max(self.bound_ns, self.running_bound_ns))
+            if incumbent is not None:
+                bound = min(bound, incumbent)
+            elapsed = time.monotonic() - self.started
+            self.on_progress(Progress(incumbent, bound, relative_gap(incumbent, bound), elapsed))
+
+    def found(self, best: Found, interrupted: bool) -> Found:
+        return replace(
+            best,
+            bound_ns=min(self.bound_ns, best.time_ns),
+            argument=self.argument,
+            parts=self.parts,
+            solver_status=self.solver_status,
+            limit_fired=self.limit_fired,
+            interrupted=interrupted,
+        )
 
 
-def _time(problem: MemoryProblem, schedule: Schedule) -> int:
-    return simulate(problem, lower(problem, schedule)).time_ns
+def _nothing_found(problem: MemoryProblem, options: MemoryOptions, state: _Standing, interrupted: bool) -> str:
+    budget = format_bytes(problem.budget_bytes)
+    if interrupted:
+        return f"interrupted before a plan within {budget} was found"
+    if state.failure:
+        return f"no plan within {budget} was found: {state.failure}"
+    spent = "" if options.time_limit_s is None else f" in {options.time_limit_s:g} s"
+    return f"no plan within {budget} was found{spent}; raise --time-limit or --budget"
 
 
-def _in_ns(on_progress: OnProgress, unit: float, start: Found | None) -> OnProgress:
-    """Progress in nanoseconds, the heuristic plan counted as an incumbent."""
-    if on_progress is None:
-        return None
-    report = on_progress
-
-    def scaled(progress: Progress) -> None:
-        known = [] if start is None else [float(start.time_ns)]
-        if progress.incumbent is not None:
-            known.append(progress.incumbent * unit)
-        incumbent = min(known, default=None)
-        bound = None if progress.bound is None else progress.bound * unit
-        report(Progress(incumbent, bound, relative_gap(incumbent, bound), progress.elapsed_s))
-
-    return scaled
-
-
-def _least_feasible(problem: MemoryProblem, options: MemoryOptions, on_progress: OnProgress) -> tuple[str, Minimum]:
-    minimum = least_budget(
-        problem,
-        dependency_set=options.dependency_set,
-        backend=options.solver,
-        time_limit_s=options.time_limit_s,
-    )
+def _least_feasible(problem: MemoryProblem, options: MemoryOptions) -> tuple[str, Minimum]:
+    """What to say about a budget without a plan, and the least budget that has one as far as is known."""
+    if len(problem.fwd) * len(problem.bwd) <= FULL:
+        minimum = least_budget(
+            problem,
+            dependency_set=options.dependency_set,
+            backend=options.solver,
+            time_limit_s=options.time_limit_s,
+        )
+    else:
+        lean = leanest(problem)
+        minimum = Minimum(simulate(problem, lower(problem, lean)).peak_bytes, least_bytes(problem), lean)
     whole = simulate(problem, lower(problem, store_all(problem))).peak_bytes
 
     def said(count: int) -> str:

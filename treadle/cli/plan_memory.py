@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import click
 from treadle.cli.output import json_option, live_line, note, print_json, require_apart
 
 if TYPE_CHECKING:
-    from planner.memory.search import MemoryOptions
+    from planner.memory.methods import MemoryOptions, Method
     from planner.plan import InputRef, Plan
     from planner.solver import Progress
     from planner.trace import Trace
@@ -29,6 +30,13 @@ if TYPE_CHECKING:
     default="entering",
     show_default=True,
     help="What a backward op reads must be there when its stage is entered, or still when it is left (as published).",
+)
+@click.option(
+    "--method",
+    type=click.Choice(["auto", "heuristic", "segments", "windows", "full", "retention", "rounding"]),
+    default="auto",
+    show_default=True,
+    help="How to search; auto races the methods that suit the size.",
 )
 @click.option("--hold-gradients", is_flag=True, help="Gradients of parameters are held from step to step.")
 @click.option("--gap", type=click.FloatRange(0, 1), default=0.01, show_default=True, help="Stop this near the optimum.")
@@ -48,6 +56,7 @@ def command(
     budget: str | None,
     output: str,
     dependency_set: str,
+    method: Method,
     hold_gradients: bool,
     gap: float,
     time_limit: float,
@@ -56,7 +65,8 @@ def command(
 ) -> None:
     """Choose what a training step keeps and what it recomputes, so that it fits a budget and loses least time.
 
-    Ctrl-C ends the search with the best plan so far.
+    The plan is written whenever a better one is found, so a search that is killed loses nothing. Ctrl-C ends the search
+    with the best plan so far.
     """
     if (trace is None) == (problem is None):
         raise click.UsageError("give either --trace or --problem")
@@ -66,17 +76,18 @@ def command(
 
     from planner import documents
     from planner.errors import LimitError
-    from planner.memory.search import MemoryOptions
+    from planner.memory.methods import MemoryOptions
 
     options = MemoryOptions(
         dependency_set="leaving" if dependency_set == "leaving" else "entering",
+        method=method,
         hold_gradients=hold_gradients,
         gap=gap,
         time_limit_s=time_limit,
         solver=solver,
     )
     try:
-        plan = _plan(trace, problem, hardware, budget, options)
+        plan = _plan(trace, problem, hardware, budget, options, lambda plan: documents.save(plan, output))
     except KeyboardInterrupt:
         raise LimitError("interrupted before a plan was found") from None
     documents.save(plan, output)
@@ -93,10 +104,13 @@ def command(
 
 
 def _plan(
-    trace: str | None, problem: str | None, hardware: str | None, budget: str | None, options: MemoryOptions
+    trace: str | None,
+    problem: str | None,
+    hardware: str | None,
+    budget: str | None,
+    options: MemoryOptions,
+    on_plan: Callable[[Plan], None],
 ) -> Plan:
-    import msgspec
-
     from planner import documents
     from planner.memory.planning import parse_budget, plan_memory, plan_problem
     from planner.memory.problem import MemoryProblem
@@ -116,11 +130,14 @@ def _plan(
                 step, inputs["hardware"] = _with_times(step, hardware)
             elif hardware is not None:
                 note(f"the trace already has {step.costs.model} times of {step.costs.device}; it keeps them")
-            plan = plan_memory(step, budget=limit, options=options, on_progress=on_progress)
-            return msgspec.structs.replace(plan, inputs=inputs)
+            return plan_memory(
+                step, budget=limit, options=options, inputs=inputs, on_progress=on_progress, on_plan=on_plan
+            )
         loaded = documents.load(problem or "", MemoryProblem)
         inputs = {"problem": InputRef(file=Path(problem or "").name, digest=documents.digest(loaded))}
-        return plan_problem(loaded, budget=limit, options=options, inputs=inputs, on_progress=on_progress)
+        return plan_problem(
+            loaded, budget=limit, options=options, inputs=inputs, on_progress=on_progress, on_plan=on_plan
+        )
 
 
 def _with_times(trace: Trace, hardware: str) -> tuple[Trace, InputRef]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from fractions import Fraction
 
 import pytest
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 
 from planner import documents
 from planner.errors import CheckFailed, InfeasibleError, InputError, LimitError
-from planner.memory import planning, search
+from planner.memory import methods, planning
 from planner.memory.check import check
 from planner.memory.planning import MemoryOptions, budget_in_bytes, parse_budget, plan_memory, plan_problem
 from planner.memory.problem import MemoryProblem
@@ -69,7 +70,7 @@ def test_an_optimal_plan_says_so_and_why():
         proof.argument
         == "the solver proved that no solution of the 0-1 program (MONeT, equations 4.1 to 4.15) is below it"
     )
-    assert (plan.provenance.method, plan.provenance.solver_status) == ("checkpoint", "optimal")
+    assert (plan.provenance.method, plan.provenance.solver_status) == ("full", "optimal")
     assert not plan.provenance.limit_fired
     assert not plan.provenance.interrupted
 
@@ -139,13 +140,13 @@ def no_answer(status: Status = Status.UNKNOWN, **fields) -> Solution:
 
 
 def test_a_limit_without_any_plan_is_exit_4(monkeypatch):
-    monkeypatch.setattr(search, "solve", lambda *args, **options: no_answer())
+    monkeypatch.setattr(methods, "solve", lambda *args, **options: no_answer())
     with pytest.raises(LimitError, match="no plan within 6 B was found in 2 s; raise --time-limit or --budget"):
         plan_problem(cases.a(6), options=MemoryOptions(time_limit_s=2.0))
 
 
 def test_a_limit_with_a_heuristic_plan_gives_that_plan_and_says_so(monkeypatch):
-    monkeypatch.setattr(search, "solve", lambda *args, **options: no_answer(bound=12.4))
+    monkeypatch.setattr(methods, "solve", lambda *args, **options: no_answer(bound=12))
     plan = plan_problem(cases.a(8))
     assert (plan.provenance.method, plan.provenance.limit_fired) == ("heuristic", True)
     assert (plan.certificate.objective, plan.certificate.lower_bound, plan.certificate.optimal) == (13, 12, False)
@@ -154,9 +155,10 @@ def test_a_limit_with_a_heuristic_plan_gives_that_plan_and_says_so(monkeypatch):
 
 def test_an_interrupt_keeps_the_best_plan(monkeypatch):
     def interrupted(*args, **options):
+        signal.raise_signal(signal.SIGINT)
         raise LimitError("interrupted before a solution was found")
 
-    monkeypatch.setattr(search, "solve", interrupted)
+    monkeypatch.setattr(methods, "solve", interrupted)
     assert plan_problem(cases.a(8)).provenance.interrupted
     with pytest.raises(LimitError, match="interrupted"):
         plan_problem(cases.a(6))

@@ -1,0 +1,133 @@
+"""The methods of solving a memory problem under one roof: what each is started with and what it answers.
+
+    heuristic  Chen's segments and greedy eviction                       (heuristics.py)
+    segments   repeated blocks solved once and composed                  (segments.py)
+    windows    large-neighbourhood search over windows of stages         (windows.py)
+    full       the 0-1 program of all stages, started from the best plan (checkpoint.py)
+    retention  retention intervals in CP-SAT                             (retention.py)
+    rounding   the linear relaxation of the 0-1 program, rounded         (rounding.py)
+    bound      no plan, a lower bound only                               (relaxation.py)
+
+A `Job` is one of them at one effort. Jobs are data and so are their answers, so that they run here or in a process of
+their own alike (race.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from planner.errors import LimitError
+from planner.memory.bound import solver_argument
+from planner.memory.checkpoint import DependencySet, formulate, hint, schedule_of
+from planner.memory.heuristics import best_heuristic
+from planner.memory.lower import Schedule
+from planner.memory.problem import MemoryProblem
+from planner.solver import Progress, Status, solve
+
+Method = Literal["auto", "heuristic", "segments", "windows", "full", "retention", "rounding"]
+OnBetter = Callable[[Schedule], None]
+OnBound = Callable[[int, str], None]
+
+
+@dataclass(frozen=True)
+class MemoryOptions:
+    """`gap` is where the search may stop; `time_limit_s` is its wall-clock safety net, not part of what is decided.
+
+    families: the families of implementations that a plan may use, None for all (`planner.memory.variants`).
+    recompute: False leaves recomputation out. exact_local, literal_products: rows of the 0-1 program written in their
+    long forms, for tests of the short ones.
+    """
+
+    method: Method = "auto"
+    families: tuple[str, ...] | None = None
+    recompute: bool = True
+    dependency_set: DependencySet = "entering"
+    hold_gradients: bool = False
+    exact_local: bool = False
+    literal_products: bool = False
+    gap: float = 0.01
+    time_limit_s: float | None = 120.0
+    solver: str = "highs"
+    seed: int = 0
+    workers: int = 1
+
+
+@dataclass(frozen=True)
+class Job:
+    """A method at an effort: 1, 2, .. mean more and more work, always the same amount for equal inputs."""
+
+    method: str
+    effort: int = 1
+
+    def __str__(self) -> str:
+        return self.method if self.effort == 1 else f"{self.method} {self.effort}"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a job ended. `bound_ns` holds for every plan that `argument` speaks of; `infeasible` is proved of those."""
+
+    schedule: Schedule | None = None
+    bound_ns: int | None = None
+    argument: str = ""
+    status: str | None = None
+    infeasible: bool = False
+    limit_fired: bool = False
+    failure: str = ""
+    """Why there is nothing, where the method did not end by itself."""
+
+
+def attempt(
+    job: Job,
+    problem: MemoryProblem,
+    start: Schedule | None,
+    options: MemoryOptions,
+    on_better: OnBetter = lambda schedule: None,
+    on_bound: OnBound = lambda bound_ns, argument: None,
+) -> Answer:
+    """Do one job. `start` is the best plan known; `on_better` hears of plans and `on_bound` of bounds on the way."""
+    match job.method:
+        case "heuristic":
+            return Answer(best_heuristic(problem))
+        case "full":
+            return _full(problem, start, options, on_bound)
+    raise ValueError(job.method)
+
+
+def _full(problem: MemoryProblem, start: Schedule | None, options: MemoryOptions, on_bound: OnBound) -> Answer:
+    program = formulate(problem, dependency_set=options.dependency_set)
+    if start is not None:
+        hint(program, start)
+
+    argument = solver_argument(program.rounded_to)
+
+    def in_ns(bound: float) -> int:
+        return math.floor(bound * program.time_unit + 1e-6)
+
+    def on_progress(progress: Progress) -> None:
+        if progress.bound is not None:
+            on_bound(in_ns(progress.bound), argument)
+
+    try:
+        solution = solve(
+            program.model,
+            backend=options.solver,
+            gap=options.gap,
+            time_limit_s=options.time_limit_s,
+            seed=options.seed,
+            workers=options.workers,
+            on_progress=on_progress,
+        )
+    except LimitError as ended:
+        return Answer(status="none", failure=str(ended))
+    return Answer(
+        schedule=schedule_of(program, solution) if solution.found else None,
+        bound_ns=None if solution.bound is None else in_ns(solution.bound),
+        argument=argument,
+        status=str(solution.status),
+        infeasible=solution.status is Status.INFEASIBLE,
+        limit_fired=solution.limit_fired is not None,
+    )

@@ -93,7 +93,7 @@ def test_a_text_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     texts = {"a.cu": '#include "a.h"\nextern "C" int answer() { return ANSWER; }\n', "a.h": "#define ANSWER 42\n"}
     first = native_build.compile_library(texts, "a.cu", "fibers")
-    assert first.parent == tmp_path / "treadle" / "native" == native_build.cache_folder()
+    assert first.parent == tmp_path / "treadle" / "native" == native_build.cache_folder("native")
     stamp = first.stat().st_mtime_ns
     assert native_build.compile_library(dict(texts), "a.cu", "fibers") == first
     assert first.stat().st_mtime_ns == stamp
@@ -131,7 +131,7 @@ def test_a_relative_cache_home_is_not_taken(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("HOME", str(tmp_path))
     for value in ("", "here"):
         monkeypatch.setenv("XDG_CACHE_HOME", value)
-        assert native_build.cache_folder() == tmp_path / ".cache" / "treadle" / "native"
+        assert native_build.cache_folder("native") == tmp_path / ".cache" / "treadle" / "native"
 
 
 def test_a_missing_compiler_and_a_wrong_text_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

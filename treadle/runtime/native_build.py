@@ -16,6 +16,7 @@ from typing import Literal
 
 from codegen.cuda_kernels import CUDA_FLAGS, HOST_FLAGS
 from planner.errors import CheckFailed, MissingBackendError
+from treadle.cache_folder import cache_folder
 
 Target = Literal["fibers", "cuda"]
 
@@ -45,7 +46,7 @@ def compile_library(
     for part in (_version(command[0]), *command[1:], main, *(f"{name}\0{texts[name]}" for name in sorted(texts))):
         digest.update(part.encode() + b"\0")
     name = f"{digest.hexdigest()[:32]}.so"
-    library = cache_folder() / name
+    library = cache_folder("native") / name
     if not _whole(library):
         try:
             library.parent.mkdir(parents=True, exist_ok=True)
@@ -77,12 +78,6 @@ def _temporary(reason: str) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="treadle-native-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
-
-
-def cache_folder() -> Path:
-    """Where compiled libraries are kept; it may be deleted at any time."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "treadle" / "native"
 
 
 def compiler(target: Target) -> str:

@@ -1,0 +1,77 @@
+"""Measurements kept between runs: one file for each machine, in `treadle/costs` below XDG_CACHE_HOME (~/.cache).
+
+A machine is a device by name, the number of CPU threads, the version of PyTorch and the text of treadle's kernels, for
+each of them changes what calls take. Files are JSON objects of that machine and, by call signature, [nanoseconds,
+workspace bytes] or null for a call that cannot run there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import torch
+
+import treadle
+from planner.errors import InputError
+from planner.files import read_text, write_text
+from treadle.cache_folder import cache_folder
+from treadle.capture.costs.measuring import Measured, this_device
+
+log = logging.getLogger("treadle.costs")
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    machine: tuple[str, ...]
+    measured: dict[str, Measured]
+
+
+@contextmanager
+def kept(device: str, *, fresh: bool = False) -> Iterator[dict[str, Measured]]:
+    """Yield what was measured on `device` before, by signature; what the block adds is kept, also when it fails.
+
+    With `fresh` the block starts with nothing and what it measures replaces what was kept. A damaged file counts as
+    empty and a folder that cannot be written keeps nothing; a log line says so.
+    """
+    path = file_of(device)
+    before = {} if fresh else _read(path, device)
+    known = dict(before)
+    try:
+        yield known
+    finally:
+        if known != before:
+            # Another process may have written meanwhile; what is damaged was told above.
+            merged = {**_read(path, device, log.debug), **known}
+            text = msgspec.json.encode(_File(_machine(device), dict(sorted(merged.items()))))
+            try:
+                write_text(path, text.decode() + "\n")
+            except InputError as error:
+                log.warning("measured costs are not kept: %s; set XDG_CACHE_HOME to a folder to write to", error)
+
+
+def file_of(device: str) -> Path:
+    """Where the measurements of `device` are kept."""
+    digest = hashlib.sha256("\0".join(_machine(device)).encode()).hexdigest()
+    return cache_folder("costs") / f"{digest[:16]}.json"
+
+
+def _machine(device: str) -> tuple[str, ...]:
+    digest = hashlib.sha256()
+    for path in sorted(Path(treadle.__file__).parent.glob("kernels/*.py")):
+        digest.update(path.read_bytes())
+    return (this_device(device), f"torch {torch.__version__}", f"kernels {digest.hexdigest()[:16]}")
+
+
+def _read(path: Path, device: str, tell: Callable[..., None] = log.warning) -> dict[str, Measured]:
+    if not path.exists():
+        return {}
+    try:
+        found = msgspec.json.decode(read_text(path), type=_File)
+    except (InputError, msgspec.DecodeError) as error:
+        tell("measured costs in %s are not used: %s", path, error)
+        return {}
+    return found.measured if found.machine == _machine(device) else {}

@@ -60,6 +60,7 @@ def generate(plan: Plan, trace: Trace) -> dict[str, str]:
         repeated=sum(event.again for event in writer.schedule.backward),
         stages=len(decisions.problem.bwd),
         imports=list(writer.imports()),
+        autocast=trace.autocast is not None,
         constants=list(writer.constants()),
         returned=list(writer.returned()),
         forward=forward,
@@ -164,6 +165,8 @@ class _Writer:
         frozen = sorted(leaf_name(trace, leaf) for leaf in read.difference(gives, trace.detached))
         yield from layout("FROZEN = ", _literal(frozen), 0)
         yield from layout("EVALUATING = ", _literal(trace.evaluating), 0)
+        if trace.autocast is not None:
+            yield from layout("AUTOCAST = ", _quote(trace.autocast), 0)
 
     def returned(self) -> Iterator[str]:
         outputs = self.schedule.graph.trace.outputs

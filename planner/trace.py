@@ -65,7 +65,8 @@ class Op(Record, frozen=True, kw_only=True):
 
     `args` and `kwargs` are the call's argument tree: numbers, strings, booleans, null and lists stand for
     themselves; `{"tensor": id}`, `{"dtype": "float32"}`, `{"device": "cpu"}`, `{"layout": "strided"}`,
-    `{"memory_format": "contiguous_format"}` and `{"float": "-inf"}` for what JSON cannot hold.
+    `{"memory_format": "contiguous_format"}` and `{"float": "-inf"}` for what JSON cannot hold; in the arguments of an
+    implementation `{"generator": id}` is the state of the random generator from before that op first ran.
     """
 
     id: Name
@@ -141,6 +142,8 @@ class Trace(Record, frozen=True, kw_only=True, tag_field="kind", tag="trace"):
     """Parameters and inputs that may require a gradient although the step computes none of them."""
     evaluating: tuple[str, ...] = ()
     """Qualified names of the modules that were in evaluation mode in a training step; the model itself is ''."""
+    autocast: Name | None = None
+    """The dtype of the `torch.autocast` around the step; absent where there was none."""
     returned: Any = None
     """What the caller gets where it is not the one output or a tuple of them: an argument tree (see `Op`) over
     `outputs`, which also has `{"tuple": [...]}` and `{"dict": [[key, value], ...]}`."""

@@ -61,6 +61,7 @@ def to_trace(joint: JointGraph, name: str, mode: Mode) -> Trace:
         updates=tuple((table.ids[buffer], table.ids[value]) for buffer, value in joint.updates.items()),
         detached=tuple(table.ids[node] for node in joint.detached),
         evaluating=joint.evaluating,
+        autocast=joint.autocast,
         returned=_returned(joint, table.ids),
     )
 

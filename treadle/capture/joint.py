@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, fx, nn
+from torch._functorch import config
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -65,6 +66,8 @@ class JointGraph:
     """Placeholders that require a gradient and get none."""
     evaluating: tuple[str, ...] = ()
     """Modules in evaluation mode, by qualified name; none where the mode is `infer`, which has them all in it."""
+    autocast: str | None = None
+    """The dtype of `torch.autocast` around the step, on the device of its tensors."""
     returned: Any = None
     """What the step returns, with the index of an output in `Result` where it returns a tensor."""
 
@@ -81,7 +84,8 @@ def export(function: Callable[[], Any], where: str, mode: Mode) -> JointGraph:
 
     In mode `train` the graph holds forward and backward; with a loss the backward starts from the loss, without one
     from a tangent for every output that needs a gradient. In mode `infer` it holds the forward only and the model is
-    put into evaluation mode. Raises InputError when the step cannot be traced.
+    put into evaluation mode. Under `torch.autocast` the graph holds its conversions; as PyTorch advises, the backward
+    is traced outside of it. Raises InputError when the step cannot be traced.
     """
     with _ExactStorages(allow_non_fake_inputs=False) as fake:
         with _conversions_allowed(fake), copyable():
@@ -100,7 +104,14 @@ def export(function: Callable[[], Any], where: str, mode: Mode) -> JointGraph:
         if mode == "train" and not captured.gradients:
             raise InputError("no output depends on a parameter by gradient; capture it with --infer", where=where)
         _separate_gradients(captured)
-    return replace(captured, evaluating=evaluating if mode == "train" else ())
+    return replace(captured, evaluating=evaluating if mode == "train" else (), autocast=_autocast(tensors))
+
+
+def _autocast(tensors: list[Tensor]) -> str | None:
+    """The dtype to which `torch.autocast` converts now on the device of `tensors`, if it is on."""
+    device = next((tensor.device.type for tensor in tensors), "cpu")
+    on = torch.is_autocast_enabled(device)
+    return str(torch.get_autocast_dtype(device)).removeprefix("torch.") if on else None
 
 
 class _ExactStorages(FakeTensorMode):
@@ -258,6 +269,7 @@ def _trace(
     names = [leaf.name for leaf in leaves if leaf.name is not None]
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad() if mode == "infer" else nullcontext())
+        stack.enter_context(config.patch(backward_pass_autocast="off"))
         functional = _Functional(step, names, where, copy_outputs)
         try:
             stack.enter_context(traceback_of_graphs.preserve_node_meta())

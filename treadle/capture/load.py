@@ -6,6 +6,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -121,6 +122,13 @@ def on_device(function: Callable[[], Any], device: str) -> Callable[[], Any]:
             return function()
 
     return placed
+
+
+def autocast_to(dtype: str | None, device: str) -> AbstractContextManager[Any]:
+    """`torch.autocast` to the named dtype on `device`, or nothing for None."""
+    import torch
+
+    return torch.autocast(device, getattr(torch, dtype)) if dtype else nullcontext()
 
 
 def require_torch() -> None:

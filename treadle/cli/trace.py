@@ -28,7 +28,13 @@ def command() -> None:
 )
 @click.option("--optimizer", type=click.Choice(["adam", "sgd"]), help="Add the updates of this optimizer.")
 @click.option("--hardware", metavar="NAME|FILE", help="Model each op's time by the roofline of this profile's device.")
-@click.option("--measure", is_flag=True, help="Measure each op's time on this machine.")
+@click.option(
+    "--measure", is_flag=True, help="Measure each op's time and workspace on this machine, or take what was measured."
+)
+@click.option("--fresh-costs", is_flag=True, help="With --measure: measure everything anew.")
+@click.option(
+    "--autocast", type=click.Choice(["bfloat16", "float16"]), help="Trace it as under torch.autocast to this dtype."
+)
 @click.option(
     "--device",
     type=click.Choice(["cpu", "cuda"]),
@@ -44,6 +50,8 @@ def capture(
     optimizer: str | None,
     hardware: str | None,
     measure: bool,
+    fresh_costs: bool,
+    autocast: str | None,
     device: str,
     output: str,
     as_json: bool,
@@ -57,24 +65,31 @@ def capture(
     """
     if measure and hardware:
         raise InputError("found both, expected one of them", where="--measure --hardware")
+    if fresh_costs and not measure:
+        raise InputError("found no --measure, which it belongs to", where="--fresh-costs")
     require_apart(output, hardware, spec.partition(":")[0].replace(".", "/") + ".py")
-    from treadle.capture.load import load_function, on_device
+    from treadle.capture.load import autocast_to, load_function, on_device
     from treadle.probe.resolve import load_hardware
 
     profile = load_hardware(hardware) if hardware else None
     function = on_device(load_function(spec), device)
     from treadle.capture import costs, graph
+    from treadle.capture.costs.cache import kept
     from treadle.capture.optimizer import with_optimizer
 
-    trace = replace(graph.capture(function, spec, "train" if train else "infer"), entry=spec)
+    with autocast_to(autocast, device):
+        trace = replace(graph.capture(function, spec, "train" if train else "infer"), entry=spec)
     if optimizer:
         trace = with_optimizer(trace, optimizer)
     if profile:
         trace = costs.with_roofline(trace, profile)
     elif measure:
-        with live_line() as show_line:
+        with live_line() as show_line, kept(device, fresh=fresh_costs) as known:
             trace = costs.with_measured(
-                trace, lambda done, of, target: show_line(f"measuring {done}/{of} {target}"), device=device
+                trace,
+                lambda done, of, target: show_line(f"measuring {done}/{of} {target}"),
+                device=device,
+                known=known,
             )
     else:
         trace = costs.with_counts(trace)

@@ -9,6 +9,7 @@ hooks (DistributedDataParallel's too) one after the other while the rest of the 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,8 @@ class _Flight:
     running: Iterator[str] | None = None
 
     def forward(self) -> list[Tensor]:
-        outputs, self.saved = self.step.forward(self.parameters, self.buffers, self.inputs)
+        with self._as_written():
+            outputs, self.saved = self.step.forward(self.parameters, self.buffers, self.inputs)
         self.versions = self._versions()
         return outputs
 
@@ -131,16 +133,23 @@ class _Flight:
 
     def gradient(self, name: str) -> Tensor:
         """Run on until gradient `name` is there. Gradients before it belong to leaves that do not want theirs."""
-        for ready in self.running or ():
-            found = self.gradients.pop(ready)
-            if ready == name:
-                break
+        with self._as_written():
+            for ready in self.running or ():
+                found = self.gradients.pop(ready)
+                if ready == name:
+                    break
         return found
 
     def finish(self) -> None:
-        for ready in self.running or ():
-            del self.gradients[ready]
+        with self._as_written():
+            for ready in self.running or ():
+                del self.gradients[ready]
         self.running, self.parameters, self.buffers, self.inputs, self.saved = None, {}, {}, [], {}
+
+    def _as_written(self) -> AbstractContextManager[Any]:
+        """The step has its conversions of types in it; autocast would add others."""
+        device = next(iter([*self.parameters.values(), *self.inputs])).device.type
+        return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
     def _versions(self) -> list[int]:
         tensors = (*self.parameters.values(), *self.inputs)

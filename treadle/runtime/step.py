@@ -28,6 +28,7 @@ class Step:
     gradients: list[str]
     frozen: list[str]
     evaluating: list[str]
+    autocast: str | None
     returned: Callable[[list[Tensor]], Any]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -41,8 +42,8 @@ def load_step(text: str, name: str) -> Step:
     names: dict[str, Any] = {}
     exec(compile(text, file, "exec"), names)
     constants = ("PARAMETERS", "BUFFERS", "INPUTS", "TANGENTS", "GRADIENTS", "FROZEN", "EVALUATING")
-    found = (names[key] for key in ("forward", "backward", *constants, "returned"))
-    return Step(name, text, *found)
+    found = (names[key] for key in ("forward", "backward", *constants))
+    return Step(name, text, *found, autocast=names.get("AUTOCAST"), returned=names["returned"])
 
 
 def require_alike(step: Step, kind: str, found: Mapping[str, Tensor], expected: Mapping[str, list[Any]]) -> None:
@@ -75,8 +76,11 @@ def require_covered(step: Step, model: nn.Module, parameters: Mapping[str, Tenso
         if tensor.requires_grad and torch.is_grad_enabled() and name in step.frozen:
             expected = "expected it frozen as when the step was captured; capture and plan again"
             raise InputError(f"found {name!r} requiring a gradient, {expected}", where=step.name)
-    if torch.is_autocast_enabled(device.type):
-        raise InputError("found autocast on, expected it off as when the step was captured", where=step.name)
+    dtype = str(torch.get_autocast_dtype(device.type)).removeprefix("torch.")
+    autocast = dtype if torch.is_autocast_enabled(device.type) else None
+    if autocast != step.autocast:
+        found, expected = (f"autocast to {dtype}" if dtype else "autocast off" for dtype in (autocast, step.autocast))
+        raise InputError(f"found {found}, expected {expected} as when the step was captured", where=step.name)
 
 
 def _require_modes(step: Step, model: nn.Module) -> None:

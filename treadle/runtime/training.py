@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,13 @@ from codegen.torch_module import FILE_NAME
 from planner import artefact
 from planner.artefact import Artefact
 from planner.errors import InputError, MissingBackendError
-from treadle.capture.load import build_step, load_function
+from treadle.capture.load import autocast_to, build_step, load_function
 from treadle.runtime.memory import PlannedModule
 from treadle.runtime.meter import Meter
 from treadle.runtime.step import load_step
 
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
-"""Of gradients, losses and buffers, relative to the largest value; 1e-2 for the narrower types."""
+"""Of gradients, losses and buffers, relative to the largest value; 1e-2 for the narrower types and under autocast."""
 TIMED_STEPS = 3
 
 
@@ -58,11 +59,14 @@ def run_folder(
         model, inputs, loss = build_step(function, str(manifest.entry))
         return model.to(device), tuple(tensor.to(device) for tensor in inputs), loss
 
+    planned_step = load_step(text, manifest.entry)
+    autocast = autocast_to(planned_step.autocast, device.type)
     model, inputs, loss = prepare(seed)
-    eager = _Run(model, model, loss, learning_rate)
+    eager = _Run(model, model, loss, learning_rate, autocast)
     model, _, _ = prepare(seed)
-    planned = _Run(model, PlannedModule(model, load_step(text, manifest.entry)), None, learning_rate)
+    planned = _Run(model, PlannedModule(model, planned_step), None, learning_rate, autocast)
     tolerance = max((TOLERANCE.get(parameter.dtype, 1e-2) for parameter in eager.parameters), default=0.0)
+    tolerance = max(tolerance, 1e-2) if planned_step.autocast else tolerance
     differences, scales = [], []
     findings: dict[str, str] = {}
     bit_equal = True
@@ -115,9 +119,14 @@ class _Run:
     """One of the two trainings. `loss` None means that calling the module gives the loss or the outputs."""
 
     def __init__(
-        self, model: nn.Module, module: nn.Module, loss: Callable[..., Any] | None, learning_rate: float
+        self,
+        model: nn.Module,
+        module: nn.Module,
+        loss: Callable[..., Any] | None,
+        learning_rate: float,
+        autocast: AbstractContextManager[Any],
     ) -> None:
-        self.model, self.module, self.loss = model, module, loss
+        self.model, self.module, self.loss, self.autocast = model, module, loss, autocast
         self.parameters = list(model.parameters())
         self.buffers = dict(model.named_buffers())
         self.optimizer = torch.optim.SGD(self.parameters, lr=learning_rate)
@@ -155,7 +164,8 @@ class _Run:
 
     def _step(self, inputs: tuple[Tensor, ...]) -> float:
         """Loss of a forward and backward pass; a step without one is trained on the mean squares of its outputs."""
-        outputs = self.loss(self.module, *inputs) if self.loss is not None else self.module(*inputs)
+        with self.autocast:
+            outputs = self.loss(self.module, *inputs) if self.loss is not None else self.module(*inputs)
         floating = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor) and leaf.requires_grad]
         single = len(floating) == 1 and floating[0].numel() == 1
         total = floating[0] if single else torch.stack([leaf.square().mean() for leaf in floating]).sum()

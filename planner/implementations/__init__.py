@@ -1,0 +1,41 @@
+"""Which other calls make the results of a captured op: the catalogue that memory planning chooses from.
+
+`with_implementations` rewrites a captured training step without costs. `docs/implementations.md` has the table.
+"""
+
+from __future__ import annotations
+
+from planner.implementations.activation import with_activations
+from planner.implementations.convolution import with_convolutions
+from planner.implementations.dropout import with_dropout
+from planner.implementations.inplace import with_inplace
+from planner.implementations.linear import with_linear
+from planner.implementations.normalisation import with_normalisations
+from planner.implementations.pooling import with_pooling
+from planner.trace import Trace
+
+__all__ = ["with_implementations"]
+
+
+def with_implementations(trace: Trace) -> Trace:
+    """`trace` with every op's other implementations, and with optional ops for what some of those read.
+
+    Convolution backward becomes two ops, so that the input may be freed between them, and so become the products of a
+    linear layer's backward: the one that reads the input comes first. Pooling that emits an index becomes pooling that
+    does not. All other ops stay as they are; costs are filled in afterwards. Ids of new ops and tensors follow from
+    those of the old ones. A trace that is no training step, that has no recorded arguments or that already has
+    implementations comes back unchanged.
+    """
+    if trace.mode != "train" or any(op.implementations or op.intermediate_of for op in trace.ops):
+        return trace
+    for family in (
+        with_linear,
+        with_convolutions,
+        with_pooling,
+        with_activations,
+        with_normalisations,
+        with_dropout,
+        with_inplace,
+    ):
+        trace = family(trace)
+    return trace

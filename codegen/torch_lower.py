@@ -25,14 +25,9 @@ from planner.memory.problem import Backward, Forward
 from planner.memory.program import Drop, RunBackward, RunForward, Stage
 from planner.trace import Implementation, Op, Tensor, Trace
 
-SCALES = {
-    "aten.native_batch_norm_backward.default": 2,
-    "aten.batch_norm_backward.default": 2,
-    "aten.cudnn_batch_norm_backward.default": 2,
-    "aten.native_layer_norm_backward.default": 5,
-    "aten.native_group_norm_backward.default": 4,
-}
-"""Which argument of a normalisation's backward is the scale, that computing its input from its output divides by."""
+INVERTING = {"treadle.batch_norm_backward_output": 2, "treadle.layer_norm_backward_output": 3}
+"""Kernels that compute a normalisation's input from its output: the place of the scale among their arguments, which
+they divide by; the shift comes after it."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +113,7 @@ class Event:
 class Schedule:
     """`forward` ends with the event that returns the outputs. `saved` are the values handed from forward to backward,
     `kept_buffers` the buffers whose value before the step the backward pass needs. `spared` are the backward events
-    with spares, by the place of the forward event that reads these and the scale."""
+    with spares, by the place of the forward event that reads these with scale and shift."""
 
     graph: Graph
     forward: tuple[Event, ...]
@@ -179,10 +174,10 @@ def reads(event: Event, graph: Graph) -> set[str]:
     return {root for root in roots if root in graph.producer or graph.tensors[root].role == "tangent"}
 
 
-def scale(op: Op) -> str | None:
-    """The scale of a normalisation whose backward op this is, where it has one."""
-    argument = (op.args or ())[SCALES[op.target]] if op.target in SCALES else None
-    return str(argument["tensor"]) if argument is not None else None
+def affine(call: Op | Implementation | None) -> tuple[str, ...]:
+    """Scale and shift of the normalisation that an inverting call undoes."""
+    place = INVERTING[call.target] if call else 0
+    return tuple(str(tree["tensor"]) for tree in (call.args or ())[place : place + 2]) if call else ()
 
 
 def chosen(op: Op, impl: Forward | Backward, *, inplace: bool = False, again: bool = False) -> Op | Implementation:
@@ -241,6 +236,14 @@ def _events(decisions: MemoryDecisions, graph: Graph) -> Iterator[Event]:
         for name in names:
             if name not in graph.ops:
                 raise InputError(f"the plan runs op {name!r}, which the trace lacks", where=graph.trace.name)
+        if names and impl.name not in (
+            "default",
+            *(way.name for name in names for way in graph.ops[name].implementations),
+        ):
+            raise InputError(
+                f"the plan runs op {names[0]!r} by {impl.name!r}, which the trace lacks", where=graph.trace.name
+            )
+        for name in names:
             if graph.is_view(graph.ops[name]):
                 continue
             op = graph.ops[name]
@@ -258,7 +261,7 @@ def _events(decisions: MemoryDecisions, graph: Graph) -> Iterator[Event]:
                 event.overwrites = _overwritten(event, call.overwrites, graph)
                 storage = graph.owner[event.overwrites]
                 live = {value for value in live if graph.owner[value] != storage}
-            if isinstance(call, Implementation) and call.family == "out" and scale(op) is not None:
+            if call.target in INVERTING:
                 own = reads(Event(op, op, stage, late), graph)
                 event.spares = tuple(sorted(own - reads(event, graph)))
             live.update(event.made)
@@ -338,17 +341,17 @@ def _place_frees(events: list[Event], needed: set[str], graph: Graph) -> tuple[l
 
 
 def _place_spares(forward: Sequence[Event], backward: Iterable[Event], graph: Graph) -> dict[int, tuple[Event, ...]]:
-    """Where the forward pass sees both what the spares are of and the scale that decides whether to keep them."""
+    """Where the forward pass sees both what is to be spared and scale and shift, which decide whether to."""
     found: dict[int, tuple[Event, ...]] = {}
     for event in backward:
         if not event.spares or event.op is None:
             continue
-        key = scale(event.op)
-        wanted = {*event.spares, *(root for root in graph.root(key or "") if root in graph.producer)}
+        parts = affine(event.call)
+        wanted = {*event.spares, *(root for part in parts for root in graph.root(part) if root in graph.producer)}
         place = next((index for index, other in enumerate(forward) if wanted <= reads(other, graph)), None)
         if place is None:
             raise InputError(
-                f"op {event.op.id!r} inverts a normalisation of {event.spares[0]!r} by {key!r}, "
+                f"op {event.op.id!r} inverts a normalisation of {event.spares[0]!r} by {parts[0]!r}, "
                 "which no op of the forward pass reads together",
                 where=graph.trace.name,
             )

@@ -27,7 +27,7 @@ from typing import Any
 
 import jinja2
 
-from codegen.torch_lower import Event, Schedule, reads_statistics_only, scale, schedule
+from codegen.torch_lower import Event, Schedule, affine, reads_statistics_only, schedule
 from planner import resources
 from planner.errors import InputError
 from planner.memory.decisions import MemoryDecisions
@@ -108,11 +108,8 @@ class _Writer:
 
     @cached_property
     def states(self) -> dict[str, Event]:
-        """Random ops of which the backward pass needs the generator's state, and the last event that does."""
-        found = {}
-        for event in self.schedule.backward:
-            found.update(dict.fromkeys(_generators(event), event))
-        return found
+        """Random ops that run again, and the last backward event that does so."""
+        return {event.op.id: event for event in self.schedule.backward if event.op and event.again and event.op.random}
 
     def imports(self) -> Iterator[str]:
         events = self._events
@@ -242,7 +239,9 @@ class _Writer:
         assert event.call is not None
         indent = 4
         if event.again and op.random:
-            yield f"    with rng.replayed({self._state(op.id, event)}, device):"
+            key = _quote("generator " + op.id)
+            state = f"saved.pop({key})" if self.states[op.id] is event else f"saved[{key}]"
+            yield f"    with rng.replayed({state}, device):"
             indent = 8
         if event.spares:
             spares = {value: f"spare_{self.names[value]}" for value in event.spares}
@@ -272,6 +271,7 @@ class _Writer:
     ) -> Iterator[str]:
         """`call` with its results under their names, those that `event` makes."""
         results = [self.names[tensor] if tensor in event.made else "_" for tensor in call.outputs]
+        results = results if _in_pieces(call) else results[:1]
         comma = "," if len(results) == 1 and _in_pieces(call) else ""
         start = f"{', '.join(results)}{comma} = " if results else ""
         text = self._call(call, event, spares)
@@ -285,17 +285,14 @@ class _Writer:
         """Keep what `later` reads in place of its result where `event` sees a scale that it cannot divide by."""
         assert later.op is not None
         graph = self.schedule.graph
-        tensor = str(scale(later.op))
-        name = next((leaf_name(graph.trace, t) for t in graph.root(tensor) if t not in graph.producer), tensor)
+        parts = affine(later.call)
+        name = next((leaf_name(graph.trace, t) for t in graph.root(parts[0]) if t not in graph.producer), parts[0])
         overwritten = {graph.owner[e.overwrites] for e in self._events if e.overwrites is not None}
         for value in later.spares:
             copied = ("copy=True",) if graph.owner[value] in overwritten else ()
-            items = (self._local(value), self._read(tensor, event, event.call), _quote(name), *copied)
+            seen = (self._read(part, event, event.call) for part in parts)
+            items = (self._local(value), *seen, _quote(name), *copied)
             yield from layout(f"saved[{_quote(_spare(value, later.op))}] = ", Call("inverting.spare(", items), 4)
-
-    def _state(self, op: str, event: Event) -> str:
-        key = _quote("generator " + op)
-        return f"saved.pop({key})" if self.states[op] is event else f"saved[{key}]"
 
     def _local(self, value: str) -> str:
         return self.names.get(value) or self.external[value]
@@ -340,8 +337,6 @@ class _Writer:
         ((key, value),) = tree.items()
         if key == "tensor":
             return self._read(value, event, op, spares)
-        if key == "generator":
-            return self._state(value, event)
         if key == "device":
             return "device"
         return f'float("{value}")' if key == "float" else f"torch.{value}"
@@ -363,24 +358,10 @@ def _spare(value: str, op: Op) -> str:
     return f"{value} for {op.id}"
 
 
-def _generators(event: Event) -> Iterator[str]:
-    """The random ops whose generator state `event` needs: as an argument, or to draw the same again."""
-    if event.op and event.call:
-        if event.again and event.op.random:
-            yield event.op.id
-        pending: list[Any] = [event.call.args, event.call.kwargs]
-        for tree in pending:
-            match tree:
-                case {"generator": name}:
-                    yield name
-                case list() | tuple():
-                    pending.extend(tree)
-                case dict():
-                    pending.extend(tree.values())
-
-
 def _in_pieces(call: Op | Implementation) -> bool:
     """Whether the call returns a list or tuple; capture numbers the pieces even where there is only one."""
+    if isinstance(call, Implementation) and call.again:
+        return False
     several = len(call.outputs) != 1
     return several or (not call.target.startswith("treadle.") and str(call.outputs[0]).endswith("_out0"))
 

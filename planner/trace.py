@@ -41,7 +41,8 @@ class Implementation(Record, frozen=True, kw_only=True):
 
     `target` is an operator overload, or `treadle.NAME` for a kernel of `treadle.kernels`. `outputs` are as those of
     the op, null where this call does not make them. `overwrites` is the input whose memory the first result takes
-    over. With `again` it can only stand for a repeated run, because it reads what the first one left.
+    over. With `again` it can only stand for a repeated run, because it reads what the first one left; it returns the
+    first result by itself.
     """
 
     name: Name
@@ -65,8 +66,7 @@ class Op(Record, frozen=True, kw_only=True):
 
     `args` and `kwargs` are the call's argument tree: numbers, strings, booleans, null and lists stand for
     themselves; `{"tensor": id}`, `{"dtype": "float32"}`, `{"device": "cpu"}`, `{"layout": "strided"}`,
-    `{"memory_format": "contiguous_format"}` and `{"float": "-inf"}` for what JSON cannot hold; in the arguments of an
-    implementation `{"generator": id}` is the state of the random generator from before that op first ran.
+    `{"memory_format": "contiguous_format"}` and `{"float": "-inf"}` for what JSON cannot hold.
     """
 
     id: Name

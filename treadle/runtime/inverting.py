@@ -13,12 +13,12 @@ from torch import Tensor
 from treadle import kernels
 
 
-def spare(value: Tensor, scale: Tensor, name: str, copy: bool = False) -> Tensor | None:
-    """`value` where `scale`, which messages call `name`, is too near 0 to divide by; None where it is not.
+def spare(value: Tensor, scale: Tensor, shift: Tensor, name: str, copy: bool = False) -> Tensor | None:
+    """`value` where `scale`, which messages call `name`, is too near 0 to undo a scaling and a shift; else None.
 
     With `copy` it is a copy, because the step overwrites `value` later.
     """
-    if kernels.safe_to_invert(scale):
+    if kernels.safe_to_invert(scale, shift):
         return None
     warnings.warn(
         f"{name} has elements near 0, which the plan divides by: the input of its normalisation is kept instead, "

@@ -1,0 +1,52 @@
+"""What a dropout's gradient needs, smaller than its bool mask: one bit for each element, or the generator's state.
+
+Bits: "Gist", section 3.1, applied to dropout. State: MONeT, section 4.6 and its runtime, keeps the generator's state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from treadle.kernels.bits import packed, unpacked
+from treadle.runtime.rng import replayed, state
+
+
+def dropout_mask_pack(mask: Tensor) -> Tensor:
+    """The bool `mask` of `aten.native_dropout`, one bit for each element: uint8 [ceil(n/8)].
+
+    Workspace: n bytes, at most 1 MiB where `mask` is contiguous.
+    """
+    return packed(mask, lambda values, into: into.copy_(values))
+
+
+def dropout_backward_packed(grad: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """`aten.native_dropout_backward` from `dropout_mask_pack`, bit for bit.
+
+    Workspace: one byte and one number for each element, at most 1 Mi of them where `grad` is contiguous.
+    """
+    result = torch.empty_like(grad)
+    for flags, source, into in unpacked(mask, grad, result):
+        torch.mul(source, flags.to(grad.dtype).mul_(scale), out=into)
+        del flags
+    return result
+
+
+def dropout_backward_rng(grad: Tensor, state: Tensor, p: float, stride: Sequence[int] | None = None) -> Tensor:
+    """Gradient of a dropout of probability `p` that drew its mask when the generator of its device was in `state`.
+
+    The mask is drawn again in the order of memory, so `grad` must lie in memory as the dropout's input did, or
+    `stride` must say how that lay. Workspace: one byte for each element, and a copy of `grad` where it lies otherwise.
+    """
+    if stride is not None and tuple(stride) != grad.stride():
+        grad = torch.empty_strided(grad.shape, tuple(stride), dtype=grad.dtype, device=grad.device).copy_(grad)
+    with replayed(state, grad.device):
+        result: Tensor = torch.ops.aten.native_dropout(grad, p, True)[0]
+    return result
+
+
+def rng_state(like: Tensor) -> Tensor:
+    """The state now of the generator that serves `like`'s device: bytes in host memory."""
+    return state(like.device)

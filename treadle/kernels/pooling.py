@@ -1,0 +1,124 @@
+"""Max pooling without the int64 index that ATen makes: none at all, or the place in the window in one byte.
+
+"Gist", section 3.1, keeps 4 bits for windows of 3x3; MONeT, section 4.6, one byte. Every kernel walks over the cells
+of the window and treats all windows at once. Where a maximum occurs twice its first place counts, as in ATen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from treadle.kernels.geometry import Pair, cells, layout, output_size, pair
+
+_Size = int | Sequence[int]
+
+
+def max_pool2d(
+    x: Tensor,
+    kernel: _Size,
+    stride: _Size = (),
+    padding: _Size = 0,
+    dilation: _Size = 1,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """The values of `aten.max_pool2d_with_indices` on [N, C, H, W] or [C, H, W], bit for bit. No workspace."""
+    geometry = _geometry(x.shape, kernel, stride, padding, dilation, ceil_mode)
+    lowest = -torch.inf if x.dtype.is_floating_point else torch.iinfo(x.dtype).min
+    y = _like(x, geometry[1]).fill_(lowest)
+    for _, _, pixels, windows in cells(*geometry):
+        part = y[..., *windows]
+        torch.maximum(part, x[..., *pixels], out=part)
+    return y
+
+
+def max_pool2d_index(
+    x: Tensor,
+    kernel: _Size,
+    stride: _Size = (),
+    padding: _Size = 0,
+    dilation: _Size = 1,
+    ceil_mode: bool = False,
+    y: Tensor | None = None,
+) -> Tensor:
+    """Place i * kernel width + j of each maximum in its window: uint8 (int16 above 256 cells) of the output's shape.
+
+    `y` are the pool's values where they are at hand. Workspace: one byte for each output, and the values where they
+    are not given.
+    """
+    geometry = _geometry(x.shape, kernel, stride, padding, dilation, ceil_mode)
+    _, size, (height, width), *_ = geometry
+    if y is None:
+        y = max_pool2d(x, kernel, stride, padding, dilation, ceil_mode)
+    index = _like(x, size, torch.uint8 if height * width <= 256 else torch.int16).zero_()
+    for i, j, pixels, windows in reversed(list(cells(*geometry))):
+        # What is not smaller is the maximum; NaN counts as one too.
+        found = torch.lt(x[..., *pixels], y[..., *windows]).logical_not_()
+        index[..., *windows].masked_fill_(found, i * width + j)
+        del found
+    return index
+
+
+def max_pool2d_backward_index(
+    grad: Tensor,
+    index: Tensor,
+    input_shape: Sequence[int],
+    kernel: _Size,
+    stride: _Size = (),
+    padding: _Size = 0,
+    dilation: _Size = 1,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """Gradient of the pool's input, of `input_shape`, from `max_pool2d_index`.
+
+    Contributions to one pixel are added in ATen's order. Workspace: one gradient of the output and one byte for each
+    of its elements.
+    """
+    geometry = _geometry(input_shape, kernel, stride, padding, dilation, ceil_mode)
+    image, _, (_, width), *_ = geometry
+    result = _like(grad, image).zero_()
+    zero = grad.new_zeros(())
+    for i, j, pixels, windows in reversed(list(cells(*geometry))):
+        chosen = torch.eq(index[..., *windows], i * width + j)
+        part = torch.where(chosen, grad[..., *windows], zero)
+        del chosen
+        result[..., *pixels].add_(part)
+        del part
+    return result
+
+
+def max_pool2d_backward(
+    grad: Tensor,
+    x: Tensor,
+    kernel: _Size,
+    stride: _Size = (),
+    padding: _Size = 0,
+    dilation: _Size = 1,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """Gradient of the pool's input `x` from `x` alone: the index is found again.
+
+    Workspace: one output, and two bytes (three above 256 cells) for each of its elements.
+    """
+    settings = (kernel, stride, padding, dilation, ceil_mode)
+    return max_pool2d_backward_index(grad, max_pool2d_index(x, *settings), x.shape, *settings)
+
+
+def _geometry(
+    shape: Sequence[int], kernel: _Size, stride: _Size, padding: _Size, dilation: _Size, ceil_mode: bool
+) -> tuple[Pair, Pair, Pair, Pair, Pair, Pair]:
+    """Image, windows, kernel, stride, padding and dilation, each for height and width. No stride is the kernel."""
+    image, window = (shape[-2], shape[-1]), pair(kernel)
+    step = window if not isinstance(stride, int) and not len(stride) else pair(stride)
+    border, gap = pair(padding), pair(dilation)
+    axes = zip(image, window, step, border, gap, strict=True)
+    height, width = (output_size(*axis, ceil_mode) for axis in axes)
+    return image, (height, width), window, step, border, gap
+
+
+def _like(tensor: Tensor, size: Pair, dtype: torch.dtype | None = None) -> Tensor:
+    """An empty tensor of `tensor`'s leading dimensions and layout."""
+    shape = *tensor.shape[:-2], *size
+    return torch.empty(shape, dtype=dtype or tensor.dtype, device=tensor.device, memory_format=layout(tensor))

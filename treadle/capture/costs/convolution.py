@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from planner.trace import Implementation, Op, Tensor
+from treadle.kernels.convolution_fft import transform_size
 
 Direction = Literal["forward", "input", "weight"]
 
@@ -46,6 +47,7 @@ class Convolution:
     y: tuple[int, ...]
     stride: tuple[int, ...]
     padding: tuple[int, ...]
+    dilation: tuple[int, ...]
     transposed: bool
     itemsize: int
 
@@ -69,34 +71,34 @@ def convolution_of(op: Op | Implementation, tensors: Mapping[str, Tensor]) -> Co
         return tuple(tensors[tree["tensor"]].shape or ()) if isinstance(tree, dict) else tuple(tree)
 
     def made(direction: Direction, algorithm: str, x: Any, weight: Any, y: Any, *more: Any) -> Convolution:
-        stride, padding, transposed = more
+        *window, transposed = more
         kind = next(tensors[tree["tensor"]].dtype for tree in (x, weight, y) if isinstance(tree, dict))
         itemsize = _BYTES.get(kind or "", 4)
         return Convolution(
-            direction, algorithm, shape(x), shape(weight), shape(y), pair(stride), pair(padding), transposed, itemsize
+            direction, algorithm, shape(x), shape(weight), shape(y), *map(pair, window), transposed, itemsize
         )
 
     result = {"tensor": op.outputs[0]} if op.outputs and op.outputs[0] is not None else None
     if op.target == "aten.convolution.default" and result:
-        x, weight, _, stride, padding, _, transposed, *_ = args
-        return made("forward", "direct", x, weight, result, stride, padding, transposed)
+        x, weight, _, *window, transposed, _, _ = args
+        return made("forward", "direct", x, weight, result, *window, transposed)
     if space != "treadle":
         return None
     if name == "conv2d_weight_gradient":
-        grad, x, weight, _, stride, padding, _, _, algorithm = args
-        return made("weight", algorithm, x, weight, grad, stride, padding, False)
+        grad, x, weight, _, *window, _, algorithm = args
+        return made("weight", algorithm, x, weight, grad, *window, False)
     if name == "conv2d_input_gradient":
-        grad, weight, x, stride, padding, _, _, algorithm = args
-        return made("input", algorithm, x, weight, grad, stride, padding, False)
+        grad, weight, x, *window, _, algorithm = args
+        return made("input", algorithm, x, weight, grad, *window, False)
     if name == "convolution_weight_gradient":
-        grad, x, weight, _, stride, padding, _, transposed, *_ = args
-        return made("weight", "direct", x, weight, grad, stride, padding, transposed)
+        grad, x, weight, _, *window, transposed, _, _ = args
+        return made("weight", "direct", x, weight, grad, *window, transposed)
     if name == "convolution_input_gradient":
-        grad, weight, x, stride, padding, _, transposed, *_ = args
-        return made("input", "direct", x, weight, grad, stride, padding, transposed)
+        grad, weight, x, *window, transposed, _, _ = args
+        return made("input", "direct", x, weight, grad, *window, transposed)
     if name in _FORWARD and result:
-        x, weight, _, stride, padding, *_ = args
-        return made("forward", _FORWARD[name], x, weight, result, stride, padding, False)
+        x, weight, _, *window, _ = args
+        return made("forward", _FORWARD[name], x, weight, result, *window, False)
     return None
 
 
@@ -139,10 +141,8 @@ def _winograd(work: Convolution, x: int, weight: int, y: int) -> list[Phase]:
 
 
 def _fft(work: Convolution, x: int, weight: int, y: int) -> list[Phase]:
-    sides = [
-        size + max(2 * pad, window - 1)
-        for size, pad, window in zip(work.x[2:], work.padding, work.weight[2:], strict=True)
-    ]
+    axes = zip(work.x[2:], work.weight[2:], work.stride, work.padding, work.dilation, strict=True)
+    sides = [transform_size(*axis) for axis in axes]
     plane = math.prod(sides)
     frequencies = plane // sides[-1] * (sides[-1] // 2 + 1)
     counts = {"input": work.x[0] * work.x[1], "weight": math.prod(work.weight[:2]), "forward": work.y[0] * work.y[1]}

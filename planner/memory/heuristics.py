@@ -80,8 +80,8 @@ def greedy(planner: Planner) -> list[frozenset[int]]:
 
 @dataclass(frozen=True)
 class Planner:
-    """`base` is store-all, `fastest` how each of its runs is done again, `direct[t]` what backward nodes after stage t read, `once` the nodes
-    that cannot be made again, by themselves or because their creator cannot run again."""
+    """`base` is store-all, `fastest` how each of its runs is done again, `direct[t]` what backward nodes after stage t
+    read, `once` the nodes that cannot be made again, by themselves or because their creator cannot run again."""
 
     problem: MemoryProblem
     base: Schedule

@@ -21,10 +21,12 @@ from typing import Literal
 
 from planner.errors import LimitError
 from planner.memory.bound import solver_argument
-from planner.memory.checkpoint import DependencySet, formulate, hint, schedule_of
+from planner.memory.checkpoint import formulate
 from planner.memory.heuristics import best_heuristic
 from planner.memory.lower import Schedule
 from planner.memory.problem import MemoryProblem
+from planner.memory.readout import hint, schedule_of
+from planner.memory.switches import DependencySet, Switches
 from planner.solver import Progress, Status, solve
 
 Method = Literal["auto", "heuristic", "segments", "windows", "full", "retention", "rounding"]
@@ -98,11 +100,12 @@ def attempt(
 
 
 def _full(problem: MemoryProblem, start: Schedule | None, options: MemoryOptions, on_bound: OnBound) -> Answer:
-    program = formulate(problem, dependency_set=options.dependency_set)
+    switches = Switches(integral=options.solver == "cp_sat")
+    program = formulate(problem, dependency_set=options.dependency_set, switches=switches)
     if start is not None:
         hint(program, start)
 
-    argument = solver_argument(program.rounded_to)
+    argument = solver_argument(program.units.bytes_ if program.units.rounded else 1)
 
     def in_ns(bound: float) -> int:
         return math.floor(bound * program.time_unit + 1e-6)

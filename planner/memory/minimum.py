@@ -7,11 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from planner.memory.bound import least_bytes
-from planner.memory.checkpoint import DependencySet, Trims, formulate, hint, schedule_of
+from planner.memory.checkpoint import formulate
 from planner.memory.heuristics import leanest
 from planner.memory.lower import Schedule, lower, prune
 from planner.memory.problem import MemoryProblem
+from planner.memory.readout import hint, schedule_of
 from planner.memory.simulate import simulate
+from planner.memory.switches import DependencySet, Switches
 from planner.solver import Progress, solve
 
 
@@ -34,8 +36,8 @@ def least_budget(
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Minimum:
     """The least budget with a plan, whatever its time. Sizes are exact, never rounded."""
-    exact = Trims(round_sizes=False)
-    formulation = formulate(problem, dependency_set=dependency_set, trims=exact, minimize_peak=True)
+    exact = Switches(round_sizes=False, cuts=False, integral=backend == "cp_sat")
+    formulation = formulate(problem, dependency_set=dependency_set, switches=exact, minimize_peak=True)
     schedules = []
     if dependency_set == "entering":
         schedules.append(leanest(problem))
@@ -45,7 +47,7 @@ def least_budget(
         schedules.append(prune(problem, schedule_of(formulation, solution)))
     proved = least_bytes(problem)
     if solution.bound is not None:
-        proved = max(proved, problem.base_bytes + math.ceil(solution.bound * formulation.byte_unit - 0.5))
+        proved = max(proved, problem.base_bytes + math.ceil(solution.bound * formulation.units.bytes_ - 0.5))
     plans = [(simulate(problem, lower(problem, schedule)).peak_bytes, schedule) for schedule in schedules]
     if not plans:
         return Minimum(None, proved, None)

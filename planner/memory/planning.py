@@ -12,10 +12,10 @@ import msgspec
 from planner.documents import digest
 from planner.errors import CheckFailed, InputError
 from planner.memory.check import check
-from planner.memory.checkpoint import row_peak
 from planner.memory.decisions import MemoryDecisions
 from planner.memory.extract import problem_from_trace
 from planner.memory.lower import Schedule, lower, store_all
+from planner.memory.memory_rows import row_peak
 from planner.memory.methods import MemoryOptions
 from planner.memory.problem import MemoryProblem
 from planner.memory.search import Found, search

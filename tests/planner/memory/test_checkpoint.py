@@ -10,24 +10,31 @@ from hypothesis import given, settings
 
 from planner.memory import bound
 from planner.memory.check import check
-from planner.memory.checkpoint import Trims, formulate, row_peak, schedule_of, undominated
+from planner.memory.checkpoint import formulate
 from planner.memory.lower import lower, prune
+from planner.memory.memory_rows import row_peak
 from planner.memory.minimum import least_budget
 from planner.memory.planning import decide
 from planner.memory.problem import MemoryProblem
+from planner.memory.readout import schedule_of
 from planner.memory.simulate import simulate
+from planner.memory.switches import Switches
+from planner.memory.useful import undominated
 from planner.solver import Status, solve
 from tests.planner.memory import cases
 from tests.planner.memory.dynamic import optimum
 from tests.planner.memory.strategies import problems
 
 BOTH = ("entering", "leaving")
-ALL_TRIMS = Trims()
+DEFAULT = Switches()
 
 
-def solved(problem: MemoryProblem, dependency_set="entering", trims: Trims = ALL_TRIMS, backend="cp_sat") -> int | None:
+def solved(
+    problem: MemoryProblem, dependency_set="entering", switches: Switches = DEFAULT, backend="cp_sat"
+) -> int | None:
     """The optimum of the program; its plan is checked on the way."""
-    program = formulate(problem, dependency_set=dependency_set, trims=trims)
+    switches = replace(switches, integral=backend == "cp_sat")
+    program = formulate(problem, dependency_set=dependency_set, switches=switches)
     solution = solve(program.model, backend=backend)
     if solution.status is Status.INFEASIBLE:
         return None
@@ -53,14 +60,14 @@ def test_chain(dependency_set, optima):
 
 @pytest.mark.parametrize("dependency_set", BOTH)
 @pytest.mark.parametrize(
-    ("trims", "optima"),
+    ("switches", "optima"),
     [
-        (Trims(), {7: None, 8: 17, 9: 16, 10: 16, 11: 15}),
-        (Trims(useful_feeds=False), {7: None, 8: 18, 9: 16, 10: 16, 11: 15}),
+        (Switches(), {7: None, 8: 17, 9: 16, 10: 16, 11: 15}),
+        (Switches(useful_feeds=False), {7: None, 8: 18, 9: 16, 10: 16, 11: 15}),
     ],
 )
-def test_skip_connection_with_trimmed_and_untrimmed_feeds(dependency_set, trims, optima):
-    assert {budget: solved(cases.b(budget), dependency_set, trims) for budget in optima} == optima
+def test_skip_connection_with_trimmed_and_untrimmed_feeds(dependency_set, switches, optima):
+    assert {budget: solved(cases.b(budget), dependency_set, switches) for budget in optima} == optima
 
 
 CHOICES = {
@@ -127,7 +134,7 @@ def test_checkpointing_alone_finds_what_the_dynamic_program_finds(problem):
     assert solved(problem) == optimum(problem)
 
 
-SWITCHES = ("no_idle_rows", "useful_only", "useful_feeds", "no_dominated", "round_sizes", "chains")
+SWITCHES = ("no_idle_rows", "useful_only", "useful_feeds", "no_dominated", "round_sizes", "chains", "cuts")
 
 
 @given(problems(max_nodes=6))
@@ -135,10 +142,10 @@ SWITCHES = ("no_idle_rows", "useful_only", "useful_feeds", "no_dominated", "roun
 def test_trims_never_worsen_the_optimum(problem):
     best = solved(problem)
     for switch in SWITCHES:
-        trims = replace(Trims(), **{switch: False})
+        switches = replace(Switches(), **{switch: False})
         if switch == "useful_only":
-            trims = replace(trims, useful_feeds=False)
-        other = solved(problem, trims=trims)
+            switches = replace(switches, useful_feeds=False)
+        other = solved(problem, switches=switches)
         if switch in ("useful_feeds", "useful_only"):
             assert other is None or (best is not None and best <= other)
         else:
@@ -167,8 +174,10 @@ def test_rounded_sizes_stay_within_the_budget_and_lose_little():
     for budget in (6, 8, 10):
         problem = scaled(cases.a(budget), 2**30 + 7)
         program = formulate(problem)
-        assert program.byte_unit > 1
-        assert solved(problem, backend="highs") == solved(problem, trims=Trims(round_sizes=False), backend="highs")
+        assert program.units.bytes_ > 1
+        assert solved(problem, backend="highs") == solved(
+            problem, switches=Switches(round_sizes=False), backend="highs"
+        )
 
 
 def long_chain(nodes: int, budget: int) -> MemoryProblem:
@@ -178,10 +187,11 @@ def long_chain(nodes: int, budget: int) -> MemoryProblem:
 
 def test_chained_sums_do_not_change_the_optimum():
     long = long_chain(60, 30)
-    dense, chained = formulate(long, trims=Trims(chains=False)), formulate(long)
+    dense = formulate(long, switches=Switches(chains=False, cuts=False))
+    chained = formulate(long, switches=Switches(cuts=False))
     assert chained.model.size[2] < dense.model.size[2] / 2
     problem = long_chain(14, 14)
-    assert solved(problem, backend="highs") == solved(problem, trims=Trims(chains=False), backend="highs")
+    assert solved(problem, backend="highs") == solved(problem, switches=Switches(chains=False), backend="highs")
 
 
 @given(problems())
@@ -205,6 +215,7 @@ def test_no_plan_is_below_the_bounds(problem):
 
 
 def test_dominated_implementations_are_left_out():
-    kinds = [((1,), False), ((1,), False), ((2,), False), ((1,), False)]
-    assert undominated([(4, 4), (4, 5), (9, 9), (4, 4)], kinds, Trims()) == [0, 2]
-    assert undominated([(0, 9), (9, 0)], [(), ()], Trims()) == [0, 1]
+    one, two, both = frozenset({1}), frozenset({2}), frozenset({1, 2})
+    assert undominated([(4, 4), (4, 5), (9, 9), (4, 4)], [one, one, two, one]) == [0, 2]
+    assert undominated([(0, 9), (9, 0)], [one, one]) == [0, 1]
+    assert undominated([(4, 4), (4, 4), (3, 5)], [both, one, one]) == [1, 2]

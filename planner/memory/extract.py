@@ -16,22 +16,31 @@ read, so whoever reads a view reads the storage's owner.
   |Lhat_k| + |y_k| is the peak while it runs. Tangents live through the whole backward pass, because the caller's
   engine holds them. Gradients of parameters and inputs live from where they are made to the end; with
   `hold_gradients` the parameters' are in `base` instead, and a new one is added to what is held as soon as it is made.
+* Implementations of an op are those of its node, by name. Families `inplace` and calls for repeated runs are no choices
+  of their own: they give a forward node what it may overwrite and what a recomputation costs. What a repeated run reads
+  is then never made again. An optional op is an intermediate node if any backward op may read what it makes. A
+  backward op with several implementations starts a node; another op joins it if it reads nothing that one of them does
+  not, and if what it uses is never the node's peak. Workspace comes on top of gradient bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+
+from msgspec.structs import replace
 
 from planner.errors import InputError
-from planner.liveness import owners
-from planner.memory.problem import VERSION, Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
-from planner.trace import Op, Tensor, Trace
+from planner.memory.extract_backward import backward_nodes
+from planner.memory.problem import VERSION, BackwardNode, Forward, ForwardNode, MemoryProblem
+from planner.memory.step import Step, name_of, ways_of
+from planner.trace import Implementation, Op, Trace
 
 GENERATOR_STATE = 8192
 """Bytes of a saved random generator state: the CPU's takes 5056."""
 SPLIT_SHARE = 1 / 8
 """What only backward reads is a node of its own from this share of the op's other results on."""
+STATE = "treadle.rng_state"
+"""Notes the generator's state, which a later stage does not have."""
 
 
 def problem_from_trace(trace: Trace, budget_bytes: int, *, hold_gradients: bool = False) -> MemoryProblem:
@@ -39,12 +48,13 @@ def problem_from_trace(trace: Trace, budget_bytes: int, *, hold_gradients: bool 
 
     Raises InputError for a trace that is no training step, lacks sizes or times, or writes into tensors in place.
     """
-    step = _Step.of(trace)
+    step = Step.of(trace)
     held = step.held(trace)
-    node_of, forward = _forward_nodes(step, held)
-    backward = _backward_nodes(step, held, node_of, hold_gradients)
+    node_of, nodes = _forward_nodes(step, held)
+    backward = backward_nodes(step, node_of, hold_gradients=hold_gradients)
     if not backward:
         raise InputError("the trace has no backward op; capture a training step with --train", where=trace.name)
+    forward = _recosted(step, held, node_of, nodes, backward)
     base = {
         role + "s": sum(step.size(t.id) for t in trace.tensors if t.role == role and t.alias_of is None)
         for role in ("parameter", "buffer", "input", "unknown")
@@ -59,107 +69,42 @@ def problem_from_trace(trace: Trace, budget_bytes: int, *, hold_gradients: bool 
     return MemoryProblem(version=VERSION, budget_bytes=budget_bytes, base=base, fwd=forward, bwd=backward)
 
 
-@dataclass(frozen=True)
-class _Step:
-    """The ops that make storages, and whose storage each tensor lies in."""
-
-    name: str
-    tensors: dict[str, Tensor]
-    owner: dict[str, str]
-    forward: tuple[Op, ...]
-    backward: tuple[Op, ...]
-    parameter_gradients: frozenset[str]
-    gradients: frozenset[str]
-    tangents: frozenset[str]
-
-    @staticmethod
-    def of(trace: Trace) -> _Step:
-        tensors = {tensor.id: tensor for tensor in trace.tensors}
-        owner = owners(trace)
-        made = {t for op in trace.ops for t in op.outputs if t is not None}
-        places = {op.id: f"$.ops[{index}]" for index, op in enumerate(trace.ops)}
-        phases: dict[str, list[Op]] = {"forward": [], "backward": []}
-        for op in trace.ops:
-            if op.phase not in phases:
-                expected = "forward or backward, which a memory plan covers; capture it without --optimizer"
-                raise InputError(f"op {op.id!r} is of phase {op.phase}, expected {expected}", path=places[op.id])
-            if op.mutates:
-                raise InputError(
-                    f"op {op.id!r} ({op.target}) writes into {op.mutates[0]!r} in place, expected a functional "
-                    "trace as `treadle trace capture` makes it",
-                    where=trace.name,
-                    path=places[op.id],
-                )
-            if all(t is None or owner[t] != t for t in op.outputs):
-                continue
-            if op.time_ns is None:
-                raise InputError(
-                    f"op {op.id!r} has no time; capture the trace with costs: "
-                    "`treadle trace capture --hardware NAME` or `--measure`",
-                    where=trace.name,
-                    path=f"{places[op.id]}.time_ns",
-                )
-            phases[op.phase].append(op)
-        late = {owner[t] for op in phases["backward"] for t in op.outputs if t is not None}
-        for op in phases["forward"]:
-            if any(owner[t] in late for t in op.inputs):
-                raise InputError(f"forward op {op.id!r} reads what a backward op makes", path=places[op.id])
-        finals = {owner[t.id]: t.gradient_of for t in trace.tensors if t.gradient_of is not None}
-        return _Step(
-            name=trace.name,
-            tensors=tensors,
-            owner=owner,
-            forward=tuple(phases["forward"]),
-            backward=tuple(phases["backward"]),
-            parameter_gradients=frozenset(t for t, of in finals.items() if tensors[of].role == "parameter") & made,
-            gradients=frozenset(finals) & made,
-            tangents=frozenset(owner[t] for t in trace.tangents),
-        )
-
-    def size(self, tensor: str) -> int:
-        """Bytes of the storage that `tensor` owns."""
-        found = self.tensors[tensor]
-        count = found.bytes if found.storage_bytes is None else found.storage_bytes
-        if count is None:
-            raise InputError(f"tensor {tensor!r} has no size, expected bytes of every tensor", where=self.name)
-        return count
-
-    def made(self, op: Op) -> list[str]:
-        """The storages that `op` makes."""
-        return sorted({t for t in op.outputs if t is not None and self.owner[t] == t})
-
-    def read(self, ops: Iterable[Op]) -> set[str]:
-        """The storages that `ops` read."""
-        return {self.owner[t] for op in ops for t in op.inputs}
-
-    def held(self, trace: Trace) -> frozenset[str]:
-        """Storages of forward ops that somebody holds to the end of the step: outputs and new buffer values."""
-        made = {t for op in self.forward for t in self.made(op)}
-        return frozenset(made & {self.owner[t] for t in (*trace.outputs, *(value for _, value in trace.updates))})
-
-
-def _forward_nodes(step: _Step, held: frozenset[str]) -> tuple[dict[str, int], tuple[ForwardNode, ...]]:
+def _forward_nodes(step: Step, held: frozenset[str]) -> tuple[dict[str, int], list[ForwardNode]]:
     """The nodes, and which node makes each storage that somebody reads later."""
-    early, late = step.read(step.forward) - held, step.read(step.backward) - held
+    early = step.read(op for op in step.forward if op.intermediate_of is None) - held
+    late = step.read(call for op in step.backward for call in ways_of(op)) - held
+    overwritten = {step.owner[way.overwrites] for op in step.forward for way in op.implementations if way.overwrites}
     node_of: dict[str, int] = {}
+    place_of: dict[str, int] = {}
     nodes: list[ForwardNode] = []
     for op in step.forward:
         made = step.made(op)
+        if op.intermediate_of is not None:
+            if not late.isdisjoint(made) and op.intermediate_of in place_of:
+                node_of.update(dict.fromkeys(made, len(nodes)))
+                nodes.append(_optional(step, op, place_of[op.intermediate_of], node_of, nodes))
+            continue
         main, extra = [t for t in made if t in early], [t for t in made if t in late - early]
         size, beside = sum(map(step.size, main)), sum(map(step.size, extra))
-        split = bool(main and extra) and (late.isdisjoint(main) or beside >= SPLIT_SHARE * size)
+        alone = not overwritten.isdisjoint(main) or any(way.again for way in op.implementations)
+        split = bool(main and extra) and (alone or late.isdisjoint(main) or beside >= SPLIT_SHARE * size)
         # A recomputation makes everything again; a first run puts what is held where `base` has room for it.
         unread = [t for t in made if t not in early | late and (t not in held or main or extra)]
-        place = len(nodes)
+        aside = sum(map(step.size, unread)) + (beside if split else 0)
+        place = place_of[op.id] = len(nodes)
         nodes.append(
             ForwardNode(
                 op=op.target,
                 out_bytes=size + (0 if split else beside),
                 inputs=tuple(sorted({node_of[t] for t in step.read([op]) if t in node_of})),
-                impls=(
+                impls=tuple(
                     Forward(
-                        workspace_bytes=sum(map(step.size, unread)) + (beside if split else 0), time_ns=op.time_ns or 0
-                    ),
+                        name=name_of(way),
+                        family=way.family,
+                        workspace_bytes=aside + (way.workspace_bytes or 0),
+                        time_ns=way.time_ns or 0,
+                    )
+                    for way in ways_of(op)
                 ),
                 recomputable=op.comm is None,
                 ops=(op.id,),
@@ -178,69 +123,76 @@ def _forward_nodes(step: _Step, held: frozenset[str]) -> tuple[dict[str, int], t
                     recomputable=op.comm is None and beside > size // 1024,
                 )
             )
-    return node_of, tuple(nodes)
+    return node_of, nodes
 
 
-def _backward_nodes(
-    step: _Step, held: frozenset[str], node_of: dict[str, int], hold_gradients: bool
-) -> tuple[BackwardNode, ...]:
-    ops = step.backward
-    needs = [frozenset(node_of[t] for t in step.read([op]) if t in node_of) for op in ops]
-    births, deaths = _lives(step, hold_gradients)
-    in_use = _bytes_in_use(step, births, deaths, len(ops))
-    slack = sum(map(step.size, node_of)) // 1024
-    groups: list[list[int]] = []
-    for place in range(len(ops)):
-        group = groups[-1] if groups else []
-        together = frozenset().union(*(needs[p] for p in group))
-        small = in_use[place] <= slack + max((in_use[p] for p in group), default=0)
-        joins = needs[place] == together or (needs[place] < together and small)
-        if group and joins:
-            group.append(place)
-        else:
-            groups.append([place])
-    nodes = []
-    for group in groups:
-        live = sum(step.size(t) for t, birth in births.items() if birth < group[0] <= deaths[t])
-        together = frozenset().union(*(needs[p] for p in group))
-        nodes.append(
-            BackwardNode(
-                op=ops[group[0]].target,
-                live_grad_bytes=live,
-                out_grad_bytes=max(in_use[p] for p in group) - live,
-                impls=(Backward(needs=tuple(sorted(together)), time_ns=sum(ops[p].time_ns or 0 for p in group)),),
-                ops=tuple(ops[p].id for p in group),
-            )
-        )
-    return tuple(nodes)
+def _optional(step: Step, op: Op, creator: int, node_of: dict[str, int], nodes: Sequence[ForwardNode]) -> ForwardNode:
+    """The node of an optional op. What it reads of an intermediate is there as long as it runs, as workspace."""
+    sources = {node_of[t] for t in step.read([op]) if t in node_of}
+    direct = {i for i in sources if nodes[i].kind == "op"}
+    beside = sum(nodes[i].out_bytes for i in sources - direct)
+    return ForwardNode(
+        op=op.target,
+        out_bytes=sum(map(step.size, step.made(op))),
+        inputs=tuple(sorted(direct | {creator})),
+        impls=(Forward(workspace_bytes=beside + (op.workspace_bytes or 0), time_ns=op.time_ns or 0),),
+        kind="intermediate",
+        creator=creator,
+        recomputable=nodes[creator].recomputable and op.target != STATE,
+        ops=(op.id,),
+    )
 
 
-def _lives(step: _Step, hold_gradients: bool) -> tuple[dict[str, int], dict[str, int]]:
-    """First and last place among the backward ops at which each gradient-side storage takes room."""
-    end = len(step.backward)
-    births = dict.fromkeys(sorted(step.tangents), -1)
-    deaths = dict.fromkeys(births, end)
-    for place, op in enumerate(step.backward):
-        for tensor in step.made(op):
-            births[tensor] = deaths[tensor] = place
-        for tensor in step.read([op]) & births.keys():
-            deaths[tensor] = max(deaths[tensor], place)
-    for tensor in step.gradients - (step.parameter_gradients if hold_gradients else frozenset()):
-        if tensor in births:
-            deaths[tensor] = end
-    return births, deaths
+def _recosted(
+    step: Step,
+    held: Collection[str],
+    node_of: dict[str, int],
+    nodes: Sequence[ForwardNode],
+    backward: Sequence[BackwardNode],
+) -> tuple[ForwardNode, ...]:
+    """The forward nodes with what they may overwrite, and with the costs of repeated runs by what the first one left.
+
+    The latter where that is sure to be there still: intermediates that every implementation of a backward node reads
+    after which no backward node has a use for the results of the op.
+    """
+    found = list(nodes)
+    last_reader = {j: i for i, node in enumerate(nodes) for j in node.inputs}
+    useful, sure = _last_uses(nodes, backward)
+    place_of = {name: i for i, node in enumerate(nodes) for name in node.ops}
+    for op in step.forward:
+        for way in op.implementations:
+            i, node = place_of[op.id], found[place_of[op.id]]
+            if way.again:
+                left = {node_of.get(t, -1) for t in step.read([way]).intersection(step.made(op)) - set(held)}
+                whole = all(t in way.outputs for t in step.made(op) if node_of.get(t) == i)
+                if whole and all(j > i and sure[j] >= useful[i] for j in left):
+                    found[i] = replace(node, impls=(_again(node.impls[0], way), *node.impls[1:]))
+                    for j in left:
+                        found[j] = replace(found[j], recomputable=False)
+            elif op.phase == "forward" and way.overwrites is not None:
+                storage = step.owner[way.overwrites]
+                j = node_of.get(storage, -1)
+                if last_reader.get(j) == i and nodes[j].out_bytes == node.out_bytes == step.size(storage):
+                    quickest = min(impl.time(again) for impl in node.impls for again in (False, True))
+                    saved = min(quickest, max(0, (op.time_ns or 0) - (way.time_ns or 0)))
+                    found[i] = replace(node, inplace_of=j, inplace_saves_ns=saved)
+    return tuple(found)
 
 
-def _bytes_in_use(step: _Step, births: dict[str, int], deaths: dict[str, int], count: int) -> list[int]:
-    """Gradient-side bytes while each backward op runs."""
-    change = [0] * (count + 2)
-    for tensor, birth in births.items():
-        size = step.size(tensor)
-        change[max(birth, 0)] += size
-        change[min(deaths[tensor], count) + 1] -= size
-    in_use = []
-    total = 0
-    for place in range(count):
-        total += change[place]
-        in_use.append(total)
-    return in_use
+def _again(own: Forward, way: Implementation) -> Forward:
+    return replace(own, recompute_workspace_bytes=way.workspace_bytes or 0, recompute_time_ns=way.time_ns)
+
+
+def _last_uses(nodes: Sequence[ForwardNode], backward: Sequence[BackwardNode]) -> tuple[list[int], list[int]]:
+    """For each forward node the last backward node that has a use for it, through others, and the last one whose every
+    implementation reads it; -1 for none."""
+    useful, sure = [-1] * len(nodes), [-1] * len(nodes)
+    for k, back in enumerate(backward):
+        for i in {i for impl in back.impls for i in impl.needs}:
+            useful[i] = k
+        for i in frozenset.intersection(*(frozenset(impl.needs) for impl in back.impls)):
+            sure[i] = k
+    for i in reversed(range(len(nodes))):
+        for j in nodes[i].inputs:
+            useful[j] = max(useful[j], useful[i])
+    return useful, sure

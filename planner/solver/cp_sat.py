@@ -8,6 +8,7 @@ worker to the proven optimum (0.1 to 4.5 s on two cores), which is why one worke
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from planner.errors import InputError, LimitError
@@ -54,15 +55,27 @@ def run(model: Model, options: Options, stop: threading.Event) -> RawResult:
     )
 
 
-def search(solver: Any, problem: Any, options: Options, stop: threading.Event) -> Any:
-    """Solves in a second thread, so that this one can hear Ctrl-C and call `on_progress`."""
+def search(
+    solver: Any,
+    problem: Any,
+    options: Options,
+    stop: threading.Event,
+    on_incumbent: Callable[[Sequence[int]], None] | None = None,
+) -> Any:
+    """Solves in a second thread, so that this one can hear Ctrl-C and call `on_progress`.
+
+    on_incumbent: called in this thread with the values of the best solution so far, which may leave some out.
+    """
     from ortools.sat.python import cp_model
 
     state: dict[str, float | None] = {"incumbent": None, "bound": None}
+    improved: list[Sequence[int]] = []
 
     class Incumbent(cp_model.CpSolverSolutionCallback):
         def on_solution_callback(self) -> None:
             state["incumbent"] = self.objective_value
+            if on_incumbent is not None:
+                improved[:] = [list(self.response_proto.solution)]
 
     def note_bound(value: float) -> None:
         state["bound"] = value
@@ -84,6 +97,8 @@ def search(solver: Any, problem: Any, options: Options, stop: threading.Event) -
             thread.join(0.1)
             if stop.is_set():
                 solver.stop_search()
+            if improved and on_incumbent is not None:
+                on_incumbent(improved.pop())
             options.report(state["incumbent"], state["bound"])
     finally:
         while thread.is_alive():

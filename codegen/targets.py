@@ -13,7 +13,17 @@ from typing import Any, Literal
 
 import msgspec
 
-from codegen import check_mscclpp, check_program, cuda_kernels, msccl_xml, mscclpp_json, mscclpp_plan, torch_module
+from codegen import (
+    check_mscclpp,
+    check_program,
+    cuda_kernels,
+    msccl_xml,
+    mscclpp_json,
+    mscclpp_plan,
+    torch_compile,
+    torch_module,
+    torch_sac,
+)
 from codegen.lower import lower
 from codegen.program import Program
 from codegen.promise import promise_of
@@ -32,9 +42,9 @@ from planner.memory.decisions import MemoryDecisions
 from planner.plan import InputRef, Plan
 from planner.trace import Trace
 
-Target = Literal["torch", "msccl-xml", "mscclpp-json", "cuda", "nccl-tuner"]
+Target = Literal["torch", "torch-sac", "torch-compile", "msccl-xml", "mscclpp-json", "cuda", "nccl-tuner"]
 
-MEMORY_TARGETS: tuple[Target, ...] = ("torch",)
+MEMORY_TARGETS: tuple[Target, ...] = ("torch", "torch-sac", "torch-compile")
 COLLECTIVE_TARGETS: tuple[Target, ...] = ("msccl-xml", "mscclpp-json", "cuda")
 """What a plan of each pass becomes, its default first; `nccl-tuner` is what a selection becomes."""
 
@@ -81,7 +91,7 @@ def generate(
     if isinstance(decisions, CollectiveDecisions):
         files, facts, entry = *_collective(decisions, plan_file, chosen, runtime), None
     else:
-        files, facts, entry = _memory(plan, decisions, plan_file, trace)
+        files, facts, entry = _memory(plan, decisions, plan_file, chosen, trace)
     return Artefacts(
         target=chosen,
         plan=InputRef(file=Path(plan_file).name, digest=documents.digest(plan)),
@@ -222,7 +232,7 @@ def _mscclpp(name: str, program: Program, decisions: CollectiveDecisions, plan_f
 
 
 def _memory(
-    plan: Plan, decisions: MemoryDecisions, plan_file: str, trace: Trace | None
+    plan: Plan, decisions: MemoryDecisions, plan_file: str, target: Target, trace: Trace | None
 ) -> tuple[dict[str, str], dict[str, Any], str | None]:
     if trace is None:
         raise InputError("a memory plan becomes a module only with the trace it was made from; name it with --trace",
@@ -237,7 +247,12 @@ def _memory(
     facts = {
         "budget_bytes": decisions.problem.budget_bytes,
         "planned_ns": decisions.objective_ns,
-        "predicted_bytes": decisions.exact_peak_bytes,
         "store_all_peak_bytes": decisions.store_all_peak_bytes,
     }
-    return torch_module.generate(plan, trace), facts, trace.entry
+    if target == "torch-sac":
+        files, chosen = torch_sac.generate(decisions, trace)
+        facts |= {"planned_ns": chosen.predicted.time_ns, "predicted_bytes": chosen.predicted.peak_bytes}
+        return files, facts, trace.entry
+    if target == "torch-compile":
+        return torch_compile.generate(decisions, trace), facts, trace.entry
+    return torch_module.generate(plan, trace), facts | {"predicted_bytes": decisions.exact_peak_bytes}, trace.entry

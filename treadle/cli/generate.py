@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.argument("plans", nargs=-1, required=True, metavar="PLAN...")
 @click.option(
     "--target",
-    type=click.Choice(["torch", "msccl-xml", "mscclpp-json", "cuda", "nccl-tuner"]),
+    type=click.Choice(["torch", "torch-sac", "torch-compile", "msccl-xml", "mscclpp-json", "cuda", "nccl-tuner"]),
     help="[default: torch or msccl-xml]",
 )
 @click.option(
@@ -40,7 +40,8 @@ def command(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Turn PLAN... into artefacts: a PyTorch module for a memory plan, MSCCL XML, MSCCL++ plans or CUDA kernels for a
+    """Turn PLAN... into artefacts: a PyTorch module for a memory plan, or what makes PyTorch's own checkpointing
+    (torch-sac) or torch.compile (torch-compile) follow it, MSCCL XML, MSCCL++ plans or CUDA kernels for a
     collective.
 
     A selection becomes all of its programs, each with the sizes it is for, or a tuner file for stock NCCL. The plan and
@@ -95,6 +96,14 @@ def command(
         if manifest.target == "nccl-tuner" and isinstance(document, Selection):
             for line in _without_rows(document):
                 note(line)
+        predicted, budget = (manifest.facts.get(key) for key in ("predicted_bytes", "budget_bytes"))
+        if predicted is not None and budget is not None and predicted > budget:
+            from planner.scalars import format_bytes
+
+            peaks = f"a peak of {format_bytes(predicted)} instead of the plan's budget of {format_bytes(budget)}"
+            note(f"selective checkpointing has no order of its own for what it computes again: expect {peaks}")
+        if manifest.target == "torch-compile":
+            note("the compiler chooses its own order: the plan's budget is not promised; `treadle run` measures it")
         if "instances" in manifest.facts:
             note(f"only {many(manifest.facts['instances'], 'instance')} of each threadblock fit")
         for place, count in manifest.facts.get("fewer_instances", {}).items():

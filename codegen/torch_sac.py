@@ -1,0 +1,234 @@
+"""A memory plan as a policy of selective activation checkpointing: `policy.py` for `torch.utils.checkpoint`.
+
+A checkpointed region is a module. Its forward pass saves its inputs and what the policy says; when the backward pass
+first needs another of its values, its forward pass is made again as far as needed, and what later backward nodes read
+stays. So a choice of regions and saved values is a schedule (`planner.memory.lower.Schedule`) whose peak and time are
+known before anything runs. By that prediction regions are chosen among all depths of the module tree, and values are
+saved beyond what the plan keeps, or instead of it, as far as the budget allows.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from codegen.kept_values import SAME_OPERATOR, kept_nodes, operator_name
+from codegen.templates import quote, template
+from codegen.torch_module import Call, layout
+from planner.errors import InputError
+from planner.memory.decisions import MemoryDecisions
+from planner.memory.lower import Schedule, lower
+from planner.memory.problem import Backward, MemoryProblem
+from planner.memory.program import RunForward
+from planner.memory.simulate import Simulation, simulate
+from planner.scalars import format_bytes
+from planner.trace import Op, Trace
+
+FILE_NAME = "policy.py"
+MOST_TRIED = 200
+"""So many further values are tried, those first that take longest to compute again."""
+
+
+@dataclass(frozen=True)
+class Selective:
+    """`regions` are modules, `place[i]` is the region of forward node i or None, `saved` lives from the forward to the
+    backward pass."""
+
+    regions: tuple[str, ...]
+    place: tuple[str | None, ...]
+    saved: frozenset[int]
+    schedule: Schedule
+    predicted: Simulation
+
+
+def generate(decisions: MemoryDecisions, trace: Trace) -> tuple[dict[str, str], Selective]:
+    """The policy as {relative path: text}, and what it carries of the plan.
+
+    Raises InputError for a trace that does not say which module makes each call.
+    """
+    chosen, kept = choose(decisions, trace), kept_nodes(decisions)
+    digits = policy(decisions.problem, trace, chosen)
+    regions = Call(
+        "{",
+        tuple(
+            Call(f"{quote(region)}: {{", tuple(f"{quote(name)}: {quote(text)}" for name, text in calls.items()), "}")
+            for region, calls in digits.items()
+        ),
+        "}",
+    )
+    same = Call("{", tuple(f"{quote(a)}: {quote(b)}" for a, b in sorted(SAME_OPERATOR.items())), "}")
+    text = template("torch/policy.py.j2").render(
+        name=trace.name,
+        budget=format_bytes(decisions.problem.budget_bytes),
+        carried=len(kept & chosen.saved),
+        kept=len(kept),
+        peak=format_bytes(chosen.predicted.peak_bytes),
+        planned=format_bytes(decisions.exact_peak_bytes),
+        time=f"{chosen.predicted.time_ns / max(1, decisions.store_all_ns):.3f}x",
+        regions=list(layout("REGIONS = ", regions, 0)),
+        same=list(layout("SAME_OPERATOR = ", same, 0)),
+    )
+    return {FILE_NAME: text}, chosen
+
+
+def choose(decisions: MemoryDecisions, trace: Trace) -> Selective:
+    """The regions with the least predicted time whose peak holds the budget, else those of least peak."""
+    problem = decisions.problem
+    ops = {op.id: op for op in trace.ops}
+    modules = [_called(ops, node.ops) for node in problem.fwd]
+    if not any(modules):
+        raise InputError(
+            "found no module names of the ops, expected a trace captured by this version", where=trace.name
+        )
+    kept = kept_nodes(decisions)
+    again = {name.partition("#")[0] for op in trace.ops for name in op.modules if "#" in name}
+    found = []
+    for depth, wanted in itertools.product(range(1 + max(map(len, modules))), (kept, frozenset[int]())):
+        place = [_region(names, depth, again) for names in modules]
+        while True:
+            whole = _selective(problem, place, wanted)
+            # A region of which nothing is computed again costs a wrapper and gains nothing.
+            busy = {place[run.node] for stage in whole.schedule.runs[1:] for run in stage}
+            if {name for name in place if name is not None} <= busy:
+                break
+            place = [name if name in busy else None for name in place]
+        found.append(whole)
+    refined = [_refined(problem, one) for one in found]
+    fits = [one for one in refined if one.predicted.peak_bytes <= problem.budget_bytes]
+    if fits:
+        return min(fits, key=lambda one: (one.predicted.time_ns, one.predicted.peak_bytes))
+    return min(refined, key=lambda one: (one.predicted.peak_bytes, one.predicted.time_ns))
+
+
+def _refined(problem: MemoryProblem, one: Selective) -> Selective:
+    """Save more where that takes time away and leaves the peak within the budget, or where it was.
+
+    A region computes whatever lies on the way to what it needs, even where the plan keeps a later value instead.
+    """
+    most = max(problem.budget_bytes, one.predicted.peak_bytes)
+    again = {
+        run.node: problem.fwd[run.node].impls[run.impl].time(True) for runs in one.schedule.runs[1:] for run in runs
+    }
+    for i in sorted(again, key=lambda i: (-again[i], i))[:MOST_TRIED]:
+        tried = _selective(problem, list(one.place), one.saved | {i})
+        if tried.predicted.time_ns < one.predicted.time_ns and tried.predicted.peak_bytes <= most:
+            one = tried
+    return one
+
+
+def policy(problem: MemoryProblem, trace: Trace, chosen: Selective) -> dict[str, dict[str, str]]:
+    """By region and operator: a digit for each call in order, 1 where its result is saved."""
+    saved = {name for node in chosen.saved for name in problem.fwd[node].ops}
+    region_of = {op: chosen.place[i] for i, node in enumerate(problem.fwd) for op in node.ops}
+    found: dict[str, dict[str, str]] = {region: {} for region in chosen.regions}
+    for op in trace.ops:
+        inside = [name for name in op.modules if name in found]
+        region = region_of.get(op.id) or (inside[0] if inside else None)
+        if op.phase == "forward" and region is not None and op.intermediate_of is None:
+            name = operator_name(op.target)
+            calls = found[region]
+            calls[name] = calls.get(name, "") + ("1" if op.id in saved else "0")
+    return {
+        region: {name: digits for name, digits in sorted(calls.items()) if "1" in digits}
+        for region, calls in found.items()
+    }
+
+
+def _called(ops: Mapping[str, Op], names: Iterable[str]) -> tuple[str, ...]:
+    return next((ops[name].modules for name in names if name in ops), ())
+
+
+def _region(names: tuple[str, ...], depth: int, again: set[str]) -> str | None:
+    """The module at `depth` of the call stack `names`; the innermost one where the stack is less deep. A module that
+    is called more than once in a step cannot have one policy, so what is inside it stays outside of regions."""
+    if depth == 0 or not names or any(name.partition("#")[0] in again for name in names[:depth]):
+        return None
+    return names[min(depth, len(names)) - 1]
+
+
+def _selective(problem: MemoryProblem, place: list[str | None], kept: frozenset[int]) -> Selective:
+    followed, schedule, saved = _schedule(problem, place, kept)
+    regions = tuple(dict.fromkeys(name for name in place if name is not None))
+    return Selective(regions, tuple(place), saved, schedule, simulate(followed, lower(followed, schedule)))
+
+
+def _schedule(
+    problem: MemoryProblem, place: list[str | None], kept: frozenset[int]
+) -> tuple[MemoryProblem, Schedule, frozenset[int]]:
+    """What PyTorch's checkpointing of the regions in `place` does, and all that lives from forward to backward.
+
+    A region is made again when any of its values is read, be it one that is still there, and what it saved stays until
+    then. The schedule is one of the problem that is returned: there the backward node of that stage reads all of it.
+    """
+    nodes = [i for i, node in enumerate(problem.fwd) if not _optional(problem, i)]
+    members: dict[str, list[int]] = {}
+    for i in nodes:
+        creator = problem.fwd[i].creator
+        if creator is not None:
+            place[i] = place[creator]
+        if (name := place[i]) is not None:
+            members.setdefault(name, []).append(i)
+    chosen = [back.impls[_own(back.impls, nodes)] for back in problem.bwd]
+    direct = frozenset(i for impl in chosen for i in impl.needs)
+    crossing = {(i, j) for i in nodes for j in problem.fwd[i].inputs if place[j] != place[i]}
+    entering = {j for i, j in crossing if place[i] is not None or j in direct}
+    fixed = {i for i in nodes if not problem.fwd[i].recomputable}
+    saved = frozenset(fixed | entering | (kept & set(nodes)) | {i for i in direct if place[i] is None})
+    runs: list[tuple[RunForward, ...]] = [tuple(RunForward(i, _default(problem, i)) for i in nodes)]
+    needs: list[tuple[int, ...]] = []
+    available: frozenset[int] = saved
+    for impl in chosen:
+        again: list[int] = []
+        held: set[int] = set()
+        for name in dict.fromkeys(place[i] for i in sorted(impl.needs)):
+            if name is not None and not available.issuperset(direct.intersection(members[name])):
+                last = max(i for i in members[name] if i in direct)
+                again += [i for i in members[name] if i <= last and i not in available]
+                held |= available.intersection(members[name])
+        runs.append(tuple(RunForward(i, _default(problem, i)) for i in sorted(again)))
+        needs.append(tuple(sorted(held.union(impl.needs))))
+        available |= direct.intersection(again)
+    followed = replace(
+        problem,
+        bwd=tuple(
+            replace(back, impls=(replace(impl, needs=read),))
+            for back, impl, read in zip(problem.bwd, chosen, needs, strict=True)
+        ),
+    )
+    return followed, Schedule(tuple(runs), _kept(problem, runs, needs), (0,) * len(needs)), saved
+
+
+def _kept(
+    problem: MemoryProblem, runs: Sequence[Sequence[RunForward]], needs: Sequence[Iterable[int]]
+) -> tuple[frozenset[int], ...]:
+    """What each stage leaves for later ones to read. Unlike `prune` it leaves no run out: a region that is made again
+    computes everything on the way to its last saved value."""
+    needed: set[int] = set()
+    kept: list[frozenset[int]] = []
+    for ran, read in zip(reversed(runs), (*reversed(needs), ()), strict=True):
+        kept.append(frozenset(needed))
+        needed.update(read)
+        for run in reversed(ran):
+            needed.discard(run.node)
+            needed.update(problem.fwd[run.node].inputs)
+    return tuple(reversed(kept))
+
+
+def _default(problem: MemoryProblem, i: int) -> int:
+    return next((way for way, impl in enumerate(problem.fwd[i].impls) if impl.name == "default"), 0)
+
+
+def _own(impls: Sequence[Backward], nodes: Iterable[int]) -> int:
+    """The framework's own implementation, else the first that reads no optional node."""
+    there = set(nodes)
+    named = [way for way, impl in enumerate(impls) if impl.name == "default"]
+    readable = [way for way, impl in enumerate(impls) if there.issuperset(impl.needs)]
+    return (named + readable + [0])[0]
+
+
+def _optional(problem: MemoryProblem, i: int) -> bool:
+    """Whether node i is an intermediate that an op of its own makes; the framework's operators do not."""
+    return problem.fwd[i].kind == "intermediate" and bool(problem.fwd[i].ops)

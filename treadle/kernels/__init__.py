@@ -13,6 +13,11 @@ from treadle.kernels.activation import (
     relu_mask,
     threshold_backward_,
 )
+from treadle.kernels.convolution_cudnn import (
+    conv2d_cudnn,
+    conv2d_cudnn_input_gradient,
+    conv2d_cudnn_weight_gradient,
+)
 from treadle.kernels.convolution_fft import conv2d_fft
 from treadle.kernels.convolution_gradients import (
     conv2d_input_gradient,
@@ -34,6 +39,9 @@ from treadle.kernels.pooling import max_pool2d, max_pool2d_backward, max_pool2d_
 __all__ = [
     "batch_norm_again",
     "batch_norm_backward_output",
+    "conv2d_cudnn",
+    "conv2d_cudnn_input_gradient",
+    "conv2d_cudnn_weight_gradient",
     "conv2d_fft",
     "conv2d_im2col",
     "conv2d_im2col_sample",

@@ -40,8 +40,10 @@ def conv2d_fft(
     image = _spectrum(x, sizes, border, (1, 1), groups, "image")
     products = torch.bmm(image, _spectrum(weight, sizes, (0, 0), gaps, groups, "weight").conj_physical_().mT)
     del image
-    y = _image(products, sizes, groups)
+    waves = _planes(products, sizes, groups)
     del products
+    y = _back(waves, sizes)
+    del waves
     y = y[:, :, : (count[0] - 1) * steps[0] + 1 : steps[0], : (count[1] - 1) * steps[1] + 1 : steps[1]]
     y = y.contiguous(memory_format=layout(x))
     return y if bias is None else y.add_(bias.view(-1, 1, 1))
@@ -61,8 +63,10 @@ def weight_gradient_fft(
     image = _spectrum(x, sizes, border, (1, 1), groups, "image")
     products = torch.bmm(_spectrum(grad, sizes, (0, 0), steps, groups, "image").conj_physical_().mT, image)
     del image
-    result = _image(products, sizes, groups, weight=True)
+    waves = _planes(products, sizes, groups, weight=True)
     del products
+    result = _back(waves, sizes)
+    del waves
     height, width = weight_shape[2:]
     return result[:, :, : (height - 1) * gaps[0] + 1 : gaps[0], : (width - 1) * gaps[1] + 1 : gaps[1]].contiguous()
 
@@ -81,8 +85,10 @@ def input_gradient_fft(
     outer = _spectrum(grad, sizes, (0, 0), steps, groups, "image")
     products = torch.bmm(outer, _spectrum(weight, sizes, (0, 0), gaps, groups, "weight"))
     del outer
-    result = _image(products, sizes, groups)
+    waves = _planes(products, sizes, groups)
     del products
+    result = _back(waves, sizes)
+    del waves
     (top, left), (height, width) = border, input_shape[2:]
     return result[:, :, top : top + height, left : left + width].contiguous(memory_format=layout(grad))
 
@@ -112,19 +118,23 @@ def _spectrum(t: Tensor, sizes: Pair, first: Pair, steps: Pair, groups: int, kin
         waves = waves.view(groups, t.shape[0] // groups, t.shape[1], frequencies).permute(0, 3, 1, 2)
     else:
         waves = waves.view(t.shape[0], groups, t.shape[1] // groups, frequencies).permute(1, 3, 0, 2)
-    return waves.reshape(groups * frequencies, *waves.shape[2:])
+    return waves.contiguous().view(groups * frequencies, *waves.shape[2:])
 
 
-def _image(products: Tensor, sizes: Pair, groups: int, *, weight: bool = False) -> Tensor:
-    """The way back from [G * F, A, B]: [A, G * B, S, T], or with `weight` [G * A, B, S, T]."""
+def _planes(products: Tensor, sizes: Pair, groups: int, *, weight: bool = False) -> Tensor:
+    """[G * F, A, B] as planes of frequencies: [A, G * B, S, T / 2 + 1], or with `weight` [G * A, B, S, T / 2 + 1]."""
     _, first, second = products.shape
-    waves = products.view(groups, sizes[0], sizes[1] // 2 + 1, first, second)
-    order, leading = (
-        ((0, 3, 4, 1, 2), (groups * first, second)) if weight else ((3, 0, 4, 1, 2), (first, groups * second))
-    )
-    if not products.numel():
-        return products.new_zeros((*leading, *sizes), dtype=products.dtype.to_real())
-    image: Tensor = torch.fft.irfft2(waves.permute(order).reshape(*leading, *waves.shape[1:3]), s=sizes)
+    plane = sizes[0], sizes[1] // 2 + 1
+    waves = products.view(groups, *plane, first, second)
+    if weight:
+        return waves.permute(0, 3, 4, 1, 2).contiguous().view(groups * first, second, *plane)
+    return waves.permute(3, 0, 4, 1, 2).contiguous().view(first, groups * second, *plane)
+
+
+def _back(waves: Tensor, sizes: Pair) -> Tensor:
+    if not waves.numel():
+        return waves.new_zeros((*waves.shape[:2], *sizes), dtype=waves.dtype.to_real())
+    image: Tensor = torch.fft.irfft2(waves, s=sizes)
     return image
 
 

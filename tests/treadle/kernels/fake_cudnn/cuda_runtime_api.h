@@ -1,0 +1,2 @@
+#pragma once
+typedef struct CUstream_st* cudaStream_t;

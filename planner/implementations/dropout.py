@@ -2,7 +2,8 @@
 
 The mask takes a byte for each element, packed an eighth of that. The generator's state from right before the dropout
 takes a few KB whatever the size. It cannot be had in a later stage, so the op that notes it belongs to the op that
-makes the dropout's input and never runs again.
+makes the dropout's input and never runs again. The mask is drawn in the order of the input's memory, so the gradient
+must lie in memory as the input does.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def with_dropout(trace: Trace) -> Trace:
         x, p, _ = first.args or ()
         ways = []
         ops = [first]
-        shape, stride = index.shape(mask), index.tensors[str(tensor_of(x))].stride
+        shape = index.shape(mask)
+        strides = {index.tensors[str(tensor_of(tree))].stride for tree in (grad, x)}
         if shape is not None:
             packed = index.fresh(f"{first.id}_packed")
             added.append(byte_tensor(packed, (-(-math.prod(shape) // 8),)))
@@ -51,12 +53,12 @@ def with_dropout(trace: Trace) -> Trace:
             args = (grad, tensor(packed), scale)
             ways.append(implementation("packed", "int", "treadle.dropout_backward_packed", op.outputs, args))
         source = index.producer.get(index.owner[str(tensor_of(x))])
-        if source is not None and stride is not None:
+        if source is not None and None not in strides and len(strides) == 1:
             state = index.fresh(f"{first.id}_state")
             added.append(byte_tensor(state, (STATE_BYTES,)))
             ops.insert(0, optional_op(state, STATE, state, (x,), source.id))
-            again = (grad, tensor(state), p, list(stride))
-            ways.append(implementation("again", "rng", "treadle.dropout_backward_rng", op.outputs, again))
+            args = (grad, tensor(state), p)
+            ways.append(implementation("again", "rng", "treadle.dropout_backward_rng", op.outputs, args))
         if ways:
             changed |= {first.id: tuple(ops), op.id: (replace(op, implementations=tuple(ways)),)}
     return substituted(trace, changed, added)

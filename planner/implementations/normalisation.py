@@ -47,9 +47,8 @@ def _same(forward: Op, backward: Op, *pairs: tuple[int, int]) -> bool:
 def _batch_again(op: Op) -> Op:
     x, weight, bias = (op.args or ())[:3]
     y, mean, deviation = (str(name) for name in op.outputs[:3])
-    outputs = (y, *[None] * (len(op.outputs) - 1))
     args = (x, weight, bias, tensor(mean), tensor(deviation))
-    way = implementation("again", "statistics", "treadle.batch_norm_again", outputs, args, again=True)
+    way = implementation("again", "statistics", "treadle.batch_norm_again", (y,), args, again=True)
     return replace(op, implementations=(way,))
 
 

@@ -152,10 +152,7 @@ def locate() -> tuple[list[Path], Path]:
 
     Of the packages that come with PyTorch, else of the toolkit. Raises MissingBackendError where they are not there.
     """
-    from torch.utils import cpp_extension
-
-    homes = [Path(home) for home in (cpp_extension.CUDNN_HOME, cpp_extension.CUDA_HOME, "/usr") if home]
-    places = [*_packages("cudnn", "cu13", "cuda_runtime"), *homes]
+    places = _places()
     headers = []
     for name in ("cudnn.h", "cuda_runtime_api.h"):
         found = next((place / "include" for place in places if (place / "include" / name).is_file()), None)
@@ -179,11 +176,15 @@ def locate() -> tuple[list[Path], Path]:
     return headers, libraries[0]
 
 
-def _packages(*names: str) -> list[Path]:
-    """Folders of NVIDIA's Python packages."""
+def _places() -> list[Path]:
+    """Folders that may have `include` and `lib`: of NVIDIA's Python packages, then of toolkits."""
+    from torch.utils import cpp_extension
+
     parents = find_spec("nvidia")
     roots = [Path(root) for root in (parents.submodule_search_locations or ())] if parents else []
-    return [root / name for root in roots for name in names if (root / name).is_dir()]
+    packages = [root / name for root in roots for name in ("cudnn", "cu13", "cuda_runtime")]
+    homes = (cpp_extension.CUDNN_HOME, cpp_extension.CUDA_HOME, "/usr/local/cuda", "/usr")
+    return [*packages, *(Path(home) for home in homes if home)]
 
 
 def load(headers: Sequence[Path], cudnn: Path) -> ctypes.CDLL:

@@ -113,7 +113,7 @@ class Event:
 class Schedule:
     """`forward` ends with the event that returns the outputs. `saved` are the values handed from forward to backward,
     `kept_buffers` the buffers whose value before the step the backward pass needs. `spared` are the backward events
-    with spares, by the place of the forward event that reads these with scale and shift."""
+    with spares, by the place of the normalisation in the forward pass."""
 
     graph: Graph
     forward: tuple[Event, ...]
@@ -233,20 +233,7 @@ def _events(decisions: MemoryDecisions, graph: Graph) -> Iterator[Event]:
                 if all(creator[other] != creator[node] for other in stored):
                     made = _values(problem.fwd[creator[node]].ops, graph)
                     live -= {value for value in made if graph.owner[value] not in held}
-        for name in names:
-            if name not in graph.ops:
-                raise InputError(f"the plan runs op {name!r}, which the trace lacks", where=graph.trace.name)
-        if names and impl.name not in (
-            "default",
-            *(way.name for name in names for way in graph.ops[name].implementations),
-        ):
-            raise InputError(
-                f"the plan runs op {names[0]!r} by {impl.name!r}, which the trace lacks", where=graph.trace.name
-            )
-        for name in names:
-            if graph.is_view(graph.ops[name]):
-                continue
-            op = graph.ops[name]
+        for op in _ops(names, impl, graph) if names else ():
             late = stage < last
             again = late and isinstance(instruction, RunForward)
             call = chosen(op, impl, inplace=inplace, again=again)
@@ -254,7 +241,7 @@ def _events(decisions: MemoryDecisions, graph: Graph) -> Iterator[Event]:
             missing = reads(event, graph) - live
             if missing:
                 raise InputError(
-                    f"stage {stage}: op {name!r} reads {min(missing)!r}, which the plan neither kept nor made again",
+                    f"stage {stage}: op {op.id!r} reads {min(missing)!r}, which the plan neither kept nor made again",
                     where=graph.trace.name,
                 )
             if isinstance(call, Implementation) and call.overwrites is not None:
@@ -268,6 +255,19 @@ def _events(decisions: MemoryDecisions, graph: Graph) -> Iterator[Event]:
             yield event
     if not returned:
         yield Event(None, None, last)
+
+
+def _ops(names: Sequence[str], impl: Forward | Backward, graph: Graph) -> list[Op]:
+    """The ops of a node that are no views. Raises InputError where the trace lacks them or the implementation."""
+    for name in names:
+        if name not in graph.ops:
+            raise InputError(f"the plan runs op {name!r}, which the trace lacks", where=graph.trace.name)
+    ops = [graph.ops[name] for name in names]
+    if impl.name not in ("default", *(way.name for op in ops for way in op.implementations)):
+        raise InputError(
+            f"the plan runs op {names[0]!r} by {impl.name!r}, which the trace lacks", where=graph.trace.name
+        )
+    return [op for op in ops if not graph.is_view(op)]
 
 
 def _overwritten(event: Event, tensor: str, graph: Graph) -> str:
@@ -326,14 +326,6 @@ def _place_frees(events: list[Event], needed: set[str], graph: Graph) -> tuple[l
             continue
         handed = {root for _, tensor in (*event.writes, *event.gives) for root in graph.root(tensor)}
         before, after = reads(event, graph), {root for root in handed if root in graph.producer}
-        if event.overwrites is not None:
-            lost = graph.owner[event.overwrites]
-            late = {value for value in (needed | after) - made if graph.owner[value] == lost}
-            if late and event.op:
-                raise InputError(
-                    f"stage {event.stage}: op {event.op.id!r} overwrites {min(late)!r}, which is read later",
-                    where=graph.trace.name,
-                )
         event.frees = sorted((before | after | made) - needed)
         needed = ((needed | after) - made) | before
         useful.append(event)
@@ -341,18 +333,18 @@ def _place_frees(events: list[Event], needed: set[str], graph: Graph) -> tuple[l
 
 
 def _place_spares(forward: Sequence[Event], backward: Iterable[Event], graph: Graph) -> dict[int, tuple[Event, ...]]:
-    """Where the forward pass sees both what is to be spared and scale and shift, which decide whether to."""
+    """Where the forward pass sees what is to be spared beside scale and shift, which decide whether to."""
     found: dict[int, tuple[Event, ...]] = {}
     for event in backward:
         if not event.spares or event.op is None:
             continue
         parts = affine(event.call)
         wanted = {*event.spares, *(root for part in parts for root in graph.root(part) if root in graph.producer)}
-        place = next((index for index, other in enumerate(forward) if wanted <= reads(other, graph)), None)
-        if place is None:
+        place = next((i for i, other in enumerate(forward) if wanted <= reads(other, graph).union(other.made)), None)
+        if place is None or forward[place].overwrites in event.spares:
             raise InputError(
                 f"op {event.op.id!r} inverts a normalisation of {event.spares[0]!r} by {parts[0]!r}, "
-                "which no op of the forward pass reads together",
+                "which no op of the forward pass reads",
                 where=graph.trace.name,
             )
         found[place] = (*found.get(place, ()), event)
@@ -360,8 +352,8 @@ def _place_spares(forward: Sequence[Event], backward: Iterable[Event], graph: Gr
 
 
 def _count(forward: Iterable[Event], backward: Iterable[Event], graph: Graph) -> None:
-    """Set `live_bytes` of every event: parameters, buffers, inputs, outputs held by the caller, gradients handed over
-    so far, every value that is alive, and the workspace of kernels written in Python."""
+    """Set `live_bytes` of every event: parameters, buffers, inputs, outputs and tangents held by the caller, gradients
+    handed over so far, every value that is alive, and the workspace of kernels written in Python."""
     lasting = {_Place(graph.owner[t.id]) for t in graph.trace.tensors if t.role in ("parameter", "buffer", "input")}
     places: dict[str, _Place] = {}
     live: dict[str, _Place] = {}
@@ -371,7 +363,7 @@ def _count(forward: Iterable[Event], backward: Iterable[Event], graph: Graph) ->
 
     serial = 0
     for events, entering in ((forward, ()), (backward, graph.trace.tangents)):
-        live.update((value, place(value)) for value in entering)
+        lasting.update(map(place, entering))
         for event in events:
             serial += 1
             overwritten = place(event.overwrites) if event.overwrites is not None else None

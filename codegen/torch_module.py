@@ -204,9 +204,7 @@ class _Writer:
             assert event.op is not None
             if event.op.id in self.states:
                 yield f"    saved[{_quote('generator ' + event.op.id)}] = rng.state(device)"
-            for later in self.schedule.spared.get(place, ()):
-                yield from self._keep_spares(later, event)
-            yield from self._event(event)
+            yield from self._event(event, self.schedule.spared.get(place, ()))
         outputs = tuple(self._read(tensor, end) for tensor in self.schedule.graph.trace.outputs)
         shared = {self.schedule.graph.owner[tensor] for tensor in self.schedule.graph.trace.outputs}
         for value in self.schedule.saved:
@@ -233,7 +231,7 @@ class _Writer:
             for event in events:
                 yield from self._event(event)
 
-    def _event(self, event: Event) -> Iterator[str]:
+    def _event(self, event: Event, spared: Iterable[Event] = ()) -> Iterator[str]:
         op = event.op
         assert op is not None
         assert event.call is not None
@@ -244,16 +242,16 @@ class _Writer:
             yield f"    with rng.replayed({state}, device):"
             indent = 8
         if event.spares:
-            spares = {value: f"spare_{self.names[value]}" for value in event.spares}
-            for value, name in spares.items():
-                yield f"    {name} = saved.pop({_quote(_spare(value, op))})"
-            yield f"    if {next(iter(spares.values()))} is None:"
+            yield f"    spare = saved.pop({_quote('spare ' + op.id)})"
+            yield "    if spare is None:"
             yield from self._assignment(event.call, event, 8)
             yield "    else:"
-            yield from self._assignment(op, event, 8, spares)
-            yield f"    del {', '.join(spares.values())}"
+            yield from self._assignment(op, event, 8, {v: f"spare[{i}]" for i, v in enumerate(event.spares)})
+            yield "    del spare"
         else:
             yield from self._assignment(event.call, event, indent)
+        for later in spared:
+            yield from self._keep_spares(later, event)
         for buffer, value in event.writes:
             yield from layout(f"{self.external[buffer]}.copy_", Call("(", (self._read(value, event),)), 4)
         leaves = []
@@ -288,11 +286,10 @@ class _Writer:
         parts = affine(later.call)
         name = next((leaf_name(graph.trace, t) for t in graph.root(parts[0]) if t not in graph.producer), parts[0])
         overwritten = {graph.owner[e.overwrites] for e in self._events if e.overwrites is not None}
-        for value in later.spares:
-            copied = ("copy=True",) if graph.owner[value] in overwritten else ()
-            seen = (self._read(part, event, event.call) for part in parts)
-            items = (self._local(value), *seen, _quote(name), *copied)
-            yield from layout(f"saved[{_quote(_spare(value, later.op))}] = ", Call("inverting.spare(", items), 4)
+        copied = ("copy=True",) if any(graph.owner[value] in overwritten for value in later.spares) else ()
+        values = Call("[", tuple(self._local(value) for value in later.spares), "]")
+        items = (values, *(self._read(part, event, event.call) for part in parts), _quote(name), *copied)
+        yield from layout(f"saved[{_quote('spare ' + later.op.id)}] = ", Call("inverting.spare(", items), 4)
 
     def _local(self, value: str) -> str:
         return self.names.get(value) or self.external[value]
@@ -347,15 +344,11 @@ class _Writer:
 
 _RESERVED = (
     *("_", "aten", "backward", "buffers", "device", "float", "forward", "gradients", "inputs", "inverting", "kernels"),
-    *("parameters", "rng", "saved", "tangents", "torch"),
+    *("parameters", "rng", "saved", "spare", "tangents", "torch"),
 )
 _NAMESPACES = {"aten": "aten", "treadle": "kernels"}
 _RESHAPES = ("aten.view.default(", "aten._unsafe_view.default(")
 _DEVICE = "    device = next(iter([*parameters.values(), *buffers.values(), *inputs])).device"
-
-
-def _spare(value: str, op: Op) -> str:
-    return f"{value} for {op.id}"
 
 
 def _in_pieces(call: Op | Implementation) -> bool:

@@ -7,16 +7,17 @@ keeps the input after all, and its backward pass reads that: correct, but over t
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 
 from torch import Tensor
 
 from treadle import kernels
 
 
-def spare(value: Tensor, scale: Tensor, shift: Tensor, name: str, copy: bool = False) -> Tensor | None:
-    """`value` where `scale`, which messages call `name`, is too near 0 to undo a scaling and a shift; else None.
+def spare(values: Sequence[Tensor], scale: Tensor, shift: Tensor, name: str, copy: bool = False) -> list[Tensor] | None:
+    """`values` where `scale`, which messages call `name`, is too near 0 to undo a scaling and a shift; else None.
 
-    With `copy` it is a copy, because the step overwrites `value` later.
+    With `copy` they are copies, because the step overwrites them later.
     """
     if kernels.safe_to_invert(scale, shift):
         return None
@@ -25,4 +26,4 @@ def spare(value: Tensor, scale: Tensor, shift: Tensor, name: str, copy: bool = F
         "so that the step needs more memory than planned; plan again without output-activated backward to avoid this",
         stacklevel=2,
     )
-    return value.clone() if copy else value.detach()
+    return [value.clone() if copy else value.detach() for value in values]

@@ -1,0 +1,344 @@
+"""Proven lower bounds on the time of a plan, from a program that looks at a few windows of stages instead of all.
+
+The backward pass is cut into windows a = 0..A-1 of consecutive stages (stage t ends with backward node t - 1, stage 0
+is the forward pass). Of any plan let S^a be what is live when window a starts, and R^a what runs at least once in it.
+Then the variables below, set to 1 exactly there, satisfy every row, in whatever order and however often a window
+recomputes; a cheapest run of each member of R^a is the least that the window costs. So no plan takes less than the
+optimum. More windows see more repeated recomputations and more moments at which the bytes must fit.
+
+Variables (0-1):
+    s_i^a      x_i is live when window a starts, s^A = 0
+    r_i^a      forward i runs in window a; in the forward pass 1 for ops, with implementations delta_il and q_i in place
+    d_tl       the backward node of stage t runs with implementation l
+    c_i^a      x_i stays from the start of window a to its end:  c_i^a >= s_i^{a+1} - r_i^a
+    h_it       x_i is live when the backward node of stage t runs, t in window a
+
+Objective:  min sum tau_il delta_il + sum_{a,i} (min_l tau_il - saved_i) r_i^a + sum tauhat_tl d_tl
+
+Rows, by `_link`:
+    s_i^{a+1} <= s_i^a + r_i^a;   s_i^0 <= 1 - q_c for c overwriting i in the forward pass
+    r_i^a <= s_j^a + r_j^a        for every input j of i;   r_m^a <= r_creator(m)^a
+    d_tl <= s_i^a + r_i^a         for i in D_tl, t in window a
+
+Memory, by `_limit`. What window a needs and never makes has been there from its start:
+    h_it >= c_i^a,  h_it >= sum_{l: i in D_tl} d_tl,  h_it >= sum_{l: i in D_t'l} d_t'l - r_i^a  for t' > t in window a,
+    h_it >= s_i^{a+1} for the last t of the window
+    forward i   B + sum_l c_il delta_il + b_i + sum_{j in F_i} b_j - q_i b_inplace(i)
+                  + sum_{j < i, j not in F_i} b_j s_j^0 <= M      where F_i = {j < i: some op t >= i reads j}
+    start       B + Lhat_first(a) + sum_j b_j s_j^a <= M
+    backward    B + Lhat_t + sum_l (c_tl + y_t [not in place]) d_tl + sum_j b_j h_jt <= M
+    run i       B + min_{t in a} Lhat_t + (min_l c_il + b_i + sum_{j in N_i} b_j - b_inplace(i)) r_i^a
+                  + sum_{j not in N_i, j != i} b_j c_j^a <= M
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from planner.errors import LimitError
+from planner.memory.bound import ONCE, least_time
+from planner.memory.lower import Schedule, lower
+from planner.memory.problem import MemoryProblem
+from planner.memory.restricted import (
+    Terms,
+    at_most,
+    backward_ways,
+    byte_unit,
+    choice,
+    forward_ways,
+    merged,
+    prefix_sums,
+    time_unit,
+    useful,
+)
+from planner.memory.simulate import simulate
+from planner.memory.windows import EFFORT, Effort, cut, doubling
+from planner.solver import Model, Solution, Status, Var, solve
+
+Window = range
+"""Consecutive stages."""
+ALWAYS: list[Var] = []
+"""Stands for every choice of a backward node."""
+
+
+@dataclass(frozen=True)
+class Relaxation:
+    """The model with its tables, indexed by window, then by forward node; `h` and `d` by stage."""
+
+    problem: MemoryProblem
+    windows: list[Window]
+    model: Model
+    one: Var
+    time_unit: float
+    ways: dict[int, dict[int, Var]]
+    made: dict[int, Var]
+    inplace: dict[int, Var]
+    s: list[dict[int, Var]]
+    r: list[dict[int, Var]]
+    c: list[dict[int, Var]]
+    d: list[dict[int, Var]]
+    h: list[dict[int, Var]]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """No plan takes less than `time_ns`; None: there is no plan."""
+
+    time_ns: int | None
+    argument: str
+
+
+def lower_bound(
+    problem: MemoryProblem,
+    effort: Effort = EFFORT,
+    known: Schedule | None = None,
+    on_bound: Callable[[Bound], None] | None = None,
+) -> Bound:
+    """The best bound of programs with 1, 2, 4, .. windows, up to the windows and steps of `effort`.
+
+    `known` is a pruned schedule within the budget: it starts the solver, and the search ends when the bound is within
+    the gap of it. `on_bound` hears of each better bound.
+    """
+    best = Bound(least_time(problem), ONCE)
+    known_ns = None if known is None else simulate(problem, lower(problem, known)).time_ns
+    deadline = None if effort.seconds is None else time.monotonic() + effort.seconds
+
+    def settled() -> bool:
+        return best.time_ns is None or (known_ns is not None and best.time_ns >= known_ns * (1 - effort.gap))
+
+    for count in list(doubling(1, min(effort.windows, len(problem.bwd))))[: effort.steps]:
+        left = effort.seconds_each if deadline is None else min(effort.seconds_each, deadline - time.monotonic())
+        if settled() or left <= 0:
+            break
+        f = relax(problem, cut(problem, count))
+        if known is not None:
+            hint(f, known)
+        try:
+            solution = solve(
+                f.model,
+                backend="highs",
+                gap=effort.gap,
+                node_limit=effort.nodes,
+                time_limit_s=left,
+                workers=effort.workers,
+            )
+        except LimitError:
+            continue
+        found = _bound(f, solution)
+        if found is None or (found.time_ns is not None and best.time_ns is not None and found.time_ns <= best.time_ns):
+            continue
+        best = found
+        if on_bound is not None:
+            on_bound(best)
+    return best
+
+
+def _bound(f: Relaxation, solution: Solution) -> Bound | None:
+    windows = "one window" if len(f.windows) == 1 else f"{len(f.windows)} windows"
+    kept = f"what is kept when each of {windows} of backward operators starts has to fit the budget, and what it lacks"
+    if solution.status is Status.INFEASIBLE:
+        return Bound(None, f"{kept} can not be made again within the budget, in no order of recomputations")
+    if solution.bound is None or not math.isfinite(solution.bound):
+        return None
+    time_ns = math.floor(solution.bound * f.time_unit + 1e-6)
+    return Bound(time_ns, f"{kept} has to be made again at least once, in whatever order: proved by the solver")
+
+
+def relax(problem: MemoryProblem, windows: list[Window]) -> Relaxation:
+    """The program over `windows`, which cut stages 1..K."""
+    model = Model("memory relaxation")
+    good = useful(problem)
+    repeatable = frozenset(i for i, node in enumerate(problem.fwd) if node.recomputable)
+    f = Relaxation(
+        problem=problem,
+        windows=windows,
+        model=model,
+        one=model.int_var(1, 1, "one"),
+        time_unit=time_unit(problem),
+        ways={},
+        made={},
+        inplace={},
+        s=[{i: model.bool_var() for i in sorted(good[w.start])} for w in windows] + [{}],
+        r=[{i: model.bool_var() for i in sorted(good[w.start] & repeatable)} for w in windows],
+        c=[{} for _ in windows],
+        d=[{} for _ in range(len(problem.bwd) + 1)],
+        h=[{} for _ in range(len(problem.bwd) + 1)],
+    )
+    for i, node in enumerate(problem.fwd):
+        if node.kind == "op" or i in f.s[0]:
+            f.made[i] = f.one if node.kind == "op" else model.bool_var()
+            f.ways[i] = choice(model, forward_ways(node, False), f.made[i])
+            if node.inplace_of is not None:
+                f.inplace[i] = model.bool_var()
+    for a in range(len(windows)):
+        _link(f, a)
+    _limit_forward(f)
+    for a in range(len(windows)):
+        _limit(f, a)
+    cost: Terms = [(var, problem.fwd[i].impls[w].time_ns) for i, ways in f.ways.items() for w, var in ways.items()]
+    cost += [(q, -problem.fwd[i].inplace_saves_ns) for i, q in f.inplace.items()]
+    for runs in f.r:
+        for i, run in runs.items():
+            node = problem.fwd[i]
+            saved = node.inplace_saves_ns if node.inplace_of is not None else 0
+            cost.append((run, max(0, min(impl.time(True) for impl in node.impls) - saved)))
+    cost += [(v, problem.bwd[t - 1].impls[w].time_ns) for t, ways in enumerate(f.d) for w, v in ways.items()]
+    model.minimize([(var, ns / f.time_unit) for var, ns in merged(cost)])
+    return f
+
+
+def _link(f: Relaxation, a: int) -> None:
+    model, problem, entered, runs = f.model, f.problem, f.s[a], f.r[a]
+    if a == 0:
+        for i, q in f.inplace.items():
+            model.add_linear([(q, 1), (f.made[i], -1)], ub=0)
+            j = problem.fwd[i].inplace_of
+            if j in entered:
+                model.add_linear([(entered[j], 1), (q, 1)], ub=1)
+        for i, made in f.made.items():
+            if made != f.one:
+                at_most(model, entered[i], [made])
+    for i, run in runs.items():
+        for j in sorted(set(problem.fwd[i].inputs)):
+            at_most(model, run, [entered.get(j), runs.get(j)])
+        creator = problem.fwd[i].creator
+        if creator is not None:
+            at_most(model, run, [runs.get(creator)])
+    for i, left in f.s[a + 1].items():
+        at_most(model, left, [entered.get(i), runs.get(i)])
+        if i in runs:
+            f.c[a][i] = model.continuous(0, 1)
+            model.add_linear([(f.c[a][i], 1), (left, -1), (runs[i], 1)], lb=0)
+        else:
+            f.c[a][i] = left
+    for t in f.windows[a]:
+        f.d[t] = choice(model, backward_ways(problem, t - 1), f.one)
+        for i, choosing in _reads(f, t).items():
+            model.add_linear([*((var, 1) for var in choosing), *_negative(entered.get(i), runs.get(i))], ub=0)
+
+
+def _reads(f: Relaxation, t: int) -> dict[int, list[Var]]:
+    """What the backward node of stage t may read, with the choices that do."""
+    impls = f.problem.bwd[t - 1].impls
+    nodes = sorted({i for way in f.d[t] for i in impls[way].needs})
+    return {i: [var for way, var in f.d[t].items() if i in impls[way].needs] for i in nodes}
+
+
+def _negative(*variables: Var | None) -> Terms:
+    return [(var, -1) for var in variables if var is not None]
+
+
+def _limit_forward(f: Relaxation) -> None:
+    """The forward pass runs in the order of the nodes."""
+    problem, unit, size = f.problem, byte_unit(f.problem), _sizes(f.problem)
+    room = _room(problem)
+    places = sorted(f.made)
+    last = {j: t for t in places if f.made[t] == f.one for j in problem.fwd[t].inputs}
+    passed = prefix_sums(f.model, places, [(j, var, size[j]) for j, var in f.s[0].items()])
+    for i in places:
+        node = problem.fwd[i]
+        feeding = [j for j, t in last.items() if j < i <= t]
+        terms = [(var, node.impls[way].workspace_bytes / unit) for way, var in f.ways[i].items()]
+        terms += [(f.made[i], size[i]), (f.one, sum(size[j] for j in feeding))]
+        terms += [(f.s[0][j], -size[j]) for j in feeding if j in f.s[0]]
+        if i in f.inplace and node.inplace_of is not None:
+            terms.append((f.inplace[i], -size[node.inplace_of]))
+        f.model.add_linear(merged([*terms, *passed(i)]), ub=room)
+
+
+def _limit(f: Relaxation, a: int) -> None:
+    problem, model, unit, size = f.problem, f.model, byte_unit(f.problem), _sizes(f.problem)
+    window, runs, left = f.windows[a], f.r[a], f.s[a + 1]
+    room = _room(problem)
+    gradients = {t: problem.bwd[t - 1].live_grad_bytes / unit for t in window}
+    model.add_linear([(var, size[i]) for i, var in f.s[a].items() if size[i]], ub=room - gradients[window[0]])
+    stays = _total(model, [(var, size[i]) for i, var in f.c[a].items()])
+    later: dict[int, list[list[Var]]] = {}
+    for t in reversed(window):
+        back, reads = problem.bwd[t - 1], _reads(f, t)
+        ends = t == window[-1]
+        terms = [(var, size[i]) for i, var in left.items()] if ends else list(stays)
+        for i in sorted(reads.keys() | later.keys()):
+            instead = left.get(i) if ends else f.c[a].get(i)
+            if instead is not None:
+                terms.append((instead, -size[i]))
+            if len(reads.get(i, ())) == len(f.d[t]):
+                terms.append((f.one, size[i]))
+            elif later.get(i) == [ALWAYS] and not ends:
+                # Then h = 1 - r, and c <= 1 - r.
+                terms += [(f.one, size[i]), *([(runs[i], -size[i])] if i in runs else [])]
+            elif size[i]:
+                h = model.continuous(0, 1)
+                terms.append((h, size[i]))
+                f.h[t][i] = h
+                if instead is not None:
+                    model.add_linear([(h, 1), (instead, -1)], lb=0)
+                if i in reads:
+                    model.add_linear([(h, 1), *_negative(*reads[i])], lb=0)
+                for choosing in later.get(i, ()):
+                    again: Terms = [(runs[i], 1)] if i in runs else []
+                    model.add_linear([(h, 1), *_negative(*choosing), *again], lb=0)
+        for way, var in f.d[t].items():
+            impl = back.impls[way]
+            terms.append((var, (impl.workspace_bytes + (0 if impl.grad_inplace else back.out_grad_bytes)) / unit))
+        model.add_linear(merged(terms), ub=room - gradients[t])
+        for i, choosing in reads.items():
+            known = later.setdefault(i, [])
+            if len(choosing) == len(f.d[t]):
+                known[:] = [ALWAYS]
+            elif known != [ALWAYS]:
+                known.append(choosing)
+    least = min(gradients.values())
+    for i, run in runs.items():
+        node = problem.fwd[i]
+        inputs = set(node.inputs) - {node.inplace_of}
+        coef = min(impl.workspace(True) for impl in node.impls) / unit + size[i] + sum(size[j] for j in inputs)
+        beside: Terms = [(f.c[a][j], -size[j]) for j in {i, *node.inputs} if j in f.c[a]]
+        model.add_linear(merged([(run, coef), *stays, *beside]), ub=room - least)
+
+
+def _room(problem: MemoryProblem) -> float:
+    """Bytes beside the base, half a unit added so that a tight fit never counts as too large."""
+    return (problem.budget_bytes - problem.base_bytes) / byte_unit(problem) + 0.5
+
+
+def _sizes(problem: MemoryProblem) -> list[float]:
+    unit = byte_unit(problem)
+    return [node.out_bytes / unit for node in problem.fwd]
+
+
+def _total(model: Model, terms: Terms) -> Terms:
+    """One variable at least the sum of many."""
+    terms = merged(terms)
+    if len(terms) <= 8:
+        return terms
+    total = model.continuous(0.0, sum(coef for _, coef in terms))
+    model.add_linear([(total, -1), *terms], ub=0)
+    return [(total, 1)]
+
+
+def hint(f: Relaxation, schedule: Schedule) -> None:
+    """Start the solver from a pruned schedule."""
+    first = {run.node: run for run in schedule.runs[0]}
+    for i, ways in f.ways.items():
+        for way, var in ways.items():
+            _hint(f, var, i in first and (len(ways) == 1 or first[i].impl == way))
+    for i, q in f.inplace.items():
+        _hint(f, q, i in first and first[i].inplace)
+    for a, window in enumerate(f.windows):
+        ran = {run.node for t in window for run in schedule.runs[t]}
+        for i, var in f.s[a].items():
+            _hint(f, var, i in schedule.kept[window.start - 1])
+        for i, var in f.r[a].items():
+            _hint(f, var, i in ran)
+        for t in window:
+            for way, var in f.d[t].items():
+                _hint(f, var, schedule.backward[t - 1] == way)
+
+
+def _hint(f: Relaxation, var: Var, value: bool) -> None:
+    if var != f.one:
+        f.model.hint(var, int(value))

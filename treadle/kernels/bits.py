@@ -60,7 +60,7 @@ def unpacked(bits: Tensor, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
 
 def _room(count: int, device: torch.device) -> Tensor:
     room = torch.empty((count + 7) // 8 * 8, dtype=torch.uint8, device=device)
-    room[count:] = 0
+    room[count:].zero_()
     return room
 
 

@@ -13,6 +13,8 @@ from torch import Tensor
 from treadle.kernels.bits import packed, unpacked
 from treadle.runtime.rng import replayed, state
 
+_aten = torch.ops.aten
+
 
 def dropout_mask_pack(mask: Tensor) -> Tensor:
     """The bool `mask` of `aten.native_dropout`, one bit for each element: uint8 [ceil(n/8)].
@@ -29,7 +31,7 @@ def dropout_backward_packed(grad: Tensor, mask: Tensor, scale: float) -> Tensor:
     """
     result = torch.empty_like(grad)
     for flags, source, into in unpacked(mask, grad, result):
-        torch.mul(source, flags.to(grad.dtype).mul_(scale), out=into)
+        torch.mul(source, flags.to(grad.dtype), out=into).mul_(scale)
         del flags
     return result
 
@@ -43,7 +45,11 @@ def dropout_backward_rng(grad: Tensor, state: Tensor, p: float, stride: Sequence
     if stride is not None and tuple(stride) != grad.stride():
         grad = torch.empty_strided(grad.shape, tuple(stride), dtype=grad.dtype, device=grad.device).copy_(grad)
     with replayed(state, grad.device):
-        result: Tensor = torch.ops.aten.native_dropout(grad, p, True)[0]
+        if grad.device.type != "cpu":  # there the drawing is fused with the product
+            redrawn: Tensor = _aten.native_dropout(grad, p, True)[0]
+            return redrawn
+        mask = torch.empty_like(grad, dtype=torch.bool).bernoulli_(1 - p)
+    result: Tensor = _aten.native_dropout_backward(grad, mask, 0.0 if p == 1 else 1 / (1 - p))
     return result
 
 

@@ -28,13 +28,14 @@ def safe_to_invert(weight: Tensor, bias: Tensor | None = None) -> bool:
 def batch_norm_again(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, inverse_std: Tensor
 ) -> Tensor:
-    """The first result of `aten.native_batch_norm` in training from its second and third, on a CPU bit for bit.
+    """The first result of `aten.native_batch_norm` in training from its second and third.
 
-    Running statistics are not touched. Workspace: a few numbers for each channel.
+    On a CPU bit for bit, unless those are of half precision, to which ATen rounds them after use. Running statistics
+    are not touched. Workspace: a few numbers for each channel.
     """
     scale = inverse_std if weight is None else inverse_std * weight
-    shift = (torch.zeros_like(mean) if bias is None else bias) - mean * scale
-    # ATen in training computes scale * x + shift; in evaluation it does so with these exactly, the rest being 0 and 1.
+    # Rounded once, as in ATen, which in evaluation then computes scale * x + shift just as in training.
+    shift = torch.addcmul(torch.zeros_like(mean) if bias is None else bias, mean, scale, value=-1)
     zero, one = torch.zeros_like(scale), torch.ones_like(scale)
     result: Tensor = _aten.native_batch_norm(x, scale, shift, zero, one, False, 0.0, 0.0)[0]
     return result

@@ -2,8 +2,9 @@
 
 Given is `allowed`: the forward nodes that stage t may run again, t = 1..K (stage t ends with backward node t - 1, stage
 0 is the forward pass). A tensor that no instruction of a stage can touch is as live after the stage as before it, so
-one variable stands for its whole stay between two stages that touch it. With everything allowed this is the full program;
-with a few stages, or with the runs of a known plan and a little around them, it has a few variables for each node.
+one variable stands for its whole stay between two stages that touch it. With everything allowed this is the full
+program; with a few stages, or with the runs of a known plan and a little around them, it has a few variables for each
+node.
 
 Variables (0-1):
     r_it      forward i runs in stage t, i in allowed_t (1 for ops in stage 0)
@@ -87,12 +88,12 @@ def makers(node: ForwardNode) -> tuple[int, ...]:
 
 def byte_unit(problem: MemoryProblem) -> int:
     """A power of two: about a millionth of the budget. Sizes divided by it are exact as floats."""
-    return 2 ** max(0, problem.budget_bytes.bit_length() - 20)
+    return 1 << max(0, problem.budget_bytes.bit_length() - 20)
 
 
 def time_unit(problem: MemoryProblem) -> float:
     """About a millionth of a step."""
-    total = sum(node.impls[0].time_ns for node in (*problem.fwd, *problem.bwd))
+    total = sum(node.impls[0].time_ns for node in problem.fwd) + sum(back.impls[0].time_ns for back in problem.bwd)
     return max(1.0, total / 1e6)
 
 

@@ -87,7 +87,8 @@ def cut(problem: MemoryProblem, count: int) -> list[range]:
     total = sum(node.out_bytes for node in problem.fwd) / stages or 1.0
     for k, back in enumerate(problem.bwd):
         weight[k] += sum(problem.fwd[i].out_bytes for i in back.impls[0].needs) / total
-    share, passed, starts = sum(weight) / count, 0.0, []
+    share, passed = sum(weight) / count, 0.0
+    starts: list[int] = []
     for k in range(stages):
         if passed >= share * len(starts):
             starts.append(k + 1)

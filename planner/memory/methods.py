@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from planner.errors import LimitError
 from planner.memory.bound import solver_argument
@@ -28,6 +28,10 @@ from planner.memory.problem import MemoryProblem
 from planner.memory.readout import hint, schedule_of
 from planner.memory.switches import DependencySet, Switches
 from planner.solver import Progress, Status, solve
+from planner.solver.interrupt import stop_on_sigint
+
+if TYPE_CHECKING:
+    from planner.memory.windows import Effort
 
 Method = Literal["auto", "heuristic", "segments", "windows", "full", "retention", "rounding"]
 OnBetter = Callable[[Schedule], None]
@@ -64,6 +68,11 @@ class Job:
     method: str
     effort: int = 1
 
+    @property
+    def quick(self) -> bool:
+        """It takes about a second where the 0-1 program can be solved at all."""
+        return self.effort == 1 and self.method in ("heuristic", "bound")
+
     def __str__(self) -> str:
         return self.method if self.effort == 1 else f"{self.method} {self.effort}"
 
@@ -96,11 +105,23 @@ def attempt(
             return Answer(best_heuristic(problem))
         case "full":
             return _full(problem, start, options, on_bound)
+        case "retention":
+            return _retention(job, problem, start, options, on_better, on_bound)
+        case "rounding":
+            return _rounding(job, problem, options, on_better)
+        case "windows":
+            return _windows(job, problem, start, options, on_better)
+        case "bound":
+            return _bound(job, problem, start, options, on_bound)
     raise ValueError(job.method)
 
 
 def _full(problem: MemoryProblem, start: Schedule | None, options: MemoryOptions, on_bound: OnBound) -> Answer:
-    switches = Switches(integral=options.solver == "cp_sat")
+    switches = Switches(
+        integral=options.solver == "cp_sat",
+        exact_local=options.exact_local,
+        literal_products=options.literal_products,
+    )
     program = formulate(problem, dependency_set=options.dependency_set, switches=switches)
     if start is not None:
         hint(program, start)
@@ -134,3 +155,85 @@ def _full(problem: MemoryProblem, start: Schedule | None, options: MemoryOptions
         infeasible=solution.status is Status.INFEASIBLE,
         limit_fired=solution.limit_fired is not None,
     )
+
+
+def _retention(
+    job: Job,
+    problem: MemoryProblem,
+    start: Schedule | None,
+    options: MemoryOptions,
+    on_better: OnBetter,
+    on_bound: OnBound,
+) -> Answer:
+    from planner.memory.retention import ARGUMENT, solve_retention
+
+    with stop_on_sigint() as stop:
+        found = solve_retention(
+            problem,
+            start,
+            job.effort,
+            gap=options.gap,
+            seed=options.seed,
+            workers=options.workers,
+            time_limit_s=options.time_limit_s,
+            stop=stop,
+            on_better=on_better,
+            on_bound=lambda bound_ns: on_bound(bound_ns, ARGUMENT),
+        )
+    return Answer(
+        schedule=found.schedule,
+        bound_ns=found.bound_ns,
+        argument=ARGUMENT,
+        infeasible=found.infeasible,
+        limit_fired=found.limit_fired,
+    )
+
+
+def _rounding(job: Job, problem: MemoryProblem, options: MemoryOptions, on_better: OnBetter) -> Answer:
+    from planner.memory.rounding import ARGUMENT, solve_rounding
+
+    found = solve_rounding(
+        problem, job.effort, seed=options.seed, time_limit_s=options.time_limit_s, on_better=on_better
+    )
+    return Answer(
+        schedule=found.schedule,
+        bound_ns=found.bound_ns,
+        argument=ARGUMENT,
+        infeasible=found.infeasible,
+        limit_fired=found.limit_fired,
+    )
+
+
+def _windows(
+    job: Job, problem: MemoryProblem, start: Schedule | None, options: MemoryOptions, on_better: OnBetter
+) -> Answer:
+    from planner.memory.windows import solve_windows
+
+    return Answer(schedule=solve_windows(problem, start, _effort(job, options), on_better))
+
+
+def _bound(
+    job: Job, problem: MemoryProblem, start: Schedule | None, options: MemoryOptions, on_bound: OnBound
+) -> Answer:
+    from planner.memory.relaxation import Bound, lower_bound
+
+    def tell(bound: Bound) -> None:
+        if bound.time_ns is not None:
+            on_bound(bound.time_ns, bound.argument)
+
+    found = lower_bound(problem, _effort(job, options), start, tell)
+    return Answer(bound_ns=found.time_ns, argument=found.argument, infeasible=found.time_ns is None)
+
+
+def _effort(job: Job, options: MemoryOptions) -> Effort:
+    """The clock of a single solve is that of the whole search, so that none fires without the search saying so."""
+    from planner.memory.windows import Effort
+
+    seconds = math.inf if options.time_limit_s is None else options.time_limit_s
+    if job.method == "windows":
+        windows, nodes, steps = ((16, 200, 4), (64, 1000, 40), (256, 4000, 200))[min(job.effort, 3) - 1]
+        gap = min(1e-4, options.gap)
+    else:
+        windows, nodes, steps = ((1, 100, 1), (8, 1000, 4), (64, 4000, 7))[min(job.effort, 3) - 1]
+        gap = options.gap / 2
+    return Effort(windows, nodes, steps, gap, seconds_each=seconds, workers=options.workers)

@@ -3,14 +3,18 @@
 `auto` goes from milliseconds to minutes, plans on one core and lower bounds on the other:
 
     1  heuristics
-    2  segments              beside  a first lower bound
-    3  windows               beside  a better lower bound
-    4  the 0-1 program       beside  more windows, where the program is small enough
-       more windows          beside  the best lower bound, where it is not
+    2  a quick lower bound
+    3  segments                                beside  a better lower bound
+    4  windows                                 beside  a better lower bound
+    5  the 0-1 program (small enough for it)   beside  more windows
+       more windows                            beside  the best lower bound
 
-A problem of at most SMALL node pairs goes from the heuristics straight to the 0-1 program. What comes next follows from
-node counts, and from plans and bounds at the end of a round: no clock decides, so equal inputs give equal plans. The
-wall-clock limit and Ctrl-C cut a round short; the plan says so.
+A problem of at most SMALL node pairs goes from the heuristics straight to the 0-1 program.
+
+Equal inputs give equal plans wherever every round ended by itself: what comes next follows from node counts, and from
+plans and bounds at the end of a round. A round also ends with the first plan within the gap of the bound from which the
+round started, whatever else in it has been proved by then, and with a proof that nothing better exists. The wall-clock
+limit and Ctrl-C cut a round short; the plan says so.
 """
 
 from __future__ import annotations
@@ -88,10 +92,10 @@ def search(
     pairs = len(problem.fwd) * len(problem.bwd)
     with stop_on_sigint() as stop:
         for jobs in rounds(pairs, options):
-            if state.settled() or stop.is_set() or state.overdue():
+            if state.over or state.near() or stop.is_set() or state.overdue():
                 break
             ready = tuple(job for job in jobs if job.method != "windows" or state.best is not None)
-            state.run(ready, stop, isolated=pairs > (FULL if jobs == HEURISTIC else SMALL))
+            state.run(ready, stop, isolated=pairs > (FULL if len(jobs) == 1 and jobs[0].quick else SMALL))
     best = state.best
     if best is None and state.infeasible and not stop.is_set():
         # Rounded sizes can make a budget fail by a hair; the least feasible budget is computed on exact ones.
@@ -107,22 +111,23 @@ def search(
 
 def rounds(pairs: int, options: MemoryOptions) -> tuple[tuple[Job, ...], ...]:
     """What runs side by side, in turn. In each round at most one job proves anything."""
-    bound = Job("bound")
+    first = (HEURISTIC, (Job("bound"),))
     if options.dependency_set == "leaving":
         return ((Job("full"),),)
     match options.method:
         case "auto" if pairs <= SMALL:
             return (HEURISTIC, (Job("full"),))
         case "auto":
-            return (HEURISTIC, (Job("full"),))
+            last = (Job("full"), Job("windows", 2)) if pairs <= FULL else (Job("windows", 2), Job("bound", 3))
+            return (*first, (Job("windows"), Job("bound", 2)), last)
         case "heuristic":
-            return (HEURISTIC,)
+            return first
         case "full" | "retention" as exact:
             return (HEURISTIC, (Job(exact),))
         case "windows":
-            return (HEURISTIC, (Job("windows"), bound), (Job("windows", 2), Job("bound", 2)))
+            return (*first, (Job("windows"), Job("bound", 2)), (Job("windows", 2), Job("bound", 3)))
         case other:
-            return (HEURISTIC, (Job(other), bound))
+            return (*first, (Job(other), Job("bound", 2)))
 
 
 @dataclass
@@ -145,6 +150,8 @@ class _Standing:
     limit_fired: bool = False
     failure: str = ""
     over: bool = False
+    waiting: list[tuple[Job, Answer]] = field(default_factory=list)
+    """What ended in the round that runs; it counts when the round does."""
 
     def __post_init__(self) -> None:
         self.bound_ns = least_time(self.problem)
@@ -157,11 +164,6 @@ class _Standing:
         late = time.monotonic() > self.deadline
         self.limit_fired |= late
         return late
-
-    def settled(self) -> bool:
-        """The best plan is within the gap of the bound, or a job had the last word."""
-        gap = None if self.best is None else relative_gap(self.best.time_ns, self.bound_ns)
-        return self.over or (gap is not None and gap <= self.options.gap)
 
     def offer(self, method: str, schedule: Schedule) -> None:
         """Take a plan that fits and beats all before it."""
@@ -177,23 +179,45 @@ class _Standing:
         """Take what a job answered when it ended."""
         if answer.schedule is not None:
             self.offer(job.method, answer.schedule)
-        self.infeasible |= answer.infeasible
-        self.limit_fired |= answer.limit_fired
-        self.failure = self.failure or answer.failure
-        self.solver_status = answer.status or self.solver_status
-        time_ns = None if self.best is None else self.best.time_ns
+        self.waiting.append((job, answer))
         if answer.bound_ns is not None:
-            bound = answer.bound_ns
-            if answer.status == "optimal" and time_ns is not None and abs(bound - time_ns) <= 1e-6 * time_ns:
-                bound = time_ns
-            # A plan below the bound is none of the program's: its rows round sizes and bound L_i. Then the rest holds.
-            if bound > self.bound_ns and (time_ns is None or bound <= time_ns):
-                self.bound_ns, self.argument = bound, answer.argument or self.argument
-        self.over |= self.proved() or (answer.infeasible and self.best is None)
-        self.report()
+            self.hear_bound(answer.bound_ns)
 
-    def proved(self) -> bool:
-        return self.best is not None and self.best.time_ns <= self.bound_ns
+    def count(self) -> None:
+        """Count what the jobs of a round have proved."""
+        for _, answer in self.waiting:
+            self.infeasible |= answer.infeasible
+            self.limit_fired |= answer.limit_fired
+            self.failure = self.failure or answer.failure
+            self.solver_status = answer.status or self.solver_status
+            bound = self.proved(answer)
+            if bound > self.bound_ns:
+                self.bound_ns, self.argument = bound, answer.argument or self.argument
+            self.over |= answer.infeasible and self.best is None
+        self.waiting.clear()
+
+    def proved(self, answer: Answer) -> int:
+        """The bound of an answer, 0 where it says nothing about the best plan."""
+        time_ns = None if self.best is None else self.best.time_ns
+        bound = answer.bound_ns or 0
+        if time_ns is None:
+            return bound
+        if answer.status == "optimal" and abs(bound - time_ns) <= 1e-6 * time_ns:
+            return time_ns
+        # A plan below the bound is none of the program's: its rows round sizes and bound L_i.
+        return bound if bound <= time_ns else 0
+
+    def near(self) -> bool:
+        """The best plan is within the gap of the bound."""
+        gap = None if self.best is None else relative_gap(self.best.time_ns, self.bound_ns)
+        return gap is not None and gap <= self.options.gap
+
+    def ended(self) -> bool:
+        """The round need not go on."""
+        if self.near():
+            self.waiting.clear()
+            return True
+        return self.best is not None and any(self.proved(answer) == self.best.time_ns for _, answer in self.waiting)
 
     def run(self, jobs: tuple[Job, ...], stop: threading.Event, isolated: bool) -> None:
         """One round."""
@@ -201,33 +225,25 @@ class _Standing:
         options = replace(self.options, time_limit_s=left)
         start = None if self.best is None else self.best.schedule
         self.parts += tuple(map(str, jobs))
-        if not isolated:
+        if isolated:
+            self.limit_fired |= race(
+                jobs,
+                self.problem,
+                start,
+                options,
+                stop=stop,
+                deadline=self.deadline,
+                on_better=lambda place, schedule: self.offer(jobs[place].method, schedule),
+                on_bound=self.hear_bound,
+                on_answer=lambda place, answer: self.hear(jobs[place], answer),
+                over=self.ended,
+                tick=self.report,
+            )
+        else:
             for job in jobs:
-                self.hear(
-                    job,
-                    attempt(
-                        job,
-                        self.problem,
-                        start,
-                        options,
-                        self._taker(job),
-                        lambda bound_ns, _: self.hear_bound(bound_ns),
-                    ),
-                )
-            return
-        self.limit_fired |= race(
-            jobs,
-            self.problem,
-            start,
-            options,
-            stop=stop,
-            deadline=self.deadline,
-            on_better=lambda place, schedule: self.offer(jobs[place].method, schedule),
-            on_bound=self.hear_bound,
-            on_answer=lambda place, answer: self.hear(jobs[place], answer),
-            over=self.proved,
-            tick=self.report,
-        )
+                self.hear(job, attempt(job, self.problem, start, options, self._taker(job), self.hear_bound))
+        self.count()
+        self.report()
 
     def _taker(self, job: Job) -> Callable[[Schedule], None]:
         return lambda schedule: self.offer(job.method, schedule)

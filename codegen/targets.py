@@ -248,6 +248,7 @@ def _memory(
         "budget_bytes": decisions.problem.budget_bytes,
         "planned_ns": decisions.objective_ns,
         "store_all_peak_bytes": decisions.store_all_peak_bytes,
+        **({"autocast": trace.autocast} if trace.autocast else {}),
     }
     if target == "torch-sac":
         files, chosen = torch_sac.generate(decisions, trace)

@@ -84,26 +84,34 @@ def choose(decisions: MemoryDecisions, trace: Trace) -> Selective:
             "found no module names of the ops, expected a trace captured by this version", where=trace.name
         )
     kept = kept_nodes(decisions)
+    once = updating(trace)
+    fixed = frozenset(i for i, node in enumerate(problem.fwd) if not node.recomputable or not once.isdisjoint(node.ops))
     again = {name.partition("#")[0] for op in trace.ops for name in op.modules if "#" in name}
     found = []
     for depth, wanted in itertools.product(range(1 + max(map(len, modules))), (kept, frozenset[int]())):
         place = [_region(names, depth, again) for names in modules]
         while True:
-            whole = _selective(problem, place, wanted)
+            whole = _selective(problem, fixed, place, wanted)
             # A region of which nothing is computed again costs a wrapper and gains nothing.
             busy = {place[run.node] for stage in whole.schedule.runs[1:] for run in stage}
             if {name for name in place if name is not None} <= busy:
                 break
             place = [name if name in busy else None for name in place]
         found.append(whole)
-    refined = [_refined(problem, one) for one in found]
+    refined = [_refined(problem, fixed, one) for one in found]
     fits = [one for one in refined if one.predicted.peak_bytes <= problem.budget_bytes]
     if fits:
         return min(fits, key=lambda one: (one.predicted.time_ns, one.predicted.peak_bytes))
     return min(refined, key=lambda one: (one.predicted.peak_bytes, one.predicted.time_ns))
 
 
-def _refined(problem: MemoryProblem, one: Selective) -> Selective:
+def updating(trace: Trace) -> frozenset[str]:
+    """Ops that write buffers when PyTorch itself calls them: made again, they would count a batch twice."""
+    values = {value for _, value in trace.updates}
+    return frozenset(op.id for op in trace.ops if values.intersection(filter(None, op.outputs)))
+
+
+def _refined(problem: MemoryProblem, fixed: frozenset[int], one: Selective) -> Selective:
     """Save more where that takes time away and leaves the peak within the budget, or where it was.
 
     A region computes whatever lies on the way to what it needs, even where the plan keeps a later value instead.
@@ -113,7 +121,7 @@ def _refined(problem: MemoryProblem, one: Selective) -> Selective:
         run.node: problem.fwd[run.node].impls[run.impl].time(True) for runs in one.schedule.runs[1:] for run in runs
     }
     for i in sorted(again, key=lambda i: (-again[i], i))[:MOST_TRIED]:
-        tried = _selective(problem, list(one.place), one.saved | {i})
+        tried = _selective(problem, fixed, list(one.place), one.saved | {i})
         if tried.predicted.time_ns < one.predicted.time_ns and tried.predicted.peak_bytes <= most:
             one = tried
     return one
@@ -121,7 +129,7 @@ def _refined(problem: MemoryProblem, one: Selective) -> Selective:
 
 def policy(problem: MemoryProblem, trace: Trace, chosen: Selective) -> dict[str, dict[str, str]]:
     """By region and operator: a digit for each call in order, 1 where its result is saved."""
-    saved = {name for node in chosen.saved for name in problem.fwd[node].ops}
+    saved = {name for node in chosen.saved for name in problem.fwd[node].ops} | updating(trace)
     region_of = {op: chosen.place[i] for i, node in enumerate(problem.fwd) for op in node.ops}
     found: dict[str, dict[str, str]] = {region: {} for region in chosen.regions}
     for op in trace.ops:
@@ -149,14 +157,16 @@ def _region(names: tuple[str, ...], depth: int, again: set[str]) -> str | None:
     return names[min(depth, len(names)) - 1]
 
 
-def _selective(problem: MemoryProblem, place: list[str | None], kept: frozenset[int]) -> Selective:
-    followed, schedule, saved = _schedule(problem, place, kept)
+def _selective(
+    problem: MemoryProblem, fixed: frozenset[int], place: list[str | None], kept: frozenset[int]
+) -> Selective:
+    followed, schedule, saved = _schedule(problem, fixed, place, kept)
     regions = tuple(dict.fromkeys(name for name in place if name is not None))
     return Selective(regions, tuple(place), saved, schedule, simulate(followed, lower(followed, schedule)))
 
 
 def _schedule(
-    problem: MemoryProblem, place: list[str | None], kept: frozenset[int]
+    problem: MemoryProblem, fixed: frozenset[int], place: list[str | None], kept: frozenset[int]
 ) -> tuple[MemoryProblem, Schedule, frozenset[int]]:
     """What PyTorch's checkpointing of the regions in `place` does, and all that lives from forward to backward.
 
@@ -175,8 +185,9 @@ def _schedule(
     direct = frozenset(i for impl in chosen for i in impl.needs)
     crossing = {(i, j) for i in nodes for j in problem.fwd[i].inputs if place[j] != place[i]}
     entering = {j for i, j in crossing if place[i] is not None or j in direct}
-    fixed = {i for i in nodes if not problem.fwd[i].recomputable}
-    saved = frozenset(fixed | entering | (kept & set(nodes)) | {i for i in direct if place[i] is None})
+    saved = frozenset(
+        fixed.intersection(nodes) | entering | (kept & set(nodes)) | {i for i in direct if place[i] is None}
+    )
     runs: list[tuple[RunForward, ...]] = [tuple(RunForward(i, _default(problem, i)) for i in nodes)]
     needs: list[tuple[int, ...]] = []
     available: frozenset[int] = saved

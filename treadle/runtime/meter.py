@@ -25,6 +25,9 @@ class Meter(TorchDispatchMode):
     gradients, inputs (other existing tensors) and made (what the block makes). `live_bytes` is what lives now.
     """
 
+    supports_higher_order_operators = True
+    """Compiled graphs have calls such as `run_and_save_rng_state`, whose results count like others."""
+
     def __init__(self, *existing: Any) -> None:
         super().__init__()
         self.live: dict[str, int] = {}

@@ -14,14 +14,12 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from codegen import emit
-from codegen.torch_module import FILE_NAME
 from planner import artefact
 from planner.artefact import Artefact
 from planner.errors import InputError, MissingBackendError
 from treadle.capture.load import autocast_to, build_step, load_function
-from treadle.runtime.memory import PlannedModule
+from treadle.runtime.followers import FILES, Follower, follow, plain
 from treadle.runtime.meter import Meter
-from treadle.runtime.step import load_step
 
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 """Of gradients, losses and buffers, relative to the largest value; 1e-2 for the narrower types and under autocast."""
@@ -59,14 +57,15 @@ def run_folder(
         model, inputs, loss = build_step(function, str(manifest.entry))
         return model.to(device), tuple(tensor.to(device) for tensor in inputs), loss
 
-    planned_step = load_step(text, manifest.entry)
-    autocast = autocast_to(planned_step.autocast, device.type)
+    autocast = autocast_to(manifest.facts.get("autocast"), device.type)
     model, inputs, loss = prepare(seed)
-    eager = _Run(model, model, loss, learning_rate, autocast)
-    model, _, _ = prepare(seed)
-    planned = _Run(model, PlannedModule(model, planned_step), None, learning_rate, autocast)
+    eager = _Run(model, plain(model, loss), learning_rate, autocast)
+    model, _, loss = prepare(seed)
+    buffers = dict(model.named_buffers())
+    follower = follow(manifest.target, text, manifest.entry, model, loss)
+    planned = _Run(model, follower, learning_rate, autocast, buffers)
     tolerance = max((TOLERANCE.get(parameter.dtype, 1e-2) for parameter in eager.parameters), default=0.0)
-    tolerance = max(tolerance, 1e-2) if planned_step.autocast else tolerance
+    tolerance = max(tolerance, 1e-2) if "autocast" in manifest.facts else tolerance
     differences, scales = [], []
     findings: dict[str, str] = {}
     bit_equal = True
@@ -96,12 +95,12 @@ def run_folder(
     peaks |= {
         key: manifest.facts[f"{key}_bytes"] for key in ("predicted", "budget") if f"{key}_bytes" in manifest.facts
     }
-    if peaks["planned"] > peaks.get("budget", peaks["planned"]):
+    if manifest.target == "torch" and peaks["planned"] > peaks.get("budget", peaks["planned"]):
         findings["peak"] = f"measured peak of {peaks['planned']} bytes is over the budget of {peaks['budget']} bytes"
     # In turns, so that a busy moment of the machine does not fall on one of them alone.
     times = list(zip(*((eager.seconds(inputs), planned.seconds(inputs)) for _ in range(TIMED_STEPS)), strict=True))
     return {
-        "target": "torch",
+        "target": manifest.target,
         "backend": backend,
         "steps": steps,
         "losses": {"eager": eager.losses, "planned": planned.losses},
@@ -116,26 +115,27 @@ def run_folder(
 
 
 class _Run:
-    """One of the two trainings. `loss` None means that calling the module gives the loss or the outputs."""
+    """One of the two trainings. `buffers` are those of `model` under the names that it has by itself."""
 
     def __init__(
         self,
         model: nn.Module,
-        module: nn.Module,
-        loss: Callable[..., Any] | None,
+        follower: Follower,
         learning_rate: float,
         autocast: AbstractContextManager[Any],
+        buffers: dict[str, Tensor] | None = None,
     ) -> None:
-        self.model, self.module, self.loss, self.autocast = model, module, loss, autocast
+        self.model, self.follower, self.autocast = model, follower, autocast
         self.parameters = list(model.parameters())
-        self.buffers = dict(model.named_buffers())
+        self.buffers = dict(model.named_buffers()) if buffers is None else buffers
         self.optimizer = torch.optim.SGD(self.parameters, lr=learning_rate)
         self.losses: list[float] = []
         self.peak_bytes = 0
         self.allocator_peak_bytes: int | None = None
 
     def train(self, inputs: tuple[Tensor, ...]) -> None:
-        with Meter(self.model, inputs) as meter:
+        meter = Meter(self.model, inputs)
+        with self.follower.watching(meter):
             self.losses.append(self._step(inputs))
         self.peak_bytes = max(self.peak_bytes, meter.peak_bytes)
         if meter.allocator_peak_bytes is not None:
@@ -165,7 +165,7 @@ class _Run:
     def _step(self, inputs: tuple[Tensor, ...]) -> float:
         """Loss of a forward and backward pass; a step without one is trained on the mean squares of its outputs."""
         with self.autocast:
-            outputs = self.loss(self.module, *inputs) if self.loss is not None else self.module(*inputs)
+            outputs = self.follower.call(*inputs)
         floating = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor) and leaf.requires_grad]
         single = len(floating) == 1 and floating[0].numel() == 1
         total = floating[0] if single else torch.stack([leaf.square().mean() for leaf in floating]).sum()
@@ -208,11 +208,12 @@ def _open(folder: Path) -> tuple[Artefact, str]:
     """The manifest and the module's text, unchanged since they were written."""
     where = str(folder / artefact.FILE_NAME)
     manifest, texts = emit.read(folder)
-    if manifest.target != "torch" or FILE_NAME not in manifest.files:
-        raise InputError(f"found an artefact of target {manifest.target}, expected torch with {FILE_NAME}", where=where)
+    if FILES.get(manifest.target) not in manifest.files:
+        expected = "torch, torch-sac or torch-compile with its file"
+        raise InputError(f"found an artefact of target {manifest.target}, expected {expected}", where=where)
     if manifest.entry is None:
         raise InputError("found no entry, expected MODULE:FUNCTION of the model", where=where, path="$.entry")
-    return manifest, texts[FILE_NAME]
+    return manifest, texts[FILES[manifest.target]]
 
 
 def _device(backend: str) -> torch.device:

@@ -57,9 +57,11 @@ def check_against_trace(decisions: MemoryDecisions, trace: Trace) -> list[str]:
     Raises InputError for a trace that no memory problem can be made from.
     """
     from planner.memory.extract import problem_from_trace
+    from planner.memory.variants import restrict
 
     old = decisions.problem
     new = problem_from_trace(trace, old.budget_bytes, hold_gradients="gradients" in old.base)
+    new = restrict(new, decisions.families, decisions.recompute)
     findings = []
     if old.base != new.base:
         findings.append(f"$.problem.base: found {old.base}, expected {new.base} from the trace")

@@ -20,6 +20,7 @@ from planner.memory.methods import MemoryOptions
 from planner.memory.problem import MemoryProblem
 from planner.memory.search import Found, search
 from planner.memory.simulate import simulate
+from planner.memory.variants import restrict
 from planner.plan import VERSION, Certificate, InputRef, Plan, Prediction, Provenance
 from planner.scalars import parse_bytes
 from planner.solver import Progress, relative_gap
@@ -108,14 +109,17 @@ def plan_problem(
 
 
 def prepared(problem: MemoryProblem, budget: Budget | None, options: MemoryOptions) -> MemoryProblem:
-    """The problem that is solved: sound, with its budget in bytes, restricted to what the options allow."""
+    """The problem that is solved: sound, with its budget in bytes, restricted to what the options allow.
+
+    A share is of the store-all peak with all families, so that variants of one problem get the same bytes.
+    """
     for path, found, expected in problem.problems():
         raise InputError(f"found {found}, expected {expected}", where="memory problem", path=path)
     if budget is not None:
         problem = msgspec.structs.replace(problem, budget_bytes=budget_in_bytes(problem, budget))
     if problem.budget_bytes <= 0:
         raise InputError(f"found a budget of {problem.budget_bytes} bytes, expected more than nothing")
-    return problem
+    return restrict(problem, options.families, options.recompute)
 
 
 def plan_of(

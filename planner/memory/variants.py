@@ -41,9 +41,10 @@ def allowed(family: str, families: Collection[str]) -> bool:
     return not family or set(family.split("+")) <= set(families)
 
 
-def restrict(problem: MemoryProblem, families: Collection[str], recompute: bool = True) -> MemoryProblem:
+def restrict(problem: MemoryProblem, families: Collection[str] | None, recompute: bool = True) -> MemoryProblem:
     """`problem` without the implementations of other families, and without the intermediates that nobody can read then.
 
+    None stands for all families.
     Without `inplace` nothing is overwritten in the forward pass; without `statistics` a repeated run costs what the
     first one does; without `recompute` nothing runs again. Implementations keep their order, so adding a family later
     moves none of those before it. Nodes keep their order and are numbered anew where some are gone; with the same
@@ -51,6 +52,9 @@ def restrict(problem: MemoryProblem, families: Collection[str], recompute: bool 
 
     Raises InputError for a node that is left without an implementation.
     """
+    if families is None and recompute:
+        return problem
+    families = FAMILIES if families is None else families
     bwd = tuple(
         replace(node, impls=_kept(node.impls, families, f"$.bwd[{k}].impls")) for k, node in enumerate(problem.bwd)
     )

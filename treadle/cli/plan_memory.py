@@ -38,6 +38,22 @@ if TYPE_CHECKING:
     show_default=True,
     help="How to search; auto races the methods that suit the size.",
 )
+@click.option(
+    "--variant",
+    type=click.Choice(["noop", "conv", "out", "int", "conv+out", "all"]),
+    default="all",
+    show_default=True,
+    help="Families of implementations that the plan may choose from.",
+)
+@click.option(
+    "--without",
+    type=click.Choice(["conv", "out", "int", "inplace", "grad-inplace", "rng", "statistics"]),
+    multiple=True,
+    help="Leave a family out; may be repeated.",
+)
+@click.option("--no-recompute", is_flag=True, help="Choose implementations only.")
+@click.option("--exact-local", is_flag=True, help="Write what recomputations hold exactly, in a larger 0-1 program.")
+@click.option("--literal-products", is_flag=True, help="Write unions as published, in a larger 0-1 program.")
 @click.option("--hold-gradients", is_flag=True, help="Gradients of parameters are held from step to step.")
 @click.option("--gap", type=click.FloatRange(0, 1), default=0.01, show_default=True, help="Stop this near the optimum.")
 @click.option(
@@ -57,6 +73,11 @@ def command(
     output: str,
     dependency_set: str,
     method: Method,
+    variant: str,
+    without: tuple[str, ...],
+    no_recompute: bool,
+    exact_local: bool,
+    literal_products: bool,
     hold_gradients: bool,
     gap: float,
     time_limit: float,
@@ -77,10 +98,16 @@ def command(
     from planner import documents
     from planner.errors import LimitError
     from planner.memory.methods import MemoryOptions
+    from planner.memory.variants import FAMILIES, VARIANTS
 
+    families = tuple(name for name in FAMILIES if name in VARIANTS[variant] and name not in without)
     options = MemoryOptions(
         dependency_set="leaving" if dependency_set == "leaving" else "entering",
         method=method,
+        families=None if families == FAMILIES else families,
+        recompute=not no_recompute,
+        exact_local=exact_local,
+        literal_products=literal_products,
         hold_gradients=hold_gradients,
         gap=gap,
         time_limit_s=time_limit,

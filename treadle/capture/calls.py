@@ -12,6 +12,7 @@ from torch import Tensor
 
 from planner.errors import InputError
 from planner.trace import Implementation, Op
+from treadle import kernels
 
 
 def encode(value: Any, tensor_id: Callable[[Any], str | None]) -> Any:
@@ -64,32 +65,24 @@ def call(op: Op | Implementation, values: Mapping[str, Any]) -> list[Tensor | No
     """
     if op.args is None:
         raise InputError(f"op {op.id!r} has no recorded arguments, so it cannot be called")
-    result = function(op.target)(
+    result = operator(op.target)(
         *[decode(tree, values) for tree in op.args],
         **{key: decode(tree, values) for key, tree in (op.kwargs or {}).items()},
     )
     return list(result) if isinstance(result, Sequence) else [result] if op.outputs else []
 
 
-def function(target: str) -> Callable[..., Any]:
-    """What runs a target: an operator overload, or `treadle.NAME` of `treadle.kernels`.
+@cache
+def operator(target: str) -> Any:
+    """What runs a target: the operator overload `namespace.operator.overload`, or of `treadle.NAME` the kernel.
 
     Raises InputError for an unknown one.
     """
     space, _, name = target.partition(".")
-    if space != "treadle":
-        return operator(target)
-    from treadle import kernels
-
-    found = getattr(kernels, name, None)
-    if not callable(found):
-        raise InputError(f"found kernel {target!r}, expected one of treadle.kernels")
-    return found
-
-
-@cache
-def operator(target: str) -> torch._ops.OpOverload:
-    """The operator overload named `namespace.operator.overload`. Raises InputError for an unknown one."""
+    if space == "treadle":
+        if name in kernels.__all__:
+            return getattr(kernels, name)
+        raise InputError(f"found kernel {target!r}, expected one of treadle.kernels, such as treadle.relu_mask")
     found: Any = torch.ops
     try:
         for part in target.split("."):

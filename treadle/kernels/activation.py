@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from treadle.kernels.bits import packed, unpacked
+from treadle.kernels.bits import kept, packed, unpacked, words
 
 _aten = torch.ops.aten
 
@@ -23,12 +23,11 @@ def relu_mask(y: Tensor) -> Tensor:
 def relu_backward_mask(grad: Tensor, mask: Tensor) -> Tensor:
     """`grad` where `relu_mask` gave `mask`, else 0: bit for bit `aten.threshold_backward`.
 
-    Workspace: n bytes, at most 1 MiB where `grad` is contiguous.
+    Workspace: one byte and one number for each element, at most 1 Mi of them where `grad` is contiguous.
     """
     result = torch.empty_like(grad)
-    zero = grad.new_zeros(())
     for flags, source, into in unpacked(mask, grad, result):
-        torch.where(flags.view(torch.bool), source, zero, out=into)
+        torch.bitwise_and(words(source), kept(flags, grad), out=words(into))
         del flags
     return result
 
@@ -36,7 +35,7 @@ def relu_backward_mask(grad: Tensor, mask: Tensor) -> Tensor:
 def relu_backward_mask_(grad: Tensor, mask: Tensor) -> Tensor:
     """`relu_backward_mask` written into `grad`."""
     for flags, values in unpacked(mask, grad):
-        values.masked_fill_(flags.view(torch.bool).logical_not_(), 0)
+        words(values).bitwise_and_(kept(flags, grad))
         del flags
     return grad
 

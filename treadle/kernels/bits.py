@@ -58,6 +58,20 @@ def unpacked(bits: Tensor, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
         yield _scatter(bits)[:count].view(shape), *tensors
 
 
+def words(values: Tensor) -> Tensor:
+    """`values` read as integers of the same size."""
+    return values.view(_INTEGERS[values.element_size()])
+
+
+def kept(flags: Tensor, like: Tensor) -> Tensor:
+    """All bits of a `words(like)` element where `flags` is true, else none. With these an `and` picks elements without
+    branches, and whatever they hold: infinities and NaN too."""
+    return flags.to(_INTEGERS[like.element_size()]).neg_()
+
+
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
 def _room(count: int, device: torch.device) -> Tensor:
     room = torch.empty((count + 7) // 8 * 8, dtype=torch.uint8, device=device)
     room[count:].zero_()
@@ -65,14 +79,14 @@ def _room(count: int, device: torch.device) -> Tensor:
 
 
 def _gather(flags: Tensor, into: Tensor) -> None:
-    words = flags.view(torch.int64)
-    words.mul_(_GATHER)
-    words.bitwise_right_shift_(56)
-    into.copy_(words)
+    groups = flags.view(torch.int64)
+    groups.mul_(_GATHER)
+    groups.bitwise_right_shift_(56)
+    into.copy_(groups)
 
 
 def _scatter(bits: Tensor) -> Tensor:
-    words = bits.to(torch.int64)
-    words.mul_(_REPEAT)
-    words.bitwise_and_(_PICK)
-    return words.view(torch.uint8).clamp_(max=1)
+    groups = bits.to(torch.int64)
+    groups.mul_(_REPEAT)
+    groups.bitwise_and_(_PICK)
+    return groups.view(torch.uint8).clamp_(max=1)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from treadle.kernels.bits import kept, words
 from treadle.kernels.geometry import Pair, cells, layout, output_size, pair
 
 _Size = int | Sequence[int]
@@ -52,12 +53,18 @@ def max_pool2d_index(
     _, size, (height, width), *_ = geometry
     if y is None:
         y = max_pool2d(x, kernel, stride, padding, dilation, ceil_mode)
-    index = _like(x, size, torch.uint8 if height * width <= 256 else torch.int16).zero_()
-    for i, j, pixels, windows in reversed(list(cells(*geometry))):
-        # What is not smaller is the maximum; NaN counts as one too.
-        found = torch.lt(x[..., *pixels], y[..., *windows]).logical_not_()
-        index[..., *windows].masked_fill_(found, i * width + j)
-        del found
+    dtype, last = (torch.uint8, 255) if height * width <= 256 else (torch.int16, 32767)
+    index = _like(x, size, dtype).fill_(last)
+    for i, j, pixels, windows in cells(*geometry):
+        # The least place of those not smaller than the maximum; of one that is smaller, `last`. NaN is not smaller.
+        smaller = torch.lt(x[..., *pixels], y[..., *windows])
+        place = (
+            (smaller.view(dtype) if dtype == torch.uint8 else smaller.to(dtype)).mul_(last).bitwise_or_(i * width + j)
+        )
+        del smaller
+        part = index[..., *windows]
+        torch.minimum(part, place, out=part)
+        del place
     return index
 
 
@@ -79,12 +86,12 @@ def max_pool2d_backward_index(
     geometry = _geometry(input_shape, kernel, stride, padding, dilation, ceil_mode)
     image, _, (_, width), *_ = geometry
     result = _like(grad, image).zero_()
-    zero = grad.new_zeros(())
     for i, j, pixels, windows in reversed(list(cells(*geometry))):
         chosen = torch.eq(index[..., *windows], i * width + j)
-        part = torch.where(chosen, grad[..., *windows], zero)
+        part = kept(chosen, grad)
         del chosen
-        result[..., *pixels].add_(part)
+        part.bitwise_and_(words(grad[..., *windows]))
+        result[..., *pixels].add_(part.view(grad.dtype))
         del part
     return result
 
@@ -100,7 +107,7 @@ def max_pool2d_backward(
 ) -> Tensor:
     """Gradient of the pool's input `x` from `x` alone: the index is found again.
 
-    Workspace: one output, and two bytes (three above 256 cells) for each of its elements.
+    Workspace: one output, and two bytes (four above 256 cells) for each of its elements.
     """
     settings = (kernel, stride, padding, dilation, ceil_mode)
     return max_pool2d_backward_index(grad, max_pool2d_index(x, *settings), x.shape, *settings)

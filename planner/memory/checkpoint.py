@@ -71,14 +71,14 @@ def formulate(
     everything = frozenset(range(n))
     useful = useful_sets(problem) if switches.useful_only else [everything] * (stages + 1)
     kept_by = [*useful[1:], useful[-1]] if dependency_set == "leaving" else [frozenset(), *useful[1:]]
-    units = Units.of(problem, switches.round_sizes)
+    units = Units.of(problem, switches)
     f = Formulation(
         problem=problem,
         dependency_set=dependency_set,
         switches=switches,
         model=model,
         one=one,
-        peak=_peak_variable(problem, model, units) if minimize_peak else None,
+        peak=_peak_variable(problem, model, units, switches) if minimize_peak else None,
         s=[[model.bool_var() if i in kept_by[k] else None for i in range(n)] for k in range(stages + 1)],
         r=[[None] * n for _ in range(stages + 2)],
         delta=[[{} for _ in range(n)] for _ in range(stages + 2)],
@@ -197,10 +197,9 @@ def add_objective(f: Formulation) -> None:
     f.model.minimize([(var, ns if f.time_unit == 1.0 else ns / f.time_unit) for var, ns in cost])
 
 
-def _peak_variable(problem: MemoryProblem, model: Model, units: Units) -> Var:
+def _peak_variable(problem: MemoryProblem, model: Model, units: Units, switches: Switches) -> Var:
     most = sum(all_sizes(problem)) // units.bytes_ + 2 * len(problem.fwd) + 4
-    whole = isinstance(units.scaled(1), int)
-    return model.int_var(0, most, "peak") if whole else model.continuous(0.0, most, "peak")
+    return model.int_var(0, most, "peak") if switches.integral else model.continuous(0.0, most, "peak")
 
 
 def _total_time(problem: MemoryProblem) -> int:

@@ -14,20 +14,22 @@ which lies between 0 and 1. Then, with b < a the next window or 0 (g_i^0 = 0),
     sum_{l: i in D_kl} dhat_kl <= s_i^a + g_i^a     for k <= a, in both readings of (C5)
 
 hold for every plan. One window over all stages gives most of the effect for next to nothing; more windows help under
-tight budgets and are taken while they stay few rows.
+tight budgets and are taken while the program is small.
 """
 
 from __future__ import annotations
 
 from planner.memory.formulation import Formulation, MaybeVar
 
-ROWS = 100_000
-"""About so many rows are spent on cuts."""
+WINDOWS = 4
+"""More of them lift the bound by little and slow the linear relaxation down."""
+PAIRS = 40_000
+"""Forward nodes times stages times windows, at most, for more than one window."""
 
 
 def windows(nodes: int, stages: int) -> list[int]:
     """The stages a at which windows begin, ascending: all of K..1, and shares of it while there are rows to spend."""
-    count = max(1, min(stages, ROWS // max(1, nodes * stages)))
+    count = max(1, min(WINDOWS, stages, PAIRS // max(1, nodes * stages)))
     return sorted({-(-stages * part // count) for part in range(1, count + 1)})
 
 

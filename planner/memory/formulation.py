@@ -64,16 +64,16 @@ class Units:
     rounded: bool
 
     @staticmethod
-    def of(problem: MemoryProblem, round_sizes: bool) -> Units:
+    def of(problem: MemoryProblem, switches: Switches) -> Units:
         """T5. A unit of one common divisor loses nothing. Where that leaves numbers too long for a solver's
         tolerances the unit is about the largest sum of sizes by 2^16, a power of two, so that unrounded sizes stay
         exact as floats."""
         sizes = all_sizes(problem)
         total, common = max(1, sum(node.out_bytes for node in problem.fwd)), math.gcd(*sizes) or 1
-        if total // common <= 2**20:
+        if total // common <= 2**20 or (switches.integral and not switches.round_sizes):
             return Units(common, lambda size: -(-size // common), rounded=False)
         unit = 2 ** max(0, (total >> 16).bit_length())
-        if round_sizes:
+        if switches.round_sizes:
             return Units(unit, lambda size: -(-size // unit), rounded=any(size % unit for size in sizes))
         return Units(unit, lambda size: size / unit, rounded=False)
 

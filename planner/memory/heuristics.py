@@ -33,13 +33,6 @@ def best_heuristic(problem: MemoryProblem) -> Schedule | None:
     return min(found, key=lambda plan: plan[0].time_ns)[1] if found else None
 
 
-def leanest(problem: MemoryProblem) -> Schedule:
-    """The plan of least peak among store-all and all segments, pruned."""
-    planner = Planner.of(problem)
-    plans = [planner.base, *map(planner.schedule, (*chen(problem), *crossings(problem)))]
-    return min(plans, key=lambda schedule: planner.result(schedule).peak_bytes)
-
-
 def chen(problem: MemoryProblem) -> list[frozenset[int]]:
     """What to keep with 1, 2, .. 2 sqrt(N) + 1 segments: the nodes that end equal shares of all bytes."""
     return [frozenset(max(share) for share in shares) for shares in _segments(problem)]

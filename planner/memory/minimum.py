@@ -1,4 +1,5 @@
-"""The least feasible budget: the program of `checkpoint.py` with M as the minimised variable."""
+"""The least feasible budget: a plan of little peak beside a bound, and where they are apart the 0-1 program of
+`checkpoint.py` with M as the minimised variable."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 
 from planner.memory.bound import least_bytes
 from planner.memory.checkpoint import formulate
-from planner.memory.heuristics import leanest
+from planner.memory.lean import leanest
 from planner.memory.lower import Schedule, lower, prune
 from planner.memory.problem import MemoryProblem
 from planner.memory.readout import hint, schedule_of
@@ -16,10 +17,16 @@ from planner.memory.simulate import simulate
 from planner.memory.switches import DependencySet, Switches
 from planner.solver import Progress, solve
 
+NEAR = 0.01
+"""A bound this near says enough to people who look for a budget."""
+SECONDS = 30.0
+"""Wall clock of the solve at most: a message waits for it."""
+
 
 @dataclass(frozen=True)
 class Minimum:
-    """`budget_bytes` has a plan (`schedule`); below `proved_bytes` there is none. They meet when the solve finished."""
+    """`budget_bytes` has a plan (`schedule`); below `proved_bytes` there is none. They meet when the solve finished,
+    and are within `NEAR` when none was needed."""
 
     budget_bytes: int | None
     proved_bytes: int
@@ -36,20 +43,29 @@ def least_budget(
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Minimum:
     """The least budget with a plan, whatever its time. Sizes are exact, never rounded."""
-    exact = Switches(round_sizes=False, cuts=False, integral=backend == "cp_sat")
-    formulation = formulate(problem, dependency_set=dependency_set, switches=exact, minimize_peak=True)
+    proved = least_bytes(problem)
     schedules = []
     if dependency_set == "entering":
         schedules.append(leanest(problem))
-        hint(formulation, schedules[0])
-    solution = solve(formulation.model, backend=backend, gap=gap, time_limit_s=time_limit_s, on_progress=on_progress)
+        peak = _peak(problem, schedules[0])
+        if peak <= proved * (1 + NEAR):
+            return Minimum(peak, proved, schedules[0])
+    exact = Switches(round_sizes=False, cuts=False, integral=backend == "cp_sat")
+    formulation = formulate(problem, dependency_set=dependency_set, switches=exact, minimize_peak=True)
+    for schedule in schedules:
+        hint(formulation, schedule)
+    limit = SECONDS if time_limit_s is None else min(SECONDS, time_limit_s)
+    solution = solve(formulation.model, backend=backend, gap=gap, time_limit_s=limit, on_progress=on_progress)
     if solution.found:
         schedules.append(prune(problem, schedule_of(formulation, solution)))
-    proved = least_bytes(problem)
     if solution.bound is not None:
         proved = max(proved, problem.base_bytes + math.ceil(solution.bound * formulation.units.bytes_ - 0.5))
-    plans = [(simulate(problem, lower(problem, schedule)).peak_bytes, schedule) for schedule in schedules]
+    plans = [(_peak(problem, schedule), schedule) for schedule in schedules]
     if not plans:
         return Minimum(None, proved, None)
     peak, schedule = min(plans, key=lambda plan: plan[0])
     return Minimum(peak, min(proved, peak), schedule)
+
+
+def _peak(problem: MemoryProblem, schedule: Schedule) -> int:
+    return simulate(problem, lower(problem, schedule)).peak_bytes

@@ -29,7 +29,7 @@ def schedule_of(f: Formulation, solution: Solution) -> Schedule:
 
 
 def hint(f: Formulation, schedule: Schedule) -> None:
-    """Start the solver from `schedule`; variables that it does not decide are left to the solver."""
+    """Start the solver from `schedule`. Every integer variable gets a value, the others follow from them."""
     values: dict[Var, int] = {}
 
     def set_to(var: MaybeVar, value: bool) -> None:
@@ -39,12 +39,14 @@ def hint(f: Formulation, schedule: Schedule) -> None:
     for stage, k in enumerate(range(f.stages + 1, 0, -1)):
         ran = {run.node: run for run in schedule.runs[stage]}
         needs = schedule.needs(f.problem, stage)
+        gone = {f.problem.fwd[run.node].inplace_of for run in schedule.runs[stage] if run.inplace}
         for i in range(len(f.problem.fwd)):
             run = ran.get(i)
             kept = i in schedule.kept[stage]
             if stage and len(f.u[k][i]) == 1:
                 set_to(f.u[k][i][0][0], i in needs or kept)
             set_to(f.s[k - 1][i], kept)
+            set_to(f.p[k][i], run is not None and i not in gone)
             set_to(f.r[k][i], run is not None)
             set_to(f.q[k][i], run is not None and run.inplace)
             for way, var in f.delta[k][i].items():

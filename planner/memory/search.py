@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 
 from planner.errors import InfeasibleError, InputError, LimitError
 from planner.memory.bound import ONCE, least_bytes, least_time
-from planner.memory.heuristics import leanest
+from planner.memory.lean import leanest
 from planner.memory.lower import Schedule, lower, prune, store_all
 from planner.memory.methods import Answer, Job, MemoryOptions, attempt
 from planner.memory.minimum import Minimum, least_budget
@@ -46,6 +46,14 @@ FULL = 40_000
 HEURISTIC = (Job("heuristic"),)
 
 OnProgress = Callable[[Progress], None] | None
+
+
+class BudgetTooSmall(InfeasibleError):
+    """No plan fits; `minimum` is what is known of the least budget that has one."""
+
+    def __init__(self, problem: MemoryProblem, minimum: Minimum) -> None:
+        super().__init__(_why_infeasible(problem, minimum))
+        self.minimum = minimum
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,7 @@ def search(
             where="--method",
         )
     if problem.budget_bytes < least_bytes(problem):
-        raise InfeasibleError(_least_feasible(problem, options)[0])
+        raise BudgetTooSmall(problem, _least_feasible(problem, options))
     state = _Standing(problem, options, on_progress, on_better)
     if start is not None:
         state.offer("start", start)
@@ -99,9 +107,9 @@ def search(
     best = state.best
     if best is None and state.infeasible and not stop.is_set():
         # Rounded sizes can make a budget fail by a hair; the least feasible budget is computed on exact ones.
-        message, minimum = _least_feasible(problem, options)
+        minimum = _least_feasible(problem, options)
         if minimum.schedule is None or minimum.budget_bytes is None or minimum.budget_bytes > problem.budget_bytes:
-            raise InfeasibleError(message)
+            raise BudgetTooSmall(problem, minimum)
         state.offer("least-budget", minimum.schedule)
         best = state.best
     if best is None:
@@ -283,18 +291,20 @@ def _nothing_found(problem: MemoryProblem, options: MemoryOptions, state: _Stand
     return f"no plan within {budget} was found{spent}; raise --time-limit or --budget"
 
 
-def _least_feasible(problem: MemoryProblem, options: MemoryOptions) -> tuple[str, Minimum]:
-    """What to say about a budget without a plan, and the least budget that has one as far as is known."""
+def _least_feasible(problem: MemoryProblem, options: MemoryOptions) -> Minimum:
+    """The least budget that has a plan, as far as is known: solved for where the 0-1 program is small enough."""
     if len(problem.fwd) * len(problem.bwd) <= FULL:
-        minimum = least_budget(
+        return least_budget(
             problem,
             dependency_set=options.dependency_set,
             backend=options.solver,
             time_limit_s=options.time_limit_s,
         )
-    else:
-        lean = leanest(problem)
-        minimum = Minimum(simulate(problem, lower(problem, lean)).peak_bytes, least_bytes(problem), lean)
+    lean = leanest(problem)
+    return Minimum(simulate(problem, lower(problem, lean)).peak_bytes, least_bytes(problem), lean)
+
+
+def _why_infeasible(problem: MemoryProblem, minimum: Minimum) -> str:
     whole = simulate(problem, lower(problem, store_all(problem))).peak_bytes
 
     def said(count: int) -> str:
@@ -303,11 +313,10 @@ def _least_feasible(problem: MemoryProblem, options: MemoryOptions) -> tuple[str
     asked = f"budget {said(problem.budget_bytes)}"
 
     if minimum.budget_bytes is None:
-        return f"{asked} is infeasible: no plan is below {said(minimum.proved_bytes)}", minimum
+        return f"{asked} is infeasible: no plan is below {said(minimum.proved_bytes)}"
     if minimum.budget_bytes == minimum.proved_bytes:
-        return f"{asked} is below the least feasible {said(minimum.budget_bytes)}", minimum
+        return f"{asked} is below the least feasible {said(minimum.budget_bytes)}"
     return (
         f"{asked} is infeasible: no plan is below {said(minimum.proved_bytes)}, the smallest one found needs "
-        f"{said(minimum.budget_bytes)}",
-        minimum,
+        f"{said(minimum.budget_bytes)}"
     )

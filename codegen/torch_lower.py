@@ -181,8 +181,8 @@ def affine(call: Op | Implementation | None) -> tuple[str, ...]:
 
 
 def chosen(op: Op, impl: Forward | Backward, *, inplace: bool = False, again: bool = False) -> Op | Implementation:
-    """The call that makes what `op` makes where a plan runs its node by `impl`. A recomputation that has costs of its
-    own is done by an implementation that reads what the first run left.
+    """The call that makes what `op`, the first of its node, makes where a plan runs the node by `impl`. A recomputation
+    that has costs of its own is done by an implementation that reads what the first run left.
 
     Raises InputError where the op has no implementation that works in place, or for a recomputation, as the plan wants.
     """
@@ -236,7 +236,7 @@ def _events(decisions: MemoryDecisions, graph: Graph) -> Iterator[Event]:
         for op in _ops(names, impl, graph) if names else ():
             late = stage < last
             again = late and isinstance(instruction, RunForward)
-            call = chosen(op, impl, inplace=inplace, again=again)
+            call = chosen(op, impl, inplace=inplace, again=again) if op.id == names[0] else op
             event = Event(op, call, stage, late, again)
             missing = reads(event, graph) - live
             if missing:
@@ -263,7 +263,7 @@ def _ops(names: Sequence[str], impl: Forward | Backward, graph: Graph) -> list[O
         if name not in graph.ops:
             raise InputError(f"the plan runs op {name!r}, which the trace lacks", where=graph.trace.name)
     ops = [graph.ops[name] for name in names]
-    if impl.name not in ("default", *(way.name for op in ops for way in op.implementations)):
+    if impl.name not in ("default", *(way.name for way in ops[0].implementations)):
         raise InputError(
             f"the plan runs op {names[0]!r} by {impl.name!r}, which the trace lacks", where=graph.trace.name
         )

@@ -60,7 +60,7 @@ def prune(problem: MemoryProblem, schedule: Schedule) -> Schedule:
             first = stage == 0 and node.kind == "op"
             if first or run.node in creators or (run.node in needed and run.node not in entering):
                 able = node.inplace_of is not None and node.inplace_of not in needed
-                useful.append(RunForward(run.node, run.impl, inplace=True) if able else run)
+                useful.append(RunForward(run.node, run.impl, inplace=able))
                 needed.discard(run.node)
                 needed.update(node.inputs)
                 if node.creator is not None:

@@ -1,6 +1,6 @@
 """The methods of solving a memory problem under one roof: what each is started with and what it answers.
 
-    heuristic  Chen's segments and greedy eviction                       (heuristics.py)
+    heuristic  eviction from what store-all keeps, then refilling         (polish.py)
     segments   repeated blocks solved once and composed                  (segments.py)
     windows    large-neighbourhood search over windows of stages         (windows.py)
     full       the 0-1 program of all stages, started from the best plan (checkpoint.py)
@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, Literal
 from planner.errors import LimitError
 from planner.memory.bound import solver_argument
 from planner.memory.checkpoint import formulate
-from planner.memory.heuristics import best_heuristic
-from planner.memory.lower import Schedule
+from planner.memory.lean import leanest
+from planner.memory.lives import Lives
+from planner.memory.lower import Schedule, store_all
+from planner.memory.polish import evict, refill
 from planner.memory.problem import MemoryProblem
 from planner.memory.readout import hint, schedule_of
 from planner.memory.switches import DependencySet, Switches
@@ -102,7 +104,7 @@ def attempt(
     """Do one job. `start` is the best plan known; `on_better` hears of plans and `on_bound` of bounds on the way."""
     match job.method:
         case "heuristic":
-            return Answer(best_heuristic(problem))
+            return Answer(_heuristic(problem))
         case "full":
             return _full(problem, start, options, on_bound)
         case "retention":
@@ -114,6 +116,19 @@ def attempt(
         case "bound":
             return _bound(job, problem, start, options, on_bound)
     raise ValueError(job.method)
+
+
+def _heuristic(problem: MemoryProblem) -> Schedule | None:
+    """Evict from what store-all keeps until the budget holds, or else begin with next to nothing; then fill what is
+    free."""
+    room = problem.budget_bytes - problem.base_bytes
+    lives = Lives(problem, store_all(problem))
+    if not evict(lives, room):
+        lives = Lives(problem, leanest(problem))
+        if lives.worst() > room:
+            return None
+    refill(lives, room)
+    return lives.schedule()
 
 
 def _full(problem: MemoryProblem, start: Schedule | None, options: MemoryOptions, on_bound: OnBound) -> Answer:

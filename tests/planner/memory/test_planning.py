@@ -70,7 +70,7 @@ def test_an_optimal_plan_says_so_and_why():
         proof.argument
         == "the solver proved that no solution of the 0-1 program (MONeT, equations 4.1 to 4.15) is below it"
     )
-    assert (plan.provenance.method, plan.provenance.solver_status) == ("full", "optimal")
+    assert (plan.provenance.method, plan.provenance.solver_status) == ("heuristic", "optimal")
     assert not plan.provenance.limit_fired
     assert not plan.provenance.interrupted
 
@@ -141,6 +141,7 @@ def no_answer(status: Status = Status.UNKNOWN, **fields) -> Solution:
 
 def test_a_limit_without_any_plan_is_exit_4(monkeypatch):
     monkeypatch.setattr(methods, "solve", lambda *args, **options: no_answer())
+    monkeypatch.setattr(methods, "_heuristic", lambda problem: None)
     with pytest.raises(LimitError, match="no plan within 6 B was found in 2 s; raise --time-limit or --budget"):
         plan_problem(cases.a(6), options=MemoryOptions(time_limit_s=2.0))
 
@@ -160,6 +161,7 @@ def test_an_interrupt_keeps_the_best_plan(monkeypatch):
 
     monkeypatch.setattr(methods, "solve", interrupted)
     assert plan_problem(cases.a(8)).provenance.interrupted
+    monkeypatch.setattr(methods, "_heuristic", lambda problem: None)
     with pytest.raises(LimitError, match="interrupted"):
         plan_problem(cases.a(6))
 

@@ -2,7 +2,7 @@
 
 Parameters, buffers, inputs and tangents are there throughout. Any other storage appears with the op that makes it and
 goes after the last op that reads it through any view; final gradients, outputs and new buffer values stay to the end.
-Workspace inside operators is not known to a trace and not counted.
+What optional ops make, which only some plans want, and workspace are not counted.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def sweep(trace: Trace) -> Liveness:
     last: dict[str, int] = {}
     for index, op in enumerate(trace.ops):
         for key in (*op.inputs, *op.mutates, *op.outputs):
-            if key is not None:
+            if key is not None and op.intermediate_of is None:
                 first.setdefault(owner[key], index)
                 last[owner[key]] = index
     for key in kept:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
+from msgspec.structs import replace
+
 from planner.liveness import RESIDENT, sweep
 from planner.trace import Trace
 
@@ -12,14 +14,30 @@ from planner.trace import Trace
 def summarize(trace: Trace, top: int) -> dict[str, Any]:
     """Plain values under `trace`, `operators`, `tensors` and `peak`; lists hold at most `top` entries.
 
-    What the trace does not tell is None. Bytes are storages, counted once.
+    What the trace does not tell is None. Bytes are storages, counted once. The step is the one of the ops' own calls:
+    optional ops and other implementations are only counted.
     """
+    choices = {
+        "implementations": sum(len(op.implementations) for op in trace.ops),
+        "optional_ops": sum(op.intermediate_of is not None for op in trace.ops),
+    }
+    trace = _own_calls(trace)
     return {
-        "trace": _overview(trace),
+        "trace": _overview(trace) | choices,
         "operators": _operators(trace)[:top],
         "tensors": _tensors(trace)[:top],
         "peak": _peak(trace, top),
     }
+
+
+def _own_calls(trace: Trace) -> Trace:
+    """`trace` without optional ops and what they make."""
+    optional = {key for op in trace.ops if op.intermediate_of is not None for key in op.outputs}
+    return replace(
+        trace,
+        ops=tuple(op for op in trace.ops if op.intermediate_of is None),
+        tensors=tuple(tensor for tensor in trace.tensors if tensor.id not in optional),
+    )
 
 
 def _overview(trace: Trace) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import click
 from msgspec.structs import replace
 
 from planner import documents
-from planner.errors import InputError
+from planner.errors import CheckFailed, InputError, MissingBackendError
 from planner.scalars import format_bytes
 from planner.trace import Trace
 from treadle.cli.output import json_option, live_line, note, print_json, require_apart
@@ -61,7 +61,8 @@ def capture(
     FUNCTION takes no arguments and returns (model, inputs) or (model, inputs, loss); the step computes
     loss(model, *inputs), or model(*inputs). MODULE is looked up in the current folder first.
 
-    Without --hardware or --measure the trace has no times.
+    A training step also lists other implementations of its ops (convolution algorithms, in-place forms and so on),
+    which `plan memory` chooses from. Without --hardware or --measure the trace has no times.
     """
     if measure and hardware:
         raise InputError("found both, expected one of them", where="--measure --hardware")
@@ -73,12 +74,16 @@ def capture(
 
     profile = load_hardware(hardware) if hardware else None
     function = on_device(load_function(spec), device)
+    from planner.implementations import with_implementations
     from treadle.capture import costs, graph
     from treadle.capture.costs.cache import kept
     from treadle.capture.optimizer import with_optimizer
 
     with autocast_to(autocast, device):
         trace = replace(graph.capture(function, spec, "train" if train else "infer"), entry=spec)
+    trace = with_implementations(trace)
+    if measure and device == "cuda":
+        trace = _with_cudnn(trace)
     if optimizer:
         trace = with_optimizer(trace, optimizer)
     if profile:
@@ -94,6 +99,19 @@ def capture(
     else:
         trace = costs.with_counts(trace)
     _save(trace, output, as_json)
+
+
+def _with_cudnn(trace: Trace) -> Trace:
+    """With cuDNN's algorithms, where they can be called: measuring is the only way to know what they take."""
+    from planner.implementations.cudnn import with_cudnn
+    from treadle.kernels.convolution_cudnn import require_cudnn
+
+    try:
+        require_cudnn()
+    except (MissingBackendError, CheckFailed) as error:
+        note(f"cuDNN's own algorithms are left out: {error}")
+        return trace
+    return with_cudnn(trace)
 
 
 @command.command("import")
@@ -134,7 +152,9 @@ def _save(trace: Trace, output: str, as_json: bool) -> None:
         print_json(overview)
     else:
         times = f"times {trace.costs.model}" if trace.costs.model != "absent" else "no times"
-        note(f"wrote {output}: {len(trace.ops)} ops, {len(trace.tensors)} tensors, {times}")
+        choices = f", {overview['implementations']} other implementations" if overview["implementations"] else ""
+        ops = sum(overview["ops"].values())
+        note(f"wrote {output}: {ops} ops{choices}, {overview['tensors']} tensors, {times}")
 
 
 def _show(summary: dict[str, Any]) -> None:
@@ -209,9 +229,11 @@ def sparkline(values: list[int], width: int) -> str:
 def _overview(trace: dict[str, Any]) -> str:
     ops = ", ".join(f"{count} {phase}" for phase, count in trace["ops"].items())
     device = f" on {trace['device']}" if trace["device"] else ""
+    choices = f"{trace['implementations']} other implementations, {trace['optional_ops']} optional ops"
     lines = [
         ("trace", f"{trace['name']} ({trace['mode']}, from {trace['source']})"),
         ("ops", ops or "none"),
+        *([("choices", choices)] if trace["implementations"] else []),
         ("parameters", f"{trace['parameters']:,}" if trace["parameters"] is not None else "-"),
         ("gradients", str(trace["gradients"])),
         ("bytes", ", ".join(f"{role} {format_bytes(size)}" for role, size in trace["bytes"].items()) or "-"),

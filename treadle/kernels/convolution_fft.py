@@ -37,13 +37,14 @@ def conv2d_fft(
     sizes, steps, border, gaps = _sizes(x.shape, weight.shape, stride, padding, dilation)
     reach = [(gap * (k - 1) + 1) for gap, k in zip(gaps, weight.shape[2:], strict=True)]
     count = [(size + 2 * p - r) // s + 1 for size, p, r, s in zip(x.shape[2:], border, reach, steps, strict=True)]
-    image = _spectrum(x, sizes, border, (1, 1), groups, "image")
-    products = torch.bmm(image, _spectrum(weight, sizes, (0, 0), gaps, groups, "weight").conj_physical_().mT)
-    del image
-    waves = _planes(products, sizes, groups)
-    del products
-    y = _back(waves, sizes)
-    del waves
+    y = _back(
+        torch.bmm(
+            _spectrum(x, sizes, border, (1, 1), groups, "image"),
+            _spectrum(weight, sizes, (0, 0), gaps, groups, "weight").conj_physical_().mT,
+        ),
+        sizes,
+        groups,
+    )
     y = y[:, :, : (count[0] - 1) * steps[0] + 1 : steps[0], : (count[1] - 1) * steps[1] + 1 : steps[1]]
     y = y.contiguous(memory_format=layout(x))
     return y if bias is None else y.add_(bias.view(-1, 1, 1))
@@ -60,13 +61,15 @@ def weight_gradient_fft(
 ) -> Tensor:
     """Gradient of the weight: the image against the gradient, read where the kernel has its cells."""
     sizes, steps, border, gaps = _sizes(x.shape, weight_shape, stride, padding, dilation)
-    image = _spectrum(x, sizes, border, (1, 1), groups, "image")
-    products = torch.bmm(_spectrum(grad, sizes, (0, 0), steps, groups, "image").conj_physical_().mT, image)
-    del image
-    waves = _planes(products, sizes, groups, weight=True)
-    del products
-    result = _back(waves, sizes)
-    del waves
+    result = _back(
+        torch.bmm(
+            _spectrum(grad, sizes, (0, 0), steps, groups, "image").conj_physical_().mT,
+            _spectrum(x, sizes, border, (1, 1), groups, "image"),
+        ),
+        sizes,
+        groups,
+        weight=True,
+    )
     height, width = weight_shape[2:]
     return result[:, :, : (height - 1) * gaps[0] + 1 : gaps[0], : (width - 1) * gaps[1] + 1 : gaps[1]].contiguous()
 
@@ -82,13 +85,14 @@ def input_gradient_fft(
 ) -> Tensor:
     """Gradient of the image: the gradient, spread by the stride, convolved with the weight."""
     sizes, steps, border, gaps = _sizes(input_shape, weight.shape, stride, padding, dilation)
-    outer = _spectrum(grad, sizes, (0, 0), steps, groups, "image")
-    products = torch.bmm(outer, _spectrum(weight, sizes, (0, 0), gaps, groups, "weight"))
-    del outer
-    waves = _planes(products, sizes, groups)
-    del products
-    result = _back(waves, sizes)
-    del waves
+    result = _back(
+        torch.bmm(
+            _spectrum(grad, sizes, (0, 0), steps, groups, "image"),
+            _spectrum(weight, sizes, (0, 0), gaps, groups, "weight"),
+        ),
+        sizes,
+        groups,
+    )
     (top, left), (height, width) = border, input_shape[2:]
     return result[:, :, top : top + height, left : left + width].contiguous(memory_format=layout(grad))
 
@@ -121,20 +125,23 @@ def _spectrum(t: Tensor, sizes: Pair, first: Pair, steps: Pair, groups: int, kin
     return waves.contiguous().view(groups * frequencies, *waves.shape[2:])
 
 
-def _planes(products: Tensor, sizes: Pair, groups: int, *, weight: bool = False) -> Tensor:
-    """[G * F, A, B] as planes of frequencies: [A, G * B, S, T / 2 + 1], or with `weight` [G * A, B, S, T / 2 + 1]."""
+def _back(products: Tensor, sizes: Pair, groups: int, *, weight: bool = False) -> Tensor:
+    """The way back from [G * F, A, B]: [A, G * B, S, T], or with `weight` [G * A, B, S, T].
+
+    Frees `products` on the way, which the caller must not hold. ATen copies what it transforms back, so that is done
+    in pieces.
+    """
     _, first, second = products.shape
     plane = sizes[0], sizes[1] // 2 + 1
-    waves = products.view(groups, *plane, first, second)
-    if weight:
-        return waves.permute(0, 3, 4, 1, 2).contiguous().view(groups * first, second, *plane)
-    return waves.permute(3, 0, 4, 1, 2).contiguous().view(first, groups * second, *plane)
-
-
-def _back(waves: Tensor, sizes: Pair) -> Tensor:
-    if not waves.numel():
-        return waves.new_zeros((*waves.shape[:2], *sizes), dtype=waves.dtype.to_real())
-    image: Tensor = torch.fft.irfft2(waves, s=sizes)
+    shape = (groups * first, second) if weight else (first, groups * second)
+    if not products.numel():
+        return products.new_zeros((*shape, *sizes), dtype=products.dtype.to_real())
+    order = (0, 3, 4, 1, 2) if weight else (3, 0, 4, 1, 2)
+    waves = products.view(groups, *plane, first, second).permute(order).contiguous().view(*shape, *plane)
+    del products
+    image = torch.empty((*shape, *sizes), dtype=waves.dtype.to_real(), device=waves.device)
+    for source, into in zip(waves, image, strict=True):
+        torch.fft.irfft2(source, s=sizes, out=into)
     return image
 
 

@@ -47,7 +47,8 @@ class Implementation(Record, frozen=True, kw_only=True):
 
     name: Name
     family: str
-    """What has to be switched on for it: conv, out, int, inplace, grad-inplace, rng, statistics; empty for always."""
+    """What has to be switched on for it: conv, out, int, inplace, grad-inplace, rng, statistics; two with a plus sign
+    between them where it needs both; empty for always."""
     target: Name
     inputs: tuple[Name, ...] = ()
     outputs: tuple[Name | None, ...] = ()

@@ -8,6 +8,8 @@ from planner.memory.decisions import MemoryDecisions
 from planner.memory.extract import problem_from_trace
 from planner.memory.lower import Schedule, prune, store_all
 from planner.memory.planning import decide
+from planner.memory.problem import MemoryProblem
+from planner.memory.program import RunForward
 from planner.plan import VERSION, Certificate, Plan, Prediction, Provenance
 from planner.trace import Trace
 
@@ -29,12 +31,17 @@ def plan_with(decisions: MemoryDecisions) -> Plan:
 def decisions_keeping(trace: Trace, kept: Collection[int]) -> MemoryDecisions:
     """Every stage recomputes what its backward node reads from `kept` and from what must not run again."""
     problem = problem_from_trace(trace, 2**40)
-    base = store_all(problem)
-    first = {run.node: run for run in base.runs[0]}
-    held = frozenset(i for i in base.kept[0] if i in kept or not problem.fwd[i].recomputable)
-    runs = [base.runs[0]]
-    for stage in range(1, len(problem.bwd) + 1):
-        todo, again = list(base.needs(problem, stage)), set()
+    return decide(problem, schedule_keeping(problem, kept, store_all(problem).backward))
+
+
+def schedule_keeping(problem: MemoryProblem, kept: Collection[int], backward: tuple[int, ...]) -> Schedule:
+    """The same with these implementations of the backward nodes."""
+    wanted = {i for node, way in zip(problem.bwd, backward, strict=True) for i in node.impls[way].needs}
+    first = tuple(RunForward(i) for i, node in enumerate(problem.fwd) if node.kind == "op" or i in wanted)
+    held = frozenset(run.node for run in first if run.node in kept or not problem.fwd[run.node].recomputable)
+    runs = [first]
+    for node, way in zip(problem.bwd, backward, strict=True):
+        todo, again = list(node.impls[way].needs), set()
         while todo:
             i = todo.pop()
             if i not in held and i not in again:
@@ -43,5 +50,5 @@ def decisions_keeping(trace: Trace, kept: Collection[int]) -> MemoryDecisions:
                 if (creator := problem.fwd[i].creator) is not None:
                     again.add(creator)
                     todo.extend(problem.fwd[creator].inputs)
-        runs.append(tuple(first[i] for i in sorted(again)))
-    return decide(problem, prune(problem, Schedule(tuple(runs), (held,) * len(runs), base.backward)))
+        runs.append(tuple(RunForward(i) for i in sorted(again)))
+    return prune(problem, Schedule(tuple(runs), (held,) * len(runs), backward))

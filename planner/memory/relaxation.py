@@ -34,12 +34,12 @@ Memory, by `_limit`. What window a needs and never makes has been there from its
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from planner.errors import LimitError
 from planner.memory.bound import ONCE, least_time
+from planner.memory.effort import EFFORT, Account, Effort, Window, cut, doubling
 from planner.memory.lower import Schedule, lower
 from planner.memory.problem import MemoryProblem
 from planner.memory.restricted import (
@@ -55,18 +55,12 @@ from planner.memory.restricted import (
     useful,
 )
 from planner.memory.simulate import simulate
-from planner.memory.windows import EFFORT, Effort, cut, doubling
-from planner.solver import Model, Solution, Status, Var, solve
-
-Window = range
-"""Consecutive stages."""
-ALWAYS: list[Var] = []
-"""Stands for every choice of a backward node."""
+from planner.solver import Model, Solution, Status, Var
 
 
 @dataclass(frozen=True)
 class Relaxation:
-    """The model with its tables, indexed by window, then by forward node; `h` and `d` by stage."""
+    """The model with its tables, indexed by window, then by forward node; `d` by stage."""
 
     problem: MemoryProblem
     windows: list[Window]
@@ -78,9 +72,7 @@ class Relaxation:
     inplace: dict[int, Var]
     s: list[dict[int, Var]]
     r: list[dict[int, Var]]
-    c: list[dict[int, Var]]
     d: list[dict[int, Var]]
-    h: list[dict[int, Var]]
 
 
 @dataclass(frozen=True)
@@ -104,27 +96,19 @@ def lower_bound(
     """
     best = Bound(least_time(problem), ONCE)
     known_ns = None if known is None else simulate(problem, lower(problem, known)).time_ns
-    deadline = None if effort.seconds is None else time.monotonic() + effort.seconds
+    account = Account(effort)
 
     def settled() -> bool:
         return best.time_ns is None or (known_ns is not None and best.time_ns >= known_ns * (1 - effort.gap))
 
-    for count in list(doubling(1, min(effort.windows, len(problem.bwd))))[: effort.steps]:
-        left = effort.seconds_each if deadline is None else min(effort.seconds_each, deadline - time.monotonic())
-        if settled() or left <= 0:
+    for count in doubling(1, min(effort.windows, len(problem.bwd))):
+        if settled() or account.spent():
             break
         f = relax(problem, cut(problem, count))
         if known is not None:
             hint(f, known)
         try:
-            solution = solve(
-                f.model,
-                backend="highs",
-                gap=effort.gap,
-                node_limit=effort.nodes,
-                time_limit_s=left,
-                workers=effort.workers,
-            )
+            solution = account.solve(f.model)
         except LimitError:
             continue
         found = _bound(f, solution)
@@ -134,6 +118,11 @@ def lower_bound(
         if on_bound is not None:
             on_bound(best)
     return best
+
+
+def choices_of(f: Relaxation, solution: Solution) -> tuple[int, ...]:
+    """The implementation of each backward node in a solution."""
+    return tuple(next(way for way, var in ways.items() if solution.values[var] > 0.5) for ways in f.d[1:])
 
 
 def _bound(f: Relaxation, solution: Solution) -> Bound | None:
@@ -150,34 +139,28 @@ def _bound(f: Relaxation, solution: Solution) -> Bound | None:
 def relax(problem: MemoryProblem, windows: list[Window]) -> Relaxation:
     """The program over `windows`, which cut stages 1..K."""
     model = Model("memory relaxation")
+    one = model.int_var(1, 1, "one")
     good = useful(problem)
     repeatable = frozenset(i for i, node in enumerate(problem.fwd) if node.recomputable)
     f = Relaxation(
         problem=problem,
         windows=windows,
         model=model,
-        one=model.int_var(1, 1, "one"),
+        one=one,
         time_unit=time_unit(problem),
         ways={},
         made={},
         inplace={},
         s=[{i: model.bool_var() for i in sorted(good[w.start])} for w in windows] + [{}],
         r=[{i: model.bool_var() for i in sorted(good[w.start] & repeatable)} for w in windows],
-        c=[{} for _ in windows],
-        d=[{} for _ in range(len(problem.bwd) + 1)],
-        h=[{} for _ in range(len(problem.bwd) + 1)],
+        d=[{}, *(choice(model, backward_ways(problem, k), one) for k in range(len(problem.bwd)))],
     )
-    for i, node in enumerate(problem.fwd):
-        if node.kind == "op" or i in f.s[0]:
-            f.made[i] = f.one if node.kind == "op" else model.bool_var()
-            f.ways[i] = choice(model, forward_ways(node, False), f.made[i])
-            if node.inplace_of is not None:
-                f.inplace[i] = model.bool_var()
-    for a in range(len(windows)):
-        _link(f, a)
+    _link_forward(f)
     _limit_forward(f)
     for a in range(len(windows)):
+        _link(f, a, a + 1, f.r[a])
         _limit(f, a)
+    _nest(f, 0, len(windows))
     cost: Terms = [(var, problem.fwd[i].impls[w].time_ns) for i, ways in f.ways.items() for w, var in ways.items()]
     cost += [(q, -problem.fwd[i].inplace_saves_ns) for i, q in f.inplace.items()]
     for runs in f.r:
@@ -190,32 +173,46 @@ def relax(problem: MemoryProblem, windows: list[Window]) -> Relaxation:
     return f
 
 
-def _link(f: Relaxation, a: int) -> None:
-    model, problem, entered, runs = f.model, f.problem, f.s[a], f.r[a]
-    if a == 0:
-        for i, q in f.inplace.items():
+def _link_forward(f: Relaxation) -> None:
+    model, entered = f.model, f.s[0]
+    for i, node in enumerate(f.problem.fwd):
+        if node.kind == "op" or i in entered:
+            f.made[i] = f.one if node.kind == "op" else model.bool_var()
+            f.ways[i] = choice(model, forward_ways(node, False), f.made[i])
+        if node.kind != "op" and i in entered:
+            at_most(model, entered[i], [f.made[i]])
+        if i in f.made and node.inplace_of is not None:
+            q = f.inplace[i] = model.bool_var()
             model.add_linear([(q, 1), (f.made[i], -1)], ub=0)
-            j = problem.fwd[i].inplace_of
-            if j in entered:
-                model.add_linear([(entered[j], 1), (q, 1)], ub=1)
-        for i, made in f.made.items():
-            if made != f.one:
-                at_most(model, entered[i], [made])
+            if node.inplace_of in entered:
+                model.add_linear([(entered[node.inplace_of], 1), (q, 1)], ub=1)
+
+
+def _nest(f: Relaxation, a: int, b: int) -> dict[int, Var]:
+    """g over windows a..b-1, with the rows that tie it to their ends and to what they read."""
+    if b == a + 1:
+        return f.r[a]
+    middle = (a + b) // 2
+    first, second = _nest(f, a, middle), _nest(f, middle, b)
+    runs = {i: f.model.continuous(0, 1) for i in first}
     for i, run in runs.items():
-        for j in sorted(set(problem.fwd[i].inputs)):
+        at_most(f.model, run, [first[i], second.get(i)])
+    _link(f, a, b, runs)
+    return runs
+
+
+def _link(f: Relaxation, a: int, b: int, runs: dict[int, Var]) -> None:
+    """What windows a..b-1 make again, keep to their end and read."""
+    model, entered = f.model, f.s[a]
+    for i, run in runs.items():
+        for j in sorted(set(f.problem.fwd[i].inputs)):
             at_most(model, run, [entered.get(j), runs.get(j)])
-        creator = problem.fwd[i].creator
+        creator = f.problem.fwd[i].creator
         if creator is not None:
             at_most(model, run, [runs.get(creator)])
-    for i, left in f.s[a + 1].items():
+    for i, left in f.s[b].items():
         at_most(model, left, [entered.get(i), runs.get(i)])
-        if i in runs:
-            f.c[a][i] = model.continuous(0, 1)
-            model.add_linear([(f.c[a][i], 1), (left, -1), (runs[i], 1)], lb=0)
-        else:
-            f.c[a][i] = left
-    for t in f.windows[a]:
-        f.d[t] = choice(model, backward_ways(problem, t - 1), f.one)
+    for t in range(f.windows[a].start, f.windows[b - 1].stop):
         for i, choosing in _reads(f, t).items():
             model.add_linear([*((var, 1) for var in choosing), *_negative(entered.get(i), runs.get(i))], ub=0)
 
@@ -251,53 +248,54 @@ def _limit_forward(f: Relaxation) -> None:
 
 def _limit(f: Relaxation, a: int) -> None:
     problem, model, unit, size = f.problem, f.model, byte_unit(f.problem), _sizes(f.problem)
-    window, runs, left = f.windows[a], f.r[a], f.s[a + 1]
+    window, runs, left, entered = f.windows[a], f.r[a], f.s[a + 1], f.s[a]
     room = _room(problem)
     gradients = {t: problem.bwd[t - 1].live_grad_bytes / unit for t in window}
-    model.add_linear([(var, size[i]) for i, var in f.s[a].items() if size[i]], ub=room - gradients[window[0]])
-    stays = _total(model, [(var, size[i]) for i, var in f.c[a].items()])
-    later: dict[int, list[list[Var]]] = {}
+    model.add_linear([(var, size[i]) for i, var in entered.items() if size[i]], ub=room - gradients[window[0]])
+    stays = {i: _above(f, [([left[i]], runs.get(i))]) if i in runs else [(left[i], 1.0)] for i in left}
+    staying = _total(model, [(var, coef * size[i]) for i, terms in stays.items() for var, coef in terms])
+    waits: dict[int, Terms] = {i: [(var, 1.0)] for i, var in left.items()}
     for t in reversed(window):
         back, reads = problem.bwd[t - 1], _reads(f, t)
-        ends = t == window[-1]
-        terms = [(var, size[i]) for i, var in left.items()] if ends else list(stays)
-        for i in sorted(reads.keys() | later.keys()):
-            instead = left.get(i) if ends else f.c[a].get(i)
-            if instead is not None:
-                terms.append((instead, -size[i]))
-            if len(reads.get(i, ())) == len(f.d[t]):
-                terms.append((f.one, size[i]))
-            elif later.get(i) == [ALWAYS] and not ends:
-                # Then h = 1 - r, and c <= 1 - r.
-                terms += [(f.one, size[i]), *([(runs[i], -size[i])] if i in runs else [])]
-            elif size[i]:
-                h = model.continuous(0, 1)
-                terms.append((h, size[i]))
-                f.h[t][i] = h
-                if instead is not None:
-                    model.add_linear([(h, 1), (instead, -1)], lb=0)
-                if i in reads:
-                    model.add_linear([(h, 1), *_negative(*reads[i])], lb=0)
-                for choosing in later.get(i, ()):
-                    again: Terms = [(runs[i], 1)] if i in runs else []
-                    model.add_linear([(h, 1), *_negative(*choosing), *again], lb=0)
+        live = {i: waits[i] for i in waits if t == window[-1] or waits[i] != stays.get(i)}
+        terms: Terms = [] if t == window[-1] else list(staying)
+        if t != window[-1]:
+            terms += [(var, -coef * size[i]) for i in live | reads for var, coef in stays.get(i, ())]
+        for i, choosing in reads.items():
+            always = len(choosing) == len(f.d[t])
+            live[i] = [(f.one, 1.0)] if always else _above(f, [(choosing, None)], waits.get(i, ()))
+        terms += [(var, coef * size[i]) for i, parts in live.items() for var, coef in parts]
         for way, var in f.d[t].items():
             impl = back.impls[way]
             terms.append((var, (impl.workspace_bytes + (0 if impl.grad_inplace else back.out_grad_bytes)) / unit))
         model.add_linear(merged(terms), ub=room - gradients[t])
+        if t == window[-1]:
+            waits = dict(stays)
         for i, choosing in reads.items():
-            known = later.setdefault(i, [])
             if len(choosing) == len(f.d[t]):
-                known[:] = [ALWAYS]
-            elif known != [ALWAYS]:
-                known.append(choosing)
+                # 1 - r is as much as there can be.
+                waits[i] = [(f.one, 1.0), *_negative(runs.get(i))]
+            elif waits.get(i, [])[:1] != [(f.one, 1.0)]:
+                waits[i] = _above(f, [(choosing, runs.get(i))], waits.get(i, ()))
     least = min(gradients.values())
     for i, run in runs.items():
         node = problem.fwd[i]
         inputs = set(node.inputs) - {node.inplace_of}
         coef = min(impl.workspace(True) for impl in node.impls) / unit + size[i] + sum(size[j] for j in inputs)
-        beside: Terms = [(f.c[a][j], -size[j]) for j in {i, *node.inputs} if j in f.c[a]]
-        model.add_linear(merged([(run, coef), *stays, *beside]), ub=room - least)
+        beside: Terms = [(var, -size[j]) for j in sorted({i, *node.inputs}) for var, _ in stays.get(j, ())]
+        model.add_linear(merged([(run, coef), *staying, *beside]), ub=room - least)
+
+
+def _above(
+    f: Relaxation, parts: Sequence[tuple[Sequence[Var], Var | None]], other: Iterable[tuple[Var, float]] = ()
+) -> Terms:
+    """A variable in [0, 1] that is at least sum(chosen) - run for each part (chosen, run), and at least `other`."""
+    top = f.model.continuous(0, 1)
+    for chosen, run in parts:
+        f.model.add_linear([(top, 1), *_negative(*chosen), *([] if run is None else [(run, 1)])], lb=0)
+    if other:
+        f.model.add_linear([(top, 1), *((var, -coef) for var, coef in other)], lb=0)
+    return [(top, 1.0)]
 
 
 def _room(problem: MemoryProblem) -> float:

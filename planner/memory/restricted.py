@@ -44,6 +44,7 @@ from planner.memory.program import RunForward
 from planner.solver import Model, Solution, Var
 
 Allowed = Sequence[frozenset[int]]
+Ways = Sequence[Sequence[int]]
 Terms = list[tuple[Var, float]]
 
 
@@ -65,13 +66,18 @@ class Restricted:
     backward: list[dict[int, Var]] = field(default_factory=list)
 
 
-def useful(problem: MemoryProblem) -> list[frozenset[int]]:
+def every_way(problem: MemoryProblem) -> Ways:
+    """All implementations of backward nodes but those that another one makes pointless."""
+    return [backward_ways(problem, k) for k in range(len(problem.bwd))]
+
+
+def useful(problem: MemoryProblem, ways: Ways | None = None) -> list[frozenset[int]]:
     """For each stage t = 0..K the nodes that a recomputation in it can be good for: what the backward nodes of stage t
     and later read, with everything that this is made from. Stage 0 runs everything."""
     sets: list[frozenset[int]] = []
     found: set[int] = set()
-    for back in reversed(problem.bwd):
-        todo = [i for impl in back.impls for i in impl.needs]
+    for back, chosen in reversed(list(zip(problem.bwd, ways or every_way(problem), strict=True))):
+        todo = [i for way in chosen for i in back.impls[way].needs]
         while todo:
             i = todo.pop()
             if i not in found:
@@ -97,12 +103,16 @@ def time_unit(problem: MemoryProblem) -> float:
     return max(1.0, total / 1e6)
 
 
-def formulate(problem: MemoryProblem, allowed: Allowed) -> Restricted:
-    """The program in which stage t >= 1 may run `allowed[t]` again; `allowed[0]` is not read."""
+def formulate(problem: MemoryProblem, allowed: Allowed, ways: Ways | None = None) -> Restricted:
+    """The program in which stage t >= 1 may run `allowed[t]` again and backward node k is run in one of `ways[k]`.
+
+    `allowed[0]` is not read; without `ways` all implementations are there.
+    """
+    ways = every_way(problem) if ways is None else ways
     model = Model("memory windows")
     one = model.int_var(1, 1, "one")
     stages = len(problem.bwd) + 1
-    good = useful(problem)
+    good = useful(problem, ways)
     runnable = [good[0]]
     for t in range(1, stages):
         runnable.append(frozenset(i for i in allowed[t] & good[t] if problem.fwd[i].recomputable))
@@ -115,11 +125,12 @@ def formulate(problem: MemoryProblem, allowed: Allowed) -> Restricted:
         runs=[{} for _ in range(stages)],
         ways=[{} for _ in range(stages)],
         inplace=[{} for _ in range(stages)],
-        kept=_stays(problem, model, one, runnable),
+        kept=_stays(problem, ways, model, one, runnable),
         union=[{} for _ in range(stages)],
     )
     for t in range(stages):
         _choose(f, t, runnable[t])
+        f.backward.append(choice(model, list(ways[t - 1]), one) if t else {})
         _link(f, t)
         _limit(f, t)
     cost: Terms = []
@@ -134,12 +145,14 @@ def formulate(problem: MemoryProblem, allowed: Allowed) -> Restricted:
     return f
 
 
-def _stays(problem: MemoryProblem, model: Model, one: Var, runnable: list[frozenset[int]]) -> list[dict[int, Var]]:
+def _stays(
+    problem: MemoryProblem, ways: Ways, model: Model, one: Var, runnable: list[frozenset[int]]
+) -> list[dict[int, Var]]:
     """s: a new variable only after a stage that can touch the tensor."""
     kept: list[dict[int, Var]] = [{} for _ in runnable]
     for t in reversed(range(len(runnable) - 1)):
         after = t + 1
-        needs = [frozenset(impl.needs) for impl in problem.bwd[t].impls]
+        needs = [frozenset(problem.bwd[t].impls[way].needs) for way in ways[t]]
         must = frozenset.intersection(*needs)
         touched = {j for i in runnable[after] for j in problem.fwd[i].inputs}.union(runnable[after], *needs)
         kept[t] = dict(kept[after])
@@ -187,7 +200,6 @@ def _choose(f: Restricted, t: int, runnable: frozenset[int]) -> None:
         f.ways[t][i] = choice(f.model, forward_ways(node, t > 0), f.runs[t][i])
         if node.inplace_of is not None:
             f.inplace[t][i] = f.model.bool_var()
-    f.backward.append(choice(f.model, backward_ways(f.problem, t - 1), f.one) if t else {})
 
 
 def _link(f: Restricted, t: int) -> None:

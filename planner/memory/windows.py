@@ -4,41 +4,24 @@ With windows of several stages the restricted 0-1 program (`planner.memory.restr
 reads again is made in its first stage and stays until its last use. Finer and finer windows trade size for quality. A
 large neighbourhood search goes on from the best plan ("Using Constraint Programming and Local Search Methods to Solve
 Vehicle Routing Problems", P. Shaw): the runs of the plan may stay or go, and one range of stages may run anything.
-Every program contains the plan it starts from, so no step makes it worse, and every solution is a plan within the
-budget: its rows are those of MONeT (equations 4.1 to 4.15).
+Which implementations backward nodes have is first what the relaxation (`planner.memory.relaxation`) chooses; later
+they are free where the stages are. Every program contains the plan it starts from, so no step makes it worse, and
+every solution is a plan within the budget: its rows are those of MONeT (equations 4.1 to 4.15).
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 from planner.errors import LimitError
+from planner.memory.effort import EFFORT, Account, Effort, cut, doubling
 from planner.memory.lower import Schedule, lower, prune
 from planner.memory.problem import MemoryProblem
-from planner.memory.restricted import Allowed, formulate, hint, schedule_of, useful
+from planner.memory.relaxation import choices_of, relax
+from planner.memory.restricted import every_way, formulate, hint, schedule_of, useful
 from planner.memory.simulate import simulate
-from planner.solver import solve
 
 OnBetter = Callable[[Schedule], None]
-
-
-@dataclass(frozen=True)
-class Effort:
-    """`windows` at most in one program, `nodes` of branch and bound and `seconds_each` at most in one solve, `steps`
-    solves in all; `seconds` of wall clock in all is the net. A solve stops at relative gap `gap`."""
-
-    windows: int = 64
-    nodes: int = 2000
-    steps: int = 60
-    gap: float = 1e-4
-    seconds_each: float = 60.0
-    seconds: float | None = None
-    workers: int = 1
-
-
-EFFORT = Effort()
 
 
 def solve_windows(
@@ -53,48 +36,29 @@ def solve_windows(
     the result is the same each time, unless one of the clocks ended a solve.
     """
     search = _Search(problem, effort, on_better, start)
-    for count in doubling(4, min(effort.windows, len(problem.bwd))):
-        if search.over():
-            return search.best
-        firsts = {window.start for window in cut(problem, count)}
-        found = search.step([t in firsts for t in range(len(problem.bwd) + 1)])
-        if found is False and search.best is not None and count >= 16:
-            break
-    width = max(2, len(problem.bwd) // 16)
-    while search.best is not None and not search.over() and width < 2 * len(problem.bwd):
-        improved = False
-        for stages in _ranges(problem, search.best, width):
-            if search.over():
+    stages = range(1, len(problem.bwd) + 1)
+    guess = search.guess()
+    for ways in ([{way} for way in guess] if guess else search.every, search.every):
+        for count in doubling(8, min(effort.windows, len(stages))):
+            if search.account.spent():
+                return search.best
+            better = search.step({window.start for window in cut(problem, count)}, ways, 0.5)
+            if search.best is not None and count >= 16 and not better:
                 break
-            improved |= search.step([t in stages for t in range(len(problem.bwd) + 1)])
+        if search.best is not None:
+            break
+    width = max(2, len(stages) // 8)
+    while search.best is not None and not search.account.spent() and width < 2 * len(stages):
+        improved = False
+        for part in _ranges(problem, search.best, width):
+            if search.account.spent():
+                break
+            free = [search.every[t - 1] if t in part else set() for t in stages]
+            improved |= search.step(set(part), free, 0.25)
+        if not search.account.spent():
+            improved |= search.step(set(), search.every, 0.5)
         width = width if improved else 2 * width
     return search.best
-
-
-def doubling(first: int, last: int) -> Iterator[int]:
-    """first, 2 first, 4 first, .. below `last`, then `last`."""
-    count = min(first, last)
-    while count < last:
-        yield count
-        count *= 2
-    yield last
-
-
-def cut(problem: MemoryProblem, count: int) -> list[range]:
-    """Stages 1..K in at most `count` windows that read about equal bytes of forward outputs."""
-    stages = len(problem.bwd)
-    weight = [1.0] * stages
-    total = sum(node.out_bytes for node in problem.fwd) / stages or 1.0
-    for k, back in enumerate(problem.bwd):
-        weight[k] += sum(problem.fwd[i].out_bytes for i in back.impls[0].needs) / total
-    share, passed = sum(weight) / count, 0.0
-    starts: list[int] = []
-    for k in range(stages):
-        if passed >= share * len(starts):
-            starts.append(k + 1)
-        passed += weight[k]
-    ends = [*starts[1:], stages + 1]
-    return [range(first, end) for first, end in zip(starts, ends, strict=True)]
 
 
 def _ranges(problem: MemoryProblem, schedule: Schedule, width: int) -> list[range]:
@@ -106,45 +70,38 @@ def _ranges(problem: MemoryProblem, schedule: Schedule, width: int) -> list[rang
 
 
 class _Search:
-    """The best schedule so far, and what is left of the effort."""
+    """The best schedule so far; `every` are the implementations of each backward node."""
 
     def __init__(
         self, problem: MemoryProblem, effort: Effort, on_better: OnBetter | None, best: Schedule | None
     ) -> None:
-        self.problem, self.effort, self.on_better, self.best = problem, effort, on_better, best
+        self.problem, self.on_better, self.best = problem, on_better, best
+        self.account = Account(effort)
+        self.every = [set(ways) for ways in every_way(problem)]
         self.good = useful(problem)
-        self.steps = effort.steps
-        self.deadline = None if effort.seconds is None else time.monotonic() + effort.seconds
         self.time_ns = None if best is None else simulate(problem, lower(problem, best)).time_ns
 
-    def left(self) -> float:
-        limit = self.effort.seconds_each
-        return limit if self.deadline is None else min(limit, self.deadline - time.monotonic())
+    def guess(self) -> tuple[int, ...] | None:
+        """Implementations of backward nodes that a relaxation of few windows chooses."""
+        relaxed = relax(self.problem, cut(self.problem, 2))
+        try:
+            solution = self.account.solve(relaxed.model, 0.25)
+        except LimitError:
+            return None
+        return choices_of(relaxed, solution) if solution.found else None
 
-    def over(self) -> bool:
-        return self.steps <= 0 or self.left() <= 0
-
-    def step(self, free: list[bool]) -> bool:
-        """Solves with every useful run allowed in the free stages; whether that gave a better schedule."""
-        self.steps -= 1
-        allowed: list[frozenset[int]] = [self.good[t] if open_ else frozenset() for t, open_ in enumerate(free)]
+    def step(self, free: set[int], ways: Sequence[set[int]], share: float) -> bool:
+        """Solves with every useful run allowed in the free stages and `ways` for the backward nodes, besides what the
+        best schedule does; whether that gave a better one."""
+        allowed = [self.good[t] if t in free else frozenset[int]() for t in range(len(self.problem.bwd) + 1)]
         if self.best is not None:
             allowed = [nodes | {run.node for run in runs} for nodes, runs in zip(allowed, self.best.runs, strict=True)]
-        return self.solve(allowed)
-
-    def solve(self, allowed: Allowed) -> bool:
-        program = formulate(self.problem, allowed)
+            ways = [some | {way} for some, way in zip(ways, self.best.backward, strict=True)]
+        program = formulate(self.problem, allowed, [sorted(some) for some in ways])
         if self.best is not None:
             hint(program, self.best)
         try:
-            solution = solve(
-                program.model,
-                backend="highs",
-                gap=self.effort.gap,
-                node_limit=self.effort.nodes,
-                time_limit_s=self.left(),
-                workers=self.effort.workers,
-            )
+            solution = self.account.solve(program.model, share)
         except LimitError:
             return False
         if not solution.found:

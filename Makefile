@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench bench-collective wheel schemas clean
+.PHONY: help install demo test lint format bench bench-collective bench-memory wheel schemas clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -36,6 +36,9 @@ format: $(STAMP) ## rewrite the sources in the house style
 
 bench: $(STAMP) ## print every figure that README and docs quote
 	$(BIN)/python -m benchmarks
+
+bench-memory: $(STAMP) ## memory plans of whole networks beside MONeT's figures, peers and PyTorch; takes about 2 hours
+	$(BIN)/python -m benchmarks memory.execution memory.planning memory.ablation memory.savings
 
 bench-collective: $(STAMP) ## synthesis against published figures, plans against templates, execution, XML timing
 	$(BIN)/python -m benchmarks collective.synthesis collective.quality collective.cpu collective.gpu collective.xml_simulation

@@ -12,13 +12,16 @@ from benchmarks.common import Table, show
 NAMES = (
     "timeline",
     "capture",
+    "costs",
     "collective.synthesis",
     "collective.quality",
     "collective.cpu",
     "collective.gpu",
     "collective.xml_simulation",
-    "memory_execution",
-    "memory_planning",
+    "memory.execution",
+    "memory.planning",
+    "memory.ablation",
+    "memory.savings",
 )
 
 

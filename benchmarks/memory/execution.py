@@ -172,7 +172,7 @@ def tables() -> Iterator[Table]:
 def compared(title: str, make: Callable[..., Step]) -> Table:
     """All variants of one step, measured in turns."""
     model, inputs, loss_of = make()
-    progress(f"memory_execution: {title}: peers")
+    progress(f"memory.execution: {title}: peers")
     trace = with_measured(capture(make, title, "train"))
     variants = list(peers(make, model, inputs, loss_of))
     for variant in variants:
@@ -185,7 +185,7 @@ def compared(title: str, make: Callable[..., Step]) -> Table:
     lower = {peer.peak_bytes: peer for peer in reversed(variants) if peer.peak_bytes < eager.peak_bytes}
     wanted += [(f"treadle, as {peer.name}", size, peer) for size, peer in sorted(lower.items(), reverse=True)]
     for name, budget, peer in wanted:
-        progress(f"memory_execution: {title}: {name}")
+        progress(f"memory.execution: {title}: {name}")
         try:
             variants.append(planned(name, model, inputs, trace, budget, peer))
         except (InfeasibleError, LimitError) as error:

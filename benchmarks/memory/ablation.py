@@ -1,0 +1,96 @@
+"""What each family of implementations is worth: MONeT's ablation (Figures 4.5 and A.1), sizes of its program (4.5)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from fractions import Fraction
+
+from msgspec.structs import replace
+
+from benchmarks.common import Row, Table, command, progress
+from benchmarks.memory.networks import NETWORKS, problem_of
+from benchmarks.memory.planning import percent
+from planner.errors import InfeasibleError, LimitError
+from planner.memory.checkpoint import formulate
+from planner.memory.decisions import MemoryDecisions
+from planner.memory.lower import lower, store_all
+from planner.memory.methods import MemoryOptions
+from planner.memory.planning import budget_in_bytes, plan_of, prepared
+from planner.memory.problem import MemoryProblem
+from planner.memory.search import search
+from planner.memory.simulate import simulate
+from planner.memory.variants import VARIANTS, post_optimise, restrict
+
+SHARE = Fraction(53, 100)
+"""8 GB of PyTorch's use of ResNet-50, where the source takes its ablation."""
+SECONDS = 30.0
+
+
+def tables() -> Iterator[Table]:
+    """Overheads of five networks with single families of implementations, and sizes of the 0-1 programs."""
+    rows = []
+    for name in NETWORKS:
+        progress(f"memory.ablation: {name}")
+        rows.append(ablated(name, problem_of(name)))
+    yield Table(
+        f"Overhead in % at {float(SHARE)}x of store-all",
+        rows,
+        (
+            "Over the step that stores everything with the fastest kernels. Variants without conv get the fastest "
+            f"convolutions that still fit afterwards; at most {SECONDS:g} s of search each. -: no plan",
+        ),
+    )
+    yield Table("Size of the whole 0-1 program", [sized(name, problem_of(name)) for name in NETWORKS])
+
+
+def ablated(name: str, problem: MemoryProblem) -> Row:
+    """One network under every variant, and with operator choice alone."""
+    whole = simulate(problem, lower(problem, store_all(problem)))
+    budgeted = replace(problem, budget_bytes=budget_in_bytes(problem, SHARE))
+    row: Row = {"network": name}
+    for variant, families in VARIANTS.items():
+        found = _time(budgeted, families, recompute=True)
+        row[variant] = None if found is None else percent(found, whole.time_ns)
+    found = _time(budgeted, VARIANTS["all"], recompute=False)
+    return row | {"all, no recomputation": None if found is None else percent(found, whole.time_ns)}
+
+
+def _time(problem: MemoryProblem, families: frozenset[str], recompute: bool) -> int | None:
+    options = MemoryOptions(
+        families=tuple(sorted(families)), recompute=recompute, time_limit_s=SECONDS, gap=0.005, workers=2
+    )
+    restricted = prepared(problem, None, options)
+    try:
+        found = search(restricted, options)
+    except (InfeasibleError, LimitError):
+        return None
+    decisions = plan_of(restricted, found, options).decisions
+    assert isinstance(decisions, MemoryDecisions)
+    if "conv" in families:
+        return decisions.objective_ns
+    fast = restrict(problem, families | {"conv"}, recompute)
+    return simulate(fast, lower(fast, post_optimise(fast, found.schedule))).time_ns
+
+
+def sized(name: str, problem: MemoryProblem) -> Row:
+    """Variables, rows and nonzeros of the program with one implementation of each op, and with all."""
+    row: Row = {"network": name}
+    for variant in ("noop", "all"):
+        restricted = restrict(problem, VARIANTS[variant])
+        start = time.perf_counter()
+        budget = budget_in_bytes(restricted, SHARE)
+        model = formulate(replace(restricted, budget_bytes=budget)).model
+        row |= {
+            f"{variant} variables": len(model.lower),
+            f"{variant} rows": len(model.row_lower),
+            f"{variant} nonzeros": len(model.row_vars),
+            f"{variant} build s": time.perf_counter() - start,
+        }
+    return row
+
+
+main = command(tables)
+
+if __name__ == "__main__":
+    main()

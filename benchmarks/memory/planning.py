@@ -1,0 +1,118 @@
+"""Memory plans of whole networks at the batches of MONeT, section 4.6, priced by the roofline of a P100.
+
+Overheads are over the step that stores everything with the fastest implementations. Peers: Chen's segments ("Training
+Deep Nets with Sublinear Memory Cost"), the fastest of 1 to 2 sqrt(N) + 1 segments; Checkmate's 0-1 program with the
+fastest convolutions that fit put in afterwards, which is how MONeT compares with it (section 4.6).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from fractions import Fraction
+
+from msgspec.structs import replace
+
+from benchmarks.common import Row, Table, command, progress
+from benchmarks.memory.checkmate import checkmate
+from benchmarks.memory.networks import NETWORKS, gpt2_xl, problem_of
+from planner.errors import InfeasibleError, LimitError
+from planner.memory.decisions import MemoryDecisions
+from planner.memory.heuristics import Planner, chen, crossings
+from planner.memory.lower import lower, store_all
+from planner.memory.methods import MemoryOptions
+from planner.memory.planning import budget_in_bytes, plan_problem
+from planner.memory.problem import MemoryProblem
+from planner.memory.simulate import simulate
+from planner.memory.variants import VARIANTS, post_optimise, restrict
+
+SHARES = (Fraction(7, 10), Fraction(6, 10), Fraction(5, 10), Fraction(4, 10), Fraction(1, 3))
+SECONDS = 60.0
+"""Wall clock of the search for each point; MONeT gave its solver up to 24 hours."""
+CHECKMATE_SECONDS = 60.0
+CHECKMATE_NODES = 70
+"""Checkmate's program is solved for networks of up to so many forward nodes."""
+
+
+def tables() -> Iterator[Table]:
+    """Overhead of memory plans of five networks at 0.7x to 0.33x of store-all, with bounds, beside peers; GPT-2 XL."""
+    for name in NETWORKS:
+        yield traded(name, problem_of(name), SHARES)
+    progress("memory.planning: GPT-2 XL")
+    yield traded("GPT-2 XL b8", gpt2_xl(), (Fraction(3, 10),), seconds=300.0)
+
+
+def traded(name: str, problem: MemoryProblem, shares: tuple[Fraction, ...], seconds: float = SECONDS) -> Table:
+    """One network at several budgets."""
+    whole = simulate(problem, lower(problem, store_all(problem)))
+    rows = []
+    for share in shares:
+        progress(f"memory.planning: {name} at {float(share):.2f}x")
+        rows.append(point(problem, share, seconds))
+    return Table(
+        f"{name}: store-all {whole.peak_bytes / 2**30:.2f} GiB, {whole.time_ns / 1e6:.1f} ms, "
+        f"{len(problem.fwd)} forward and {len(problem.bwd)} backward nodes",
+        rows,
+        (f"Overheads in % of store-all's time; at most {seconds:g} s of search for each point.",),
+    )
+
+
+def point(problem: MemoryProblem, share: Fraction, seconds: float) -> Row:
+    """One network at one budget, `share` of its store-all peak."""
+    whole = simulate(problem, lower(problem, store_all(problem)))
+    budgeted = replace(problem, budget_bytes=budget_in_bytes(problem, share))
+    row: Row = {"budget x": float(share), "budget GiB": budgeted.budget_bytes / 2**30}
+    peers = {"Chen %": chen_ns(budgeted), "Checkmate %": checkmate_ns(budgeted)}
+    start = time.perf_counter()
+    try:
+        plan = plan_problem(budgeted, options=MemoryOptions(time_limit_s=seconds, gap=0.001, workers=2))
+    except (InfeasibleError, LimitError) as error:
+        row |= {"result": type(error).__name__, "search s": time.perf_counter() - start}
+    else:
+        found = plan.decisions
+        assert isinstance(found, MemoryDecisions)
+        row |= {
+            "peak GiB": found.exact_peak_bytes / 2**30,
+            "overhead %": percent(found.objective_ns, whole.time_ns),
+            "bound %": percent(int(plan.certificate.lower_bound), whole.time_ns),
+            "gap %": 100 * plan.certificate.gap,
+            "search s": time.perf_counter() - start,
+            "result": f"{plan.provenance.method}{', limit' if plan.provenance.limit_fired else ''}",
+        }
+    return row | {name: None if ns is None else percent(ns, whole.time_ns) for name, ns in peers.items()}
+
+
+def chen_ns(problem: MemoryProblem) -> int | None:
+    """Time of the fastest plan of Chen's segments within the budget."""
+    planner = Planner.of(problem)
+    fitting = [planner.try_out(kept) for kept in (*chen(problem), *crossings(problem))]
+    return min((found.time_ns for found in fitting if found is not None), default=None)
+
+
+def checkmate_ns(problem: MemoryProblem) -> int | None:
+    """Time of Checkmate's plan with fast convolutions where there was one in time that fits with its workspace."""
+    single = restrict(problem, VARIANTS["out"] - {"inplace", "statistics"})
+    if len(single.fwd) > CHECKMATE_NODES:
+        return None
+    one = replace(
+        single,
+        fwd=tuple(replace(node, impls=node.impls[:1]) for node in single.fwd),
+        bwd=tuple(replace(node, impls=node.impls[:1]) for node in single.bwd),
+    )
+    schedule = checkmate(one, CHECKMATE_SECONDS).schedule
+    if schedule is None:
+        return None
+    fast = restrict(problem, (VARIANTS["conv+out"]) - {"inplace", "statistics"})
+    finished = post_optimise(fast, schedule)
+    result = simulate(fast, lower(fast, finished))
+    return result.time_ns if result.peak_bytes <= problem.budget_bytes else None
+
+
+def percent(time_ns: int, whole_ns: int) -> float:
+    return 100 * (time_ns / whole_ns - 1)
+
+
+main = command(tables)
+
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,7 @@
 """Flags, one bit each: 8 to a byte, the first in the lowest bit, in the logical (row by row) order of the elements.
 
 Eight flags, one byte each, are read as one 64 bit word; a multiplication moves them into its highest byte
-("SWAR", Hacker's Delight, section 7-1). The elements are worked off in blocks, so that what is unpacked stays small.
+("SWAR"). The elements are worked off in blocks, so that what is unpacked stays small.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The gradients of a convolution one at a time, so that its input can be freed between them (MONeT, section 4.6).
+"""The gradients of a convolution one at a time, so that its input can be freed between them (MONeT, section 4.4).
 
 ATen computes one without the other, but asks for a tensor of the shape of the one it does not read. An expanded
 scalar stands in for it, which ATen on a CPU copies into dense memory nonetheless. For the weight that is little. The

@@ -1,7 +1,7 @@
 """Convolution as a matrix product over columns: every window of the image written out (im2col).
 
 With the whole batch in one matrix [C * kernel, N * windows] it is one product per group; sample by sample the columns
-take 1/N of the memory. "Caffe con Troll", section 2.1, names the trade.
+take 1/N of the memory. "Caffe con Troll" weighs the two.
 
 Shapes: image [N, C, H, W], weight [O, C / groups, kh, kw], output [N, O, P, Q].
 """

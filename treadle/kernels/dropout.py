@@ -1,6 +1,6 @@
 """What a dropout's gradient needs, smaller than its bool mask: one bit for each element, or the generator's state.
 
-Bits: "Gist", section 3.1, applied to dropout. State: MONeT, section 4.6 and its runtime, keeps the generator's state.
+Bits: "Gist", applied to dropout. State: MONeT, section 4.4 and its runtime, keeps the generator's state.
 """
 
 from __future__ import annotations

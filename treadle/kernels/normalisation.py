@@ -1,7 +1,7 @@
 """Batch norm run again with the statistics of its first run, and norms' gradients from their output.
 
 From the output y = weight * xhat + bias follows xhat = (y - bias) / weight ("In-Place Activated BatchNorm for Memory-
-Optimized Training of DNNs", section 3; MONeT, section 4.6), which needs weights that are not too small.
+Optimized Training of DNNs"; MONeT, section 4.4), which needs weights that are not too small.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Max pooling without the int64 index that ATen makes: none at all, or the place in the window in one byte.
 
-"Gist", section 3.1, keeps 4 bits for windows of 3x3; MONeT, section 4.6, one byte. Every kernel walks over the cells
+"Gist", keeps 4 bits for windows of 3x3; MONeT, section 4.4, one byte. Every kernel walks over the cells
 of the window and treats all windows at once. Where a maximum occurs twice its first place counts, as in ATen.
 """
 

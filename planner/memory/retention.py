@@ -342,11 +342,13 @@ class _Model:
                     set_to(run.end, stay.end)
                 if run.inplace is not None:
                     set_to(run.inplace, stay is not None and stay.run.inplace)
-                for way, var in run.ways.items():
-                    set_to(var, stay is not None and stay.run.impl == way)
+                if stay is None or stay.run.impl in run.ways:
+                    for way, var in run.ways.items():
+                        set_to(var, stay is not None and stay.run.impl == way)
         for ways, way in zip(self.backward, start.backward, strict=True):
-            for other, var in ways.items():
-                set_to(var, other == way)
+            if way in ways:
+                for other, var in ways.items():
+                    set_to(var, other == way)
         for var, value in values.values():
             self.cp.add_hint(var, int(value))
 

@@ -64,7 +64,7 @@ def search(
 ) -> Any:
     """Solves in a second thread, so that this one can hear Ctrl-C and call `on_progress`.
 
-    on_incumbent: called in this thread with the values of the best solution so far, which may leave some out.
+    on_incumbent: called in this thread with the values of each solution that beats those before it.
     """
     from ortools.sat.python import cp_model
 
@@ -75,7 +75,7 @@ def search(
         def on_solution_callback(self) -> None:
             state["incumbent"] = self.objective_value
             if on_incumbent is not None:
-                improved[:] = [list(self.response_proto.solution)]
+                improved.append(list(self.response_proto.solution))
 
     def note_bound(value: float) -> None:
         state["bound"] = value
@@ -83,6 +83,10 @@ def search(
     outcome: list[Any] = []
     solver.best_bound_callback = note_bound
     failures: list[Exception] = []
+
+    def tell() -> None:
+        while improved and on_incumbent is not None:
+            on_incumbent(improved.pop(0))
 
     def work() -> None:
         try:
@@ -97,13 +101,13 @@ def search(
             thread.join(0.1)
             if stop.is_set():
                 solver.stop_search()
-            if improved and on_incumbent is not None:
-                on_incumbent(improved.pop())
+            tell()
             options.report(state["incumbent"], state["bound"])
     finally:
         while thread.is_alive():
             solver.stop_search()
             thread.join(0.05)
+    tell()
     if failures:
         raise LimitError(f"CP-SAT failed: {failures[0]}")
     return outcome[0]

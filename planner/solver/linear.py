@@ -63,9 +63,7 @@ def relax(
         model_parameters_pb2.ModelSolveParametersProto(),
     ]
     with tempfile.TemporaryDirectory(prefix="treadle-solver-") as scratch, stop_on_sigint() as stop:
-        state = converse(
-            kind, [m.SerializeToString() for m in messages], Backend.HIGHS, options, stop, Path(scratch)
-        )
+        state = converse(kind, [m.SerializeToString() for m in messages], Backend.HIGHS, options, stop, Path(scratch))
         if state.killed:
             return Relaxed([], None, limit_fired=state.overdue, interrupted=not state.overdue)
     if state.result is None:

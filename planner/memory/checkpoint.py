@@ -51,7 +51,7 @@ from planner.memory.memory_rows import add_memory
 from planner.memory.problem import MemoryProblem
 from planner.memory.switches import DependencySet, Switches
 from planner.memory.union import add_union
-from planner.memory.useful import transient_bytes, undominated, useful_sets
+from planner.memory.useful import Cost, backward_costs, forward_costs, undominated, useful_sets
 from planner.solver import Model, Var
 
 SWITCHES = Switches()
@@ -114,15 +114,13 @@ def add_selection(f: Formulation, k: int, useful: frozenset[int]) -> None:
             f.r[k][i] = f.model.bool_var()
         run = f.r[k][i]
         if run is not None:
-            costs = [(impl.workspace(again), impl.time(again)) for impl in node.impls]
-            f.delta[k][i] = _choice(f, costs, [frozenset()] * len(costs), run)
+            f.delta[k][i] = _choice(f, *forward_costs(node, again), run)
     if again:
         back = f.problem.bwd[f.stages - k]
-        costs = [(transient_bytes(back, way), impl.time_ns) for way, impl in enumerate(back.impls)]
-        f.dhat[k] = _choice(f, costs, [frozenset(impl.needs) for impl in back.impls], f.one)
+        f.dhat[k] = _choice(f, *backward_costs(back), f.one)
 
 
-def _choice(f: Formulation, costs: list[tuple[int, int]], needs: list[frozenset[int]], run: Var) -> dict[int, Var]:
+def _choice(f: Formulation, costs: list[Cost], needs: list[frozenset[int]], run: Var) -> dict[int, Var]:
     """One variable for each implementation worth having; they add up to `run`."""
     candidates = undominated(costs, needs) if f.switches.no_dominated else range(len(costs))
     if len(candidates) == 1:

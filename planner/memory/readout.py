@@ -5,6 +5,7 @@ from __future__ import annotations
 from planner.memory.formulation import Formulation, MaybeVar
 from planner.memory.lower import Schedule
 from planner.memory.program import RunForward
+from planner.memory.useful import Cost, as_good, backward_costs, forward_costs
 from planner.solver import Solution, Var
 
 
@@ -49,9 +50,21 @@ def hint(f: Formulation, schedule: Schedule) -> None:
             set_to(f.p[k][i], run is not None and i not in gone)
             set_to(f.r[k][i], run is not None)
             set_to(f.q[k][i], run is not None and run.inplace)
-            for way, var in f.delta[k][i].items():
-                set_to(var, run is not None and run.impl == way)
-        for way, var in f.dhat[k].items() if stage else ():
-            set_to(var, schedule.backward[stage - 1] == way)
+            if run is not None and f.delta[k][i]:
+                chosen = _offered(run.impl, f.delta[k][i], *forward_costs(f.problem.fwd[i], f.again(k)))
+                for way, var in f.delta[k][i].items():
+                    set_to(var, way == chosen)
+            else:
+                for var in f.delta[k][i].values():
+                    set_to(var, False)
+        if stage:
+            chosen = _offered(schedule.backward[stage - 1], f.dhat[k], *backward_costs(f.problem.bwd[stage - 1]))
+            for way, var in f.dhat[k].items():
+                set_to(var, way == chosen)
     for var, value in values.items():
         f.model.hint(var, value)
+
+
+def _offered(way: int, offered: dict[int, Var], costs: list[Cost], needs: list[frozenset[int]]) -> int:
+    """`way`, or one that is as good where the program left it out."""
+    return way if way in offered else next(other for other in offered if as_good(other, way, costs, needs))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.memory.problem import BackwardNode, MemoryProblem
+from planner.memory.problem import BackwardNode, ForwardNode, MemoryProblem
 
 
 def useful_sets(problem: MemoryProblem) -> list[frozenset[int]]:
@@ -28,20 +28,47 @@ def feeds(problem: MemoryProblem, runnable: frozenset[int]) -> list[tuple[int, .
     last: dict[int, int] = {}
     for t in sorted(runnable):
         last.update(dict.fromkeys(problem.fwd[t].inputs, t))
-    return [tuple(j for j, t in sorted(last.items()) if j < i <= t) for i in range(len(problem.fwd))]
+    found: list[tuple[int, ...]] = []
+    behind: list[int] = []
+    for i in range(len(problem.fwd)):
+        behind = [j for j in behind if last[j] >= i]
+        found.append(tuple(behind))
+        if i in last:
+            behind.append(i)
+    return found
 
 
-def undominated(costs: Sequence[tuple[int, int]], needs: Sequence[frozenset[int]]) -> list[int]:
-    """T4: the implementations, of (bytes, time) and what they read, that no other one is at least as good as in all
-    three; the first of equals stays."""
+Cost = tuple[int, int]
+"""(bytes, time) of an implementation."""
+
+
+def undominated(costs: Sequence[Cost], needs: Sequence[frozenset[int]]) -> list[int]:
+    """T4: the implementations that no other one is at least as good as in bytes, time and what it reads; the first of
+    equals stays."""
+    every = range(len(costs))
 
     def beats(a: int, b: int) -> bool:
-        if not (needs[a] <= needs[b] and costs[a][0] <= costs[b][0] and costs[a][1] <= costs[b][1]):
-            return False
-        return costs[a] != costs[b] or needs[a] != needs[b] or a < b
+        equal = costs[a] == costs[b] and needs[a] == needs[b]
+        return as_good(a, b, costs, needs) and (not equal or a < b)
 
-    every = range(len(costs))
     return [b for b in every if not any(beats(a, b) for a in every)]
+
+
+def as_good(a: int, b: int, costs: Sequence[Cost], needs: Sequence[frozenset[int]]) -> bool:
+    """Whether implementation `a` can stand for `b` in any plan."""
+    return needs[a] <= needs[b] and costs[a][0] <= costs[b][0] and costs[a][1] <= costs[b][1]
+
+
+def forward_costs(node: ForwardNode, again: bool) -> tuple[list[Cost], list[frozenset[int]]]:
+    """What tells the implementations of a forward node apart; they all read its inputs."""
+    costs = [(impl.workspace(again), impl.time(again)) for impl in node.impls]
+    return costs, [frozenset()] * len(costs)
+
+
+def backward_costs(back: BackwardNode) -> tuple[list[Cost], list[frozenset[int]]]:
+    """What tells the implementations of a backward node apart."""
+    costs = [(transient_bytes(back, way), impl.time_ns) for way, impl in enumerate(back.impls)]
+    return costs, [frozenset(impl.needs) for impl in back.impls]
 
 
 def transient_bytes(back: BackwardNode, way: int) -> int:

@@ -42,7 +42,7 @@ def solve_windows(
         for count in doubling(8, min(effort.windows, len(stages))):
             if search.account.spent():
                 return search.best
-            better = search.step({window.start for window in cut(problem, count)}, ways, 0.5)
+            better = search.step({window.start for window in cut(problem, count)}, ways, 1.0)
             if search.best is not None and count >= 16 and not better:
                 break
         if search.best is not None:
@@ -104,6 +104,8 @@ class _Search:
             solution = self.account.solve(program.model, share)
         except LimitError:
             return False
+        if len(free) == len(self.every) and ways == self.every and solution.limit_fired is None:
+            self.account.steps = 0  # The whole program is solved.
         if not solution.found:
             return False
         schedule = prune(self.problem, schedule_of(program, solution))

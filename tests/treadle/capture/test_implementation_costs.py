@@ -178,6 +178,10 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     return measured
 
 
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "treadle.costs"]
+
+
 def test_every_implementation_is_measured(quick: list[str]) -> None:
     shown: list[tuple[int, int]] = []
     trace = with_measured(step(), lambda done, of, target: shown.append((done, of)))
@@ -239,7 +243,7 @@ def test_a_damaged_cache_is_ignored_with_a_note(quick: list[str], caplog: pytest
     with kept("cpu") as known:
         assert known == {}
         known["a call"] = (1, 2)
-    (line,) = caplog.messages
+    (line,) = told(caplog)
     assert line.startswith(f"measured costs in {path} are not used: ")
     with kept("cpu") as known:
         assert known == {"a call": (1, 2)}
@@ -272,7 +276,7 @@ def test_a_folder_that_cannot_be_written_is_told(
     (tmp_path / "treadle").touch()
     with kept("cpu") as known:
         known["a call"] = (1, 2)
-    (line,) = caplog.messages
+    (line,) = told(caplog)
     assert line.startswith("measured costs are not kept: ")
     assert line.endswith("set XDG_CACHE_HOME to a folder to write to")
 
@@ -287,9 +291,7 @@ def test_an_implementation_that_cannot_run_is_left_out(quick: list[str], caplog:
     with caplog.at_level(logging.WARNING):
         measured = with_measured(trace)
     assert [other.name for other in measured.ops[0].implementations] == ["fft"]
-    assert caplog.messages[0].startswith(
-        f"left out: wrong of op {op.id!r} (treadle.conv2d_winograd) cannot be measured"
-    )
+    assert told(caplog)[0].startswith(f"left out: wrong of op {op.id!r} (treadle.conv2d_winograd) cannot be measured")
     broken = replace(trace, ops=(replace(op, target="treadle.conv2d_winograd", args=wrong.args),))
     with pytest.raises(InputError, match=r"op '.*' \(treadle.conv2d_winograd\) cannot be measured here"):
         with_measured(broken)

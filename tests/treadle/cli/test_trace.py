@@ -55,6 +55,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "trace_cli_broken.py").write_text("import trace_cli_absent\n")
     (tmp_path / "trace_cli_syntax.py").write_text("def\n")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.syspath_prepend(str(tmp_path))
     return tmp_path
 
@@ -94,11 +95,48 @@ def test_capture_without_times_and_for_inference(folder: Path, capsys: pytest.Ca
     assert run(["trace", "show", "deep/er/t.json"]) == 0
 
 
-def test_capture_with_measured_times(folder: Path) -> None:
-    assert run(["trace", "capture", "trace_cli_model:step", "--measure", "-o", "t.json"]) == 0
-    trace = documents.load("t.json", Trace)
+def test_capture_with_measured_times(
+    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Measured once; the second capture takes what was measured, --fresh-costs does not."""
+    monkeypatch.setattr("treadle.capture.costs.measuring.ENOUGH_SECONDS", 0.0)
+    capture = ["trace", "capture", "trace_cli_model:step", "--measure", "-o"]
+    assert run([*capture, "a.json"]) == 0
+    trace = documents.load("a.json", Trace)
     assert trace.costs.model == "measured"
-    assert all(op.time_ns for op in trace.ops)
+    assert all(call.time_ns for op in trace.ops for call in (op, *op.implementations))
+    assert run([*capture, "b.json"]) == 0
+    assert Path("a.json").read_bytes() == Path("b.json").read_bytes()
+    (kept,) = (folder / "cache" / "treadle" / "costs").iterdir()
+    before = kept.read_text()
+    assert run([*capture, "c.json", "--fresh-costs"]) == 0
+    assert kept.read_text() != before
+    kept.write_text("{")
+    assert run([*capture, "d.json"]) == 0
+    told = [record.getMessage() for record in caplog.records if record.name == "treadle.costs"]
+    assert [line.partition(":")[0] for line in told] == [f"measured costs in {kept} are not used"]
+
+
+def test_fresh_costs_belong_to_measuring(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["trace", "capture", "trace_cli_model:step", "--fresh-costs", "-o", "t.json"]) == 2
+    assert capsys.readouterr().err == "error: --fresh-costs: found no --measure, which it belongs to\n"
+
+
+def test_a_training_step_lists_other_implementations(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["trace", "capture", "trace_cli_model:step", "--hardware", "ndv2", "-o", "t.json"]) == 0
+    trace = documents.load("t.json", Trace)
+    others = [other for op in trace.ops for other in op.implementations]
+    optional = [op for op in trace.ops if op.intermediate_of]
+    assert {other.family for other in others} >= {"inplace", "int", "grad-inplace"}
+    assert all(other.time_ns is not None and other.workspace_bytes is not None for other in others)
+    assert f" ops, {len(others)} other implementations, " in capsys.readouterr().err
+    assert run(["trace", "show", "t.json", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)["trace"]
+    assert (shown["implementations"], shown["optional_ops"]) == (len(others), len(optional))
+    assert sum(shown["ops"].values()) == len(trace.ops) - len(optional)
+    assert shown["time_ns"] == sum(op.time_ns for op in trace.ops if op not in optional)
+    assert run(["trace", "capture", "trace_cli_model:step", "--infer", "-o", "t.json"]) == 0
+    assert not any(op.implementations for op in documents.load("t.json", Trace).ops)
 
 
 def test_two_captures_are_the_same_bytes(folder: Path) -> None:

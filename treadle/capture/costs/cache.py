@@ -11,6 +11,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -60,10 +61,17 @@ def file_of(device: str) -> Path:
 
 
 def _machine(device: str) -> tuple[str, ...]:
+    return (this_device(device), f"torch {torch.__version__}", f"kernels {_kernels()}")
+
+
+@cache
+def _kernels() -> str:
+    """Digest of the text of treadle's kernels as this process runs them."""
     digest = hashlib.sha256()
-    for path in sorted(Path(treadle.__file__).parent.glob("kernels/*.py")):
-        digest.update(path.read_bytes())
-    return (this_device(device), f"torch {torch.__version__}", f"kernels {digest.hexdigest()[:16]}")
+    for path in sorted(Path(treadle.__file__).parent.glob("kernels/*.*")):
+        if path.suffix in (".py", ".cpp"):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def _read(path: Path, device: str, tell: Callable[..., None] = log.warning) -> dict[str, Measured]:

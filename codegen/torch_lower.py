@@ -13,6 +13,7 @@ what the op's own call reads instead is named as a spare, which the step keeps w
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -290,12 +291,10 @@ def _values(names: Iterable[str], graph: Graph) -> set[str]:
 
 def _place_writes(forward: list[Event], graph: Graph) -> None:
     """Write a buffer back as soon as its new value is there and no later op of the forward pass reads the old one."""
+    made_at = {value: index for index, event in enumerate(forward) for value in event.made}
+    read_at = {value: index for index, event in enumerate(forward) if event.call for value in graph.roots(event.call)}
     for buffer, value in graph.trace.updates:
-        roots = set(graph.root(value))
-        place = 0
-        for index, event in enumerate(forward):
-            if event.call and (roots.intersection(event.made) or buffer in graph.roots(event.call)):
-                place = index
+        place = max([read_at.get(buffer, 0), *(made_at.get(root, 0) for root in graph.root(value))])
         forward[place].writes.append((buffer, value))
 
 
@@ -320,6 +319,7 @@ def _place_frees(events: list[Event], needed: set[str], graph: Graph) -> tuple[l
     """Walk `events` against time from where `needed` is read later: mark where each value dies, leave out repeated
     calls that nobody reads, and return the rest with what has to be there at the start."""
     useful = []
+    needed = set(needed)
     for event in reversed(events):
         made = set(event.made)
         if event.again and not needed.intersection(made):
@@ -327,7 +327,9 @@ def _place_frees(events: list[Event], needed: set[str], graph: Graph) -> tuple[l
         handed = {root for _, tensor in (*event.writes, *event.gives) for root in graph.root(tensor)}
         before, after = reads(event, graph), {root for root in handed if root in graph.producer}
         event.frees = sorted((before | after | made) - needed)
-        needed = ((needed | after) - made) | before
+        needed |= after
+        needed -= made
+        needed |= before
         useful.append(event)
     return useful[::-1], needed
 
@@ -354,31 +356,39 @@ def _place_spares(forward: Sequence[Event], backward: Iterable[Event], graph: Gr
 def _count(forward: Iterable[Event], backward: Iterable[Event], graph: Graph) -> None:
     """Set `live_bytes` of every event: parameters, buffers, inputs, outputs and tangents held by the caller, gradients
     handed over so far, every value that is alive, and the workspace of kernels written in Python."""
-    lasting = {_Place(graph.owner[t.id]) for t in graph.trace.tensors if t.role in ("parameter", "buffer", "input")}
     places: dict[str, _Place] = {}
     live: dict[str, _Place] = {}
+    users: Counter[_Place] = Counter()
+    total = 0
 
     def place(tensor: str) -> _Place:
         return places.setdefault(graph.owner[tensor], _Place(graph.owner[tensor]))
 
+    def change(used: _Place, by: int) -> int:
+        """The bytes by which one user more or less of a storage changes the total."""
+        before = users[used]
+        users[used] += by
+        return graph.storage_bytes(used.owner) * ((before + by > 0) - (before > 0))
+
     serial = 0
-    for events, entering in ((forward, ()), (backward, graph.trace.tangents)):
-        lasting.update(map(place, entering))
+    held = [t.id for t in graph.trace.tensors if t.role in ("parameter", "buffer", "input")]
+    for events, entering in ((forward, held), (backward, graph.trace.tangents)):
+        total += sum(change(place(value), 1) for value in entering)
         for event in events:
             serial += 1
             overwritten = place(event.overwrites) if event.overwrites is not None else None
             places.update((value, _Place(value, serial)) for value in event.made if graph.owner[value] == value)
             if overwritten is not None:
                 places[graph.owner[event.made[0]]] = overwritten
-            live.update((value, place(value)) for value in event.made)
+            for value in event.made:
+                total += change(place(value), 1)
+                total += change(live[value], -1) if value in live else 0
+                live[value] = place(value)
             inside = event.call.workspace_bytes if event.call and event.call.target.startswith("treadle.") else None
-            storages = lasting.union(live.values())
-            event.live_bytes = sum(graph.storage_bytes(storage.owner) for storage in storages) + (inside or 0)
-            lasting.update(place(gradient) for _, gradient in event.gives)
-            if event.op is None:
-                lasting.update(place(output) for output in graph.trace.outputs)
-            for value in event.frees:
-                live.pop(value, None)
+            event.live_bytes = total + (inside or 0)
+            kept = [gradient for _, gradient in event.gives] if event.op else graph.trace.outputs
+            total += sum(change(place(value), 1) for value in kept)
+            total += sum(change(live.pop(value), -1) for value in event.frees if value in live)
 
 
 class _Place(NamedTuple):

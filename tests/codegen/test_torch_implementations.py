@@ -346,8 +346,9 @@ def test_what_is_spared_survives_being_overwritten():
     compared(residual, decisions, trace, **CLOSE)
 
 
-def test_text(trace, golden):
+def test_text(golden):
     """Every kind of call in one step: optional ops, kernels, in place, again, spares."""
+    trace = with_implementations(capture(zoo, "zoo"))
     (clamp,) = ops_by(trace, "hardtanh_backward", "backward")
     (relu, _) = ops_by(trace, "threshold_backward", "backward")
     (conv, _) = ops_by(trace, "aten.convolution")

@@ -173,6 +173,10 @@ class Lives:
         self._price()
         return int(np.maximum(self.peak - room, 0).sum())
 
+    def recomputes(self) -> bool:
+        """Whether anything runs twice or later than in the forward pass."""
+        return any(self.runs[1:])
+
     def reads(self, i: int) -> list[int]:
         """Stages that read the result of node i, in order."""
         return sorted(self._reads(i))

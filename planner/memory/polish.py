@@ -19,6 +19,9 @@ TRIED = 48
 STAGES = 6
 """Where nothing helps the stage that takes most, so many others are tried."""
 
+PASSES = 8
+"""So often at most all recomputations are looked at again."""
+
 
 def lean(lives: Lives) -> None:
     """Give every backward node the implementation that takes least bytes with what it reads, or the faster of equals,
@@ -41,15 +44,18 @@ def lean(lives: Lives) -> None:
     lives.commit()
 
 
-def polish(lives: Lives, room: int, rounds: int, seed: int = 0) -> None:
+def polish(
+    lives: Lives, room: int, rounds: int, seed: int = 0, on_better: Callable[[Lives], None] = lambda lives: None
+) -> None:
     """Change a plan within `room` bytes, the base not counted, until `rounds` tries in a row make nothing faster.
 
     A try makes one to four changes near each other at random (keep something for which there is no room, run something
     again although it is kept, take another implementation), brings the plan back within the budget and fills what is
-    free.
+    free. `on_better` sees the plan after each gain.
     """
     dice = random.Random(seed)
     refill(lives, room)
+    on_better(lives)
     failed = 0
     while failed < rounds:
         before, time = lives.snapshot(), lives.time_ns
@@ -57,9 +63,10 @@ def polish(lives: Lives, room: int, rounds: int, seed: int = 0) -> None:
         changes = [_change(lives, dice, centre) for _ in range(dice.choice((1, 1, 2, 3, 4)))]
         failed += 1
         if any(changes) and evict(lives, room, time + time // 8):
-            refill(lives, room, rounds=2)
+            refill(lives, room, quick=True)
             if lives.time_ns < time:
                 failed = 0
+                on_better(lives)
             if lives.time_ns <= time:
                 continue
         lives.restore(before)
@@ -137,12 +144,15 @@ def _relief(lives: Lives, worst: int) -> Iterator[tuple[float, Move]]:
                 yield 0, partial(Lives.use_backward, k=worst - 1, way=way)
 
 
-def refill(lives: Lives, room: int, rounds: int = 8) -> None:
-    """Keep whatever still fits into `room` bytes and saves time, most time per byte first, until nothing does."""
-    for _ in range(rounds):
+def refill(lives: Lives, room: int, quick: bool = False) -> None:
+    """Keep whatever still fits into `room` bytes and saves time, most time per byte first, until nothing does.
+
+    `quick` goes once over what fits without anything else making room for it.
+    """
+    for _ in range(1 if quick else PASSES):
         changed = False
         for _, i, stage in sorted((-_worth(lives, i), i, stage) for i, stage in _gaps(lives)):
-            changed |= _try_join(lives, i, stage, room)
+            changed |= _try_join(lives, i, stage, room, quick)
         changed |= _fastest_ways(lives, room)
         if not changed:
             return
@@ -161,11 +171,15 @@ def _gaps(lives: Lives) -> Iterator[tuple[int, int]]:
                 yield i, life.start
 
 
-def _try_join(lives: Lives, i: int, stage: int, room: int) -> bool:
+def _try_join(lives: Lives, i: int, stage: int, room: int, quick: bool) -> bool:
     """Keep the result of i from its life before `stage` to the one that starts there, if that fits and saves time."""
     place = next((at for at, life in enumerate(lives.lives[i]) if life.start == stage), None)
     if place is None:
         return False
+    if quick:
+        between = lives.peak[lives.lives[i][place - 1].end + 1 if place else 1 : stage]
+        if len(between) and between.max() + lives.size[i] > room:
+            return False
     before = lives.time_ns
     return _settle(lives, lives.join(i, place), before, room)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -297,6 +298,28 @@ def test_an_implementation_that_cannot_run_is_left_out(quick: list[str], caplog:
         with_measured(broken)
 
 
+def test_what_does_not_fit_into_memory_is_left_out_and_not_kept(
+    quick: list[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With room for the windows of one sample, but not for those of the batch."""
+    op = step().ops[0]
+    trace = replace(step(), ops=(op,))
+    modelled = {
+        other.name: other.workspace_bytes or 0 for other in with_roofline(trace, machine(**P100)).ops[0].implementations
+    }
+    tensors = {tensor.id: tensor for tensor in trace.tensors}
+    operands = sum(tensors[key].bytes or 0 for key in {*op.inputs, op.outputs[0]} if key)
+    free = operands + modelled["im2col"] - 1
+    monkeypatch.setattr(measuring.psutil, "virtual_memory", lambda: SimpleNamespace(available=free))
+    known: dict[str, measuring.Measured] = {}
+    found = [other.name for other in with_measured(trace, known=known).ops[0].implementations]
+    assert "im2col_sample" in found
+    assert "im2col" not in found
+    assert any("im2col of op" in line and " of memory, " in line for line in told(caplog))
+    monkeypatch.undo()
+    assert "im2col" in [other.name for other in with_measured(trace, known=known).ops[0].implementations]
+
+
 def test_an_unknown_kernel_is_named() -> None:
     op = replace(step().ops[0], implementations=(Implementation(name="x", family="conv", target="treadle.nothing"),))
     with pytest.raises(InputError, match=r"found kernel 'treadle.nothing', expected one of treadle\.kernels"):
@@ -304,4 +327,4 @@ def test_an_unknown_kernel_is_named() -> None:
 
 
 def test_shadows_take_no_memory() -> None:
-    assert {shadow.device.type for shadow in shadows_of(step()).values()} == {"meta"}
+    assert {shadow.device.type for shadow in shadows_of(step().tensors).values()} == {"meta"}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -29,7 +29,7 @@ def with_counts(trace: Trace) -> Trace:
     Raises InputError for ops without recorded arguments.
     """
     tensors = {tensor.id: tensor for tensor in trace.tensors}
-    shadows = shadows_of(trace)
+    shadows = shadows_of(trace.tensors)
 
     def counted(op: Any) -> Any:
         if isinstance(op, Op) and is_view(op, tensors):
@@ -46,11 +46,10 @@ def with_counts(trace: Trace) -> Trace:
     return replace(trace, ops=ops)
 
 
-def shadows_of(trace: Trace) -> dict[str, torch.Tensor]:
-    """Tensors of the same layout as those of the trace, without memory."""
+def shadows_of(tensors: Iterable[Tensor]) -> dict[str, torch.Tensor]:
+    """Tensors of the same layout, without memory, by id."""
     return {
-        tensor.id: torch.empty_strided(*layout_of(tensor), dtype=dtype_of(tensor), device="meta")
-        for tensor in trace.tensors
+        tensor.id: torch.empty_strided(*layout_of(tensor), dtype=dtype_of(tensor), device="meta") for tensor in tensors
     }
 
 

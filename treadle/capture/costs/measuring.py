@@ -9,13 +9,16 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import psutil
 import torch
 from msgspec.structs import replace
 
 from planner.errors import InputError
+from planner.scalars import format_bytes
 from planner.trace import Costs, Implementation, Op, Tensor, Trace
 from treadle.capture.calls import call
-from treadle.capture.costs.counting import dtype_of, layout_of, signature, with_counts
+from treadle.capture.costs.counting import dtype_of, layout_of, shadows_of, signature, with_counts
+from treadle.capture.costs.roofline import kernel_workspace
 
 MIN_REPEATS, MAX_REPEATS, ENOUGH_SECONDS = 3, 30, 0.05
 
@@ -53,12 +56,16 @@ def with_measured(
         key = signature(op, tensors)
         if key not in known:
             try:
+                if device == "cpu":
+                    _require_room(op, tensors)
                 known[key] = _measure(op, tensors, device)
-            except (RuntimeError, NotImplementedError, IndexError, ValueError, TypeError) as error:
+            except (RuntimeError, NotImplementedError, IndexError, ValueError, TypeError, MemoryError) as error:
                 reason = f"{name} ({op.target}) cannot be measured here: {' '.join(str(error).split())[:300]}"
                 if isinstance(op, Op):
                     raise InputError(reason, where=trace.name) from error
                 log.warning("left out: %s", reason)
+                if isinstance(error, MemoryError):  # another time there may be room
+                    return None
                 known[key] = None
         return known[key]
 
@@ -91,6 +98,20 @@ def this_device(device: str = "cpu") -> str:
     except OSError:
         names = []
     return f"{names[0] if names else 'CPU'}, {torch.get_num_threads()} threads"
+
+
+def _require_room(op: Op | Implementation, tensors: Mapping[str, Tensor]) -> None:
+    """Raises MemoryError for a call that needs more than this machine has free, where the system would end the process.
+
+    What a call moves is at least what it allocates; only for a kernel that moves too much is its workspace looked up.
+    """
+    needed, free = op.bytes_moved or 0, psutil.virtual_memory().available
+    if needed > free and op.target.startswith("treadle."):
+        keys = {*op.inputs, *(key for key in op.outputs if key is not None)}
+        workspace = kernel_workspace(op, shadows_of(tensors[key] for key in op.inputs)) or 0
+        needed = sum(tensors[key].bytes or 0 for key in keys) + workspace
+    if needed > free:
+        raise MemoryError(f"it needs {format_bytes(needed)} of memory, {format_bytes(free)} are free")
 
 
 def _measure(op: Op | Implementation, tensors: Mapping[str, Tensor], device: str) -> tuple[int, int]:

@@ -53,7 +53,7 @@ def with_roofline(trace: Trace, hardware: Hardware) -> Trace:
     )
     counted = with_counts(trace)
     tensors = {tensor.id: tensor for tensor in counted.tensors}
-    shadows = shadows_of(counted)
+    shadows = shadows_of(counted.tensors)
     known: dict[str, int | None] = {}
 
     def priced(op: Any) -> Any:

@@ -212,7 +212,7 @@ def peers(
 
 
 def partitioned(
-    model: nn.Module, inputs: tuple[Tensor, ...], loss_of: Callable[..., Tensor], budget: float
+    model: nn.Module, inputs: tuple[Tensor, ...], loss_of: Callable[..., Tensor], budget: float, solver: str = "dp"
 ) -> Callable[[], Tensor]:
     """The step through AOT autograd and PyTorch's partitioner; freed values are dropped as soon as they can be."""
     from functorch.compile import aot_module, min_cut_rematerialization_partition
@@ -230,7 +230,7 @@ def partitioned(
     compiled = aot_module(WithLoss(), fw_compiler=boxed_nop, partition_fn=min_cut_rematerialization_partition)
 
     def step() -> Tensor:
-        with config.patch(activation_memory_budget=budget):
+        with config.patch(activation_memory_budget=budget, activation_memory_budget_solver=solver):
             result: Tensor = compiled(*inputs)
         return result
 

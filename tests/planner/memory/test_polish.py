@@ -63,6 +63,6 @@ def test_choice_of_operators(budget, time):
         lives = Lives(problem, store_all(problem))
         start(lives)
         if evict(lives, budget):
-            polish(lives, budget, 30)
+            polish(lives, budget, 150)
             times.append(lives.time_ns)
     assert min(times) == time

@@ -8,7 +8,7 @@ from codegen.lower import lower
 from codegen.simulate_program import simulate_program
 from planner.collective.algorithm import CollectiveDecisions
 from planner.memory.decisions import MemoryDecisions
-from planner.memory.program import RunBackward, RunForward
+from planner.memory.program import RunBackward, RunForward, Stage
 from planner.memory.simulate import moments
 from planner.plan import Plan
 from planner.timeline import Resource, Schedule, Task, simulate
@@ -56,12 +56,15 @@ def _collective(decisions: CollectiveDecisions) -> Timeline:
 def _memory(decisions: MemoryDecisions) -> Timeline:
     problem = decisions.problem
     tasks = []
+    again = False
     for place, (instruction, moment) in enumerate(
         zip(decisions.program, moments(problem, decisions.program), strict=True)
     ):
         match instruction:
-            case RunForward(node, impl):
-                duration = problem.fwd[node].impls[impl].time_ns
+            case Stage(k):
+                again, duration = k <= len(problem.bwd), 0
+            case RunForward(node, impl, inplace):
+                duration = problem.fwd[node].time(impl, again, inplace)
             case RunBackward(node, impl):
                 duration = problem.bwd[node].impls[impl].time_ns
             case _:

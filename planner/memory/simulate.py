@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from planner.memory.problem import MemoryProblem
+from planner.memory.problem import BackwardNode, ForwardNode, MemoryProblem
 from planner.memory.program import Drop, Instruction, RunBackward, RunForward, Stage
 
 
 class Moment(NamedTuple):
-    """Bytes in use besides the base while one instruction runs. `label` is the node's op or the stage."""
+    """Bytes in use besides the base while one instruction runs. `label` is the stage, or the node's op with the
+    implementation that was chosen."""
 
     label: str
     activations: int
@@ -47,14 +48,20 @@ def moments(problem: MemoryProblem, program: Iterable[Instruction]) -> Iterator[
                 live += node.out_bytes
                 if inplace and node.inplace_of is not None:
                     live -= problem.fwd[node.inplace_of].out_bytes
-                yield Moment(node.op, live, gradients, node.impls[impl].workspace(again))
+                yield Moment(_label(node, impl, inplace), live, gradients, node.impls[impl].workspace(again))
             case Drop(i):
                 live -= problem.fwd[i].out_bytes
                 yield Moment("drop", live, gradients, 0)
             case RunBackward(k, impl):
                 back = problem.bwd[k]
                 made = 0 if back.impls[impl].grad_inplace else back.out_grad_bytes
-                yield Moment(back.op, live, gradients + made, back.impls[impl].workspace_bytes)
+                yield Moment(_label(back, impl), live, gradients + made, back.impls[impl].workspace_bytes)
+
+
+def _label(node: ForwardNode | BackwardNode, impl: int, inplace: bool = False) -> str:
+    name = node.impls[impl].name
+    words = (*((name,) if name != "default" else ()), *(("in place",) if inplace else ()))
+    return f"{node.op} ({', '.join(words)})" if words else node.op
 
 
 def simulate(problem: MemoryProblem, program: Iterable[Instruction]) -> Simulation:

@@ -12,6 +12,7 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 
+from codegen.simulate_plan import simulate_plan
 from planner import documents, resources
 from planner.hardware import Hardware
 from planner.implementations import with_implementations
@@ -19,6 +20,7 @@ from planner.memory.decisions import MemoryDecisions
 from planner.memory.extract import problem_from_trace
 from planner.memory.planning import decide
 from planner.memory.problem import MemoryProblem
+from planner.memory.simulate import curve
 from planner.memory.variants import FAMILIES, restrict
 from planner.trace import Trace
 from tests.codegen.plans import plan_with, schedule_keeping
@@ -110,3 +112,12 @@ def test_gradients_buffers_and_peak(name, families, every):
     assert meter.peak_bytes <= decisions.exact_peak_bytes <= decisions.problem.budget_bytes
     unused = decisions.problem.base["rng_state"]
     assert meter.peak_bytes >= 0.98 * (decisions.exact_peak_bytes - unused)
+
+
+def test_a_timeline_names_what_was_chosen_and_takes_the_time_of_the_plan():
+    decisions = decisions_of("resnet50:tiny", FAMILIES, range(0, 10**4, 3))
+    timeline = simulate_plan(plan_with(decisions))
+    assert timeline.schedule.makespan == decisions.objective_ns
+    labels = {label for label, _ in curve(decisions.problem, decisions.program)}
+    assert labels == {task.name for task in timeline.tasks}
+    assert {"aten.relu.default (in place)", "aten.threshold_backward.default (mask-inplace)"} <= labels

@@ -27,16 +27,18 @@ def leanest(problem: MemoryProblem) -> Schedule:
     step = -(-len(sizes) // THRESHOLDS)
     best, kept = store_all(problem), frozenset(range(len(problem.fwd)))
     peak = _peak(problem, best)
+    shallow = False
     for threshold in [-1, *sizes[::step]]:
         small = frozenset(i for i, node in enumerate(problem.fwd) if node.out_bytes <= threshold)
-        tried = lean_schedule(problem, small)
-        if (found := _peak(problem, tried)) < peak:
-            best, peak, kept = tried, found, small
-        if peak <= floor:
-            return best
+        for way in (False, True):
+            tried = lean_schedule(problem, small, shallow=way)
+            if (found := _peak(problem, tried)) < peak:
+                best, peak, kept, shallow = tried, found, small, way
+            if peak <= floor:
+                return best
     for _ in range(ROUNDS):
         for i in _behind_the_peak(problem, best, kept)[:TRIES]:
-            tried = lean_schedule(problem, kept | {i})
+            tried = lean_schedule(problem, kept | {i}, shallow=shallow)
             if (found := _peak(problem, tried)) < peak:
                 best, peak, kept = tried, found, kept | {i}
                 break
@@ -45,8 +47,11 @@ def leanest(problem: MemoryProblem) -> Schedule:
     return best
 
 
-def lean_schedule(problem: MemoryProblem, kept: frozenset[int]) -> Schedule:
-    """The pruned plan in which only `kept`, and what cannot be made again, outlives the stage that makes it."""
+def lean_schedule(problem: MemoryProblem, kept: frozenset[int], shallow: bool = False) -> Schedule:
+    """The pruned plan in which only `kept`, and what cannot be made again, outlives the stage that makes it.
+
+    Backward nodes read what takes least room, or with `shallow` the earliest nodes, behind which least is made again.
+    """
     fwd = problem.fwd
     fixed = {i for i, node in enumerate(fwd) if not node.recomputable}
     stays = kept | fixed | {i for i, node in enumerate(fwd) if node.creator in fixed}
@@ -54,6 +59,7 @@ def lean_schedule(problem: MemoryProblem, kept: frozenset[int]) -> Schedule:
         min(
             range(len(back.impls)),
             key=lambda way: (
+                max(back.impls[way].needs, default=-1) if shallow else 0,
                 transient_bytes(back, way) + sum(fwd[i].out_bytes for i in back.impls[way].needs if i not in stays),
                 back.impls[way].time_ns,
             ),

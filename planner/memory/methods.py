@@ -1,7 +1,7 @@
 """The methods of solving a memory problem under one roof: what each is started with and what it answers.
 
     heuristic  eviction from what store-all keeps, then refilling         (polish.py)
-    segments   repeated blocks solved once and composed                  (segments.py)
+    segments   repeated blocks solved once and composed                  (compose.py)
     windows    large-neighbourhood search over windows of stages         (windows.py)
     full       the 0-1 program of all stages, started from the best plan (checkpoint.py)
     retention  retention intervals in CP-SAT                             (retention.py)
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Literal
 from planner.errors import LimitError
 from planner.memory.bound import solver_argument
 from planner.memory.checkpoint import formulate
+from planner.memory.compose import solve_segments
 from planner.memory.lean import leanest
 from planner.memory.lives import Lives
 from planner.memory.lower import Schedule, store_all
@@ -111,6 +112,8 @@ def attempt(
             return _retention(job, problem, start, options, on_better, on_bound)
         case "rounding":
             return _rounding(job, problem, options, on_better)
+        case "segments":
+            return Answer(solve_segments(problem, job.effort, on_better))
         case "windows":
             return _windows(job, problem, start, options, on_better)
         case "bound":
@@ -247,8 +250,8 @@ def _effort(job: Job, options: MemoryOptions) -> Effort:
     seconds = math.inf if options.time_limit_s is None else options.time_limit_s
     if job.method == "windows":
         windows, nodes, steps = ((16, 200, 4), (64, 1000, 40), (256, 4000, 200))[min(job.effort, 3) - 1]
-        gap = min(1e-4, options.gap)
+        gap = options.gap / 10
     else:
-        windows, nodes, steps = ((1, 100, 1), (8, 1000, 4), (64, 4000, 7))[min(job.effort, 3) - 1]
+        windows, nodes, steps = ((1, 100, 1), (8, 1000, 4), (32, 2000, 6), (128, 4000, 8))[min(job.effort, 4) - 1]
         gap = options.gap / 2
     return Effort(windows, nodes, steps, gap, seconds_each=seconds, workers=options.workers)

@@ -125,8 +125,8 @@ def rounds(pairs: int, options: MemoryOptions) -> tuple[tuple[Job, ...], ...]:
         case "auto" if pairs <= SMALL:
             return (HEURISTIC, (Job("full"),))
         case "auto":
-            last = (Job("full"), Job("windows", 2)) if pairs <= FULL else (Job("windows", 2), Job("bound", 3))
-            return (*first, (Job("windows"), Job("bound", 2)), last)
+            last = (Job("full"), Job("windows", 2)) if pairs <= FULL else (Job("windows", 2), Job("bound", 4))
+            return (*first, (Job("segments"), Job("bound", 2)), (Job("windows"), Job("bound", 3)), last)
         case "heuristic":
             return first
         case "full" | "retention" as exact:
@@ -287,7 +287,9 @@ def _nothing_found(problem: MemoryProblem, options: MemoryOptions, state: _Stand
     if state.failure:
         return f"no plan within {budget} was found: {state.failure}"
     spent = "" if options.time_limit_s is None else f" in {options.time_limit_s:g} s"
-    return f"no plan within {budget} was found{spent}; raise --time-limit or --budget"
+    least = simulate(problem, lower(problem, leanest(problem))).peak_bytes
+    enough = f"; {format_bytes(least)} ({least} bytes) would be enough" if least > problem.budget_bytes else ""
+    return f"no plan within {budget} was found{spent}{enough}; raise --time-limit or --budget"
 
 
 def _least_feasible(problem: MemoryProblem, options: MemoryOptions) -> Minimum:

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from msgspec.structs import replace
 
@@ -156,6 +157,22 @@ def test_ctrl_c_writes_the_best_plan_so_far_and_a_terminal_sees_progress(slow, t
     assert plan.provenance.interrupted
     assert not plan.certificate.optimal
     assert check(plan.decisions) == []
+
+
+def test_a_killed_search_leaves_its_best_plan_and_no_processes(slow, tmp_path):
+    process = subprocess.Popen(slow, stdout=subprocess.DEVNULL, start_new_session=True)
+    deadline = time.monotonic() + 60
+    children: list[psutil.Process] = []
+    while not ((tmp_path / "plan.json").exists() and children) and time.monotonic() < deadline:
+        time.sleep(0.1)
+        children = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.wait()
+    plan = documents.load(tmp_path / "plan.json", Plan)
+    assert plan.provenance.interrupted
+    assert check(plan.decisions) == []
+    assert children
+    assert not psutil.wait_procs(children, timeout=30)[1]
 
 
 def test_a_time_limit_is_recorded_and_a_pipe_sees_no_progress(slow, tmp_path):

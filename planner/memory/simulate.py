@@ -22,9 +22,16 @@ class Moment(NamedTuple):
     implementation that was chosen."""
 
     label: str
-    activations: int
+    kept: int
+    """Outputs of forward nodes that the forward pass made."""
+    recomputed: int
+    """Outputs of forward nodes that later stages made."""
     gradients: int
     workspace: int
+
+    @property
+    def activations(self) -> int:
+        return self.kept + self.recomputed
 
 
 class Simulation(NamedTuple):
@@ -34,28 +41,32 @@ class Simulation(NamedTuple):
 
 def moments(problem: MemoryProblem, program: Iterable[Instruction]) -> Iterator[Moment]:
     """One moment per instruction, in order. The program must be one that `planner.memory.check` accepts."""
-    live = gradients = 0
+    live = [0, 0]
+    made_again = [False] * len(problem.fwd)
+    gradients = 0
     again = False
     for instruction in program:
         match instruction:
             case Stage(k):
                 again = k <= len(problem.bwd)
                 gradients = problem.bwd[-k].live_grad_bytes if again else 0
-                label = f"stage {k}"
-                yield Moment(label, live, gradients, 0)
+                yield Moment(f"stage {k}", live[0], live[1], gradients, 0)
             case RunForward(i, impl, inplace):
                 node = problem.fwd[i]
-                live += node.out_bytes
+                made_again[i] = again
+                live[again] += node.out_bytes
                 if inplace and node.inplace_of is not None:
-                    live -= problem.fwd[node.inplace_of].out_bytes
-                yield Moment(_label(node, impl, inplace), live, gradients, node.impls[impl].workspace(again))
+                    live[made_again[node.inplace_of]] -= problem.fwd[node.inplace_of].out_bytes
+                yield Moment(
+                    _label(node, impl, inplace), live[0], live[1], gradients, node.impls[impl].workspace(again)
+                )
             case Drop(i):
-                live -= problem.fwd[i].out_bytes
-                yield Moment("drop", live, gradients, 0)
+                live[made_again[i]] -= problem.fwd[i].out_bytes
+                yield Moment("drop", live[0], live[1], gradients, 0)
             case RunBackward(k, impl):
                 back = problem.bwd[k]
                 made = 0 if back.impls[impl].grad_inplace else back.out_grad_bytes
-                yield Moment(_label(back, impl), live, gradients + made, back.impls[impl].workspace_bytes)
+                yield Moment(_label(back, impl), live[0], live[1], gradients + made, back.impls[impl].workspace_bytes)
 
 
 def _label(node: ForwardNode | BackwardNode, impl: int, inplace: bool = False) -> str:
@@ -84,6 +95,15 @@ def simulate(problem: MemoryProblem, program: Iterable[Instruction]) -> Simulati
 def curve(problem: MemoryProblem, program: Iterable[Instruction]) -> list[tuple[str, dict[str, int]]]:
     """(label, bytes by category) at each instruction, for pictures; the categories add up to the bytes in use."""
     return [
-        (label, {**problem.base, "activations": activations, "live_gradients": gradients, "workspace": workspace})
-        for label, activations, gradients, workspace in moments(problem, program)
+        (
+            label,
+            {
+                **problem.base,
+                "activations": kept,
+                "recomputed": recomputed,
+                "live_gradients": gradients,
+                "workspace": workspace,
+            },
+        )
+        for label, kept, recomputed, gradients, workspace in moments(problem, program)
     ]

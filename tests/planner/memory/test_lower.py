@@ -71,3 +71,14 @@ def test_the_curve_adds_up_to_the_peak(problem, data):
     assert len(points) == len(program)
     assert max(sum(bytes_.values()) for _, bytes_ in points) == simulate(problem, program).peak_bytes
     assert points[-1][1]["activations"] == 0
+
+
+def test_what_is_made_again_counts_apart_and_overwriting_moves_bytes_between_the_two():
+    problem = cases.d(20)
+    first = (Stage(7), RunForward(0), RunForward(1), RunForward(2), RunForward(3))
+    again = (Stage(6), Drop(1), RunForward(1, 0, True))
+    split = [(m.kept, m.recomputed) for m in moments(problem, (*first, *again))]
+    sizes = [node.out_bytes for node in problem.fwd]
+    assert split[4] == (sum(sizes[:4]), 0)
+    assert split[6] == (sizes[0] + sizes[2] + sizes[3], 0)
+    assert split[7] == (sizes[2] + sizes[3], sizes[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 from collections.abc import Collection
 from functools import cache
@@ -24,10 +25,10 @@ from planner.memory.simulate import curve
 from planner.memory.variants import FAMILIES, restrict
 from planner.trace import Trace
 from tests.codegen.plans import plan_with, schedule_keeping
-from treadle.capture.costs import with_roofline
+from treadle.capture.costs import with_measured, with_roofline
 from treadle.capture.graph import capture
 from treadle.runtime.memory import apply
-from treadle.runtime.meter import Meter
+from treadle.runtime.meter import Meter, allocator_peak
 
 MODELS: dict[str, dict[str, Any]] = {
     "resnet50:tiny": {},
@@ -112,6 +113,18 @@ def test_gradients_buffers_and_peak(name, families, every):
     assert meter.peak_bytes <= decisions.exact_peak_bytes <= decisions.problem.budget_bytes
     unused = decisions.problem.base["rng_state"]
     assert meter.peak_bytes >= 0.98 * (decisions.exact_peak_bytes - unused)
+
+
+def test_measured_costs_predict_what_the_allocator_hands_out():
+    """With the workspaces of PyTorch's own kernels, which no tensor shows."""
+    trace = with_measured(with_implementations(capture(lambda: build("vgg16:tiny"), "vgg16:tiny")))
+    problem = problem_from_trace(trace, 2**40)
+    model, inputs, _ = build("vgg16:tiny")
+    for every in (1, 3):
+        decisions = decide(problem, schedule_keeping(problem, range(0, 10**4, every), leanest(problem)))
+        planned = apply(copy.deepcopy(model), plan_with(decisions), trace)
+        found = allocator_peak(lambda planned=planned: planned(*inputs).backward(), planned, inputs)
+        assert 0.98 * decisions.exact_peak_bytes <= found <= decisions.exact_peak_bytes
 
 
 def test_a_timeline_names_what_was_chosen_and_takes_the_time_of_the_plan():

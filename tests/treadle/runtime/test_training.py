@@ -45,6 +45,8 @@ def test_trains_beside_plain_pytorch(folder):
     peaks = result["peak_bytes"]
     assert peaks["planned"] <= peaks["predicted"] <= peaks["budget"] < peaks["eager"]
     assert min(result["step_seconds"].values()) > 0
+    for who, bytes_handed_out in result["allocator_peak_bytes"].items():
+        assert bytes_handed_out >= peaks[who], "workspaces of kernels come on top"
 
 
 def test_a_broken_promise_is_a_finding(folder):

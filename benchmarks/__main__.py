@@ -19,6 +19,7 @@ NAMES = (
     "collective.gpu",
     "collective.xml_simulation",
     "memory.execution",
+    "memory.models",
     "memory.partitioner",
     "memory.planning",
     "memory.ablation",

@@ -22,7 +22,7 @@ WORLD = 2
 
 
 def train(rank: int, world: int, folder: str) -> dict[str, list[list[torch.Tensor]]]:
-    """Two steps, plain and planned, each with its own gradients, which are returned."""
+    """Two steps, plain and planned, each with its own gradients, which are returned; the second one accumulates."""
     place = Path(folder)
     plan, trace = documents.load(place / "plan.json", Plan), documents.load(place / "trace.json", Trace)
     torch.manual_seed(0)
@@ -34,12 +34,15 @@ def train(rank: int, world: int, folder: str) -> dict[str, list[list[torch.Tenso
     for step in range(2):
         torch.manual_seed(10 * step + rank)
         _, inputs, _ = STEPS["convnet"]()
-        for name, module, call in (
-            ("plain", model, lambda inputs=inputs: loss(plain, *inputs)),
-            ("planned", planned_model, lambda inputs=inputs: planned(*inputs)),
+        for name, module, parallel, call in (
+            ("plain", model, plain, lambda inputs=inputs: loss(plain, *inputs)),
+            ("planned", planned_model, planned, lambda inputs=inputs: planned(*inputs)),
         ):
             torch.manual_seed(100 + 10 * step + rank)
             nn.Module.zero_grad(module)
+            if step:
+                with parallel.no_sync():
+                    call().backward()
             call().backward()
             found[name].append([p.grad.clone() for p in module.parameters()])
             with torch.no_grad():

@@ -17,24 +17,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from planner.errors import LimitError
+from planner.memory import retention, rounding
 from planner.memory.bound import solver_argument
 from planner.memory.checkpoint import formulate
 from planner.memory.compose import solve_segments
+from planner.memory.effort import Effort
 from planner.memory.lean import leanest
 from planner.memory.lives import Lives
 from planner.memory.lower import Schedule, store_all
 from planner.memory.polish import evict, refill
 from planner.memory.problem import MemoryProblem
 from planner.memory.readout import hint, schedule_of
+from planner.memory.relaxation import Bound, lower_bound
 from planner.memory.switches import DependencySet, Switches
+from planner.memory.windows import solve_windows
 from planner.solver import Progress, Status, solve
 from planner.solver.interrupt import stop_on_sigint
 
-if TYPE_CHECKING:
-    from planner.memory.windows import Effort
+NEVER_S = 1e6
 
 Method = Literal["auto", "heuristic", "segments", "windows", "full", "retention", "rounding"]
 OnBetter = Callable[[Schedule], None]
@@ -70,11 +73,6 @@ class Job:
 
     method: str
     effort: int = 1
-
-    @property
-    def quick(self) -> bool:
-        """It takes about a second where the 0-1 program can be solved at all."""
-        return self.effort == 1 and self.method in ("heuristic", "bound")
 
     def __str__(self) -> str:
         return self.method if self.effort == 1 else f"{self.method} {self.effort}"
@@ -183,10 +181,8 @@ def _retention(
     on_better: OnBetter,
     on_bound: OnBound,
 ) -> Answer:
-    from planner.memory.retention import ARGUMENT, solve_retention
-
     with stop_on_sigint() as stop:
-        found = solve_retention(
+        found = retention.solve_retention(
             problem,
             start,
             job.effort,
@@ -196,27 +192,25 @@ def _retention(
             time_limit_s=options.time_limit_s,
             stop=stop,
             on_better=on_better,
-            on_bound=lambda bound_ns: on_bound(bound_ns, ARGUMENT),
+            on_bound=lambda bound_ns: on_bound(bound_ns, retention.ARGUMENT),
         )
     return Answer(
         schedule=found.schedule,
         bound_ns=found.bound_ns,
-        argument=ARGUMENT,
+        argument=retention.ARGUMENT,
         infeasible=found.infeasible,
         limit_fired=found.limit_fired,
     )
 
 
 def _rounding(job: Job, problem: MemoryProblem, options: MemoryOptions, on_better: OnBetter) -> Answer:
-    from planner.memory.rounding import ARGUMENT, solve_rounding
-
-    found = solve_rounding(
+    found = rounding.solve_rounding(
         problem, job.effort, seed=options.seed, time_limit_s=options.time_limit_s, on_better=on_better
     )
     return Answer(
         schedule=found.schedule,
         bound_ns=found.bound_ns,
-        argument=ARGUMENT,
+        argument=rounding.ARGUMENT,
         infeasible=found.infeasible,
         limit_fired=found.limit_fired,
     )
@@ -225,16 +219,12 @@ def _rounding(job: Job, problem: MemoryProblem, options: MemoryOptions, on_bette
 def _windows(
     job: Job, problem: MemoryProblem, start: Schedule | None, options: MemoryOptions, on_better: OnBetter
 ) -> Answer:
-    from planner.memory.windows import solve_windows
-
     return Answer(schedule=solve_windows(problem, start, _effort(job, options), on_better))
 
 
 def _bound(
     job: Job, problem: MemoryProblem, start: Schedule | None, options: MemoryOptions, on_bound: OnBound
 ) -> Answer:
-    from planner.memory.relaxation import Bound, lower_bound
-
     def tell(bound: Bound) -> None:
         if bound.time_ns is not None:
             on_bound(bound.time_ns, bound.argument)
@@ -244,14 +234,11 @@ def _bound(
 
 
 def _effort(job: Job, options: MemoryOptions) -> Effort:
-    """The clock of a single solve is that of the whole search, so that none fires without the search saying so."""
-    from planner.memory.windows import Effort
-
-    seconds = math.inf if options.time_limit_s is None else options.time_limit_s
+    """Counted in nodes and steps. The only clock is that of the whole search, which says so when it fires."""
     if job.method == "windows":
         windows, nodes, steps = ((16, 200, 4), (64, 1000, 40), (256, 4000, 200))[min(job.effort, 3) - 1]
         gap = options.gap / 10
     else:
         windows, nodes, steps = ((1, 100, 1), (8, 1000, 4), (32, 2000, 6), (128, 4000, 8))[min(job.effort, 4) - 1]
         gap = options.gap / 2
-    return Effort(windows, nodes, steps, gap, seconds_each=seconds, workers=options.workers)
+    return Effort(windows, nodes, steps, gap, seconds_each=NEVER_S, workers=options.workers)

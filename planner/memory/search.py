@@ -102,7 +102,7 @@ def search(
         for jobs in rounds(pairs, options):
             if state.over or state.near() or stop.is_set() or state.overdue():
                 break
-            state.run(jobs, stop, isolated=pairs > (FULL if len(jobs) == 1 and jobs[0].quick else SMALL))
+            state.run(jobs, stop, isolated=pairs > (FULL if jobs == HEURISTIC else SMALL))
     best = state.best
     if best is None and state.infeasible and not stop.is_set():
         # Rounded sizes can make a budget fail by a hair; the least feasible budget is computed on exact ones.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from treadle.cli.output import json_option, live_line, note, print_json, require
 
 if TYPE_CHECKING:
     from planner.memory.methods import MemoryOptions, Method
+    from planner.memory.problem import MemoryProblem
     from planner.plan import InputRef, Plan
     from planner.solver import Progress
     from planner.trace import Trace
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 @click.option("--problem", metavar="FILE", help="A memory problem written by hand, instead of a trace.")
 @click.option("--hardware", metavar="NAME|FILE", help="Model the times of a trace that has none on this machine.")
 @click.option("--budget", metavar="SIZE|SHAREx", help="8GiB, or 0.6x for a share of the peak without recomputation.")
+@click.option(
+    "--sweep",
+    metavar="LOWx..HIGHx[:COUNT]",
+    help="Instead of --budget: many budgets in one run, 0.2x..1.0x for nine of them. OUTPUT is then a folder of plans.",
+)
 @click.option("-o", "--output", required=True, metavar="FILE", help="The plan to write.")
 @click.option(
     "--dependency-set",
@@ -70,6 +75,7 @@ def command(
     problem: str | None,
     hardware: str | None,
     budget: str | None,
+    sweep: str | None,
     output: str,
     dependency_set: str,
     method: Method,
@@ -91,13 +97,16 @@ def command(
     """
     if (trace is None) == (problem is None):
         raise click.UsageError("give either --trace or --problem")
-    if trace is not None and budget is None:
-        raise click.UsageError("--trace needs --budget")
+    if budget is not None and sweep is not None:
+        raise click.UsageError("give either --budget or --sweep")
+    if trace is not None and budget is None and sweep is None:
+        raise click.UsageError("--trace needs --budget or --sweep")
     require_apart(output, trace, problem, hardware)
 
     from planner import documents
     from planner.errors import LimitError
     from planner.memory.methods import MemoryOptions
+    from planner.memory.planning import parse_budget, plan_problem
     from planner.memory.variants import FAMILIES, VARIANTS
 
     families = tuple(name for name in FAMILIES if name in VARIANTS[variant] and name not in without)
@@ -114,7 +123,20 @@ def command(
         solver=solver,
     )
     try:
-        plan = _plan(trace, problem, hardware, budget, options, lambda plan: documents.save(plan, output))
+        if sweep is not None:
+            _sweep(sweep, *_sources(trace, problem, hardware, options), options, Path(output), as_json)
+            return
+        limit = None if budget is None else parse_budget(budget)
+        whole, inputs = _sources(trace, problem, hardware, options)
+        with live_line() as show:
+            plan = plan_problem(
+                whole,
+                budget=limit,
+                options=options,
+                inputs=inputs,
+                on_progress=lambda progress: show(progress_line(progress)),
+                on_plan=lambda plan: documents.save(plan, output),
+            )
     except KeyboardInterrupt:
         raise LimitError("interrupted before a plan was found") from None
     documents.save(plan, output)
@@ -130,41 +152,55 @@ def command(
         click.echo(f"wrote {output}")
 
 
-def _plan(
-    trace: str | None,
-    problem: str | None,
-    hardware: str | None,
-    budget: str | None,
-    options: MemoryOptions,
-    on_plan: Callable[[Plan], None],
-) -> Plan:
+def _sources(
+    trace: str | None, problem: str | None, hardware: str | None, options: MemoryOptions
+) -> tuple[MemoryProblem, dict[str, InputRef]]:
+    """The problem that the files describe, and the files."""
     from planner import documents
-    from planner.memory.planning import parse_budget, plan_memory, plan_problem
+    from planner.memory.extract import problem_from_trace
     from planner.memory.problem import MemoryProblem
     from planner.plan import InputRef
     from planner.trace import Trace
 
-    limit = None if budget is None else parse_budget(budget)
-    with live_line() as show:
-
-        def on_progress(progress: Progress) -> None:
-            show(progress_line(progress))
-
-        if trace is not None and limit is not None:
-            step = documents.load(trace, Trace)
-            inputs = {"trace": InputRef(file=Path(trace).name, digest=documents.digest(step))}
-            if hardware is not None and step.costs.model == "absent":
-                step, inputs["hardware"] = _with_times(step, hardware)
-            elif hardware is not None:
-                note(f"the trace already has {step.costs.model} times of {step.costs.device}; it keeps them")
-            return plan_memory(
-                step, budget=limit, options=options, inputs=inputs, on_progress=on_progress, on_plan=on_plan
-            )
+    if trace is None:
         loaded = documents.load(problem or "", MemoryProblem)
-        inputs = {"problem": InputRef(file=Path(problem or "").name, digest=documents.digest(loaded))}
-        return plan_problem(
-            loaded, budget=limit, options=options, inputs=inputs, on_progress=on_progress, on_plan=on_plan
+        return loaded, {"problem": InputRef(file=Path(problem or "").name, digest=documents.digest(loaded))}
+    step = documents.load(trace, Trace)
+    inputs = {"trace": InputRef(file=Path(trace).name, digest=documents.digest(step))}
+    if hardware is not None and step.costs.model == "absent":
+        step, inputs["hardware"] = _with_times(step, hardware)
+    elif hardware is not None:
+        note(f"the trace already has {step.costs.model} times of {step.costs.device}; it keeps them")
+    return problem_from_trace(step, 0, hold_gradients=options.hold_gradients), inputs
+
+
+def _sweep(
+    text: str,
+    problem: MemoryProblem,
+    inputs: dict[str, InputRef],
+    options: MemoryOptions,
+    folder: Path,
+    as_json: bool,
+) -> None:
+    from planner import documents
+    from planner.memory.sweep import Point, sweep
+    from treadle.cli.plan_memory_sweep import file_name, finish, shares
+
+    def save(point: Point) -> None:
+        if point.plan is not None:
+            documents.save(point.plan, folder / file_name(point.budget_bytes))
+
+    budgets = shares(text)
+    with live_line() as show:
+        points = sweep(
+            problem,
+            budgets,
+            options,
+            inputs=inputs,
+            on_progress=lambda progress: show(progress_line(progress)),
+            on_point=save,
         )
+    finish(points, folder, documents.save, summary, as_json)
 
 
 def _with_times(trace: Trace, hardware: str) -> tuple[Trace, InputRef]:

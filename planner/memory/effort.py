@@ -20,7 +20,7 @@ class Effort:
 
     windows: int = 64
     nodes: int = 2000
-    steps: int = 60
+    steps: int = 80
     gap: float = 1e-4
     seconds_each: float = 60.0
     seconds: float | None = None

@@ -125,6 +125,17 @@ def choices_of(f: Relaxation, solution: Solution) -> tuple[int, ...]:
     return tuple(next(way for way, var in ways.items() if solution.values[var] > 0.5) for ways in f.d[1:])
 
 
+def kept_of(f: Relaxation, solution: Solution) -> frozenset[int]:
+    """What is kept at the end of the forward pass in a solution."""
+    return frozenset(i for i, var in f.s[0].items() if solution.values[var] > 0.5)
+
+
+def restrain(f: Relaxation, share: float) -> None:
+    """Let the forward pass keep at most this share of the bytes beside the base."""
+    size = _sizes(f.problem)
+    f.model.add_linear([(var, size[i]) for i, var in f.s[0].items() if size[i]], ub=share * _room(f.problem))
+
+
 def _bound(f: Relaxation, solution: Solution) -> Bound | None:
     windows = "one window" if len(f.windows) == 1 else f"{len(f.windows)} windows"
     kept = f"what is kept when each of {windows} of backward operators starts has to fit the budget, and what it lacks"

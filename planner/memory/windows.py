@@ -1,12 +1,12 @@
 """Plans for large problems: recompute only where windows of stages begin, then improve a few stages at a time.
 
-With windows of several stages the restricted 0-1 program (`planner.memory.restricted`) is small: whatever a window
-reads again is made in its first stage and stays until its last use. Finer and finer windows trade size for quality. A
-large neighbourhood search goes on from the best plan ("Using Constraint Programming and Local Search Methods to Solve
-Vehicle Routing Problems", P. Shaw): the runs of the plan may stay or go, and one range of stages may run anything.
-Which implementations backward nodes have is first what the relaxation (`planner.memory.relaxation`) chooses; later
-they are free where the stages are. Every program contains the plan it starts from, so no step makes it worse, and
-every solution is a plan within the budget: its rows are those of MONeT (equations 4.1 to 4.15).
+A first plan comes from the relaxation (`planner.memory.keeping`). With windows of several stages the restricted 0-1
+program (`planner.memory.restricted`) is small: whatever a window reads again is made in its first stage and stays until
+its last use. Finer and finer windows trade size for quality. A large neighbourhood search goes on from the best plan
+("Using Constraint Programming and Local Search Methods to Solve Vehicle Routing Problems", P. Shaw): the runs of the
+plan may stay or go, and one range of stages may run anything. Which implementations backward nodes have is first what
+the relaxation chooses; later they are free where the stages are. Every program contains the plan it starts from, so no
+step makes it worse, and every solution fits the budget: its rows are those of MONeT (equations 4.1 to 4.15).
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from collections.abc import Callable, Sequence
 
 from planner.errors import LimitError
 from planner.memory.effort import EFFORT, Account, Effort, cut, doubling
+from planner.memory.keeping import first_plan
 from planner.memory.lower import Schedule, lower, prune
 from planner.memory.problem import MemoryProblem
 from planner.memory.relaxation import choices_of, relax
 from planner.memory.restricted import every_way, formulate, hint, schedule_of, useful
 from planner.memory.simulate import simulate
 
+SMALL = 16
+"""So many stages are one program, which is solved at once."""
 OnBetter = Callable[[Schedule], None]
 
 
@@ -37,6 +40,10 @@ def solve_windows(
     """
     search = _Search(problem, effort, on_better, start)
     stages = range(1, len(problem.bwd) + 1)
+    if len(stages) <= SMALL:
+        search.step(set(stages), search.every, 1.0)
+        return search.best
+    search.better(first_plan(problem, search.account))
     guess = search.guess()
     for ways in ([{way} for way in guess] if guess else search.every, search.every):
         for count in doubling(8, min(effort.windows, len(stages))):
@@ -104,11 +111,14 @@ class _Search:
             solution = self.account.solve(program.model, share)
         except LimitError:
             return False
-        if len(free) == len(self.every) and ways == self.every and solution.limit_fired is None:
-            self.account.steps = 0  # The whole program is solved.
         if not solution.found:
             return False
-        schedule = prune(self.problem, schedule_of(program, solution))
+        return self.better(prune(self.problem, schedule_of(program, solution)))
+
+    def better(self, schedule: Schedule | None) -> bool:
+        """Takes a schedule that fits and is faster than the best; whether it was."""
+        if schedule is None:
+            return False
         result = simulate(self.problem, lower(self.problem, schedule))
         fits = result.peak_bytes <= self.problem.budget_bytes
         if not fits or (self.time_ns is not None and result.time_ns >= self.time_ns):

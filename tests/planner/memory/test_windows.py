@@ -7,8 +7,9 @@ from hypothesis import given, settings
 
 from planner.memory.bound import least_time
 from planner.memory.check import check
-from planner.memory.effort import Effort, cut
+from planner.memory.effort import Account, Effort, cut
 from planner.memory.heuristics import best_heuristic
+from planner.memory.keeping import first_plan, unfold
 from planner.memory.lower import lower, prune, store_all
 from planner.memory.planning import decide
 from planner.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
@@ -76,13 +77,13 @@ def solve_exactly(problem: MemoryProblem) -> int | None:
 @pytest.mark.parametrize(("case", "budget"), [(cases.a, 6), (cases.b, 8), (cases.d, 12), (cases.e, 10), (cases.f, 13)])
 def test_small_cases_are_solved_to_their_optimum(case, budget):
     problem = case(budget)
-    found = solve_windows(problem, None, Effort(steps=4))
+    found = solve_windows(problem)
     assert found is not None
     assert time_of(problem, found) == optimum(problem)
 
 
 def test_it_says_none_where_there_is_no_plan():
-    assert solve_windows(cases.a(5), None, Effort(steps=4)) is None
+    assert solve_windows(cases.a(5)) is None
 
 
 def test_each_better_plan_is_told_and_the_start_is_never_lost():
@@ -90,7 +91,7 @@ def test_each_better_plan_is_told_and_the_start_is_never_lost():
     start = best_heuristic(problem)
     assert start is not None
     told = []
-    found = solve_windows(problem, start, Effort(steps=5, seconds_each=20.0), told.append)
+    found = solve_windows(problem, start, Effort(steps=14, seconds_each=20.0), told.append)
     times = [time_of(problem, start), *(time_of(problem, schedule) for schedule in told)]
     assert times == sorted(times, reverse=True)
     assert len(set(times)) == len(times)
@@ -99,8 +100,8 @@ def test_each_better_plan_is_told_and_the_start_is_never_lost():
 
 
 def test_the_same_effort_gives_the_same_plan():
-    problem = deep(16, 40)
-    effort = Effort(steps=3)
+    problem = deep(18, 40)
+    effort = Effort(steps=6)
     assert solve_windows(problem, None, effort) == solve_windows(problem, None, effort)
 
 
@@ -123,6 +124,23 @@ def test_stages_that_run_nothing_again_take_no_variables():
     schedule = prune(problem, schedule_of(nothing, solution))
     assert schedule == store_all(problem)
     assert all(run == RunForward(run.node) for run in schedule.runs[0])
+
+
+def test_what_is_made_again_and_kept_for_long_costs_bytes_and_saves_time():
+    problem = deep(24, 60)
+    backward = (0,) * 24
+    plans = [unfold(problem, frozenset({0, 8, 16}), backward, horizon) for horizon in (24, 4, 1)]
+    results = [simulate(problem, lower(problem, plan)) for plan in plans]
+    assert [result.time_ns for result in results] == sorted(result.time_ns for result in results)
+    assert results[0].time_ns < results[-1].time_ns
+    assert results[0].peak_bytes > results[-1].peak_bytes
+
+
+def test_the_first_plan_fits_and_recomputes():
+    problem = deep(24, 60)
+    found = first_plan(problem, Account(Effort()))
+    assert found is not None
+    assert least_time(problem) < time_of(problem, found)
 
 
 @given(problems())

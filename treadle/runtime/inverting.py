@@ -23,7 +23,7 @@ def spare(values: Sequence[Tensor], scale: Tensor, shift: Tensor, name: str, cop
         return None
     warnings.warn(
         f"{name} has elements near 0, which the plan divides by: the input of its normalisation is kept instead, "
-        "so that the step needs more memory than planned; plan again without output-activated backward to avoid this",
+        "so that the step needs more memory than planned; plan with --without out to avoid this",
         stacklevel=2,
     )
     return [value.clone() if copy else value.detach() for value in values]

@@ -153,7 +153,7 @@ def test_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for words in (
         "trace capture small:mixed --autocast bfloat16 --hardware cpu-2x2 -o t.json",
-        "plan memory --trace t.json --budget 1.0x -o p.json",
+        "plan memory --trace t.json --budget 1.0x --without out -o p.json",
         "generate p.json -o out",
         "run out --json",
     ):

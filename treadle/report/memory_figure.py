@@ -6,11 +6,16 @@ from collections.abc import Mapping, Sequence
 
 from treadle.report.svg import PALETTE, figure, text_of
 
-MIB = 2**20
+MIB, GIB = 2**20, 2**30
 # The same category has the same colour on every page; others take what is left.
 COLOURS = dict(
-    zip(("parameters", "inputs", "buffers", "activations", "live_gradients", "workspace"), PALETTE, strict=False)
+    zip(
+        ("parameters", "inputs", "buffers", "activations", "live_gradients", "recomputed", "workspace"),
+        PALETTE,
+        strict=False,
+    )
 )
+LABELS = {"activations": "activations, first run", "recomputed": "activations, recomputed"}
 
 
 def memory_svg(
@@ -27,21 +32,23 @@ def memory_svg(
     categories, drawn from the bottom in the order of the first point. measured: bytes by label, drawn as lines.
     """
     times = [time / 1e6 for time, _ in points]
+    top = max(budget_bytes, store_all_peak_bytes, *measured.values())
+    unit, name_of_unit = (GIB, "GiB") if top >= 4 * GIB else (MIB, "MiB")
     categories = list(points[0][1])
     others = iter([colour for colour in (*PALETTE, *PALETTE) if colour not in COLOURS.values()])
     with figure(10, 3.6) as (drawn, axes):
         axes.stackplot(
             times,
-            [[level[name] / MIB for _, level in points] for name in categories],
-            labels=[name.replace("_", " ") for name in categories],
+            [[level[name] / unit for _, level in points] for name in categories],
+            labels=[LABELS.get(name, name.replace("_", " ")) for name in categories],
             colors=[COLOURS.get(name) or next(others) for name in categories],
             step="post",
             linewidth=0,
         )
-        axes.axhline(budget_bytes / MIB, color="#000000", linewidth=1.6, label="budget")
-        axes.axhline(store_all_peak_bytes / MIB, color="#000000", linewidth=1, linestyle=":", label="store-all peak")
+        axes.axhline(budget_bytes / unit, color="#000000", linewidth=1.6, label="budget")
+        axes.axhline(store_all_peak_bytes / unit, color="#000000", linewidth=1, linestyle=":", label="store-all peak")
         for style, (label, level) in zip(("--", "-."), measured.items(), strict=False):
-            axes.axhline(level / MIB, color="#B00020", linewidth=1.2, linestyle=style, label=label)
+            axes.axhline(level / unit, color="#B00020", linewidth=1.2, linestyle=style, label=label)
         axes.axvline(forward_ends_ns / 1e6, color="#666666", linewidth=0.8)
         axes.annotate(
             " backward starts",
@@ -50,6 +57,19 @@ def memory_svg(
             verticalalignment="bottom",
             fontsize=8,
         )
-        axes.set(xlabel="predicted time (ms)", ylabel="live tensor bytes (MiB)", xlim=(0, times[-1]), ylim=(0, None))
-        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
+        axes.set(
+            xlabel="predicted time (ms)",
+            ylabel=f"live tensor bytes ({name_of_unit})",
+            xlim=(0, times[-1]),
+            ylim=(0, None),
+        )
+        handles, names = axes.get_legend_handles_labels()
+        order = [*reversed(range(len(categories))), *range(len(categories), len(names))]
+        axes.legend(
+            [handles[place] for place in order],
+            [names[place] for place in order],
+            loc="upper left",
+            bbox_to_anchor=(1.01, 1),
+            frameon=False,
+        )
         return text_of(drawn)

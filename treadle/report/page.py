@@ -9,11 +9,19 @@ from planner.resources import folder
 
 @dataclass(frozen=True)
 class Table:
-    """A head and rows of printed cells; the first column is left-aligned text."""
+    """A head and rows of printed cells; the first column is left-aligned text, with `words` all are.
+
+    A long one is folded away below its caption.
+    """
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     caption: str = ""
+    words: bool = False
+
+    @property
+    def long(self) -> bool:
+        return len(self.rows) > 60 and bool(self.caption)
 
 
 @dataclass(frozen=True)

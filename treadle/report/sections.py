@@ -8,13 +8,11 @@ from collections.abc import Mapping
 from planner.collective.algorithm import CollectiveDecisions
 from planner.hardware import Hardware
 from planner.memory.decisions import MemoryDecisions
-from planner.memory.program import Instruction, RunBackward, RunForward, Stage
-from planner.memory.simulate import curve
 from planner.plan import Plan
 from planner.scalars import format_bytes
 from treadle.check_plan import check_plan, optimal, quality
 from treadle.cli.output import many
-from treadle.report.memory_figure import memory_svg
+from treadle.report.memory_section import memory_section
 from treadle.report.page import Picture, Section, Table
 from treadle.report.timeline_figure import Bar, timeline_svg
 
@@ -24,7 +22,7 @@ def plan_section(
 ) -> Section:
     """The section of one plan. measured: peaks in bytes by label, drawn beside a memory plan's curve."""
     if isinstance(plan.decisions, MemoryDecisions):
-        return _memory(name, plan, plan.decisions, measured or {})
+        return memory_section(name, plan.decisions, measured or {})
     return _collective(name, plan, plan.decisions, hardware)
 
 
@@ -79,86 +77,6 @@ def _ended(plan: Plan) -> str:
     if isinstance(target, float) and plan.certificate.gap <= target:
         return f"gap target of {target:.2%} reached"
     return f"gap target or deterministic limit ({status})" if "feasible" in status else f"by itself ({status})"
-
-
-def _memory(name: str, plan: Plan, decisions: MemoryDecisions, measured: Mapping[str, int]) -> Section:
-    problem = decisions.problem
-    start = _backward_start(decisions)
-    again = [
-        step
-        for step in decisions.program[start:]
-        if isinstance(step, RunForward) and problem.fwd[step.node].kind == "op"
-    ]
-    calls = Counter(problem.fwd[step.node].op for step in again)
-    times = Counter[str]()
-    for step in again:
-        times[problem.fwd[step.node].op] += _duration_ns(decisions, step)
-    rows = tuple(
-        (op, str(calls[op]), f"{ns / 1e3:,.1f}") for op, ns in sorted(times.items(), key=lambda item: -item[1])
-    )
-    overhead = decisions.objective_ns / decisions.store_all_ns - 1 if decisions.store_all_ns else 0.0
-    text = (
-        f"Peak {format_bytes(decisions.exact_peak_bytes)} under a budget of {format_bytes(problem.budget_bytes)}; "
-        f"storing everything would take {format_bytes(decisions.store_all_peak_bytes)}. {len(again)} operator "
-        f"calls run again, which costs {overhead:.1%} more operator time."
-    )
-    picture = memory_svg(
-        _memory_points(decisions),
-        budget_bytes=problem.budget_bytes,
-        store_all_peak_bytes=decisions.store_all_peak_bytes,
-        forward_ends_ns=sum(_duration_ns(decisions, step) for step in decisions.program[:start]),
-        measured=measured,
-    )
-    return Section(
-        f"Memory: {name}",
-        text,
-        (Table(("recomputed operator", "calls", "time (us)"), rows),) if rows else (),
-        (
-            Picture(picture, "Live tensor bytes over the step, by category, as the plan predicts them."),
-            Picture(timeline_svg(_memory_bars(decisions)), "The step as the plan runs it."),
-        ),
-    )
-
-
-def _memory_points(decisions: MemoryDecisions) -> list[tuple[int, dict[str, int]]]:
-    """(time in ns, bytes by category) at each instruction and at the end; categories that stay empty are left out."""
-    levels = [level for _, level in curve(decisions.problem, decisions.program)]
-    used = [name for name in levels[0] if any(level[name] for level in levels)]
-    points, now = [], 0
-    for step, level in zip(decisions.program, levels, strict=True):
-        points.append((now, {name: level[name] for name in used}))
-        now += _duration_ns(decisions, step)
-    return [*points, (now, points[-1][1])]
-
-
-def _duration_ns(decisions: MemoryDecisions, step: Instruction) -> int:
-    if isinstance(step, RunForward):
-        return decisions.problem.fwd[step.node].impls[step.impl].time_ns
-    if isinstance(step, RunBackward):
-        return decisions.problem.bwd[step.node].impls[step.impl].time_ns
-    return 0
-
-
-def _backward_start(decisions: MemoryDecisions) -> int:
-    stages = [place for place, step in enumerate(decisions.program) if isinstance(step, Stage)]
-    return stages[1] if len(stages) > 1 else len(decisions.program)
-
-
-def _memory_bars(decisions: MemoryDecisions) -> list[Bar]:
-    problem, start, bars = decisions.problem, _backward_start(decisions), []
-    now = 0.0
-    for place, step in enumerate(decisions.program):
-        if isinstance(step, RunForward):
-            group, label = "forward" if place < start else "recompute", problem.fwd[step.node].op
-        elif isinstance(step, RunBackward):
-            group, label = "backward", problem.bwd[step.node].op
-        else:
-            continue
-        duration = _duration_ns(decisions, step) / 1e3
-        bars.append(Bar(group, now, duration, group, label))
-        now += duration
-    order = ("forward", "recompute", "backward")
-    return sorted(bars, key=lambda bar: (order.index(bar.row), bar.start_us))
 
 
 def _collective(name: str, plan: Plan, decisions: CollectiveDecisions, hardware: Hardware | None) -> Section:

@@ -26,6 +26,7 @@ def timeline_svg(bars: Sequence[Bar]) -> str:
     end = max((bar.start_us + bar.duration_us for bar in bars), default=1.0)
     unit, scale = ("ms", 1e3) if end > 10_000 else ("us", 1.0)
     width = 10.0
+    gap = 0.4 if len(bars) <= 200 else 0.0
     with figure(width, 0.9 + 0.28 * len(rows)) as (drawn, axes):
         for place, group in enumerate(groups):
             chosen = [bar for bar in bars if bar.group == group]
@@ -36,7 +37,7 @@ def timeline_svg(bars: Sequence[Bar]) -> str:
                 height=0.72,
                 color=PALETTE[place % len(PALETTE)],
                 edgecolor="white",
-                linewidth=0.4,
+                linewidth=gap,
                 label=group,
             )
         for bar in bars:

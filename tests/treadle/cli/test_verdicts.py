@@ -17,7 +17,7 @@ from planner.plan import Plan
 from tests.planner.collective.build import line, switch
 from treadle.cli.main import run
 from treadle.cli.output import many
-from treadle.report import sections
+from treadle.report import memory_section, sections
 from treadle.report.sections import certificates, inputs_table, plan_section
 
 CHAIN = MemoryProblem(
@@ -230,9 +230,9 @@ def test_the_backward_pass_starts_after_the_forward_instructions_that_ran(monkey
         for step in made.decisions.program
     )
     drawn: dict[str, int] = {}
-    draw = sections.memory_svg
+    draw = memory_section.memory_svg
     monkeypatch.setattr(
-        sections,
+        memory_section,
         "memory_svg",
         lambda points, **given: (drawn.update(ends=given["forward_ends_ns"]), draw(points, **given))[1],
     )

@@ -17,7 +17,7 @@ from planner.plan import Plan
 from tests.planner.collective.build import line, switch
 from treadle.cli.main import run
 from treadle.cli.output import many
-from treadle.report import memory_section, sections
+from treadle.report import memory_section
 from treadle.report.sections import certificates, inputs_table, plan_section
 
 CHAIN = MemoryProblem(

@@ -25,6 +25,7 @@ from torch.utils.checkpoint import checkpoint
 
 from benchmarks.common import Row, Table, command, progress
 from planner.errors import InfeasibleError, LimitError
+from planner.implementations import with_implementations
 from planner.memory.decisions import MemoryDecisions
 from planner.memory.planning import Budget, MemoryOptions, plan_memory
 from planner.plan import Plan
@@ -173,7 +174,7 @@ def compared(title: str, make: Callable[..., Step]) -> Table:
     """All variants of one step, measured in turns."""
     model, inputs, loss_of = make()
     progress(f"memory.execution: {title}: peers")
-    trace = with_measured(capture(make, title, "train"))
+    trace = with_measured(with_implementations(capture(make, title, "train")))
     variants = list(peers(make, model, inputs, loss_of))
     for variant in variants:
         variant.measure_peak(inputs)

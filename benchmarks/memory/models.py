@@ -42,7 +42,7 @@ MODELS: dict[str, Callable[[], Step]] = {
 PLACES = (Fraction(3, 4), Fraction(2, 5), Fraction(1, 10))
 """Budgets: so far from the least feasible one to what store-all needs. Parameters and their gradients are in both."""
 BUDGETS = "The number at a plan: how far its budget is on the way from there to store-all."
-OPTIONS = MemoryOptions(time_limit_s=30.0, workers=2)
+OPTIONS = MemoryOptions(time_limit_s=20.0, workers=2)
 REPEATS = 3
 
 

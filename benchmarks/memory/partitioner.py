@@ -32,7 +32,7 @@ from treadle.runtime.memory import apply
 BUDGETS = (0.9, 0.7, 0.5, 0.4, 0.3, 0.25, 0.2, 0.1, 0.05, 0.0)
 SOLVERS = ("dp", "greedy", "ilp", "dp_knapsack_sliding_hirschberg", "dynamic_memory_budget_dp")
 MIB = 2**20
-OPTIONS = MemoryOptions(time_limit_s=30.0, gap=0.001, workers=2)
+OPTIONS = MemoryOptions(time_limit_s=20.0, gap=0.001, workers=2)
 
 
 def tables() -> Iterator[Table]:

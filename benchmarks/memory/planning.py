@@ -26,10 +26,10 @@ from planner.memory.problem import MemoryProblem
 from planner.memory.simulate import simulate
 from planner.memory.variants import VARIANTS, post_optimise, restrict
 
-SHARES = (Fraction(7, 10), Fraction(6, 10), Fraction(5, 10), Fraction(4, 10), Fraction(1, 3))
-SECONDS = 60.0
+SHARES = (Fraction(7, 10), Fraction(5, 10), Fraction(4, 10), Fraction(1, 3))
+SECONDS = 45.0
 """Wall clock of the search for each point; MONeT gave its solver up to 24 hours."""
-CHECKMATE_SECONDS = 60.0
+CHECKMATE_SECONDS = 30.0
 CHECKMATE_NODES = 70
 """Checkmate's program is solved for networks of up to so many forward nodes."""
 

@@ -25,7 +25,7 @@ from planner.memory.variants import VARIANTS, restrict
 
 GB = 10**9
 STEP = GB // 4
-SECONDS = 30.0
+SECONDS = 20.0
 
 PYTORCH = {"ResNet-50": 15.1, "GoogLeNet": 14.9, "U-Net": 14.3, "VGG-16": 14.1, "MobileNet-V2": 14.5}
 CHECKMATE = {"ResNet-50": 8.2, "GoogLeNet": 10.5, "U-Net": 9.1, "VGG-16": 9.9, "MobileNet-V2": 5.8}

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.memory.blocks import GATE, Option, options
-from planner.memory.bound import least_bytes
+from planner.memory.bound import least_bytes, least_time
 from planner.memory.lives import Lives
 from planner.memory.lower import Schedule, prune, store_all
 from planner.memory.polish import evict, lean, polish, refill
@@ -29,8 +29,8 @@ from planner.memory.segments import Cut, Segment, narrow_places
 
 UNITS = 8192
 """The bytes between base and budget are counted in so many units."""
-GROUP = 3
-"""So many segments at most are one step."""
+FEWEST = 4
+"""With fewer segments than this there is nothing to compose."""
 LARGEST = 160
 """Stretches with more forward and backward nodes than this are no step of several segments."""
 OnBetter = Callable[[Schedule], None]
@@ -67,9 +67,9 @@ def solve_segments(
             refill(lives, room)
             found.append(lives)
             hear(lives)
-            if not lives.recomputes():
+            if lives.time_ns == least_time(problem):
                 return lives.schedule()
-    composed = compose(problem, levels=3 + 3 * effort, rounds=6 * effort)
+    composed = compose(problem, levels=3 + 3 * effort, rounds=6 * effort, group=1 + effort)
     if composed is not None:
         found.append(Lives(problem, composed[0]))
         hear(found[-1])
@@ -91,14 +91,20 @@ def _whole_plans(problem: MemoryProblem) -> list[Lives]:
     return [fastest, leanest] if leanest.snapshot() != fastest.snapshot() else [fastest]
 
 
-def compose(problem: MemoryProblem, levels: int, rounds: int) -> tuple[Schedule, int] | None:
-    """The best plan made of segments, pruned, and an estimate in bytes that its exact peak does not exceed."""
+def compose(problem: MemoryProblem, levels: int, rounds: int, group: int) -> tuple[Schedule, int] | None:
+    """The best plan made of segments, pruned, and an estimate in bytes that its exact peak does not exceed.
+
+    Up to `group` segments are one step. `levels` and `rounds` say how much work goes into the options of a segment
+    (`planner.memory.blocks`). None where there are too few segments or no choice fits.
+    """
     cut = Cut.of(problem, narrow_places(problem))
     known: dict[bytes, list[Option]] = {}
     steps: dict[tuple[int, int], tuple[Segment, list[Option]]] = {}
     count = len(cut.fwd)
+    if count < FEWEST:
+        return None
     for first in range(count):
-        for end in range(first + 1, min(first + GROUP, count) + 1):
+        for end in range(first + 1, min(first + group, count) + 1):
             segment = cut.segment(first, end)
             if end > first + 1 and len(segment.fwd) + len(segment.bwd) > LARGEST:
                 break

@@ -46,7 +46,10 @@ class Lives:
                 self.readers[j].append(i)
             if node.creator is not None:
                 self.made_with[node.creator].append(i)
-        self.last_reader = np.array([max([i, *self.readers[i]]) for i in range(len(fwd))])
+        self.last_reader = np.array(
+            [max([i, *(j for j in self.readers[i] if fwd[j].kind == "op")]) for i in range(len(fwd))]
+        )
+        self.intermediates = [i for i, node in enumerate(fwd) if node.kind == "intermediate"]
         self.overwriter = {node.inplace_of: i for i, node in enumerate(fwd) if node.inplace_of is not None}
         self.fixed = [
             not node.recomputable or (node.creator is not None and not fwd[node.creator].recomputable) for node in fwd
@@ -172,10 +175,6 @@ class Lives:
         """By how many bytes the stages exceed `room`, in all."""
         self._price()
         return int(np.maximum(self.peak - room, 0).sum())
-
-    def recomputes(self) -> bool:
-        """Whether anything runs twice or later than in the forward pass."""
-        return any(self.runs[1:])
 
     def reads(self, i: int) -> list[int]:
         """Stages that read the result of node i, in order."""
@@ -306,6 +305,10 @@ class Lives:
     def _forward(self) -> tuple[int, int]:
         count, saved = len(self.size), 0
         last = self.last_reader.copy()
+        for m in self.intermediates:
+            if self._first_end[m] >= 0:
+                for j in self.inputs[m]:
+                    last[j] = max(last[j], m)
         for j, i in self.overwriter.items():
             if self._first_end[j] == 0 and self._first_end[i] >= 0:
                 last[j] = i - 1

@@ -153,7 +153,7 @@ def refill(lives: Lives, room: int, quick: bool = False) -> None:
         changed = False
         for _, i, stage in sorted((-_worth(lives, i), i, stage) for i, stage in _gaps(lives)):
             changed |= _try_join(lives, i, stage, room, quick)
-        changed |= _fastest_ways(lives, room)
+        changed |= _fastest_ways(lives, room, quick)
         if not changed:
             return
 
@@ -193,19 +193,22 @@ def _settle(lives: Lives, done: bool, before: int, room: int) -> bool:
     return False
 
 
-def _fastest_ways(lives: Lives, room: int) -> bool:
-    """Give each run the fastest implementation that fits."""
+def _fastest_ways(lives: Lives, room: int, quick: bool) -> bool:
+    """Give each run the fastest implementation that fits. A slower one of a backward node may save time elsewhere;
+    `quick` leaves those out."""
     changed = False
     for i, node in enumerate(lives.problem.fwd):
-        if len(node.impls) > 1:
-            for place in range(len(lives.lives[i])):
-                for way in range(len(node.impls)):
+        if len(node.impls) == 1:
+            continue
+        for place in range(len(lives.lives[i])):
+            for way, impl in enumerate(node.impls):
+                life = lives.lives[i][place]
+                if impl.time(life.start > 0) < node.impls[life.impl].time(life.start > 0):
                     before = lives.time_ns
-                    if way != lives.lives[i][place].impl:
-                        changed |= _settle(lives, lives.use(i, place, way), before, room)
+                    changed |= _settle(lives, lives.use(i, place, way), before, room)
     for k, back in enumerate(lives.problem.bwd):
-        for way in range(len(back.impls)):
-            if way != lives.way[k]:
+        for way, other in enumerate(back.impls):
+            if way != lives.way[k] and not (quick and other.time_ns >= back.impls[lives.way[k]].time_ns):
                 before = lives.time_ns
                 changed |= _settle(lives, lives.use_backward(k, way), before, room)
     return changed

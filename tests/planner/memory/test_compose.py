@@ -27,10 +27,10 @@ def within(problem: MemoryProblem, share: float) -> MemoryProblem:
 
 
 @settings(max_examples=8)
-@given(st.integers(2, 5), st.integers(0, 200), st.booleans(), st.floats(0.4, 0.9))
+@given(st.integers(3, 5), st.integers(0, 200), st.booleans(), st.floats(0.4, 0.9))
 def test_the_estimate_is_no_less_than_the_exact_peak(blocks, seed, skips, share):
     problem = within(residual_network(blocks, seed, skips), share)
-    found = compose(problem, levels=3, rounds=2)
+    found = compose(problem, levels=3, rounds=2, group=3)
     if found is not None:
         schedule, estimate = found
         exact = simulate(problem, lower(problem, schedule))

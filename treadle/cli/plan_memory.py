@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 @click.option("--budget", metavar="SIZE|SHAREx", help="8GiB, or 0.6x for a share of the peak without recomputation.")
 @click.option(
     "--sweep",
-    metavar="LOWx..HIGHx[:COUNT]",
-    help="Instead of --budget: many budgets in one run, 0.2x..1.0x for nine of them. OUTPUT is then a folder of plans.",
+    metavar="LOW..HIGH[:COUNT]",
+    help="Instead of --budget: 0.2x..1.0x or 4GiB..12GiB for nine budgets, 0.2x..1.0x:5 for five, each started from "
+    "the one below. -o is then a folder of plans, with a table and a curve.",
 )
-@click.option("-o", "--output", required=True, metavar="FILE", help="The plan to write.")
+@click.option("-o", "--output", required=True, metavar="FILE", help="The plan to write, or the folder of --sweep.")
 @click.option(
     "--dependency-set",
     type=click.Choice(["entering", "leaving"]),
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
     type=click.FloatRange(0, min_open=True),
     default=120.0,
     show_default=True,
-    help="Seconds after which the best plan so far is taken.",
+    help="Seconds after which the best plan so far is taken; of --sweep, for each budget.",
 )
 @click.option("--solver", type=click.Choice(["highs", "scip", "cp_sat", "gurobi"]), default="highs", show_default=True)
 @json_option
@@ -124,7 +125,11 @@ def command(
     )
     try:
         if sweep is not None:
-            _sweep(sweep, *_sources(trace, problem, hardware, options), options, Path(output), as_json)
+            from treadle.cli.plan_memory_sweep import parse_budgets, plan_budgets
+
+            budgets = parse_budgets(sweep)
+            whole, inputs = _sources(trace, problem, hardware, options)
+            plan_budgets(whole, budgets, output, options, inputs, trace or problem, progress_line, summary, as_json)
             return
         limit = None if budget is None else parse_budget(budget)
         whole, inputs = _sources(trace, problem, hardware, options)
@@ -172,35 +177,6 @@ def _sources(
     elif hardware is not None:
         note(f"the trace already has {step.costs.model} times of {step.costs.device}; it keeps them")
     return problem_from_trace(step, 0, hold_gradients=options.hold_gradients), inputs
-
-
-def _sweep(
-    text: str,
-    problem: MemoryProblem,
-    inputs: dict[str, InputRef],
-    options: MemoryOptions,
-    folder: Path,
-    as_json: bool,
-) -> None:
-    from planner import documents
-    from planner.memory.sweep import Point, sweep
-    from treadle.cli.plan_memory_sweep import file_name, finish, shares
-
-    def save(point: Point) -> None:
-        if point.plan is not None:
-            documents.save(point.plan, folder / file_name(point.budget_bytes))
-
-    budgets = shares(text)
-    with live_line() as show:
-        points = sweep(
-            problem,
-            budgets,
-            options,
-            inputs=inputs,
-            on_progress=lambda progress: show(progress_line(progress)),
-            on_point=save,
-        )
-    finish(points, folder, documents.save, summary, as_json)
 
 
 def _with_times(trace: Trace, hardware: str) -> tuple[Trace, InputRef]:

@@ -1,78 +1,171 @@
-"""`treadle plan memory --sweep`: one problem at many budgets, a plan for each in one folder."""
+"""`treadle plan memory --sweep`: a folder of plans at many budgets, the table of them and their curve."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner.errors import InputError
-from treadle.cli.output import note, print_json
+from planner import documents
+from planner.errors import InfeasibleError, InputError, LimitError
+from planner.files import write_text
+from planner.memory.planning import Budget, parse_budget, prepared
+from planner.scalars import format_bytes
+from treadle.cli.output import live_line, many, note, print_json, require_apart
 
 if TYPE_CHECKING:
+    from planner.memory.methods import MemoryOptions
+    from planner.memory.problem import MemoryProblem
     from planner.memory.sweep import Point
-    from planner.plan import Plan
+    from planner.plan import InputRef, Plan
+    from planner.solver import Progress
 
-STEPS = 9
-_RANGE = re.compile(r"([0-9.]+)x\.\.([0-9.]+)x(?::([0-9]+))?")
-
-
-def shares(text: str) -> list[Fraction]:
-    """`0.2x..1.0x` as nine shares from 0.2 to 1, `0.2x..1.0x:5` as five. Raises InputError for anything else."""
-    match = _RANGE.fullmatch(text.strip())
-    try:
-        if match is None:
-            raise ValueError
-        low, high, count = Fraction(match[1]), Fraction(match[2]), int(match[3] or STEPS)
-    except ValueError:
-        low, high, count = Fraction(0), Fraction(0), 0
-    if not (0 < low < high <= 100 and 2 <= count <= 100):
-        expected = "a range of shares of the store-all peak such as 0.2x..1.0x, or 0.2x..1.0x:5 for five budgets"
-        raise InputError(f"found {text!r}, expected {expected}", where="--sweep")
-    return [low + (high - low) * step / (count - 1) for step in range(count)]
+POINTS, MOST = 9, 100
+TABLE, CURVE = "sweep.csv", "pareto.svg"
+COLUMNS = ("budget_bytes", "peak_bytes", "time_ns", "store_all_ns", "lower_bound_ns", "gap", "method", "plan", "reason")
 
 
-def file_name(budget_bytes: int) -> str:
-    return f"{budget_bytes}.plan.json"
+def parse_budgets(text: str) -> list[Budget]:
+    """`0.2x..1.0x` or `4GiB..12GiB`: nine budgets in equal steps, both ends included, or as many as `:5` says.
+
+    Raises InputError for anything else.
+    """
+    where = "--sweep"
+    ends, _, count = text.partition(":")
+    first, dots, last = ends.partition("..")
+    if not dots or (":" in text and not (count.isdecimal() and 2 <= int(count) <= MOST)):
+        expected = f"a range such as 0.2x..1.0x or 4GiB..12GiB, with :5 behind it for 5 budgets (2 to {MOST})"
+        raise InputError(f"found {text!r}, expected {expected}", where=where)
+    low, high = parse_budget(first, where=where), parse_budget(last, where=where)
+    if isinstance(low, Fraction) != isinstance(high, Fraction):
+        raise InputError(f"found {text!r}, expected two sizes or two shares of the store-all peak", where=where)
+    if low > high:
+        raise InputError(f"found {text!r}, expected the smaller budget first", where=where)
+    steps = int(count or POINTS) - 1
+    budgets = [low + Fraction(high - low) * place / steps for place in range(steps + 1)]
+    return list(dict.fromkeys(budgets if isinstance(low, Fraction) else map(round, budgets)))
 
 
-def finish(
-    points: list[Point],
-    folder: Path,
-    save: Callable[[Plan, Path], None],
-    facts: Callable[[Plan], dict[str, Any]],
+def plan_budgets(
+    problem: MemoryProblem,
+    budgets: Sequence[Budget],
+    output: str,
+    options: MemoryOptions,
+    inputs: dict[str, InputRef],
+    input_file: str | None,
+    progress_line: Callable[[Progress], str],
+    summary: Callable[[Plan], dict[str, Any]],
     as_json: bool,
 ) -> None:
-    """Write the plans and print the curve."""
-    from planner.scalars import format_bytes
+    """Plan at each of `budgets`, write the folder `output`, print the table.
 
-    rows = []
-    for point in points:
-        row: dict[str, Any] = {"budget_bytes": point.budget_bytes}
-        if point.plan is None:
-            row |= {"infeasible": point.infeasible, "reason": point.reason}
-        else:
-            place = folder / file_name(point.budget_bytes)
-            save(point.plan, place)
-            row |= {**facts(point.plan), "plan": str(place)}
-        rows.append(row)
-    if as_json:
-        print_json(rows)
-    else:
-        click.echo(f"{'budget':>12}{'peak':>12}{'time ms':>14}{'overhead':>10}{'gap':>8}  found by")
-        for row in rows:
-            budget = f"{format_bytes(row['budget_bytes']):>12}"
-            if "plan" not in row:
-                click.echo(f"{budget}  {row['reason']}")
-            else:
-                click.echo(
-                    f"{budget}{format_bytes(row['peak_bytes']):>12}{row['time_ns'] / 1e6:>14.6g}"
-                    f"{row['overhead']:>+10.2%}{row['gap']:>8.2%}  {row['method']}"
-                )
-        click.echo(f"wrote {sum('plan' in row for row in rows)} plans to {folder}")
+    A plan is written as soon as it is there. Raises InputError for a folder that holds anything but an older sweep,
+    InfeasibleError and LimitError where no budget has a plan.
+    """
+    from planner.memory.sweep import sweep
+    from treadle.report.pareto import curve_svg
+
+    folder = Path(output)
+    older = _older(folder)
+    names = _names(problem, budgets, options)
+    labels = [name.removesuffix(".plan.json") for _, name in sorted(names.items())]
+    for name in (*names.values(), TABLE, CURVE):
+        require_apart(str(folder / name), input_file)
+    done = 0
+
+    def on_point(point: Point) -> None:
+        nonlocal done
+        done += 1
+        if point.plan is not None:
+            documents.save(point.plan, folder / names[point.budget_bytes])
+
+    def on_progress(progress: Progress) -> None:
+        place = min(done, len(labels) - 1)
+        show(f"{labels[place]}, {place + 1} of {len(labels)}: {progress_line(progress)}")
+
+    with live_line() as show:
+        points = sweep(problem, budgets, options, inputs=inputs, on_progress=on_progress, on_point=on_point)
+    plans = {names[point.budget_bytes]: point.plan for point in points if point.plan is not None}
+    if not plans:
+        failure = InfeasibleError if all(point.infeasible for point in points) else LimitError
+        raise failure(f"no budget of the sweep has a plan: {points[-1].reason}")
+    for name, plan in plans.items():
+        documents.save(plan, folder / name)
+    rows = [_row(point, names, summary) for point in points]
+    impossible = max((point.budget_bytes for point in points if point.infeasible), default=None)
+    write_text(folder / CURVE, curve_svg(list(plans.values()), impossible))
+    write_text(folder / TABLE, _csv(rows))
+    for name in sorted(older - plans.keys()):
+        (folder / name).unlink(missing_ok=True)
     if any(row.get("interrupted") for row in rows):
         note("interrupted: larger budgets have the plans found for smaller ones")
+    elif any(row.get("limit_fired") for row in rows):
+        note(f"the time limit of {options.time_limit_s:g} s ended the search at some budgets; their gaps tell")
+    if as_json:
+        print_json({"output": output, "points": rows})
+        return
+    for line in _table(points, names):
+        click.echo(line)
+    click.echo(f"wrote {many(len(plans), 'plan')}, {TABLE} and {CURVE} to {output}")
+
+
+def _names(problem: MemoryProblem, budgets: Sequence[Budget], options: MemoryOptions) -> dict[int, str]:
+    """File names of the plans by budget in bytes, such as `0.2x.plan.json`."""
+    names: dict[int, str] = {}
+    for budget in budgets:
+        size = prepared(problem, budget, options).budget_bytes
+        label = f"{float(budget):.4g}x" if isinstance(budget, Fraction) else format_bytes(budget).replace(" ", "")
+        name = f"{label}.plan.json"
+        names.setdefault(size, f"{size}B.plan.json" if name in names.values() else name)
+    return names
+
+
+def _row(point: Point, names: Mapping[int, str], summary: Callable[[Plan], dict[str, Any]]) -> dict[str, Any]:
+    if point.plan is None:
+        return {"budget_bytes": point.budget_bytes, "infeasible": point.infeasible, "reason": point.reason}
+    return {**summary(point.plan), "plan": names[point.budget_bytes]}
+
+
+def _table(points: Sequence[Point], names: Mapping[int, str]) -> list[str]:
+    """The sweep as a person reads it."""
+    from treadle.report.pareto import HEAD, cells
+
+    head = (*HEAD, "plan")
+    rows = [(*cells(point.plan), names[point.budget_bytes]) if point.plan is not None else None for point in points]
+    shown = [head, *(row for row in rows if row is not None)]
+    widths = [max(len(row[place]) for row in shown) for place in range(len(head))]
+
+    def line(cells: Sequence[str]) -> str:
+        right = [cell.rjust(width) for cell, width in zip(cells[:-2], widths, strict=False)]
+        return "  ".join([*right, cells[-2].ljust(widths[-2]), cells[-1]])
+
+    lines = [line(head)]
+    for point, row in zip(points, rows, strict=True):
+        size = format_bytes(point.budget_bytes).rjust(widths[0])
+        lines.append(f"{size}  {point.reason}" if row is None else line(row))
+    return lines
+
+
+def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return stream.getvalue()
+
+
+def _older(folder: Path) -> set[str]:
+    """The plans of an older sweep in the folder."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError("found a file, expected a folder to write into", where=str(folder))
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return set()
+    if not (folder / TABLE).is_file():
+        raise InputError(f"found a folder without {TABLE}, expected a new one or one of an older sweep",
+                         where=str(folder))  # fmt: skip
+    return {path.name for path in folder.glob("*.plan.json")}

@@ -16,7 +16,10 @@ from treadle.cli.output import json_option, print_json, require_apart
 @click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes of the hardware.")
 @json_option
 def command(plans: tuple[str, ...], output: str, hardware: str | None, nodes: int | None, as_json: bool) -> None:
-    """Write plans and selections as one HTML page: curves, timelines, certificates, times over size."""
+    """Write plans and selections as one HTML page: curves, timelines, certificates, times over size.
+
+    Memory plans of one problem at several budgets also get a curve of time over bytes.
+    """
     import msgspec
 
     from planner.documents import load_any
@@ -28,6 +31,7 @@ def command(plans: tuple[str, ...], output: str, hardware: str | None, nodes: in
     from treadle.check_selection import require_told
     from treadle.cli.inputs import plans_of
     from treadle.report.page import Page, Section, render
+    from treadle.report.pareto import sections_of_curves
     from treadle.report.sections import certificates, inputs_table, plan_section
     from treadle.report.selection import selection_section
 
@@ -56,6 +60,7 @@ def command(plans: tuple[str, ...], output: str, hardware: str | None, nodes: in
 
         machine = load_hardware(hardware, nodes)
     sections = [selection_section(name, selection) for name, selection in selections.items()]
+    sections += sections_of_curves(loaded)
     sections += [plan_section(name, plan, machine) for name, plan in loaded.items() if name in names.values()]
     sections.append(
         Section(

@@ -193,31 +193,6 @@ def test_help_loads_neither_torch_nor_a_solver():
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_a_sweep_writes_one_plan_for_each_budget(tmp_path, capsys):
-    documents.save(cases.a(6), tmp_path / "problem.json")
-    command = ["plan", "memory", "--problem", str(tmp_path / "problem.json"), "-o", str(tmp_path / "curve")]
-    assert run([*command, "--sweep", "0.4x..1.0x:7"]) == 0
-    printed = capsys.readouterr().out
-    assert "is below the least feasible 6 B" in printed
-    assert f"wrote 5 plans to {tmp_path / 'curve'}" in printed
-    names = sorted((tmp_path / "curve").iterdir(), key=lambda place: int(place.name.split(".")[0]))
-    plans = [documents.load(name, Plan) for name in names]
-    assert [plan.decisions.problem.budget_bytes for plan in plans] == [6, 7, 8, 9, 10]
-    assert [plan.decisions.objective_ns for plan in plans] == [15, 15, 13, 13, 12]
-    assert all(check(plan.decisions) == [] for plan in plans)
-    assert run([*command, "--sweep", "0.5x..1.0x:2", "--json"]) == 0
-    low, high = json.loads(capsys.readouterr().out)
-    assert (low["infeasible"], high["time_ns"], high["plan"]) == (True, 12, str(tmp_path / "curve" / "10.plan.json"))
-
-
-@pytest.mark.parametrize("text", ["", "0.2x", "1x..0.2x", "0.2x..1x:1", "0x..1x", "a..b", "1GiB..2GiB"])
-def test_sweeps_that_are_none(text, tmp_path, capsys):
-    documents.save(cases.a(6), tmp_path / "problem.json")
-    command = ["plan", "memory", "--problem", str(tmp_path / "problem.json"), "-o", str(tmp_path / "curve")]
-    assert run([*command, "--sweep", text]) == 2
-    assert f"--sweep: found {text!r}, expected a range of shares" in capsys.readouterr().err
-
-
 def test_variants_leave_families_out(tmp_path, capsys):
     documents.save(cases.d(16), tmp_path / "problem.json")
     command = ["plan", "memory", "--problem", str(tmp_path / "problem.json"), "-o", str(tmp_path / "plan.json")]

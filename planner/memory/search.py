@@ -157,6 +157,8 @@ class _Standing:
     limit_fired: bool = False
     failure: str = ""
     over: bool = False
+    running: str = ""
+    """The jobs of the round that runs, for people."""
     waiting: list[tuple[Job, Answer]] = field(default_factory=list)
     """What ended in the round that runs; it counts when the round does."""
 
@@ -232,6 +234,7 @@ class _Standing:
         options = replace(self.options, time_limit_s=left)
         start = None if self.best is None else self.best.schedule
         self.parts += tuple(map(str, jobs))
+        self.running = " and ".join(map(str, jobs))
         if isolated:
             self.limit_fired |= race(
                 jobs,
@@ -266,7 +269,7 @@ class _Standing:
             if incumbent is not None:
                 bound = min(bound, incumbent)
             elapsed = time.monotonic() - self.started
-            self.on_progress(Progress(incumbent, bound, relative_gap(incumbent, bound), elapsed))
+            self.on_progress(Progress(incumbent, bound, relative_gap(incumbent, bound), elapsed, self.running))
 
     def found(self, best: Found, interrupted: bool) -> Found:
         return replace(

@@ -62,12 +62,13 @@ class Limit(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Progress:
-    """The state of a running solve; None is "none yet"."""
+    """The state of a running solve; None is "none yet". method: what is at work, where there is a choice."""
 
     incumbent: float | None
     bound: float | None
     gap: float | None
     elapsed_s: float
+    method: str = ""
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,11 @@ FULL = 40_000
 """The same up to which it is worth trying: above, its root relaxation alone takes longer than all else together."""
 
 HEURISTIC = (Job("heuristic"),)
+AUTO = (
+    (("segments", 1), ("bound", 2)),
+    (("windows", 1), ("bound", 3)),
+    (("windows", 2), ("bound", 4)),
+)
 
 OnProgress = Callable[[Progress], None] | None
 
@@ -117,7 +122,8 @@ def search(
 
 
 def rounds(pairs: int, options: MemoryOptions) -> tuple[tuple[Job, ...], ...]:
-    """What runs side by side, in turn. In each round at most one job proves anything."""
+    """What runs side by side, in turn. In each round one job looks for plans and one proves: that way the order of
+    what is found does not depend on the machine."""
     first = (HEURISTIC, (Job("bound"),))
     if options.dependency_set == "leaving":
         return ((Job("full"),),)
@@ -125,8 +131,8 @@ def rounds(pairs: int, options: MemoryOptions) -> tuple[tuple[Job, ...], ...]:
         case "auto" if pairs <= SMALL:
             return (HEURISTIC, (Job("full"),))
         case "auto":
-            last = (Job("full"), Job("windows", 2)) if pairs <= FULL else (Job("windows", 2), Job("bound", 4))
-            return (*first, (Job("segments"), Job("bound", 2)), (Job("windows"), Job("bound", 3)), last)
+            better = tuple((Job(*plans), Job(*bound)) for plans, bound in AUTO)
+            return (*first, *better, (Job("full"),)) if pairs <= FULL else (*first, *better)
         case "heuristic":
             return first
         case "full" | "retention" as exact:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from planner import documents
 from planner.errors import CheckFailed, InfeasibleError, InputError, LimitError
 from planner.memory import methods, planning
-from planner.memory.check import check
+from planner.memory.check import check, check_against_trace
 from planner.memory.planning import MemoryOptions, budget_in_bytes, parse_budget, plan_memory, plan_problem
 from planner.memory.problem import MemoryProblem
 from planner.plan import Plan
@@ -188,3 +188,27 @@ def test_the_bound_never_exceeds_the_plan_in_leaving_mode():
     plan = plan_problem(problem, options=MemoryOptions(dependency_set="leaving", gap=0.0))
     assert plan.certificate.lower_bound <= plan.certificate.objective == 26
     assert not plan.certificate.optimal
+
+
+def test_a_restricted_plan_is_fresh_for_its_trace():
+    options = MemoryOptions(families=("conv",), recompute=False)
+    decisions = plan_memory(perceptron(), budget="1.0x", options=options).decisions
+    assert (decisions.families, decisions.recompute) == (("conv",), False)
+    assert check_against_trace(decisions, perceptron()) == []
+    assert check_against_trace(replace(decisions, recompute=True), perceptron())
+
+
+@pytest.mark.parametrize("form", ["exact_local", "literal_products"])
+def test_long_forms_of_the_program_have_the_same_optima(form):
+    for case, budget, best in ((cases.b, 8, 17), (cases.d, 12, 29)):
+        plan = plan_problem(case(budget), options=MemoryOptions(method="full", gap=0.0, **{form: True}))
+        assert (plan.decisions.objective_ns, plan.certificate.optimal) == (best, True)
+        assert plan.provenance.options[form]
+
+
+def test_plans_are_told_before_the_search_ends():
+    told: list[Plan] = []
+    plan = plan_memory(perceptron(), budget="1.0x", on_plan=told.append)
+    assert told[0].provenance.interrupted
+    assert told[0].inputs == plan.inputs
+    assert not plan.provenance.interrupted

@@ -81,7 +81,8 @@ def test_what_follows_what_depends_on_node_counts_only():
     assert all("full" not in map(str, jobs) for jobs in large)
     assert any(job.method == "full" for jobs in rounds(searching.FULL, auto) for job in jobs)
     for jobs in large:
-        assert sum(job.method in ("bound", "full", "retention") for job in jobs) <= 1
+        assert sum(job.method != "bound" for job in jobs) <= 1
+        assert sum(job.method == "bound" for job in jobs) <= 1
 
 
 def test_only_the_program_knows_the_leaving_mode():

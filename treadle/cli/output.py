@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -75,7 +76,8 @@ def live_line() -> Iterator[Callable[[str], None]]:
         now = time.monotonic()
         if now - last >= 0.1:
             last = now
-            sys.stderr.write(f"\r\x1b[2K{text}")
+            room = shutil.get_terminal_size().columns - 1  # a line that wraps could not be erased
+            sys.stderr.write(f"\r\x1b[2K{text[:room]}")
             sys.stderr.flush()
 
     try:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from treadle.cli.output import json_option, live_line, note, print_json, require_apart
+from treadle.cli.output import json_option, live_line, many, note, print_json, require_apart
 
 if TYPE_CHECKING:
     from planner.memory.methods import MemoryOptions, Method
@@ -129,10 +131,12 @@ def command(
 
             budgets = parse_budgets(sweep)
             whole, inputs = _sources(trace, problem, hardware, options)
+            _warn_of_size(whole, method)
             plan_budgets(whole, budgets, output, options, inputs, trace or problem, progress_line, summary, as_json)
             return
         limit = None if budget is None else parse_budget(budget)
         whole, inputs = _sources(trace, problem, hardware, options)
+        _warn_of_size(whole, method)
         with live_line() as show:
             plan = plan_problem(
                 whole,
@@ -179,6 +183,16 @@ def _sources(
     return problem_from_trace(step, 0, hold_gradients=options.hold_gradients), inputs
 
 
+def _warn_of_size(problem: MemoryProblem, method: Method) -> None:
+    from planner.memory.search import FULL
+
+    if method == "full" and len(problem.fwd) * len(problem.bwd) > FULL:
+        note(
+            f"the 0-1 program of {len(problem.fwd)} forward and {len(problem.bwd)} backward nodes may find nothing "
+            "within the time limit: auto leaves it out at this size"
+        )
+
+
 def _with_times(trace: Trace, hardware: str) -> tuple[Trace, InputRef]:
     from planner import documents
     from planner.plan import InputRef
@@ -190,24 +204,24 @@ def _with_times(trace: Trace, hardware: str) -> tuple[Trace, InputRef]:
 
 
 def progress_line(progress: Progress) -> str:
-    """Incumbent, bound, gap and elapsed time; times come in ns."""
+    """What is at work, incumbent, bound, gap and elapsed time; times come in ns."""
 
     def ms(value: float | None) -> str:
         return "none yet" if value is None else f"{value / 1e6:.6g} ms"
 
     gap = "" if progress.gap is None else f"   gap {progress.gap:.2%}"
-    return f"best {ms(progress.incumbent)}   bound {ms(progress.bound)}{gap}   {progress.elapsed_s:.0f} s"
+    method = f"{progress.method}: " if progress.method else ""
+    return f"{method}best {ms(progress.incumbent)}   bound {ms(progress.bound)}{gap}   {progress.elapsed_s:.0f} s"
 
 
 def summary(plan: Plan) -> dict[str, Any]:
     """The figures that people ask for first."""
+    from planner.memory.choices import forward_choices, uses
     from planner.memory.decisions import MemoryDecisions
-    from planner.memory.program import RunForward
 
     decisions, certificate = plan.decisions, plan.certificate
     assert isinstance(decisions, MemoryDecisions)
-    ops = {i for i, node in enumerate(decisions.problem.fwd) if node.kind == "op"}
-    runs = Counter(step.node for step in decisions.program if isinstance(step, RunForward) and step.node in ops)
+    ops = [choice for choice in forward_choices(decisions) if decisions.problem.fwd[choice.node].kind == "op"]
     return {
         "budget_bytes": decisions.problem.budget_bytes,
         "peak_bytes": decisions.exact_peak_bytes,
@@ -218,9 +232,14 @@ def summary(plan: Plan) -> dict[str, Any]:
         "lower_bound_ns": int(certificate.lower_bound),
         "gap": certificate.gap,
         "optimal": certificate.optimal,
+        "bound_argument": certificate.argument,
+        "bound_holds_for": _scope(certificate.argument, decisions.recompute),
         "forward_ops": len(ops),
-        "recomputed_ops": sum(count > 1 for count in runs.values()),
-        "recomputations": sum(count - 1 for count in runs.values()),
+        "kept_ops": sum(choice.kept for choice in ops),
+        "recomputed_ops": sum(bool(choice.again) for choice in ops),
+        "recomputations": sum(len(choice.again) for choice in ops),
+        "recomputation_ns": sum(choice.again_ns for choice in ops),
+        "uses": [asdict(use) for use in uses(decisions)],
         "method": plan.provenance.method,
         "limit_fired": plan.provenance.limit_fired,
         "interrupted": plan.provenance.interrupted,
@@ -237,14 +256,36 @@ def describe(facts: dict[str, Any]) -> str:
         return f"{format_bytes(count)} ({count / max(1, whole):.2f}x of the {format_bytes(whole)} of store-all)"
 
     proof = "proved optimal" if facts["optimal"] else f"gap {facts['gap']:.2%}"
+    overhead = round(facts["overhead"], 4) + 0.0  # not -0.00%
+    again = f"{facts['recomputed_ops']} of {facts['forward_ops']} forward ops"
     rows = [
         ("budget", share(facts["budget_bytes"])),
         ("peak", share(facts["peak_bytes"])),
-        ("time", f"{facts['time_ns'] / 1e6:.6g} ms, {facts['overhead']:+.2%} against store-all"),
-        ("lower bound", f"{facts['lower_bound_ns'] / 1e6:.6g} ms, {proof}"),
-        (
-            "recomputed",
-            f"{facts['recomputed_ops']} of {facts['forward_ops']} forward ops, {facts['recomputations']} extra runs",
-        ),
+        ("time", f"{facts['time_ns'] / 1e6:.6g} ms, {overhead:+.2%} against store-all"),
+        ("lower bound", f"{facts['lower_bound_ns'] / 1e6:.6g} ms, {proof} for {facts['bound_holds_for']}"),
+        ("recomputed", f"{again}, {many(facts['recomputations'], 'extra run')}"),
+        *_used(facts["uses"]),
+        ("found by", facts["method"]),
     ]
     return "\n".join(f"{name:<13}{text}" for name, text in rows)
+
+
+def _used(uses: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """A row for each family of implementations that the plan makes use of."""
+    from planner.memory.choices import Use
+
+    title = "uses"
+    for family, found in groupby(uses, key=lambda use: use["family"]):
+        yield title, f"{family}: {', '.join(str(Use(**use)) for use in found)}"
+        title = ""
+
+
+def _scope(argument: str, recompute: bool) -> str:
+    """Which plans a bound speaks of: the 0-1 program and retention intervals know one order of recomputation."""
+    from planner.memory.bound import ONCE
+
+    if not recompute:
+        return "plans without recomputation"
+    if argument == ONCE or "whatever order" in argument:
+        return "any order of recomputation"
+    return "recomputation in forward order"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from planner import documents
-from planner.errors import InfeasibleError, InputError, LimitError
+from planner.errors import InfeasibleError, InputError, LimitError, MissingBackendError
 from planner.files import write_text
 from planner.memory.planning import Budget, parse_budget, prepared
 from planner.scalars import format_bytes
@@ -98,8 +98,13 @@ def plan_budgets(
         documents.save(plan, folder / name)
     rows = [_row(point, names, summary) for point in points]
     impossible = max((point.budget_bytes for point in points if point.infeasible), default=None)
-    write_text(folder / CURVE, curve_svg(list(plans.values()), impossible))
     write_text(folder / TABLE, _csv(rows))
+    written = [many(len(plans), "plan"), TABLE]
+    try:
+        write_text(folder / CURVE, curve_svg(list(plans.values()), impossible))
+        written.append(CURVE)
+    except MissingBackendError as error:
+        note(f"no {CURVE}: {error}")
     for name in sorted(older - plans.keys()):
         (folder / name).unlink(missing_ok=True)
     if any(row.get("interrupted") for row in rows):
@@ -111,7 +116,7 @@ def plan_budgets(
         return
     for line in _table(points, names):
         click.echo(line)
-    click.echo(f"wrote {many(len(plans), 'plan')}, {TABLE} and {CURVE} to {output}")
+    click.echo(f"wrote {', '.join(written[:-1])} and {written[-1]} to {output}")
 
 
 def _names(problem: MemoryProblem, budgets: Sequence[Budget], options: MemoryOptions) -> dict[int, str]:

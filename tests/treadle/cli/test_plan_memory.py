@@ -17,11 +17,14 @@ from msgspec.structs import replace
 
 from planner import documents
 from planner.memory.check import check
+from planner.memory.problem import Backward
 from planner.plan import Plan
+from planner.solver import Progress
 from planner.trace import Costs
 from tests.planner.memory import cases
 from tests.planner.memory.test_extract import perceptron
 from treadle.cli.main import run
+from treadle.cli.plan_memory import progress_line
 
 
 @pytest.fixture
@@ -44,8 +47,9 @@ def test_a_trace_and_a_share_give_a_checked_plan(files, capsys):
         "budget       290 B (1.00x of the 290 B of store-all)",
         "peak         290 B (1.00x of the 290 B of store-all)",
         "time         3.8e-05 ms, +0.00% against store-all",
-        "lower bound  3.8e-05 ms, proved optimal",
+        "lower bound  3.8e-05 ms, proved optimal for any order of recomputation",
         "recomputed   0 of 3 forward ops, 0 extra runs",
+        "found by     heuristic",
         "wrote plan.json",
     ]
 
@@ -203,3 +207,46 @@ def test_variants_leave_families_out(tmp_path, capsys):
     assert all(node.inplace_of is None and not node.recomputable for node in decisions.problem.fwd)
     assert run([*command, "--budget", "12B", "--no-recompute"]) == 3
     assert "least feasible" in capsys.readouterr().err
+
+
+def test_the_summary_names_families_and_what_the_bound_speaks_of(tmp_path, capsys):
+    relu = cases.forward(4, (0,), (0, 2), inplace_of=0)
+    made = cases.forward(4, (), (0, 3))
+    by_mask = Backward(name="mask", family="int", needs=(2,), time_ns=1)
+    mask = cases.forward(1, (1,), (0, 0), kind="intermediate", creator=1)
+    last = cases.backward(4, 4, ((1,), 0, 9))
+    problem = cases.problem(
+        12,
+        [replace(made, op="aten.convolution.default"), replace(relu, op="aten.relu.default"), mask],
+        [replace(last, op="aten.threshold_backward.default", impls=(*last.impls, by_mask))],
+    )
+    documents.save(problem, tmp_path / "problem.json")
+    command = ["plan", "memory", "--problem", str(tmp_path / "problem.json"), "-o", str(tmp_path / "plan.json")]
+    assert run(command) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "uses         inplace: 1 relu" in lines
+    assert "             int: 1 threshold_backward by mask" in lines
+    assert run([*command, "--no-recompute", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["bound_holds_for"] == "plans without recomputation"
+    assert {"family": "int", "op": "threshold_backward", "implementation": "mask", "ops": 1} in facts["uses"]
+
+
+def test_a_program_too_large_is_said_so_before_the_search(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("planner.memory.search.FULL", 10)
+    documents.save(cases.a(6), tmp_path / "problem.json")
+    command = ["plan", "memory", "--problem", str(tmp_path / "problem.json"), "-o", str(tmp_path / "plan.json")]
+    assert run([*command, "--method", "full"]) == 0
+    assert "the 0-1 program of 4 forward and 4 backward nodes may find nothing" in capsys.readouterr().err
+
+
+def test_a_folder_is_no_plan_file(files, capsys):
+    (files / "folder").mkdir()
+    assert run(["plan", "memory", "--problem", "problem.json", "-o", "folder"]) == 2
+    assert "folder: found a folder, expected a file to write" in capsys.readouterr().err
+
+
+def test_the_live_line_names_the_methods_at_work():
+    line = progress_line(Progress(2e6, 1e6, 0.5, 3.2, "windows and bound 3"))
+    assert line == "windows and bound 3: best 2 ms   bound 1 ms   gap 50.00%   3 s"
+    assert progress_line(Progress(None, None, None, 0.0)) == "best none yet   bound none yet   0 s"

@@ -180,6 +180,8 @@ def _run_memory(folder: str, backend: str, steps: int, as_json: bool) -> None:
     else:
         peaks, losses, seconds = result["peak_bytes"], result["losses"], result["step_seconds"]
         equal = "bit-equal" if result["bit_equal"] else f"within {result['max_gradient_difference']:.3g}"
+        if result["gradient_rounding"]:
+            equal += f" (plain PyTorch's own are {result['gradient_rounding']:.3g} off double precision)"
         click.echo(f"{steps} training steps, plain PyTorch beside the plan; gradients {equal}")
         click.echo(f"  loss         {losses['eager'][-1]:.6g} plain, {losses['planned'][-1]:.6g} planned")
         click.echo(

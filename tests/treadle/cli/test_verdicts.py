@@ -10,11 +10,15 @@ from msgspec import structs
 
 from planner import documents
 from planner.collective.bound import PROVED_BY_SOLVER
-from planner.memory.planning import plan_problem
+from planner.memory.bound import least_time
+from planner.memory.lean import leanest
+from planner.memory.planning import decide, plan_problem
 from planner.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
 from planner.memory.program import RunForward
 from planner.plan import Plan
 from tests.planner.collective.build import line, switch
+from tests.planner.memory.instances import instance
+from treadle.check_plan import least_ns
 from treadle.cli.main import run
 from treadle.cli.output import many
 from treadle.report import memory_section
@@ -238,3 +242,11 @@ def test_the_backward_pass_starts_after_the_forward_instructions_that_ran(monkey
     )
     plan_section("mine", structs.replace(made, decisions=structs.replace(made.decisions, program=program)))
     assert drawn == {"ends": 35}
+
+
+def test_what_a_plan_alone_proves_is_never_more_than_what_plans_take() -> None:
+    """Runs in place take less than their implementation alone would."""
+    for seed in range(60):
+        made = decide(problem := instance(seed), leanest(problem))
+        assert least_ns(made) <= made.objective_ns
+        assert least_ns(made) == least_time(problem)

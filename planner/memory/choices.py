@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import dataclass
 
 from planner.memory.decisions import MemoryDecisions
-from planner.memory.problem import Backward, Forward
 from planner.memory.program import Drop, RunBackward, RunForward, Stage
 
 
@@ -106,8 +105,3 @@ def short_name(op: str) -> str:
     """`aten.convolution.default` is `convolution`, `treadle.relu_mask` is `relu_mask`; other names stay."""
     parts = op.split(".")
     return parts[1] if len(parts) in (2, 3) and parts[0] in ("aten", "treadle") else op
-
-
-def way_name(impl: Forward | Backward, inplace: bool = False) -> str:
-    """The implementation as people read it."""
-    return impl.name + (", in place" if inplace else "")

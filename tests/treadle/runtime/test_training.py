@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from fractions import Fraction
 
 import msgspec
@@ -17,6 +18,7 @@ from planner.errors import InputError, MissingBackendError
 from planner.memory.planning import MemoryOptions, plan_memory
 from tests.treadle.runtime.models import trace_of
 from treadle.capture.graph import capture
+from treadle.runtime import training
 from treadle.runtime.training import _difference, _largest, run_folder
 
 ENTRY = "tests.treadle.runtime.models:convnet"
@@ -131,3 +133,33 @@ def test_folders_and_backends_that_cannot_run(folder):
     rewrite_manifest(folder, target="msccl-xml")
     with pytest.raises(InputError, match="expected torch"):
         run_folder(folder)
+
+
+def in_double(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor | None]:
+    follower = training.plain(model, None)
+    run = training._Run(model, follower, 0.1, nullcontext())
+    run.train(inputs)
+    return training._in_double(run, None, inputs, 0)
+
+
+def test_gradients_in_double_precision_judge_other_kernels():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4))
+    x = torch.randn(16, 8)
+    exact = in_double(model, (x,))
+    assert [gradient.dtype for gradient in exact] == [torch.float64] * 4
+    for gradient, parameter in zip(exact, model.parameters(), strict=True):
+        torch.testing.assert_close(gradient.float(), parameter.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_a_step_with_random_numbers_has_no_double():
+    """Dropout would drop other elements in double precision, so nothing could be said."""
+    assert in_double(nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5)), (torch.randn(16, 8),)) == []
+
+
+def test_a_step_that_needs_single_precision_has_no_double():
+    class Single(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) @ torch.ones(4, 4)
+
+    assert in_double(Single(4, 4), (torch.randn(2, 4),)) == []

@@ -46,8 +46,8 @@ def run_folder(
     by `Meter`, of the plan's prediction and its budget; `bit_equal`, `max_gradient_difference` and `gradient_scale`
     (largest gradient) over all steps; `gradient_rounding`, how far the eager run's own gradients are from those in
     double precision where that had to be known (then the plan's may be `NEAR` times as far);
-    `findings`, a sentence for each promise that did not hold: the memory budget, and gradients, loss and every buffer equal to
-    plain PyTorch's in every step (named with the first step that breaks it).
+    `findings`, a sentence for each promise that did not hold: the memory budget, and gradients, loss and every buffer
+    equal to plain PyTorch's in every step (named with the first step that breaks it).
 
     Raises InputError for a folder that is no generated PyTorch step or was changed, MissingBackendError for a backend
     that this machine lacks.

@@ -38,7 +38,7 @@ bench: $(STAMP) ## print every figure that README and docs quote
 	$(BIN)/python -m benchmarks
 
 bench-memory: $(STAMP) ## memory plans of whole networks beside MONeT's figures, peers and PyTorch; takes about 2 hours
-	$(BIN)/python -m benchmarks memory.execution memory.models memory.partitioner memory.planning memory.ablation memory.savings
+	$(BIN)/python -m benchmarks memory.execution memory.models memory.gpu memory.partitioner memory.planning memory.ablation memory.savings
 
 bench-collective: $(STAMP) ## synthesis against published figures, plans against templates, execution, XML timing
 	$(BIN)/python -m benchmarks collective.synthesis collective.quality collective.cpu collective.gpu collective.xml_simulation

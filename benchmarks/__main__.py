@@ -20,6 +20,7 @@ NAMES = (
     "collective.xml_simulation",
     "memory.execution",
     "memory.models",
+    "memory.gpu",
     "memory.partitioner",
     "memory.planning",
     "memory.ablation",

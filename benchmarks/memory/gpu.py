@@ -1,0 +1,172 @@
+"""Memory plans of whole networks on a GPU: the allocator's peak and step time beside eager, SAC and PyTorch's budget.
+
+Costs of every implementation, cuDNN's algorithms among them, are measured on the card. A plan gets the peak of
+a peer as its budget, and its time is compared with the peer's. Peers: plain PyTorch; its selective checkpointing that
+saves matrix products and convolutions, of every direct part of the model that can be wrapped; and AOT autograd's
+partitioner under `activation_memory_budget`, through torch.compile without a code generator.
+"""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.utils.checkpoint import create_selective_checkpoint_contexts
+
+from benchmarks.common import Row, Table, command, progress
+from benchmarks.memory.execution import Step
+from examples.models import googlenet, gpt2, mobilenet_v2, resnet50, unet, vgg16
+from planner.errors import InfeasibleError, InputError, LimitError
+from planner.implementations import with_implementations
+from planner.implementations.cudnn import with_cudnn
+from planner.memory.planning import MemoryOptions, plan_memory
+from planner.trace import Trace
+from treadle.capture.costs import with_measured
+from treadle.capture.graph import capture
+from treadle.runtime.memory import apply
+from treadle.runtime.meter import Meter
+
+MODELS: dict[str, Callable[[], Step]] = {
+    "ResNet-50 b184": resnet50.resnet50,
+    "GoogLeNet b320": googlenet.googlenet,
+    "U-Net b11": unet.unet,
+    "VGG-16 b176": partial(vgg16.vgg16, dropout=0.0),
+    "MobileNet-V2 b256": mobilenet_v2.mobilenet_v2,
+    "GPT-2 small b8": gpt2.small,
+    "GPT-2 medium b4": gpt2.medium,
+}
+BUDGETS = (0.5, 0.3, 0.1)
+REPEATS = 5
+OPTIONS = MemoryOptions(time_limit_s=30.0, workers=2)
+SAVED = [torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.convolution.default]
+
+
+def tables() -> Iterator[Table]:
+    """Allocator peak and step time of planned networks on a GPU, beside eager, SAC and PyTorch's budget."""
+    if not torch.cuda.is_available():
+        yield Table("Memory plans on a GPU", [], ("no GPU",))
+        return
+    for title, make in MODELS.items():
+        yield compared(title, make, "cuda")
+
+
+@dataclass
+class Measured:
+    """A way to train a step: peak bytes as the device's allocator counts them (on a CPU: live tensors), seconds."""
+
+    name: str
+    peak_bytes: int
+    seconds: float
+
+
+def compared(title: str, make: Callable[[], Step], device: str) -> Table:
+    """One network on `device`: every peer, and the plan for each peer's measured peak."""
+    progress(f"memory.gpu: {title}: measuring its operators")
+    captured = with_implementations(capture(make, title, "train"))
+    trace = with_measured(with_cudnn(captured) if device == "cuda" else captured, device=device)
+    rows, notes = [], []
+    for name, call, model, inputs in peers(make, device):
+        progress(f"memory.gpu: {title}: {name}")
+        try:
+            peer = measured(name, call, model, inputs)
+        except RuntimeError as error:
+            notes.append(f"{name}: {' '.join(str(error).split())[:200]}")
+            continue
+        rows.append(
+            {"step": name, "peak MiB": peer.peak_bytes / 2**20, "ms": peer.seconds * 1e3}
+            | ours(trace, make, peer, device)
+        )
+    name = torch.cuda.get_device_name() if device == "cuda" else "CPU"
+    return Table(f"{title} on {name}", rows, ("Ours: the plan for the peer's peak.", *notes))
+
+
+def peers(
+    make: Callable[[], Step], device: str
+) -> Iterator[tuple[str, Callable[[], Tensor], nn.Module, tuple[Tensor, ...]]]:
+    """(name, function that computes the loss, model, inputs) of every peer."""
+    model, inputs, loss = placed(make, device)
+    yield "eager", lambda: loss(model, *inputs), model, inputs
+    selected = copy.deepcopy(model)
+    contexts = partial(create_selective_checkpoint_contexts, SAVED)
+    for part in [selected, *selected.children()]:
+        if isinstance(part, nn.Sequential | nn.ModuleList):
+            for place, inner in enumerate(part):
+                part[place] = checkpoint_wrapper(inner, context_fn=contexts)
+    yield "SAC, products and convolutions saved", lambda: loss(selected, *inputs), selected, inputs
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._dynamo.backends.debugging import boxed_nop
+    from torch._functorch import config
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    for budget in BUDGETS:
+        own = copy.deepcopy(model)
+        backend = aot_autograd(fw_compiler=boxed_nop, partition_fn=min_cut_rematerialization_partition)
+        compiled = torch.compile(partial(loss, own), backend=backend)
+
+        def step(compiled: Callable[..., Tensor] = compiled, budget: float = budget) -> Tensor:
+            with config.patch(activation_memory_budget=budget):
+                return compiled(*inputs)
+
+        yield f"PyTorch budget {budget}", step, own, inputs
+
+
+def placed(make: Callable[[], Step], device: str) -> Step:
+    """The step with its model and inputs on `device`, the same numbers each time."""
+    torch.manual_seed(0)
+    model, inputs, loss = make()
+    return model.to(device), tuple(tensor.to(device) for tensor in inputs), loss
+
+
+def measured(name: str, call: Callable[[], Tensor], model: nn.Module, inputs: tuple[Tensor, ...]) -> Measured:
+    """Peak and median time of forward and backward, after one step that compiles and warms up."""
+    cuda = inputs[0].is_cuda
+    finish: Callable[[], None] = torch.cuda.synchronize if cuda else lambda: None
+
+    def step() -> float:
+        model.zero_grad(set_to_none=True)
+        finish()
+        start = time.perf_counter()
+        call().backward()
+        finish()
+        return time.perf_counter() - start
+
+    step()
+    model.zero_grad(set_to_none=True)
+    if cuda:
+        torch.cuda.reset_peak_memory_stats()
+        step()
+        peak = torch.cuda.max_memory_allocated()
+    else:
+        with Meter(model, inputs) as meter:
+            step()
+        peak = meter.peak_bytes
+    return Measured(name, peak, statistics.median(step() for _ in range(REPEATS)))
+
+
+def ours(trace: Trace, make: Callable[[], Step], peer: Measured, device: str) -> Row:
+    """The plan for the peer's peak, run."""
+    try:
+        plan = plan_memory(trace, budget=peer.peak_bytes, options=OPTIONS)
+        model, inputs, _ = placed(make, device)
+        module = apply(model, plan, trace)
+    except (InfeasibleError, LimitError, InputError) as error:
+        return {"ours": type(error).__name__}
+    found = measured("ours", lambda: module(*inputs), module, inputs)
+    return {
+        "our peak / peer": found.peak_bytes / peer.peak_bytes,
+        "our time / peer": found.seconds / peer.seconds,
+        "predicted / measured peak": plan.prediction.peak_bytes / found.peak_bytes,
+    }
+
+
+main = command(tables)
+
+if __name__ == "__main__":
+    main()

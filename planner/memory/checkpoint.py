@@ -26,16 +26,18 @@ Executability, by `add_selection`, `add_dependencies`, `add_inplace`:
     (C6)  r_m^k <= r_creator(m)^k
     (4.10, 4.11)  q_i^k <= r_i^k, r_j^k - q_i^k <= p_j^k <= r_j^k, p_j^k <= 1 - q_i^k, s_j^{k-1} <= 1 - q_i^k
 
-Memory, by `planner.memory.memory_rows`, with L_i = {j < i: some t >= i that may run in the stage reads j}:
-    (M-fwd)   B + sum_l c_il delta_il + r_i (b_i + sum_{j in L_i} b_j) - q_i b_inplace(i)
-                + sum_{j<i, j not in L_i} b_j s_j^K <= M
-    (M-rec)   B + Lhat_k + sum_l c_il delta_il + r_i (b_i + sum_{j in L_i} b_j) - q_i b_inplace(i)
+Memory, by `planner.memory.memory_rows`, with L_i = {j < i: some t >= i that may run in the stage reads j}, U_{K+1}(j) =
+s_j^K, s^{K+1} = 0, Lhat_{K+1} = 0 and held_ij = 1 wherever i runs and x_j is there:
+    (M-run)   B + Lhat_k + sum_l c_il delta_il + r_i b_i + sum_{j in L_i} b_j held_ij - q_i b_inplace(i)
                 + sum_{j<i, j not in L_i} b_j U_k(j) + sum_{j>i} b_j s_j^k <= M
-    (M-idle)  B + Lhat_k + sum_{j<=i} b_j U_k(j) + sum_{j>i} b_j s_j^k <= M
+    (M-idle)  B + Lhat_k + sum_{j<=i} b_j U_k(j) + sum_{j>i} b_j s_j^k <= M                      for k <= K
     (M-start) B + Lhat_k + sum_j b_j s_j^k <= M        where Lhat_k may exceed what the instruction before used
     (M-bwd)   B + Lhat_k + sum_l (chat_kl + y_k [not in place]) dhat_kl + sum_i b_i U_k(i) <= M
-With `exact_local` the r_i b_j of (M-rec) for j in L_i is w_ij b_j, where w_ij >= U_k(j) and w_ij >= r_t^k for every
-t >= i that reads j.
+
+    exact (default)   held_ij = r_i where i reads j, else w_tj for the next t > i that may run and reads j:
+                      w_tj >= r_t,  w_tj >= w_t'j of the reader t' after t,  w_tj >= U_k(j) for the last
+    long              held_ij = w_tj for the next t >= i that reads j, for all j in L_i
+    superset          held_ij = r_i, as published: charges what no run of the stage reads, so it can lose the best plan
 
 Trims (`planner.memory.switches`): T1 leaves (M-idle) out, which the other rows imply; T2 allows r and s only for
 ancestors of what a backward node still reads; T3 takes L_i over those; T4 leaves dominated implementations out; T5
@@ -94,9 +96,8 @@ def formulate(
         add_inplace(f, k)
     for k in range(1, stages + 2):
         add_dependencies(f, k)
-    for k in range(1, stages + 1):
-        add_union(f, k)
     for k in range(1, stages + 2):
+        add_union(f, k)
         add_memory(f, k)
     if switches.cuts:
         add_cuts(f)

@@ -9,7 +9,7 @@ from planner.memory.formulation import Formulation, MaybeVar, Terms
 from planner.memory.lower import Schedule
 from planner.memory.problem import MemoryProblem
 from planner.memory.useful import feeds, transient_bytes
-from planner.solver import Model, Var
+from planner.solver import Model
 
 
 def add_memory(f: Formulation, k: int) -> None:
@@ -23,7 +23,7 @@ def add_memory(f: Formulation, k: int) -> None:
     runnable = frozenset(i for i in every if f.r[k][i] is not None) if f.switches.useful_feeds else every
     local = feeds(problem, runnable)
     passed, ahead = _sums(f, k, entered)
-    held = _exact_local(f, k, local) if f.switches.exact_local and not forward else None
+    held = _held(f, k)
 
     def require(terms: Terms) -> None:
         if f.peak is not None:
@@ -34,13 +34,9 @@ def add_memory(f: Formulation, k: int) -> None:
     for i, node in enumerate(problem.fwd):
         run = f.r[k][i]
         if run is not None:
-            alive = scaled(node.out_bytes)
             terms: Terms = [(v, scaled(node.impls[way].workspace(not forward))) for way, v in f.delta[k][i].items()]
-            if held is None:
-                alive += sum(scaled(problem.fwd[j].out_bytes) for j in local[i])
-            else:
-                terms += [(held[i][j], scaled(problem.fwd[j].out_bytes)) for j in local[i]]
-            terms.append((run, alive))
+            terms.append((run, scaled(node.out_bytes)))
+            terms += [(var, scaled(problem.fwd[j].out_bytes)) for j in local[i] for var, _ in held(i, j)]
             q = f.q[k][i]
             if q is not None and node.inplace_of is not None:
                 terms.append((q, -scaled(problem.fwd[node.inplace_of].out_bytes)))
@@ -59,36 +55,58 @@ def add_memory(f: Formulation, k: int) -> None:
     require([*made, *passed(n, ())])
 
 
-def _exact_local(f: Formulation, k: int, local: list[tuple[int, ...]]) -> list[dict[int, Var]]:
-    """held[i][j] for j in L_i: x_j is there while the stage passes i, because of U_k(j) or of a run from i on.
+def _held(f: Formulation, k: int) -> Callable[[int, int], Terms]:
+    """held(i, j) for j in L_i: 1 wherever i runs and x_j is there, because of U_k(j) or of a run from i on.
 
-    w_ij >= w_{i+1,j};  w_ij >= r_i if i reads j;  w_ij >= U_k(j) where i is the last that may read j.
+    r_i where i reads j; else w_tj for the next t > i that may run and reads j:
+    w_tj >= r_t,  w_tj >= w_t'j for the reader t' after t,  w_tj >= U_k(j) for the last.
     """
-    held: list[dict[int, Var]] = [{} for _ in local]
-    for i in reversed(range(len(local))):
-        run = f.r[k][i]
-        for j in local[i]:
-            w = held[i][j] = f.auxiliary()
-            if i + 1 < len(local) and j in held[i + 1]:
-                f.at_most(held[i + 1][j], [w])
+    runs = f.r[k]
+    readers: dict[int, list[int]] = {}
+    for t, node in enumerate(f.problem.fwd):
+        if runs[t] is not None:
+            for j in sorted(set(node.inputs)):
+                readers.setdefault(j, []).append(t)
+    waits: dict[tuple[int, int], Terms] = {}
+
+    def wait(j: int, place: int) -> Terms:
+        """What tells whether x_j waits for its reader at `place` in the list, or for what comes after."""
+        if place == len(readers.get(j, ())):
+            return f.u[k][j]
+        if (j, place) not in waits:
+            run = runs[readers[j][place]]
+            assert run is not None
+            later = [] if run == f.one else wait(j, place + 1)
+            if not later or run == f.one:
+                waits[j, place] = [(run, 1)]
+            elif later == [(f.one, 1)]:
+                waits[j, place] = later
             else:
-                f.model.add_linear([*f.u[k][j], (w, -1)], ub=0)
-            if run is not None and j in f.problem.fwd[i].inputs:
+                w = f.auxiliary()
                 f.at_most(run, [w])
+                f.model.add_linear([*later, (w, -1)], ub=0)
+                waits[j, place] = [(w, 1)]
+        return waits[j, place]
+
+    def held(i: int, j: int) -> Terms:
+        run = runs[i]
+        if run is not None and (f.switches.local == "superset" or (f.switches.local == "exact" and i in readers[j])):
+            return [(run, 1)]
+        return wait(j, sum(t < i for t in readers.get(j, ())))
+
     return held
 
 
 def _sums(
     f: Formulation, k: int, entered: list[MaybeVar]
 ) -> tuple[Callable[[int, Iterable[int]], Terms], Callable[[int], Terms]]:
-    """passed(i, without): sum of b_j U_k(j) over j < i not in `without`, with s_j^K for U in the forward pass.
+    """passed(i, without): sum of b_j U_k(j) over j < i not in `without`.
     ahead(i): sum of b_j s_j^k over j > i."""
     size = [f.units.scaled(node.out_bytes) for node in f.problem.fwd]
     n = len(size)
-    union: list[Terms] = f.u[k] if f.again(k) else [[] if var is None else [(var, 1)] for var in f.s[k - 1]]
 
     def kept(j: int, sign: int = 1) -> Terms:
-        return [(var, sign * size[j]) for var, _ in union[j]] if size[j] else []
+        return [(var, sign * size[j]) for var, _ in f.u[k][j]] if size[j] else []
 
     def stored(j: int) -> Terms:
         var = entered[j]

@@ -135,7 +135,7 @@ def _heuristic(problem: MemoryProblem) -> Schedule | None:
 def _full(problem: MemoryProblem, start: Schedule | None, options: MemoryOptions, on_bound: OnBound) -> Answer:
     switches = Switches(
         integral=options.solver == "cp_sat",
-        exact_local=options.exact_local,
+        local="long" if options.exact_local else "exact",
         literal_products=options.literal_products,
     )
     program = formulate(problem, dependency_set=options.dependency_set, switches=switches)
@@ -207,13 +207,7 @@ def _rounding(job: Job, problem: MemoryProblem, options: MemoryOptions, on_bette
     found = rounding.solve_rounding(
         problem, job.effort, seed=options.seed, time_limit_s=options.time_limit_s, on_better=on_better
     )
-    return Answer(
-        schedule=found.schedule,
-        bound_ns=found.bound_ns,
-        argument=rounding.ARGUMENT,
-        infeasible=found.infeasible,
-        limit_fired=found.limit_fired,
-    )
+    return Answer(schedule=found.schedule, limit_fired=found.limit_fired)
 
 
 def _windows(

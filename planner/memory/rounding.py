@@ -3,7 +3,7 @@
 In the manner of the two-phase rounding of "Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization":
 
 1. Solve the relaxation of the program of `restricted.py` in which every useful recomputation is allowed. Its optimum is
-   a lower bound.
+   no lower bound: the rows of that program bound what runs hold from above.
 2. Round what is kept: x_i stays after stage t where s_it is at least a threshold, one for all nodes or one drawn for
    each node. Take for each op the implementation that the relaxation prefers.
 3. Run what that needs: whatever a backward node reads, or is kept and not there, with all it is made from.
@@ -12,7 +12,6 @@ In the manner of the two-phase rounding of "Checkmate: Breaking the Memory Wall 
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,7 +25,6 @@ from planner.memory.restricted import Restricted, formulate, makers, useful
 from planner.solver import Var
 from planner.solver.linear import relax
 
-ARGUMENT = "no solution of the linear relaxation of the 0-1 program (MONeT, equations 4.1 to 4.15) is below it"
 THRESHOLDS = (0.5, 0.3, 0.7, 0.15, 0.85)
 DRAWN = 5
 """So many plans with drawn thresholds are rounded for one unit of effort."""
@@ -36,11 +34,9 @@ SIMPLEX = 5_000
 
 @dataclass(frozen=True)
 class Rounded:
-    """`schedule` is pruned and within the budget. No plan of the 0-1 program takes less than `bound_ns`."""
+    """`schedule` is pruned and within the budget; None says nothing about whether there is one."""
 
     schedule: Schedule | None
-    bound_ns: int | None
-    infeasible: bool = False
     limit_fired: bool = False
 
 
@@ -56,9 +52,8 @@ def solve_rounding(
     program = formulate(problem, useful(problem))
     variables = program.model.size[0]
     relaxed = relax(program.model, solver="highs" if variables <= SIMPLEX else "pdlp", time_limit_s=time_limit_s)
-    bound_ns = None if relaxed.bound is None else math.floor(relaxed.bound * program.time_unit)
     if not relaxed.values:
-        return Rounded(None, bound_ns, relaxed.infeasible, relaxed.limit_fired)
+        return Rounded(None, relaxed.limit_fired)
     room = problem.budget_bytes - problem.base_bytes
     best: tuple[int, Schedule] | None = None
     for thresholds in _thresholds(len(problem.fwd), DRAWN * effort, seed):
@@ -69,7 +64,7 @@ def solve_rounding(
         if best is None or lives.time_ns < best[0]:
             best = lives.time_ns, lives.schedule()
             on_better(best[1])
-    return Rounded(best and best[1], bound_ns, limit_fired=relaxed.limit_fired)
+    return Rounded(best and best[1], relaxed.limit_fired)
 
 
 def _thresholds(count: int, drawn: int, seed: int) -> Iterator[list[float]]:

@@ -24,8 +24,8 @@ class Switches:
     chains: bool = True
     cuts: bool = True
     """Add valid inequalities that lift the bound of the linear relaxation."""
-    exact_local: bool = False
-    """What a recomputation holds follows the runs of its own stage, instead of all that could run in it."""
+    local: Literal["exact", "long", "superset"] = "exact"
+    """How (M-run) counts what a run holds for later ones. Only "superset", as published, can lose the best plan."""
     literal_products: bool = False
     """Write the union of kept and needed tensors with one product for each implementation, as published."""
     integral: bool = False

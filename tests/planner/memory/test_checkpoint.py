@@ -63,7 +63,7 @@ def test_chain(dependency_set, optima):
     ("switches", "optima"),
     [
         (Switches(), {7: None, 8: 17, 9: 16, 10: 16, 11: 15}),
-        (Switches(useful_feeds=False), {7: None, 8: 18, 9: 16, 10: 16, 11: 15}),
+        (Switches(local="superset", useful_feeds=False), {7: None, 8: 18, 9: 16, 10: 16, 11: 15}),
     ],
 )
 def test_skip_connection_with_trimmed_and_untrimmed_feeds(dependency_set, switches, optima):

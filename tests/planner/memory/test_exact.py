@@ -55,7 +55,7 @@ PLAIN = Switches(
     no_dominated=False,
     chains=False,
     cuts=False,
-    exact_local=True,
+    local="long",
 )
 FORMS: dict[str, tuple[Callable[[Formulation], int | None], str, Switches]] = {
     "compact": (highs, "entering", Switches()),
@@ -63,8 +63,8 @@ FORMS: dict[str, tuple[Callable[[Formulation], int | None], str, Switches]] = {
     "compact, leaving": (highs, "leaving", Switches()),
     "literal products": (highs, "entering", Switches(literal_products=True)),
     "literal products, leaving, CP-SAT": (cp_sat, "leaving", Switches(literal_products=True, integral=True)),
-    "exact local": (highs, "entering", Switches(exact_local=True)),
-    "exact local, leaving": (highs, "leaving", Switches(exact_local=True)),
+    "exact local": (highs, "entering", Switches(local="long")),
+    "exact local, leaving": (highs, "leaving", Switches(local="long")),
     "exact local without trims": (highs, "entering", PLAIN),
 }
 
@@ -102,7 +102,7 @@ def test_the_dynamic_program_finds_what_was_worked_out_by_hand(problem: MemoryPr
 
 def test_without_the_trimmed_feeds_every_tensor_that_anything_reads_is_charged():
     """On a skip connection the published superset of what a recomputation holds costs time; the exact set does not."""
-    published = Switches(useful_feeds=False)
+    published = Switches(local="superset", useful_feeds=False)
     assert highs(formulate(cases.b(8), switches=published)) == 18
-    exact = Switches(useful_feeds=False, exact_local=True)
+    exact = Switches(useful_feeds=False)
     assert highs(formulate(cases.b(8), switches=exact)) == 17

@@ -31,7 +31,7 @@ def completed(problem: MemoryProblem, schedule: Schedule, switches: Switches) ->
     return None if result.fun is None else result.fun + form.offset
 
 
-@pytest.mark.parametrize("switches", [Switches(), Switches(no_dominated=False), Switches(exact_local=True)])
+@pytest.mark.parametrize("switches", [Switches(), Switches(no_dominated=False), Switches(local="long")])
 def test_hinted_schedules_are_solutions(switches):
     for seed in range(40):
         problem = replace(instance(seed), budget_bytes=1000)

@@ -85,8 +85,8 @@ def point(problem: MemoryProblem, share: Fraction, seconds: float) -> Row:
 def chen_ns(problem: MemoryProblem) -> int | None:
     """Time of the fastest plan of Chen's segments within the budget."""
     planner = Planner.of(problem)
-    fitting = [planner.try_out(kept) for kept in (*chen(problem), *crossings(problem))]
-    return min((found.time_ns for found in fitting if found is not None), default=None)
+    found = [planner.result(planner.schedule(kept)) for kept in (*chen(problem), *crossings(problem))]
+    return min((plan.time_ns for plan in found if plan.peak_bytes <= problem.budget_bytes), default=None)
 
 
 def checkmate_ns(problem: MemoryProblem) -> int | None:

@@ -17,6 +17,8 @@ Call = Op | Implementation
 
 @dataclass(frozen=True)
 class Index:
+    """Who makes, reads and holds each tensor of `trace`."""
+
     trace: Trace
 
     @cached_property

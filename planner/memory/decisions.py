@@ -10,6 +10,8 @@ from planner.scalars import Count, Record
 
 
 class MemoryDecisions(Record, frozen=True, kw_only=True, tag_field="pass", tag="memory"):
+    """The program and its figures. Times are in ns."""
+
     problem: MemoryProblem
     dependency_set: Literal["entering", "leaving"] = "entering"
     families: tuple[str, ...] | None = None

@@ -1,9 +1,8 @@
-"""Plans found without a solver: Chen's segments and greedy eviction. They start the solver and stand in for it.
+"""Chen's segments, the plans that others are compared with.
 
 A plan follows from the set of nodes that the forward pass keeps: when a backward node reads something that is gone,
 its ancestors are recomputed from what is there, and everything recomputed that later backward nodes read directly
-stays ("Training Deep Nets with Sublinear Memory Cost", section 3, with segments between kept nodes). Both kinds of
-plan are then refilled: whatever still fits is kept as well, most time per byte first.
+stays ("Training Deep Nets with Sublinear Memory Cost", section 3, with segments between kept nodes).
 """
 
 from __future__ import annotations
@@ -15,22 +14,6 @@ from planner.memory.lower import Schedule, lower, prune, store_all
 from planner.memory.problem import MemoryProblem
 from planner.memory.program import RunForward
 from planner.memory.simulate import Simulation, simulate
-
-REFILLED = 6
-"""So many plans of each kind are refilled, those first that recompute most and so leave most room."""
-
-
-def best_heuristic(problem: MemoryProblem) -> Schedule | None:
-    """The fastest heuristic plan within the budget, pruned; None when all of them need more."""
-    planner = Planner.of(problem)
-    whole = planner.result(planner.base)
-    if whole.peak_bytes <= problem.budget_bytes:
-        return planner.base
-    found = []
-    for sets in (chen(problem), crossings(problem), greedy(planner)):
-        plans = [(result.time_ns, kept) for kept in sets if (result := planner.try_out(kept)) is not None]
-        found += [planner.refilled(kept) for _, kept in sorted(plans, key=lambda plan: -plan[0])[:REFILLED]]
-    return min(found, key=lambda plan: plan[0].time_ns)[1] if found else None
 
 
 def chen(problem: MemoryProblem) -> list[frozenset[int]]:
@@ -60,17 +43,6 @@ def _segments(problem: MemoryProblem) -> list[list[list[int]]]:
     return cuts
 
 
-def greedy(planner: Planner) -> list[frozenset[int]]:
-    """Evict from what store-all keeps, most bytes per recomputation time first, until the budget holds."""
-    problem = planner.problem
-    kept = planner.base.kept[0]
-    for i in sorted(kept - planner.once, key=lambda i: (-(problem.fwd[i].out_bytes + 1) / (planner.time(i) + 1), i)):
-        kept -= {i}
-        if planner.try_out(kept) is not None:
-            return [kept]
-    return []
-
-
 @dataclass(frozen=True)
 class Planner:
     """`base` is store-all, `fastest` how each of its runs is done again, `direct[t]` what backward nodes after stage t
@@ -93,28 +65,8 @@ class Planner:
         fastest = {run.node: RunForward(run.node, problem.fwd[run.node].fastest(True)) for run in base.runs[0]}
         return Planner(problem, base, fastest, tuple(reversed(direct)), frozenset(once & fastest.keys()))
 
-    def time(self, i: int) -> int:
-        """Nanoseconds of a recomputation."""
-        return self.problem.fwd[i].time(self.fastest[i].impl, again=True)
-
     def result(self, schedule: Schedule) -> Simulation:
         return simulate(self.problem, lower(self.problem, schedule))
-
-    def try_out(self, kept: frozenset[int]) -> Simulation | None:
-        """Peak and time of the plan that keeps `kept`; None when it is over the budget."""
-        result = self.result(self.schedule(kept))
-        return result if result.peak_bytes <= self.problem.budget_bytes else None
-
-    def refilled(self, kept: frozenset[int]) -> tuple[Simulation, Schedule]:
-        """The plan that keeps `kept`, which fits, and besides everything that still fits and saves time."""
-        best = self.schedule(kept)
-        result = self.result(best)
-        again = {run.node for stage in best.runs[1:] for run in stage} - kept
-        for i in sorted(again, key=lambda i: (-self.time(i) / (self.problem.fwd[i].out_bytes + 1), i)):
-            tried = self.try_out(kept | {i})
-            if tried is not None and tried.time_ns < result.time_ns:
-                result, kept = tried, kept | {i}
-        return result, self.schedule(kept)
 
     def schedule(self, kept: frozenset[int]) -> Schedule:
         """The pruned schedule in which the forward pass keeps `kept` (and what cannot be made again)."""

@@ -194,6 +194,7 @@ def decide(problem: MemoryProblem, schedule: Schedule, options: MemoryOptions = 
 
 
 def certify(best: Found) -> Certificate:
+    """What is proved of a schedule that passed its check."""
     gap = relative_gap(best.time_ns, best.bound_ns)
     return Certificate(
         verdict="accepted",

@@ -1,9 +1,9 @@
-"""Jobs side by side, each in a process of its own, until all have ended, one proves the best plan optimal, the
-deadline comes or Ctrl-C does.
+"""Jobs side by side, each in a process of its own, until all have ended, the caller has enough, the deadline comes or
+Ctrl-C does.
 
-The plans of one job come in an order that its inputs alone decide, and among plans of equal time the first job of the
-list wins, so equal inputs give equal outcomes wherever every job ended by itself. A proof of optimality ends the race
-early without changing that: nothing better is to come, and a plan as good does not replace the first.
+A round holds at most one job that looks for plans; the other only proves. The plans of one job come in an order that
+its inputs alone decide, so equal inputs give equal plans wherever every job ended by itself or the caller stopped at
+the same plan.
 """
 
 from __future__ import annotations

@@ -174,11 +174,13 @@ def undominated(costs: Sequence[tuple[int, ...]], kinds: Sequence[object]) -> li
 
 
 def forward_ways(node: ForwardNode, again: bool) -> list[int]:
+    """Implementations of a run in the forward pass, or of one `again`, worth a variable."""
     costs = [(impl.workspace(again), impl.time(again)) for impl in node.impls]
     return undominated(costs, [()] * len(costs))
 
 
 def backward_ways(problem: MemoryProblem, k: int) -> list[int]:
+    """Implementations of backward node k worth a variable; those that read other things are not compared."""
     impls = problem.bwd[k].impls
     costs = [(impl.workspace_bytes, impl.time_ns) for impl in impls]
     return undominated(costs, [(frozenset(impl.needs), impl.grad_inplace) for impl in impls])
@@ -291,6 +293,7 @@ def _limit(f: Restricted, t: int) -> None:
 
 
 def merged(terms: Terms) -> Terms:
+    """The same sum with each variable once and without zeros."""
     total: dict[Var, float] = {}
     for var, coef in terms:
         total[var] = total.get(var, 0.0) + coef

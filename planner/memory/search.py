@@ -1,13 +1,13 @@
 """The search for the fastest plan within a budget: rounds of methods, each started from the best plan so far.
 
-`auto` goes from milliseconds to minutes, plans on one core and lower bounds on the other:
+`auto` goes from milliseconds to minutes. In each round one job looks for plans, and one beside it proves a bound:
 
     1  heuristics
-    2  a quick lower bound
-    3  segments                                beside  a better lower bound
-    4  windows                                 beside  a better lower bound
-    5  the 0-1 program (small enough for it)   beside  more windows
-       more windows                            beside  the best lower bound
+    2                a quick lower bound
+    3  segments      beside  a better lower bound
+    4  windows       beside  a better lower bound
+    5  more windows  beside  the best lower bound
+    6  the 0-1 program of at most FULL node pairs, which does both
 
 A problem of at most SMALL node pairs goes from the heuristics straight to the 0-1 program.
 
@@ -53,6 +53,10 @@ AUTO = (
 OnProgress = Callable[[Progress], None] | None
 
 
+class Interrupted(LimitError):
+    """Ctrl-C came before there was a plan."""
+
+
 class BudgetTooSmall(InfeasibleError):
     """No plan fits; `minimum` is what is known of the least budget that has one."""
 
@@ -89,8 +93,8 @@ def search(
     """The fastest schedule found whose exact peak is within the budget. `start` is a plan to begin with.
 
     `on_better` hears of each plan that beats all before it, in this process. Raises InfeasibleError naming the least
-    feasible budget where there is provably none, LimitError when the limits or Ctrl-C ended the search before there
-    was one.
+    feasible budget where there is provably none, LimitError when the limits ended the search before there was one,
+    Interrupted when Ctrl-C did.
     """
     if options.dependency_set == "leaving" and options.method not in ("auto", "full"):
         raise InputError(
@@ -117,7 +121,9 @@ def search(
         state.offer("least-budget", minimum.schedule)
         best = state.best
     if best is None:
-        raise LimitError(_nothing_found(problem, options, state, stop.is_set()))
+        if stop.is_set():
+            raise Interrupted(f"interrupted before a plan within {format_bytes(problem.budget_bytes)} was found")
+        raise LimitError(_nothing_found(problem, options, state))
     return state.found(best, interrupted=stop.is_set())
 
 
@@ -219,7 +225,7 @@ class _Standing:
             return bound
         if answer.status == "optimal" and abs(bound - time_ns) <= 1e-6 * time_ns:
             return time_ns
-        # A plan below the bound is none of the program's: its rows round sizes and bound L_i.
+        # A plan below the bound is none of the program's: its rows round sizes up.
         return bound if bound <= time_ns else 0
 
     def near(self) -> bool:
@@ -289,10 +295,8 @@ class _Standing:
         )
 
 
-def _nothing_found(problem: MemoryProblem, options: MemoryOptions, state: _Standing, interrupted: bool) -> str:
+def _nothing_found(problem: MemoryProblem, options: MemoryOptions, state: _Standing) -> str:
     budget = format_bytes(problem.budget_bytes)
-    if interrupted:
-        return f"interrupted before a plan within {budget} was found"
     if state.failure:
         return f"no plan within {budget} was found: {state.failure}"
     spent = "" if options.time_limit_s is None else f" in {options.time_limit_s:g} s"

@@ -13,12 +13,12 @@ from dataclasses import replace
 import msgspec
 
 from planner.errors import InfeasibleError, LimitError
-from planner.memory.bound import least_time
+from planner.memory.bound import ONCE, least_time
 from planner.memory.methods import MemoryOptions
 from planner.memory.minimum import Minimum
 from planner.memory.planning import Budget, budget_in_bytes, plan_of, prepared
 from planner.memory.problem import MemoryProblem
-from planner.memory.search import BudgetTooSmall, Found, search
+from planner.memory.search import BudgetTooSmall, Found, Interrupted, search
 from planner.plan import InputRef, Plan
 from planner.solver import Progress
 
@@ -55,7 +55,8 @@ def sweep(
     least: Minimum | None = None
     for budget, task in tasks:
         if start is not None and start.interrupted:
-            found[budget] = replace(start, bound_ns=least_time(task), parts=("start",), solver_status=None)
+            bound_ns = least_time(task)
+            found[budget] = replace(start, bound_ns=bound_ns, argument=ONCE, parts=("start",), solver_status=None)
             continue
         if least is not None and budget < least.proved_bytes:
             reasons[budget] = True, str(BudgetTooSmall(task, least))
@@ -67,7 +68,7 @@ def sweep(
             reasons[budget] = isinstance(error, InfeasibleError), str(error)
             least = error.minimum if isinstance(error, BudgetTooSmall) else least
             on_point(Point(budget_bytes=budget, infeasible=reasons[budget][0], reason=str(error)))
-            if "interrupted" in str(error):
+            if isinstance(error, Interrupted):
                 break
             continue
         found[budget] = start

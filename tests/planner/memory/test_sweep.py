@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from fractions import Fraction
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from planner.memory import sweep as sweeping
+from planner.memory.bound import ONCE, least_time
 from planner.memory.check import check
 from planner.memory.methods import MemoryOptions
+from planner.memory.search import Found, Interrupted, search
 from planner.memory.sweep import sweep
 from tests.planner.memory import cases
 from tests.planner.memory.dynamic import optimum
@@ -55,3 +59,27 @@ def test_a_plan_of_a_smaller_budget_starts_the_next():
     first, second = sweep(cases.a(1), [6, 7], MemoryOptions(method="heuristic"))
     assert second.plan.provenance.method == "start"
     assert second.plan.decisions.program == first.plan.decisions.program
+
+
+def test_an_interrupt_hands_plans_up_with_a_bound_and_its_own_argument(monkeypatch):
+    def interrupted(problem, options, on_progress=None, start=None) -> Found:
+        found = search(problem, options, on_progress, start=start)
+        return dataclasses.replace(found, argument="a proof about the smaller budget alone", interrupted=True)
+
+    monkeypatch.setattr(sweeping, "search", interrupted)
+    first, second = sweep(cases.a(1), [6, 8], EXACT)
+    assert first.plan.certificate.argument == "a proof about the smaller budget alone"
+    assert second.plan.provenance.interrupted
+    assert second.plan.decisions.program == first.plan.decisions.program
+    assert second.plan.certificate.lower_bound == least_time(second.plan.decisions.problem)
+    assert second.plan.certificate.argument == ONCE
+
+
+def test_an_interrupt_before_any_plan_leaves_larger_budgets_alone(monkeypatch):
+    def interrupted(problem, options, on_progress=None, start=None) -> Found:
+        raise Interrupted("enough")
+
+    monkeypatch.setattr(sweeping, "search", interrupted)
+    first, second = sweep(cases.a(1), [6, 8], EXACT)
+    assert (first.infeasible, first.reason) == (False, "enough")
+    assert (second.infeasible, second.reason) == (False, "not tried: interrupted before")

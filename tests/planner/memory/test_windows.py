@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from planner.memory.bound import least_time
 from planner.memory.check import check
 from planner.memory.effort import Account, Effort, cut
-from planner.memory.heuristics import best_heuristic
 from planner.memory.keeping import first_plan, unfold
 from planner.memory.lower import lower, prune, store_all
+from planner.memory.methods import Job, MemoryOptions, attempt
 from planner.memory.planning import decide
 from planner.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
 from planner.memory.program import RunForward
@@ -88,7 +88,7 @@ def test_it_says_none_where_there_is_no_plan():
 
 def test_each_better_plan_is_told_and_the_start_is_never_lost():
     problem = deep(24, 60)
-    start = best_heuristic(problem)
+    start = attempt(Job("heuristic"), problem, None, MemoryOptions()).schedule
     assert start is not None
     told = []
     found = solve_windows(problem, start, Effort(steps=14, seconds_each=20.0), told.append)
@@ -107,7 +107,7 @@ def test_the_same_effort_gives_the_same_plan():
 
 def test_a_plan_is_a_solution_of_every_program_that_allows_its_runs():
     problem = deep(12, 40)
-    start = best_heuristic(problem)
+    start = attempt(Job("heuristic"), problem, None, MemoryOptions()).schedule
     assert start is not None
     program = formulate(problem, [frozenset(run.node for run in runs) for runs in start.runs])
     hint(program, start)

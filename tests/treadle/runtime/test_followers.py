@@ -20,9 +20,7 @@ from codegen.torch_sac import updating
 from examples.models.gpt2 import TINY, step
 from planner.errors import InputError
 from planner.memory.decisions import MemoryDecisions
-from planner.memory.extract import problem_from_trace
-from planner.memory.heuristics import best_heuristic
-from planner.memory.planning import budget_in_bytes, decide, parse_budget
+from planner.memory.planning import MemoryOptions, plan_memory
 from planner.trace import Trace
 from treadle.capture.graph import capture
 from treadle.runtime.followers import follow, plain
@@ -74,12 +72,9 @@ def planned(make: Callable[[], Step], share: str) -> tuple[MemoryDecisions, Trac
     sizes = {tensor.id: tensor.bytes or 0 for tensor in trace.tensors}
     ops = tuple(msgspec.structs.replace(op, time_ns=1000 + sum(sizes[t] for t in op.outputs if t)) for op in trace.ops)
     trace = msgspec.structs.replace(trace, ops=ops)
-    problem = problem_from_trace(trace, 0)
-    budget = budget_in_bytes(problem, parse_budget(share))
-    problem = msgspec.structs.replace(problem, budget_bytes=budget)
-    schedule = best_heuristic(problem)
-    assert schedule is not None
-    return decide(problem, schedule), trace
+    decisions = plan_memory(trace, budget=share, options=MemoryOptions(method="heuristic")).decisions
+    assert isinstance(decisions, MemoryDecisions)
+    return decisions, trace
 
 
 def peak_of(
@@ -135,7 +130,7 @@ def test_running_statistics_are_never_computed_again() -> None:
 def layers() -> Step:
     torch.manual_seed(0)
     return (
-        nn.Sequential(nn.Linear(32, 64), nn.Tanh(), nn.Linear(64, 32), nn.Tanh()),
+        nn.Sequential(*(part for _ in range(4) for part in (nn.Linear(32, 32), nn.Tanh()))),
         (torch.randn(256, 32),),
         lambda model, x: model(x).square().mean(),
     )

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import cache
 from typing import Any, Literal
-
-import jinja2
 
 from codegen import msccl_xml
 from codegen.cuda_tables import BlockRow, StepRow, Tables, tables
 from codegen.program import Program
+from codegen.templates import template
 from planner import resources
 
 Kernel = Literal["interpreter", "specialised"]
@@ -43,7 +41,7 @@ def artefacts(programs: Mapping[str, Program]) -> dict[str, str]:
         files[f"{name}_program.h"] = _program_header(program, tabled[name])
     protocol = next(iter(programs.values())).protocol
     reduces = any(table.reduces for table in tabled.values())
-    files["Makefile"] = _template("Makefile.j2").render(
+    files["Makefile"] = template("cuda/Makefile.j2").render(
         kernels=sorted(programs),
         host_flags=HOST_FLAGS,
         cuda_flags=CUDA_FLAGS,
@@ -69,7 +67,7 @@ def definitions(kernel: Kernel, protocol: str, reduces: bool) -> list[str]:
 def specialised(program: Program, table: Tables) -> str:
     """The text of the kernel that executes `program` and nothing else."""
     modes = [mode for mode, on in (("out of place", program.outofplace), ("in place", program.inplace)) if on]
-    return _template("kernel.cu.j2").render(
+    return template("cuda/kernel.cu.j2").render(
         name=_identifier(program.name),
         collective=program.collective,
         ranks=len(program.ranks),
@@ -108,7 +106,7 @@ def _lines(steps: tuple[StepRow, ...]) -> Iterator[str]:
 
 
 def _program_header(program: Program, table: Tables) -> str:
-    return _template("program.h.j2").render(
+    return template("cuda/program.h.j2").render(
         name=_identifier(program.name),
         ranks=len(program.ranks),
         part_chunks=table.part_chunks,
@@ -121,16 +119,3 @@ def _program_header(program: Program, table: Tables) -> str:
 def _identifier(name: str) -> str:
     """A name that C++ takes; XML files have all kinds."""
     return re.sub(r"\W", "_", f"_{name}" if name[:1].isdigit() else name or "_", flags=re.ASCII)
-
-
-@cache
-def _template(name: str) -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(resources.folder("templates") / "cuda"),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        undefined=jinja2.StrictUndefined,
-        autoescape=False,
-    )
-    return environment.get_template(name)

@@ -8,8 +8,8 @@ way that PyTorch tags selective checkpointing itself.
 from __future__ import annotations
 
 from codegen.kept_values import SAME_OPERATOR, kept_nodes, operator_name
+from codegen.python_text import Call, layout
 from codegen.templates import quote, template
-from codegen.torch_module import Call, layout
 from planner.memory.decisions import MemoryDecisions
 from planner.scalars import format_bytes
 from planner.trace import Trace

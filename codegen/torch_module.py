@@ -15,20 +15,18 @@ near 0 to divide by.
 
 from __future__ import annotations
 
-import json
 import keyword
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-import jinja2
-
+from codegen.python_text import WIDTH, Call, container, labelled, layout, literal
+from codegen.templates import quote, template
 from codegen.torch_lower import Event, Schedule, affine, reads_statistics_only, schedule
-from planner import resources
 from planner.errors import InputError
 from planner.memory.decisions import MemoryDecisions
 from planner.plan import Plan
@@ -36,7 +34,6 @@ from planner.scalars import format_bytes
 from planner.trace import Implementation, Op, Trace
 
 FILE_NAME = "step.py"
-WIDTH = 120
 NO_SPARES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -50,7 +47,7 @@ def generate(plan: Plan, trace: Trace) -> dict[str, str]:
         raise InputError("found a plan of another pass, expected a memory plan", where=trace.name)
     writer = _Writer(schedule(decisions, trace))
     forward, backward = list(writer.forward()), list(writer.backward())
-    text = _template().render(
+    text = template("torch/step.py.j2").render(
         name=trace.name,
         budget=format_bytes(decisions.problem.budget_bytes),
         peak=format_bytes(writer.peak_bytes),
@@ -74,32 +71,6 @@ def leaf_name(trace: Trace, tensor: str) -> str:
     if tensor in trace.inputs:
         return f"input {trace.inputs.index(tensor)}"
     return next(t.name or t.id for t in trace.tensors if t.id == tensor)
-
-
-@dataclass(frozen=True)
-class Call:
-    """A nested expression `head(item, ...)tail`, or a list when `head` is a bracket."""
-
-    head: str
-    items: tuple[str | Call, ...]
-    tail: str = ")"
-
-    def __str__(self) -> str:
-        return self.head + ", ".join(map(str, self.items)) + self.tail
-
-
-def layout(start: str, value: str | Call, indent: int) -> Iterator[str]:
-    """Lines of `start` followed by `value`, one item per line where they would be too wide."""
-    flat = " " * indent + start + str(value)
-    if len(flat) <= WIDTH or isinstance(value, str) or not value.items:
-        yield flat
-        return
-    yield " " * indent + start + value.head
-    for item in value.items:
-        *lines, last = layout("", item, indent + 4)
-        yield from lines
-        yield last + ","
-    yield " " * indent + value.tail
 
 
 @dataclass(frozen=True)
@@ -145,25 +116,25 @@ class _Writer:
         found |= {tensor: f"tangent_{index}" for index, tensor in enumerate(trace.tangents)}
         for tensor in trace.tensors:
             if tensor.role in ("parameter", "buffer") and tensor.id not in self.schedule.graph.producer:
-                found[tensor.id] = f"{tensor.role}s[{_quote(tensor.name or tensor.id)}]"
+                found[tensor.id] = f"{tensor.role}s[{quote(tensor.name or tensor.id)}]"
         return found
 
     def constants(self) -> Iterator[str]:
         trace, tensors = self.schedule.graph.trace, self.schedule.graph.tensors
         for heading, role in (("PARAMETERS", "parameter"), ("BUFFERS", "buffer")):
-            known = {t.name or t.id: _literal([t.dtype, t.shape]) for t in trace.tensors if t.role == role}
-            yield from layout(f"{heading} = ", Call("{", tuple(f"{_quote(k)}: {v}" for k, v in known.items()), "}"), 0)
+            known = {t.name or t.id: literal([t.dtype, t.shape]) for t in trace.tensors if t.role == role}
+            yield from layout(f"{heading} = ", Call("{", tuple(f"{quote(k)}: {v}" for k, v in known.items()), "}"), 0)
         inputs = [[tensors[i].dtype, tensors[i].shape, tensors[i].stride] for i in trace.inputs]
-        yield from layout("INPUTS = ", _literal(inputs), 0)
-        yield from layout("TANGENTS = ", _literal(self._differentiable_outputs()), 0)
+        yield from layout("INPUTS = ", literal(inputs), 0)
+        yield from layout("TANGENTS = ", literal(self._differentiable_outputs()), 0)
         gives = [leaf for event in self.schedule.backward for leaf, _ in event.gives]
-        yield from layout("GRADIENTS = ", _literal([leaf_name(trace, leaf) for leaf in gives]), 0)
+        yield from layout("GRADIENTS = ", literal([leaf_name(trace, leaf) for leaf in gives]), 0)
         read = {tensor for op in trace.ops for tensor in op.inputs if tensors[tensor].role in ("parameter", "input")}
         frozen = sorted(leaf_name(trace, leaf) for leaf in read.difference(gives, trace.detached))
-        yield from layout("FROZEN = ", _literal(frozen), 0)
-        yield from layout("EVALUATING = ", _literal(trace.evaluating), 0)
+        yield from layout("FROZEN = ", literal(frozen), 0)
+        yield from layout("EVALUATING = ", literal(trace.evaluating), 0)
         if trace.autocast is not None:
-            yield from layout("AUTOCAST = ", _quote(trace.autocast), 0)
+            yield from layout("AUTOCAST = ", quote(trace.autocast), 0)
 
     def returned(self) -> Iterator[str]:
         outputs = self.schedule.graph.trace.outputs
@@ -171,7 +142,7 @@ class _Writer:
         if tree is None:
             several: list[Any] = [{"tensor": output} for output in outputs]
             tree = several[0] if len(several) == 1 else {"tuple": several}
-        yield from layout("return ", _container(tree, {output: f"outputs[{i}]" for i, output in enumerate(outputs)}), 4)
+        yield from layout("return ", container(tree, {output: f"outputs[{i}]" for i, output in enumerate(outputs)}), 4)
 
     def _differentiable_outputs(self) -> tuple[int, ...]:
         """Which output each tangent belongs to."""
@@ -199,17 +170,17 @@ class _Writer:
             yield _DEVICE
         yield "    saved = {}"
         for buffer in self.schedule.kept_buffers:
-            yield f"    saved[{_quote('before ' + buffer)}] = {self.external[buffer]}.clone()"
+            yield f"    saved[{quote('before ' + buffer)}] = {self.external[buffer]}.clone()"
         for place, event in enumerate(events):
             assert event.op is not None
             if event.op.id in self.states:
-                yield f"    saved[{_quote('generator ' + event.op.id)}] = rng.state(device)"
+                yield f"    saved[{quote('generator ' + event.op.id)}] = rng.state(device)"
             yield from self._event(event, self.schedule.spared.get(place, ()))
         outputs = tuple(self._read(tensor, end) for tensor in self.schedule.graph.trace.outputs)
         shared = {self.schedule.graph.owner[tensor] for tensor in self.schedule.graph.trace.outputs}
         for value in self.schedule.saved:
             alias = ".detach()" if self.schedule.graph.owner[value] in shared else ""
-            yield f"    saved[{_quote(self.names[value])}] = {self.names[value]}{alias}"
+            yield f"    saved[{quote(self.names[value])}] = {self.names[value]}{alias}"
         yield from layout("return ", Call("[", outputs, "], saved"), 4)
 
     def backward(self) -> Iterator[str]:
@@ -218,7 +189,7 @@ class _Writer:
         for tensor in self.schedule.graph.trace.tangents:
             yield f"    {self.external[tensor]} = tangents.pop(0)"
         for value in self.schedule.saved:
-            yield f"    {self.names[value]} = saved.pop({_quote(self.names[value])})"
+            yield f"    {self.names[value]} = saved.pop({quote(self.names[value])})"
         stages: dict[int, list[Event]] = {}
         for event in self.schedule.backward:
             stages.setdefault(event.stage, []).append(event)
@@ -237,12 +208,12 @@ class _Writer:
         assert event.call is not None
         indent = 4
         if event.again and op.random:
-            key = _quote("generator " + op.id)
+            key = quote("generator " + op.id)
             state = f"saved.pop({key})" if self.states[op.id] is event else f"saved[{key}]"
             yield f"    with rng.replayed({state}, device):"
             indent = 8
         if event.spares:
-            yield f"    spare = saved.pop({_quote('spare ' + op.id)})"
+            yield f"    spare = saved.pop({quote('spare ' + op.id)})"
             yield "    if spare is None:"
             yield from self._assignment(event.call, event, 8)
             yield "    else:"
@@ -256,7 +227,7 @@ class _Writer:
             yield from layout(f"{self.external[buffer]}.copy_", Call("(", (self._read(value, event),)), 4)
         leaves = []
         for leaf, gradient in event.gives:
-            leaves.append(_quote(leaf_name(self.schedule.graph.trace, leaf)))
+            leaves.append(quote(leaf_name(self.schedule.graph.trace, leaf)))
             yield from layout(f"gradients[{leaves[-1]}] = ", self._read(gradient, event), 4)
         if event.frees:
             names = ", ".join(self._local(value) for value in event.frees)
@@ -288,15 +259,15 @@ class _Writer:
         overwritten = {graph.owner[e.overwrites] for e in self._events if e.overwrites is not None}
         copied = ("copy=True",) if any(graph.owner[value] in overwritten for value in later.spares) else ()
         values = Call("[", tuple(self._local(value) for value in later.spares), "]")
-        items = (values, *(self._read(part, event, event.call) for part in parts), _quote(name), *copied)
-        yield from layout(f"saved[{_quote('spare ' + later.op.id)}] = ", Call("inverting.spare(", items), 4)
+        items = (values, *(self._read(part, event, event.call) for part in parts), quote(name), *copied)
+        yield from layout(f"saved[{quote('spare ' + later.op.id)}] = ", Call("inverting.spare(", items), 4)
 
     def _local(self, value: str) -> str:
         return self.names.get(value) or self.external[value]
 
     def _call(self, op: Op | Implementation, event: Event, spares: Mapping[str, str] = NO_SPARES) -> Call:
         items = [self._value(tree, op, event, spares) for tree in op.args or ()]
-        items += [_labelled(f"{key}=", self._value(tree, op, event, spares)) for key, tree in (op.kwargs or {}).items()]
+        items += [labelled(f"{key}=", self._value(tree, op, event, spares)) for key, tree in (op.kwargs or {}).items()]
         namespace, rest = op.target.split(".", 1)
         return Call(f"{_NAMESPACES.get(namespace, 'torch.ops.' + namespace)}.{rest}(", tuple(items))
 
@@ -314,7 +285,7 @@ class _Writer:
             if reads_statistics_only(reader):
                 return self.external[buffer]
             if tensor == buffer:
-                return f"saved[{_quote('before ' + buffer)}]"
+                return f"saved[{quote('before ' + buffer)}]"
         op = graph.producer.get(tensor)
         if op is None or not graph.is_view(op):
             return spares.get(tensor) or self._local(tensor)
@@ -330,7 +301,7 @@ class _Writer:
         if isinstance(tree, list | tuple):
             return Call("[", tuple(self._value(item, op, event, spares) for item in tree), "]")
         if not isinstance(tree, dict):
-            return _quote(tree) if isinstance(tree, str) else repr(tree)
+            return quote(tree) if isinstance(tree, str) else repr(tree)
         ((key, value),) = tree.items()
         if key == "tensor":
             return self._read(value, event, op, spares)
@@ -359,56 +330,10 @@ def _in_pieces(call: Op | Implementation) -> bool:
     return several or (not call.target.startswith("treadle.") and str(call.outputs[0]).endswith("_out0"))
 
 
-def _literal(value: Any) -> str | Call:
-    """Lists and tuples as lists."""
-    if isinstance(value, list | tuple):
-        return Call("[", tuple(_literal(item) for item in value), "]")
-    return _quote(value) if isinstance(value, str) else repr(value)
-
-
-def _container(tree: Any, names: dict[str, str]) -> str | Call:
-    """The Python expression of a tree as `Trace.returned` holds it."""
-    if isinstance(tree, list | tuple):
-        return Call("[", tuple(_container(item, names) for item in tree), "]")
-    if not isinstance(tree, dict):
-        return _quote(tree) if isinstance(tree, str) else repr(tree)
-    ((kind, value),) = tree.items()
-    if kind == "tensor":
-        return names[value]
-    if kind == "float":
-        return f'float("{value}")'
-    if kind == "tuple":
-        head, tail = ("tuple([", "])") if len(value) == 1 else ("(", ")")
-        return Call(head, tuple(_container(item, names) for item in value), tail)
-    items = (_labelled(f"{_container(key, names)}: ", _container(item, names)) for key, item in value)
-    return Call("{", tuple(items), "}")
-
-
 def _names_device(events: Iterable[Event]) -> bool:
     calls = [call for event in events for call in (event.op, event.call) if call]
     return any("'device'" in repr((call.args, call.kwargs)) for call in calls)
 
 
-def _labelled(label: str, value: str | Call) -> str | Call:
-    return label + value if isinstance(value, str) else Call(label + value.head, value.items, value.tail)
-
-
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _quote(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
-@cache
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(resources.folder("templates")),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        undefined=jinja2.StrictUndefined,
-        autoescape=False,
-    )
-    return environment.get_template("torch/step.py.j2")

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from codegen.kept_values import SAME_OPERATOR, kept_nodes, operator_name
+from codegen.python_text import Call, layout
 from codegen.templates import quote, template
-from codegen.torch_module import Call, layout
 from planner.errors import InputError
 from planner.memory.decisions import MemoryDecisions
 from planner.memory.lower import Schedule, lower

@@ -1,0 +1,67 @@
+"""Python text of nested calls and literals, laid out within a line width."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from codegen.templates import quote
+
+WIDTH = 120
+
+
+@dataclass(frozen=True)
+class Call:
+    """A nested expression `head(item, ...)tail`, or a list when `head` is a bracket."""
+
+    head: str
+    items: tuple[str | Call, ...]
+    tail: str = ")"
+
+    def __str__(self) -> str:
+        return self.head + ", ".join(map(str, self.items)) + self.tail
+
+
+def layout(start: str, value: str | Call, indent: int) -> Iterator[str]:
+    """Lines of `start` followed by `value`, one item per line where they would be too wide."""
+    flat = " " * indent + start + str(value)
+    if len(flat) <= WIDTH or isinstance(value, str) or not value.items:
+        yield flat
+        return
+    yield " " * indent + start + value.head
+    for item in value.items:
+        *lines, last = layout("", item, indent + 4)
+        yield from lines
+        yield last + ","
+    yield " " * indent + value.tail
+
+
+def literal(value: Any) -> str | Call:
+    """Lists and tuples as lists."""
+    if isinstance(value, list | tuple):
+        return Call("[", tuple(literal(item) for item in value), "]")
+    return quote(value) if isinstance(value, str) else repr(value)
+
+
+def container(tree: Any, names: dict[str, str]) -> str | Call:
+    """The Python expression of a tree as `Trace.returned` holds it."""
+    if isinstance(tree, list | tuple):
+        return Call("[", tuple(container(item, names) for item in tree), "]")
+    if not isinstance(tree, dict):
+        return quote(tree) if isinstance(tree, str) else repr(tree)
+    ((kind, value),) = tree.items()
+    if kind == "tensor":
+        return names[value]
+    if kind == "float":
+        return f'float("{value}")'
+    if kind == "tuple":
+        head, tail = ("tuple([", "])") if len(value) == 1 else ("(", ")")
+        return Call(head, tuple(container(item, names) for item in value), tail)
+    items = (labelled(f"{container(key, names)}: ", container(item, names)) for key, item in value)
+    return Call("{", tuple(items), "}")
+
+
+def labelled(label: str, value: str | Call) -> str | Call:
+    """`label` right before `value`."""
+    return label + value if isinstance(value, str) else Call(label + value.head, value.items, value.tail)

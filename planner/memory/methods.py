@@ -50,7 +50,7 @@ class MemoryOptions:
 
     families: the families of implementations that a plan may use, None for all (`planner.memory.variants`).
     recompute: False leaves recomputation out. exact_local, literal_products: rows of the 0-1 program written in their
-    long forms, for tests of the short ones.
+    long forms, which have the same plans, for tests of the short ones.
     """
 
     method: Method = "auto"

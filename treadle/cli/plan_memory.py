@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     help="Leave a family out; may be repeated.",
 )
 @click.option("--no-recompute", is_flag=True, help="Choose implementations only.")
-@click.option("--exact-local", is_flag=True, help="Write what runs hold in its long form, in a larger 0-1 program with the same plans.")
+@click.option("--exact-local", is_flag=True, help="Write what runs hold in its long form, in a larger 0-1 program.")
 @click.option("--literal-products", is_flag=True, help="Write unions as published, in a larger 0-1 program.")
 @click.option("--hold-gradients", is_flag=True, help="Gradients of parameters are held from step to step.")
 @click.option("--gap", type=click.FloatRange(0, 1), default=0.01, show_default=True, help="Stop this near the optimum.")

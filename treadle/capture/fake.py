@@ -1,4 +1,4 @@
-"""Fake tensors that can be deep-copied, as `nn.TransformerEncoder` and many models do while they are built."""
+"""Fake tensors that can be copied and converted as models are while they are built, with storages of the right size."""
 
 from __future__ import annotations
 
@@ -7,13 +7,44 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, _BypassDispatchCache
+
+
+class ExactStorages(FakeTensorMode):
+    """Fake tensors that never answer from the cache where a storage is larger than its tensor.
+
+    PyTorch's cache forgets such a size, so what a trace says of it would depend on what was traced before.
+    """
+
+    def _validate_output_for_cache_entry(
+        self, state: Any, key: Any, func: Any, args: Any, kwargs: Any, output: Any
+    ) -> None:
+        super()._validate_output_for_cache_entry(state, key, func, args, kwargs, output)
+        size = output.numel() * output.element_size() if isinstance(output, Tensor) else 0
+        if isinstance(output, Tensor) and not func.is_view and output.untyped_storage().nbytes() != size:
+            raise _BypassDispatchCache("storage larger than its tensor")
+
+
+@contextmanager
+def conversions_allowed(fake: FakeTensorMode) -> Iterator[None]:
+    """Let `model.to(dtype)` work on fake parameters.
+
+    It swaps tensors in place, which PyTorch refuses while a weak reference to them is in the mode's memo; a plain
+    dictionary as memo holds none.
+    """
+    converter = fake.fake_tensor_converter.meta_converter
+    memo = converter.tensor_memo
+    converter.tensor_memo = {}  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        converter.tensor_memo = memo
 
 
 @contextmanager
 def copyable() -> Iterator[None]:
-    """Within this block `copy.deepcopy` works on fake tensors and parameters.
+    """Within this block `copy.deepcopy` works on fake tensors and parameters, as `nn.TransformerEncoder` wants.
 
     PyTorch's own copies the storage byte by byte, which a fake tensor does not have.
     """
@@ -25,7 +56,7 @@ def copyable() -> Iterator[None]:
         FakeTensor.__deepcopy__ = before
 
 
-def _copy(tensor: FakeTensor, memo: dict[int, Any]) -> torch.Tensor:
+def _copy(tensor: FakeTensor, memo: dict[int, Any]) -> Tensor:
     if id(tensor) not in memo:
         with torch.no_grad():
             copied = tensor.detach().clone(memory_format=torch.preserve_format)
@@ -33,5 +64,5 @@ def _copy(tensor: FakeTensor, memo: dict[int, Any]) -> torch.Tensor:
         memo[id(tensor)] = (
             nn.Parameter(copied, tensor.requires_grad) if parameter else copied.requires_grad_(tensor.requires_grad)
         )
-    result: torch.Tensor = memo[id(tensor)]
+    result: Tensor = memo[id(tensor)]
     return result

@@ -13,7 +13,8 @@ from planner import trace
 from planner.errors import InputError
 from planner.trace import Costs, Op, Phase, Role, Tensor, Trace
 from treadle.capture.calls import encode
-from treadle.capture.joint import JointGraph, Mode, Result, export, modules_of
+from treadle.capture.joint import JointGraph, Mode, Result, export
+from treadle.capture.modules import modules_of
 
 
 def capture(function: Callable[[], Any], name: str, mode: Mode = "train") -> Trace:

@@ -9,11 +9,9 @@ from __future__ import annotations
 import contextlib
 import math
 import traceback
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,7 +24,6 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensor,
     FakeTensorMode,
-    _BypassDispatchCache,
     unset_fake_temporarily,
 )
 from torch.fx import traceback as traceback_of_graphs
@@ -34,8 +31,9 @@ from torch.utils._pytree import tree_leaves
 
 import treadle
 from planner.errors import InputError, TreadleError
-from treadle.capture.fake import copyable
+from treadle.capture.fake import ExactStorages, conversions_allowed, copyable
 from treadle.capture.load import Step, build_step
+from treadle.capture.modules import module_names
 
 Mode = Literal["train", "infer"]
 
@@ -87,8 +85,8 @@ def export(function: Callable[[], Any], where: str, mode: Mode) -> JointGraph:
     put into evaluation mode. Under `torch.autocast` the graph holds its conversions; as PyTorch advises, the backward
     is traced outside of it. Raises InputError when the step cannot be traced.
     """
-    with _ExactStorages(allow_non_fake_inputs=False) as fake:
-        with _conversions_allowed(fake), copyable():
+    with ExactStorages(allow_non_fake_inputs=False) as fake:
+        with conversions_allowed(fake), copyable():
             step = build_step(function, where)
         if mode == "infer":
             step.model.eval()
@@ -114,37 +112,6 @@ def _autocast(tensors: list[Tensor]) -> str | None:
     return str(torch.get_autocast_dtype(device)).removeprefix("torch.") if on else None
 
 
-class _ExactStorages(FakeTensorMode):
-    """Fake tensors that never answer from the cache where a storage is larger than its tensor.
-
-    PyTorch's cache forgets such a size, so what a trace says of it would depend on what was traced before.
-    """
-
-    def _validate_output_for_cache_entry(
-        self, state: Any, key: Any, func: Any, args: Any, kwargs: Any, output: Any
-    ) -> None:
-        super()._validate_output_for_cache_entry(state, key, func, args, kwargs, output)
-        size = output.numel() * output.element_size() if isinstance(output, Tensor) else 0
-        if isinstance(output, Tensor) and not func.is_view and output.untyped_storage().nbytes() != size:
-            raise _BypassDispatchCache("storage larger than its tensor")
-
-
-@contextmanager
-def _conversions_allowed(fake: FakeTensorMode) -> Iterator[None]:
-    """Let `model.to(dtype)` work on fake parameters.
-
-    It swaps tensors in place, which PyTorch refuses while a weak reference to them is in the mode's memo; a plain
-    dictionary as memo holds none.
-    """
-    converter = fake.fake_tensor_converter.meta_converter
-    memo = converter.tensor_memo
-    converter.tensor_memo = {}  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        converter.tensor_memo = memo
-
-
 class _Whole(nn.Module):
     """Model and loss as one module, so that parameters can be swapped for the whole step."""
 
@@ -166,7 +133,7 @@ class _Functional(nn.Module):
 
         def run(*tensors: Tensor) -> tuple[Tensor, ...]:
             state = {f"model.{name}": tensor for name, tensor in zip(names, tensors, strict=False)}
-            with _module_names(step.model):
+            with module_names(step.model):
                 result = torch.func.functional_call(whole, state, tensors[len(names) :])
             outputs: list[Tensor] = []
             self.returned = _returned(result, outputs, where)
@@ -181,52 +148,6 @@ class _Functional(nn.Module):
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         return self.run(*tensors)
-
-
-@contextmanager
-def _module_names(model: nn.Module) -> Iterator[None]:
-    """Nodes that calls of `model` make inside the block carry the names of the calling modules, see `modules_of`."""
-    calling: list[str] = []
-    calls: Counter[str] = Counter()
-
-    def annotate() -> None:
-        annotations = traceback_of_graphs.current_meta.get("custom", {})
-        traceback_of_graphs.current_meta["custom"] = {**annotations, _MODULES: tuple(calling)}
-
-    def enter(name: str) -> None:
-        calls[name] += 1
-        calling.append(name if calls[name] == 1 else f"{name}#{calls[name]}")
-        annotate()
-
-    def leave() -> None:
-        calling.pop()
-        annotate()
-
-    hooks = []
-    for name, module in model.named_modules():
-        if name:
-            enter_it = partial(_ignoring_arguments, partial(enter, name))
-            hooks.append(module.register_forward_pre_hook(enter_it, prepend=True))
-            hooks.append(module.register_forward_hook(partial(_ignoring_arguments, leave), always_call=True))
-    try:
-        with traceback_of_graphs.preserve_node_meta():
-            yield
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-_MODULES = "treadle modules"
-
-
-def _ignoring_arguments(function: Callable[[], None], *_: Any) -> None:
-    function()
-
-
-def modules_of(node: fx.Node) -> tuple[str, ...]:
-    """The modules inside whose forward passes this call is made (`planner.trace.Op.modules`)."""
-    names: tuple[str, ...] = node.meta.get("custom", {}).get(_MODULES, ())
-    return names
 
 
 def _returned(value: Any, outputs: list[Tensor], where: str) -> Any:

@@ -249,6 +249,7 @@ def _memory(
         "planned_ns": decisions.objective_ns,
         "store_all_peak_bytes": decisions.store_all_peak_bytes,
         **({"autocast": trace.autocast} if trace.autocast else {}),
+        **({"measured_on": trace.costs.device} if trace.costs.model == "measured" else {}),
     }
     if target == "torch-sac":
         files, chosen = torch_sac.generate(decisions, trace)

@@ -179,6 +179,7 @@ def _run_memory(folder: str, backend: str, steps: int, as_json: bool) -> None:
         print_json(result)
     else:
         peaks, losses, seconds = result["peak_bytes"], result["losses"], result["step_seconds"]
+        handed_out = result["allocator_peak_bytes"]
         equal = "bit-equal" if result["bit_equal"] else f"within {result['max_gradient_difference']:.3g}"
         if result["gradient_rounding"]:
             equal += f" (plain PyTorch's own are {result['gradient_rounding']:.3g} off double precision)"
@@ -189,6 +190,11 @@ def _run_memory(folder: str, backend: str, steps: int, as_json: bool) -> None:
             + (f", {format_bytes(peaks['predicted'])} predicted" if "predicted" in peaks else "")
             + (f", budget {format_bytes(peaks['budget'])}" if "budget" in peaks else "")
         )
+        if None not in handed_out.values():
+            click.echo(
+                f"  allocator    {format_bytes(handed_out['eager'])} plain, "
+                f"{format_bytes(handed_out['planned'])} planned, workspaces of kernels included"
+            )
         click.echo(f"  step         {seconds['eager'] * 1e3:.1f} ms plain, {seconds['planned'] * 1e3:.1f} ms planned")
         if result["target"] != "torch" and peaks["planned"] > peaks["budget"]:
             click.echo(

@@ -18,6 +18,7 @@ from codegen import emit
 from planner import artefact
 from planner.artefact import Artefact
 from planner.errors import InputError, MissingBackendError
+from treadle.capture.costs.measuring import this_device
 from treadle.capture.load import autocast_to, build_step, load_function
 from treadle.runtime.followers import FILES, Follower, Loss, follow, plain
 from treadle.runtime.meter import Meter, allocator_peak
@@ -46,8 +47,9 @@ def run_folder(
     by `Meter`, of the plan's prediction and its budget; `bit_equal`, `max_gradient_difference` and `gradient_scale`
     (largest gradient) over all steps; `gradient_rounding`, how far the eager run's own gradients are from those in
     double precision where that had to be known (then the plan's may be `NEAR` times as far);
-    `findings`, a sentence for each promise that did not hold: the memory budget, and gradients, loss and every buffer
-    equal to plain PyTorch's in every step (named with the first step that breaks it).
+    `allocator_peak_bytes` of both, with what kernels allocate inside; `findings`, a sentence for each promise that did
+    not hold: the memory budget (of the allocator too, where the plan is on costs measured on this CPU), and gradients,
+    loss and every buffer equal to plain PyTorch's in every step (named with the first step that breaks it).
 
     Raises InputError for a folder that is no generated PyTorch step or was changed, MissingBackendError for a backend
     that this machine lacks.
@@ -114,6 +116,12 @@ def run_folder(
     if device.type == "cpu":
         for run in (eager, planned):
             run.measure_allocator(inputs)
+        allocated = planned.allocator_peak_bytes or 0
+        if manifest.target == "torch" and _workspaces_planned(manifest) and allocated > peaks.get("budget", allocated):
+            findings["allocator peak"] = (
+                f"measured peak of {allocated} bytes with the workspaces of kernels is over the budget of "
+                f"{peaks['budget']} bytes"
+            )
     # In turns, so that a busy moment of the machine does not fall on one of them alone.
     times = list(zip(*((eager.seconds(inputs), planned.seconds(inputs)) for _ in range(TIMED_STEPS)), strict=True))
     return {
@@ -262,6 +270,14 @@ def _open(folder: Path) -> tuple[Artefact, str]:
     if manifest.entry is None:
         raise InputError("found no entry, expected MODULE:FUNCTION of the model", where=where, path="$.entry")
     return manifest, texts[FILES[manifest.target]]
+
+
+def _workspaces_planned(manifest: Artefact) -> bool:
+    """Whether the plan knows the workspaces of this machine's kernels, as one on costs measured here does.
+
+    A CUDA allocator hands out more than it is asked for, so there its peak says nothing about the plan.
+    """
+    return manifest.facts.get("measured_on") == this_device()
 
 
 def _device(backend: str) -> torch.device:

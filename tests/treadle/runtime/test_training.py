@@ -17,6 +17,7 @@ from planner.artefact import FILE_NAME, Artefact
 from planner.errors import InputError, MissingBackendError
 from planner.memory.planning import MemoryOptions, plan_memory
 from tests.treadle.runtime.models import trace_of
+from treadle.capture.costs import with_measured
 from treadle.capture.graph import capture
 from treadle.runtime import training
 from treadle.runtime.training import _difference, _largest, run_folder
@@ -56,6 +57,24 @@ def test_a_broken_promise_is_a_finding(folder):
     rewrite_manifest(folder, facts={**facts, "budget_bytes": 1000})
     (finding,) = run_folder(folder, steps=1)["findings"]
     assert "over the budget of 1000 bytes" in finding
+
+
+def test_a_plan_on_costs_measured_here_answers_for_the_workspaces_of_kernels(tmp_path):
+    trace = with_measured(msgspec.structs.replace(trace_of("convnet"), entry=ENTRY))
+    plan = plan_memory(trace, budget=Fraction(1), options=MemoryOptions(method="heuristic"))
+    write(generate(plan, "plan.json", trace), tmp_path / "out")
+    result = run_folder(tmp_path / "out", steps=1)
+    assert result["findings"] == []
+    tensors, handed_out = result["peak_bytes"]["planned"], result["allocator_peak_bytes"]["planned"]
+    assert tensors < handed_out <= plan.decisions.exact_peak_bytes
+    facts = documents.load(tmp_path / "out" / FILE_NAME, Artefact).facts
+    rewrite_manifest(tmp_path / "out", facts={**facts, "budget_bytes": tensors})
+    (finding,) = run_folder(tmp_path / "out", steps=1)["findings"]
+    assert finding == (
+        f"measured peak of {handed_out} bytes with the workspaces of kernels is over the budget of {tensors} bytes"
+    )
+    rewrite_manifest(tmp_path / "out", facts={**facts, "budget_bytes": tensors, "measured_on": "another machine"})
+    assert run_folder(tmp_path / "out", steps=1)["findings"] == []
 
 
 def test_wrong_gradients_are_a_finding(folder):

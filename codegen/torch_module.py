@@ -58,6 +58,8 @@ def generate(plan: Plan, trace: Trace) -> dict[str, str]:
         stages=len(decisions.problem.bwd),
         imports=list(writer.imports()),
         autocast=trace.autocast is not None,
+        scales=bool(writer.scales),
+        reread=bool(writer.reread),
         constants=list(writer.constants()),
         returned=list(writer.returned()),
         forward=forward,
@@ -135,6 +137,26 @@ class _Writer:
         yield from layout("EVALUATING = ", literal(trace.evaluating), 0)
         if trace.autocast is not None:
             yield from layout("AUTOCAST = ", quote(trace.autocast), 0)
+        if self.scales:
+            yield from layout("SCALES = ", literal(self.scales), 0)
+        if self.reread:
+            yield from layout("REREAD = ", literal(self.reread), 0)
+
+    @cached_property
+    def scales(self) -> list[list[str]]:
+        """Scale and shift of each normalisation that the backward pass inverts, where both are parameters."""
+        graph = self.schedule.graph
+        pairs = [affine(event.call) for event in self.schedule.backward if event.spares]
+        plain = [pair for pair in pairs if all(graph.tensors[part].role == "parameter" for part in pair)]
+        return sorted([leaf_name(graph.trace, part) for part in pair] for pair in set(plain))
+
+    @cached_property
+    def reread(self) -> list[str]:
+        """Buffers that the step does not write and whose values the backward pass reads."""
+        graph = self.schedule.graph
+        calls = [call for event in self.schedule.backward for call in (event.call, event.op if event.spares else None)]
+        roots = {root for call in calls if call is not None for root in graph.roots(call)}.difference(graph.updated)
+        return sorted(leaf_name(graph.trace, root) for root in roots if graph.tensors[root].role == "buffer")
 
     def returned(self) -> Iterator[str]:
         outputs = self.schedule.graph.trace.outputs

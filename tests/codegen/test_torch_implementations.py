@@ -149,11 +149,13 @@ def text_of(decisions: MemoryDecisions, trace: Trace) -> str:
 
 
 def compared(function: Callable, decisions: MemoryDecisions, trace: Trace, change: Callable | None = None, **tolerance):
-    """Train a step plainly and as generated, require equal gradients and buffers, return the meter of the latter."""
+    """Train a step plainly and as generated, require equal gradients and buffers, return the meter of the latter. Both
+    models change as `change` says once the plan is applied."""
     model, inputs, loss = function()
-    if change:
-        change(model)
     plain, planned = copy.deepcopy(model), PlannedModule(model, load_step(text_of(decisions, trace), "step"))
+    if change:
+        change(plain)
+        change(planned.model)
     torch.manual_seed(1)
     expected = loss(plain, *inputs)
     expected.backward()
@@ -316,6 +318,14 @@ def test_a_scale_of_zero_is_not_divided_by(trace, names):
         warnings.simplefilter("always")
         compared(zoo, decisions, trace, zeroed(*names), **CLOSE)
     assert sorted(str(w.message).split()[0] for w in caught) == sorted(names)
+
+
+def test_a_model_that_starts_with_such_a_scale_is_refused(trace):
+    model, *_ = zoo()
+    zeroed("norm.weight")(model)
+    PlannedModule(model, load_step(text_of(decided(trace), trace), "step"))
+    with pytest.raises(InputError, match="'norm.weight' near 0, .*--without out"):
+        PlannedModule(model, load_step(text_of(decided(trace, inverted(trace)), trace), "step"))
 
 
 def test_a_scale_away_from_zero_needs_no_input(trace):

@@ -1,17 +1,31 @@
 """What a step keeps where it cannot compute a normalisation's input from its output.
 
-Output-activated batch and layer normalisation divide by the scale (gamma), which training may bring to 0. Then the step
-keeps the input after all, and its backward pass reads that: correct, but over the plan's peak by these bytes.
+Output-activated batch and layer normalisation divide by the scale (gamma). A model that starts with one near 0 is
+refused. Where training brings it there later, the step keeps the input after all, and its backward pass reads that:
+correct, but over the plan's peak by these bytes.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
+from planner.errors import InputError
 from treadle import kernels
+from treadle.runtime.step import Step
+
+
+def require_invertible(step: Step, parameters: Mapping[str, Tensor]) -> None:
+    """Raises InputError where a scale is so near 0 that already the first step would be over the plan's peak."""
+    for scale, shift in step.scales:
+        if not parameters[scale].is_meta and not kernels.safe_to_invert(parameters[scale], parameters[shift]):
+            raise InputError(
+                f"found elements of {scale!r} near 0, by which the plan divides to have the input of a normalisation "
+                "back from its output; plan again with --without out, or load the trained parameters first",
+                where=step.name,
+            )
 
 
 def spare(values: Sequence[Tensor], scale: Tensor, shift: Tensor, name: str, copy: bool = False) -> list[Tensor] | None:

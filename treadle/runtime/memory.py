@@ -26,6 +26,7 @@ from planner.memory.check import check
 from planner.memory.decisions import MemoryDecisions
 from planner.plan import Plan
 from planner.trace import Trace
+from treadle.runtime.inverting import require_invertible
 from treadle.runtime.step import Step, load_step, require_alike, require_covered
 
 
@@ -39,8 +40,9 @@ def apply(model: nn.Module, plan: Plan | Path | str, trace: Trace | Path | str |
     `plan` is a plan or its file. `trace` defaults to the file that the plan names, beside the plan's own file.
 
     Raises CheckFailed for a plan that does not stand its check; InputError for a plan of another pass, when the trace
-    is not the one the plan was made from, or when the model's parameters and buffers differ from the trace's. Calls
-    raise InputError for inputs and modes that the plan does not cover.
+    is not the one the plan was made from, when the model's parameters and buffers differ from the trace's, or when the
+    plan divides by a scale that is near 0 now. Calls raise InputError for inputs and modes that the plan does not
+    cover.
     """
     place = Path(plan).parent if isinstance(plan, str | Path) else None
     where = str(plan) if place is not None else "treadle.apply"
@@ -71,7 +73,8 @@ class PlannedModule(ActivationWrapper):
     def __init__(self, model: nn.Module, step: Step) -> None:
         super().__init__(model)
         self.step = step
-        self.leaves()
+        parameters, _ = self.leaves()
+        require_invertible(step, parameters)
 
     @property
     def model(self) -> nn.Module:
@@ -124,7 +127,7 @@ class _Flight:
             raise InputError("found a second backward pass after one forward pass, expected one", where=self.step.name)
         if self._versions() != self.versions:
             raise InputError(
-                "found a parameter or input changed in place between forward and backward, expected none",
+                "found a parameter, buffer or input changed in place between forward and backward, expected none",
                 where=self.step.name,
             )
         self.running = self.step.backward(
@@ -152,7 +155,8 @@ class _Flight:
         return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
     def _versions(self) -> list[int]:
-        tensors = (*self.parameters.values(), *self.inputs)
+        reread = (self.buffers[name] for name in self.step.reread)
+        tensors = (*self.parameters.values(), *reread, *self.inputs)
         return [tensor._version for tensor in tensors if not tensor.is_inference()]
 
 

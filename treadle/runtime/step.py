@@ -29,6 +29,8 @@ class Step:
     frozen: list[str]
     evaluating: list[str]
     autocast: str | None
+    scales: list[list[str]]
+    reread: list[str]
     returned: Callable[[list[Tensor]], Any]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -43,7 +45,15 @@ def load_step(text: str, name: str) -> Step:
     exec(compile(text, file, "exec"), names)
     constants = ("PARAMETERS", "BUFFERS", "INPUTS", "TANGENTS", "GRADIENTS", "FROZEN", "EVALUATING")
     found = (names[key] for key in ("forward", "backward", *constants))
-    return Step(name, text, *found, autocast=names.get("AUTOCAST"), returned=names["returned"])
+    return Step(
+        name,
+        text,
+        *found,
+        autocast=names.get("AUTOCAST"),
+        scales=names.get("SCALES", []),
+        reread=names.get("REREAD", []),
+        returned=names["returned"],
+    )
 
 
 def require_alike(step: Step, kind: str, found: Mapping[str, Tensor], expected: Mapping[str, list[Any]]) -> None:

@@ -14,6 +14,7 @@ aten = torch.ops.aten
 # What the step expects: [dtype, shape] of parameters and buffers, [dtype, shape, stride] of inputs. TANGENTS lists the
 # outputs that take a gradient, GRADIENTS the names that `backward` yields, in its order, FROZEN what must require none,
 # EVALUATING the modules in evaluation mode.
+# SCALES are the scales, each with its shift, by which the backward pass divides.
 PARAMETERS = {
     "stem.weight": ["float32", [8, 3, 5, 5]],
     "stem.bias": ["float32", [8]],
@@ -51,6 +52,7 @@ GRADIENTS = [
 ]
 FROZEN = ["input 0", "input 1"]
 EVALUATING = []
+SCALES = [["layer_norm.weight", "layer_norm.bias"]]
 
 
 def returned(outputs):

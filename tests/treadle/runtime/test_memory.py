@@ -310,6 +310,36 @@ def applied(function):
     return lambda: (Applies(function), (torch.randn(3, 4),))
 
 
+class Scaled(nn.Module):
+    """The backward pass reads `scale` and the statistics of the second normalisation, not those of the first."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.fixed = nn.Linear(4, 4), nn.BatchNorm1d(4), nn.BatchNorm1d(4).eval()
+        self.register_buffer("scale", torch.rand(4))
+
+    def forward(self, x):
+        return self.fixed(self.norm(self.first(x)) * self.scale).sin()
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [("scale", True), ("fixed.running_var", True), ("norm.running_mean", False), ("norm.num_batches_tracked", False)],
+)
+def test_a_buffer_that_the_backward_pass_reads_may_not_change_before_it(name, read):
+    plain, planned, inputs = planned_as(lambda: (Scaled(), (torch.randn(3, 4),)))
+    plain(*inputs).sum().backward()
+    result = planned(*inputs).sum()
+    planned.model.get_buffer(name).add_(1)
+    if read:
+        with pytest.raises(InputError, match="buffer or input changed in place"):
+            result.backward()
+        return
+    result.backward()
+    for expected, found in zip(plain.parameters(), planned.parameters(), strict=True):
+        assert torch.equal(expected.grad, found.grad)
+
+
 def test_modules_stay_in_the_mode_of_the_capture():
     def function():
         model, inputs = applied(lambda layers, x: layers(x))()

@@ -324,7 +324,7 @@ def test_a_model_that_starts_with_such_a_scale_is_refused(trace):
     model, *_ = zoo()
     zeroed("norm.weight")(model)
     PlannedModule(model, load_step(text_of(decided(trace), trace), "step"))
-    with pytest.raises(InputError, match="'norm.weight' near 0, .*--without out"):
+    with pytest.raises(InputError, match=r"'norm.weight' near 0, .*--without out"):
         PlannedModule(model, load_step(text_of(decided(trace, inverted(trace)), trace), "step"))
 
 

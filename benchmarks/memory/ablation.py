@@ -12,13 +12,13 @@ from benchmarks.common import Row, Table, command, progress
 from benchmarks.memory.networks import NETWORKS, problem_of
 from benchmarks.memory.planning import percent
 from planner.errors import InfeasibleError, LimitError
-from planner.memory.checkpoint import formulate
 from planner.memory.decisions import MemoryDecisions
+from planner.memory.formulation.checkpoint import formulate
 from planner.memory.lower import lower, store_all
-from planner.memory.methods import MemoryOptions
 from planner.memory.planning import budget_in_bytes, plan_of, prepared
 from planner.memory.problem import MemoryProblem
-from planner.memory.search import search
+from planner.memory.search.attempts import MemoryOptions
+from planner.memory.search.rounds import search
 from planner.memory.simulate import simulate
 from planner.memory.variants import VARIANTS, post_optimise, restrict
 

@@ -19,11 +19,11 @@ from examples.models import googlenet, gpt2, mobilenet_v2, resnet50, unet, vgg16
 from planner.errors import InfeasibleError, LimitError
 from planner.implementations import with_implementations
 from planner.memory.decisions import MemoryDecisions
-from planner.memory.extract import problem_from_trace
+from planner.memory.extract.problem import problem_from_trace
 from planner.memory.lower import lower, store_all
-from planner.memory.methods import MemoryOptions
 from planner.memory.minimum import least_budget
 from planner.memory.planning import plan_memory
+from planner.memory.search.attempts import MemoryOptions
 from planner.memory.simulate import simulate
 from treadle.capture.costs import with_measured
 from treadle.capture.graph import capture

@@ -51,7 +51,7 @@ def gpt2_xl() -> MemoryProblem:
 def problem_from(step: object, name: str) -> MemoryProblem:
     """The same for a function that makes a step."""
     from planner.implementations import with_implementations
-    from planner.memory.extract import problem_from_trace
+    from planner.memory.extract.problem import problem_from_trace
     from treadle.capture.costs import with_roofline
     from treadle.capture.graph import capture
 

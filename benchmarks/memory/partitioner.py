@@ -22,8 +22,8 @@ from benchmarks.common import Row, Table, command, progress
 from benchmarks.memory.execution import Variant, gpt, partitioned
 from planner.errors import InfeasibleError, LimitError
 from planner.implementations import with_implementations
-from planner.memory.methods import MemoryOptions
 from planner.memory.planning import plan_memory
+from planner.memory.search.attempts import MemoryOptions
 from planner.trace import Trace
 from treadle.capture.costs.counting import with_counts
 from treadle.capture.graph import capture

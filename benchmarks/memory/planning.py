@@ -18,11 +18,11 @@ from benchmarks.memory.checkmate import checkmate
 from benchmarks.memory.networks import NETWORKS, gpt2_xl, problem_of
 from planner.errors import InfeasibleError, LimitError
 from planner.memory.decisions import MemoryDecisions
-from planner.memory.heuristics import Planner, chen, crossings
 from planner.memory.lower import lower, store_all
-from planner.memory.methods import MemoryOptions
+from planner.memory.methods.heuristics import Planner, chen, crossings
 from planner.memory.planning import budget_in_bytes, plan_problem
 from planner.memory.problem import MemoryProblem
+from planner.memory.search.attempts import MemoryOptions
 from planner.memory.simulate import simulate
 from planner.memory.variants import VARIANTS, post_optimise, restrict
 

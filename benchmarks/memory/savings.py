@@ -16,10 +16,10 @@ from benchmarks.memory.planning import percent
 from planner.errors import InfeasibleError, LimitError
 from planner.memory.decisions import MemoryDecisions
 from planner.memory.lower import lower, store_all
-from planner.memory.methods import MemoryOptions
 from planner.memory.minimum import least_budget
 from planner.memory.planning import plan_problem
 from planner.memory.problem import MemoryProblem
+from planner.memory.search.attempts import MemoryOptions
 from planner.memory.simulate import simulate
 from planner.memory.variants import VARIANTS, restrict
 

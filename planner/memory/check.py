@@ -56,7 +56,7 @@ def check_against_trace(decisions: MemoryDecisions, trace: Trace) -> list[str]:
 
     Raises InputError for a trace that no memory problem can be made from.
     """
-    from planner.memory.extract import problem_from_trace
+    from planner.memory.extract.problem import problem_from_trace
     from planner.memory.variants import restrict
 
     old = decisions.problem

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from planner.memory.bound import least_bytes
-from planner.memory.checkpoint import formulate
-from planner.memory.lean import leanest
+from planner.memory.formulation.checkpoint import formulate
+from planner.memory.formulation.readout import hint, schedule_of
+from planner.memory.formulation.switches import DependencySet, Switches
 from planner.memory.lower import Schedule, lower, prune
+from planner.memory.methods.lean import leanest
 from planner.memory.problem import MemoryProblem
-from planner.memory.readout import hint, schedule_of
 from planner.memory.simulate import simulate
-from planner.memory.switches import DependencySet, Switches
 from planner.solver import Progress, solve
 
 NEAR = 0.01

@@ -13,12 +13,12 @@ from planner.documents import digest
 from planner.errors import CheckFailed, InputError
 from planner.memory.check import check
 from planner.memory.decisions import MemoryDecisions
-from planner.memory.extract import problem_from_trace
+from planner.memory.extract.problem import problem_from_trace
+from planner.memory.formulation.memory_rows import row_peak
 from planner.memory.lower import Schedule, lower, store_all
-from planner.memory.memory_rows import row_peak
-from planner.memory.methods import MemoryOptions
 from planner.memory.problem import MemoryProblem
-from planner.memory.search import Found, search
+from planner.memory.search.attempts import MemoryOptions
+from planner.memory.search.rounds import Found, search
 from planner.memory.simulate import simulate
 from planner.memory.variants import restrict
 from planner.plan import VERSION, Certificate, InputRef, Plan, Prediction, Provenance

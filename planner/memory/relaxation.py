@@ -39,10 +39,9 @@ from dataclasses import dataclass
 
 from planner.errors import LimitError
 from planner.memory.bound import ONCE, least_time
-from planner.memory.effort import EFFORT, Account, Effort, Window, cut, doubling
 from planner.memory.lower import Schedule, lower
-from planner.memory.problem import MemoryProblem
-from planner.memory.restricted import (
+from planner.memory.methods.effort import EFFORT, Account, Effort, Window, cut, doubling
+from planner.memory.methods.restricted import (
     Terms,
     at_most,
     backward_ways,
@@ -54,6 +53,7 @@ from planner.memory.restricted import (
     time_unit,
     useful,
 )
+from planner.memory.problem import MemoryProblem
 from planner.memory.simulate import simulate
 from planner.solver import Model, Solution, Status, Var
 

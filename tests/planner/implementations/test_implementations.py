@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from planner.implementations import with_implementations
 from tests.planner.implementations.traces import back, op, rewritten, small_net, step, t, value
-from tests.planner.memory.test_extract import perceptron
+from tests.planner.memory.extract.test_problem import perceptron
 
 
 def test_no_op_without_matching_ops():

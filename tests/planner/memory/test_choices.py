@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from planner.memory.choices import ForwardChoice, Use, forward_choices, short_name, uses
 from planner.memory.decisions import MemoryDecisions
-from planner.memory.lean import leanest
+from planner.memory.methods.lean import leanest
 from planner.memory.planning import decide
 from planner.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
 from planner.memory.program import Drop, RunBackward, RunForward, Stage

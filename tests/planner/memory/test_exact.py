@@ -11,10 +11,10 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from planner.memory.checkpoint import formulate
-from planner.memory.formulation import Formulation
+from planner.memory.formulation.checkpoint import formulate
+from planner.memory.formulation.switches import Switches
+from planner.memory.formulation.tables import Formulation
 from planner.memory.problem import MemoryProblem
-from planner.memory.switches import Switches
 from planner.solver import Status, solve
 from tests.oracles.exact_memory import optima
 from tests.planner.memory import cases

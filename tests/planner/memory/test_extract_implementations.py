@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from planner.errors import InputError
 from planner.memory.check import check
-from planner.memory.extract import problem_from_trace
+from planner.memory.extract.problem import problem_from_trace
 from planner.memory.lower import store_all
 from planner.memory.planning import decide
 from planner.memory.problem import Backward, Forward, MemoryProblem
@@ -17,7 +17,7 @@ from tests.planner.implementations.test_dropout import dropout
 from tests.planner.implementations.test_inplace import chain
 from tests.planner.implementations.test_normalisation import batch_norm
 from tests.planner.implementations.traces import back, changed, op, priced, rewritten, small_net, step, t, value
-from tests.planner.memory.test_checkpoint import solved
+from tests.planner.memory.formulation.test_checkpoint import solved
 
 
 def problem(trace: Trace, **costs: dict[str, int]) -> MemoryProblem:

@@ -12,17 +12,18 @@ from msgspec.structs import replace
 
 from planner import documents
 from planner.errors import CheckFailed, InfeasibleError, InputError, LimitError
-from planner.memory import methods, planning
+from planner.memory import planning
 from planner.memory.check import check, check_against_trace
 from planner.memory.planning import MemoryOptions, budget_in_bytes, parse_budget, plan_memory, plan_problem
 from planner.memory.problem import MemoryProblem
+from planner.memory.search import attempts as methods
 from planner.plan import Plan
 from planner.solver import Progress, Solution, Status
 from tests.planner.memory import cases
 from tests.planner.memory.dynamic import optimum
+from tests.planner.memory.extract.test_problem import perceptron
+from tests.planner.memory.formulation.test_checkpoint import long_chain
 from tests.planner.memory.strategies import problems
-from tests.planner.memory.test_checkpoint import long_chain
-from tests.planner.memory.test_extract import perceptron
 
 
 @pytest.mark.parametrize(

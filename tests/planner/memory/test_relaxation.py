@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from planner.memory.bound import least_time
-from planner.memory.effort import Effort, cut
 from planner.memory.lower import lower, store_all
+from planner.memory.methods.effort import Effort, cut
 from planner.memory.problem import MemoryProblem
 from planner.memory.relaxation import lower_bound, relax
 from planner.memory.simulate import simulate

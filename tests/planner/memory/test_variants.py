@@ -16,8 +16,8 @@ from planner.memory.simulate import simulate
 from planner.memory.variants import ALWAYS, FAMILIES, VARIANTS, allowed, post_optimise, restrict
 from tests.planner.memory import cases
 from tests.planner.memory.dynamic import optimum
+from tests.planner.memory.formulation.test_checkpoint import CHOICES, solved
 from tests.planner.memory.strategies import problems
-from tests.planner.memory.test_checkpoint import CHOICES, solved
 
 
 def of_family(impl: Forward, family: str) -> Forward:

@@ -1,0 +1,1 @@
+"""From a captured trace to the memory problem."""

@@ -1,0 +1,162 @@
+"""The memory rows of the 0-1 program, and what they come to for a given schedule (MONeT, equations 4.1 to 4.5 and
+4.12 to 4.15). The rows are written out in `checkpoint.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from planner.memory.formulation.tables import Formulation, MaybeVar, Terms
+from planner.memory.formulation.useful import feeds, transient_bytes
+from planner.memory.lower import Schedule
+from planner.memory.problem import MemoryProblem
+from planner.solver import Model
+
+
+def add_memory(f: Formulation, k: int) -> None:
+    """All memory rows of stage k."""
+    problem, scaled, n = f.problem, f.units.scaled, len(f.problem.fwd)
+    forward = not f.again(k)
+    back = None if forward else problem.bwd[f.stages - k]
+    resident = 0 if back is None else back.live_grad_bytes
+    entered: list[MaybeVar] = [None] * n if forward else f.s[k]
+    every = frozenset(range(n))
+    runnable = frozenset(i for i in every if f.r[k][i] is not None) if f.switches.useful_feeds else every
+    local = feeds(problem, runnable)
+    passed, ahead = _sums(f, k, entered)
+    held = _held(f, k)
+
+    def require(terms: Terms) -> None:
+        if f.peak is not None:
+            f.model.add_linear([*terms, (f.peak, -1)], ub=-scaled(resident))
+        else:
+            f.model.add_linear(terms, ub=f.units.room(problem.budget_bytes - problem.base_bytes, resident))
+
+    for i, node in enumerate(problem.fwd):
+        run = f.r[k][i]
+        if run is not None:
+            terms: Terms = [(v, scaled(node.impls[way].workspace(not forward))) for way, v in f.delta[k][i].items()]
+            terms.append((run, scaled(node.out_bytes)))
+            terms += [(var, scaled(problem.fwd[j].out_bytes)) for j in local[i] for var, _ in held(i, j)]
+            q = f.q[k][i]
+            if q is not None and node.inplace_of is not None:
+                terms.append((q, -scaled(problem.fwd[node.inplace_of].out_bytes)))
+            terms += passed(i, local[i]) + ahead(i)
+            require([(var, coef) for var, coef in terms if coef])
+        if not forward and not f.switches.no_idle_rows:
+            require(passed(i + 1, ()) + ahead(i))
+    if back is None:
+        return
+    earlier = problem.bwd[f.stages - k - 1] if k < f.stages else None
+    grown = earlier is not None and not any(impl.grad_inplace for impl in earlier.impls)
+    before = 0 if earlier is None else earlier.live_grad_bytes + (earlier.out_grad_bytes if grown else 0)
+    if back.live_grad_bytes > before:
+        require(ahead(-1))
+    made: Terms = [(var, scaled(transient_bytes(back, way))) for way, var in f.dhat[k].items()]
+    require([*made, *passed(n, ())])
+
+
+def _held(f: Formulation, k: int) -> Callable[[int, int], Terms]:
+    """held(i, j) for j in L_i: 1 wherever i runs and x_j is there, because of U_k(j) or of a run from i on.
+
+    r_i where i reads j; else w_tj for the next t > i that may run and reads j:
+    w_tj >= r_t,  w_tj >= w_t'j for the reader t' after t,  w_tj >= U_k(j) for the last.
+    """
+    runs = f.r[k]
+    readers: dict[int, list[int]] = {}
+    for t, node in enumerate(f.problem.fwd):
+        if runs[t] is not None:
+            for j in sorted(set(node.inputs)):
+                readers.setdefault(j, []).append(t)
+    waits: dict[tuple[int, int], Terms] = {}
+
+    def wait(j: int, place: int) -> Terms:
+        """What tells whether x_j waits for its reader at `place` in the list, or for what comes after."""
+        if place == len(readers.get(j, ())):
+            return f.u[k][j]
+        if (j, place) not in waits:
+            run = runs[readers[j][place]]
+            assert run is not None
+            later = [] if run == f.one else wait(j, place + 1)
+            if not later or run == f.one:
+                waits[j, place] = [(run, 1)]
+            elif later == [(f.one, 1)]:
+                waits[j, place] = later
+            else:
+                w = f.auxiliary()
+                f.at_most(run, [w])
+                f.model.add_linear([*later, (w, -1)], ub=0)
+                waits[j, place] = [(w, 1)]
+        return waits[j, place]
+
+    def held(i: int, j: int) -> Terms:
+        run = runs[i]
+        if run is not None and (f.switches.local == "superset" or (f.switches.local == "exact" and i in readers[j])):
+            return [(run, 1)]
+        return wait(j, sum(t < i for t in readers.get(j, ())))
+
+    return held
+
+
+def _sums(
+    f: Formulation, k: int, entered: list[MaybeVar]
+) -> tuple[Callable[[int, Iterable[int]], Terms], Callable[[int], Terms]]:
+    """passed(i, without): sum of b_j U_k(j) over j < i not in `without`.
+    ahead(i): sum of b_j s_j^k over j > i."""
+    size = [f.units.scaled(node.out_bytes) for node in f.problem.fwd]
+    n = len(size)
+
+    def kept(j: int, sign: int = 1) -> Terms:
+        return [(var, sign * size[j]) for var, _ in f.u[k][j]] if size[j] else []
+
+    def stored(j: int) -> Terms:
+        var = entered[j]
+        return [] if var is None or not size[j] else [(var, size[j])]
+
+    if not f.switches.chains or f.switches.integral:
+        return (
+            lambda i, without: [term for j in range(i) if j not in without for term in kept(j)],
+            lambda i: [term for j in range(i + 1, n) for term in stored(j)],
+        )
+    left = _chain(f.model, [kept(j) for j in range(n)])
+    right = _chain(f.model, [stored(j) for j in reversed(range(n))])
+    return (
+        lambda i, without: left[i] + [term for j in without for term in kept(j, -1)],
+        lambda i: right[n - 1 - i],
+    )
+
+
+def _chain(model: Model, parts: list[Terms]) -> list[Terms]:
+    """T6: chain[i] stands for the sum of the first i parts, by a continuous variable wherever it grows long."""
+    chain: list[Terms] = [[]]
+    for part in parts:
+        total = chain[-1] + part
+        if len(total) > 8:
+            prefix = model.continuous(0.0, sum(coef * model.upper[var] for var, coef in total))
+            model.add_linear([(prefix, -1), *total], ub=0)
+            total = [(prefix, 1)]
+        chain.append(total)
+    return chain
+
+
+def row_peak(problem: MemoryProblem, schedule: Schedule) -> int:
+    """Largest left side in bytes of a memory row, L_i taken over the runs of the schedule itself."""
+    size = [node.out_bytes for node in problem.fwd]
+    peak = 0
+    for stage, (runs, kept) in enumerate(zip(schedule.runs, schedule.kept, strict=True)):
+        union = kept | set(schedule.needs(problem, stage))
+        entered = schedule.kept[stage - 1] if stage else frozenset[int]()
+        back = problem.bwd[stage - 1] if stage else None
+        gradients = back.live_grad_bytes if back else 0
+        last = {j: run.node for run in runs for j in problem.fwd[run.node].inputs}
+        peak = max(peak, gradients + sum(size[j] for j in entered))
+        for run in runs:
+            i, node = run.node, problem.fwd[run.node]
+            feeding = {j for j, t in last.items() if j < i <= t}
+            held = sum(size[j] for j in union if j < i and j not in feeding) + sum(size[j] for j in feeding)
+            saved = size[node.inplace_of] if run.inplace and node.inplace_of is not None else 0
+            ahead = sum(size[j] for j in entered if j > i)
+            peak = max(peak, gradients + node.impls[run.impl].workspace(stage > 0) + size[i] - saved + held + ahead)
+        if back:
+            made = transient_bytes(back, schedule.backward[stage - 1])
+            peak = max(peak, gradients + made + sum(size[j] for j in union))
+    return problem.base_bytes + peak

@@ -1,0 +1,42 @@
+"""A schedule starts the solver as a whole solution, whatever implementations the program leaves out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+from scipy.optimize import Bounds, LinearConstraint, milp
+
+from planner.memory.formulation.checkpoint import formulate
+from planner.memory.formulation.readout import hint
+from planner.memory.formulation.switches import Switches
+from planner.memory.lower import Schedule, lower, store_all
+from planner.memory.methods.lean import lean_schedule
+from planner.memory.problem import MemoryProblem
+from planner.memory.simulate import simulate
+from tests.planner.memory.instances import instance
+
+
+def completed(problem: MemoryProblem, schedule: Schedule, switches: Switches) -> float | None:
+    """Objective of the best solution with all integers as hinted."""
+    program = formulate(problem, switches=switches)
+    hint(program, schedule)
+    form = program.model.matrix_form()
+    lower_, upper = form.lower.copy(), form.upper.copy()
+    for var in np.flatnonzero(form.integer):
+        if var != program.one:
+            lower_[var] = upper[var] = program.model.hints[int(var)]
+    rows = LinearConstraint(form.matrix, form.row_lower, form.row_upper)
+    result = milp(form.cost, bounds=Bounds(lower_, upper), constraints=rows)
+    return None if result.fun is None else result.fun + form.offset
+
+
+@pytest.mark.parametrize("switches", [Switches(), Switches(no_dominated=False), Switches(local="long")])
+def test_hinted_schedules_are_solutions(switches):
+    for seed in range(40):
+        problem = replace(instance(seed), budget_bytes=1000)
+        for schedule in (store_all(problem), lean_schedule(problem, frozenset())):
+            time = simulate(problem, lower(problem, schedule)).time_ns
+            found = completed(problem, schedule, switches)
+            assert found is not None, seed
+            assert found == pytest.approx(time) if not switches.no_dominated else found <= time + 1e-6

@@ -1,0 +1,151 @@
+"""Plans from windows of stages: valid, never worse than the start, and optimal where everything may run."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+
+from planner.memory.bound import least_time
+from planner.memory.check import check
+from planner.memory.lower import lower, prune, store_all
+from planner.memory.methods.effort import Account, Effort, cut
+from planner.memory.methods.keeping import first_plan, unfold
+from planner.memory.methods.restricted import formulate, hint, schedule_of
+from planner.memory.methods.windows import solve_windows
+from planner.memory.planning import decide
+from planner.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
+from planner.memory.program import RunForward
+from planner.memory.search.attempts import Job, MemoryOptions, attempt
+from planner.memory.simulate import simulate
+from planner.solver import Status, solve
+from tests.planner.memory import cases
+from tests.planner.memory.dynamic import optimum
+from tests.planner.memory.strategies import problems
+
+
+def time_of(problem: MemoryProblem, schedule) -> int:
+    """Its time, after the checker has accepted it."""
+    assert check(decide(problem, schedule)) == []
+    return simulate(problem, lower(problem, schedule)).time_ns
+
+
+def everything(problem: MemoryProblem) -> list[frozenset[int]]:
+    return [frozenset(range(len(problem.fwd)))] * (len(problem.bwd) + 1)
+
+
+def deep(layers: int, budget: int) -> MemoryProblem:
+    """A chain of `layers` in which the backward nodes read their layer's input; every third layer is dear."""
+    fwd = [
+        ForwardNode(op=f"f{i}", out_bytes=4, inputs=(i - 1,) if i else (), impls=(Forward(time_ns=1 if i % 3 else 20),))
+        for i in range(layers)
+    ]
+    bwd = [
+        BackwardNode(
+            op=f"b{i}",
+            out_grad_bytes=4,
+            live_grad_bytes=4,
+            impls=(Backward(needs=(i - 1,) if i else (), time_ns=2),),
+        )
+        for i in reversed(range(layers))
+    ]
+    return MemoryProblem(version=1, budget_bytes=budget, base={}, fwd=tuple(fwd), bwd=tuple(bwd))
+
+
+@given(problems())
+@settings(max_examples=15)
+def test_with_every_run_allowed_it_is_the_whole_program(problem):
+    program = formulate(problem, everything(problem))
+    solution = solve(program.model, backend="highs")
+    best = optimum(problem)
+    if solution.status is Status.INFEASIBLE:
+        # As in the whole program L_i is taken over all that may run, which can cost a plan.
+        assert best is None or solve_exactly(problem) is None
+        return
+    assert best is not None
+    found = time_of(problem, prune(problem, schedule_of(program, solution)))
+    assert best <= found <= round(solution.objective * program.time_unit)
+    assert found == best or solve_exactly(problem) == found
+
+
+def solve_exactly(problem: MemoryProblem) -> int | None:
+    from planner.memory.formulation.checkpoint import formulate as whole_program
+
+    solution = solve(whole_program(problem).model, backend="highs")
+    return round(solution.objective) if solution.found else None
+
+
+@pytest.mark.parametrize(("case", "budget"), [(cases.a, 6), (cases.b, 8), (cases.d, 12), (cases.e, 10), (cases.f, 13)])
+def test_small_cases_are_solved_to_their_optimum(case, budget):
+    problem = case(budget)
+    found = solve_windows(problem)
+    assert found is not None
+    assert time_of(problem, found) == optimum(problem)
+
+
+def test_it_says_none_where_there_is_no_plan():
+    assert solve_windows(cases.a(5)) is None
+
+
+def test_each_better_plan_is_told_and_the_start_is_never_lost():
+    problem = deep(24, 60)
+    start = attempt(Job("heuristic"), problem, None, MemoryOptions()).schedule
+    assert start is not None
+    told = []
+    found = solve_windows(problem, start, Effort(steps=14, seconds_each=20.0), told.append)
+    times = [time_of(problem, start), *(time_of(problem, schedule) for schedule in told)]
+    assert times == sorted(times, reverse=True)
+    assert len(set(times)) == len(times)
+    assert time_of(problem, found) == times[-1]
+    assert least_time(problem) < times[-1]
+
+
+def test_the_same_effort_gives_the_same_plan():
+    problem = deep(18, 40)
+    effort = Effort(steps=6)
+    assert solve_windows(problem, None, effort) == solve_windows(problem, None, effort)
+
+
+def test_a_plan_is_a_solution_of_every_program_that_allows_its_runs():
+    problem = deep(12, 40)
+    start = attempt(Job("heuristic"), problem, None, MemoryOptions()).schedule
+    assert start is not None
+    program = formulate(problem, [frozenset(run.node for run in runs) for runs in start.runs])
+    hint(program, start)
+    solution = solve(program.model, backend="highs")
+    assert solution.found
+    assert time_of(problem, prune(problem, schedule_of(program, solution))) <= time_of(problem, start)
+
+
+def test_stages_that_run_nothing_again_take_no_variables():
+    problem = deep(24, 200)
+    nothing = formulate(problem, [frozenset()] * 25)
+    assert nothing.model.size[0] == 1
+    solution = solve(nothing.model, backend="highs")
+    schedule = prune(problem, schedule_of(nothing, solution))
+    assert schedule == store_all(problem)
+    assert all(run == RunForward(run.node) for run in schedule.runs[0])
+
+
+def test_what_is_made_again_and_kept_for_long_costs_bytes_and_saves_time():
+    problem = deep(24, 60)
+    backward = (0,) * 24
+    plans = [unfold(problem, frozenset({0, 8, 16}), backward, horizon) for horizon in (24, 4, 1)]
+    results = [simulate(problem, lower(problem, plan)) for plan in plans]
+    assert [result.time_ns for result in results] == sorted(result.time_ns for result in results)
+    assert results[0].time_ns < results[-1].time_ns
+    assert results[0].peak_bytes > results[-1].peak_bytes
+
+
+def test_the_first_plan_fits_and_recomputes():
+    problem = deep(24, 60)
+    found = first_plan(problem, Account(Effort()))
+    assert found is not None
+    assert least_time(problem) < time_of(problem, found)
+
+
+@given(problems())
+def test_windows_cut_all_stages(problem):
+    for count in range(1, len(problem.bwd) + 1):
+        windows = cut(problem, count)
+        assert [t for window in windows for t in window] == list(range(1, len(problem.bwd) + 1))
+        assert len(windows) <= count

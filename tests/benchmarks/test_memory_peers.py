@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from benchmarks.memory.checkmate import checkmate
 from benchmarks.memory.gist import gist_peak
-from planner.memory.checkpoint import formulate
+from planner.memory.formulation.checkpoint import formulate
+from planner.memory.formulation.readout import schedule_of
 from planner.memory.lower import lower, store_all
 from planner.memory.problem import VERSION, Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
-from planner.memory.readout import schedule_of
 from planner.memory.simulate import simulate
 from planner.solver import Status, solve
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from planner.memory.decisions import MemoryDecisions
-from planner.memory.extract import problem_from_trace
+from planner.memory.extract.problem import problem_from_trace
 from planner.memory.lower import Schedule, prune, store_all
 from planner.memory.planning import decide
 from planner.memory.problem import MemoryProblem

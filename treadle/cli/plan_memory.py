@@ -13,8 +13,8 @@ import click
 from treadle.cli.output import json_option, live_line, many, note, print_json, require_apart
 
 if TYPE_CHECKING:
-    from planner.memory.methods import MemoryOptions, Method
     from planner.memory.problem import MemoryProblem
+    from planner.memory.search.attempts import MemoryOptions, Method
     from planner.plan import InputRef, Plan
     from planner.solver import Progress
     from planner.trace import Trace
@@ -108,8 +108,8 @@ def command(
 
     from planner import documents
     from planner.errors import LimitError
-    from planner.memory.methods import MemoryOptions
     from planner.memory.planning import parse_budget, plan_problem
+    from planner.memory.search.attempts import MemoryOptions
     from planner.memory.variants import FAMILIES, VARIANTS
 
     families = tuple(name for name in FAMILIES if name in VARIANTS[variant] and name not in without)
@@ -166,7 +166,7 @@ def _sources(
 ) -> tuple[MemoryProblem, dict[str, InputRef]]:
     """The problem that the files describe, and the files."""
     from planner import documents
-    from planner.memory.extract import problem_from_trace
+    from planner.memory.extract.problem import problem_from_trace
     from planner.memory.problem import MemoryProblem
     from planner.plan import InputRef
     from planner.trace import Trace
@@ -184,7 +184,7 @@ def _sources(
 
 
 def _warn_of_size(problem: MemoryProblem, method: Method) -> None:
-    from planner.memory.search import FULL
+    from planner.memory.search.rounds import FULL
 
     if method == "full" and len(problem.fwd) * len(problem.bwd) > FULL:
         note(

@@ -19,9 +19,9 @@ from planner.scalars import format_bytes
 from treadle.cli.output import live_line, many, note, print_json, require_apart
 
 if TYPE_CHECKING:
-    from planner.memory.methods import MemoryOptions
     from planner.memory.problem import MemoryProblem
-    from planner.memory.sweep import Point
+    from planner.memory.search.attempts import MemoryOptions
+    from planner.memory.search.sweep import Point
     from planner.plan import InputRef, Plan
     from planner.solver import Progress
 
@@ -67,7 +67,7 @@ def plan_budgets(
     A plan is written as soon as it is there. Raises InputError for a folder that holds anything but an older sweep,
     InfeasibleError and LimitError where no budget has a plan.
     """
-    from planner.memory.sweep import sweep
+    from planner.memory.search.sweep import sweep
     from treadle.report.pareto import curve_svg
 
     folder = Path(output)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from planner.errors import InputError
 from planner.memory.decisions import MemoryDecisions
-from planner.memory.heuristics import Planner, chen
+from planner.memory.methods.heuristics import Planner, chen
 from planner.memory.problem import MemoryProblem
 from planner.memory.variants import VARIANTS, restrict
 from planner.plan import Plan

@@ -22,7 +22,7 @@ from planner.plan import Plan
 from planner.solver import Progress
 from planner.trace import Costs
 from tests.planner.memory import cases
-from tests.planner.memory.test_extract import perceptron
+from tests.planner.memory.extract.test_problem import perceptron
 from treadle.cli.main import run
 from treadle.cli.plan_memory import progress_line
 
@@ -233,7 +233,7 @@ def test_the_summary_names_families_and_what_the_bound_speaks_of(tmp_path, capsy
 
 
 def test_a_program_too_large_is_said_so_before_the_search(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("planner.memory.search.FULL", 10)
+    monkeypatch.setattr("planner.memory.search.rounds.FULL", 10)
     documents.save(cases.a(6), tmp_path / "problem.json")
     command = ["plan", "memory", "--problem", str(tmp_path / "problem.json"), "-o", str(tmp_path / "plan.json")]
     assert run([*command, "--method", "full"]) == 0

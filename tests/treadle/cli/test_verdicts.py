@@ -11,7 +11,7 @@ from msgspec import structs
 from planner import documents
 from planner.collective.bound import PROVED_BY_SOLVER
 from planner.memory.bound import least_time
-from planner.memory.lean import leanest
+from planner.memory.methods.lean import leanest
 from planner.memory.planning import decide, plan_problem
 from planner.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
 from planner.memory.program import RunForward

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from planner.memory.lean import leanest
 from planner.memory.lower import store_all
+from planner.memory.methods.lean import leanest
 from planner.memory.planning import decide
 from planner.memory.problem import MemoryProblem
 from tests.planner.memory import cases

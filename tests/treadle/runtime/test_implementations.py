@@ -18,7 +18,7 @@ from planner import documents, resources
 from planner.hardware import Hardware
 from planner.implementations import with_implementations
 from planner.memory.decisions import MemoryDecisions
-from planner.memory.extract import problem_from_trace
+from planner.memory.extract.problem import problem_from_trace
 from planner.memory.planning import decide
 from planner.memory.problem import MemoryProblem
 from planner.memory.simulate import curve

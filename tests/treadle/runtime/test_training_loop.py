@@ -15,7 +15,7 @@ from planner import documents, resources
 from planner.hardware import Hardware
 from planner.implementations import with_implementations
 from planner.memory.decisions import MemoryDecisions
-from planner.memory.extract import problem_from_trace
+from planner.memory.extract.problem import problem_from_trace
 from planner.memory.planning import decide
 from planner.memory.variants import restrict
 from planner.trace import Trace

@@ -196,7 +196,9 @@ def _run_memory(folder: str, backend: str, steps: int, as_json: bool) -> None:
                 f"{format_bytes(handed_out['planned'])} planned, workspaces of kernels included"
             )
         click.echo(f"  step         {seconds['eager'] * 1e3:.1f} ms plain, {seconds['planned'] * 1e3:.1f} ms planned")
-        if result["target"] != "torch" and peaks["planned"] > peaks["budget"]:
+        if result["target"] != "torch" and peaks["planned"] >= peaks["eager"]:
+            click.echo(f"  {result['target']} saves no memory for this model: plain PyTorch needs as little")
+        elif result["target"] != "torch" and peaks["planned"] > peaks["budget"]:
             click.echo(
                 f"  {result['target']} leaves the order of recomputation to PyTorch and does not hold the budget here"
             )

@@ -38,11 +38,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from planner.errors import LimitError
-from planner.memory.bound import ONCE, least_time
+from planner.memory.bound import ONCE, Argument, least_time
+from planner.memory.formulation.tables import Terms
 from planner.memory.lower import Schedule, lower
 from planner.memory.methods.effort import EFFORT, Account, Effort, Window, cut, doubling
 from planner.memory.methods.restricted import (
-    Terms,
     at_most,
     backward_ways,
     byte_unit,
@@ -80,7 +80,7 @@ class Bound:
     """No plan takes less than `time_ns`; None: there is no plan."""
 
     time_ns: int | None
-    argument: str
+    argument: Argument
 
 
 def lower_bound(
@@ -140,11 +140,13 @@ def _bound(f: Relaxation, solution: Solution) -> Bound | None:
     windows = "one window" if len(f.windows) == 1 else f"{len(f.windows)} windows"
     kept = f"what is kept when each of {windows} of backward operators starts has to fit the budget, and what it lacks"
     if solution.status is Status.INFEASIBLE:
-        return Bound(None, f"{kept} can not be made again within the budget, in no order of recomputations")
+        text = f"{kept} can not be made again within the budget, in no order of recomputations"
+        return Bound(None, Argument(text, any_order=True))
     if solution.bound is None or not math.isfinite(solution.bound):
         return None
     time_ns = math.floor(solution.bound * f.time_unit + 1e-6)
-    return Bound(time_ns, f"{kept} has to be made again at least once, in whatever order: proved by the solver")
+    text = f"{kept} has to be made again at least once, in whatever order: proved by the solver"
+    return Bound(time_ns, Argument(text, any_order=True))
 
 
 def relax(problem: MemoryProblem, windows: list[Window]) -> Relaxation:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from planner.memory.formulation.holding import waiting
 from planner.memory.formulation.tables import Formulation, MaybeVar, Terms
 from planner.memory.formulation.useful import feeds, transient_bytes
 from planner.memory.lower import Schedule
@@ -56,43 +57,13 @@ def add_memory(f: Formulation, k: int) -> None:
 
 
 def _held(f: Formulation, k: int) -> Callable[[int, int], Terms]:
-    """held(i, j) for j in L_i: 1 wherever i runs and x_j is there, because of U_k(j) or of a run from i on.
-
-    r_i where i reads j; else w_tj for the next t > i that may run and reads j:
-    w_tj >= r_t,  w_tj >= w_t'j for the reader t' after t,  w_tj >= U_k(j) for the last.
-    """
-    runs = f.r[k]
-    readers: dict[int, list[int]] = {}
-    for t, node in enumerate(f.problem.fwd):
-        if runs[t] is not None:
-            for j in sorted(set(node.inputs)):
-                readers.setdefault(j, []).append(t)
-    waits: dict[tuple[int, int], Terms] = {}
-
-    def wait(j: int, place: int) -> Terms:
-        """What tells whether x_j waits for its reader at `place` in the list, or for what comes after."""
-        if place == len(readers.get(j, ())):
-            return f.u[k][j]
-        if (j, place) not in waits:
-            run = runs[readers[j][place]]
-            assert run is not None
-            later = [] if run == f.one else wait(j, place + 1)
-            if not later or run == f.one:
-                waits[j, place] = [(run, 1)]
-            elif later == [(f.one, 1)]:
-                waits[j, place] = later
-            else:
-                w = f.auxiliary()
-                f.at_most(run, [w])
-                f.model.add_linear([*later, (w, -1)], ub=0)
-                waits[j, place] = [(w, 1)]
-        return waits[j, place]
+    """held_ij for j in L_i, in the form that the switches ask for."""
+    runs = {t: run for t, run in enumerate(f.r[k]) if run is not None}
+    waits = waiting(f.problem, f.model, f.one, runs, f.u[k].__getitem__, f.auxiliary)
 
     def held(i: int, j: int) -> Terms:
-        run = runs[i]
-        if run is not None and (f.switches.local == "superset" or (f.switches.local == "exact" and i in readers[j])):
-            return [(run, 1)]
-        return wait(j, sum(t < i for t in readers.get(j, ())))
+        short = f.switches.local == "superset" or (f.switches.local == "exact" and j in f.problem.fwd[i].inputs)
+        return [(runs[i], 1)] if short else waits(i, j)
 
     return held
 

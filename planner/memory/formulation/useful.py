@@ -7,20 +7,28 @@ from collections.abc import Sequence
 from planner.memory.problem import BackwardNode, ForwardNode, MemoryProblem
 
 
-def useful_sets(problem: MemoryProblem) -> list[frozenset[int]]:
-    """T2: useful[k] for k = 0..K: the nodes and ancestors of nodes that backward nodes k..1 may read (0: none)."""
+def useful_sets(problem: MemoryProblem, ways: Sequence[Sequence[int]] | None = None) -> list[frozenset[int]]:
+    """T2: useful[k] for k = 0..K: the nodes and ancestors of nodes that backward nodes k..1 may read (0: none).
+
+    ways: the implementations that each backward node may have, in the order of `problem.bwd`; without it all.
+    """
     sets: list[frozenset[int]] = [frozenset()]
     found: set[int] = set()
-    for back in reversed(problem.bwd):
-        todo = [i for impl in back.impls for i in impl.needs]
+    for k in reversed(range(len(problem.bwd))):
+        impls = problem.bwd[k].impls
+        todo = [i for way in (range(len(impls)) if ways is None else ways[k]) for i in impls[way].needs]
         while todo:
             i = todo.pop()
             if i not in found:
                 found.add(i)
-                creator = problem.fwd[i].creator
-                todo.extend(problem.fwd[i].inputs if creator is None else (*problem.fwd[i].inputs, creator))
+                todo.extend(makers(problem.fwd[i]))
         sets.append(frozenset(found))
     return sets
+
+
+def makers(node: ForwardNode) -> tuple[int, ...]:
+    """What must be there, or run as well, when the node runs."""
+    return node.inputs if node.creator is None else (*node.inputs, node.creator)
 
 
 def feeds(problem: MemoryProblem, runnable: frozenset[int]) -> list[tuple[int, ...]]:

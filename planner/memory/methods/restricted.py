@@ -26,8 +26,9 @@ Executability, by `_link`:
     q_it <= r_it,  p_jt <= r_jt,  p_jt >= r_jt - q_it,  p_jt <= 1 - q_it,  s_jt <= 1 - q_it
     u_it >= s_it,  u_it >= sum_{l: i in D_tl} d_tl
 
-Memory, by `_limit`, with F_it = {j < i: some t' >= i that stage t may run reads j}; stage 0 has no Lhat:
-    run i    B + Lhat_t + sum_l c_il delta_ilt + r_it (b_i + sum_{j in F_it} b_j) - q_it b_inplace(i)
+Memory, by `_limit`, with F_it = {j < i: some t' >= i that stage t may run reads j} and w_ijt = r_it where i reads j,
+else what `planner.memory.formulation.holding` says; stage 0 has no Lhat:
+    run i    B + Lhat_t + sum_l c_il delta_ilt + r_it b_i + sum_{j in F_it} b_j w_ijt - q_it b_inplace(i)
                + sum_{j < i, j not in F_it} b_j u_jt + sum_{j > i} b_j s_j,t-1 <= M
     start    B + Lhat_t + sum_j b_j s_j,t-1 <= M
     backward B + Lhat_t + sum_l (c_tl + y_t [not in place]) d_tl + sum_j b_j u_jt <= M
@@ -38,6 +39,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from planner.memory.formulation.holding import waiting
+from planner.memory.formulation.tables import Terms
+from planner.memory.formulation.useful import backward_costs, forward_costs, undominated, useful_sets
 from planner.memory.lower import Schedule
 from planner.memory.problem import ForwardNode, MemoryProblem
 from planner.memory.program import RunForward
@@ -45,7 +49,6 @@ from planner.solver import Model, Solution, Var
 
 Allowed = Sequence[frozenset[int]]
 Ways = Sequence[Sequence[int]]
-Terms = list[tuple[Var, float]]
 
 
 @dataclass(frozen=True)
@@ -74,22 +77,7 @@ def every_way(problem: MemoryProblem) -> Ways:
 def useful(problem: MemoryProblem, ways: Ways | None = None) -> list[frozenset[int]]:
     """For each stage t = 0..K the nodes that a recomputation in it can be good for: what the backward nodes of stage t
     and later read, with everything that this is made from. Stage 0 runs everything."""
-    sets: list[frozenset[int]] = []
-    found: set[int] = set()
-    for back, chosen in reversed(list(zip(problem.bwd, ways or every_way(problem), strict=True))):
-        todo = [i for way in chosen for i in back.impls[way].needs]
-        while todo:
-            i = todo.pop()
-            if i not in found:
-                found.add(i)
-                todo.extend(makers(problem.fwd[i]))
-        sets.append(frozenset(found))
-    return [frozenset(range(len(problem.fwd))), *reversed(sets)]
-
-
-def makers(node: ForwardNode) -> tuple[int, ...]:
-    """What must be there, or run as well, when the node runs."""
-    return node.inputs if node.creator is None else (*node.inputs, node.creator)
+    return [frozenset(range(len(problem.fwd))), *reversed(useful_sets(problem, ways)[1:])]
 
 
 def byte_unit(problem: MemoryProblem) -> int:
@@ -162,28 +150,14 @@ def _stays(
     return kept
 
 
-def undominated(costs: Sequence[tuple[int, ...]], kinds: Sequence[object]) -> list[int]:
-    """Implementations that no other one of the same kind beats or equals in every cost."""
-
-    def beats(a: int, b: int) -> bool:
-        no_worse = kinds[a] == kinds[b] and all(x <= y for x, y in zip(costs[a], costs[b], strict=True))
-        return no_worse and (costs[a] != costs[b] or a < b)
-
-    every = range(len(costs))
-    return [b for b in every if not any(beats(a, b) for a in every)]
-
-
 def forward_ways(node: ForwardNode, again: bool) -> list[int]:
     """Implementations of a run in the forward pass, or of one `again`, worth a variable."""
-    costs = [(impl.workspace(again), impl.time(again)) for impl in node.impls]
-    return undominated(costs, [()] * len(costs))
+    return undominated(*forward_costs(node, again))
 
 
 def backward_ways(problem: MemoryProblem, k: int) -> list[int]:
-    """Implementations of backward node k worth a variable; those that read other things are not compared."""
-    impls = problem.bwd[k].impls
-    costs = [(impl.workspace_bytes, impl.time_ns) for impl in impls]
-    return undominated(costs, [(frozenset(impl.needs), impl.grad_inplace) for impl in impls])
+    """Implementations of backward node k worth a variable."""
+    return undominated(*backward_costs(problem.bwd[k]))
 
 
 def choice(model: Model, candidates: list[int], chosen: Var) -> dict[int, Var]:
@@ -269,14 +243,19 @@ def _limit(f: Restricted, t: int) -> None:
     def require(terms: Terms) -> None:
         f.model.add_linear(merged(terms), ub=room / unit)
 
+    def held(j: int) -> Terms:
+        return [(f.union[t][j], 1)] if j in f.union[t] else []
+
     places = sorted(f.runs[t])
     feeding = _feeds(problem, places)
+    waits = waiting(problem, f.model, f.one, f.runs[t], held, lambda: f.model.continuous(0.0, 1.0))
     passed = prefix_sums(f.model, places, [(j, var, size(j)) for j, var in f.union[t].items()])
     ahead = prefix_sums(f.model, [-i for i in reversed(places)], [(-j, var, size(j)) for j, var in entered.items()])
     for i in places:
         node = problem.fwd[i]
         terms = [(var, node.impls[way].workspace(t > 0) / unit) for way, var in f.ways[t][i].items()]
-        terms.append((f.runs[t][i], size(i) + sum(map(size, feeding[i]))))
+        terms.append((f.runs[t][i], size(i) + sum(size(j) for j in feeding[i] if j in node.inputs)))
+        terms += [(var, size(j)) for j in feeding[i] if j not in node.inputs for var, _ in waits(i, j)]
         if i in f.inplace[t] and node.inplace_of is not None:
             terms.append((f.inplace[t][i], -size(node.inplace_of)))
         terms += passed(i)

@@ -2,8 +2,7 @@
 
 In the manner of the two-phase rounding of "Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization":
 
-1. Solve the relaxation of the program of `restricted.py` in which every useful recomputation is allowed. Its optimum is
-   no lower bound: the rows of that program bound what runs hold from above.
+1. Solve the relaxation of the program of `restricted.py` in which every useful recomputation is allowed.
 2. Round what is kept: x_i stays after stage t where s_it is at least a threshold, one for all nodes or one drawn for
    each node. Take for each op the implementation that the relaxation prefers.
 3. Run what that needs: whatever a backward node reads, or is kept and not there, with all it is made from.
@@ -16,10 +15,11 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from planner.memory.formulation.useful import makers
 from planner.memory.lower import Schedule, prune
 from planner.memory.methods.lives import Lives
 from planner.memory.methods.polish import evict, refill
-from planner.memory.methods.restricted import Restricted, formulate, makers, useful
+from planner.memory.methods.restricted import Restricted, formulate, useful
 from planner.memory.problem import MemoryProblem
 from planner.memory.program import RunForward
 from planner.solver import Var

@@ -74,3 +74,33 @@ def _backward(rng: Random, nodes: int, k: int) -> BackwardNode:
         for way in range(rng.choice([1, 2, 3]))
     )
     return BackwardNode(op=f"b{k}", out_grad_bytes=rng.randint(0, 4), live_grad_bytes=rng.randint(0, 4), impls=impls)
+
+
+def optional(seed: int) -> MemoryProblem:
+    """Five forward nodes, many of them intermediates, read here and there: what could run is seldom what does."""
+    rng = Random(seed)
+    nodes: list[ForwardNode] = []
+    for i in range(5):
+        ops = [j for j in range(i) if nodes[j].kind == "op"]
+        inputs = {*ops[-1:], *rng.sample(ops, min(len(ops), rng.randint(0, 2)))}
+        intermediate = bool(ops) and i > 1 and rng.random() < 0.3
+        node = ForwardNode(
+            op=f"f{i}",
+            out_bytes=rng.randint(1, 5),
+            inputs=tuple(sorted(inputs)),
+            impls=(Forward(time_ns=rng.randint(1, 9)),),
+            kind="intermediate" if intermediate else "op",
+            creator=max(inputs) if intermediate else None,
+        )
+        nodes.append(node)
+    bwd = tuple(_backward_that_reads(rng, k) for k in range(rng.randint(3, 5)))
+    return MemoryProblem(version=1, budget_bytes=rng.randint(8, 15), base={}, fwd=tuple(nodes), bwd=bwd)
+
+
+def _backward_that_reads(rng: Random, k: int) -> BackwardNode:
+    out, live = rng.randint(0, 3), rng.randint(0, 3)
+    impls = tuple(
+        Backward(needs=tuple(sorted(rng.sample(range(5), rng.choice([1, 1, 2])))), time_ns=1)
+        for _ in range(rng.choice([1, 2]))
+    )
+    return BackwardNode(op=f"b{k}", out_grad_bytes=out, live_grad_bytes=live, impls=impls)

@@ -39,6 +39,7 @@ from planner.collective.collectives import DEMANDING
 from planner.errors import CheckFailed, InputError
 from planner.memory.check import check as check_memory
 from planner.memory.decisions import MemoryDecisions
+from planner.memory.problem import RESERVE
 from planner.plan import InputRef, Plan
 from planner.trace import Trace
 
@@ -244,17 +245,20 @@ def _memory(
             "plan again",
             where=plan_file,
         )
+    reserve = decisions.problem.base.get(RESERVE, 0)
     facts = {
-        "budget_bytes": decisions.problem.budget_bytes,
+        "budget_bytes": decisions.problem.budget_bytes - reserve,
+        **({"reserve_bytes": reserve} if reserve else {}),
         "planned_ns": decisions.objective_ns,
-        "store_all_peak_bytes": decisions.store_all_peak_bytes,
+        "store_all_peak_bytes": decisions.store_all_peak_bytes - reserve,
         **({"autocast": trace.autocast} if trace.autocast else {}),
         **({"measured_on": trace.costs.device} if trace.costs.model == "measured" else {}),
     }
     if target == "torch-sac":
         files, chosen = torch_sac.generate(decisions, trace)
-        facts |= {"planned_ns": chosen.predicted.time_ns, "predicted_bytes": chosen.predicted.peak_bytes}
+        facts |= {"planned_ns": chosen.predicted.time_ns, "predicted_bytes": chosen.predicted.peak_bytes - reserve}
         return files, facts, trace.entry
     if target == "torch-compile":
         return torch_compile.generate(decisions, trace), facts, trace.entry
-    return torch_module.generate(plan, trace), facts | {"predicted_bytes": decisions.exact_peak_bytes}, trace.entry
+    facts["predicted_bytes"] = decisions.exact_peak_bytes - reserve
+    return torch_module.generate(plan, trace), facts, trace.entry

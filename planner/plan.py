@@ -12,6 +12,9 @@ from planner.scalars import Amount, Count, Digest, Name, Positive, Record
 VERSION = 1
 
 
+Scope = Literal["any order", "forward order", "no recomputation"]
+
+
 class InputRef(Record, frozen=True, kw_only=True):
     """A document the plan was made from: its file name and the digest of its canonical form."""
 
@@ -34,6 +37,8 @@ class Certificate(Record, frozen=True, kw_only=True):
     unit: Name
     argument: Name
     """Why nothing can be below `lower_bound`, in one sentence."""
+    scope: Scope | None = None
+    """Of a memory plan: which plans the bound speaks of, by how they recompute."""
     gap: Amount
     optimal: bool
 

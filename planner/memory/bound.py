@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from planner.memory.problem import MemoryProblem
 from planner.scalars import format_bytes
 
-ONCE = "every forward and every backward operator runs at least once, with its fastest implementation"
+
+@dataclass(frozen=True)
+class Argument:
+    """Why a bound holds. With `any_order` it speaks of every plan, however often and in whatever order it recomputes;
+    else of those that recompute in forward order, each op at most once a stage."""
+
+    text: str
+    any_order: bool
 
 
-def solver_argument(rounded_to: int) -> str:
+ONCE = Argument("every forward and every backward operator runs at least once, with its fastest implementation", True)
+
+
+def solver_argument(rounded_to: int) -> Argument:
     """Why the solver's bound holds; `rounded_to` is the unit in bytes that sizes were rounded up to."""
     rounded = f" with sizes rounded up to {format_bytes(rounded_to)}" if rounded_to > 1 else ""
-    return f"the solver proved that no solution of the 0-1 program (MONeT, equations 4.1 to 4.15){rounded} is below it"
+    text = f"the solver proved that no solution of the 0-1 program (MONeT, equations 4.1 to 4.15){rounded} is below it"
+    return Argument(text, any_order=False)
 
 
 def least_time(problem: MemoryProblem) -> int:

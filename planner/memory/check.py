@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from planner.memory.decisions import MemoryDecisions
-from planner.memory.problem import MemoryProblem
+from planner.memory.problem import RESERVE, MemoryProblem
 from planner.memory.program import Drop, Instruction, RunBackward, RunForward, Stage
 from planner.trace import Trace
 
@@ -61,6 +63,8 @@ def check_against_trace(decisions: MemoryDecisions, trace: Trace) -> list[str]:
 
     old = decisions.problem
     new = problem_from_trace(trace, old.budget_bytes, hold_gradients="gradients" in old.base)
+    if RESERVE in old.base:
+        new = replace(new, base={**new.base, RESERVE: old.base[RESERVE]})
     new = restrict(new, decisions.families, decisions.recompute)
     findings = []
     if old.base != new.base:

@@ -16,12 +16,12 @@ from planner.memory.decisions import MemoryDecisions
 from planner.memory.extract.problem import problem_from_trace
 from planner.memory.formulation.memory_rows import row_peak
 from planner.memory.lower import Schedule, lower, store_all
-from planner.memory.problem import MemoryProblem
+from planner.memory.problem import RESERVE, MemoryProblem
 from planner.memory.search.attempts import MemoryOptions
 from planner.memory.search.rounds import Found, search
 from planner.memory.simulate import simulate
 from planner.memory.variants import restrict
-from planner.plan import VERSION, Certificate, InputRef, Plan, Prediction, Provenance
+from planner.plan import VERSION, Certificate, InputRef, Plan, Prediction, Provenance, Scope
 from planner.scalars import parse_bytes
 from planner.solver import Progress, relative_gap
 from planner.trace import Trace
@@ -109,12 +109,17 @@ def plan_problem(
 
 
 def prepared(problem: MemoryProblem, budget: Budget | None, options: MemoryOptions) -> MemoryProblem:
-    """The problem that is solved: sound, with its budget in bytes, restricted to what the options allow.
+    """The problem that is solved: sound, with its budget in bytes, restricted to what the options allow, with their
+    reserve in its base.
 
-    A share is of the store-all peak with all families, so that variants of one problem get the same bytes.
+    A share is of the store-all peak with all families and the reserve, so that variants of one problem get the same
+    bytes.
     """
     for path, found, expected in problem.problems():
         raise InputError(f"found {found}, expected {expected}", where="memory problem", path=path)
+    if options.reserve_bytes:
+        reserve = problem.base.get(RESERVE, 0) + options.reserve_bytes
+        problem = msgspec.structs.replace(problem, base={**problem.base, RESERVE: reserve})
     if budget is not None:
         problem = msgspec.structs.replace(problem, budget_bytes=budget_in_bytes(problem, budget))
     if problem.budget_bytes <= 0:
@@ -135,7 +140,7 @@ def plan_of(
         inputs=inputs or {},
         decisions=decisions,
         prediction=Prediction(time_us=decisions.objective_ns / 1000, peak_bytes=decisions.exact_peak_bytes),
-        certificate=certify(found),
+        certificate=certify(found, options.recompute),
         provenance=Provenance(
             tool="treadle",
             method=found.method,
@@ -193,8 +198,9 @@ def decide(problem: MemoryProblem, schedule: Schedule, options: MemoryOptions = 
     )
 
 
-def certify(best: Found) -> Certificate:
-    """What is proved of a schedule that passed its check."""
+def certify(best: Found, recompute: bool) -> Certificate:
+    """What is proved of a schedule that passed its check, among plans that may `recompute` or not."""
+    scope: Scope = "any order" if best.argument.any_order else "forward order"
     gap = relative_gap(best.time_ns, best.bound_ns)
     return Certificate(
         verdict="accepted",
@@ -202,7 +208,8 @@ def certify(best: Found) -> Certificate:
         objective=best.time_ns,
         lower_bound=best.bound_ns,
         unit="ns",
-        argument=best.argument,
+        argument=best.argument.text,
+        scope=scope if recompute else "no recomputation",
         gap=0.0 if gap is None else gap,
         optimal=best.time_ns == best.bound_ns,
     )

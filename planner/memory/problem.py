@@ -14,6 +14,8 @@ from msgspec import Struct
 from planner.scalars import Count, Name, Positive, Record
 
 VERSION = 1
+RESERVE = "reserve"
+"""What of `base` a plan leaves alone."""
 
 
 class Forward(Record, frozen=True, kw_only=True):

@@ -15,9 +15,15 @@ from treadle.cli.output import json_option, live_line, many, note, print_json, r
 if TYPE_CHECKING:
     from planner.memory.problem import MemoryProblem
     from planner.memory.search.attempts import MemoryOptions, Method
-    from planner.plan import InputRef, Plan
+    from planner.plan import InputRef, Plan, Scope
     from planner.solver import Progress
     from planner.trace import Trace
+
+SCOPES: dict[Scope, str] = {
+    "any order": "any order of recomputation",
+    "forward order": "recomputation in forward order",
+    "no recomputation": "plans without recomputation",
+}
 
 
 @click.command()
@@ -63,6 +69,7 @@ if TYPE_CHECKING:
 @click.option("--exact-local", is_flag=True, help="Write what runs hold in its long form, in a larger 0-1 program.")
 @click.option("--literal-products", is_flag=True, help="Write unions as published, in a larger 0-1 program.")
 @click.option("--hold-gradients", is_flag=True, help="Gradients of parameters are held from step to step.")
+@click.option("--reserve", metavar="SIZE", help="Leave so much of the budget alone: fragmentation, optimizer state.")
 @click.option("--gap", type=click.FloatRange(0, 1), default=0.01, show_default=True, help="Stop this near the optimum.")
 @click.option(
     "--time-limit",
@@ -88,6 +95,7 @@ def command(
     exact_local: bool,
     literal_products: bool,
     hold_gradients: bool,
+    reserve: str | None,
     gap: float,
     time_limit: float,
     solver: str,
@@ -111,6 +119,7 @@ def command(
     from planner.memory.planning import parse_budget, plan_problem
     from planner.memory.search.attempts import MemoryOptions
     from planner.memory.variants import FAMILIES, VARIANTS
+    from planner.scalars import parse_bytes
 
     families = tuple(name for name in FAMILIES if name in VARIANTS[variant] and name not in without)
     options = MemoryOptions(
@@ -121,6 +130,7 @@ def command(
         exact_local=exact_local,
         literal_products=literal_products,
         hold_gradients=hold_gradients,
+        reserve_bytes=0 if reserve is None else parse_bytes(reserve, where="--reserve"),
         gap=gap,
         time_limit_s=time_limit,
         solver=solver,
@@ -224,6 +234,7 @@ def summary(plan: Plan) -> dict[str, Any]:
     ops = [choice for choice in forward_choices(decisions) if decisions.problem.fwd[choice.node].kind == "op"]
     return {
         "budget_bytes": decisions.problem.budget_bytes,
+        "reserve_bytes": decisions.problem.base.get("reserve", 0),
         "peak_bytes": decisions.exact_peak_bytes,
         "store_all_peak_bytes": decisions.store_all_peak_bytes,
         "time_ns": decisions.objective_ns,
@@ -233,7 +244,7 @@ def summary(plan: Plan) -> dict[str, Any]:
         "gap": certificate.gap,
         "optimal": certificate.optimal,
         "bound_argument": certificate.argument,
-        "bound_holds_for": _scope(certificate.argument, decisions.recompute),
+        "bound_holds_for": SCOPES[certificate.scope or "forward order"],
         "forward_ops": len(ops),
         "kept_ops": sum(choice.kept for choice in ops),
         "recomputed_ops": sum(bool(choice.again) for choice in ops),
@@ -257,9 +268,12 @@ def describe(facts: dict[str, Any]) -> str:
 
     proof = "proved optimal" if facts["optimal"] else f"gap {facts['gap']:.2%}"
     overhead = round(facts["overhead"], 4) + 0.0  # not -0.00%
+    reserve = facts["reserve_bytes"]
+    reserved = [("reserve", f"{format_bytes(reserve)}, counted in budget and peaks")] if reserve else []
     again = f"{facts['recomputed_ops']} of {facts['forward_ops']} forward ops"
     rows = [
         ("budget", share(facts["budget_bytes"])),
+        *reserved,
         ("peak", share(facts["peak_bytes"])),
         ("time", f"{facts['time_ns'] / 1e6:.6g} ms, {overhead:+.2%} against store-all"),
         ("lower bound", f"{facts['lower_bound_ns'] / 1e6:.6g} ms, {proof} for {facts['bound_holds_for']}"),
@@ -278,14 +292,3 @@ def _used(uses: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
     for family, found in groupby(uses, key=lambda use: use["family"]):
         yield title, f"{family}: {', '.join(str(Use(**use)) for use in found)}"
         title = ""
-
-
-def _scope(argument: str, recompute: bool) -> str:
-    """Which plans a bound speaks of: the 0-1 program and retention intervals know one order of recomputation."""
-    from planner.memory.bound import ONCE
-
-    if not recompute:
-        return "plans without recomputation"
-    if argument == ONCE or "whatever order" in argument:
-        return "any order of recomputation"
-    return "recomputation in forward order"

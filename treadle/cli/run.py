@@ -189,6 +189,7 @@ def _run_memory(folder: str, backend: str, steps: int, as_json: bool) -> None:
             f"  peak         {format_bytes(peaks['eager'])} plain, {format_bytes(peaks['planned'])} planned"
             + (f", {format_bytes(peaks['predicted'])} predicted" if "predicted" in peaks else "")
             + (f", budget {format_bytes(peaks['budget'])}" if "budget" in peaks else "")
+            + (f" beside a reserve of {format_bytes(peaks['reserve'])}" if "reserve" in peaks else "")
         )
         if None not in handed_out.values():
             click.echo(

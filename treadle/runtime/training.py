@@ -109,7 +109,9 @@ def run_folder(
         planned.follow(eager)
     peaks = {"eager": eager.peak_bytes, "planned": planned.peak_bytes}
     peaks |= {
-        key: manifest.facts[f"{key}_bytes"] for key in ("predicted", "budget") if f"{key}_bytes" in manifest.facts
+        key: manifest.facts[f"{key}_bytes"]
+        for key in ("predicted", "budget", "reserve")
+        if f"{key}_bytes" in manifest.facts
     }
     if manifest.target == "torch" and peaks["planned"] > peaks.get("budget", peaks["planned"]):
         findings["peak"] = f"measured peak of {peaks['planned']} bytes is over the budget of {peaks['budget']} bytes"

@@ -39,6 +39,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from planner.memory.bound import Argument
 from planner.memory.formulation.useful import transient_bytes, undominated, useful_sets
 from planner.memory.lower import Schedule
 from planner.memory.problem import MemoryProblem
@@ -46,7 +47,10 @@ from planner.memory.program import RunForward
 from planner.solver.cp_sat import search
 from planner.solver.interface import Options, Progress, Reporter
 
-ARGUMENT = "the solver proved that no plan with each recomputation in the order of the forward pass is below it"
+ARGUMENT = Argument(
+    "the solver proved that no plan with each recomputation in the order of the forward pass is below it",
+    any_order=False,
+)
 AGAIN = 2
 """How often a node may run again in a problem that is too large to allow every stage."""
 COMPLETE = 150

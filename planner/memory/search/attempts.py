@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from planner.errors import LimitError
-from planner.memory.bound import solver_argument
+from planner.memory.bound import Argument, solver_argument
 from planner.memory.formulation.checkpoint import formulate
 from planner.memory.formulation.readout import hint, schedule_of
 from planner.memory.formulation.switches import DependencySet, Switches
@@ -41,7 +41,7 @@ NEVER_S = 1e6
 
 Method = Literal["auto", "heuristic", "segments", "windows", "full", "retention", "rounding"]
 OnBetter = Callable[[Schedule], None]
-OnBound = Callable[[int, str], None]
+OnBound = Callable[[int, Argument], None]
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,9 @@ class MemoryOptions:
     """`gap` is where the search may stop; `time_limit_s` is its wall-clock safety net, not part of what is decided.
 
     families: the families of implementations that a plan may use, None for all (`planner.memory.variants`).
-    recompute: False leaves recomputation out. exact_local, literal_products: rows of the 0-1 program written in their
-    long forms, which have the same plans, for tests of the short ones.
+    recompute: False leaves recomputation out. reserve_bytes: so much of the budget is left alone, for fragmentation or
+    the optimizer's state. exact_local, literal_products: rows of the 0-1 program written in their long forms, which
+    have the same plans, for tests of the short ones.
     """
 
     method: Method = "auto"
@@ -58,6 +59,7 @@ class MemoryOptions:
     recompute: bool = True
     dependency_set: DependencySet = "entering"
     hold_gradients: bool = False
+    reserve_bytes: int = 0
     exact_local: bool = False
     literal_products: bool = False
     gap: float = 0.01
@@ -84,7 +86,7 @@ class Answer:
 
     schedule: Schedule | None = None
     bound_ns: int | None = None
-    argument: str = ""
+    argument: Argument | None = None
     status: str | None = None
     infeasible: bool = False
     limit_fired: bool = False

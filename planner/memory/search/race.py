@@ -26,6 +26,7 @@ import msgspec
 
 from planner import errors
 from planner.errors import TreadleError
+from planner.memory.bound import Argument
 from planner.memory.lower import Schedule
 from planner.memory.problem import MemoryProblem
 from planner.memory.search.attempts import Answer, Job, MemoryOptions
@@ -44,7 +45,7 @@ class Runner:
     complaints: IO[bytes]
     buffer: bytearray = field(default_factory=bytearray)
     bound_ns: int | None = None
-    argument: str = ""
+    argument: Argument | None = None
     answer: Answer | None = None
 
     @property

@@ -20,6 +20,7 @@ from typing import BinaryIO
 import msgspec
 
 from planner.errors import LimitError, TreadleError
+from planner.memory.bound import Argument
 from planner.memory.lower import Schedule
 from planner.memory.problem import MemoryProblem
 from planner.memory.search.attempts import Answer, Job, MemoryOptions, attempt
@@ -42,7 +43,7 @@ class Better(msgspec.Struct, frozen=True, tag=True):
 
 class Bound(msgspec.Struct, frozen=True, tag=True):
     bound_ns: int
-    argument: str
+    argument: Argument
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from planner.errors import InfeasibleError, InputError, LimitError
-from planner.memory.bound import ONCE, least_bytes, least_time
+from planner.memory.bound import ONCE, Argument, least_bytes, least_time
 from planner.memory.lower import Schedule, lower, prune, store_all
 from planner.memory.methods.lean import leanest
 from planner.memory.minimum import Minimum, least_budget
@@ -76,7 +76,7 @@ class Found:
     time_ns: int
     method: str
     bound_ns: int
-    argument: str = ONCE
+    argument: Argument = ONCE
     parts: tuple[str, ...] = ()
     solver_status: str | None = None
     limit_fired: bool = False
@@ -160,7 +160,7 @@ class _Standing:
     started: float = field(default_factory=time.monotonic)
     best: Found | None = None
     bound_ns: int = 0
-    argument: str = ONCE
+    argument: Argument = ONCE
     running_bound_ns: int = 0
     """What a job that still runs has proved; it counts in the end if that job is cut off."""
     parts: tuple[str, ...] = ()
@@ -270,7 +270,7 @@ class _Standing:
     def _taker(self, job: Job) -> Callable[[Schedule], None]:
         return lambda schedule: self.offer(job.method, schedule)
 
-    def hear_bound(self, bound_ns: int, _: str = "") -> None:
+    def hear_bound(self, bound_ns: int, _: Argument | None = None) -> None:
         self.running_bound_ns = max(self.running_bound_ns, bound_ns)
         self.report()
 

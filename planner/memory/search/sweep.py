@@ -15,7 +15,7 @@ import msgspec
 from planner.errors import InfeasibleError, LimitError
 from planner.memory.bound import ONCE, least_time
 from planner.memory.minimum import Minimum
-from planner.memory.planning import Budget, budget_in_bytes, plan_of, prepared
+from planner.memory.planning import Budget, plan_of, prepared
 from planner.memory.problem import MemoryProblem
 from planner.memory.search.attempts import MemoryOptions
 from planner.memory.search.rounds import BudgetTooSmall, Found, Interrupted, search
@@ -47,7 +47,7 @@ def sweep(
     that runs; larger budgets are then not tried, but for the plans that are theirs already. Raises InputError as
     `planner.memory.planning.plan_problem` does.
     """
-    whole = [prepared(problem, budget_in_bytes(problem, budget), options) for budget in budgets]
+    whole = [prepared(problem, budget, options) for budget in budgets]
     tasks = sorted({task.budget_bytes: task for task in whole}.items())
     found: dict[int, Found] = {}
     reasons: dict[int, tuple[bool, str]] = {}

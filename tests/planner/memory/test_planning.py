@@ -17,6 +17,7 @@ from planner.memory.check import check, check_against_trace
 from planner.memory.planning import MemoryOptions, budget_in_bytes, parse_budget, plan_memory, plan_problem
 from planner.memory.problem import MemoryProblem
 from planner.memory.search import attempts as methods
+from planner.memory.search.sweep import sweep
 from planner.plan import Plan
 from planner.solver import Progress, Solution, Status
 from tests.planner.memory import cases
@@ -61,6 +62,36 @@ def test_a_plan_from_a_trace():
     assert plan.prediction.time_us == plan.decisions.objective_ns / 1000 == 0.038
     assert plan.certificate.optimal
     assert plan.certificate.argument.startswith("every forward and every backward operator runs at least once")
+
+
+def test_a_reserve_is_left_alone():
+    """In the base, so that a plan within 8 bytes of which 2 are reserved is one within 6."""
+    smaller = plan_problem(cases.a(6), options=MemoryOptions(gap=0.0))
+    plan = plan_problem(cases.a(8), options=MemoryOptions(gap=0.0, reserve_bytes=2))
+    assert check(plan.decisions) == []
+    assert plan.decisions.program == smaller.decisions.program
+    assert plan.decisions.exact_peak_bytes == smaller.decisions.exact_peak_bytes + 2
+    share = plan_problem(cases.a(1), budget=Fraction(1), options=MemoryOptions(reserve_bytes=2)).decisions
+    assert share.problem.budget_bytes == share.store_all_peak_bytes == 12
+    held = replace(cases.a(8), base={"reserve": 1})
+    assert plan_problem(held, options=MemoryOptions(reserve_bytes=1)).decisions.problem.base == {"reserve": 2}
+    points = sweep(cases.a(1), [Fraction(1)], MemoryOptions(reserve_bytes=2))
+    assert [point.plan.decisions.problem.base["reserve"] for point in points] == [2]
+    assert points[0].budget_bytes == 12
+
+
+def test_a_plan_with_a_reserve_is_that_of_its_trace():
+    decisions = plan_memory(perceptron(), budget="1.0x", options=MemoryOptions(reserve_bytes=100)).decisions
+    assert check_against_trace(decisions, perceptron()) == []
+
+
+@pytest.mark.parametrize(
+    ("method", "recompute", "scope"),
+    [("full", True, "forward order"), ("heuristic", True, "any order"), ("full", False, "no recomputation")],
+)
+def test_a_certificate_says_which_plans_its_bound_speaks_of(method, recompute, scope):
+    options = MemoryOptions(method=method, recompute=recompute, gap=0.0)
+    assert plan_problem(cases.a(6 if recompute else 10), options=options).certificate.scope == scope
 
 
 def test_an_optimal_plan_says_so_and_why():

@@ -54,6 +54,19 @@ def test_a_trace_and_a_share_give_a_checked_plan(files, capsys):
     ]
 
 
+def test_a_reserve_shows(files, capsys):
+    command = ["plan", "memory", "--trace", "step.json", "--budget", "300B", "-o", "plan.json"]
+    assert run([*command, "--reserve", "10B"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[:3] == [
+        "budget       300 B (1.00x of the 300 B of store-all)",
+        "reserve      10 B, counted in budget and peaks",
+        "peak         300 B (1.00x of the 300 B of store-all)",
+    ]
+    assert run([*command, "--reserve", "a lot"]) == 2
+    assert "--reserve: found 'a lot'" in capsys.readouterr().err
+
+
 def test_a_problem_file_and_json(files, capsys):
     assert run(["plan", "memory", "--problem", "problem.json", "--gap", "0", "-o", "plan.json", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)

@@ -59,6 +59,19 @@ def test_a_broken_promise_is_a_finding(folder):
     assert "over the budget of 1000 bytes" in finding
 
 
+def test_a_run_leaves_the_reserve_of_its_plan_alone(tmp_path):
+    trace = msgspec.structs.replace(trace_of("convnet"), entry=ENTRY)
+    options = MemoryOptions(method="heuristic", reserve_bytes=2**20)
+    plan = plan_memory(trace, budget=Fraction(1), options=options)
+    for target in ("torch", "torch-sac"):
+        made = generate(plan, "plan.json", trace, target)
+        assert made.facts["budget_bytes"] == plan.decisions.problem.budget_bytes - 2**20
+        write(made, tmp_path / target)
+        peaks = run_folder(tmp_path / target, steps=1)["peak_bytes"]
+        assert peaks["reserve"] == 2**20
+        assert peaks["planned"] == pytest.approx(peaks["predicted"], rel=0.15)
+
+
 def test_a_plan_on_costs_measured_here_answers_for_the_workspaces_of_kernels(tmp_path):
     trace = with_measured(msgspec.structs.replace(trace_of("convnet"), entry=ENTRY))
     plan = plan_memory(trace, budget=Fraction(1), options=MemoryOptions(method="heuristic"))

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 
 from planner.errors import InfeasibleError, InputError, LimitError
+from planner.memory.bound import Argument
 from planner.memory.check import check
 from planner.memory.lower import lower
 from planner.memory.planning import plan_problem
@@ -177,7 +178,7 @@ def test_a_round_ends_with_the_first_plan_near_the_bound_it_started_from():
     problem = cases.a(6)
     state = standing(problem, gap=0.5)
     state.offer("heuristic", search(problem, EXACT).schedule)
-    state.hear(Job("bound"), Answer(bound_ns=14, argument="proved"))
+    state.hear(Job("bound"), Answer(bound_ns=14, argument=Argument("proved", any_order=True)))
     assert state.ended()
     assert (state.bound_ns, state.waiting) == (12, [])
 
@@ -187,9 +188,9 @@ def test_bounds_above_the_plan_speak_of_other_plans():
     state = standing(problem)
     state.offer("heuristic", search(problem, EXACT).schedule)
     for bound in (13, 99):
-        state.hear(Job("full"), Answer(bound_ns=bound, argument=f"proved {bound}"))
+        state.hear(Job("full"), Answer(bound_ns=bound, argument=Argument(f"proved {bound}", any_order=False)))
     state.count()
-    assert (state.bound_ns, state.argument) == (13, "proved 13")
+    assert (state.bound_ns, state.argument) == (13, Argument("proved 13", any_order=False))
 
 
 def test_infeasible_budgets_carry_what_is_known_of_the_least():

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from planner.memory.bound import ONCE, least_time
+from planner.memory.bound import ONCE, Argument, least_time
 from planner.memory.check import check
 from planner.memory.search import sweep as sweeping
 from planner.memory.search.attempts import MemoryOptions
@@ -21,6 +21,7 @@ from tests.planner.memory.formulation.test_checkpoint import long_chain
 from tests.planner.memory.strategies import problems
 
 EXACT = MemoryOptions(gap=0.0)
+NARROW = Argument("a proof about the smaller budget alone", any_order=False)
 
 
 @given(problems(max_nodes=3), st.lists(st.integers(1, 24), min_size=2, max_size=5))
@@ -64,15 +65,17 @@ def test_a_plan_of_a_smaller_budget_starts_the_next():
 def test_an_interrupt_hands_plans_up_with_a_bound_and_its_own_argument(monkeypatch):
     def interrupted(problem, options, on_progress=None, start=None) -> Found:
         found = search(problem, options, on_progress, start=start)
-        return dataclasses.replace(found, argument="a proof about the smaller budget alone", interrupted=True)
+        return dataclasses.replace(found, argument=NARROW, interrupted=True)
 
     monkeypatch.setattr(sweeping, "search", interrupted)
     first, second = sweep(cases.a(1), [6, 8], EXACT)
-    assert first.plan.certificate.argument == "a proof about the smaller budget alone"
+    assert first.plan.certificate.argument == NARROW.text
+    assert first.plan.certificate.scope == "forward order"
     assert second.plan.provenance.interrupted
     assert second.plan.decisions.program == first.plan.decisions.program
     assert second.plan.certificate.lower_bound == least_time(second.plan.decisions.problem)
-    assert second.plan.certificate.argument == ONCE
+    assert second.plan.certificate.argument == ONCE.text
+    assert second.plan.certificate.scope == "any order"
 
 
 def test_an_interrupt_before_any_plan_leaves_larger_budgets_alone(monkeypatch):

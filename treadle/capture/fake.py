@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -40,6 +41,18 @@ def conversions_allowed(fake: FakeTensorMode) -> Iterator[None]:
         yield
     finally:
         converter.tensor_memo = memo
+
+
+@contextmanager
+def unlogged() -> Iterator[None]:
+    """Within this block fake tensors do not log the traceback of an error that they raise as well."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before = logger.disabled
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 @contextmanager

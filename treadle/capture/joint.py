@@ -31,9 +31,11 @@ from torch.utils._pytree import tree_leaves
 
 import treadle
 from planner.errors import InputError, TreadleError
-from treadle.capture.fake import ExactStorages, conversions_allowed, copyable
+from treadle.capture.buffers import new_values
+from treadle.capture.fake import ExactStorages, conversions_allowed, copyable, unlogged
 from treadle.capture.load import Step, build_step
 from treadle.capture.modules import module_names
+from treadle.capture.recurrent import CellByCell
 
 Mode = Literal["train", "infer"]
 
@@ -85,7 +87,7 @@ def export(function: Callable[[], Any], where: str, mode: Mode) -> JointGraph:
     put into evaluation mode. Under `torch.autocast` the graph holds its conversions; as PyTorch advises, the backward
     is traced outside of it. Raises InputError when the step cannot be traced.
     """
-    with ExactStorages(allow_non_fake_inputs=False) as fake:
+    with ExactStorages(allow_non_fake_inputs=False) as fake, unlogged():
         with conversions_allowed(fake), copyable():
             step = build_step(function, where)
         if mode == "infer":
@@ -101,6 +103,7 @@ def export(function: Callable[[], Any], where: str, mode: Mode) -> JointGraph:
             raise InputError("the outputs of the step share memory in a way that cannot be traced", where=where)
         if mode == "train" and not captured.gradients:
             raise InputError("no output depends on a parameter by gradient; capture it with --infer", where=where)
+        _drop_copies(captured)
         _separate_gradients(captured)
     return replace(captured, evaluating=evaluating if mode == "train" else (), autocast=_autocast(tensors))
 
@@ -115,26 +118,33 @@ def _autocast(tensors: list[Tensor]) -> str | None:
 class _Whole(nn.Module):
     """Model and loss as one module, so that parameters can be swapped for the whole step."""
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: Step, where: str) -> None:
         super().__init__()
-        self.model, self.loss = step.model, step.loss
+        self.model, self.loss, self.where = step.model, step.loss, where
 
-    def forward(self, *inputs: Tensor) -> Any:
-        return self.loss(self.model, *inputs) if self.loss else self.model(*inputs)
+    def forward(self, *inputs: Tensor) -> tuple[Any, dict[str, Tensor]]:
+        """What the step returns, and the tensors to which it sets buffers."""
+        with new_values(self.model, self.where) as buffers:
+            result = self.loss(self.model, *inputs) if self.loss else self.model(*inputs)
+        return result, buffers
 
 
 class _Functional(nn.Module):
-    """The step as a function of parameters, buffers and inputs; shared parameters occur once."""
+    """The step as a function of parameters, buffers and inputs; shared parameters occur once.
+
+    `changed` are the places among them of buffers whose new values come after the outputs.
+    """
 
     def __init__(self, step: Step, names: list[str], where: str, copy_outputs: bool) -> None:
         super().__init__()
-        whole = _Whole(step)
+        whole = _Whole(step, where)
         self.returned: Any = None
+        self.changed: list[int] = []
 
         def run(*tensors: Tensor) -> tuple[Tensor, ...]:
             state = {f"model.{name}": tensor for name, tensor in zip(names, tensors, strict=False)}
-            with module_names(step.model):
-                result = torch.func.functional_call(whole, state, tensors[len(names) :])
+            with module_names(step.model), CellByCell():
+                result, buffers = torch.func.functional_call(whole, state, tensors[len(names) :])
             outputs: list[Tensor] = []
             self.returned = _returned(result, outputs, where)
             if not outputs:
@@ -142,7 +152,9 @@ class _Functional(nn.Module):
             if step.loss and (len(outputs) != 1 or outputs[0].numel() != 1):
                 shapes = ", ".join(str(tuple(output.shape)) for output in outputs)
                 raise InputError(f"the loss returned tensors of shape {shapes}, expected one scalar", where=where)
-            return tuple(output.clone() if copy_outputs else output for output in outputs)
+            self.changed = [names.index(name) for name in buffers]
+            copies = [value.detach().clone() for value in buffers.values()]
+            return (*(output.clone() if copy_outputs else output for output in outputs), *copies)
 
         self.run = run
 
@@ -197,7 +209,7 @@ def _trace(
             module = aot_export_joint_with_descriptors(stack, functional, tuple(tensors)).graph_module
         except TreadleError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise InputError(_why_not(error), where=where) from error
     _simplify(module, where)
     for node in module.graph.nodes:
@@ -205,11 +217,11 @@ def _trace(
             if isinstance(value, Tensor) and value.layout != torch.strided:
                 kind = str(value.layout).removeprefix("torch.")
                 raise InputError(f"{node.name} makes a {kind} tensor, expected dense ones only", where=where)
-    joint = _read(module.graph, leaves, tensors, where, mode)
+    joint = _read(module.graph, leaves, tensors, functional.changed, where, mode)
     return None if joint is None else replace(joint, returned=functional.returned)
 
 
-def _why_not(error: Exception) -> str:
+def _why_not(error: BaseException) -> str:
     """Why the step cannot be traced, where in the user's text, and what to do."""
     text = " ".join(str(error).split())
     inside = tuple(str(Path(file).parent) for file in (torch.__file__, treadle.__file__, contextlib.__file__))
@@ -268,7 +280,9 @@ def _inline_constant(module: fx.GraphModule, node: fx.Node, where: str) -> None:
     module.graph.erase_node(node)
 
 
-def _read(graph: fx.Graph, leaves: list[Leaf], tensors: list[Tensor], where: str, mode: Mode) -> JointGraph | None:
+def _read(
+    graph: fx.Graph, leaves: list[Leaf], tensors: list[Tensor], changed: list[int], where: str, mode: Mode
+) -> JointGraph | None:
     """Match the graph's placeholders and results with what they mean, by AOT autograd's descriptors."""
     known: dict[fx.Node, Leaf] = {}
     by_index: dict[int, fx.Node] = {}
@@ -281,9 +295,9 @@ def _read(graph: fx.Graph, leaves: list[Leaf], tensors: list[Tensor], where: str
         elif kind == "TangentAOTInput" and type(descriptor.output).__name__ == "PlainAOTOutput":
             tangents[node] = descriptor.output.idx
         elif kind == "TangentAOTInput" and type(descriptor.output).__name__ == "InputMutationAOTOutput":
-            changed = leaves[descriptor.output.mutated_input.idx]
+            written = leaves[descriptor.output.mutated_input.idx]
             raise InputError(
-                f"the step writes a value that requires a gradient into {changed.role} {changed.name or ''}".rstrip()
+                f"the step writes a value that requires a gradient into {written.role} {written.name or ''}".rstrip()
                 + "; write its detach() instead",
                 where=where,
             )
@@ -305,6 +319,8 @@ def _read(graph: fx.Graph, leaves: list[Leaf], tensors: list[Tensor], where: str
             gradients[by_index[descriptor.grad_of.idx]] = node
         else:
             return None
+    outputs, values = outputs[: len(outputs) - len(changed)], outputs[len(outputs) - len(changed) :]
+    updates |= {by_index[place]: value for place, value in zip(changed, values, strict=True)}
     seen = {storage(node) for node in known}
     for node in outputs:
         if storage(node) in seen:
@@ -318,6 +334,19 @@ def _read(graph: fx.Graph, leaves: list[Leaf], tensors: list[Tensor], where: str
 def storage(node: fx.Node) -> int:
     """Identity of the storage that the node's tensor lives in."""
     return node.meta["val"].untyped_storage()._cdata
+
+
+def _drop_copies(joint: JointGraph) -> None:
+    """Where the copy of a value becomes a buffer's, take the value itself, unless its storage has another part too."""
+    taken = {storage(node) for node in (*joint.leaves, *joint.outputs, *joint.updates.values())}
+    for buffer, copy in joint.updates.items():
+        if copy.target is torch.ops.aten.clone.default and len(copy.users) == 1 and copy not in joint.outputs:
+            value = copy.all_input_nodes[0]
+            if storage(value) not in taken:
+                taken.add(storage(value))
+                copy.replace_all_uses_with(value)
+                joint.graph.erase_node(copy)
+                joint.updates[buffer] = value
 
 
 def _separate_gradients(joint: JointGraph) -> None:

@@ -51,7 +51,7 @@ def load_function(spec: str, folder: Path | str = ".") -> Callable[[], Any]:
         raise InputError(f"importing {module_name} needs the missing module {error.name!r}", where=spec) from error
     except TreadleError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"importing {module_name} raised {_describe(error)}", where=spec) from error
     function = getattr(module, function_name, None)
     if not callable(function):
@@ -87,7 +87,7 @@ def build_step(function: Callable[[], Any], where: str) -> Step:
         returned = function()
     except TreadleError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"calling it raised {_describe(error)}", where=where) from error
     expected = "expected (model, inputs) or (model, inputs, loss)"
     if not isinstance(returned, tuple) or len(returned) not in (2, 3):
@@ -148,6 +148,6 @@ def _kind(value: object) -> str:
     return "tensor" if isinstance(value, Tensor) else type(value).__name__
 
 
-def _describe(error: Exception) -> str:
+def _describe(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__

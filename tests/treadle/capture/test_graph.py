@@ -305,6 +305,10 @@ def applied(function: Callable[[Tensor], Any]) -> Callable[[], Any]:
     return lambda: (Applies(function), (torch.ones(2, 4),))
 
 
+def exits() -> Any:
+    raise SystemExit(0)
+
+
 class Refuses(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         raise ValueError("not today")
@@ -327,6 +331,11 @@ BAD = {
     "raises": (
         lambda: (Refuses(), (torch.randn(2, requires_grad=True),)),
         r"cannot be traced \(test_graph.py, line \d+\): ValueError: not today",
+    ),
+    "exits": (exits, "calling it raised SystemExit: 0"),
+    "exits in the step": (
+        lambda: (nn.Linear(2, 2), (torch.ones(1, 2),), lambda m, x: exits()),
+        r"cannot be traced \(test_graph.py, line \d+\): SystemExit: 0",
     ),
     "named tuple": (applied(lambda y: y.max(1)), "returned a value of type max, expected tensors.* wrap the model"),
     "odd keys": (applied(lambda y: {0.5: y}), "a dict with keys other than text and numbers"),
@@ -358,6 +367,13 @@ def test_what_cannot_be_traced_is_refused_by_name(name: str) -> None:
         capture(function, "models:step")
     assert str(caught.value).startswith("models:step: ")
     assert "\n" not in str(caught.value)
+
+
+def test_an_error_is_said_once(capfd: pytest.CaptureFixture[str]) -> None:
+    """PyTorch logs what fake tensors raise; the message names it."""
+    with pytest.raises(InputError, match="same reduction dim"):
+        capture(lambda: (nn.Linear(3, 3), (torch.ones(2, 4),)), "models:step")
+    assert "".join(capfd.readouterr()) == ""
 
 
 def test_real_weights_are_not_touched() -> None:

@@ -78,6 +78,7 @@ class Index:
 
 
 def calls(op: Op) -> Iterator[Call]:
+    """The op's own call and its other implementations."""
     yield op
     yield from op.implementations
 
@@ -94,6 +95,7 @@ def named(args: Iterable[Any]) -> tuple[str, ...]:
 
 
 def tensor(name: str) -> dict[str, str]:
+    """The argument that names a tensor."""
     return {"tensor": name}
 
 

@@ -35,6 +35,8 @@ class Moment(NamedTuple):
 
 
 class Simulation(NamedTuple):
+    """Peak and total time of a program."""
+
     peak_bytes: int
     time_ns: int
 

@@ -50,7 +50,7 @@ SCOPES: dict[Scope, str] = {
     type=click.Choice(["auto", "heuristic", "segments", "windows", "full", "retention", "rounding"]),
     default="auto",
     show_default=True,
-    help="How to search; auto races the methods that suit the size.",
+    help="How to search; auto takes the methods that suit the size, one after the other.",
 )
 @click.option(
     "--variant",

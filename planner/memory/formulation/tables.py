@@ -84,6 +84,7 @@ class Units:
 
 
 def all_sizes(problem: MemoryProblem) -> list[int]:
+    """Bytes of everything that is made or used, once for each place where it occurs."""
     sizes = [node.out_bytes for node in problem.fwd]
     sizes += [impl.workspace(again) for node in problem.fwd for impl in node.impls for again in (False, True)]
     for back in problem.bwd:

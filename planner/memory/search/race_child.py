@@ -31,6 +31,8 @@ GRACE_S = 3.0
 
 
 class Request(msgspec.Struct, frozen=True):
+    """The one message to a job."""
+
     job: Job
     problem: MemoryProblem
     start: Schedule | None
@@ -38,15 +40,21 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Better(msgspec.Struct, frozen=True, tag=True):
+    """A plan found on the way."""
+
     schedule: Schedule
 
 
 class Bound(msgspec.Struct, frozen=True, tag=True):
+    """A bound that holds even if the job is cut off now."""
+
     bound_ns: int
     argument: Argument
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
+    """The job has ended by itself."""
+
     answer: Answer
 
 
@@ -61,11 +69,13 @@ Message = Better | Bound | Done | Failure
 
 
 def receive(stream: BinaryIO) -> bytes:
+    """A message: eight bytes of length, then so many."""
     (length,) = struct.unpack("<Q", stream.read(8))
     return stream.read(length)
 
 
 def main() -> None:
+    """Read a request from stdin, do the job, write messages to stdout."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent in the background has it ignored
     source = sys.stdin.buffer
     sink = os.fdopen(os.dup(1), "wb")

@@ -50,7 +50,7 @@ def least_budget(
         peak = _peak(problem, schedules[0])
         if peak <= proved * (1 + NEAR):
             return Minimum(peak, proved, schedules[0])
-    exact = Switches(round_sizes=False, cuts=False, integral=backend == "cp_sat")
+    exact = Switches(cuts=False, integral=backend == "cp_sat")
     formulation = formulate(problem, dependency_set=dependency_set, switches=exact, minimize_peak=True)
     for schedule in schedules:
         hint(formulation, schedule)

@@ -8,12 +8,14 @@ from msgspec.structs import replace
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from planner.memory.formulation.checkpoint import formulate
+from planner.memory.formulation.memory_rows import row_peak
 from planner.memory.formulation.readout import hint
 from planner.memory.formulation.switches import Switches
 from planner.memory.lower import Schedule, lower, store_all
 from planner.memory.methods.lean import lean_schedule
 from planner.memory.problem import MemoryProblem
 from planner.memory.simulate import simulate
+from tests.planner.memory.formulation.test_checkpoint import scaled
 from tests.planner.memory.instances import instance
 
 
@@ -29,6 +31,14 @@ def completed(problem: MemoryProblem, schedule: Schedule, switches: Switches) ->
     rows = LinearConstraint(form.matrix, form.row_lower, form.row_upper)
     result = milp(form.cost, bounds=Bounds(lower_, upper), constraints=rows)
     return None if result.fun is None else result.fun + form.offset
+
+
+def test_a_plan_that_fills_the_budget_is_a_solution():
+    for seed in range(40):
+        problem = scaled(instance(seed), 2**30 + 7)
+        schedule = store_all(problem)
+        full = replace(problem, budget_bytes=row_peak(problem, schedule))
+        assert completed(full, schedule, Switches()) is not None, seed
 
 
 @pytest.mark.parametrize("switches", [Switches(), Switches(no_dominated=False), Switches(local="long")])

@@ -32,11 +32,15 @@ class Life(NamedTuple):
 
 
 class Lives:
-    """A plan under change. `peak[t]` and `time_ns` are exact whenever no move is under way."""
+    """A plan under change. `peak[t]` and `time_ns` are exact whenever no move is under way.
+
+    `work` counts lives changed and runs whose bytes were added up so far, the same for equal inputs on any machine.
+    """
 
     def __init__(self, problem: MemoryProblem, schedule: Schedule) -> None:
         fwd, stages = problem.fwd, len(schedule.runs)
         self.problem = problem
+        self.work = 0
         self.size = [node.out_bytes for node in fwd]
         self.inputs = [tuple(sorted(set(node.inputs))) for node in fwd]
         self.readers: list[list[int]] = [[] for _ in fwd]
@@ -263,6 +267,7 @@ class Lives:
 
     def _set(self, i: int, lives: tuple[Life, ...], journal: bool = True) -> None:
         old = self.lives[i]
+        self.work += 1
         if journal:
             self._before.setdefault(i, old)
         self.lives[i] = lives
@@ -299,6 +304,7 @@ class Lives:
 
     def _price(self) -> None:
         for t in self._touched:
+            self.work += 1 + len(self.runs[t]) if t else 1
             self.peak[t], self.saved[t] = self._stage(t) if t else self._forward()
         self._touched.clear()
 

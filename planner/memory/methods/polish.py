@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from functools import partial
+from math import inf
 
 import numpy as np
 
@@ -97,15 +98,16 @@ def _change(lives: Lives, dice: random.Random, centre: int) -> bool:
     return done
 
 
-def evict(lives: Lives, room: int, most_ns: int | None = None) -> bool:
+def evict(lives: Lives, room: int, most_ns: int | None = None, most_work: float = inf) -> bool:
     """Run again instead of keeping until no stage exceeds `room` bytes: least time per byte first.
 
-    False where that fails, or costs more than `most_ns` in all; then the plan is left on its way there.
+    False where that fails, makes the plan slower than `most_ns` or takes `lives.work` beyond `most_work`; then the plan
+    is left on its way there.
     """
     over = lives.over(room)
     while over:
         time = lives.time_ns
-        if most_ns is not None and time > most_ns:
+        if (most_ns is not None and time > most_ns) or lives.work > most_work:
             return False
         best: tuple[float, Move] | None = None
         for worst in np.argsort(-lives.peak, kind="stable")[:STAGES].tolist():
@@ -144,14 +146,17 @@ def _relief(lives: Lives, worst: int) -> Iterator[tuple[float, Move]]:
                 yield 0, partial(Lives.use_backward, k=worst - 1, way=way)
 
 
-def refill(lives: Lives, room: int, quick: bool = False) -> None:
-    """Keep whatever still fits into `room` bytes and saves time, most time per byte first, until nothing does.
+def refill(lives: Lives, room: int, quick: bool = False, most_work: float = inf) -> None:
+    """Keep whatever still fits into `room` bytes and saves time, most time per byte first, until nothing does or
+    `lives.work` is beyond `most_work`.
 
     `quick` goes once over what fits without anything else making room for it.
     """
     for _ in range(1 if quick else PASSES):
         changed = False
         for _, i, stage in sorted((-_worth(lives, i), i, stage) for i, stage in _gaps(lives)):
+            if lives.work > most_work:
+                return
             changed |= _try_join(lives, i, stage, room, quick)
         changed |= _fastest_ways(lives, room, quick)
         if not changed:

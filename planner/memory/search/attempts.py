@@ -1,6 +1,6 @@
 """The methods of solving a memory problem under one roof: what each is started with and what it answers.
 
-    heuristic  eviction from what store-all keeps, then refilling         (polish.py)
+    heuristic  segments or eviction, then refilling                      (quick.py)
     segments   repeated blocks solved once and composed                  (compose.py)
     windows    large-neighbourhood search over windows of stages         (windows.py)
     full       the 0-1 program of all stages, started from the best plan (checkpoint.py)
@@ -24,13 +24,11 @@ from planner.memory.bound import Argument, solver_argument
 from planner.memory.formulation.checkpoint import formulate
 from planner.memory.formulation.readout import hint, schedule_of
 from planner.memory.formulation.switches import DependencySet, Switches
-from planner.memory.lower import Schedule, store_all
+from planner.memory.lower import Schedule
 from planner.memory.methods import retention, rounding
 from planner.memory.methods.compose import solve_segments
 from planner.memory.methods.effort import Effort
-from planner.memory.methods.lean import leanest
-from planner.memory.methods.lives import Lives
-from planner.memory.methods.polish import evict, refill
+from planner.memory.methods.quick import solve_quick
 from planner.memory.methods.windows import solve_windows
 from planner.memory.problem import MemoryProblem
 from planner.memory.relaxation import Bound, lower_bound
@@ -105,7 +103,7 @@ def attempt(
     """Do one job. `start` is the best plan known; `on_better` hears of plans and `on_bound` of bounds on the way."""
     match job.method:
         case "heuristic":
-            return Answer(_heuristic(problem))
+            return Answer(solve_quick(problem, on_better))
         case "full":
             return _full(problem, start, options, on_bound)
         case "retention":
@@ -119,19 +117,6 @@ def attempt(
         case "bound":
             return _bound(job, problem, start, options, on_bound)
     raise ValueError(job.method)
-
-
-def _heuristic(problem: MemoryProblem) -> Schedule | None:
-    """Evict from what store-all keeps until the budget holds, or else begin with next to nothing; then fill what is
-    free."""
-    room = problem.budget_bytes - problem.base_bytes
-    lives = Lives(problem, store_all(problem))
-    if not evict(lives, room):
-        lives = Lives(problem, leanest(problem))
-        if lives.worst() > room:
-            return None
-    refill(lives, room)
-    return lives.schedule()
 
 
 def _full(problem: MemoryProblem, start: Schedule | None, options: MemoryOptions, on_bound: OnBound) -> Answer:

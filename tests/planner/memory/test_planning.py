@@ -173,7 +173,7 @@ def no_answer(status: Status = Status.UNKNOWN, **fields) -> Solution:
 
 def test_a_limit_without_any_plan_is_exit_4(monkeypatch):
     monkeypatch.setattr(methods, "solve", lambda *args, **options: no_answer())
-    monkeypatch.setattr(methods, "_heuristic", lambda problem: None)
+    monkeypatch.setattr(methods, "solve_quick", lambda problem, on_better: None)
     with pytest.raises(LimitError, match="no plan within 6 B was found in 2 s; raise --time-limit or --budget"):
         plan_problem(cases.a(6), options=MemoryOptions(time_limit_s=2.0))
 
@@ -193,7 +193,7 @@ def test_an_interrupt_keeps_the_best_plan(monkeypatch):
 
     monkeypatch.setattr(methods, "solve", interrupted)
     assert plan_problem(cases.a(8)).provenance.interrupted
-    monkeypatch.setattr(methods, "_heuristic", lambda problem: None)
+    monkeypatch.setattr(methods, "solve_quick", lambda problem, on_better: None)
     with pytest.raises(LimitError, match="interrupted"):
         plan_problem(cases.a(6))
 

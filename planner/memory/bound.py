@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planner.memory.problem import MemoryProblem
-from planner.scalars import format_bytes
 
 
 @dataclass(frozen=True)
@@ -18,13 +17,9 @@ class Argument:
 
 
 ONCE = Argument("every forward and every backward operator runs at least once, with its fastest implementation", True)
-
-
-def solver_argument(rounded_to: int) -> Argument:
-    """Why the solver's bound holds; `rounded_to` is the unit in bytes that sizes were rounded up to."""
-    rounded = f" with sizes rounded up to {format_bytes(rounded_to)}" if rounded_to > 1 else ""
-    text = f"the solver proved that no solution of the 0-1 program (MONeT, equations 4.1 to 4.15){rounded} is below it"
-    return Argument(text, any_order=False)
+SOLVED = Argument(
+    "the solver proved that no solution of the 0-1 program (MONeT, equations 4.1 to 4.15) is below it", False
+)
 
 
 def least_time(problem: MemoryProblem) -> int:

@@ -114,7 +114,7 @@ def search(
             state.run(jobs, stop, isolated=pairs > (FULL if jobs == HEURISTIC else SMALL))
     best = state.best
     if best is None and state.infeasible and not stop.is_set():
-        # Rounded sizes can make a budget fail by a hair; the least feasible budget is computed on exact ones.
+        # A row can fail by a hair of the solver's tolerances; the least feasible budget is solved for by itself.
         minimum = _least_feasible(problem, options)
         if minimum.schedule is None or minimum.budget_bytes is None or minimum.budget_bytes > problem.budget_bytes:
             raise BudgetTooSmall(problem, minimum)
@@ -225,7 +225,7 @@ class _Standing:
             return bound
         if answer.status == "optimal" and abs(bound - time_ns) <= 1e-6 * time_ns:
             return time_ns
-        # A plan below the bound is none of the program's: its rows round sizes up.
+        # A plan below the bound: rows and objective of a solver hold to its tolerances only.
         return bound if bound <= time_ns else 0
 
     def near(self) -> bool:

@@ -2,7 +2,7 @@
 
 `auto` goes from milliseconds to minutes. In each round one job looks for plans, and one beside it proves a bound:
 
-    1  heuristics
+    1  heuristics; where they find nothing, the plan of least peak
     2                a quick lower bound
     3  segments      beside  a better lower bound
     4  windows       beside  a better lower bound
@@ -14,7 +14,7 @@ A problem of at most SMALL node pairs goes from the heuristics straight to the 0
 Equal inputs give equal plans wherever every round ended by itself: what comes next follows from node counts, and from
 plans and bounds at the end of a round. A round also ends with the first plan within the gap of the bound from which the
 round started, whatever else in it has been proved by then, and with a proof that nothing better exists. The wall-clock
-limit and Ctrl-C cut a round short; the plan says so.
+limit, half of what is left of it, and Ctrl-C cut a round short; the plan says so.
 """
 
 from __future__ import annotations
@@ -107,23 +107,26 @@ def search(
     if start is not None:
         state.offer("start", start)
     pairs = len(problem.fwd) * len(problem.bwd)
+    turns = rounds(pairs, options)
     with stop_on_sigint() as stop:
-        for jobs in rounds(pairs, options):
+        for jobs in turns:
             if state.over or state.near() or stop.is_set() or state.overdue():
                 break
-            state.run(jobs, stop, isolated=pairs > (FULL if jobs == HEURISTIC else SMALL))
-    best = state.best
-    if best is None and state.infeasible and not stop.is_set():
-        # A row can fail by a hair of the solver's tolerances; the least feasible budget is solved for by itself.
-        minimum = _least_feasible(problem, options)
-        if minimum.schedule is None or minimum.budget_bytes is None or minimum.budget_bytes > problem.budget_bytes:
-            raise BudgetTooSmall(problem, minimum)
-        state.offer("least-budget", minimum.schedule)
-        best = state.best
+            state.run(jobs, stop, isolated=pairs > (FULL if jobs == HEURISTIC else SMALL), last=jobs == turns[-1])
+            if state.best is None and jobs == HEURISTIC and options.method == "auto" and SMALL < pairs <= FULL:
+                state.squeeze()
+        if state.best is None and state.least is None and not stop.is_set():
+            state.squeeze()
+    best, least = state.best, state.least
+    if best is None and stop.is_set():
+        raise Interrupted(f"interrupted before a plan within {format_bytes(problem.budget_bytes)} was found")
     if best is None:
-        if stop.is_set():
-            raise Interrupted(f"interrupted before a plan within {format_bytes(problem.budget_bytes)} was found")
-        raise LimitError(_nothing_found(problem, options, state))
+        assert least is not None
+        if state.infeasible:
+            least = replace(least, proved_bytes=max(least.proved_bytes, problem.budget_bytes + 1))
+        if least.proved_bytes > problem.budget_bytes:
+            raise BudgetTooSmall(problem, least)
+        raise LimitError(_nothing_found(problem, state, least))
     return state.found(best, interrupted=stop.is_set())
 
 
@@ -171,6 +174,8 @@ class _Standing:
     over: bool = False
     running: str = ""
     """The jobs of the round that runs, for people."""
+    least: Minimum | None = None
+    """What is known of the least budget, where that was asked."""
     waiting: list[tuple[Job, Answer]] = field(default_factory=list)
     """What ended in the round that runs; it counts when the round does."""
 
@@ -240,9 +245,31 @@ class _Standing:
             return True
         return self.best is not None and any(self.proved(answer) == self.best.time_ns for _, answer in self.waiting)
 
-    def run(self, jobs: tuple[Job, ...], stop: threading.Event, isolated: bool) -> None:
-        """One round."""
-        left = None if self.options.time_limit_s is None else max(0.1, self.deadline - time.monotonic())
+    def squeeze(self) -> None:
+        """Look for the plan of least peak, which goes on from there if it fits, and for a proof that none does."""
+        self.running = "least budget"
+        self.parts += ("least-budget",)
+        self.report()
+        left = self.left()
+        # Once the search was cut off, only a proof that there is no plan is worth more time.
+        in_time = self.options.method == "auto" and (left is None or left > 0)
+        if in_time or self.infeasible or self.options.dependency_set == "leaving":
+            self.least = _least_feasible(self.problem, replace(self.options, time_limit_s=left and max(1.0, left / 2)))
+        else:
+            self.least = _lean(self.problem)
+        if self.least.schedule is not None:
+            self.offer("least-budget", self.least.schedule)
+        self.over |= self.best is None and self.least.proved_bytes > self.problem.budget_bytes
+
+    def left(self) -> float | None:
+        """Seconds to the time limit."""
+        return None if self.options.time_limit_s is None else self.deadline - time.monotonic()
+
+    def run(self, jobs: tuple[Job, ...], stop: threading.Event, isolated: bool, last: bool = True) -> None:
+        """One round. All but the last get half of the time that is left, so that none keeps others from starting."""
+        left = self.left()
+        if left is not None:
+            left = max(0.1, left if last else left / 2)
         options = replace(self.options, time_limit_s=left)
         start = None if self.best is None else self.best.schedule
         self.parts += tuple(map(str, jobs))
@@ -254,7 +281,7 @@ class _Standing:
                 start,
                 options,
                 stop=stop,
-                deadline=self.deadline,
+                deadline=math.inf if left is None else time.monotonic() + left,
                 on_better=lambda place, schedule: self.offer(jobs[place].method, schedule),
                 on_bound=self.hear_bound,
                 on_answer=lambda place, answer: self.hear(jobs[place], answer),
@@ -295,14 +322,17 @@ class _Standing:
         )
 
 
-def _nothing_found(problem: MemoryProblem, options: MemoryOptions, state: _Standing) -> str:
-    budget = format_bytes(problem.budget_bytes)
+def _nothing_found(problem: MemoryProblem, state: _Standing, least: Minimum) -> str:
+    text = f"no plan within {format_bytes(problem.budget_bytes)} ({problem.budget_bytes} bytes) was found"
     if state.failure:
-        return f"no plan within {budget} was found: {state.failure}"
-    spent = "" if options.time_limit_s is None else f" in {options.time_limit_s:g} s"
-    least = simulate(problem, lower(problem, leanest(problem))).peak_bytes
-    enough = f"; {format_bytes(least)} ({least} bytes) would be enough" if least > problem.budget_bytes else ""
-    return f"no plan within {budget} was found{spent}{enough}; raise --time-limit or --budget"
+        return f"{text}: {state.failure}"
+    text += f" in {time.monotonic() - state.started:.3g} s"
+    if least.budget_bytes is not None and least.budget_bytes > problem.budget_bytes:
+        text += f"; {format_bytes(least.budget_bytes)} ({least.budget_bytes} bytes) would be enough"
+    if state.limit_fired or state.overdue():
+        return f"{text}; raise --time-limit or --budget"
+    other = " or take --method auto" if state.options.method != "auto" else ""
+    return f"{text}; {state.options.method} has nothing more to try: raise --budget{other}"
 
 
 def _least_feasible(problem: MemoryProblem, options: MemoryOptions) -> Minimum:
@@ -314,6 +344,10 @@ def _least_feasible(problem: MemoryProblem, options: MemoryOptions) -> Minimum:
             backend=options.solver,
             time_limit_s=options.time_limit_s,
         )
+    return _lean(problem)
+
+
+def _lean(problem: MemoryProblem) -> Minimum:
     lean = leanest(problem)
     return Minimum(simulate(problem, lower(problem, lean)).peak_bytes, least_bytes(problem), lean)
 

@@ -14,9 +14,11 @@ from planner import documents
 from planner.errors import CheckFailed, InfeasibleError, InputError, LimitError
 from planner.memory import planning
 from planner.memory.check import check, check_against_trace
+from planner.memory.minimum import Minimum
 from planner.memory.planning import MemoryOptions, budget_in_bytes, parse_budget, plan_memory, plan_problem
 from planner.memory.problem import MemoryProblem
 from planner.memory.search import attempts as methods
+from planner.memory.search import rounds
 from planner.memory.search.sweep import sweep
 from planner.plan import Plan
 from planner.solver import Progress, Solution, Status
@@ -174,7 +176,9 @@ def no_answer(status: Status = Status.UNKNOWN, **fields) -> Solution:
 def test_a_limit_without_any_plan_is_exit_4(monkeypatch):
     monkeypatch.setattr(methods, "solve", lambda *args, **options: no_answer())
     monkeypatch.setattr(methods, "solve_quick", lambda problem, on_better: None)
-    with pytest.raises(LimitError, match="no plan within 6 B was found in 2 s; raise --time-limit or --budget"):
+    monkeypatch.setattr(rounds, "least_budget", lambda *args, **options: Minimum(8, 6, None))
+    said = r"no plan within 6 B \(6 bytes\) was found in .* s; 8 B \(8 bytes\) would be enough; raise --time-limit or"
+    with pytest.raises(LimitError, match=said):
         plan_problem(cases.a(6), options=MemoryOptions(time_limit_s=2.0))
 
 

@@ -17,13 +17,15 @@ from hypothesis import given, settings
 from planner.errors import InfeasibleError, InputError, LimitError
 from planner.memory.bound import Argument
 from planner.memory.check import check
-from planner.memory.lower import lower
+from planner.memory.lower import lower, store_all
+from planner.memory.minimum import Minimum
 from planner.memory.planning import plan_problem
 from planner.memory.problem import MemoryProblem
+from planner.memory.search import attempts
 from planner.memory.search import rounds as searching
 from planner.memory.search.attempts import Answer, Job, MemoryOptions
 from planner.memory.search.race import race
-from planner.memory.search.rounds import BudgetTooSmall, _Standing, rounds, search
+from planner.memory.search.rounds import BudgetTooSmall, Found, _Standing, rounds, search
 from planner.memory.simulate import simulate
 from planner.plan import Plan
 from tests.planner.memory import cases
@@ -197,6 +199,46 @@ def test_infeasible_budgets_carry_what_is_known_of_the_least():
     with pytest.raises(BudgetTooSmall) as caught:
         search(cases.a(5), EXACT)
     assert (caught.value.minimum.budget_bytes, caught.value.minimum.proved_bytes) == (6, 6)
+
+
+def test_auto_goes_on_from_the_plan_of_least_peak_where_heuristics_find_none(as_large, monkeypatch):
+    monkeypatch.setattr(attempts, "solve_quick", lambda problem, on_better: None)
+    told: list[Found] = []
+    found = search(cases.a(6), MemoryOptions(gap=1.0), on_better=told.append)
+    assert found.parts == ("heuristic", "least-budget")
+    assert told[0].method == found.method == "least-budget"
+    assert simulate(cases.a(6), lower(cases.a(6), found.schedule)).peak_bytes == 6
+
+
+def test_what_is_not_proved_infeasible_is_not_called_so(monkeypatch):
+    """With nothing found at a budget that the bound leaves open, the true time and the other ways are named."""
+    problem = msgspec.structs.replace(cases.a(6), budget_bytes=6)
+    monkeypatch.setattr(attempts, "solve_quick", lambda problem, on_better: None)
+    monkeypatch.setattr(searching, "leanest", store_all)
+    with pytest.raises(LimitError) as caught:
+        search(problem, MemoryOptions(method="heuristic"))
+    message = str(caught.value)
+    assert "heuristic has nothing more to try: raise --budget or take --method auto" in message
+    assert "10 B (10 bytes) would be enough" in message
+    assert "120 s" not in message
+    monkeypatch.setattr(searching, "least_budget", lambda *args, **options: Minimum(8, 6, None))
+    with pytest.raises(LimitError, match=r"10 bytes.*; raise --time-limit or --budget"):
+        search(problem, MemoryOptions(method="auto", gap=1.0, time_limit_s=1e-9))
+    state = standing(problem)
+    state.infeasible = True
+    monkeypatch.setattr(searching, "_Standing", lambda *args: state)
+    with pytest.raises(BudgetTooSmall, match=r"no plan is below 7 B .* smallest one found needs 8 B"):
+        search(problem, MemoryOptions(method="heuristic"))
+
+
+def test_a_round_before_the_last_gets_half_of_the_time(monkeypatch):
+    given = []
+    monkeypatch.setattr(searching, "race", lambda *args, deadline, **rest: given.append(deadline) or True)
+    for last in (False, True):
+        state = standing(cases.a(6), time_limit_s=100.0)
+        state.run((Job("windows"),), threading.Event(), isolated=True, last=last)
+    now = time.monotonic()
+    assert [round((deadline - now) / 10) for deadline in given] == [5, 10]
 
 
 def test_schedules_travel_between_processes():

@@ -30,6 +30,7 @@ from planner.errors import InputError
 
 MAX_DEPTH = 100
 MAX_ALIASED = 1_000_000
+MAX_DIGITS = 1000
 
 
 def parse(text: str, where: str) -> Any:
@@ -64,7 +65,9 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 def _from_json(text: str) -> Any:
     if "//" in text:
         text = _COMMENT.sub(lambda match: match[0] if match[0].startswith('"') else "", text)
-    raw = json.loads(text, object_pairs_hook=_object, parse_float=_finite, parse_constant=_no_constant)
+    raw = json.loads(
+        text, object_pairs_hook=_object, parse_float=_finite, parse_int=_whole, parse_constant=_no_constant
+    )
     if _SURROGATE.search(text) and not _encodable(json.dumps(raw, ensure_ascii=False)):
         raise ValueError("half of a surrogate pair in a text")
     return raw
@@ -84,6 +87,12 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{text[:40]}, which is out of the range of numbers")
     return value
+
+
+def _whole(text: str) -> int:
+    if len(text) > MAX_DIGITS:
+        raise ValueError(f"a number of {len(text)} digits, which is out of the range of numbers")
+    return int(text)
 
 
 def _no_constant(name: str) -> None:
@@ -121,7 +130,7 @@ def _scalar(text: str) -> Any:
     if text in _WORDS:
         return _WORDS[text]
     if _INT.fullmatch(text):
-        return int(text)
+        return _whole(text)
     return _finite(text) if _FLOAT.fullmatch(text) else text
 
 

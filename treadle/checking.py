@@ -209,7 +209,8 @@ def _folder(folder: Path, inputs: Inputs) -> Report:
         if name.endswith(".xml"):
             findings += _program(name, text, replace(inputs, runtimes=readers))
     found, again = _plan_in(folder, manifest, texts, inputs)
-    how = "generated again to the same text" if again else "not generated again: no plan or trace at hand"
+    lacking = "trace at hand, name it with --trace" if PLAN_NAME in texts else "plan in the folder"
+    how = "generated again to the same text" if again else f"not generated again: no {lacking}"
     words = [f"{manifest.target} artefacts, {many(len(manifest.files), 'file')}, {how}"]
     if strangers := _strangers(folder, manifest):
         words.append(f"not of the manifest and not checked: {listed(strangers)}")

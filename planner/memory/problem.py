@@ -17,6 +17,11 @@ VERSION = 1
 RESERVE = "reserve"
 """What of `base` a plan leaves alone."""
 
+FAMILIES = ("conv", "out", "int", "inplace", "grad-inplace", "rng", "statistics")
+"""Convolution algorithms; backward by the output, or by an intermediate; forward in place; backward into the incoming
+gradient; dropout masks drawn again; batch normalisation again by its first statistics. An implementation of two
+families at once names both with a plus sign between them and needs both."""
+
 
 class Forward(Record, frozen=True, kw_only=True):
     """One way to run a forward node.
@@ -121,6 +126,7 @@ class MemoryProblem(
         for category, count in sorted(self.base.items()):
             if count < 0:
                 yield f"$.base.{category}", str(count), "bytes, at least 0"
+        yield from self._family_problems()
         for i, node in enumerate(self.fwd):
             if not node.impls:
                 yield f"$.fwd[{i}].impls", "no implementation", "at least one"
@@ -150,6 +156,15 @@ class MemoryProblem(
                 for place, j in enumerate(impl.needs):
                     if j >= size:
                         yield f"$.bwd[{k}].impls[{at}].needs[{place}]", str(j), f"a forward node, below {size}"
+
+    def _family_problems(self) -> Iterator[tuple[str, str, str]]:
+        families = [(f"$.fwd[{i}]", [impl.family for impl in node.impls]) for i, node in enumerate(self.fwd)]
+        families += [(f"$.bwd[{i}]", [impl.family for impl in node.impls]) for i, node in enumerate(self.bwd)]
+        for path, names in families:
+            for place, name in enumerate(names):
+                if name and not set(name.split("+")) <= set(FAMILIES):
+                    expected = f"families of {', '.join(FAMILIES)}, with a plus sign between several"
+                    yield f"{path}.impls[{place}].family", repr(name), expected
 
     def _inplace_problems(self) -> Iterator[tuple[str, str, str]]:
         """Who may overwrite whom (MONeT, equations 4.10 and 4.11): its last reader, of equal size."""

@@ -12,16 +12,11 @@ from msgspec.structs import replace
 
 from planner.errors import InputError
 from planner.memory.lower import Schedule, lower, prune
-from planner.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
+from planner.memory.problem import FAMILIES, Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
 from planner.memory.program import RunBackward, RunForward, Stage
 from planner.memory.simulate import moments
 
 Way = TypeVar("Way", Forward, Backward)
-
-FAMILIES = ("conv", "out", "int", "inplace", "grad-inplace", "rng", "statistics")
-"""Convolution algorithms; backward by the output, or by an intermediate; forward in place; backward into the incoming
-gradient; dropout masks drawn again; batch normalisation again by its first statistics. An implementation of two
-families at once names both with a plus sign between them and needs both."""
 
 ALWAYS = frozenset({"inplace", "statistics"})
 VARIANTS: dict[str, frozenset[str]] = {
@@ -46,9 +41,9 @@ def restrict(problem: MemoryProblem, families: Collection[str] | None, recompute
 
     None stands for all families.
     Without `inplace` nothing is overwritten in the forward pass; without `statistics` a repeated run costs what the
-    first one does; without `recompute` nothing runs again. Implementations keep their order, so adding a family later
-    moves none of those before it. Nodes keep their order and are numbered anew where some are gone; with the same
-    families but `conv` on or off the numbers agree.
+    first one does; without `recompute` nothing runs again, and no state of the random number generator is kept for
+    that. Implementations keep their order, so adding a family later moves none of those before it. Nodes keep their
+    order and are numbered anew where some are gone; with the same families but `conv` on or off the numbers agree.
 
     Raises InputError for a node that is left without an implementation.
     """
@@ -64,8 +59,10 @@ def restrict(problem: MemoryProblem, families: Collection[str] | None, recompute
     wanted = {i for node in bwd for impl in node.impls for i in impl.needs}
     left = [i for i, node in enumerate(fwd) if node.kind == "op" or i in wanted]
     number = {old: new for new, old in enumerate(left)}
+    base = {category: size for category, size in problem.base.items() if recompute or category != "rng_state"}
     return replace(
         problem,
+        base=base,
         fwd=tuple(_forward(fwd[i], number, families, recompute) for i in left),
         bwd=tuple(_renumbered(node, number) for node in bwd),
     )

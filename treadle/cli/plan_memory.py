@@ -115,7 +115,7 @@ def command(
     require_apart(output, trace, problem, hardware)
 
     from planner import documents
-    from planner.errors import LimitError
+    from planner.errors import InputError, LimitError
     from planner.memory.planning import parse_budget, plan_problem
     from planner.memory.search.attempts import MemoryOptions
     from planner.memory.variants import FAMILIES, VARIANTS
@@ -146,6 +146,9 @@ def command(
             return
         limit = None if budget is None else parse_budget(budget)
         whole, inputs = _sources(trace, problem, hardware, options)
+        if problem is not None and budget is None and not whole.budget_bytes:
+            expected = "expected bytes, or a budget by --budget"
+            raise InputError(f"found 0, {expected}", where=problem, path="$.budget_bytes")
         _warn_of_size(whole, method)
         with live_line() as show:
             plan = plan_problem(

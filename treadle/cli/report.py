@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from treadle.cli.output import json_option, print_json, require_apart
+from treadle.cli.output import json_option, note, print_json, require_apart
 
 
 @click.command()
@@ -36,6 +36,12 @@ def command(plans: tuple[str, ...], output: str, hardware: str | None, nodes: in
     from treadle.report.selection import selection_section
 
     require_apart(output, *plans, hardware)
+    skipped = [path for path in plans if Path(path).suffix in (".svg", ".csv")]
+    if skipped:
+        note(f"passed over {', '.join(skipped)}: no plan")
+    plans = tuple(path for path in plans if path not in skipped)
+    if not plans:
+        raise InputError("found no plan, expected files of plans, such as DIR/*.json", where=skipped[0])
     names = {path: Path(path).name.removesuffix(".json") for path in plans}
     if len(set(names.values())) < len(names):
         names = {path: path.removesuffix(".json") for path in plans}

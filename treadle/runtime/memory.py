@@ -49,6 +49,8 @@ def apply(model: nn.Module, plan: Plan | Path | str, trace: Trace | Path | str |
     if not isinstance(model, nn.Module):
         raise InputError(f"found a model of type {type(model).__name__}, expected a torch.nn.Module", where=where)
     document = documents.load(plan, Plan) if isinstance(plan, str | Path) else plan
+    if not isinstance(document, Plan):
+        raise InputError(f"found a plan of type {type(plan).__name__}, expected a Plan or its file", where=where)
     if not isinstance(document.decisions, MemoryDecisions):
         raise InputError("found a collective plan, expected a memory plan", where=where)
     if findings := check(document.decisions):
@@ -58,7 +60,12 @@ def apply(model: nn.Module, plan: Plan | Path | str, trace: Trace | Path | str |
         if place is None or reference is None:
             raise InputError("found no trace, expected trace=... beside a plan that is not a file", where=where)
         trace = place / reference.file
+        if not trace.is_file():
+            text = f"found no trace {reference.file!r} beside the plan, expected it there, or its file as trace=..."
+            raise InputError(text, where=where)
     known = documents.load(trace, Trace) if isinstance(trace, str | Path) else trace
+    if not isinstance(known, Trace):
+        raise InputError(f"found a trace of type {type(trace).__name__}, expected a Trace or its file", where=where)
     if reference is not None and documents.digest(known) != reference.digest:
         raise InputError(
             f"found a trace other than {reference.file!r} that the plan was made from; plan again",

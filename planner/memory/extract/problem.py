@@ -35,8 +35,8 @@ from planner.memory.extract.step import Step, name_of, ways_of
 from planner.memory.problem import VERSION, BackwardNode, Forward, ForwardNode, MemoryProblem
 from planner.trace import Implementation, Op, Trace
 
-GENERATOR_STATE = 8192
-"""Bytes of a saved random generator state: the CPU's takes 5056."""
+GENERATOR_STATE = 5056
+"""Bytes of the CPU's random generator state; a CUDA device's takes fewer."""
 SPLIT_SHARE = 1 / 8
 """What only backward reads is a node of its own from this share of the op's other results on."""
 STATE = "treadle.rng_state"
@@ -63,10 +63,18 @@ def problem_from_trace(trace: Trace, budget_bytes: int, *, hold_gradients: bool 
     outputs = {step.owner[t] for t in trace.outputs} & held
     base["outputs"] = sum(map(step.size, outputs))
     base["buffers"] += sum(map(step.size, held - outputs))
-    base["rng_state"] = GENERATOR_STATE * sum(op.random for op in step.forward)
+    base["rng_state"] = _generator_bytes(step, forward, backward)
     if hold_gradients:
         base["gradients"] = sum(map(step.size, step.parameter_gradients))
     return MemoryProblem(version=VERSION, budget_bytes=budget_bytes, base=base, fwd=forward, bwd=backward)
+
+
+def _generator_bytes(step: Step, nodes: Sequence[ForwardNode], backward: Sequence[BackwardNode]) -> int:
+    """The generator's state from before each random op that may run again, and the one put aside while one does."""
+    useful, _ = _last_uses(nodes, backward)
+    again = {name for i, node in enumerate(nodes) if node.recomputable and useful[i] >= 0 for name in node.ops}
+    count = sum(op.random and op.id in again for op in step.forward)
+    return GENERATOR_STATE * (count + 1 if count else 0)
 
 
 def _forward_nodes(step: Step, held: frozenset[str]) -> tuple[dict[str, int], list[ForwardNode]]:

@@ -305,6 +305,10 @@ def test_a_memory_plan_from_capture_to_run(
     assert run(["generate", "p.json", "--target", "torch", "-o", "out"]) == 0
     assert run(["check", "p.json", "out", "--trace", "step.json", "--hardware", "cpu-2x2"]) == 0
     capsys.readouterr()
+    Path("step.json").rename("away.json")
+    assert run(["check", "out"]) == 0
+    Path("away.json").rename("step.json")
+    assert "not generated again: no trace at hand, name it with --trace" in capsys.readouterr().out
     assert run(["simulate", "p.json", "--json"]) == 0
     simulated = json.loads(capsys.readouterr().out)
     plan = documents.load("p.json", Plan)

@@ -32,6 +32,10 @@ def files(tmp_path, monkeypatch) -> Path:
     """`step.json` is a trace, `problem.json` the chain of four at 6 bytes; the working directory is theirs."""
     documents.save(perceptron(), tmp_path / "step.json")
     documents.save(cases.a(6), tmp_path / "problem.json")
+    documents.save(cases.a(0), tmp_path / "nothing.json")
+    text = json.loads((tmp_path / "problem.json").read_text())
+    text["fwd"][0]["impls"] = [{"family": "cnov"}]
+    (tmp_path / "family.json").write_text(json.dumps(text))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -92,6 +96,8 @@ def test_leaving_costs_more_here(files, capsys):
         (["--problem", "problem.json", "--budget", "0"], 2, "--budget: found '0', expected more than nothing"),
         (["--problem", "problem.json", "--budget=-3MiB"], 2, "--budget: found '-3MiB', expected a size"),
         (["--problem", "problem.json", "--budget", "lots"], 2, "--budget: found 'lots', expected a size"),
+        (["--problem", "nothing.json"], 2, "nothing.json: $.budget_bytes: found 0, expected bytes, or a budget by"),
+        (["--problem", "family.json"], 2, "family.json: $.fwd[0].impls[0].family: found 'cnov', expected families of"),
         (["--problem", "step.json"], 2, "step.json: $.kind: found 'trace'"),
         (["--trace", "problem.json", "--budget", "1x"], 2, "problem.json: $.kind: found 'memory-problem'"),
         (["--trace", "missing.json", "--budget", "1x"], 2, "missing.json: cannot read"),

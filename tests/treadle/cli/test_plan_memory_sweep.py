@@ -119,6 +119,13 @@ def test_a_broken_problem_is_named_with_its_path(command: list[str], capsys: pyt
     assert "problem.json: $.fwd[0].inputs[0]: found 3, expected an earlier node" in capsys.readouterr().err
 
 
+def test_the_report_passes_over_the_table_and_the_curve(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*command, "--sweep", "0.8x..1x:2"]) == 0
+    assert run(["report", *map(str, sorted(Path("curve").iterdir())), "-o", "r.html"]) == 0
+    assert "passed over curve/pareto.svg, curve/sweep.csv: no plan" in capsys.readouterr().err
+    assert run(["report", "curve/sweep.csv", "-o", "other.html"]) == 2
+
+
 def test_plans_of_a_sweep_are_a_curve_in_the_report(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*command, "--sweep", "0.6x..1.0x:3"]) == 0
     assert run(["report", *map(str, sorted(Path("curve").glob("*.json"))), "-o", "r.html"]) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from lxml import etree
 
 from treadle.report.memory_figure import memory_svg
@@ -29,6 +30,11 @@ def words(svg: str) -> set[str]:
 def test_memory_picture_names_every_line_and_category() -> None:
     expected = {"parameters", "activations, first run", "budget", "store-all peak", "measured peak", "backward starts"}
     assert expected <= words(memory_picture())
+
+
+def test_letters_that_no_font_has_warn_nobody(recwarn: pytest.WarningsRecorder) -> None:
+    timeline_svg([Bar("op \x1b[31m", 0, 1000, "run", "\x1b")])
+    assert not recwarn.list
 
 
 def sizes_picture() -> str:

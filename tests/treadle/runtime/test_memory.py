@@ -440,6 +440,14 @@ def test_a_plan_that_does_not_stand_its_check_is_refused():
         apply(STEPS["convnet"]()[0], altered, trace_of("convnet"))
 
 
+def test_what_is_no_plan_and_no_trace_is_refused_by_type():
+    plan = plan_of("mlp")
+    with pytest.raises(InputError, match="a plan of type dict, expected a Plan or its file"):
+        apply(nn.Linear(2, 2), {"kind": "plan"})
+    with pytest.raises(InputError, match="a trace of type dict, expected a Trace or its file"):
+        apply(nn.Linear(2, 2), plan, {"kind": "trace"})
+
+
 def test_another_model_is_refused():
     trace = trace_of("mlp")
     with pytest.raises(InputError, match=r"no parameter '0.bias', expected the model that was captured"):
@@ -454,7 +462,7 @@ def test_plan_and_trace_files(tmp_path):
     plan, trace = plan_of("mlp"), trace_of("mlp")
     model, inputs = STEPS["mlp"]()
     documents.save(plan, tmp_path / "plan.json")
-    with pytest.raises(InputError, match="cannot read"):
+    with pytest.raises(InputError, match=r"no trace '.*' beside the plan, expected it there, or its file as trace="):
         apply(model, tmp_path / "plan.json")
     name = plan.inputs["trace"].file
     documents.save(trace, tmp_path / name)

@@ -73,8 +73,9 @@ def with_roofline(trace: Trace, hardware: Hardware) -> Trace:
 
 def kernel_workspace(op: Op | Implementation, shadows: Mapping[str, torch.Tensor]) -> int | None:
     """Most bytes that a kernel of treadle makes beyond its results; None where nothing but a measurement tells."""
-    if op.target == "treadle.dropout_backward_rng":  # draws numbers, which takes a real generator: the mask's bytes
-        return shadows[op.inputs[0]].numel()
+    if op.target == "treadle.dropout_backward_rng":  # draws numbers, which takes a real generator
+        grad, state = (shadows[key] for key in op.inputs)
+        return grad.numel() + max(0, state.nbytes - grad.nbytes)  # the state put aside is gone when the result is made
     if op.target == "treadle.rng_state":
         return 0
     values = {key: shadows[key] for key in op.inputs}

@@ -11,6 +11,7 @@ from planner.errors import InputError
 from planner.memory.check import check, check_against_trace
 from planner.memory.extract.problem import GENERATOR_STATE, problem_from_trace
 from planner.memory.planning import plan_memory
+from planner.memory.variants import restrict
 from planner.trace import Costs, Op, Tensor, Trace
 
 
@@ -154,8 +155,20 @@ def test_random_ops_cost_their_generator_state_and_collectives_never_run_again()
         op("back", "backward", ["b"], ["g"]),
     ]
     problem = problem_from_trace(step(tensors, ops), 100)
-    assert problem.base["rng_state"] == GENERATOR_STATE
+    assert problem.base["rng_state"] == 2 * GENERATOR_STATE  # one that is kept, and one put aside while it runs again
     assert [n.recomputable for n in problem.fwd] == [True, False]
+    assert "rng_state" not in restrict(problem, None, recompute=False).base
+
+
+def test_random_ops_that_nothing_needs_again_cost_no_generator_state():
+    tensors = [tensor("x", "input", 8), tensor("a", "activation", 8), tensor("b", "activation", 8)]
+    tensors += [tensor("g", "gradient", 8)]
+    ops = [
+        op("noise", "forward", ["x"], ["a"], random=True),
+        op("sum", "forward", ["a"], ["b"]),
+        op("back", "backward", ["x"], ["g"]),
+    ]
+    assert problem_from_trace(step(tensors, ops), 100).base["rng_state"] == 0
 
 
 def test_larger_storages_count_whole_and_ops_that_raise_no_peak_share_a_node():

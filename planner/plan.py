@@ -12,7 +12,7 @@ from planner.scalars import Amount, Count, Digest, Name, Positive, Record
 VERSION = 1
 
 
-Scope = Literal["any order", "forward order", "no recomputation"]
+Scope = Literal["any order", "forward order", "forward order, reads left", "no recomputation"]
 
 
 class InputRef(Record, frozen=True, kw_only=True):

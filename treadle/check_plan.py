@@ -19,6 +19,7 @@ from planner.hardware import Hardware
 from planner.memory.check import check as check_memory
 from planner.memory.check import check_against_trace
 from planner.memory.decisions import MemoryDecisions
+from planner.memory.problem import MemoryProblem
 from planner.pattern import Pattern
 from planner.plan import Plan
 from planner.sketch import Sketch
@@ -148,6 +149,8 @@ def check_against(plan: Plan, found: Mapping[str, documents.Document]) -> list[s
                 *_against_pattern(decisions, found.get("pattern")),
                 *check_against_inputs(decisions, hardware, sketch),
             ]
+    elif isinstance(problem := found.get("problem"), MemoryProblem):
+        return check_against_problem(plan, decisions, problem)
     elif isinstance(trace, Trace):
         if trace.costs.model == "absent":
             if not isinstance(hardware, Hardware):
@@ -157,6 +160,24 @@ def check_against(plan: Plan, found: Mapping[str, documents.Document]) -> list[s
             trace = with_roofline(trace, hardware)
         return check_against_trace(decisions, trace)
     return []
+
+
+def check_against_problem(plan: Plan, decisions: MemoryDecisions, problem: MemoryProblem) -> list[str]:
+    """What the plan solved must be the problem of the file at the plan's budget, with the families and the reserve of
+    the plan."""
+    from planner.memory.planning import MemoryOptions, prepared
+
+    reserve = plan.provenance.options.get("reserve_bytes", 0)
+    options = MemoryOptions(
+        families=decisions.families,
+        recompute=decisions.recompute,
+        reserve_bytes=reserve if isinstance(reserve, int) and reserve > 0 else 0,
+    )
+    expected = prepared(problem, decisions.problem.budget_bytes, options)
+    if expected == decisions.problem:
+        return []
+    names = [name for name in expected.__struct_fields__ if getattr(expected, name) != getattr(decisions.problem, name)]
+    return [f"$.decisions.problem.{name}: not that of the problem file; plan again" for name in names]
 
 
 def _against_pattern(decisions: CollectiveDecisions, pattern: documents.Document | None) -> Iterator[str]:

@@ -8,17 +8,19 @@ from pathlib import Path
 from planner import documents
 from planner.collective.algorithm import CollectiveDecisions
 from planner.hardware import Hardware, scaled
+from planner.memory.problem import MemoryProblem
 from planner.pattern import Pattern
 from planner.plan import InputRef, Plan
 from planner.sketch import Sketch
 from planner.trace import Trace
 from treadle.cli.inputs import beside, find
 
-ROLES: dict[str, type[Trace] | type[Hardware] | type[Sketch] | type[Pattern]] = {
+ROLES: dict[str, type[Trace] | type[Hardware] | type[Sketch] | type[Pattern] | type[MemoryProblem]] = {
     "trace": Trace,
     "hardware": Hardware,
     "sketch": Sketch,
     "pattern": Pattern,
+    "problem": MemoryProblem,
 }
 
 

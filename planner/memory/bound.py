@@ -10,15 +10,23 @@ from planner.memory.problem import MemoryProblem
 @dataclass(frozen=True)
 class Argument:
     """Why a bound holds. With `any_order` it speaks of every plan, however often and in whatever order it recomputes;
-    else of those that recompute in forward order, each op at most once a stage."""
+    else of those that recompute in forward order, each op at most once a stage, and with `leaving` of those among them
+    in which what a backward op reads is still there when its stage is left."""
 
     text: str
     any_order: bool
+    leaving: bool = False
 
 
 ONCE = Argument("every forward and every backward operator runs at least once, with its fastest implementation", True)
 SOLVED = Argument(
     "the solver proved that no solution of the 0-1 program (MONeT, equations 4.1 to 4.15) is below it", False
+)
+SOLVED_LEAVING = Argument(
+    "the solver proved that no solution of the 0-1 program (MONeT, equations 4.1 to 4.15) in which what a backward op "
+    "reads is still there when its stage is left (--dependency-set leaving) is below it",
+    any_order=False,
+    leaving=True,
 )
 
 

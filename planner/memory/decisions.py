@@ -23,7 +23,8 @@ class MemoryDecisions(Record, frozen=True, kw_only=True, tag_field="pass", tag="
     store_all_ns: Count
     """The same sum without any recomputation."""
     bound_peak_bytes: Count
-    """Largest left side of a memory constraint."""
+    """Largest left side of a memory constraint of the 0-1 program: from the exact peak to the budget. The checker
+    does not know the program and asks for no more than that."""
     exact_peak_bytes: Count
     """Peak of the byte-accurate simulation."""
     store_all_peak_bytes: Count

@@ -15,8 +15,9 @@ from planner.memory.check import check
 from planner.memory.decisions import MemoryDecisions
 from planner.memory.extract.problem import problem_from_trace
 from planner.memory.formulation.memory_rows import row_peak
-from planner.memory.lower import Schedule, lower, store_all
+from planner.memory.lower import Schedule, lower, prune, store_all
 from planner.memory.problem import RESERVE, MemoryProblem
+from planner.memory.program import RunForward
 from planner.memory.search.attempts import MemoryOptions
 from planner.memory.search.rounds import Found, search
 from planner.memory.simulate import simulate
@@ -33,6 +34,8 @@ Budget = int | Fraction
 """Bytes, or a share of the store-all peak."""
 
 
+OWN = "default"
+"""The name of an op's own call among its implementations."""
 MOST_BYTES = 2**62
 """The most that a document holds."""
 
@@ -98,6 +101,18 @@ def plan_problem(
     problem = prepared(problem, budget, options)
     if on_plan is None:
         return plan_of(problem, search(problem, options, on_progress), options, inputs)
+    tick, offer = telling(problem, options, inputs, on_progress, on_plan)
+    return plan_of(problem, search(problem, options, tick, offer), options, inputs)
+
+
+def telling(
+    problem: MemoryProblem,
+    options: MemoryOptions,
+    inputs: dict[str, InputRef] | None,
+    on_progress: Callable[[Progress], None] | None,
+    on_plan: Callable[[Plan], None],
+) -> tuple[Callable[[Progress], None], Callable[[Found], None]]:
+    """What a search of `problem` calls so that `on_plan` hears of checked plans, and `on_progress` of the rest."""
     teller = _Teller(lambda found: on_plan(plan_of(problem, found, options, inputs)))
 
     def tick(progress: Progress) -> None:
@@ -105,7 +120,7 @@ def plan_problem(
         if on_progress is not None:
             on_progress(progress)
 
-    return plan_of(problem, search(problem, options, tick, teller.offer), options, inputs)
+    return tick, teller.offer
 
 
 def prepared(problem: MemoryProblem, budget: Budget | None, options: MemoryOptions) -> MemoryProblem:
@@ -179,6 +194,25 @@ def budget_in_bytes(problem: MemoryProblem, budget: Budget) -> int:
     return int(budget * simulate(problem, lower(problem, store_all(problem))).peak_bytes)
 
 
+def own_calls_peak(problem: MemoryProblem) -> int | None:
+    """Peak in bytes of the step that keeps everything and makes the model's own calls (implementations named default)
+    out of place: about what plain PyTorch needs. None where some op has no such implementation."""
+    forward = [next((w for w, impl in enumerate(node.impls) if impl.name == OWN), None) for node in problem.fwd]
+    backward = [next((w for w, impl in enumerate(node.impls) if impl.name == OWN), None) for node in problem.bwd]
+    ops = [i for i, node in enumerate(problem.fwd) if node.kind == "op"]
+    runs = tuple(RunForward(i, way) for i in ops if (way := forward[i]) is not None)
+    ways = tuple(way for way in backward if way is not None)
+    if len(runs) < len(ops) or len(ways) < len(backward):
+        return None
+    read = {i for node, way in zip(problem.bwd, ways, strict=True) for i in node.impls[way].needs}
+    if not read.issubset(ops):
+        return None
+    later = len(problem.bwd)
+    whole = prune(problem, Schedule((runs, *[()] * later), (frozenset(ops),) * (later + 1), ways))
+    plain = Schedule((runs, *[()] * later), whole.kept, ways)
+    return simulate(problem, lower(problem, plain)).peak_bytes
+
+
 def decide(problem: MemoryProblem, schedule: Schedule, options: MemoryOptions = DEFAULTS) -> MemoryDecisions:
     """The decisions document of a pruned schedule."""
     program = lower(problem, schedule)
@@ -200,7 +234,8 @@ def decide(problem: MemoryProblem, schedule: Schedule, options: MemoryOptions = 
 
 def certify(best: Found, recompute: bool) -> Certificate:
     """What is proved of a schedule that passed its check, among plans that may `recompute` or not."""
-    scope: Scope = "any order" if best.argument.any_order else "forward order"
+    order: Scope = "forward order, reads left" if best.argument.leaving else "forward order"
+    scope: Scope = "any order" if best.argument.any_order else order
     gap = relative_gap(best.time_ns, best.bound_ns)
     return Certificate(
         verdict="accepted",

@@ -119,6 +119,8 @@ class MemoryProblem(
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield (path, found, expected) for every broken cross reference."""
         size = len(self.fwd)
+        if self.version > VERSION:
+            yield "$.version", str(self.version), f"at most {VERSION}; a newer treadle wrote it"
         if not size:
             yield "$.fwd", "no node", "at least one forward node"
         if not self.bwd:

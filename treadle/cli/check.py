@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     help="Messages that a connection of MSCCL XML holds. [default: Simple 2, LL and LL128 8]",
 )
 @click.option("--pattern", help="The pattern a plan was made from.")
+@click.option("--problem", help="The memory problem a plan was made from.")
 @json_option
 def command(
     files: tuple[str, ...],
@@ -40,6 +41,7 @@ def command(
     hardware: str | None,
     sketch: str | None,
     pattern: str | None,
+    problem: str | None,
     runtimes: tuple[Any, ...],
     fifo_depth: int | None,
     as_json: bool,
@@ -57,6 +59,7 @@ def command(
         "hardware": None if hardware is None else str(resources.locate("profiles", hardware)),
         "sketch": None if sketch is None else str(resources.locate("sketches", sketch)),
         "pattern": pattern,
+        "problem": problem,
     }
     files_by_role = {role: file for role, file in named.items() if file is not None}
     inputs = Inputs(files_by_role, fresh, tuple(dict.fromkeys(runtimes)), fifo_depth)

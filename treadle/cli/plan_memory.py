@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 SCOPES: dict[Scope, str] = {
     "any order": "any order of recomputation",
     "forward order": "recomputation in forward order",
+    "forward order, reads left": "recomputation in forward order under --dependency-set leaving",
     "no recomputation": "plans without recomputation",
 }
 
@@ -30,7 +31,12 @@ SCOPES: dict[Scope, str] = {
 @click.option("--trace", metavar="FILE", help="The training step, from `treadle trace capture`.")
 @click.option("--problem", metavar="FILE", help="A memory problem written by hand, instead of a trace.")
 @click.option("--hardware", metavar="NAME|FILE", help="Model the times of a trace that has none on this machine.")
-@click.option("--budget", metavar="SIZE|SHAREx", help="8GiB, or 0.6x for a share of the peak without recomputation.")
+@click.option(
+    "--budget",
+    metavar="SIZE|SHAREx",
+    help="8GiB, or 0.6x for a share of the peak of store-all: nothing recomputed, each op with the fastest of all "
+    "implementations, whatever --variant says.",
+)
 @click.option(
     "--sweep",
     metavar="LOW..HIGH[:COUNT]",
@@ -231,6 +237,7 @@ def summary(plan: Plan) -> dict[str, Any]:
     """The figures that people ask for first."""
     from planner.memory.choices import forward_choices, uses
     from planner.memory.decisions import MemoryDecisions
+    from planner.memory.planning import own_calls_peak
 
     decisions, certificate = plan.decisions, plan.certificate
     assert isinstance(decisions, MemoryDecisions)
@@ -240,6 +247,7 @@ def summary(plan: Plan) -> dict[str, Any]:
         "reserve_bytes": decisions.problem.base.get("reserve", 0),
         "peak_bytes": decisions.exact_peak_bytes,
         "store_all_peak_bytes": decisions.store_all_peak_bytes,
+        "own_calls_peak_bytes": own_calls_peak(decisions.problem),
         "time_ns": decisions.objective_ns,
         "store_all_ns": decisions.store_all_ns,
         "overhead": decisions.objective_ns / max(1, decisions.store_all_ns) - 1,
@@ -264,7 +272,7 @@ def describe(facts: dict[str, Any]) -> str:
     """The summary as a few aligned lines."""
     from planner.scalars import format_bytes
 
-    whole = facts["store_all_peak_bytes"]
+    whole, plain = facts["store_all_peak_bytes"], facts["own_calls_peak_bytes"]
 
     def share(count: int) -> str:
         return f"{format_bytes(count)} ({count / max(1, whole):.2f}x of the {format_bytes(whole)} of store-all)"
@@ -278,6 +286,7 @@ def describe(facts: dict[str, Any]) -> str:
         ("budget", share(facts["budget_bytes"])),
         *reserved,
         ("peak", share(facts["peak_bytes"])),
+        *([("own calls", f"plain PyTorch: about {share(plain)}")] if plain is not None and plain < whole else []),
         ("time", f"{facts['time_ns'] / 1e6:.6g} ms, {overhead:+.2%} against store-all"),
         ("lower bound", f"{facts['lower_bound_ns'] / 1e6:.6g} ms, {proof} for {facts['bound_holds_for']}"),
         ("recomputed", f"{again}, {many(facts['recomputations'], 'extra run')}"),

@@ -67,7 +67,8 @@ def plan_budgets(
     A plan is written as soon as it is there. Raises InputError for a folder that holds anything but an older sweep,
     InfeasibleError and LimitError where no budget has a plan.
     """
-    from planner.memory.search.sweep import sweep
+    from planner.memory.decisions import MemoryDecisions
+    from planner.memory.search.sweep import Point, sweep
     from treadle.report.pareto import curve_svg
 
     folder = Path(output)
@@ -77,19 +78,33 @@ def plan_budgets(
     for name in (*names.values(), TABLE, CURVE):
         require_apart(str(folder / name), input_file)
     done = 0
+    so_far: dict[int, dict[str, Any]] = {}
+
+    def write(point: Point) -> None:
+        """The table first: a folder without one is no sweep's, and the next sweep would not write into it."""
+        so_far[point.budget_bytes] = _row(point, names, summary)
+        write_text(folder / TABLE, _csv(list(so_far.values())))
+        if point.plan is not None:
+            documents.save(point.plan, folder / names[point.budget_bytes])
 
     def on_point(point: Point) -> None:
         nonlocal done
         done += 1
         if point.plan is not None:
-            documents.save(point.plan, folder / names[point.budget_bytes])
+            write(point)
+
+    def on_plan(plan: Plan) -> None:
+        assert isinstance(plan.decisions, MemoryDecisions)
+        write(Point(budget_bytes=plan.decisions.problem.budget_bytes, plan=plan))
 
     def on_progress(progress: Progress) -> None:
         place = min(done, len(labels) - 1)
         show(f"{labels[place]}, {place + 1} of {len(labels)}: {progress_line(progress)}")
 
     with live_line() as show:
-        points = sweep(problem, budgets, options, inputs=inputs, on_progress=on_progress, on_point=on_point)
+        points = sweep(
+            problem, budgets, options, inputs=inputs, on_progress=on_progress, on_point=on_point, on_plan=on_plan
+        )
     plans = {names[point.budget_bytes]: point.plan for point in points if point.plan is not None}
     if not plans:
         failure = InfeasibleError if all(point.infeasible for point in points) else LimitError

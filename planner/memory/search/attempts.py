@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from planner.errors import LimitError
-from planner.memory.bound import SOLVED, Argument
+from planner.memory.bound import SOLVED, SOLVED_LEAVING, Argument
 from planner.memory.formulation.checkpoint import formulate
 from planner.memory.formulation.readout import hint, schedule_of
 from planner.memory.formulation.switches import DependencySet, Switches
@@ -129,12 +129,14 @@ def _full(problem: MemoryProblem, start: Schedule | None, options: MemoryOptions
     if start is not None:
         hint(program, start)
 
+    argument = SOLVED_LEAVING if options.dependency_set == "leaving" else SOLVED
+
     def in_ns(bound: float) -> int:
         return math.floor(bound * program.time_unit + 1e-6)
 
     def on_progress(progress: Progress) -> None:
         if progress.bound is not None:
-            on_bound(in_ns(progress.bound), SOLVED)
+            on_bound(in_ns(progress.bound), argument)
 
     try:
         solution = solve(
@@ -151,7 +153,7 @@ def _full(problem: MemoryProblem, start: Schedule | None, options: MemoryOptions
     return Answer(
         schedule=schedule_of(program, solution) if solution.found else None,
         bound_ns=None if solution.bound is None else in_ns(solution.bound),
-        argument=SOLVED,
+        argument=argument,
         status=str(solution.status),
         infeasible=solution.status is Status.INFEASIBLE,
         limit_fired=solution.limit_fired is not None,

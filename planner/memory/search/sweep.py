@@ -15,7 +15,7 @@ import msgspec
 from planner.errors import InfeasibleError, LimitError
 from planner.memory.bound import ONCE, least_time
 from planner.memory.minimum import Minimum
-from planner.memory.planning import Budget, plan_of, prepared
+from planner.memory.planning import Budget, plan_of, prepared, telling
 from planner.memory.problem import MemoryProblem
 from planner.memory.search.attempts import MemoryOptions
 from planner.memory.search.rounds import BudgetTooSmall, Found, Interrupted, search
@@ -40,10 +40,12 @@ def sweep(
     inputs: dict[str, InputRef] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     on_point: Callable[[Point], None] = lambda point: None,
+    on_plan: Callable[[Plan], None] = lambda plan: None,
 ) -> list[Point]:
     """A checked point for each budget, in increasing order of bytes, equal budgets once.
 
-    `on_point` hears of each as it is solved, before its neighbours improve it. Ctrl-C ends the search at the budget
+    `on_point` hears of each as it is solved, before its neighbours improve it, and `on_plan` of the best plan so far of
+    the budget that runs, as in `planner.memory.planning.plan_problem`. Ctrl-C ends the search at the budget
     that runs; larger budgets are then not tried, but for the plans that are theirs already. Raises InputError as
     `planner.memory.planning.plan_problem` does.
     """
@@ -63,7 +65,8 @@ def sweep(
             on_point(Point(budget_bytes=budget, infeasible=True, reason=reasons[budget][1]))
             continue
         try:
-            start = search(task, options, on_progress, start=None if start is None else start.schedule)
+            tick, offer = telling(task, options, inputs, on_progress, on_plan)
+            start = search(task, options, tick, offer, start=None if start is None else start.schedule)
         except (InfeasibleError, LimitError) as error:
             reasons[budget] = isinstance(error, InfeasibleError), str(error)
             least = error.minimum if isinstance(error, BudgetTooSmall) else least

@@ -14,12 +14,21 @@ from planner import documents
 from planner.errors import CheckFailed, InfeasibleError, InputError, LimitError
 from planner.memory import planning
 from planner.memory.check import check, check_against_trace
+from planner.memory.lower import lower, store_all
 from planner.memory.minimum import Minimum
-from planner.memory.planning import MemoryOptions, budget_in_bytes, parse_budget, plan_memory, plan_problem
-from planner.memory.problem import MemoryProblem
+from planner.memory.planning import (
+    MemoryOptions,
+    budget_in_bytes,
+    own_calls_peak,
+    parse_budget,
+    plan_memory,
+    plan_problem,
+)
+from planner.memory.problem import Forward, MemoryProblem
 from planner.memory.search import attempts as methods
 from planner.memory.search import rounds
 from planner.memory.search.sweep import sweep
+from planner.memory.simulate import simulate
 from planner.plan import Plan
 from planner.solver import Progress, Solution, Status
 from tests.planner.memory import cases
@@ -248,3 +257,34 @@ def test_plans_are_told_before_the_search_ends():
     assert told[0].provenance.interrupted
     assert told[0].inputs == plan.inputs
     assert not plan.provenance.interrupted
+
+
+def test_a_bound_in_leaving_mode_says_that_it_holds_for_the_narrower_rule():
+    plan = plan_problem(cases.a(8), options=MemoryOptions(dependency_set="leaving", gap=0.0))
+    if plan.certificate.optimal:
+        assert plan.certificate.scope == "forward order, reads left"
+        assert "--dependency-set leaving" in plan.certificate.argument
+    assert plan_problem(cases.a(8), options=MemoryOptions(gap=0.0)).certificate.scope == "forward order"
+
+
+def test_a_problem_of_a_newer_version_is_refused_inside_a_plan_too():
+    plan = plan_problem(cases.a(8))
+    newer = replace(plan.decisions, problem=replace(plan.decisions.problem, version=2))
+    assert check(newer)[0].startswith("$.problem.version: found 2, expected at most 1")
+
+
+def test_own_calls_are_those_named_default():
+    """The fast implementation needs 20 bytes of workspace, the model's own call none."""
+    assert own_calls_peak(cases.a(8)) is None or own_calls_peak(cases.a(8)) >= 10
+    ways = (Forward(time_ns=2), Forward(name="fast", time_ns=1, workspace_bytes=20))
+    problem = replace(cases.a(40), fwd=tuple(replace(node, impls=ways) for node in cases.a(40).fwd))
+    problem = replace(
+        problem,
+        bwd=tuple(
+            replace(node, impls=tuple(replace(impl, name="default") for impl in node.impls[:1])) for node in problem.bwd
+        ),
+    )
+    whole = simulate(problem, lower(problem, store_all(problem))).peak_bytes
+    assert own_calls_peak(problem) <= whole - 10
+    gone = replace(problem, fwd=tuple(replace(node, impls=ways[1:]) for node in problem.fwd))
+    assert own_calls_peak(gone) is None

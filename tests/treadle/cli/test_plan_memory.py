@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from planner import documents
 from planner.memory.check import check
-from planner.memory.problem import Backward
+from planner.memory.problem import Backward, Forward
 from planner.plan import Plan
 from planner.solver import Progress
 from planner.trace import Costs
@@ -269,3 +269,27 @@ def test_the_live_line_names_the_methods_at_work():
     line = progress_line(Progress(2e6, 1e6, 0.5, 3.2, "windows and bound 3"))
     assert line == "windows and bound 3: best 2 ms   bound 1 ms   gap 50.00%   3 s"
     assert progress_line(Progress(None, None, None, 0.0)) == "best none yet   bound none yet   0 s"
+
+
+def test_a_plan_is_compared_with_its_problem_file(files, capsys):
+    assert run(["plan", "memory", "--problem", "problem.json", "--budget", "8B", "-o", "plan.json"]) == 0
+    assert run(["check", "--fresh", "plan.json"]) == 0
+    assert "inputs problem checked" in capsys.readouterr().out
+    documents.save(replace(cases.a(6), base={"parameters": 1}), files / "other.json")
+    assert run(["check", "--problem", "other.json", "plan.json"]) == 1
+    assert "stale: problem other.json" in capsys.readouterr().out
+    plan = documents.load("plan.json", Plan)
+    changed = replace(plan.decisions.problem, base={"parameters": 0})
+    documents.save(replace(plan, decisions=replace(plan.decisions, problem=changed)), files / "edited.json")
+    assert run(["check", "--fresh", "edited.json"]) == 1
+    assert "$.decisions.problem.base: not that of the problem file" in capsys.readouterr().out
+
+
+def test_where_the_models_own_calls_need_less_than_store_all_the_summary_says_so(tmp_path, capsys):
+    slow, fast = Forward(time_ns=2), Forward(name="fast", time_ns=1, workspace_bytes=20)
+    problem = cases.a(60)
+    fwd = tuple(replace(node, impls=(slow, fast)) for node in problem.fwd)
+    bwd = tuple(replace(node, impls=(replace(node.impls[0], name="default"),)) for node in problem.bwd)
+    documents.save(replace(problem, fwd=fwd, bwd=bwd), tmp_path / "conv.json")
+    assert run(["plan", "memory", "--problem", str(tmp_path / "conv.json"), "-o", str(tmp_path / "plan.json")]) == 0
+    assert "own calls    plain PyTorch: about 10 B" in capsys.readouterr().out

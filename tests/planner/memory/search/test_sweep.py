@@ -63,7 +63,7 @@ def test_a_plan_of_a_smaller_budget_starts_the_next():
 
 
 def test_an_interrupt_hands_plans_up_with_a_bound_and_its_own_argument(monkeypatch):
-    def interrupted(problem, options, on_progress=None, start=None) -> Found:
+    def interrupted(problem, options, on_progress=None, on_better=None, start=None) -> Found:
         found = search(problem, options, on_progress, start=start)
         return dataclasses.replace(found, argument=NARROW, interrupted=True)
 
@@ -79,10 +79,22 @@ def test_an_interrupt_hands_plans_up_with_a_bound_and_its_own_argument(monkeypat
 
 
 def test_an_interrupt_before_any_plan_leaves_larger_budgets_alone(monkeypatch):
-    def interrupted(problem, options, on_progress=None, start=None) -> Found:
+    def interrupted(problem, options, on_progress=None, on_better=None, start=None) -> Found:
         raise Interrupted("enough")
 
     monkeypatch.setattr(sweeping, "search", interrupted)
     first, second = sweep(cases.a(1), [6, 8], EXACT)
     assert (first.infeasible, first.reason) == (False, "enough")
     assert (second.infeasible, second.reason) == (False, "not tried: interrupted before")
+
+
+def test_each_budget_tells_of_its_best_plan_before_it_is_done():
+    told = []
+    points = sweep(
+        cases.a(10), [6, 8], MemoryOptions(gap=0.0), on_plan=told.append, on_point=lambda point: told.append(None)
+    )
+    budgets = [plan and plan.decisions.problem.budget_bytes for plan in told]
+    assert budgets[0] == 6
+    assert 8 in budgets[budgets.index(None) : -1]
+    assert all(check(plan.decisions) == [] for plan in told if plan is not None)
+    assert [point.budget_bytes for point in points] == [6, 8]

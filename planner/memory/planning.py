@@ -199,16 +199,16 @@ def own_calls_peak(problem: MemoryProblem) -> int | None:
     out of place: about what plain PyTorch needs. None where some op has no such implementation."""
     forward = [next((w for w, impl in enumerate(node.impls) if impl.name == OWN), None) for node in problem.fwd]
     backward = [next((w for w, impl in enumerate(node.impls) if impl.name == OWN), None) for node in problem.bwd]
-    ops = [i for i, node in enumerate(problem.fwd) if node.kind == "op"]
-    runs = tuple(RunForward(i, way) for i in ops if (way := forward[i]) is not None)
     ways = tuple(way for way in backward if way is not None)
-    if len(runs) < len(ops) or len(ways) < len(backward):
+    if len(ways) < len(backward):
         return None
     read = {i for node, way in zip(problem.bwd, ways, strict=True) for i in node.impls[way].needs}
-    if not read.issubset(ops):
+    made = [i for i, node in enumerate(problem.fwd) if node.kind == "op" or i in read]
+    runs = tuple(RunForward(i, way) for i in made if (way := forward[i]) is not None)
+    if len(runs) < len(made):
         return None
     later = len(problem.bwd)
-    whole = prune(problem, Schedule((runs, *[()] * later), (frozenset(ops),) * (later + 1), ways))
+    whole = prune(problem, Schedule((runs, *[()] * later), (frozenset(made),) * (later + 1), ways))
     plain = Schedule((runs, *[()] * later), whole.kept, ways)
     return simulate(problem, lower(problem, plain)).peak_bytes
 

@@ -24,7 +24,7 @@ from planner.memory.planning import (
     plan_memory,
     plan_problem,
 )
-from planner.memory.problem import Forward, MemoryProblem
+from planner.memory.problem import Forward, ForwardNode, MemoryProblem
 from planner.memory.search import attempts as methods
 from planner.memory.search import rounds
 from planner.memory.search.sweep import sweep
@@ -271,6 +271,21 @@ def test_a_problem_of_a_newer_version_is_refused_inside_a_plan_too():
     plan = plan_problem(cases.a(8))
     newer = replace(plan.decisions, problem=replace(plan.decisions.problem, version=2))
     assert check(newer)[0].startswith("$.problem.version: found 2, expected at most 1")
+
+
+def test_own_calls_keep_the_intermediates_that_they_read():
+    """The statistics of a normalisation are such."""
+    statistics = ForwardNode(
+        op="mean", out_bytes=3, inputs=(3,), impls=(Forward(time_ns=1),), kind="intermediate", creator=3
+    )
+    problem = cases.a(40)
+    bwd = tuple(
+        replace(node, impls=(replace(node.impls[0], name="default", needs=(*node.impls[0].needs, 4)),))
+        for node in problem.bwd
+    )
+    with_mean = replace(problem, fwd=(*problem.fwd, statistics), bwd=bwd)
+    without = replace(problem, bwd=tuple(replace(n, impls=(replace(n.impls[0], name="default"),)) for n in problem.bwd))
+    assert own_calls_peak(with_mean) == own_calls_peak(without) + 3
 
 
 def test_own_calls_are_those_named_default():

@@ -62,7 +62,7 @@ def planned_small() -> tuple[MemoryDecisions, Trace]:
     hardware = documents.load(resources.locate("profiles", "cpu-2x2"), Hardware)
     trace = with_roofline(with_implementations(capture(small, "small")), hardware)
     problem = restrict(problem_from_trace(trace, 2**40), SAME_BITS)
-    return decide(problem, schedule_keeping(problem, (), leanest(problem))), trace
+    return decide(problem, schedule_keeping(problem, (), leanest(problem).backward)), trace
 
 
 def twins() -> tuple[nn.Module, nn.Module, tuple[Tensor, ...], Any]:

@@ -6,6 +6,8 @@ which kernel. So of a plan only S^K is carried over: the forward nodes that are 
 
 from __future__ import annotations
 
+from codegen.python_text import Call, layout
+from codegen.templates import quote
 from planner.memory.decisions import MemoryDecisions
 from planner.memory.program import Drop, RunForward, Stage
 
@@ -50,3 +52,9 @@ def operator_name(target: str) -> str:
     name = target.split(".")[1]
     stripped = name.rstrip("_")
     return SAME_OPERATOR.get(stripped, stripped)
+
+
+def same_operators() -> list[str]:
+    """`SAME_OPERATOR` as lines of Python, for generated text that has to know it as well."""
+    pairs = (f"{quote(a)}: {quote(b)}" for a, b in sorted(SAME_OPERATOR.items()))
+    return list(layout("SAME_OPERATOR = ", Call("{", tuple(pairs), "}"), 0))

@@ -7,7 +7,7 @@ way that PyTorch tags selective checkpointing itself.
 
 from __future__ import annotations
 
-from codegen.kept_values import SAME_OPERATOR, kept_nodes, operator_name
+from codegen.kept_values import kept_nodes, operator_name, same_operators
 from codegen.python_text import Call, layout
 from codegen.templates import quote, template
 from planner.memory.decisions import MemoryDecisions
@@ -23,13 +23,12 @@ def generate(decisions: MemoryDecisions, trace: Trace) -> dict[str, str]:
     made = {name for node in decisions.problem.fwd for name in node.ops}
     calls = [op for op in trace.ops if op.id in made and op.intermediate_of is None]
     operators = Call("[", tuple(quote(operator_name(op.target) + "+" * (op.id in kept)) for op in calls), "]")
-    same = Call("{", tuple(f"{quote(a)}: {quote(b)}" for a, b in sorted(SAME_OPERATOR.items())), "}")
     text = template("torch/partition.py.j2").render(
         name=trace.name,
         budget=format_bytes(decisions.problem.budget_bytes),
         calls=len(calls),
         kept=sum(op.id in kept for op in calls),
         operators=list(layout("OPERATORS = ", operators, 0)),
-        same=list(layout("SAME_OPERATOR = ", same, 0)),
+        same=same_operators(),
     )
     return {FILE_NAME: text}

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from codegen.kept_values import SAME_OPERATOR, kept_nodes, operator_name
+from codegen.kept_values import kept_nodes, operator_name, same_operators
 from codegen.python_text import Call, layout
 from codegen.templates import quote, template
 from planner.errors import InputError
@@ -59,7 +59,6 @@ def generate(decisions: MemoryDecisions, trace: Trace) -> tuple[dict[str, str], 
         ),
         "}",
     )
-    same = Call("{", tuple(f"{quote(a)}: {quote(b)}" for a, b in sorted(SAME_OPERATOR.items())), "}")
     text = template("torch/policy.py.j2").render(
         name=trace.name,
         budget=format_bytes(decisions.problem.budget_bytes),
@@ -69,7 +68,7 @@ def generate(decisions: MemoryDecisions, trace: Trace) -> tuple[dict[str, str], 
         planned=format_bytes(decisions.exact_peak_bytes),
         time=f"{chosen.predicted.time_ns / max(1, decisions.store_all_ns):.3f}x",
         regions=list(layout("REGIONS = ", regions, 0)),
-        same=list(layout("SAME_OPERATOR = ", same, 0)),
+        same=same_operators(),
     )
     return {FILE_NAME: text}, chosen
 

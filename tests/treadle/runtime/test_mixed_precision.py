@@ -149,10 +149,10 @@ def test_another_mode_than_at_capture_is_refused(captured, called, message):
 
 
 def test_command_line(tmp_path, monkeypatch, capsys):
-    (tmp_path / "small.py").write_text("from tests.treadle.runtime.test_mixed_precision import mixed\n")
+    (tmp_path / "mixed_cli.py").write_text("from tests.treadle.runtime.test_mixed_precision import mixed\n")
     monkeypatch.chdir(tmp_path)
     for words in (
-        "trace capture small:mixed --autocast bfloat16 --hardware cpu-2x2 -o t.json",
+        "trace capture mixed_cli:mixed --autocast bfloat16 --hardware cpu-2x2 -o t.json",
         "plan memory --trace t.json --budget 1.0x --without out -o p.json",
         "generate p.json -o out",
         "run out --json",

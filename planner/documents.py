@@ -20,6 +20,7 @@ from planner.explain import found, misfit
 from planner.files import read_text, write_text
 from planner.memory import problem as memory_problem
 from planner.parsing import parse
+from planner.swap import problem as swap_problem
 from planner.taccl_files import adapted
 
 Document = (
@@ -32,6 +33,7 @@ Document = (
     | job.Job
     | artefact.Artefact
     | memory_problem.MemoryProblem
+    | swap_problem.SwapProblem
 )
 D = TypeVar("D", bound=Document)
 
@@ -45,6 +47,7 @@ VERSIONS = {
     "job": job.VERSION,
     "artefact": artefact.VERSION,
     "memory-problem": memory_problem.VERSION,
+    "swap-problem": swap_problem.VERSION,
 }
 TYPES: dict[str, type[Document]] = {
     "trace": trace.Trace,
@@ -56,6 +59,7 @@ TYPES: dict[str, type[Document]] = {
     "job": job.Job,
     "artefact": artefact.Artefact,
     "memory-problem": memory_problem.MemoryProblem,
+    "swap-problem": swap_problem.SwapProblem,
 }
 
 LINE = 120

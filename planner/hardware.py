@@ -153,6 +153,8 @@ class Hardware(Record, frozen=True, kw_only=True, tag_field="kind", tag="hardwar
     nics: tuple[Nic, ...] = ()
     pcie: tuple[PcieSwitch, ...] = ()
     copy_engines: tuple[CopyEngine, ...] = ()
+    copy_together: PositiveAmount | None = None
+    """Bytes per second of copies in both directions together; absent where they do not slow each other down."""
     network: Network | None = None
     transport: Transport | None = None
     """What collective programs cost beyond links, for `simulate`."""

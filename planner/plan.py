@@ -8,6 +8,7 @@ from typing import Any, Literal
 from planner.collective.algorithm import CollectiveDecisions
 from planner.memory.decisions import MemoryDecisions
 from planner.scalars import Amount, Count, Digest, Name, Positive, Record
+from planner.swap.decisions import SwapDecisions
 
 VERSION = 1
 
@@ -60,7 +61,7 @@ class Provenance(Record, frozen=True, kw_only=True):
 class Plan(Record, frozen=True, kw_only=True, tag_field="kind", tag="plan"):
     version: Positive
     inputs: dict[str, InputRef] = {}
-    decisions: MemoryDecisions | CollectiveDecisions
+    decisions: MemoryDecisions | CollectiveDecisions | SwapDecisions
     prediction: Prediction
     certificate: Certificate
     provenance: Provenance

@@ -5,7 +5,8 @@ Rules, which make the schedule a function of its input alone:
 * A task is ready when all tasks in `after` have ended and its release time has come. Time is an integer in any unit.
 * An exclusive resource runs one task at a time. It serves its queue in the order of (ready time, priority, index) and
   lets nothing overtake: a task that needs several resources starts when it is first in all their queues and all of them
-  are idle. A resource with a given `order` runs its tasks in exactly that order.
+  are idle. A resource with a given `order` runs its tasks in exactly that order; one with `first="priority"` takes of
+  all ready tasks the one of the lowest (priority, index), however long the others have waited.
 * A shared resource is a fluid. A task asks for `demand` of its capacity to run at full speed; rates are max-min fair
   (progressive filling): all running tasks are slowed by the same factor until they fit, tasks held back elsewhere leave
   the rest to the others. A task ends at the first integer time at which its work is done, less than one unit late.
@@ -21,6 +22,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal
 
 from planner.errors import InputError
 
@@ -50,12 +52,13 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """order: task indices in the order to run them, for an exclusive resource; None serves first come, first served."""
+    """order: task indices in the order to run them, for an exclusive resource; None serves by `first`."""
 
     name: str
     shared: bool = False
     capacity: int = 1
     order: tuple[int, ...] | None = None
+    first: Literal["ready", "priority"] = "ready"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,7 @@ class _Run:
         self.exclusive, self.shares = _needs(tasks, resources, number)
         self.capacity = [r.capacity for r in resources]
         self.waiting_for, self.dependents = _dependences(tasks, resources, self.exclusive)
+        self.by_priority = [resource.first == "priority" for resource in resources]
         self.queues: list[list[tuple[int, int, int]]] = [[] for _ in resources]
         self.idle = [True] * len(resources)
         self.sharing: list[dict[int, None]] = [{} for _ in resources]  # running tasks of a shared resource
@@ -157,9 +161,9 @@ class _Run:
                         arrived.append(j)
         started = []
         for i in arrived:
-            key = (now, self.tasks[i].priority, i)
             for r in self.exclusive[i]:
-                heapq.heappush(self.queues[r], key)
+                since = 0 if self.by_priority[r] else now
+                heapq.heappush(self.queues[r], (since, self.tasks[i].priority, i))
                 touched.append(r)
             if not self.exclusive[i]:
                 started.append(i)

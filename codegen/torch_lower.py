@@ -16,69 +16,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import NamedTuple
 
 from planner.errors import InputError
-from planner.liveness import owners
+from planner.graph import Graph
+from planner.implementations.normalisation import INVERTING
+from planner.memory.calls import calls_of
 from planner.memory.decisions import MemoryDecisions
-from planner.memory.problem import Backward, Forward
-from planner.memory.program import Drop, RunBackward, RunForward, Stage
-from planner.trace import Implementation, Op, Tensor, Trace
-
-INVERTING = {"treadle.batch_norm_backward_output": 2, "treadle.layer_norm_backward_output": 3}
-"""Kernels that compute a normalisation's input from its output: the place of the scale among their arguments, which
-they divide by; the shift comes after it."""
-
-
-@dataclass(frozen=True)
-class Graph:
-    """A trace, indexed."""
-
-    trace: Trace
-
-    @cached_property
-    def tensors(self) -> dict[str, Tensor]:
-        return {tensor.id: tensor for tensor in self.trace.tensors}
-
-    @cached_property
-    def ops(self) -> dict[str, Op]:
-        return {op.id: op for op in self.trace.ops}
-
-    @cached_property
-    def producer(self) -> dict[str, Op]:
-        return {tensor: op for op in self.trace.ops for tensor in op.outputs if tensor is not None}
-
-    @cached_property
-    def updated(self) -> dict[str, str]:
-        """From an updated buffer, and from the tensor that holds its new value, to the buffer."""
-        return {tensor: pair[0] for pair in self.trace.updates for tensor in pair}
-
-    def is_view(self, op: Op) -> bool:
-        """Whether every result shares memory with an argument, so that making it again costs nothing."""
-        made = [self.tensors[tensor].alias_of for tensor in op.outputs if tensor is not None]
-        return bool(made) and all(alias in op.inputs for alias in made)
-
-    def roots(self, call: Op | Implementation) -> Iterator[str]:
-        """The values that `call` reads once its views are unfolded: placeholders and results of calls."""
-        for tensor in call.inputs:
-            yield from self.root(tensor)
-
-    def root(self, tensor: str) -> Iterator[str]:
-        op = self.producer.get(tensor)
-        if op is not None and self.is_view(op):
-            yield from self.roots(op)
-        else:
-            yield tensor
-
-    @cached_property
-    def owner(self) -> dict[str, str]:
-        """For each tensor the one whose storage it lives in."""
-        return owners(self.trace)
-
-    def storage_bytes(self, owner: str) -> int:
-        tensor = self.tensors[owner]
-        return tensor.storage_bytes or tensor.bytes or 0
+from planner.memory.program import Drop, RunForward, Stage
+from planner.trace import Implementation, Op, Trace
 
 
 @dataclass
@@ -181,27 +127,6 @@ def affine(call: Op | Implementation | None) -> tuple[str, ...]:
     return tuple(str(tree["tensor"]) for tree in (call.args or ())[place : place + 2]) if call else ()
 
 
-def chosen(op: Op, impl: Forward | Backward, *, inplace: bool = False, again: bool = False) -> Op | Implementation:
-    """The call that makes what `op`, the first of its node, makes where a plan runs the node by `impl`. A recomputation
-    that has costs of its own is done by an implementation that reads what the first run left.
-
-    Raises InputError where the op has no implementation that works in place, or for a recomputation, as the plan wants.
-    """
-    again = again and isinstance(impl, Forward) and impl.recompute_time_ns is not None
-    ways = op.implementations
-    if inplace:
-        fitting = [way for way in ways if way.family == "inplace" and way.overwrites is not None]
-        fitting = [way for way in fitting if way.again == again] or [way for way in fitting if not way.again]
-    elif again:
-        fitting = [way for way in ways if way.again and way.overwrites is None]
-    else:
-        return next((way for way in ways if way.name == impl.name and not way.again), op)
-    if not fitting:
-        kind = "in place" if inplace else "by what its first run left"
-        raise InputError(f"the plan runs op {op.id!r} {kind}, for which the trace has no implementation")
-    return fitting[0]
-
-
 def _events(decisions: MemoryDecisions, graph: Graph) -> Iterator[Event]:
     problem = decisions.problem
     last = stage = len(problem.bwd) + 1
@@ -211,34 +136,25 @@ def _events(decisions: MemoryDecisions, graph: Graph) -> Iterator[Event]:
     creator = [i if node.creator is None or node.ops else node.creator for i, node in enumerate(problem.fwd)]
     stored: set[int] = set()
     for instruction in decisions.program:
-        names: tuple[str, ...] = ()
-        inplace = False
         match instruction:
             case Stage(k):
                 stage = k
                 if k < last and not returned:
                     returned = True
                     yield Event(None, None, last)
-            case RunForward(node, way, inplace):
-                names = problem.fwd[node].ops
-                impl: Forward | Backward = problem.fwd[node].impls[way]
+            case RunForward(node, _, inplace):
                 stored.add(node)
                 overwritten = problem.fwd[node].inplace_of
                 if inplace and overwritten is not None:
                     stored.discard(overwritten)
-            case RunBackward(node, way):
-                names = problem.bwd[node].ops
-                impl = problem.bwd[node].impls[way]
             case Drop(node):
                 stored.discard(node)
                 if all(creator[other] != creator[node] for other in stored):
                     made = _values(problem.fwd[creator[node]].ops, graph)
                     live -= {value for value in made if graph.owner[value] not in held}
-        for op in _ops(names, impl, graph) if names else ():
-            late = stage < last
-            again = late and isinstance(instruction, RunForward)
-            call = chosen(op, impl, inplace=inplace, again=again) if op.id == names[0] else op
-            event = Event(op, call, stage, late, again)
+        late = stage < last
+        for op, call in calls_of(instruction, problem, graph, late=late):
+            event = Event(op, call, stage, late, late and isinstance(instruction, RunForward))
             missing = reads(event, graph) - live
             if missing:
                 raise InputError(
@@ -256,19 +172,6 @@ def _events(decisions: MemoryDecisions, graph: Graph) -> Iterator[Event]:
             yield event
     if not returned:
         yield Event(None, None, last)
-
-
-def _ops(names: Sequence[str], impl: Forward | Backward, graph: Graph) -> list[Op]:
-    """The ops of a node that are no views. Raises InputError where the trace lacks them or the implementation."""
-    for name in names:
-        if name not in graph.ops:
-            raise InputError(f"the plan runs op {name!r}, which the trace lacks", where=graph.trace.name)
-    ops = [graph.ops[name] for name in names]
-    if impl.name not in ("default", *(way.name for way in ops[0].implementations)):
-        raise InputError(
-            f"the plan runs op {names[0]!r} by {impl.name!r}, which the trace lacks", where=graph.trace.name
-        )
-    return [op for op in ops if not graph.is_view(op)]
 
 
 def _overwritten(event: Event, tensor: str, graph: Graph) -> str:

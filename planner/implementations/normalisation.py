@@ -16,6 +16,9 @@ BATCH = "aten._native_batch_norm_legit_functional.default"
 BATCH_BACKWARD = "aten.native_batch_norm_backward.default"
 LAYER = "aten.native_layer_norm.default"
 LAYER_BACKWARD = "aten.native_layer_norm_backward.default"
+INVERTING = {"treadle.batch_norm_backward_output": 2, "treadle.layer_norm_backward_output": 3}
+"""Kernels that compute a normalisation's input from its output: the place of the scale among their arguments, which
+they divide by; the shift comes after it."""
 
 
 def with_normalisations(trace: Trace) -> Trace:

@@ -11,9 +11,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from codegen.torch_lower import Graph, schedule
+from codegen.torch_lower import schedule
 from codegen.torch_module import FILE_NAME, generate
 from planner.errors import InputError
+from planner.graph import Graph
 from planner.memory.decisions import MemoryDecisions
 from planner.memory.planning import plan_problem
 from planner.memory.program import RunForward

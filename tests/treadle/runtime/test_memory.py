@@ -16,9 +16,9 @@ from torch.autograd import grad
 from torch.utils._pytree import tree_flatten
 
 import treadle
-from codegen.torch_lower import Graph
 from planner import documents
 from planner.errors import CheckFailed, InputError
+from planner.graph import Graph
 from planner.memory.planning import MemoryOptions, plan_memory
 from tests.codegen.plans import decisions_keeping
 from tests.planner.samples import DOCUMENTS

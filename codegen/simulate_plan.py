@@ -11,6 +11,8 @@ from planner.memory.decisions import MemoryDecisions
 from planner.memory.program import RunBackward, RunForward, Stage
 from planner.memory.simulate import moments
 from planner.plan import Plan
+from planner.swap.decisions import SwapDecisions
+from planner.swap.timeline_of import start_bytes, tasks_of
 from planner.timeline import Resource, Schedule, Task, simulate
 
 STREAM, MEMORY = "stream", "memory"
@@ -24,18 +26,23 @@ class Timeline(NamedTuple):
     schedule: Schedule
 
     def busy_ns(self) -> dict[str, int]:
-        """How long each resource works, by name."""
-        return {
-            resource.name: sum(task.duration for task in self.tasks if resource.name in task.resources)
-            for resource in self.resources
-        }
+        """How long each resource works for one task at a time, by name."""
+        ran = zip(self.tasks, self.schedule.start, self.schedule.end, strict=True)
+        busy = {resource.name: 0 for resource in self.resources if not resource.shared}
+        for task, start, end in ran:
+            for name in task.resources:
+                busy[name] += end - start
+        return busy
 
 
 def simulate_plan(plan: Plan) -> Timeline:
     """A memory plan is one stream of operators with the bytes in use; a collective plan is its messages on links and
-    ports, as its out-of-place program sends them."""
+    ports, as its out-of-place program sends them; a swap plan is operators and copies in both directions."""
     if isinstance(plan.decisions, CollectiveDecisions):
         return _collective(plan.decisions)
+    if isinstance(plan.decisions, SwapDecisions):
+        tasks, resources = tasks_of(plan.decisions)
+        return Timeline(tasks, resources, simulate(tasks, resources, start_bytes(plan.decisions)))
     return _memory(plan.decisions)
 
 

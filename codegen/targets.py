@@ -41,6 +41,7 @@ from planner.memory.check import check as check_memory
 from planner.memory.decisions import MemoryDecisions
 from planner.memory.problem import RESERVE
 from planner.plan import InputRef, Plan
+from planner.swap.decisions import SwapDecisions
 from planner.trace import Trace
 
 Target = Literal["torch", "torch-sac", "torch-compile", "msccl-xml", "mscclpp-json", "cuda", "nccl-tuner"]
@@ -81,6 +82,8 @@ def generate(
     together or no number of instances fits, CheckFailed when what comes out would be wrong.
     """
     decisions = plan.decisions
+    if isinstance(decisions, SwapDecisions):
+        raise InputError("found a swap plan, expected a memory plan or a collective plan", where=plan_file)
     possible = COLLECTIVE_TARGETS if isinstance(decisions, CollectiveDecisions) else MEMORY_TARGETS
     chosen = target or possible[0]
     if chosen not in possible:

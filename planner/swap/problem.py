@@ -47,7 +47,8 @@ class SwapOp(Record, frozen=True, kw_only=True):
 
 class Machine(Record, frozen=True, kw_only=True):
     """Bandwidths are bytes per second of one direction by itself. While both directions are busy each runs at
-    `together[0] / together[1]` of that: (5, 6) for 12 GB/s alone and 20 GB/s in all."""
+    `together[0] / together[1]` of that: (5, 6) for 12 GB/s alone and 20 GB/s in all. It is at least a half, since two
+    directions together carry no less than one alone."""
 
     memory_bytes: Count
     host_bytes: Count | None = None
@@ -109,8 +110,8 @@ class SwapProblem(
         if not self.ops:
             yield "$.ops", "no operator", "at least one"
         slow, whole = self.machine.together
-        if slow > whole or whole > 1000:
-            yield "$.machine.together", f"{slow}/{whole}", "a fraction of at most 1 with a denominator of at most 1000"
+        if not whole <= 2 * slow <= 2 * whole or whole > 1000:
+            yield "$.machine.together", f"{slow}/{whole}", "a fraction from 1/2 to 1 with a denominator of at most 1000"
         yield from _repeated("tensors", [tensor.id for tensor in self.tensors])
         yield from _repeated("ops", [op.id for op in self.ops])
         made: dict[int, int] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
 from msgspec import inspect
 
@@ -25,6 +26,8 @@ from planner.sketch import (
     Sketch,
     Symmetry,
 )
+from planner.swap.decisions import PoolClass, Resident, Run, SwapDecisions, SwapNode
+from planner.swap.problem import Machine, SwapOp, SwapProblem, SwapTensor
 from planner.trace import Costs, Op, Tensor, Trace
 
 TRACE = Trace(
@@ -81,6 +84,7 @@ HARDWARE = Hardware(
     nics=(Nic(name="ib0", devices=(0, 1), pcie="plx", gpudirect=True, speed_gbps=100.0),),
     pcie=(PcieSwitch(name="root", numa=0), PcieSwitch(name="plx", parent="root", devices=(0, 1))),
     copy_engines=(CopyEngine(direction="host-to-device", bandwidth=1.2e10, alpha_us=10.0),),
+    copy_together=2e10,
     network=Network(kind="ib", alpha_us=1.7, beta_us_per_MB=106.0),
     sources={"devices": "a data sheet", "network.alpha_us": "measured"},
 )
@@ -157,6 +161,58 @@ COLLECTIVE_PLAN = Plan(
     provenance=Provenance(tool="treadle 0.1.0", method="taccl", limit_fired=True),
 )
 
+SWAP_PROBLEM = SwapProblem(
+    version=1,
+    machine=Machine(
+        memory_bytes=24,
+        host_bytes=1000,
+        in_bandwidth=10**9,
+        out_bandwidth=10**9,
+        together=(5, 6),
+        copy_ns=1,
+    ),
+    reserve_bytes=1,
+    tensors=(
+        SwapTensor(id="w1", bytes=6, role="parameter", kept=True),
+        SwapTensor(id="w2", bytes=6, role="parameter", kept=True),
+        SwapTensor(id="a1", bytes=6, role="activation"),
+        SwapTensor(id="a2", bytes=4, role="activation", kept=True),
+    ),
+    ops=(
+        SwapOp(id="o1", inputs=(0,), outputs=(2,), writes=(0,), time_ns=9),
+        SwapOp(id="o2", inputs=(2, 1), outputs=(3,), after=(0,), time_ns=9, scratch_bytes=1),
+    ),
+)
+
+SWAP_PLAN = Plan(
+    version=1,
+    inputs={"problem": InputRef(file="step.problem.json", digest="sha256:" + 64 * "0")},
+    decisions=SwapDecisions(
+        problem=SWAP_PROBLEM,
+        allocator="pool",
+        order=(0, 1),
+        pool=(PoolClass(object_bytes=6, count=3, address=0),),
+        class_of=(1, 1),
+        initial=(Resident(tensor=1, at=12),),
+        final=(Resident(tensor=1, at=12),),
+        nodes=(
+            SwapNode(kind="in", item=0, serves=0, at=(0,)),
+            SwapNode(kind="compute", item=0, serves=0, after=(0,), at=(6,)),
+            SwapNode(kind="out", item=0, serves=1, after=(0, 1)),
+            SwapNode(kind="compute", item=1, serves=1, after=(1, 2), at=(0,)),
+        ),
+        runs=(Run(op="o1"), Run(op="o2")),
+        time_ns=32,
+        idle_ns=14,
+        in_bytes=6,
+        out_bytes=6,
+        peak_bytes=18,
+    ),
+    prediction=Prediction(time_us=0.032, peak_bytes=18),
+    certificate=msgspec.structs.replace(_CERTIFICATE, objective=32.0, lower_bound=18.0, gap=0.4375, optimal=False),
+    provenance=Provenance(tool="treadle 0.1.0", method="genetic", options={"seed": 0}, interrupted=True),
+)
+
 JOB = Job(
     version=1,
     name="gpt2",
@@ -210,6 +266,8 @@ DOCUMENTS = {
     "memory-problem": PROBLEM,
     "memory plan": MEMORY_PLAN,
     "collective plan": COLLECTIVE_PLAN,
+    "swap-problem": SWAP_PROBLEM,
+    "swap plan": SWAP_PLAN,
     "job": JOB,
     "artefact": ARTEFACT,
     "selection": SELECTION,

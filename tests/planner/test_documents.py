@@ -25,7 +25,17 @@ from planner.memory.problem import MemoryProblem
 from planner.plan import Plan
 from planner.sketch import Sketch
 from planner.trace import Costs, Op, Tensor, Trace
-from tests.planner.samples import ARTEFACT, DOCUMENTS, HARDWARE, JSON_VALUES, MEMORY_PLAN, SKETCH, TRACE, plain_values
+from tests.planner.samples import (
+    ARTEFACT,
+    DOCUMENTS,
+    HARDWARE,
+    JSON_VALUES,
+    MEMORY_PLAN,
+    SKETCH,
+    SWAP_PROBLEM,
+    TRACE,
+    plain_values,
+)
 
 
 def plain(document: Any) -> Any:
@@ -309,6 +319,32 @@ def test_a_text_that_is_no_document_is_refused_with_its_place(text: str, problem
             5,
             "found 5 -> 1, expected two different ranks below",
         ),
+        (SWAP_PROBLEM, "ops.0.inputs", [3], "$.ops[0].inputs[0]: found 3, which nothing has made yet, expected a tens"),
+        (SWAP_PROBLEM, "ops.0.writes", [1], "$.ops[0].writes[0]: found 1, expected one of the inputs"),
+        (SWAP_PROBLEM, "ops.1.outputs", [2], "$.ops[1].outputs[0]: found 2, made by operator 0, expected a new tensor"),
+        (SWAP_PROBLEM, "ops.1.after", [1], "$.ops[1].after[0]: found 1, expected an earlier operator, below 1"),
+        (SWAP_PROBLEM, "tensors.0.kept", False, "$.tensors[0].kept: found false, expected true for a parameter"),
+        (SWAP_PROBLEM, "machine.together", [7, 6], "$.machine.together: found 7/6, expected a fraction from 1/2 to 1"),
+        (SWAP_PROBLEM, "machine.together", [2, 5], "$.machine.together: found 2/5, expected a fraction from 1/2 to 1"),
+        (
+            DOCUMENTS["swap plan"],
+            "decisions.order.1",
+            2,
+            "$.decisions.order[1]: found 2, expected an operator, below 2",
+        ),
+        (DOCUMENTS["swap plan"], "decisions.nodes.1.item", 2, "$.decisions.nodes[1].item: found 2, expected below 2"),
+        (
+            DOCUMENTS["swap plan"],
+            "decisions.nodes.1.after",
+            [1],
+            "nodes[1].after[0]: found 1, expected an earlier node",
+        ),
+        (
+            DOCUMENTS["swap plan"],
+            "decisions.problem.ops.0.inputs",
+            [9],
+            "$.decisions.problem.ops[0].inputs[0]: found 9",
+        ),
     ],
 )
 def test_a_wrong_value_is_named_with_place_and_expectation(document: Any, edit: str, value: Any, message: str) -> None:
@@ -326,7 +362,8 @@ def test_missing_fields_are_named() -> None:
     assert refusal(raw, Hardware).startswith("f.json: $.kind: found nothing, expected one of artefact, hardware")
     raw = plain(DOCUMENTS["memory plan"])
     del raw["decisions"]["pass"]
-    assert refusal(raw, Plan).endswith("$.decisions.pass: found nothing, expected one of 'collective', 'memory'")
+    line = refusal(raw, Plan)
+    assert line.endswith("$.decisions.pass: found nothing, expected one of 'collective', 'memory', 'swap'")
 
 
 # Files

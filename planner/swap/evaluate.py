@@ -1,0 +1,89 @@
+"""What an order and a pool are worth: the simulated time of their plan, and the plan as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from msgspec import structs
+
+from planner.errors import InfeasibleError
+from planner.swap.arrays import COMPUTE, IN, KINDS, OUT, Arrays, Ints, Nodes, arrays_of
+from planner.swap.decisions import Allocator, Resident, SwapDecisions, SwapNode
+from planner.swap.layout import Pool, laid_out
+from planner.swap.problem import SwapProblem
+from planner.swap.replay import replay
+from planner.swap.timeline_of import MEMORY, start_bytes, tasks_of
+from planner.swap.two_pass import FAITHFUL, Settings, plan_pool
+from planner.timeline import simulate
+
+
+def evaluate(arrays: Arrays, order: Sequence[int] | Ints, pool: Pool, settings: Settings = FAITHFUL) -> int | None:
+    """Nanoseconds of one iteration; None where a class has fewer objects than some operator holds of its tensors."""
+    nodes = plan_pool(arrays, order, pool, settings)
+    return None if nodes is None else replay(arrays, nodes).makespan_ns
+
+
+def decide(problem: SwapProblem, order: Sequence[int], pool: Pool, settings: Settings = FAITHFUL) -> SwapDecisions:
+    """The complete plan of an order and a pool. Raises InfeasibleError where `evaluate` returns None."""
+    arrays = arrays_of(problem)
+    nodes = plan_pool(arrays, order, pool, settings)
+    if nodes is None:
+        raise InfeasibleError("a class has fewer objects than one operator holds of its tensors")
+    return decisions(problem, arrays, order, nodes, pool)
+
+
+def decisions(
+    problem: SwapProblem,
+    arrays: Arrays,
+    order: Sequence[int],
+    nodes: Nodes,
+    pool: Pool | None,
+    allocator: Allocator = "pool",
+) -> SwapDecisions:
+    """Nodes as a document, with the figures of the simulation (planner.timeline)."""
+    item, moved = nodes.item, arrays.bytes[nodes.item * (nodes.kind != COMPUTE)]
+    bare = SwapDecisions(
+        problem=problem,
+        allocator=allocator,
+        order=tuple(map(int, order)),
+        pool=laid_out(arrays.sizes, pool) if pool else (),
+        class_of=pool.classes if pool else (),
+        initial=_residents(nodes.initial, nodes.initial_at),
+        final=_residents(nodes.initial, nodes.final_at),
+        nodes=tuple(
+            SwapNode(kind=KINDS[kind], item=item, serves=serves, after=after, at=at)  # type: ignore[arg-type]
+            for kind, item, serves, after, at in zip(
+                nodes.kind.tolist(),
+                item.tolist(),
+                nodes.serves.tolist(),
+                _lists(nodes.after_ptr, nodes.after),
+                _lists(nodes.at_ptr, nodes.at),
+                strict=True,
+            )
+        ),
+        time_ns=0,
+        idle_ns=0,
+        in_bytes=int(moved[nodes.kind == IN].sum()),
+        out_bytes=int(moved[nodes.kind == OUT].sum()),
+        peak_bytes=0,
+    )
+    schedule = simulate(*tasks_of(bare), start_bytes(bare))
+    return structs.replace(
+        bare,
+        time_ns=schedule.makespan,
+        idle_ns=schedule.makespan - problem.ideal_ns,
+        peak_bytes=schedule.peak.get(MEMORY, 0),
+    )
+
+
+def _residents(tensors: Ints, at: Ints) -> tuple[Resident, ...]:
+    return tuple(
+        Resident(tensor=tensor, at=address)
+        for tensor, address in sorted(zip(tensors.tolist(), at.tolist(), strict=True))
+    )
+
+
+def _lists(ptr: Ints, values: Ints) -> list[tuple[int, ...]]:
+    flat, ends = values.tolist(), ptr.tolist()
+    return [tuple(flat[begin:end]) for begin, end in pairwise(ends)]

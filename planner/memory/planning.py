@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from fractions import Fraction
 
 import msgspec
@@ -25,6 +24,7 @@ from planner.memory.variants import restrict
 from planner.plan import VERSION, Certificate, InputRef, Plan, Prediction, Provenance, Scope
 from planner.scalars import parse_bytes
 from planner.solver import Progress, relative_gap
+from planner.telling import Teller
 from planner.trace import Trace
 
 __all__ = ["Budget", "MemoryOptions", "budget_in_bytes", "parse_budget", "plan_memory", "plan_problem"]
@@ -113,7 +113,7 @@ def telling(
     on_plan: Callable[[Plan], None],
 ) -> tuple[Callable[[Progress], None], Callable[[Found], None]]:
     """What a search of `problem` calls so that `on_plan` hears of checked plans, and `on_progress` of the rest."""
-    teller = _Teller(lambda found: on_plan(plan_of(problem, found, options, inputs)))
+    teller = Teller[Found](lambda found: on_plan(plan_of(problem, found, options, inputs)))
 
     def tick(progress: Progress) -> None:
         teller.tick()
@@ -166,25 +166,6 @@ def plan_of(
             interrupted=found.interrupted,
         ),
     )
-
-
-@dataclass
-class _Teller:
-    """Passes found plans on: the first at once, then the best of those that came while the last took its time."""
-
-    tell: Callable[[Found], None]
-    waiting: Found | None = None
-    rested_at: float = 0.0
-
-    def offer(self, found: Found) -> None:
-        self.waiting = found
-        self.tick()
-
-    def tick(self) -> None:
-        if self.waiting is not None and time.monotonic() >= self.rested_at:
-            began, found, self.waiting = time.monotonic(), self.waiting, None
-            self.tell(found)
-            self.rested_at = time.monotonic() + 10 * (time.monotonic() - began)
 
 
 def budget_in_bytes(problem: MemoryProblem, budget: Budget) -> int:

@@ -28,6 +28,10 @@ PUBLISHED = {
     "vgg16:vgg16": 138_357_544,
     "googlenet:googlenet": 6_624_904,
     "mobilenet_v2:mobilenet_v2": 3_504_872,
+    "resnet152:inference": 60_192_808,
+    # timm's table of models
+    "inception_v4:inception_v4": 42_679_816,
+    "nasnet_a:nasnet_a": 88_753_150,
     # the common padded form with batch normalisation; the sum is spelt out in the module
     "unet:unet": 31_037_698,
     # the released checkpoints
@@ -70,13 +74,53 @@ def test_mixtral_experts_complete_the_published_total() -> None:
     assert 32 * (parameters(model) + attention + 2 * 4096) + 2 * 32_000 * 4096 + 4096 == 46_702_792_704
 
 
-@pytest.mark.parametrize("name", [*PUBLISHED, "lstm_lm:medium", "lstm_lm:large", "moe:mixtral"])
+@pytest.mark.parametrize(("wide", "exact"), [(4, 936_563_944), (10, 5_820_386_920)])
+def test_wide_resnet_widens_every_convolution(wide: int, exact: int) -> None:
+    """Convolutions grow by the square, but for the first, whose images have 3 channels; norms and the last weight
+    linearly."""
+    with torch.device("meta"):
+        model, _, _ = entry("wide_resnet152:training")(batch=1, wide=wide)
+        narrow, _, _ = entry("resnet152:inference")()
+    sizes = {True: 0, False: 0}
+    for name, parameter in narrow.named_parameters():
+        sizes[parameter.dim() == 4 and parameter.shape[1] != 3] += 0 if name == "classifier.bias" else parameter.numel()
+    assert parameters(model) == sizes[True] * wide**2 + sizes[False] * wide + 1000 == exact
+
+
+@pytest.mark.parametrize(
+    ("name", "exact"), [("recurrent:rnn_8_8k", 4_045_799_680), ("recurrent:brnn_4_8k", 5_406_851_328)]
+)
+def test_sizes_of_the_character_models(name: str, exact: int) -> None:
+    """SwapAdvisor gives the layers and their width: 8 times width squared a layer, 12 where it reads both ways."""
+    with torch.device("meta"):
+        model, _, _ = entry(name)()
+    assert parameters(model) == exact
+    square = 8192**2
+    layers = 4 * square + 7 * 8 * square if "rnn_8" in name else 2 * (4 * square + 3 * 12 * square)
+    assert layers < exact < layers * 1.02
+
+
+FULL_SIZE = [
+    *PUBLISHED,
+    "lstm_lm:medium",
+    "lstm_lm:large",
+    "moe:mixtral",
+    "wide_resnet152:training",
+    "wide_resnet152:training_4",
+    "inception_v4:training",
+    "nasnet_a:training",
+    "recurrent:rnn_8_8k",
+    "recurrent:brnn_4_8k",
+]
+
+
+@pytest.mark.parametrize("name", FULL_SIZE)
 def test_built_on_fake_tensors_at_full_size(name: str) -> None:
     with FakeTensorMode() as mode:
         model, inputs, loss = entry(name)()
     tensors = [*model.parameters(), *model.buffers(), *inputs]
     assert all(getattr(tensor, "fake_mode", None) is mode for tensor in tensors)
-    assert callable(loss)
+    assert callable(loss) == (name != "resnet152:inference")
 
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -89,6 +133,11 @@ SMALL: dict[str, dict[str, Any]] = {
     "gpt2:tiny": {},
     "lstm_lm:tiny": {},
     "moe:tiny": {},
+    "wide_resnet152:tiny": {},
+    "inception_v4:tiny": {},
+    "nasnet_a:tiny": {},
+    "recurrent:tiny": {},
+    "recurrent:tiny_both": {},
 }
 
 
@@ -170,3 +219,25 @@ def test_balance_loss_is_one_when_experts_share_evenly() -> None:
     with torch.no_grad():
         model.router.weight.zero_()
         assert model(tokens)[1].item() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("name", ["recurrent:tiny", "recurrent:tiny_both"])
+def test_cells_are_those_of_an_lstm(name: str) -> None:
+    torch.manual_seed(2)
+    model, (characters, _), _ = entry(name)()
+    sides, width = len(model.layers[0]), model.layers[0][0].of_state.in_features
+    whole = torch.nn.LSTM(model.embedding.embedding_dim, width, len(model.layers), bidirectional=sides == 2)
+    with torch.no_grad():
+        for layer, cells in enumerate(model.layers):
+            for cell, side in zip(cells, ("", "_reverse"), strict=False):
+                getattr(whole, f"weight_ih_l{layer}{side}").copy_(cell.of_input.weight)
+                getattr(whole, f"weight_hh_l{layer}{side}").copy_(cell.of_state.weight)
+                getattr(whole, f"bias_ih_l{layer}{side}").copy_(cell.of_input.bias)
+                getattr(whole, f"bias_hh_l{layer}{side}").zero_()
+        torch.testing.assert_close(model(characters), model.output(whole(model.embedding(characters))[0]))
+
+
+def test_inference_gives_logits() -> None:
+    model, inputs, loss = entry("resnet152:tiny")()
+    assert loss is None
+    assert model.eval()(*inputs).shape == (2, 10)

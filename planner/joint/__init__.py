@@ -1,0 +1,1 @@
+"""Swapping and recomputation planned together: above both passes."""

@@ -1,0 +1,78 @@
+"""The memory pass seen from a swap plan: its problem of a trace, and the runs of its plans."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from msgspec.structs import replace
+
+from planner.graph import Graph
+from planner.implementations.normalisation import INVERTING
+from planner.memory.calls import calls_of
+from planner.memory.decisions import MemoryDecisions
+from planner.memory.extract.problem import problem_from_trace
+from planner.memory.problem import MemoryProblem
+from planner.memory.program import Stage
+from planner.swap.decisions import Run
+from planner.trace import Implementation, Op, Trace
+from planner.unrolling import OWN, without_useless
+
+
+def allowed(trace: Trace, families: Collection[str] | None = None) -> Trace:
+    """`trace` with those other implementations only that a swap plan may choose: of `families` (None for all), and
+    none that inverts a normalisation, which is right only while a runtime watches the scales."""
+
+    def fits(way: Implementation) -> bool:
+        own = set(filter(None, way.family.split("+")))
+        return way.target not in INVERTING and (families is None or own <= set(families))
+
+    return replace(
+        trace,
+        ops=tuple(
+            replace(op, implementations=tuple(filter(fits, op.implementations))) if op.implementations else op
+            for op in trace.ops
+        ),
+    )
+
+
+def model_part(trace: Trace) -> Trace:
+    """`trace` without the optimizer's updates, of which the memory pass knows nothing; their state stays."""
+    return replace(trace, ops=tuple(op for op in trace.ops if op.phase != "optimizer"))
+
+
+def memory_problem(trace: Trace, budget_bytes: int = 0) -> MemoryProblem:
+    """The memory pass's problem of `trace` without its updates, in which nothing random runs again.
+
+    Raises InputError for a trace that the memory pass does not cover.
+    """
+    problem = problem_from_trace(model_part(trace), budget_bytes)
+    random = {op.id for op in trace.ops if op.random}
+    once = {i for i, node in enumerate(problem.fwd) if not random.isdisjoint(node.ops)}
+    return replace(
+        problem,
+        fwd=tuple(
+            replace(node, recomputable=False) if i in once or node.creator in once else node
+            for i, node in enumerate(problem.fwd)
+        ),
+    )
+
+
+def runs_of(decisions: MemoryDecisions, trace: Trace) -> tuple[Run, ...]:
+    """The calls of a memory plan in their order, then the updates of `trace`, which the plan knows nothing of.
+
+    Raises InputError where the plan runs ops or implementations that the trace lacks.
+    """
+    graph = Graph(trace)
+    runs: list[Run] = []
+    late = False
+    for instruction in decisions.program:
+        if isinstance(instruction, Stage):
+            late = instruction.k <= len(decisions.problem.bwd)
+        for op, call in calls_of(instruction, decisions.problem, graph, late=late):
+            runs.append(Run(op=op.id, implementation=_name(call)))
+    runs += [Run(op=op.id) for op in trace.ops if op.phase == "optimizer" and not graph.is_view(op)]
+    return without_useless(trace, runs)
+
+
+def _name(call: Op | Implementation) -> str:
+    return call.name if isinstance(call, Implementation) else OWN

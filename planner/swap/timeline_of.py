@@ -28,10 +28,10 @@ def tasks_of(decisions: SwapDecisions) -> tuple[tuple[Task, ...], tuple[Resource
     slow, whole = machine.together
     shared = slow < whole
     size = footprints(decisions)
-    leaving = _frees(decisions)
+    leaving = frees_of(decisions)
     tasks = []
     for place, node in enumerate(decisions.nodes):
-        taken = sum(size[tensor] for tensor in _begins(problem, node))
+        taken = sum(size[tensor] for tensor in begins(problem, node))
         given = sum(size[tensor] for tensor in leaving[place])
         count = problem.tensors[node.item].bytes if node.kind != "compute" else 0
         match node.kind:
@@ -88,15 +88,15 @@ def label(problem: SwapProblem, node: SwapNode) -> str:
     return f"{node.kind} {problem.tensors[node.item].id}"
 
 
-def _begins(problem: SwapProblem, node: SwapNode) -> tuple[int, ...]:
-    """Tensors that a node puts on the device."""
+def begins(problem: SwapProblem, node: SwapNode) -> tuple[int, ...]:
+    """Tensors that a node puts on the device when it starts."""
     if node.kind == "compute":
         return problem.ops[node.item].outputs
     return (node.item,) if node.kind == "in" else ()
 
 
-def _frees(decisions: SwapDecisions) -> list[list[int]]:
-    """Tensors whose place each node gives back."""
+def frees_of(decisions: SwapDecisions) -> list[list[int]]:
+    """Per node the tensors whose place it gives back when it ends."""
     problem = decisions.problem
     touched: dict[int, int] = {}  # tensor on the device -> the last node so far that makes, brings or uses it
     frees: list[list[int]] = [[] for _ in decisions.nodes]
@@ -106,7 +106,7 @@ def _frees(decisions: SwapDecisions) -> list[list[int]]:
             frees[place].append(node.item)
             continue
         used = problem.ops[node.item].inputs if node.kind == "compute" else ()
-        for tensor in (*used, *_begins(problem, node)):
+        for tensor in (*used, *begins(problem, node)):
             touched[tensor] = place
     for tensor, place in touched.items():
         record = problem.tensors[tensor]

@@ -13,7 +13,7 @@ from planner.swap.decisions import SwapDecisions
 VERSION = 1
 
 
-Scope = Literal["any order", "forward order", "forward order, reads left", "no recomputation"]
+Scope = Literal["any order", "this order", "forward order", "forward order, reads left", "no recomputation"]
 
 
 class InputRef(Record, frozen=True, kw_only=True):
@@ -44,6 +44,16 @@ class Certificate(Record, frozen=True, kw_only=True):
     optimal: bool
 
 
+class Generation(Record, frozen=True, kw_only=True):
+    """What one generation of a genetic search left behind: simulated times of those that have a plan."""
+
+    number: Count
+    best_ns: Count
+    """Of all generations so far."""
+    mean_ns: Count
+    worst_ns: Count
+
+
 class Provenance(Record, frozen=True, kw_only=True):
     """How it was made. A fired wall-clock limit or an interrupt is recorded: such a plan may differ between runs."""
 
@@ -54,6 +64,8 @@ class Provenance(Record, frozen=True, kw_only=True):
     """All methods that took part in the search, in order."""
     options: dict[str, Any] = {}
     solver_status: Name | None = None
+    search_log: tuple[Generation, ...] = ()
+    """Of a genetic search, one entry per generation; the first is what it began with."""
     limit_fired: bool = False
     interrupted: bool = False
 

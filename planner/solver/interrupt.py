@@ -14,12 +14,12 @@ class RequestStop:
     """The handler of Ctrl-C while solving. Inside another one it hands the press on, so that the pass around a solve
     learns of it even when the solve had just ended by itself."""
 
-    def __init__(self, previous: Any) -> None:
+    def __init__(self, previous: Any, stop: threading.Event | None = None) -> None:
         self.previous = previous
-        self.stop = threading.Event()
+        self.stop = stop or threading.Event()
 
     def __call__(self, signum: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, self.previous)
+        signal.signal(signum, self.previous)
         self.stop.set()
         if isinstance(self.previous, RequestStop):
             self.previous(signum, frame)
@@ -42,3 +42,18 @@ def stop_on_sigint() -> Iterator[threading.Event]:
         yield handler.stop
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[threading.Event]:
+    """The same, and SIGTERM, the polite way to end a process, sets the event too."""
+    with stop_on_sigint() as stop:
+        previous = signal.getsignal(signal.SIGTERM)
+        if threading.current_thread() is not threading.main_thread() or previous in (signal.SIG_IGN, None):
+            yield stop
+            return
+        signal.signal(signal.SIGTERM, RequestStop(previous, stop))
+        try:
+            yield stop
+        finally:
+            signal.signal(signal.SIGTERM, previous)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from planner.plan import Generation
 from planner.swap.search.executors import Evaluate
 from planner.swap.search.individual import Individual, Scored, Space
 from planner.swap.search.selection import survivors
@@ -22,15 +23,6 @@ class Effort(NamedTuple):
     """Generations without improvement after which it ends."""
     temperature: float = 1.0
     seed: int = 0
-
-
-class Generation(NamedTuple):
-    """What one generation left behind; times in ns of those that have a plan."""
-
-    number: int
-    best: int
-    mean: int
-    worst: int
 
 
 class Outcome(NamedTuple):
@@ -104,4 +96,4 @@ def _time(scored: Scored) -> float:
 
 def _summary(number: int, best: Scored, population: Sequence[Scored]) -> Generation:
     times = [scored.time for scored in population if scored.time is not None] or [int(_time(best))]
-    return Generation(number, int(_time(best)), sum(times) // len(times), max(times))
+    return Generation(number=number, best_ns=int(_time(best)), mean_ns=sum(times) // len(times), worst_ns=max(times))

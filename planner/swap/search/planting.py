@@ -1,0 +1,60 @@
+"""What the search begins with: the space of a problem, and good individuals to start from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+from planner.swap.arrays import Arrays, ints
+from planner.swap.layout import least_pool, needs
+from planner.swap.search.fitness import pool_time
+from planner.swap.search.individual import Individual, Space, fitting
+from planner.swap.search.orders import planted_orders
+from planner.swap.search.pools import planted_pools
+from planner.swap.two_pass import Settings
+
+THRESHOLDS = (2, 0, 1, 3, 4, 6, 8, 12)
+
+
+def pool_space(arrays: Arrays, memory: int, settings: Settings) -> Space:
+    """All orders and pools of a problem with `memory` bytes for objects. It starts from the order of the trace and from
+    the best of the pools that are planted for it, the least pool where none of them has a plan."""
+    least = least_pool(arrays)
+    start = Individual(np.arange(len(arrays.time)), ints(least.classes), ints(least.counts))
+    time_of = partial(pool_time, arrays, memory, settings)
+    space = Space(arrays, time_of, start, np.unique(needs(arrays), axis=0), memory)
+    timed = [(time_of(one), at, one) for at, one in enumerate((start, *pools_for(space, start)))]
+    best = min(
+        ((time, at, one) for time, at, one in timed if time is not None), default=(0, 0, start), key=lambda t: t[:2]
+    )
+    return space._replace(start=best[2])
+
+
+def pools_for(space: Space, individual: Individual) -> Iterator[Individual]:
+    """The individual's order with each of the pools that are planted for it."""
+    for classes, counts in planted_pools(space.arrays, individual.order, space.memory):
+        classes, counts = fitting(space._replace(fill=True), classes, counts)
+        yield individual._replace(classes=classes, counts=counts)
+
+
+def planted(space: Space) -> Iterator[Individual]:
+    """Individuals of all planted orders and pools, as far as they may vary; the start is the first."""
+    yield space.start
+    orders = [space.start.order]
+    if space.vary_order:
+        orders = list(planted_orders(space.arrays, space.start.order, space.memory))
+    for order in orders:
+        individual = space.start._replace(order=order)
+        if space.vary_pool:
+            yield from pools_for(space, individual)
+        else:
+            yield individual
+
+
+def best_settings(arrays: Arrays, memory: int, individual: Individual, settings: Settings) -> Settings:
+    """`settings` with the threshold that suits an individual best."""
+    found = [(pool_time(arrays, memory, settings._replace(threshold=h), individual), h) for h in THRESHOLDS]
+    feasible = [(time, THRESHOLDS.index(h)) for time, h in found if time is not None]
+    return settings._replace(threshold=THRESHOLDS[min(feasible)[1]]) if feasible else settings

@@ -223,7 +223,7 @@ def random_problem(
                 scratch_bytes=rng.choice((0, 0, 2)),
             )
         )
-    floor: Counter[int] = Counter()
+    floor: Counter[int] = Counter({tensor.bytes for tensor in tensors})
     for op in result:
         for size, number in Counter(tensors[t].bytes for t in (*op.inputs, *op.outputs)).items():
             floor[size] = max(floor[size], number)

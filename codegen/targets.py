@@ -17,11 +17,13 @@ from codegen import (
     check_mscclpp,
     check_program,
     cuda_kernels,
+    deepspeed,
     msccl_xml,
     mscclpp_json,
     mscclpp_plan,
     torch_compile,
     torch_module,
+    torch_offload,
     torch_sac,
 )
 from codegen.lower import lower
@@ -44,9 +46,13 @@ from planner.plan import InputRef, Plan
 from planner.swap.decisions import SwapDecisions
 from planner.trace import Trace
 
-Target = Literal["torch", "torch-sac", "torch-compile", "msccl-xml", "mscclpp-json", "cuda", "nccl-tuner"]
+Target = Literal[
+    "torch", "torch-sac", "torch-compile", "torch-offload", "deepspeed", "msccl-xml", "mscclpp-json", "cuda",
+    "nccl-tuner",
+]  # fmt: skip
 
 MEMORY_TARGETS: tuple[Target, ...] = ("torch", "torch-sac", "torch-compile")
+SWAP_TARGETS: tuple[Target, ...] = ("torch-offload", "deepspeed")
 COLLECTIVE_TARGETS: tuple[Target, ...] = ("msccl-xml", "mscclpp-json", "cuda")
 """What a plan of each pass becomes, its default first; `nccl-tuner` is what a selection becomes."""
 
@@ -75,27 +81,27 @@ def generate(
     target: Target | None = None,
     runtime: Name | None = None,
 ) -> Artefacts:
-    """The artefacts of `plan`, which errors and the manifest call `plan_file`; a memory plan needs its `trace`.
+    """The artefacts of `plan`, which errors and the manifest call `plan_file`; a memory or swap plan needs its `trace`.
 
     `target` defaults to the first of the plan's pass. MSCCL XML is written for `runtime`; by default in the dialect of
     RCCL, whether or not RCCL takes so large a program. Raises InputError when plan, target, runtime and trace do not go
     together or no number of instances fits, CheckFailed when what comes out would be wrong.
     """
     decisions = plan.decisions
-    if isinstance(decisions, SwapDecisions):
-        raise InputError("found a swap plan, expected a memory plan or a collective plan", where=plan_file)
-    possible = COLLECTIVE_TARGETS if isinstance(decisions, CollectiveDecisions) else MEMORY_TARGETS
+    possible = possible_targets(decisions)
     chosen = target or possible[0]
     if chosen not in possible:
         raise InputError(f"found a plan for target {' or '.join(possible)}, expected one for {chosen}", where=plan_file)
     require_runtime(runtime, chosen, plan_file)
-    findings = check_collective(decisions) if isinstance(decisions, CollectiveDecisions) else check_memory(decisions)
-    if findings:
+    if findings := check(decisions):
         raise CheckFailed(f"{plan_file}: not generated, its check failed", tuple(findings))
-    if isinstance(decisions, CollectiveDecisions):
-        files, facts, entry = *_collective(decisions, plan_file, chosen, runtime), None
-    else:
-        files, facts, entry = _memory(plan, decisions, plan_file, chosen, trace)
+    match decisions:
+        case CollectiveDecisions():
+            files, facts, entry = *_collective(decisions, plan_file, chosen, runtime), None
+        case SwapDecisions():
+            files, facts, entry = _swap(plan, decisions, plan_file, chosen, trace)
+        case MemoryDecisions():
+            files, facts, entry = _memory(plan, decisions, plan_file, chosen, trace)
     return Artefacts(
         target=chosen,
         plan=InputRef(file=Path(plan_file).name, digest=documents.digest(plan)),
@@ -103,6 +109,30 @@ def generate(
         entry=entry,
         facts=facts,
     )
+
+
+def possible_targets(decisions: MemoryDecisions | CollectiveDecisions | SwapDecisions) -> tuple[Target, ...]:
+    """What a plan with these decisions can become, its default first."""
+    match decisions:
+        case CollectiveDecisions():
+            return COLLECTIVE_TARGETS
+        case SwapDecisions():
+            return SWAP_TARGETS
+        case MemoryDecisions():
+            return MEMORY_TARGETS
+
+
+def check(decisions: MemoryDecisions | CollectiveDecisions | SwapDecisions) -> list[str]:
+    """What the checker of the pass finds."""
+    match decisions:
+        case CollectiveDecisions():
+            return check_collective(decisions)
+        case SwapDecisions():
+            from planner.swap.check import check as check_swap
+
+            return check_swap(decisions)
+        case MemoryDecisions():
+            return check_memory(decisions)
 
 
 def require_runtime(runtime: Name | None, target: Target, where: str) -> None:
@@ -238,16 +268,7 @@ def _mscclpp(name: str, program: Program, decisions: CollectiveDecisions, plan_f
 def _memory(
     plan: Plan, decisions: MemoryDecisions, plan_file: str, target: Target, trace: Trace | None
 ) -> tuple[dict[str, str], dict[str, Any], str | None]:
-    if trace is None:
-        raise InputError("a memory plan becomes a module only with the trace it was made from; name it with --trace",
-                         where=plan_file)  # fmt: skip
-    reference = plan.inputs.get("trace")
-    if reference is not None and documents.digest(trace) != reference.digest:
-        raise InputError(
-            f"found trace {trace.name!r} with another digest than the trace {reference.file!r} the plan was made from; "
-            "plan again",
-            where=plan_file,
-        )
+    trace = _traced(plan, plan_file, "memory", trace)
     reserve = decisions.problem.base.get(RESERVE, 0)
     facts = {
         "budget_bytes": decisions.problem.budget_bytes - reserve,
@@ -265,3 +286,37 @@ def _memory(
         return torch_compile.generate(decisions, trace), facts, trace.entry
     facts["predicted_bytes"] = decisions.exact_peak_bytes - reserve
     return torch_module.generate(plan, trace), facts, trace.entry
+
+
+def _swap(
+    plan: Plan, decisions: SwapDecisions, plan_file: str, target: Target, trace: Trace | None
+) -> tuple[dict[str, str], dict[str, Any], str | None]:
+    trace = _traced(plan, plan_file, "swap", trace)
+    facts: dict[str, Any] = {
+        "memory_bytes": decisions.problem.machine.memory_bytes,
+        "planned_ns": decisions.time_ns,
+        "in_bytes": decisions.in_bytes,
+        "out_bytes": decisions.out_bytes,
+    }
+    if target == "deepspeed":
+        files, offload = deepspeed.generate(decisions, trace)
+        carried = {"parameters": offload.parameters._asdict(), "state": offload.state._asdict()}
+        return files, {**facts, "carried": carried}, None
+    files, moved = torch_offload.generate(decisions, trace)
+    counts = {"moves": len(moved.moves), "bytes": moved.bytes, "planned_copies": moved.planned_copies}
+    return files, {**facts, "carried": counts}, trace.entry
+
+
+def _traced(plan: Plan, plan_file: str, kind: str, trace: Trace | None) -> Trace:
+    """The trace of a plan. Raises InputError where there is none, or another one."""
+    if trace is None:
+        raise InputError(f"a {kind} plan becomes a module only with the trace it was made from; name it with --trace",
+                         where=plan_file)  # fmt: skip
+    reference = plan.inputs.get("trace")
+    if reference is not None and documents.digest(trace) != reference.digest:
+        raise InputError(
+            f"found trace {trace.name!r} with another digest than the trace {reference.file!r} the plan was made from; "
+            "plan again",
+            where=plan_file,
+        )
+    return trace

@@ -16,7 +16,10 @@ class Artefact(Record, frozen=True, kw_only=True, tag_field="kind", tag="artefac
     """Stands as `artefact.json` in the folder. `files` maps each other file's relative path to its sha256 digest."""
 
     version: Positive
-    target: Literal["torch", "torch-sac", "torch-compile", "msccl-xml", "mscclpp-json", "cuda", "nccl-tuner"]
+    target: Literal[
+        "torch", "torch-sac", "torch-compile", "torch-offload", "deepspeed", "msccl-xml", "mscclpp-json", "cuda",
+        "nccl-tuner",
+    ]  # fmt: skip
     plan: InputRef
     files: dict[str, Digest]
     entry: Name | None = None

@@ -11,6 +11,7 @@ import click
 from treadle.cli.output import json_option, many, note, print_json, require_apart
 
 if TYPE_CHECKING:
+    from planner.artefact import Artefact
     from planner.selection import Selection
 
 
@@ -18,8 +19,13 @@ if TYPE_CHECKING:
 @click.argument("plans", nargs=-1, required=True, metavar="PLAN...")
 @click.option(
     "--target",
-    type=click.Choice(["torch", "torch-sac", "torch-compile", "msccl-xml", "mscclpp-json", "cuda", "nccl-tuner"]),
-    help="[default: torch or msccl-xml]",
+    type=click.Choice(
+        [
+            *("torch", "torch-sac", "torch-compile", "torch-offload", "deepspeed"),
+            *("msccl-xml", "mscclpp-json", "cuda", "nccl-tuner"),
+        ]
+    ),
+    help="[default: torch, torch-offload or msccl-xml]",
 )
 @click.option(
     "--runtime",
@@ -27,7 +33,7 @@ if TYPE_CHECKING:
     help="Write MSCCL XML that this runtime takes, with fewer instances where it must be. [default: the dialect of "
     "rccl, of any size]",
 )
-@click.option("--trace", help="The trace of a memory plan. [default: the one it names, beside it]")
+@click.option("--trace", help="The trace of a memory or swap plan. [default: the one it names, beside it]")
 @click.option("-o", "--output", required=True, metavar="DIR", help="The folder; a subfolder each for several plans.")
 @click.option("--force", is_flag=True, help="Write into a folder that holds other files.")
 @json_option
@@ -41,8 +47,8 @@ def command(
     as_json: bool,
 ) -> None:
     """Turn PLAN... into artefacts: a PyTorch module for a memory plan, or what makes PyTorch's own checkpointing
-    (torch-sac) or torch.compile (torch-compile) follow it, MSCCL XML, MSCCL++ plans or CUDA kernels for a
-    collective.
+    (torch-sac) or torch.compile (torch-compile) follow it; what torch.compile (torch-offload) or DeepSpeed (deepspeed)
+    can follow of a swap plan; MSCCL XML, MSCCL++ plans or CUDA kernels for a collective.
 
     A selection becomes all of its programs, each with the sizes it is for, or a tuner file for stock NCCL. The plan and
     its inputs of a collective go along, so that the folder can be checked on its own.
@@ -104,6 +110,8 @@ def command(
             note(f"selective checkpointing has no order of its own for what it computes again: expect {peaks}")
         if manifest.target == "torch-compile":
             note("the compiler chooses its own order: the plan's budget is not promised; `treadle run` measures it")
+        if manifest.target in ("torch-offload", "deepspeed"):
+            note(_carried(manifest))
         if "instances" in manifest.facts:
             note(f"only {many(manifest.facts['instances'], 'instance')} of each threadblock fit")
         for place, count in manifest.facts.get("fewer_instances", {}).items():
@@ -117,6 +125,19 @@ def command(
         return
     for row in rows:
         click.echo(f"wrote {', '.join(sorted(row['files']))} to {row['folder']}")
+
+
+def _carried(manifest: Artefact) -> str:
+    """How much of a swap plan a target carries, and that its memory is not promised."""
+    from planner.scalars import format_bytes
+
+    carried = manifest.facts["carried"]
+    if manifest.target == "deepspeed":
+        shares = (f"{format_bytes(share['kept'])} of {kind}" for kind, share in carried.items())
+        return f"DeepSpeed keeps {' and '.join(shares)} on the device; order and copies are its own"
+    size, copies = format_bytes(carried["bytes"]), carried["planned_copies"]
+    moves = f"{many(carried['moves'], 'activation')} ({size}) of the plan's {many(copies, 'transfer')}"
+    return f"PyTorch moves {moves} as planned; the rest stays on the device, so its memory is not promised"
 
 
 def _without_rows(selection: Selection) -> Iterator[str]:

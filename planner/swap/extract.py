@@ -88,7 +88,9 @@ def machine_of(hardware: Hardware, memory_bytes: int | None = None, host_bytes: 
     place = next(gpus, 0)
     memory = memory_bytes if memory_bytes is not None else hardware.devices[place].memory_bytes
     if memory is None:
-        text = "found nothing, expected the bytes of the device; give them with --device-memory or write them into the profile"
+        text = (
+            "found nothing, expected the device's bytes; give them with --device-memory or write them into the profile"
+        )
         raise InputError(text, where=hardware.name, path=f"$.devices[{place}].memory_bytes")
     inward, outward = _engine(hardware, "host-to-device"), _engine(hardware, "device-to-host")
     return Machine(

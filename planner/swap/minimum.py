@@ -8,7 +8,6 @@ sum of one operator. Scratch of the largest operator and the reserve come on top
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import NamedTuple
 
 from planner.errors import InfeasibleError
@@ -64,7 +63,7 @@ def require_feasible(problem: SwapProblem, allocator: Allocator = "pool") -> Non
     raise InfeasibleError(
         f"found {format_bytes(found)} of device memory ({found} bytes), expected at least "
         f"{format_bytes(least.memory_bytes)} ({least.memory_bytes} bytes): {_parts(problem, least)}; "
-        f"{_setting(problem, least)}; {_advice(problem, allocator, found, least)}"
+        f"{_setting(problem, least)}; {_advice(problem, allocator, found)}"
     )
 
 
@@ -92,11 +91,10 @@ def _setting(problem: SwapProblem, least: Minimum) -> str:
     return f"operator {op.id} holds {listed} at once"
 
 
-def _advice(problem: SwapProblem, allocator: Allocator, found: int, least: Minimum) -> str:
+def _advice(problem: SwapProblem, allocator: Allocator, found: int) -> str:
+    advice = "split that operator or make the batch smaller"
     if allocator == "pool":
-        other = minimum_of(problem, "bytes").memory_bytes
+        other = minimum_of(problem, "offset").memory_bytes
         if other <= found:
-            return f"--allocator offset runs in {format_bytes(other)}"
-    sizes = Counter(working_set(problem, op) for op in range(len(problem.ops)))
-    few = sizes[max(sizes)] == 1 and len(least.ops) == 1
-    return "split that operator or make the batch smaller" if few else "make the batch smaller or split such operators"
+            return f"{advice}; with --allocator offset the least is {format_bytes(other)}"
+    return advice

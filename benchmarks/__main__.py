@@ -25,6 +25,7 @@ NAMES = (
     "memory.planning",
     "memory.ablation",
     "memory.savings",
+    "swap.evaluation",
 )
 
 

@@ -13,10 +13,11 @@ from msgspec import structs
 
 from planner.errors import InfeasibleError, InputError
 from planner.swap.arrays import IN, KINDS, Nodes, arrays_of
+from planner.swap.check import check
 from planner.swap.compiled import COMPILES
 from planner.swap.decisions import SwapDecisions, SwapNode
 from planner.swap.evaluate import decide, evaluate
-from planner.swap.layout import Pool
+from planner.swap.layout import Pool, pool_bytes, sizes
 from planner.swap.problem import SwapProblem
 from planner.swap.replay import replay
 from planner.swap.two_pass import Settings, plan_once, plan_pool
@@ -172,13 +173,17 @@ def random_decisions(seed: int) -> SwapDecisions:
     rng = random.Random(seed)
     problem = cases.random_problem(rng)
     settings = Settings(rng.randint(0, 3), rng.random() < 0.5)
-    return decide(problem, random_order(rng, problem), random_pool(rng, problem), settings)
+    order, pool = random_order(rng, problem), random_pool(rng, problem)
+    least = problem.reserve_bytes + problem.scratch_bytes + pool_bytes(sizes(problem), pool)
+    problem = structs.replace(problem, machine=structs.replace(problem.machine, memory_bytes=least))
+    return decide(problem, order, pool, settings)
 
 
 def test_random_plans_run_three_iterations_without_losing_a_byte():
     plans = [random_decisions(seed) for seed in range(300)]
     for plan in plans:
         run(plan)
+        assert check(plan) == []
     seen = [node.kind for plan in plans for node in plan.nodes]
     assert min(seen.count(kind) for kind in KINDS) > 200
     assert sum(plan.initial != plan.final for plan in plans) > 20

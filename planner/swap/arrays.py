@@ -52,6 +52,8 @@ class Arrays(NamedTuple):
     """What some operator overwrites."""
     together: Ints
     """Speed of each direction while both are busy: numerator, denominator."""
+    host_bytes: int
+    """The most bytes of tensors with a place on the host; -1 for no limit."""
 
 
 class Nodes(NamedTuple):
@@ -111,6 +113,7 @@ def arrays_of(problem: SwapProblem) -> Arrays:
         on_host=_flags(tensor.role in ON_HOST for tensor in tensors),
         written=written,
         together=ints(machine.together),
+        host_bytes=-1 if machine.host_bytes is None else machine.host_bytes,
     )
 
 

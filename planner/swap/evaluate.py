@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
 from msgspec import structs
 
 from planner.errors import InfeasibleError
@@ -19,9 +20,24 @@ from planner.timeline import simulate
 
 
 def evaluate(arrays: Arrays, order: Sequence[int] | Ints, pool: Pool, settings: Settings = FAITHFUL) -> int | None:
-    """Nanoseconds of one iteration; None where a class has fewer objects than some operator holds of its tensors."""
+    """Nanoseconds of one iteration; None where a class has fewer objects than some operator holds of its tensors, or
+    where the tensors that are copied do not fit into the host's memory."""
     nodes = plan_pool(arrays, order, pool, settings)
-    return None if nodes is None else replay(arrays, nodes).makespan_ns
+    return None if nodes is None else time_ns(arrays, nodes)
+
+
+def time_ns(arrays: Arrays, nodes: Nodes) -> int | None:
+    """Nanoseconds of one iteration; None where the tensors that are copied do not fit into the host's memory."""
+    if 0 <= arrays.host_bytes < pinned_bytes(arrays, nodes):
+        return None
+    return replay(arrays, nodes).makespan_ns
+
+
+def pinned_bytes(arrays: Arrays, nodes: Nodes) -> int:
+    """Bytes of all tensors that are ever copied: each has a place of its own on the host."""
+    copied = np.zeros(len(arrays.bytes), np.bool_)
+    copied[nodes.item[(nodes.kind == IN) | (nodes.kind == OUT)]] = True
+    return int(arrays.bytes[copied].sum())
 
 
 def decide(problem: SwapProblem, order: Sequence[int], pool: Pool, settings: Settings = FAITHFUL) -> SwapDecisions:
@@ -30,6 +46,9 @@ def decide(problem: SwapProblem, order: Sequence[int], pool: Pool, settings: Set
     nodes = plan_pool(arrays, order, pool, settings)
     if nodes is None:
         raise InfeasibleError("a class has fewer objects than one operator holds of its tensors")
+    if time_ns(arrays, nodes) is None:
+        needed, there = pinned_bytes(arrays, nodes), arrays.host_bytes
+        raise InfeasibleError(f"the tensors that are copied take {needed} bytes of the host, which has {there}")
     return decisions(problem, arrays, order, nodes, pool)
 
 

@@ -73,6 +73,16 @@ def test_below_the_floor_there_is_no_plan():
         decide(problem, cases.LEFT, pool)
 
 
+def test_tensors_that_are_copied_need_a_place_on_the_host():
+    """Figure 4.3 copies its three parameters, one unit each, and nothing else."""
+    for limit, time in ((3, 4), (2, None)):
+        problem = cases.figure_4_3()
+        problem = structs.replace(problem, machine=structs.replace(problem.machine, host_bytes=limit))
+        assert evaluate(arrays_of(problem), range(3), Pool((1,), (4,))) == time
+    with pytest.raises(InfeasibleError, match="take 3 bytes of the host, which has 2"):
+        decide(problem, range(3), Pool((1,), (4,)))
+
+
 @pytest.mark.parametrize(("written", "leave", "time"), [(False, "drop", 4), (True, "out", 5)])
 def test_figure_4_3_has_exactly_the_nodes_and_edges_of_the_text(written, leave, time):
     """W1 makes room for W3 and W2 for A3, which needs no copy in; W3 leaves in the tail."""

@@ -10,10 +10,12 @@ from planner.hardware import Hardware
 from planner.memory.decisions import MemoryDecisions
 from planner.plan import Plan
 from planner.scalars import format_bytes
+from planner.swap.decisions import SwapDecisions
 from treadle.check_plan import check_plan, optimal, quality
 from treadle.cli.output import many
 from treadle.report.memory_section import memory_section
 from treadle.report.page import Picture, Section, Table
+from treadle.report.swap_section import swap_section
 from treadle.report.timeline_figure import Bar, timeline_svg
 
 
@@ -23,6 +25,8 @@ def plan_section(
     """The section of one plan. measured: peaks in bytes by label, drawn beside a memory plan's curve."""
     if isinstance(plan.decisions, MemoryDecisions):
         return memory_section(name, plan.decisions, measured or {})
+    if isinstance(plan.decisions, SwapDecisions):
+        return swap_section(name, plan, plan.decisions)
     return _collective(name, plan, plan.decisions, hardware)
 
 

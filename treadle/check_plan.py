@@ -6,6 +6,8 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 
+from msgspec.structs import replace
+
 from planner import documents
 from planner.collective.algorithm import CollectiveDecisions
 from planner.collective.bound import PROVED_BY_SEARCH, PROVED_BY_SOLVER, is_searchable, is_unrestricted, lower_bound
@@ -23,14 +25,25 @@ from planner.memory.problem import MemoryProblem
 from planner.pattern import Pattern
 from planner.plan import Plan
 from planner.sketch import Sketch
+from planner.swap.bound import lower_bound as swap_bound
+from planner.swap.check import check as check_swap
+from planner.swap.decisions import SwapDecisions
+from planner.swap.extract import machine_of, problem_from_trace
+from planner.swap.problem import SwapProblem
 from planner.trace import Trace
+from planner.unrolling import unrolled
 from treadle.cli.output import many
 
 
 def check_plan(plan: Plan) -> list[str]:
     """What is wrong with a plan by itself: its decisions, and the numbers that must follow from them."""
-    decisions = plan.decisions
-    found = check_collective(decisions) if isinstance(decisions, CollectiveDecisions) else check_memory(decisions)
+    match plan.decisions:
+        case CollectiveDecisions():
+            found = check_collective(plan.decisions)
+        case SwapDecisions():
+            found = check_swap(plan.decisions)
+        case _:
+            found = check_memory(plan.decisions)
     return [*found, *_certificate(plan)]
 
 
@@ -49,17 +62,25 @@ def quality(plan: Plan, bound: float | None = None) -> str:
     """
     proof = plan.certificate
     if bound is None:
-        bound = least_ns(plan.decisions) if isinstance(plan.decisions, MemoryDecisions) else 0
+        bound = _alone(plan.decisions)
     if proof.lower_bound <= bound:
         return optimal(plan) if proof.optimal else f"gap {proof.gap:.2%}"
     return f"it claims to be {optimal(plan)}" if proof.optimal else f"it claims a gap of {proof.gap:.2%}"
+
+
+def _alone(decisions: MemoryDecisions | CollectiveDecisions | SwapDecisions) -> int:
+    """What the decisions prove without any search. What is recomputed may be what makes a swap plan take longer."""
+    if isinstance(decisions, SwapDecisions):
+        return 0 if decisions.runs else decisions.problem.ideal_ns
+    return least_ns(decisions) if isinstance(decisions, MemoryDecisions) else 0
 
 
 def optimal(plan: Plan) -> str:
     """What a plan without a gap may be called: the bound of a collective plan ranges over all ways to cut the buffer,
     or only over the pieces that it has."""
     proof = plan.certificate
-    if isinstance(plan.decisions, MemoryDecisions) or not proof.lower_bound or proof.argument.startswith(UNIVERSAL):
+    collective = isinstance(plan.decisions, CollectiveDecisions)
+    if not collective or not proof.lower_bound or proof.argument.startswith(UNIVERSAL):
         return "optimal"
     return "optimal for these pieces"
 
@@ -111,15 +132,13 @@ def _certificate(plan: Plan) -> Iterator[str]:
     proof, decisions = plan.certificate, plan.decisions
     if proof.unit != "ns":
         yield f"certificate: unit {proof.unit!r}, expected 'ns'"
-    truth = decisions.makespan_ns if isinstance(decisions, CollectiveDecisions) else decisions.objective_ns
+    truth, peak = _time_and_peak(decisions)
     if proof.objective != truth:
         yield f"certificate: objective {proof.objective:g} {proof.unit}, the plan takes {truth} ns"
     if not math.isclose(plan.prediction.time_us * 1000, truth, rel_tol=1e-9):
         yield f"prediction: time {plan.prediction.time_us:g} us, the plan takes {truth / 1000:g} us"
-    if not isinstance(decisions, CollectiveDecisions) and plan.prediction.peak_bytes != decisions.exact_peak_bytes:
-        yield (
-            f"prediction: peak of {plan.prediction.peak_bytes} bytes, the plan's is {decisions.exact_peak_bytes} bytes"
-        )
+    if peak is not None and plan.prediction.peak_bytes != peak:
+        yield f"prediction: peak of {plan.prediction.peak_bytes} bytes, the plan's is {peak} bytes"
     if proof.lower_bound > proof.objective:
         yield f"certificate: lower bound {proof.lower_bound:g} above the objective {proof.objective:g}"
     gap = (proof.objective - proof.lower_bound) / proof.objective if proof.objective else 0.0
@@ -132,6 +151,16 @@ def _certificate(plan: Plan) -> Iterator[str]:
         yield "certificate: says optimal, but the lower bound is not the objective"
     if not proof.optimal and proof.lower_bound == proof.objective:
         yield "certificate: says not optimal, but the lower bound is the objective"
+
+
+def _time_and_peak(decisions: MemoryDecisions | CollectiveDecisions | SwapDecisions) -> tuple[int, int | None]:
+    match decisions:
+        case CollectiveDecisions():
+            return decisions.makespan_ns, None
+        case SwapDecisions():
+            return decisions.time_ns, decisions.peak_bytes
+        case _:
+            return decisions.objective_ns, decisions.exact_peak_bytes
 
 
 _TAKES = re.compile(r"which takes \d+ ns|path from rank \d+ to rank \d+ takes")
@@ -149,6 +178,8 @@ def check_against(plan: Plan, found: Mapping[str, documents.Document]) -> list[s
                 *_against_pattern(decisions, found.get("pattern")),
                 *check_against_inputs(decisions, hardware, sketch),
             ]
+    elif isinstance(decisions, SwapDecisions):
+        return check_swap_against(decisions, found)
     elif isinstance(problem := found.get("problem"), MemoryProblem):
         return check_against_problem(plan, decisions, problem)
     elif isinstance(trace, Trace):
@@ -160,6 +191,51 @@ def check_against(plan: Plan, found: Mapping[str, documents.Document]) -> list[s
             trace = with_roofline(trace, hardware)
         return check_against_trace(decisions, trace)
     return []
+
+
+def check_swap_against(decisions: SwapDecisions, found: Mapping[str, documents.Document]) -> list[str]:
+    """What the plan solved must be the problem file's problem, or that of trace and hardware with the plan's runs; the
+    bytes of device, host and reserve are the plan's own."""
+    solved = decisions.problem
+    given, trace, hardware = found.get("problem"), found.get("trace"), found.get("hardware")
+    profile = hardware if isinstance(hardware, Hardware) else None
+    if isinstance(given, SwapProblem):
+        problem = given
+    elif isinstance(trace, Trace) and (trace.costs.model != "absent" or profile is not None):
+        problem = _swap_problem(decisions, trace, profile)
+    else:
+        return []
+    ours = solved.machine
+    machine = replace(problem.machine, memory_bytes=ours.memory_bytes, host_bytes=ours.host_bytes)
+    expected = replace(problem, machine=machine, reserve_bytes=solved.reserve_bytes)
+    fields = ("machine", "tensors", "ops")
+    wrong = [name for name in fields if getattr(expected, name) != getattr(solved, name)]
+    return [f"$.decisions.problem.{name}: not what the inputs say now; plan again" for name in wrong]
+
+
+def _swap_problem(decisions: SwapDecisions, trace: Trace, hardware: Hardware | None) -> SwapProblem:
+    if trace.costs.model == "absent" and hardware is not None:
+        from treadle.capture.costs import with_roofline
+
+        trace = with_roofline(trace, hardware)
+    machine = decisions.problem.machine
+    if hardware is not None:
+        machine = machine_of(hardware, memory_bytes=machine.memory_bytes, host_bytes=machine.host_bytes)
+    return problem_from_trace(unrolled(trace, decisions.runs) if decisions.runs else trace, machine)
+
+
+def swap_bound_again(decisions: SwapDecisions, plan: Plan) -> tuple[list[str], int | None]:
+    """Derive the lower bound again from the problem: findings, and the bound. None where ops are recomputed: what
+    else could be is not in the plan."""
+    if decisions.runs:
+        return [], None
+    proof, ideal = plan.certificate, decisions.problem.ideal_ns
+    if proof.lower_bound <= ideal:
+        return [], ideal
+    bound = swap_bound(decisions.problem, decisions.order if proof.scope == "this order" else None).time_ns
+    if proof.lower_bound > bound:
+        return [f"certificate: lower bound {proof.lower_bound:g} ns, the problem proves only {bound} ns"], bound
+    return [], bound
 
 
 def check_against_problem(plan: Plan, decisions: MemoryDecisions, problem: MemoryProblem) -> list[str]:

@@ -21,11 +21,15 @@ from planner.collective.algorithm import CollectiveDecisions
 from planner.errors import CheckFailed, InputError
 from planner.hardware import Hardware
 from planner.plan import Plan
+from planner.scalars import format_bytes
 from planner.selection import FILE_NAME as SELECTION_NAME
 from planner.selection import Selection
 from planner.sketch import Sketch
+from planner.swap.decisions import SwapDecisions
+from planner.swap.minimum import minimum_of
+from planner.swap.problem import SwapProblem
 from planner.trace import Trace
-from treadle.check_plan import bound_again, check_against, check_plan, quality
+from treadle.check_plan import bound_again, check_against, check_plan, quality, swap_bound_again
 from treadle.check_selection import against_plans, against_times
 from treadle.cli.inputs import beside, plans_of
 from treadle.cli.output import listed, many
@@ -68,6 +72,8 @@ def check_file(path: str, inputs: Inputs) -> Report:
         return _plan(document, path, inputs)
     if isinstance(document, Selection):
         return _selection(document, path, inputs)
+    if isinstance(document, SwapProblem):
+        return Report(_swap_problem(document), [])
     name = getattr(document, "name", None)
     kind = str(document.__struct_config__.tag)
     return Report(kind if name is None else f"{kind} {name}", [])
@@ -114,14 +120,25 @@ def _describe(program: Program) -> str:
     return f"{program.collective} of {size}, {' and '.join(modes)}{promise}"
 
 
+def _swap_problem(problem: SwapProblem) -> str:
+    size = f"{many(len(problem.ops), 'operator')} and {many(len(problem.tensors), 'tensor')}"
+    least, memory = minimum_of(problem).memory_bytes, problem.machine.memory_bytes
+    return f"swap problem of {size}; least memory {format_bytes(least)} of {format_bytes(memory)}"
+
+
 # Plans.
 
 
 def _plan(plan: Plan, path: str, inputs: Inputs) -> Report:
     decisions = plan.decisions
-    what = "memory plan"
-    if isinstance(decisions, CollectiveDecisions):
-        what = f"{decisions.collective} plan of {many(decisions.ranks, 'rank')}"
+    match decisions:
+        case CollectiveDecisions():
+            what = f"{decisions.collective} plan of {many(decisions.ranks, 'rank')}"
+        case SwapDecisions():
+            copied = format_bytes(decisions.in_bytes + decisions.out_bytes)
+            what = f"swap plan of {many(len(decisions.order), 'operator')}, {copied} copied"
+        case _:
+            what = "memory plan"
     findings = check_plan(plan)
     stale, found = inputs_of(plan, path, inputs.files, inputs.fresh)
     findings += stale
@@ -130,6 +147,8 @@ def _plan(plan: Plan, path: str, inputs: Inputs) -> Report:
     bound = None
     if not findings and isinstance(decisions, CollectiveDecisions):
         findings, bound = bound_again(plan, decisions, found)
+    if not findings and isinstance(decisions, SwapDecisions):
+        findings, bound = swap_bound_again(decisions, plan)
     words = [what, quality(plan, bound), *([f"inputs {', '.join(found)} checked"] if found else [])]
     return Report("; ".join(words), findings)
 
@@ -254,7 +273,7 @@ def _plan_in(folder: Path, manifest: Artefact, texts: dict[str, str], inputs: In
         if outer.is_file() and documents.digest(documents.load(outer, Plan)) != manifest.plan.digest:
             findings.append(f"stale: plan {outer} has changed since; generate again")
     trace: Trace | None = None
-    if manifest.target == "torch":
+    if not isinstance(plan.decisions, CollectiveDecisions):
         reference = plan.inputs.get("trace")
         file = inputs.files.get("trace") or (beside(here, reference) if reference else None)
         if file is None or not Path(file).is_file():

@@ -12,10 +12,12 @@ from planner.memory.problem import MemoryProblem
 from planner.pattern import Pattern
 from planner.plan import InputRef, Plan
 from planner.sketch import Sketch
+from planner.swap.decisions import SwapDecisions
+from planner.swap.problem import SwapProblem
 from planner.trace import Trace
 from treadle.cli.inputs import beside, find
 
-ROLES: dict[str, type[Trace] | type[Hardware] | type[Sketch] | type[Pattern] | type[MemoryProblem]] = {
+ROLES: dict[str, type[documents.Document]] = {
     "trace": Trace,
     "hardware": Hardware,
     "sketch": Sketch,
@@ -35,7 +37,8 @@ def inputs_of(
         if role not in ROLES or not (fresh or role in files):
             continue
         file = find(role, reference, path, files.get(role))
-        document: documents.Document = documents.load(file, ROLES[role])
+        wanted = SwapProblem if role == "problem" and isinstance(plan.decisions, SwapDecisions) else ROLES[role]
+        document: documents.Document = documents.load(file, wanted)
         if isinstance(document, Hardware):
             document = _as_large(document, plan, reference)
         if documents.digest(document) == reference.digest:

@@ -21,8 +21,9 @@ from treadle.cli.output import json_option, many, print_json, require_apart
 def command(
     file: str, perfetto: str | None, hardware: str | None, nodes: int | None, size: str | None, as_json: bool
 ) -> None:
-    """Predict the timeline of FILE, a plan: operators and bytes in use of a memory plan, messages on links of a
-    collective. Or the time of FILE, MSCCL XML, on --hardware at --size: threadblocks, message slots, links and ports.
+    """Predict the timeline of FILE, a plan: operators and bytes in use of a memory plan, with the copies in both
+    directions of a swap plan, messages on links of a collective. Or the time of FILE, MSCCL XML, on --hardware at
+    --size: threadblocks, message slots, links and ports.
     """
     from planner import documents
     from planner.errors import InputError
@@ -47,6 +48,7 @@ def _plan(file: str, perfetto: str | None, as_json: bool) -> None:
     from planner import documents
     from planner.plan import Plan
     from planner.scalars import format_bytes
+    from planner.swap.decisions import SwapDecisions
     from treadle.check_plan import require_accepted
 
     document = documents.load(file, Plan)
@@ -56,6 +58,8 @@ def _plan(file: str, perfetto: str | None, as_json: bool) -> None:
     if perfetto is not None:
         _write(perfetto, timeline, file)
     peak = timeline.schedule.peak.get(MEMORY)
+    decisions = document.decisions
+    swap = decisions if isinstance(decisions, SwapDecisions) else None
     if as_json:
         result: dict[str, Any] = {
             "time_us": makespan / 1000,
@@ -63,12 +67,22 @@ def _plan(file: str, perfetto: str | None, as_json: bool) -> None:
             "tasks": len(timeline.tasks),
             "busy_us": {name: time / 1000 for name, time in busy.items()},
         }
-        print_json(result if peak is None else {**result, "peak_bytes": peak})
+        if peak is not None:
+            result["peak_bytes"] = peak
+        if swap is not None:
+            idle = (makespan - swap.problem.ideal_ns) / 1000
+            result |= {"idle_us": idle, "in_bytes": swap.in_bytes, "out_bytes": swap.out_bytes}
+        print_json(result)
         return
     click.echo(f"{file}: {makespan / 1000:,.3f} us simulated, {document.prediction.time_us:,.3f} us planned")
     if peak is not None:
-        click.echo(f"  peak         {format_bytes(peak)} over {len(timeline.tasks)} instructions")
-    else:
+        steps = "nodes" if swap is not None else "instructions"
+        click.echo(f"  peak         {format_bytes(peak)} over {len(timeline.tasks)} {steps}")
+    if swap is not None:
+        idle = makespan - swap.problem.ideal_ns
+        click.echo(f"  copied       {format_bytes(swap.in_bytes)} in, {format_bytes(swap.out_bytes)} out")
+        click.echo(f"  compute idle {idle / 1000:,.3f} us ({idle / makespan if makespan else 0.0:.0%})")
+    if peak is None or swap is not None:
         for name, time in sorted(busy.items(), key=lambda item: (-item[1], item[0])):
             share = time / makespan if makespan else 0.0
             click.echo(f"  {name:<24} busy {time / 1000:,.3f} us ({share:.0%})")

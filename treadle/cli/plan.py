@@ -8,6 +8,7 @@ from treadle.cli.lazy import LazyGroup
 
 PASSES = {
     "memory": ("treadle.cli.plan_memory", "What to keep and what to recompute under a budget in bytes."),
+    "swap": ("treadle.cli.plan_swap", "What to copy to the host and back: order, memory pool and copies together."),
     "collective": ("treadle.cli.plan_collective", "How the chunks of an allreduce or another collective travel."),
     "job": ("treadle.cli.plan_job", "Everything for one training job, from capture to report."),
 }
@@ -15,4 +16,4 @@ PASSES = {
 
 @click.group(cls=LazyGroup, table=PASSES)
 def command() -> None:
-    """Plan memory, a collective, or a whole job."""
+    """Plan memory, swapping, a collective, or a whole job."""

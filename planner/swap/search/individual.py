@@ -21,6 +21,8 @@ from planner.swap.search.repair import (
     repaired_memory,
 )
 
+STRENGTHS = (1.0, 0.3, 0.1, 0.03, 0.01, 0.0)
+"""Shares of the mutation probability that a gentle search draws from."""
 EMPTY = np.zeros(0, np.int64)
 
 
@@ -59,6 +61,8 @@ class Space(NamedTuple):
     """CLS may put any size into any class."""
     fill: bool = False
     """No memory is left unused."""
+    gentle: bool = False
+    """Each child has mutation probabilities of its own, for order and pool, of `mutation` at most."""
 
 
 def floors(space: Space, classes: Ints) -> Ints:
@@ -125,12 +129,15 @@ def crossed(space: Space, first: Individual, second: Individual, cut: int) -> tu
 
 def _mutated(space: Space, individual: Individual, rng: Generator) -> Individual:
     order, classes, counts = individual
-    if space.vary_order:
-        order = _rebuilt(space, order, space.mutation, rng)
-    if space.vary_pool and len(space.arrays.sizes):
-        moved = (moved_classes if space.free_classes else toggled_classes)(classes, space.mutation, rng)
+    of_order = of_pool = space.mutation
+    if space.gentle:
+        of_order, of_pool = (space.mutation * STRENGTHS[i] for i in rng.integers(0, len(STRENGTHS), 2))
+    if space.vary_order and of_order:
+        order = _rebuilt(space, order, of_order, rng)
+    if space.vary_pool and of_pool and len(space.arrays.sizes):
+        moved = (moved_classes if space.free_classes else toggled_classes)(classes, of_pool, rng)
         counts = averaged(extended(classes, counts), moved)
-        classes, counts = fitting(space, moved, varied_counts(counts, space.mutation, rng))
+        classes, counts = fitting(space, moved, varied_counts(counts, of_pool, rng))
     return Individual(order, classes, counts)
 
 

@@ -63,6 +63,7 @@ def search(
         vary_pool=not options.keep_pool,
         free_classes=options.free_classes,
         fill=not options.faithful,
+        gentle=not options.faithful,
     )
     run = _Search(space, settings, options, problem.ideal_ns, hooks)
     if not options.faithful:

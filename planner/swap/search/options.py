@@ -28,8 +28,8 @@ class SwapOptions:
     keep_pool: bool = False
     free_classes: bool = False
     population: int | None = None
-    generations: int = 200
-    patience: int = 40
+    generations: int = 1000
+    patience: int = 100
     """Generations without improvement after which the search ends."""
     mutation: float | None = None
     temperature: float | None = None
@@ -48,7 +48,7 @@ class SwapOptions:
     @property
     def effort(self) -> Effort:
         population = self.population if self.population is not None else 144 if self.faithful else 64
-        temperature = self.temperature if self.temperature is not None else 1.0 if self.faithful else 0.1
+        temperature = self.temperature if self.temperature is not None else 1.0 if self.faithful else 0.03
         return Effort(population, self.generations, self.patience, temperature, self.seed)
 
     @property

@@ -7,13 +7,13 @@ from functools import partial
 
 import numpy as np
 
-from planner.swap.arrays import Arrays, ints
+from planner.swap.arrays import IN, OUT, Arrays, ints
 from planner.swap.layout import least_pool, needs
-from planner.swap.search.fitness import pool_time
+from planner.swap.search.fitness import pool_of, pool_time
 from planner.swap.search.individual import Individual, Space, fitting
 from planner.swap.search.orders import planted_orders
 from planner.swap.search.pools import planted_pools
-from planner.swap.two_pass import Settings
+from planner.swap.two_pass import Settings, plan_pool
 
 THRESHOLDS = (2, 0, 1, 3, 4, 6, 8, 12)
 
@@ -25,11 +25,17 @@ def pool_space(arrays: Arrays, memory: int, settings: Settings) -> Space:
     start = Individual(np.arange(len(arrays.time)), ints(least.classes), ints(least.counts))
     time_of = partial(pool_time, arrays, memory, settings)
     space = Space(arrays, time_of, start, np.unique(needs(arrays), axis=0), memory)
-    timed = [(time_of(one), at, one) for at, one in enumerate((start, *pools_for(space, start)))]
-    best = min(
-        ((time, at, one) for time, at, one in timed if time is not None), default=(0, 0, start), key=lambda t: t[:2]
-    )
-    return space._replace(start=best[2])
+    timed = [(time_of(one), one) for one in (start, *pools_for(space, start))]
+    best = min((time for time, _ in timed if time is not None), default=None)
+    equals = [one for time, one in timed if time is not None and time == best]
+    return space._replace(start=min(equals, key=lambda one: copied_bytes(arrays, settings, one), default=start))
+
+
+def copied_bytes(arrays: Arrays, settings: Settings, individual: Individual) -> int:
+    """Bytes that the plan of an individual copies; its pool must have a plan."""
+    nodes = plan_pool(arrays, individual.order, pool_of(individual), settings)
+    assert nodes is not None
+    return int(arrays.bytes[nodes.item[(nodes.kind == IN) | (nodes.kind == OUT)]].sum())
 
 
 def pools_for(space: Space, individual: Individual) -> Iterator[Individual]:

@@ -1,0 +1,198 @@
+"""From a trace and a machine to a checked swap plan: the whole pass in one function."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from planner.documents import digest
+from planner.errors import CheckFailed, InputError
+from planner.plan import VERSION, Certificate, Generation, InputRef, Plan, Prediction, Provenance
+from planner.scalars import parse_bytes
+from planner.solver import relative_gap
+from planner.solver.interrupt import stop_on_signals
+from planner.swap.arrays import Arrays, arrays_of
+from planner.swap.bound import COMPUTE, Bound, lower_bound
+from planner.swap.check import check
+from planner.swap.evaluate import decisions
+from planner.swap.extract import problem_from_trace
+from planner.swap.minimum import require_feasible
+from planner.swap.problem import Machine, SwapProblem
+from planner.swap.search.methods import Found, Hooks, search
+from planner.swap.search.options import SwapOptions
+from planner.swap.search.pools import live_counts
+from planner.telling import Teller
+from planner.trace import Trace
+
+__all__ = ["Memory", "Progress", "SwapOptions", "footprint", "parse_memory", "plan_swap", "plan_swap_problem"]
+
+DEFAULTS = SwapOptions()
+Memory = int | Fraction
+"""Bytes, or a share of the ideal footprint."""
+
+
+class Progress(NamedTuple):
+    """One generation of the search; `bound_ns` is what no plan goes below."""
+
+    generation: Generation
+    bound_ns: int
+    elapsed_s: float
+
+
+def parse_memory(text: str, *, where: str = "--device-memory") -> Memory:
+    """`16GiB` or any other size in bytes, `0.5x` a share of the ideal footprint. Raises InputError for others."""
+    stripped = text.strip()
+    try:
+        if stripped[-1:] in ("x", "X"):
+            memory: Memory = Fraction(stripped[:-1])
+        else:
+            memory = parse_bytes(stripped, where=where)
+    except (InputError, ValueError, ZeroDivisionError):
+        expected = "a size such as 16GiB, or a share of the ideal footprint such as 0.5x"
+        raise InputError(f"found {text!r}, expected {expected}", where=where) from None
+    if not 0 < memory < 2**62:
+        raise InputError(f"found {text!r}, expected more than nothing and less than 2^62 bytes", where=where)
+    return memory
+
+
+def footprint(problem: SwapProblem) -> int:
+    """Bytes in which the order of the trace runs without any copy: its most live tensors, the largest scratch and the
+    reserve. Persistent tensors live throughout."""
+    arrays = arrays_of(problem)
+    live = live_counts(arrays, np.arange(len(problem.ops)))
+    most = int((live @ arrays.sizes).max(initial=0))
+    return most + problem.scratch_bytes + problem.reserve_bytes
+
+
+def plan_swap(
+    trace: Trace,
+    machine: Machine,
+    *,
+    memory: Memory | None = None,
+    reserve_bytes: int = 0,
+    options: SwapOptions = DEFAULTS,
+    inputs: dict[str, InputRef] | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    on_plan: Callable[[Plan], None] | None = None,
+) -> Plan:
+    """The fastest plan found for one iteration of `trace` within the memory of `machine`, checked.
+
+    memory: takes the place of the machine's; a Fraction is a share of the ideal footprint. `inputs` are what the plan
+    names as its sources, the trace alone where absent. `on_progress` hears of every generation, `on_plan` of the best
+    checked plan so far, marked as interrupted. Ctrl-C and SIGTERM end the search with the best plan so far.
+
+    Raises InputError for a trace without times, InfeasibleError with the least memory and what sets it where there is
+    provably no plan, LimitError when the limits ended the search without one.
+    """
+    return plan_swap_problem(
+        problem_from_trace(trace, machine, reserve_bytes),
+        memory=memory,
+        options=options,
+        inputs=inputs if inputs is not None else {"trace": InputRef(file="trace", digest=digest(trace))},
+        on_progress=on_progress,
+        on_plan=on_plan,
+    )
+
+
+def plan_swap_problem(
+    problem: SwapProblem,
+    *,
+    memory: Memory | None = None,
+    options: SwapOptions = DEFAULTS,
+    inputs: dict[str, InputRef] | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    on_plan: Callable[[Plan], None] | None = None,
+) -> Plan:
+    """The same for an explicit problem."""
+    began = time.monotonic()
+    problem = prepared(problem, memory)
+    require_feasible(problem, options.allocator)
+    arrays = arrays_of(problem)
+    bound = Bound(problem.ideal_ns, COMPUTE, "any order")
+    limit_fired = False
+
+    def plan(found: Found, interrupted: bool = True) -> Plan:
+        return plan_of(problem, arrays, found, bound, options, inputs or {}, limit_fired, interrupted)
+
+    teller = Teller[Found](lambda found: on_plan(plan(found)) if on_plan is not None else None)
+
+    def tick(generation: Generation) -> None:
+        teller.tick()
+        if on_progress is not None:
+            on_progress(Progress(generation, bound.time_ns, time.monotonic() - began))
+
+    with stop_on_signals() as stop:
+
+        def stopped() -> bool:
+            nonlocal limit_fired
+            limit_fired = limit_fired or time.monotonic() - began > options.time_limit_s
+            return limit_fired or stop.is_set()
+
+        def proved() -> Bound:
+            nonlocal bound
+            bound = lower_bound(problem)
+            return bound
+
+        found = search(problem, arrays, options, proved, Hooks(teller.offer, tick, stopped))
+        interrupted = stop.is_set()
+    return plan(found, interrupted)
+
+
+def prepared(problem: SwapProblem, memory: Memory | None = None) -> SwapProblem:
+    """The problem with the memory that is meant. Raises InputError for one that is not sound."""
+    for path, found, expected in problem.problems():
+        raise InputError(f"found {found}, expected {expected}", where="swap problem", path=path)
+    if memory is None:
+        return problem
+    count = memory if isinstance(memory, int) else int(memory * footprint(problem))
+    return replace(problem, machine=replace(problem.machine, memory_bytes=count))
+
+
+def plan_of(
+    problem: SwapProblem,
+    arrays: Arrays,
+    found: Found,
+    bound: Bound,
+    options: SwapOptions,
+    inputs: dict[str, InputRef],
+    limit_fired: bool,
+    interrupted: bool,
+) -> Plan:
+    """The checked plan of what a search found."""
+    decided = decisions(problem, arrays, found.order, found.nodes, found.pool, options.allocator)
+    findings = check(decided)
+    if findings:
+        raise CheckFailed(f"the swap plan does not pass its check: {findings[0]}", tuple(findings))
+    lower = min(bound.time_ns, decided.time_ns)
+    gap = relative_gap(decided.time_ns, lower)
+    return Plan(
+        version=VERSION,
+        inputs=inputs,
+        decisions=decided,
+        prediction=Prediction(time_us=decided.time_ns / 1000, peak_bytes=decided.peak_bytes),
+        certificate=Certificate(
+            verdict="accepted",
+            checker="planner.swap.check",
+            objective=decided.time_ns,
+            lower_bound=lower,
+            unit="ns",
+            argument=bound.argument,
+            scope=bound.scope,
+            gap=0.0 if gap is None else gap,
+            optimal=decided.time_ns == bound.time_ns,
+        ),
+        provenance=Provenance(
+            tool="treadle",
+            method=found.method,
+            parts=found.parts,
+            options=options.said,
+            search_log=found.log,
+            limit_fired=limit_fired,
+            interrupted=interrupted,
+        ),
+    )

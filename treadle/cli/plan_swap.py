@@ -1,0 +1,264 @@
+"""`treadle plan swap`: order, memory pool and copies to and from the host of one iteration."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from msgspec.structs import replace
+
+from treadle.cli.output import json_option, live_line, many, note, print_json, require_apart
+
+if TYPE_CHECKING:
+    from planner.plan import InputRef, Plan
+    from planner.swap.planning import Progress
+    from planner.swap.problem import SwapProblem
+    from planner.trace import Trace
+
+SIZE = "SIZE|SHAREx"
+
+
+@click.command()
+@click.option("--trace", metavar="FILE", help="The iteration, from `treadle trace capture`.")
+@click.option("--problem", metavar="FILE", help="A swap problem written by hand, instead of a trace.")
+@click.option("--hardware", metavar="NAME|FILE", help="The device, its host and the copies between them.")
+@click.option(
+    "--device-memory",
+    metavar=SIZE,
+    help="16GiB, or 0.5x for a share of the ideal footprint, in which the order of the trace needs no copy. "
+    "[default: the device's]",
+)
+@click.option("--host-memory", metavar="SIZE", help="The most that may be pinned on the host. [default: the host's]")
+@click.option("--reserve", metavar="SIZE", help="Leave so much of the device's memory alone: the framework's context.")
+@click.option(
+    "--allocator",
+    type=click.Choice(["pool", "offset", "bytes"]),
+    default="pool",
+    show_default=True,
+    help="Memory is classes of equal objects, one arena with an address for each tensor, or counted bytes only.",
+)
+@click.option(
+    "--method",
+    type=click.Choice(["auto", "genetic", "exact"]),
+    default="auto",
+    show_default=True,
+    help="auto betters the genetic search's plan and solves small problems exactly.",
+)
+@click.option("--faithful", is_flag=True, help="The genetic search as published, and nothing else.")
+@click.option("--population", type=click.IntRange(2), help="Individuals. [default: 64, faithful: 144]")
+@click.option("--generations", type=click.IntRange(0), default=1000, show_default=True, help="At most so many.")
+@click.option(
+    "--patience",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="Generations without improvement that end the search.",
+)
+@click.option("--mutation", type=click.FloatRange(0, 1), help="Probability. [default: 0.1]")
+@click.option("--temperature", type=click.FloatRange(0, min_open=True), help="[default: 0.03, faithful: 1]")
+@click.option(
+    "--threshold",
+    type=click.IntRange(0),
+    help="Operators that must have run since a tensor was used before it leaves. [default: what suits, faithful: 2]",
+)
+@click.option("--keep-order", is_flag=True, help="Search pools only, for the order of the trace.")
+@click.option("--keep-pool", is_flag=True, help="Search orders only, for the best planted pool.")
+@click.option("--free-classes", is_flag=True, help="Let a class of the pool have any sizes, not only neighbours.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--workers", type=click.IntRange(1), help="Processes; the plan is the same. [default: one per core]")
+@click.option("--executor", metavar="ADDRESS", help="dask://HOST:PORT or dask://local; the plan is the same.")
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(0, min_open=True),
+    default=300.0,
+    show_default=True,
+    help="Seconds after which the best plan so far is taken.",
+)
+@click.option("-o", "--output", required=True, metavar="FILE", help="The plan to write.")
+@json_option
+def command(
+    trace: str | None,
+    problem: str | None,
+    hardware: str | None,
+    device_memory: str | None,
+    host_memory: str | None,
+    reserve: str | None,
+    time_limit: float,
+    workers: int | None,
+    output: str,
+    as_json: bool,
+    **searching: Any,
+) -> None:
+    """Plan what to copy to the host and back, so that an iteration fits the memory of its device and loses least time.
+
+    Searches the order of operators, the division of memory and the copies together. The plan is written whenever a
+    better one is found, so a search that is killed loses nothing. Ctrl-C ends the search with the best plan so far.
+    """
+    if (trace is None) == (problem is None):
+        raise click.UsageError("give either --trace or --problem")
+    if trace is not None and hardware is None:
+        raise click.UsageError("--trace needs --hardware, for the device's memory and the speed of its copies")
+    if problem is not None and hardware is not None:
+        raise click.UsageError("--problem names its own machine, so it goes without --hardware")
+    require_apart(output, trace, problem, hardware)
+
+    from planner import documents
+    from planner.errors import LimitError
+    from planner.swap.compiled import COMPILES
+    from planner.swap.planning import SwapOptions, parse_memory, plan_swap_problem
+
+    options = SwapOptions(time_limit_s=time_limit, workers=workers or os.cpu_count() or 1, **searching)
+    memory = None if device_memory is None else parse_memory(device_memory)
+    whole, inputs = _sources(trace, problem, hardware, host_memory, reserve)
+    if not COMPILES:
+        note("numba is not installed: the same search takes many times as long; pip install 'treadle[swap]'")
+    try:
+        with live_line() as show:
+            plan = plan_swap_problem(
+                whole,
+                memory=memory,
+                options=options,
+                inputs=inputs,
+                on_progress=lambda progress: show(progress_line(progress)),
+                on_plan=lambda plan: documents.save(plan, output),
+            )
+    except KeyboardInterrupt:
+        raise LimitError("interrupted before a plan was found") from None
+    documents.save(plan, output)
+    if plan.provenance.interrupted:
+        note("interrupted: this is the best plan found so far")
+    elif plan.provenance.limit_fired:
+        note(f"the time limit of {time_limit:g} s ended the search: this is the best plan found so far")
+    facts = summary(plan)
+    if as_json:
+        print_json({**facts, "plan": output})
+    else:
+        click.echo(describe(facts))
+        click.echo(f"wrote {output}")
+
+
+def _sources(
+    trace: str | None, problem: str | None, hardware: str | None, host_memory: str | None, reserve: str | None
+) -> tuple[SwapProblem, dict[str, InputRef]]:
+    """The problem that the files describe, and the files."""
+    from planner import documents
+    from planner.plan import InputRef
+    from planner.scalars import parse_bytes
+    from planner.swap.extract import machine_of, problem_from_trace
+    from planner.swap.problem import SwapProblem
+    from planner.trace import Trace
+    from treadle.probe.resolve import load_hardware
+
+    host = None if host_memory is None else parse_bytes(host_memory, where="--host-memory")
+    left = 0 if reserve is None else parse_bytes(reserve, where="--reserve")
+    if trace is None or hardware is None:
+        loaded = documents.load(problem or "", SwapProblem)
+        inputs = {"problem": InputRef(file=Path(problem or "").name, digest=documents.digest(loaded))}
+        machine = loaded.machine if host is None else replace(loaded.machine, host_bytes=host)
+        return replace(loaded, machine=machine, reserve_bytes=left if reserve else loaded.reserve_bytes), inputs
+    profile = load_hardware(hardware)
+    step = documents.load(trace, Trace)
+    inputs = {
+        "trace": InputRef(file=Path(trace).name, digest=documents.digest(step)),
+        "hardware": InputRef(file=hardware, digest=documents.digest(profile)),
+    }
+    return problem_from_trace(with_times(step, hardware), machine_of(profile, host_bytes=host), left), inputs
+
+
+def with_times(trace: Trace, hardware: str) -> Trace:
+    """The trace with modelled times where it has none."""
+    from treadle.capture.costs import with_roofline
+    from treadle.probe.resolve import load_hardware
+
+    return with_roofline(trace, load_hardware(hardware)) if trace.costs.model == "absent" else trace
+
+
+def progress_line(progress: Progress) -> str:
+    """Generation, best, mean and worst time, bound, gap and elapsed time; times come in ns."""
+    number, best = progress.generation.number, progress.generation.best_ns
+    parts = [
+        f"generation {number}: best {_ms(best)}",
+        f"mean {_ms(progress.generation.mean_ns)}",
+        f"worst {_ms(progress.generation.worst_ns)}",
+        f"bound {_ms(progress.bound_ns)}",
+        f"gap {1 - progress.bound_ns / max(1, best):.2%}",
+        f"{progress.elapsed_s:.0f} s",
+    ]
+    return "   ".join(parts)
+
+
+def _ms(time_ns: float) -> str:
+    return f"{time_ns / 1e6:.6g} ms"
+
+
+def summary(plan: Plan) -> dict[str, Any]:
+    """The figures that people ask for first."""
+    from planner.swap.decisions import SwapDecisions
+    from planner.swap.minimum import minimum_of
+    from planner.swap.planning import footprint
+
+    decisions, certificate = plan.decisions, plan.certificate
+    assert isinstance(decisions, SwapDecisions)
+    problem = decisions.problem
+    ideal = problem.ideal_ns
+    return {
+        "device_memory_bytes": problem.machine.memory_bytes,
+        "footprint_bytes": footprint(problem),
+        "least_memory_bytes": minimum_of(problem, decisions.allocator).memory_bytes,
+        "reserve_bytes": problem.reserve_bytes,
+        "scratch_bytes": problem.scratch_bytes,
+        "peak_bytes": decisions.peak_bytes,
+        "allocator": decisions.allocator,
+        "pool": [{"object_bytes": part.object_bytes, "count": part.count} for part in decisions.pool],
+        "time_ns": decisions.time_ns,
+        "ideal_ns": ideal,
+        "of_ideal": ideal / max(1, decisions.time_ns),
+        "idle_ns": decisions.idle_ns,
+        "in_bytes": decisions.in_bytes,
+        "out_bytes": decisions.out_bytes,
+        "ops": len(problem.ops),
+        "in_copies": sum(node.kind == "in" for node in decisions.nodes),
+        "out_copies": sum(node.kind == "out" for node in decisions.nodes),
+        "drops": sum(node.kind == "drop" for node in decisions.nodes),
+        "initial_residents": len(decisions.initial),
+        "lower_bound_ns": int(certificate.lower_bound),
+        "gap": certificate.gap,
+        "optimal": certificate.optimal,
+        "bound_argument": certificate.argument,
+        "bound_holds_for": certificate.scope or "any order",
+        "generations": len(plan.provenance.search_log),
+        "method": plan.provenance.method,
+        "limit_fired": plan.provenance.limit_fired,
+        "interrupted": plan.provenance.interrupted,
+    }
+
+
+def describe(facts: dict[str, Any]) -> str:
+    """The summary as a few aligned lines."""
+    from planner.scalars import format_bytes
+
+    whole, memory = facts["footprint_bytes"], facts["device_memory_bytes"]
+    beside = [f"{format_bytes(facts[key + '_bytes'])} {key}" for key in ("scratch", "reserve") if facts[key + "_bytes"]]
+    memory_line = f"{format_bytes(memory)} ({memory / max(1, whole):.2f}x of the {format_bytes(whole)} without copies)"
+    proof = "proved optimal" if facts["optimal"] else f"gap {facts['gap']:.2%}"
+    objects = [f"{part['count']} x {format_bytes(part['object_bytes'])}" for part in facts["pool"]]
+    pool = "1 class" if len(objects) == 1 else f"{len(objects)} classes"
+    generations = facts["generations"]
+
+    def moved(way: str) -> str:
+        return f"{facts[f'{way}_copies']} {way} of {format_bytes(facts[f'{way}_bytes'])}"
+
+    rows = [
+        ("memory", memory_line),
+        ("least", f"{format_bytes(facts['least_memory_bytes'])} for any plan with the allocator {facts['allocator']}"),
+        ("peak", " + ".join([f"{format_bytes(facts['peak_bytes'])} of tensors", *beside])),
+        ("time", f"{_ms(facts['time_ns'])}, {facts['of_ideal']:.2%} of ideal ({_ms(facts['ideal_ns'])})"),
+        ("idle", f"{_ms(facts['idle_ns'])} of waiting for copies"),
+        ("lower bound", f"{_ms(facts['lower_bound_ns'])}, {proof} for {facts['bound_holds_for']}"),
+        ("copies", f"{moved('in')}, {moved('out')}, {many(facts['drops'], 'drop')} without a copy"),
+        *([("pool", f"{pool}: {', '.join(objects)}")] if objects else []),
+        ("found by", facts["method"] + (f", {many(generations, 'generation')} searched" if generations else "")),
+    ]
+    return "\n".join(f"{name:<13}{text}" for name, text in rows)

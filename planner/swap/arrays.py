@@ -75,11 +75,20 @@ class Nodes(NamedTuple):
 def arrays_of(problem: SwapProblem) -> Arrays:
     """The problem, whose references must be sound (`problem.problems()`), as arrays.
 
-    Raises InputError for a million operators or tensors and more: the planner's sort keys end there.
+    Raises InputError where numbers outgrow 64 bits: for a million operators or tensors, on which the planner's sort
+    keys end, and for times of centuries.
     """
-    ops, tensors = problem.ops, problem.tensors
+    ops, tensors, machine = problem.ops, problem.tensors, problem.machine
     if max(len(ops), len(tensors)) >= MOST:
         raise InputError(f"{len(ops)} operators and {len(tensors)} tensors, expected fewer than {MOST} of each")
+    in_ns = [machine.in_ns(tensor.bytes) for tensor in tensors]
+    out_ns = [machine.out_ns(tensor.bytes) for tensor in tensors]
+    longest = problem.ideal_ns + sum(in_ns) + sum(out_ns)
+    longest += sum(in_ns[tensor] + out_ns[tensor] for op in ops for tensor in op.inputs)
+    if longest * machine.together[1] >= 2**62:
+        raise InputError(
+            f"operators and copies that take {longest:.3g} ns in all, expected less than 2^62 / {machine.together[1]}"
+        )
     use_ptr, use = rows([(*op.inputs, *op.outputs) for op in ops])
     preds = predecessors(problem)
     succs: list[list[int]] = [[] for _ in ops]
@@ -92,7 +101,6 @@ def arrays_of(problem: SwapProblem) -> Arrays:
     sizes = np.unique(size_of[size_of > 0])
     written = np.zeros(len(tensors), np.bool_)
     written[[tensor for op in ops for tensor in op.writes]] = True
-    machine = problem.machine
     return Arrays(
         use_ptr=use_ptr,
         made_ptr=use_ptr[:-1] + ints(len(op.inputs) for op in ops),
@@ -106,8 +114,8 @@ def arrays_of(problem: SwapProblem) -> Arrays:
         bytes=size_of,
         size=np.where(size_of > 0, np.searchsorted(sizes, size_of), -1),
         sizes=sizes,
-        in_ns=ints(machine.in_ns(tensor.bytes) for tensor in tensors),
-        out_ns=ints(machine.out_ns(tensor.bytes) for tensor in tensors),
+        in_ns=ints(in_ns),
+        out_ns=ints(out_ns),
         persistent=_flags(tensor.role in PERSISTENT for tensor in tensors),
         kept=_flags(tensor.kept for tensor in tensors),
         on_host=_flags(tensor.role in ON_HOST for tensor in tensors),

@@ -25,6 +25,7 @@ from codegen import (
     torch_module,
     torch_offload,
     torch_sac,
+    torch_swap,
 )
 from codegen.lower import lower
 from codegen.program import Program
@@ -43,16 +44,17 @@ from planner.memory.check import check as check_memory
 from planner.memory.decisions import MemoryDecisions
 from planner.memory.problem import RESERVE
 from planner.plan import InputRef, Plan
+from planner.swap.check import check as check_swap
 from planner.swap.decisions import SwapDecisions
 from planner.trace import Trace
 
 Target = Literal[
-    "torch", "torch-sac", "torch-compile", "torch-offload", "deepspeed", "msccl-xml", "mscclpp-json", "cuda",
-    "nccl-tuner",
+    "torch", "torch-sac", "torch-compile", "torch-swap", "torch-offload", "deepspeed", "msccl-xml", "mscclpp-json",
+    "cuda", "nccl-tuner",
 ]  # fmt: skip
 
 MEMORY_TARGETS: tuple[Target, ...] = ("torch", "torch-sac", "torch-compile")
-SWAP_TARGETS: tuple[Target, ...] = ("torch-offload", "deepspeed")
+SWAP_TARGETS: tuple[Target, ...] = ("torch-swap", "torch-offload", "deepspeed")
 COLLECTIVE_TARGETS: tuple[Target, ...] = ("msccl-xml", "mscclpp-json", "cuda")
 """What a plan of each pass becomes, its default first; `nccl-tuner` is what a selection becomes."""
 
@@ -128,8 +130,6 @@ def check(decisions: MemoryDecisions | CollectiveDecisions | SwapDecisions) -> l
         case CollectiveDecisions():
             return check_collective(decisions)
         case SwapDecisions():
-            from planner.swap.check import check as check_swap
-
             return check_swap(decisions)
         case MemoryDecisions():
             return check_memory(decisions)
@@ -298,6 +298,9 @@ def _swap(
         "in_bytes": decisions.in_bytes,
         "out_bytes": decisions.out_bytes,
     }
+    if target == "torch-swap":
+        sizes = {"reserve_bytes": decisions.problem.reserve_bytes, "scratch_bytes": decisions.problem.scratch_bytes}
+        return torch_swap.generate(plan, trace), facts | sizes, trace.entry
     if target == "deepspeed":
         files, offload = deepspeed.generate(decisions, trace)
         carried = {"parameters": offload.parameters._asdict(), "state": offload.state._asdict()}

@@ -17,8 +17,8 @@ class Artefact(Record, frozen=True, kw_only=True, tag_field="kind", tag="artefac
 
     version: Positive
     target: Literal[
-        "torch", "torch-sac", "torch-compile", "torch-offload", "deepspeed", "msccl-xml", "mscclpp-json", "cuda",
-        "nccl-tuner",
+        "torch", "torch-sac", "torch-compile", "torch-swap", "torch-offload", "deepspeed", "msccl-xml", "mscclpp-json",
+        "cuda", "nccl-tuner",
     ]  # fmt: skip
     plan: InputRef
     files: dict[str, Digest]

@@ -1,6 +1,7 @@
 """Plan a training or inference step ahead of time, then make the plan run.
 
-`treadle.apply(model, plan)` and `treadle.comm` are what a training script imports; everything else is the command line.
+`treadle.apply(model, plan)`, `treadle.swapped(model, plan)` and `treadle.comm` are what a training script imports;
+everything else is the command line.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from treadle.runtime.memory import apply as apply
+    from treadle.runtime.swap.swapped import swapped as swapped
 
 
 def __getattr__(name: str) -> Any:
@@ -18,6 +20,10 @@ def __getattr__(name: str) -> Any:
         from treadle.runtime.memory import apply
 
         return apply
+    if name == "swapped":
+        from treadle.runtime.swap.swapped import swapped
+
+        return swapped
     if name == "comm":
         import importlib
 

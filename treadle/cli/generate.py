@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     "--target",
     type=click.Choice(
         [
-            *("torch", "torch-sac", "torch-compile", "torch-offload", "deepspeed"),
+            *("torch", "torch-sac", "torch-compile", "torch-swap", "torch-offload", "deepspeed"),
             *("msccl-xml", "mscclpp-json", "cuda", "nccl-tuner"),
         ]
     ),
-    help="[default: torch, torch-offload or msccl-xml]",
+    help="[default: torch, torch-swap or msccl-xml]",
 )
 @click.option(
     "--runtime",
@@ -47,8 +47,8 @@ def command(
     as_json: bool,
 ) -> None:
     """Turn PLAN... into artefacts: a PyTorch module for a memory plan, or what makes PyTorch's own checkpointing
-    (torch-sac) or torch.compile (torch-compile) follow it; what torch.compile (torch-offload) or DeepSpeed (deepspeed)
-    can follow of a swap plan; MSCCL XML, MSCCL++ plans or CUDA kernels for a collective.
+    (torch-sac) or torch.compile (torch-compile) follow it; a swap plan's step (torch-swap), or what torch.compile
+    (torch-offload) or DeepSpeed (deepspeed) can follow of it; MSCCL XML, MSCCL++ plans or CUDA kernels for a collective.
 
     A selection becomes all of its programs, each with the sizes it is for, or a tuner file for stock NCCL. The plan and
     its inputs of a collective go along, so that the folder can be checked on its own.

@@ -31,9 +31,13 @@ NATIVE_DTYPES = ("float32", "float16", "bfloat16", "int32")
     help="Collective: timed runs; on fibers, random orders.",
 )
 @click.option(
-    "--timeout", type=click.FloatRange(min=0, min_open=True), help="Collective: give up after this many seconds."
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Give up after this many seconds; swap plan: of one iteration. [default: 600 for a swap plan]",
 )
-@click.option("--steps", type=click.IntRange(min=1), default=3, show_default=True, help="Memory plan: training steps.")
+@click.option(
+    "--steps", type=click.IntRange(min=1), default=3, show_default=True, help="Memory or swap plan: training steps."
+)
 @json_option
 def command(
     folder: str,
@@ -63,6 +67,11 @@ def command(
         if world not in (None, 1):
             raise InputError(f"found {world}, expected 1: a memory plan runs in one process", where="--world")
         _run_memory(folder, backend, steps, as_json)
+        return
+    if target == "torch-swap":
+        if world not in (None, 1):
+            raise InputError(f"found {world}, expected 1: a swap plan runs in one process", where="--world")
+        _run_swap(folder, backend, steps, timeout, as_json)
         return
     if backend != "cpu":
         from treadle.cli.run_native import FIBER_SIZES, run_native
@@ -203,5 +212,47 @@ def _run_memory(folder: str, backend: str, steps: int, as_json: bool) -> None:
             click.echo(
                 f"  {result['target']} leaves the order of recomputation to PyTorch and does not hold the budget here"
             )
+    if result["findings"]:
+        raise CheckFailed(f"{folder}: the run broke {len(result['findings'])} promises", tuple(result["findings"]))
+
+
+def _run_swap(folder: str, backend: str, steps: int, timeout: float | None, as_json: bool) -> None:
+    from planner.errors import CheckFailed
+    from planner.scalars import format_bytes
+    from treadle.runtime.swap.compare import run_folder
+
+    result = run_folder(folder, steps=steps, backend=backend, timeout=timeout)
+    if as_json:
+        print_json(result)
+    else:
+        losses, peaks, copied = result["losses"], result["peak_bytes"], result["copied_bytes"]
+        taken, places = result["iteration_ns"], result["places"]
+        equal = "equal to the last bit" if result["bit_equal"] else "not equal"
+        click.echo(f"{steps} iterations without a limit on memory beside the plan; values {equal}")
+        click.echo(
+            f"  output       {losses['unconstrained'][-1]:.6g} without a limit, {losses['swapped'][-1]:.6g} planned"
+        )
+        click.echo(
+            f"  peak         {format_bytes(peaks['unconstrained'])} without a limit, {format_bytes(peaks['swapped'])} "
+            f"planned: an arena of {format_bytes(peaks['arena'])} and {format_bytes(peaks['beside'])} beside it"
+        )
+        click.echo(
+            f"  memory       {format_bytes(peaks['memory'])} of the planned device; the host keeps "
+            f"{format_bytes(result['host_bytes'])}"
+        )
+        click.echo(
+            f"  copies       {format_bytes(copied['in'])} in and {format_bytes(copied['out'])} out per iteration"
+        )
+        click.echo(
+            f"  operators    {places['direct']} write straight into the arena, the results of {places['copied']} are "
+            "copied there"
+        )
+        slower = f", on a machine {result['pace']:.3g} times as slow" if backend == "cpu" else ""
+        planned, measured = (f"{taken[key] / 1e3:,.1f} us {key}" for key in ("planned", "measured"))
+        click.echo(f"  iteration    {planned}, {measured}{slower}")
+        click.echo(
+            f"  simulator    {taken['simulated'] / 1e3:,.1f} us from the times that the operators took, "
+            f"{result['simulation_error']:+.1%} of the measured"
+        )
     if result["findings"]:
         raise CheckFailed(f"{folder}: the run broke {len(result['findings'])} promises", tuple(result["findings"]))

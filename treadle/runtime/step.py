@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +37,26 @@ class Step:
         return load_step, (self.text, self.name)
 
 
+class Named(Protocol):
+    """A step by what errors call it."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class Expected(Named, Protocol):
+    """What a call must be like, in the terms of `Step`."""
+
+    @property
+    def inputs(self) -> list[list[Any]]: ...
+    @property
+    def frozen(self) -> list[str]: ...
+    @property
+    def evaluating(self) -> list[str]: ...
+    @property
+    def autocast(self) -> str | None: ...
+
+
 def load_step(text: str, name: str) -> Step:
     """Execute the text of a generated module; its lines show up in tracebacks under `name`."""
     file = f"<treadle step of {name}>"
@@ -56,7 +76,7 @@ def load_step(text: str, name: str) -> Step:
     )
 
 
-def require_alike(step: Step, kind: str, found: Mapping[str, Tensor], expected: Mapping[str, list[Any]]) -> None:
+def require_alike(step: Named, kind: str, found: Mapping[str, Tensor], expected: Mapping[str, list[Any]]) -> None:
     """Raises InputError unless the model's parameters or buffers have the names, types and shapes of the step's."""
     for name in sorted(found.keys() ^ expected.keys()):
         text = f"no {kind} {name!r}" if name in expected else f"{kind} {name!r}, which the plan does not know"
@@ -65,7 +85,7 @@ def require_alike(step: Step, kind: str, found: Mapping[str, Tensor], expected: 
         _require_like(step, f"{kind} {name!r}", tensor, expected[name])
 
 
-def require_covered(step: Step, model: nn.Module, parameters: Mapping[str, Tensor], inputs: Sequence[Any]) -> None:
+def require_covered(step: Expected, model: nn.Module, parameters: Mapping[str, Tensor], inputs: Sequence[Any]) -> None:
     """Raises InputError for a call with other inputs, or in another mode, than the step was captured for."""
     _require_modes(step, model)
     if len(inputs) != len(step.inputs):
@@ -93,7 +113,7 @@ def require_covered(step: Step, model: nn.Module, parameters: Mapping[str, Tenso
         raise InputError(f"found {found}, expected {expected} as when the step was captured", where=step.name)
 
 
-def _require_modes(step: Step, model: nn.Module) -> None:
+def _require_modes(step: Expected, model: nn.Module) -> None:
     for name, module in model.named_modules():
         if module.training == (name in step.evaluating):
             modes = ("training", "evaluation") if module.training else ("evaluation", "training")
@@ -112,7 +132,7 @@ def _how_to_get(shape: list[int], stride: list[int]) -> str:
     return "; capture and plan again"
 
 
-def _require_like(step: Step, what: str, tensor: Tensor, expected: list[Any]) -> None:
+def _require_like(step: Named, what: str, tensor: Tensor, expected: list[Any]) -> None:
     found = [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]
     if found != expected:
         text = f"found {what} of {found[0]} {found[1]}, expected {expected[0]} {expected[1]}; capture and plan again"

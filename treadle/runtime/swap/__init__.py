@@ -1,0 +1,1 @@
+"""Iterations under a swap plan: tensors in one arena, copies between it and the host beside the operators."""

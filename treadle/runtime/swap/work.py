@@ -1,0 +1,220 @@
+"""The bytes of a step, on the device and on the host, and each node as a function of no arguments on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from treadle.runtime.swap.places import Places, moved, objects_of
+from treadle.runtime.swap.step import Call, Node, SwapStep, bound
+
+POISON = 0xFF
+"""In every byte: NaN for floating point numbers, -1 for whole ones."""
+KEPT_BINDINGS = 16
+
+Action = Callable[[], Any]
+
+
+class Work(NamedTuple):
+    """`run` does what the node is for, `poison` overwrites the places that it gives up; `copied` is what it copies."""
+
+    run: Action
+    poison: Action
+    copied: int = 0
+
+
+class Memory:
+    """The arena, and for each storage that is ever on the host its room there.
+
+    Rooms of parameters and buffers are those of the model itself.
+    """
+
+    def __init__(
+        self, step: SwapStep, places: Places, device: torch.device, own: Mapping[str, Tensor], pinned: bool
+    ) -> None:
+        self.step, self.places, self.device = step, places, device
+        self.arena = torch.empty(max(step.arena_bytes, 1), dtype=torch.uint8, device=device).fill_(POISON)
+        self.calls = step.calls(device)
+        self.host: dict[str, Tensor] = dict(own)
+        """Typed where the step's caller sees it, else bytes."""
+        for storage in sorted(step.host - own.keys()):
+            known = step.storages[storage]
+            seen = storage in step.persistent or storage in step.inputs or storage in step.tangents
+            room = (
+                known.empty("cpu", pinned) if seen else torch.empty(known.bytes, dtype=torch.uint8, pin_memory=pinned)
+            )
+            self.host[storage] = room.zero_() if storage in step.persistent else room
+        self.objects = objects_of(step)
+        self._views: dict[tuple[str, int], Tensor] = {}
+        self._works: dict[tuple[int, ...], list[Work]] = {}
+        self._direct: dict[str, bool] = {}
+        """Whether the results of a call go straight to their places; unknown before its first run."""
+
+    def renew(self, own: Mapping[str, Tensor]) -> None:
+        """Take other rooms on the host for `own`."""
+        self.host.update(own)
+        self._works.clear()
+
+    def advance(self) -> None:
+        """The iteration is over: objects take the roles of the next one."""
+        self.objects = moved(self.step, self.objects)
+
+    def where(self, address: int) -> int:
+        """Where in the arena the plan's `address` is in this iteration."""
+        return self.objects.get(address, address)
+
+    def tensor(self, name: str, address: int) -> Tensor:
+        """Tensor `name` where its storage lies at `address` of the plan."""
+        key = (name, self.where(address))
+        if key not in self._views:
+            self._views[key] = self.step.layouts[name].place(self.arena, key[1])
+        return self._views[key]
+
+    def raw(self, storage: str, address: int) -> Tensor:
+        """The bytes of a storage."""
+        start = self.where(address)
+        return self.arena[start : start + self.step.storages[storage].bytes]
+
+    def on_device(self, storage: str, address: int) -> Tensor:
+        """The device's side of a copy of `storage`, in the form of the host's."""
+        raw = self.host[storage].dtype == torch.uint8 and self.host[storage].dim() == 1 and storage not in self._seen
+        return self.raw(storage, address) if raw else self.tensor(storage, address)
+
+    @property
+    def _seen(self) -> set[str]:
+        return {*self.step.persistent, *self.step.inputs, *self.step.tangents}
+
+    def written(self) -> dict[str, int]:
+        """How many operators put their results straight into their places, and how many are copied there."""
+        direct = sum(self._direct.values())
+        making = sum(node.kind == "compute" and bool(node.at) for node in self.step.nodes)
+        return {"direct": direct, "copied": making - direct}
+
+    def final(self, name: str) -> Tensor:
+        """Tensor `name` at the end of an iteration, before `advance`; on the device or on the host."""
+        layout = self.step.layouts[name]
+        address = self.places.left.get(layout.storage)
+        if address is not None:
+            return self.tensor(name, address)
+        return layout.on(self.host[layout.storage].untyped_storage())
+
+    def works(self) -> list[Work]:
+        """Every node as it is in this iteration."""
+        key = tuple(self.objects.values())
+        if key not in self._works:
+            if len(self._works) >= KEPT_BINDINGS:
+                self._works.clear()
+            self._works[key] = [self._work(number, node) for number, node in enumerate(self.step.nodes)]
+        return self._works[key]
+
+    def _work(self, number: int, node: Node) -> Work:
+        at = self.places.during[number]
+        given_up = [self.raw(storage, address) for storage, address in self.places.ending[number].items()]
+        poison = partial(_fill, given_up)
+        if node.kind == "drop":
+            return Work(_nothing, poison)
+        if node.kind == "compute":
+            return Work(self._computing(self.calls[node.item], node, at), poison)
+        device, host = self.on_device(node.item, at[node.item]), self.host[node.item]
+        to, source = (device, host) if node.kind == "in" else (host, device)
+        return Work(partial(to.copy_, source, non_blocking=True), poison, self.step.storages[node.item].bytes)
+
+    def _computing(self, call: Call, node: Node, at: Mapping[str, int]) -> Action:
+        layouts = self.step.layouts
+        values = _Values(self, at)
+        args, kwargs = bound(call.args, values), bound(call.kwargs, values)
+        makes = [
+            self.tensor(output, at[layouts[output].storage])
+            if output is not None and output in layouts and layouts[output].storage in node.at
+            else None
+            for output in call.outputs
+        ]
+        if all(target is None for target in makes):
+            return partial(call.function, *args, **kwargs)
+        writer = out_variant(call.function)
+        if writer is None or len(writer.names) != len(makes) or not all(output in node.at for output in call.outputs):
+            return partial(_copied, call.function, args, kwargs, makes)
+        return partial(self._written, call, writer, args, kwargs, [make for make in makes if make is not None])
+
+    def _written(
+        self, call: Call, writer: Writer, args: list[Any], kwargs: dict[str, Any], makes: list[Tensor]
+    ) -> None:
+        """Results go straight to their places, once a first run into tensors beside the arena has shown that nothing
+        larger is made of them on the way, as `mse_loss` does."""
+        direct = self._direct.get(call.name)
+        if direct is False:
+            _copied(call.function, args, kwargs, makes)
+            return
+        into = makes if direct else [torch.empty(0, dtype=make.dtype, device=make.device) for make in makes]
+        writer.function(*args, **kwargs, **dict(zip(writer.names, into, strict=True)))
+        if direct is None:
+            for make, found in zip(makes, into, strict=True):
+                make.copy_(found)
+            self._direct[call.name] = all(map(_alike, makes, into))
+
+
+class _Values(dict[str, Tensor]):
+    """Tensors by name where their storages lie during a node."""
+
+    def __init__(self, memory: Memory, at: Mapping[str, int]) -> None:
+        super().__init__()
+        self.memory, self.at = memory, at
+
+    def __missing__(self, name: str) -> Tensor:
+        return self.memory.tensor(str(name), self.at[self.memory.step.layouts[name].storage])
+
+
+class Writer(NamedTuple):
+    """An operator that puts its results into tensors that it is given as the arguments `names`."""
+
+    function: Callable[..., Any]
+    names: tuple[str, ...]
+
+
+@cache
+def out_variant(function: Any) -> Writer | None:
+    """The overload of an operator that takes the same arguments and writes into `out` tensors, if there is one."""
+    if not isinstance(function, torch._ops.OpOverload) or function._schema.is_mutable:
+        return None
+    wanted = [(a.name, str(a.type)) for a in function._schema.arguments]
+    returns = len(function._schema.returns)
+    packet = function.overloadpacket
+    for name in packet.overloads():
+        other = getattr(packet, name)
+        arguments = other._schema.arguments
+        outs = tuple(a.name for a in arguments if a.is_out)
+        if len(outs) == returns and [(a.name, str(a.type)) for a in arguments if not a.is_out] == wanted:
+            return Writer(other, outs)
+    return None
+
+
+def _copied(function: Action, args: list[Any], kwargs: dict[str, Any], makes: Sequence[Tensor | None]) -> None:
+    """For operators that only return new tensors."""
+    result = function(*args, **kwargs)
+    results = result if isinstance(result, list | tuple) else [result]
+    for target, made in zip(makes, results, strict=True):
+        if target is not None:
+            target.copy_(made)
+
+
+def _alike(make: Tensor, found: Tensor) -> bool:
+    """Whether `found` is as `make`, in a storage no larger than that takes."""
+    steps = ((a, b) for size, a, b in zip(make.shape, make.stride(), found.stride(), strict=False) if size > 1)
+    return (
+        make.shape == found.shape
+        and all(a == b for a, b in steps)
+        and found.untyped_storage().nbytes() == found.numel() * found.element_size()
+    )
+
+
+def _fill(given_up: list[Tensor]) -> None:
+    for place in given_up:
+        place.fill_(POISON)
+
+
+def _nothing() -> None:
+    pass

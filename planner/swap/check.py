@@ -48,10 +48,6 @@ def _order(decisions: SwapDecisions) -> Iterator[str]:
         count = len(decisions.order)
         yield f"order: {count} operators, {len(place)} of them different, expected each of {len(ops)} once"
         return
-    nodes = [(at, node) for at, node in enumerate(decisions.nodes) if node.kind == "compute"]
-    if tuple(node.item for _, node in nodes) != decisions.order:
-        yield "nodes: the compute nodes do not run the operators in the plan's order"
-        return
     maker = {tensor: at for at, op in enumerate(ops) for tensor in op.outputs}
     for at, op in enumerate(ops):
         for tensor in op.inputs:
@@ -61,6 +57,10 @@ def _order(decisions: SwapDecisions) -> Iterator[str]:
             if place[before] > place[at]:
                 yield f"order: {op.id} runs before {ops[before].id}, which it waits for"
     yield from _accesses(decisions, place)
+    nodes = [(at, node) for at, node in enumerate(decisions.nodes) if node.kind == "compute"]
+    if tuple(node.item for _, node in nodes) != decisions.order:
+        yield "nodes: the compute nodes do not run the operators in the plan's order"
+        return
     for number, (at, node) in enumerate(nodes):
         name = f"node {at} ({label(decisions.problem, node)})"
         if node.serves != number:

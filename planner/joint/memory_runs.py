@@ -7,6 +7,7 @@ from collections.abc import Collection
 from msgspec.structs import replace
 
 from planner.graph import Graph
+from planner.implementations.index import calls as calls_of_op
 from planner.implementations.normalisation import INVERTING
 from planner.memory.calls import calls_of
 from planner.memory.decisions import MemoryDecisions
@@ -18,13 +19,15 @@ from planner.trace import Implementation, Op, Trace
 from planner.unrolling import OWN, without_useless
 
 
-def allowed(trace: Trace, families: Collection[str] | None = None) -> Trace:
-    """`trace` with those other implementations only that a swap plan may choose: of `families` (None for all), and
-    none that inverts a normalisation, which is right only while a runtime watches the scales."""
+def allowed(trace: Trace, families: Collection[str] | None = None, limit: int | None = None) -> Trace:
+    """`trace` with those other implementations only that a swap plan may choose: of `families` (None for all), with at
+    most `limit` bytes of workspace, and none that inverts a normalisation, which is right only while a runtime watches
+    the scales. The op's own call always stays."""
 
     def fits(way: Implementation) -> bool:
         own = set(filter(None, way.family.split("+")))
-        return way.target not in INVERTING and (families is None or own <= set(families))
+        small = limit is None or (way.workspace_bytes or 0) <= limit
+        return small and way.target not in INVERTING and (families is None or own <= set(families))
 
     return replace(
         trace,
@@ -40,12 +43,19 @@ def model_part(trace: Trace) -> Trace:
     return replace(trace, ops=tuple(op for op in trace.ops if op.phase != "optimizer"))
 
 
-def memory_problem(trace: Trace, budget_bytes: int = 0) -> MemoryProblem:
-    """The memory pass's problem of `trace` without its updates, in which nothing random runs again.
+def most_workspace(trace: Trace) -> int:
+    """The largest workspace of any op by its own call or by another, in bytes."""
+    calls = (call.workspace_bytes or 0 for op in trace.ops for call in calls_of_op(op))
+    return max(calls, default=0)
+
+
+def memory_problem(trace: Trace) -> MemoryProblem:
+    """The memory pass's problem of `trace` without its updates, in the bytes that a swap plan counts: those of tensors,
+    for which there is the memory beside the largest workspace. Nothing random runs again. Its budget is 0.
 
     Raises InputError for a trace that the memory pass does not cover.
     """
-    problem = problem_from_trace(model_part(trace), budget_bytes)
+    problem = problem_from_trace(_without_workspace(model_part(trace)), 0)
     random = {op.id for op in trace.ops if op.random}
     once = {i for i, node in enumerate(problem.fwd) if not random.isdisjoint(node.ops)}
     return replace(
@@ -53,6 +63,20 @@ def memory_problem(trace: Trace, budget_bytes: int = 0) -> MemoryProblem:
         fwd=tuple(
             replace(node, recomputable=False) if i in once or node.creator in once else node
             for i, node in enumerate(problem.fwd)
+        ),
+    )
+
+
+def _without_workspace(trace: Trace) -> Trace:
+    return replace(
+        trace,
+        ops=tuple(
+            replace(
+                op,
+                workspace_bytes=None,
+                implementations=tuple(replace(way, workspace_bytes=None) for way in op.implementations),
+            )
+            for op in trace.ops
         ),
     )
 

@@ -1,0 +1,72 @@
+"""What a program is worth: the time of its best quick swap plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from planner.errors import InputError
+from planner.swap.arrays import Arrays, Nodes, arrays_of
+from planner.swap.decisions import Run
+from planner.swap.extract import problem_from_trace
+from planner.swap.problem import Machine, SwapProblem
+from planner.swap.search.fitness import pool_of
+from planner.swap.search.planting import pool_space
+from planner.swap.two_pass import Settings, plan_pool
+from planner.trace import Trace
+from planner.unrolling import unrolled
+
+
+class Scored(NamedTuple):
+    """A program with the nodes of a quick plan in its own order. Its i-th run is operator i of `problem`."""
+
+    time_ns: int
+    name: str
+    runs: tuple[Run, ...]
+    problem: SwapProblem
+    arrays: Arrays
+    nodes: Nodes
+
+
+@dataclass
+class Scorer:
+    """Scores programs of one trace on one machine, each once, and keeps the `best`; `names` are what was tried."""
+
+    trace: Trace
+    machine: Machine
+    reserve_bytes: int = 0
+    best: Scored | None = None
+    names: dict[str, None] = field(default_factory=dict)
+    seen: set[tuple[Run, ...]] = field(default_factory=set)
+
+    def score(self, runs: Sequence[Run], name: str) -> Scored | None:
+        """None for a program that cannot run, that has no plan, or that was scored before."""
+        runs = tuple(runs)
+        if runs in self.seen:
+            return None
+        self.seen.add(runs)
+        try:
+            other = unrolled(self.trace, runs)
+        except InputError:
+            return None
+        found = quick_plan(problem_from_trace(other, self.machine, self.reserve_bytes), runs, name)
+        if found is not None:
+            self.names[name] = None
+            if self.best is None or found.time_ns < self.best.time_ns:
+                self.best = found
+        return found
+
+
+def quick_plan(problem: SwapProblem, runs: tuple[Run, ...], name: str) -> Scored | None:
+    """The two-pass planner's plan of the problem's own order with the best planted pool; None where that has none."""
+    if problem.arena_bytes <= 0:
+        return None
+    arrays = arrays_of(problem)
+    space = pool_space(arrays, problem.arena_bytes, Settings())
+    time_ns = space.time_of(space.start)
+    if time_ns is None:
+        return None
+    nodes = plan_pool(arrays, space.start.order, pool_of(space.start), Settings())
+    assert nodes is not None, "it has a time"
+    return Scored(time_ns, name, runs, problem, arrays, nodes)

@@ -118,6 +118,7 @@ def test_new_pressure_empties_the_initial_residents_unless_keeping_them_is_faste
     problem, pool = cases.two_pass_b(), Pool((1,), (3,))
     arrays = arrays_of(problem)
     assert one_pass(problem, range(3), pool) == 5
+    assert one_pass(problem, range(3), pool, initial=(1,)) == 4
     literal = decide(problem, range(3), pool)
     assert (literal.initial, literal.time_ns) == ((), 5)
     kept = decide(problem, range(3), pool, Settings(keep_initial=True))

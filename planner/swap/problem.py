@@ -40,7 +40,8 @@ class SwapOp(Record, frozen=True, kw_only=True):
     outputs: tuple[Count, ...] = ()
     writes: tuple[Count, ...] = ()
     after: tuple[Count, ...] = ()
-    """Operators it waits for besides the makers of its inputs."""
+    """Operators it waits for besides the makers of its inputs: where a tensor is written, who uses it waits for the
+    last operator that wrote it, and who writes it for all that have used it since."""
     time_ns: Count = 0
     scratch_bytes: Count = 0
 
@@ -142,9 +143,31 @@ class SwapProblem(
                     role = self.tensors[tensor].role
                     yield f"{path}.outputs[{place}]", f"{tensor} of role {role}", "an activation or gradient"
                 made[tensor] = at
+        yield from self._unordered()
         for at, tensor in enumerate(self.tensors):
             if tensor.role in PERSISTENT and not tensor.kept:
                 yield f"$.tensors[{at}].kept", "false", f"true for a {tensor.role}"
+
+    def _unordered(self) -> Iterator[tuple[str, str, str]]:
+        """Operators that use a tensor before or after a write of it and do not say so."""
+        written = {tensor for op in self.ops for tensor in op.writes}
+        writer: dict[int, int] = {}
+        readers: dict[int, list[int]] = {}
+        for at, op in enumerate(self.ops):
+            for tensor in op.inputs:
+                if tensor not in written:
+                    continue
+                before = [writer[tensor]] if tensor in writer else []
+                if tensor in op.writes:
+                    before += readers.get(tensor, ())
+                    writer[tensor], readers[tensor] = at, []
+                else:
+                    readers.setdefault(tensor, []).append(at)
+                for other in before:
+                    if other not in op.after:
+                        name, user = self.tensors[tensor].id, self.ops[other].id
+                        expected = f"{other}: {user} and {op.id} use {name}, and one of them writes it"
+                        yield f"$.ops[{at}].after", f"no {other}", expected
 
 
 def _repeated(field: str, ids: list[str]) -> Iterator[tuple[str, str, str]]:

@@ -26,6 +26,8 @@ from planner.timeline import simulate
 from planner.trace import Op, Trace
 
 FILE_NAME = "offload.py"
+HALVES = dict.fromkeys(("treadle.conv2d_weight_gradient", "treadle.conv2d_input_gradient"), "convolution_backward")
+"""Operators of a trace that are one operator in PyTorch's graph."""
 
 
 class Move(NamedTuple):
@@ -151,7 +153,7 @@ def carry(decisions: SwapDecisions, trace: Trace) -> Carried:
 
 
 def _names(ops: Sequence[Op]) -> Call:
-    return Call("[", tuple(quote(operator_name(op.target)) for op in ops), "]")
+    return Call("[", tuple(quote(HALVES.get(op.target, operator_name(op.target))) for op in ops), "]")
 
 
 def _result(graph: Graph, tensor: str, number: dict[str | None, str]) -> tuple[str | Call, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -43,7 +44,7 @@ def labels_of(problem: SwapProblem, trace: Trace) -> Labels:
     found = [ops[op.id] for op in problem.ops]
     return Labels(
         frozenset(at for at, op in enumerate(found) if op.phase == "backward"),
-        frozenset(at for at, op in enumerate(found) if "convolution" in op.target.split(".")[1]),
+        frozenset(at for at, op in enumerate(found) if re.match(r"conv(olution|\dd)", op.target.split(".")[1])),
     )
 
 

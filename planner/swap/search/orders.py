@@ -13,9 +13,9 @@ import numpy as np
 from planner.swap.arrays import Arrays, Flags, Ints, ints
 from planner.swap.compiled import COMPILES, compiled
 
-WEIGHTS = (0.0, 0.3, 1.0)
+WEIGHTS = (0.0, 0.3, 0.6, 1.0, 4.0)
 """Of bytes by which an operator makes the live tensors more, beside bytes that it has to wait for."""
-SHARES = (0.9, 0.5)
+SHARES = (0.7, 0.5, 0.2)
 """Of memory that the planted orders reckon with: the rest is for what is on its way."""
 SLOW = 2000
 """Operators up to which the reckoning is quick enough without compilation."""
@@ -83,8 +83,10 @@ def local_order(
     weight: float,
     newest: bool,
 ) -> Ints:
-    """Of all ready operators always the one with the fewest bytes of inputs that are not on the device plus `weight`
-    times the bytes of tensors that begin to live minus those that end; the device holds the `memory` bytes used last.
+    """Of all ready operators always the one of the least cost: bytes of its inputs that are not on the device plus
+    `weight` times the bytes of tensors that begin to live minus those that end; the device holds the `memory` bytes
+    used last. What makes an operator ready whose cost is below zero, as a term of a sum does that is added at once,
+    costs as much less.
 
     Ties go to the first in `order`, or with `newest` to the one that became ready last.
     """
@@ -104,7 +106,7 @@ def local_order(
             ready[count] = order[at]
             count += 1
     here = np.zeros(tensors, np.bool_)
-    stamp = np.full(tensors, -1, np.int64)
+    stamp, mark = np.full(tensors, -1, np.int64), np.full(tensors, -1, np.int64)
     queue = np.empty(len(use), np.int64)  # tensors by time of use, those used again since are stale
     head, tail, held = 0, 0, 0
     result = np.empty_like(order)
@@ -112,16 +114,15 @@ def local_order(
         best, best_score, best_rank = 0, np.inf, 0
         for at in range(count):
             op = ready[at]
-            missing, growth = 0, 0
             for place in range(use_ptr[op], use_ptr[op + 1]):
-                tensor = use[place]
-                if place >= made_ptr[op]:
-                    growth += size[tensor]
-                elif not here[tensor]:
-                    missing += size[tensor]
-                if uses[tensor] == 1 and not kept[tensor]:
-                    growth -= size[tensor]
-            score = missing + weight * growth
+                mark[use[place]] = op
+            score = _cost(op, -1, use_ptr, made_ptr, use, size, kept, here, uses, mark, weight)
+            gain = 0.0
+            for place in range(succ_ptr[op], succ_ptr[op + 1]):
+                if waiting[succ[place]] == 1:
+                    then = _cost(succ[place], op, use_ptr, made_ptr, use, size, kept, here, uses, mark, weight)
+                    gain = min(gain, then)
+            score += gain
             if score < best_score or (score == best_score and rank[op] < best_rank):
                 best, best_score, best_rank = at, score, rank[op]
         op = ready[best]
@@ -155,3 +156,31 @@ def local_order(
                 if newest:
                     rank[after] -= (step + 1) * n
     return result
+
+
+@compiled
+def _cost(
+    op: int,
+    before: int,
+    use_ptr: Ints,
+    made_ptr: Ints,
+    use: Ints,
+    size: Ints,
+    kept: Flags,
+    here: Flags,
+    uses: Ints,
+    mark: Ints,
+    weight: float,
+) -> float:
+    """Of an operator right after the operator `before` (-1 for none), whose tensors are marked with it."""
+    missing, growth = 0, 0
+    for place in range(use_ptr[op], use_ptr[op + 1]):
+        tensor = use[place]
+        near = before >= 0 and mark[tensor] == before
+        if place >= made_ptr[op]:
+            growth += size[tensor]
+        elif not here[tensor] and not near:
+            missing += size[tensor]
+        if uses[tensor] == 1 + near and not kept[tensor]:
+            growth -= size[tensor]
+    return missing + weight * growth

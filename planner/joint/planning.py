@@ -19,24 +19,21 @@ import msgspec
 
 from planner.documents import digest
 from planner.errors import InfeasibleError, InputError, LimitError
-from planner.graph import Graph
-from planner.implementations.index import calls
 from planner.joint.local import improve
 from planner.joint.memory_runs import allowed
-from planner.joint.programs import memory_alone, programs
+from planner.joint.programs import FASTEST, OWN_CALLS, memory_alone, programs
+from planner.joint.relaxation import joint_bound
 from planner.joint.scoring import Scored, Scorer
+from planner.joint.sets import Program
 from planner.memory.planning import MemoryOptions
 from planner.plan import InputRef, Plan
 from planner.solver import relative_gap
 from planner.solver.interrupt import stop_on_signals
-from planner.swap.bound import Bound
 from planner.swap.decisions import Run, SwapDecisions
 from planner.swap.extract import problem_from_trace
 from planner.swap.planning import Memory, Progress, SwapOptions, plan_swap_problem, prepared
 from planner.swap.problem import Machine, SwapProblem
-from planner.trace import Implementation, Trace
-
-COMPUTE = "every operator runs at least once, by its fastest call, one at a time"
+from planner.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -111,7 +108,7 @@ class _Joint:
         self.began = time.monotonic()
         self.scorer = Scorer(trace, machine, reserve_bytes)
         self.scored: list[Scored] = []
-        self.bound = least_compute(trace)
+        self.bound, self.sets = joint_bound(trace, machine, reserve_bytes)
         self.best: Plan | None = None
         self.parts: dict[str, None] = {}
         self.interrupted = self.limit_fired = False
@@ -166,6 +163,11 @@ class _Joint:
         quick = MemoryOptions(method="heuristic", families=families, time_limit_s=self.seconds(0.1))
         for runs, name in programs(self.trace, self.machine, self.reserve_bytes, quick, late(ALONE + PROGRAMS)):
             self.score(runs, name)
+            if name == FASTEST or (name == OWN_CALLS and self.trace.mode != "train"):
+                program = Program(self.trace, runs)
+                for members in self.sets:
+                    values = [value for value in program.gap_end if value.tensor in members]
+                    self.score(program.with_set(values), "linear program")
         improve(self.scorer, self.options.evaluations, late(ALONE + PROGRAMS + LOCAL))
         if self.scorer.best is not None and self.scorer.best not in self.scored:
             self.scored.append(self.scorer.best)
@@ -217,14 +219,3 @@ def time_of(plan: Plan) -> int:
     """Nanoseconds of one iteration under a swap plan."""
     assert isinstance(plan.decisions, SwapDecisions)
     return plan.decisions.time_ns
-
-
-def least_compute(trace: Trace) -> Bound:
-    """Every op runs at least once, by its fastest call: true of every order, of swapping and of recomputation."""
-    graph = Graph(trace)
-    total = sum(
-        min(call.time_ns or 0 for call in calls(op) if not (isinstance(call, Implementation) and call.again))
-        for op in trace.ops
-        if op.intermediate_of is None and not graph.is_view(op)
-    )
-    return Bound(total, COMPUTE, "any order")

@@ -24,6 +24,7 @@ from planner.unrolling import plain_runs
 
 SHARES = tuple(Fraction(share, 100) for share in (100, 90, 115, 80, 130, 150, 70, 175))
 """Budgets of memory plans, in shares of the memory for tensors, the most promising first."""
+OWN_CALLS, FASTEST = "own calls", "fastest calls"
 WORKSPACES = (1, 2)
 """The most workspace, in multiples of that of the model's own calls."""
 
@@ -61,7 +62,7 @@ def programs(
     trace: Trace, machine: Machine, reserve_bytes: int, options: MemoryOptions, stop: Callable[[], bool]
 ) -> Iterator[tuple[tuple[Run, ...], str]]:
     """Runs of the whole step, and what they are called; the plain step first."""
-    yield plain_runs(trace), "own calls"
+    yield plain_runs(trace), OWN_CALLS
     own = most_workspace(own_calls(trace))
     for factor in WORKSPACES:
         limited = allowed(trace, limit=factor * own)
@@ -71,7 +72,7 @@ def programs(
             return
         arena = machine.memory_bytes - reserve_bytes - most_workspace(limited)
         everything = decide(replace(problem, budget_bytes=1), store_all(problem))
-        yield runs_of(everything, limited), "fastest calls"
+        yield runs_of(everything, limited), FASTEST
         for share in SHARES:
             budget = int(arena * share)
             if stop():

@@ -17,7 +17,16 @@ up to date, and in, out the share of a whole copy that is done in a window. All 
                 ends of the iteration
     time        T_w >= sum of the time of operators in w,  T_w >= In_w + c Out_w,  T_w >= Out_w + c In_w
 
-where In_w is the work of copies in w and c = min(1, b/a - 1) for a machine that runs both directions at a/b speed each.
+Where operators may run again (`Repeats`), a tensor need not be somewhere as long as it can be made again. With re the
+share of it that is made again in a window, at a ns of compute for a whole one,
+
+    arrival     v_{k+1} <= v_k + in_k + re_k, and so for use
+    copy        in_k <= h_k + out_k                in place of `somewhere`, which still holds at the end of what is kept
+    time        T_w >= sum of the time of operators in w + sum of a_t re_tw
+
+and what an operator may overwrite is no room that it needs: `spared` bytes of capacity.
+
+In_w is the work of copies in w and c = min(1, b/a - 1) for a machine that runs both directions at a/b speed each.
 Minimise the sum of T_w. An allocator only loses bytes and a limit of the host only forbids plans, so the bound holds
 for all of them. Tensors that are used in the same windows are one column: they differ only in bytes, and the cheapest
 copy per byte stands for all. More windows see more moments at which the bytes must fit.
@@ -56,10 +65,25 @@ class Bound(NamedTuple):
     scope: Scope
 
 
+class Repeats(NamedTuple):
+    """What may be done beside copying. `again_ns` per tensor: the least compute time of making all of it once more,
+    None where that is not possible; tensors that one run makes share its time by their bytes. `spared` per operator:
+    the bytes of what its results may overwrite."""
+
+    again_ns: tuple[Fraction | None, ...]
+    spared: tuple[int, ...]
+
+
 COMPUTE = "every operator runs once, one at a time"
 MOVED = (
     "of what is needed later only so much fits the memory, the rest has to be copied out and back, and the copies of "
     "each stretch of the iteration take their time: a linear program, solved to proved optimality"
+)
+COMPUTE_REPEATED = "every operator runs at least once, by its fastest call, one at a time"
+MOVED_OR_REPEATED = (
+    "of what is needed later only so much fits the memory, the rest has to be copied out and back or made again, and "
+    "the copies and operators of each stretch of the iteration take their time: a linear program, solved to proved "
+    "optimality"
 )
 
 
@@ -85,6 +109,29 @@ def lower_bound(problem: SwapProblem, order: Sequence[int] | None = None, moment
     return best
 
 
+def bound_with_repeats(
+    problem: SwapProblem, repeats: Repeats, order: Sequence[int] | None = None, moments: int = MOMENTS
+) -> tuple[Bound, dict[int, float]]:
+    """The same where operators may also run again, and which share of each tensor the linear program makes again.
+
+    The problem lists what operators surely read, at the least time and scratch they may have.
+    """
+    _fits(problem, repeats)
+    scope: Scope = "any order" if order is None else "this order"
+    best = Bound(problem.ideal_ns, COMPUTE_REPEATED, scope)
+    graph = _Graph.of(problem, order)
+    count = min(moments, len(graph.chain))
+    while count >= 1:
+        program = _Program(problem, graph.cut(count), repeats)
+        if len(program.model.lower) <= COLUMNS or count == 1:
+            value = program.solve()
+            if value is not None and value > best.time_ns:
+                best = Bound(value, MOVED_OR_REPEATED, scope)
+            return best, program.shares
+        count //= 2
+    return best, {}
+
+
 def copies_ns(problem: SwapProblem, in_ns: int, out_ns: int) -> int:
     """The least time in which copies of `in_ns` and `out_ns` of work by themselves can be done, rounded down."""
     less, more = sorted((in_ns, out_ns))
@@ -97,9 +144,9 @@ def overlap_cost(problem: SwapProblem) -> Fraction:
     return min(Fraction(1), Fraction(whole, slow) - 1)
 
 
-def _fits(problem: SwapProblem) -> None:
-    for op in problem.ops:
-        needs = sum(problem.tensors[t].bytes for t in (*op.inputs, *op.outputs))
+def _fits(problem: SwapProblem, repeats: Repeats | None = None) -> None:
+    for at, op in enumerate(problem.ops):
+        needs = _op_bytes(problem, at) - (repeats.spared[at] if repeats else 0)
         if needs > problem.arena_bytes:
             raise InfeasibleError(
                 f"operator {op.id} reads and makes {format_bytes(needs)}, the memory beside reserve and scratch is "
@@ -224,6 +271,8 @@ class _Pattern(NamedTuple):
     writes: tuple[tuple[int, int], ...]
     held: tuple[int, ...]
     """States whose operator reads or makes it."""
+    again: int
+    """-1 where it cannot be made again; else tensors of about the same time per byte have the same number."""
 
 
 @dataclass
@@ -232,6 +281,8 @@ class _Column:
     in_ns: Fraction = Fraction(0)
     """Work per byte of the cheapest of its tensors."""
     out_ns: Fraction = Fraction(0)
+    again_ns: Fraction = Fraction(0)
+    tensors: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -240,7 +291,10 @@ class _Program:
 
     problem: SwapProblem
     cut: _Cut
+    repeats: Repeats | None = None
     model: Model = field(default_factory=lambda: Model("swap bound"))
+    shares: dict[int, float] = field(default_factory=dict)
+    """Of each tensor that can be made again the share that is, once solved."""
 
     def __post_init__(self) -> None:
         problem, cut = self.problem, self.cut
@@ -249,11 +303,14 @@ class _Program:
         self.unit = float(max(1, problem.ideal_ns))
         self.into: list[list[tuple[Var, float]]] = [[] for _ in range(self.last)]
         self.out: list[list[tuple[Var, float]]] = [[] for _ in range(self.last)]
+        self.again: list[list[tuple[Var, float]]] = [[] for _ in range(self.last)]
+        self.remade: list[tuple[_Column, list[Var]]] = []
         self.room: list[list[tuple[Var, float]]] = [[] for _ in range(self.last + 1)]
-        for pattern, column in sorted(_columns(problem, cut).items()):
+        for pattern, column in sorted(_columns(problem, cut, self.repeats).items()):
             self._tensors(pattern, column)
         arena = max(1, problem.arena_bytes)
-        busy = [0, *(_op_bytes(problem, state.op) for state in cut.states), 0]
+        spared = self.repeats.spared if self.repeats else (0,) * len(problem.ops)
+        busy = [0, *(_op_bytes(problem, state.op) - spared[state.op] for state in cut.states), 0]
         for k, held in enumerate(busy):
             if self.room[k]:
                 left = problem.arena_bytes - held
@@ -265,12 +322,16 @@ class _Program:
         solution = solve(self.model, backend="highs", time_limit_s=120.0)
         if solution.status is not Status.OPTIMAL or solution.bound is None:
             return None
+        for column, variables in self.remade:
+            share = sum(float(solution.values[int(var)]) for var in variables)
+            self.shares.update(dict.fromkeys(column.tensors, share))
         return math.ceil(float(solution.bound) * self.unit * (1 - SAFETY))
 
     def _tensors(self, pattern: _Pattern, column: _Column) -> None:
         model, last = self.model, self.last
         dirty = pattern.kind == "made" or bool(pattern.writes)
         first = pattern.maker[1] + 1 if pattern.kind == "made" else 0
+        remade = pattern.again >= 0
         final = last if pattern.kept else max((lo for lo, _ in pattern.uses), default=-1)
         if first > final:
             return
@@ -290,7 +351,8 @@ class _Program:
                 self.room[k].append((here[k], float(column.bytes)))
             if dirty:
                 host[k] = model.continuous(0.0, 1.0)
-                model.add_linear([(here[k], 1), (host[k], 1)], lb=1)
+                if not remade or k == last:
+                    model.add_linear([(here[k], 1), (host[k], 1)], lb=1)
         into: dict[int, Var] = {}
         out: dict[int, Var] = {}
 
@@ -306,16 +368,32 @@ class _Program:
                 self.out[w].append((out[w], float(column.out_ns * column.bytes) / self.unit))
             return out[w]
 
+        anew: dict[int, Var] = {}
+
+        def make_again(w: int) -> list[Var]:
+            if remade and w not in anew:
+                anew[w] = model.continuous(0.0)
+                self.again[w].append((anew[w], float(column.again_ns * column.bytes) / self.unit))
+            return [anew[w]] if remade else []
+
         for k in range(first, final):
-            model.add_linear([(here[k + 1], 1), (here[k], -1), (copy_in(k), -1)], ub=0)
+            model.add_linear(
+                [(here[k + 1], 1), (here[k], -1), (copy_in(k), -1), *((var, -1) for var in make_again(k))], ub=0
+            )
             if dirty:
                 model.add_linear([(host[k + 1], 1), (host[k], -1), (copy_out(k), -1)], ub=0)
         for lo, hi in pattern.uses:
             if first <= lo <= final:
-                model.add_linear([(here[lo], 1), *((copy_in(w), 1) for w in range(lo, hi + 1))], lb=1)
+                ways = [var for w in range(lo, hi + 1) for var in (copy_in(w), *make_again(w))]
+                model.add_linear([(here[lo], 1), *((var, 1) for var in ways)], lb=1)
         for lo, hi in (*pattern.writes, *((pattern.maker,) if pattern.kind == "made" else ())):
             if hi + 1 in host:
                 model.add_linear([(host[hi + 1], 1), *((copy_out(w), -1) for w in range(lo, hi + 1))], ub=0)
+        if remade:
+            for w, var in into.items():
+                if w in host:
+                    model.add_linear([(var, 1), (host[w], -1), (copy_out(w), -1)], ub=0)
+            self.remade.append((column, list(anew.values())))
 
     def _times(self) -> None:
         model, cut = self.model, self.cut
@@ -337,7 +415,7 @@ class _Program:
         for w in range(self.last):
             time = model.continuous(0.0)
             takes.append(time)
-            model.add_linear([(time, 1), *shares[w]], lb=busy[w])
+            model.add_linear([(time, 1), *shares[w], *((var, -ns) for var, ns in self.again[w])], lb=busy[w])
             for mine, other in ((self.into[w], self.out[w]), (self.out[w], self.into[w])):
                 if mine:
                     work = [*((var, -ns) for var, ns in mine), *((var, -ns * cost) for var, ns in other if cost)]
@@ -345,7 +423,7 @@ class _Program:
         model.minimize([(time, 1) for time in takes])
 
 
-def _columns(problem: SwapProblem, cut: _Cut) -> dict[_Pattern, _Column]:
+def _columns(problem: SwapProblem, cut: _Cut, repeats: Repeats | None) -> dict[_Pattern, _Column]:
     makers: dict[int, int] = {}
     users: dict[int, set[tuple[int, int]]] = defaultdict(set)
     writers: dict[int, set[tuple[int, int]]] = defaultdict(set)
@@ -369,6 +447,7 @@ def _columns(problem: SwapProblem, cut: _Cut) -> dict[_Pattern, _Column]:
         made = t in makers
         if not made and tensor.role not in (*PERSISTENT, "input"):
             continue
+        again = repeats.again_ns[t] if repeats and made and t not in writers else None
         maker = (cut.lo[makers[t]], cut.hi[makers[t]]) if made else (-1, -1)
         pattern = _Pattern(
             kind="made" if made else "input" if tensor.role == "input" else "persistent",
@@ -377,6 +456,7 @@ def _columns(problem: SwapProblem, cut: _Cut) -> dict[_Pattern, _Column]:
             uses=tuple(sorted(window for window in users[t] if window[0] > maker[1])),
             writes=tuple(sorted(writers[t])),
             held=tuple(held[t]),
+            again=-1 if again is None else int(again * 2**20 / tensor.bytes).bit_length(),
         )
         column = columns[pattern]
         costs = (
@@ -385,5 +465,9 @@ def _columns(problem: SwapProblem, cut: _Cut) -> dict[_Pattern, _Column]:
         )
         column.in_ns = min(column.in_ns, costs[0]) if column.bytes else costs[0]
         column.out_ns = min(column.out_ns, costs[1]) if column.bytes else costs[1]
+        if again is not None:
+            per_byte = again / tensor.bytes
+            column.again_ns = min(column.again_ns, per_byte) if column.bytes else per_byte
+            column.tensors.append(t)
         column.bytes += tensor.bytes
     return columns

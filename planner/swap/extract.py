@@ -51,6 +51,11 @@ def problem_from_trace(trace: Trace, machine: Machine, reserve_bytes: int = 0) -
                 f"op {op.id!r} has no time; name a profile with --hardware, or capture with `--hardware` or `--measure`"
             )
             raise InputError(text, where=trace.name, path=f"$.ops[{place}].time_ns")
+    for place, op in planned:
+        for key in op.mutates:
+            if _role(graph, graph.owner[key]) == "input":
+                text = f"op {op.id!r} writes into the input {key!r}, expected that of a buffer, which lives on"
+                raise InputError(text, where=trace.name, path=f"$.ops[{place}].mutates")
     storages = dict.fromkeys(key for _, op in planned for key in (*_read(graph, op), *_made(graph, op)))
     number = {key: at for at, key in enumerate(storages)}
     kept = _handed(graph)

@@ -55,7 +55,7 @@ def _neighbours(program: Program, plan: Scored) -> Iterator[tuple[tuple[Run, ...
 def _worth_making_again(program: Program, plan: Scored) -> list[Value]:
     delayed = delays(plan)
     worth = []
-    for value in program.gap_end:
+    for value in program.gaps:
         delay = delayed.get(program.instance(value), 0)
         if delay:
             worth.append((-delay / max(1, program.price_ns(value)), value))

@@ -26,6 +26,7 @@ from planner.joint.relaxation import joint_bound
 from planner.joint.scoring import Scored, Scorer
 from planner.joint.sets import Program
 from planner.memory.planning import MemoryOptions
+from planner.memory.problem import FAMILIES
 from planner.plan import InputRef, Plan
 from planner.solver import relative_gap
 from planner.solver.interrupt import stop_on_signals
@@ -39,8 +40,7 @@ from planner.trace import Trace
 @dataclass(frozen=True)
 class JointOptions:
     """`swap` are the options of the swap pass, its time limit that of everything. families: the families of other
-    calls that a plan may use, None for all; without `conv` and `statistics` all of them make the same bits.
-    evaluations: of the local search."""
+    calls that a plan may use, None for all. evaluations: of the local search."""
 
     swap: SwapOptions = field(default_factory=SwapOptions)
     families: tuple[str, ...] | None = None
@@ -55,7 +55,9 @@ class JointOptions:
 
 
 DEFAULTS = JointOptions()
-ALONE, PROGRAMS, LOCAL = 0.3, 0.3, 0.15
+SAME_BITS = tuple(family for family in FAMILIES if family not in ("conv", "statistics"))
+"""Families whose calls make the bits of the model's own; those that invert a normalisation are left out anyway."""
+ALONE, PROGRAMS, LOCAL = 0.25, 0.2, 0.3
 """Shares of the time limit for the swap pass alone, for programs of the memory pass and for the local search."""
 
 
@@ -166,7 +168,7 @@ class _Joint:
             if name == FASTEST or (name == OWN_CALLS and self.trace.mode != "train"):
                 program = Program(self.trace, runs)
                 for members in self.sets:
-                    values = [value for value in program.gap_end if value.tensor in members]
+                    values = [value for value in program.gaps if value.tensor in members]
                     self.score(program.with_set(values), "linear program")
         improve(self.scorer, self.options.evaluations, late(ALONE + PROGRAMS + LOCAL))
         if self.scorer.best is not None and self.scorer.best not in self.scored:

@@ -60,8 +60,8 @@ class Program:
                     self.uses[Value(at, tensor)] = []
         handed = (*trace.outputs, *(value for _, value in trace.updates))
         self.handed = {root for tensor in handed for root in graph.root(tensor)}
-        self.gap_end = {value: end for value in self.uses if (end := self._gap_end(value)) is not None}
-        """The place of the read that ends the longest gap of each value that may be a member of a set."""
+        self.gaps = {value: gap for value in self.uses if (gap := self._gap(value)) is not None}
+        """The places at which the longest gap of each value begins and ends that may be a member of a set."""
 
     @property
     def time_ns(self) -> int:
@@ -77,12 +77,12 @@ class Program:
         return self.graph.storage_bytes(self.graph.owner[value.tensor])
 
     def with_set(self, members: Collection[Value]) -> tuple[Run, ...]:
-        """The runs with all `members` made again; values without a `gap_end` count for nothing."""
-        return tuple(self._runs(frozenset(members) & self.gap_end.keys()))
+        """The runs with all `members` made again; values without a gap count for nothing."""
+        return tuple(self._runs(frozenset(members) & self.gaps.keys()))
 
     def price_ns(self, value: Value) -> int:
         """The time that making this value again by itself adds."""
-        end = self.gap_end[value]
+        _, end = self.gaps[value]
         again = self._restored(end, frozenset([value]), {})
         return sum(call_named(self.graph.ops[run.op], run.implementation, "").time_ns or 0 for run in again)
 
@@ -109,18 +109,19 @@ class Program:
         found = op if isinstance(call, Implementation) and call.overwrites is not None else call
         return found if value.tensor in found.outputs else None
 
-    def _gap_end(self, value: Value) -> int | None:
+    def _gap(self, value: Value) -> tuple[int, int] | None:
         if value.tensor in self.handed or self._again(value) is None:
             return None
         gaps = [
-            (self.ready_ns[after] - self.ready_ns[before + 1], -after)
+            (self.ready_ns[after] - self.ready_ns[before + 1], -before, -after)
             for before, after in pairwise([value.at, *self.uses[value]])
             if after > before + 1
         ]
-        return -max(gaps)[1] if gaps else None
+        _, begin, end = max(gaps, default=(0, 0, 0))
+        return (-begin, -end) if gaps else None
 
     def _runs(self, members: frozenset[Value]) -> Iterator[Run]:
-        ends = {self.gap_end[value] for value in members}
+        ends = {self.gaps[value][1] for value in members}
         back: dict[Value, int] = {}
         for at, run in enumerate(self.runs):
             if at in ends:
@@ -133,7 +134,7 @@ class Program:
         def there(value: Value) -> bool:
             if back.get(value, -1) >= at:
                 return True
-            if value in members and at >= self.gap_end[value]:
+            if value in members and at > self.gaps[value][0]:
                 return False
             return value.tensor in self.handed or max(self.uses[value], default=value.at) >= at
 

@@ -13,8 +13,9 @@ from treadle.cli.output import json_option, live_line, many, note, print_json, r
 
 if TYPE_CHECKING:
     from planner.plan import InputRef, Plan
+    from planner.swap.decisions import SwapDecisions
     from planner.swap.planning import Progress
-    from planner.swap.problem import SwapProblem
+    from planner.swap.problem import SwapOp, SwapProblem
     from planner.trace import Trace
 
 SIZE = "SIZE|SHAREx"
@@ -66,6 +67,16 @@ SIZE = "SIZE|SHAREx"
 @click.option("--keep-order", is_flag=True, help="Search pools only, for the order of the trace.")
 @click.option("--keep-pool", is_flag=True, help="Search orders only, for the best planted pool.")
 @click.option("--free-classes", is_flag=True, help="Let a class of the pool have any sizes, not only neighbours.")
+@click.option(
+    "--with-recompute",
+    is_flag=True,
+    help="Also make tensors again instead of copying them, and choose between the calls of each op.",
+)
+@click.option(
+    "--same-bits",
+    is_flag=True,
+    help="With --with-recompute: only calls that make the same bits as the model's own.",
+)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--workers", type=click.IntRange(1), help="Processes; the plan is the same. [default: one per core]")
 @click.option("--executor", metavar="ADDRESS", help="dask://HOST:PORT or dask://local; the plan is the same.")
@@ -87,6 +98,8 @@ def command(
     reserve: str | None,
     time_limit: float,
     workers: int | None,
+    with_recompute: bool,
+    same_bits: bool,
     output: str,
     as_json: bool,
     **searching: Any,
@@ -102,6 +115,12 @@ def command(
         raise click.UsageError("--trace needs --hardware, for the device's memory and the speed of its copies")
     if problem is not None and hardware is not None:
         raise click.UsageError("--problem names its own machine, so it goes without --hardware")
+    if with_recompute and trace is None:
+        raise click.UsageError(
+            "--with-recompute needs --trace: a swap problem does not tell what its operators compute"
+        )
+    if same_bits and not with_recompute:
+        raise click.UsageError("--same-bits belongs to --with-recompute; copies change no bits")
     require_apart(output, trace, problem, hardware)
 
     from planner import documents
@@ -111,19 +130,24 @@ def command(
 
     options = SwapOptions(time_limit_s=time_limit, workers=workers or os.cpu_count() or 1, **searching)
     memory = None if device_memory is None else parse_memory(device_memory)
-    whole, inputs = _sources(trace, problem, hardware, host_memory, reserve)
+    whole, step, inputs = _sources(trace, problem, hardware, host_memory, reserve)
     if not COMPILES:
         note("numba is not installed: the same search takes many times as long; pip install 'treadle[swap]'")
     try:
         with live_line() as show:
-            plan = plan_swap_problem(
-                whole,
-                memory=memory,
-                options=options,
-                inputs=inputs,
-                on_progress=lambda progress: show(progress_line(progress)),
-                on_plan=lambda plan: documents.save(plan, output),
-            )
+            common: dict[str, Any] = {
+                "memory": memory,
+                "inputs": inputs,
+                "on_progress": lambda progress: show(progress_line(progress)),
+                "on_plan": lambda plan: documents.save(plan, output),
+            }
+            if with_recompute and step is not None:
+                from planner.joint.planning import SAME_BITS, JointOptions, plan_joint
+
+                joint = JointOptions(swap=options, families=SAME_BITS if same_bits else None)
+                plan = plan_joint(step, whole.machine, reserve_bytes=whole.reserve_bytes, options=joint, **common)
+            else:
+                plan = plan_swap_problem(whole, options=options, **common)
     except KeyboardInterrupt:
         raise LimitError("interrupted before a plan was found") from None
     documents.save(plan, output)
@@ -141,8 +165,8 @@ def command(
 
 def _sources(
     trace: str | None, problem: str | None, hardware: str | None, host_memory: str | None, reserve: str | None
-) -> tuple[SwapProblem, dict[str, InputRef]]:
-    """The problem that the files describe, and the files."""
+) -> tuple[SwapProblem, Trace | None, dict[str, InputRef]]:
+    """The problem that the files describe, the trace with its times, and the files."""
     from planner import documents
     from planner.plan import InputRef
     from planner.scalars import parse_bytes
@@ -157,14 +181,15 @@ def _sources(
         loaded = documents.load(problem or "", SwapProblem)
         inputs = {"problem": InputRef(file=Path(problem or "").name, digest=documents.digest(loaded))}
         machine = loaded.machine if host is None else replace(loaded.machine, host_bytes=host)
-        return replace(loaded, machine=machine, reserve_bytes=left if reserve else loaded.reserve_bytes), inputs
+        return replace(loaded, machine=machine, reserve_bytes=left if reserve else loaded.reserve_bytes), None, inputs
     profile = load_hardware(hardware)
     step = documents.load(trace, Trace)
     inputs = {
         "trace": InputRef(file=Path(trace).name, digest=documents.digest(step)),
         "hardware": InputRef(file=hardware, digest=documents.digest(profile)),
     }
-    return problem_from_trace(with_times(step, hardware), machine_of(profile, host_bytes=host), left), inputs
+    step = with_times(step, hardware)
+    return problem_from_trace(step, machine_of(profile, host_bytes=host), left), step, inputs
 
 
 def with_times(trace: Trace, hardware: str) -> Trace:
@@ -203,6 +228,7 @@ def summary(plan: Plan) -> dict[str, Any]:
     assert isinstance(decisions, SwapDecisions)
     problem = decisions.problem
     ideal = problem.ideal_ns
+    again = repeated(decisions)
     return {
         "device_memory_bytes": problem.machine.memory_bytes,
         "footprint_bytes": footprint(problem),
@@ -222,6 +248,8 @@ def summary(plan: Plan) -> dict[str, Any]:
         "in_copies": sum(node.kind == "in" for node in decisions.nodes),
         "out_copies": sum(node.kind == "out" for node in decisions.nodes),
         "drops": sum(node.kind == "drop" for node in decisions.nodes),
+        "repeated_runs": len(again),
+        "repeated_ns": sum(op.time_ns for op in again),
         "initial_residents": len(decisions.initial),
         "lower_bound_ns": int(certificate.lower_bound),
         "gap": certificate.gap,
@@ -233,6 +261,13 @@ def summary(plan: Plan) -> dict[str, Any]:
         "limit_fired": plan.provenance.limit_fired,
         "interrupted": plan.provenance.interrupted,
     }
+
+
+def repeated(decisions: SwapDecisions) -> list[SwapOp]:
+    """Operators that make again what an earlier one made."""
+    seen: set[str] = set()
+    first = [not (run.op in seen or seen.add(run.op)) for run in decisions.runs]  # type: ignore[func-returns-value]
+    return [op for op, once in zip(decisions.problem.ops, first, strict=False) if not once]
 
 
 def describe(facts: dict[str, Any]) -> str:
@@ -247,6 +282,8 @@ def describe(facts: dict[str, Any]) -> str:
     pool = "1 class" if len(objects) == 1 else f"{len(objects)} classes"
     generations = facts["generations"]
 
+    made_again = f"{many(facts['repeated_runs'], 'run')} of operators that ran before, {_ms(facts['repeated_ns'])}"
+
     def moved(way: str) -> str:
         return f"{facts[f'{way}_copies']} {way} of {format_bytes(facts[f'{way}_bytes'])}"
 
@@ -258,6 +295,7 @@ def describe(facts: dict[str, Any]) -> str:
         ("idle", f"{_ms(facts['idle_ns'])} of waiting for copies"),
         ("lower bound", f"{_ms(facts['lower_bound_ns'])}, {proof} for {facts['bound_holds_for']}"),
         ("copies", f"{moved('in')}, {moved('out')}, {many(facts['drops'], 'drop')} without a copy"),
+        *([("made again", made_again)] if facts["repeated_runs"] else []),
         *([("pool", f"{pool}: {', '.join(objects)}")] if objects else []),
         ("found by", facts["method"] + (f", {many(generations, 'generation')} searched" if generations else "")),
     ]

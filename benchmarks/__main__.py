@@ -25,7 +25,12 @@ NAMES = (
     "memory.planning",
     "memory.ablation",
     "memory.savings",
+    "swap.models",
     "swap.evaluation",
+    "swap.baselines",
+    "swap.real",
+    "swap.search",
+    "swap.inference",
 )
 
 

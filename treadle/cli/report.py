@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from treadle.cli.output import json_option, note, print_json, require_apart
+from treadle.cli.output import json_option, many, note, print_json, require_apart
 
 
 @click.command()
 @click.argument("plans", nargs=-1, required=True, metavar="PLAN...")
-@click.option("-o", "--output", required=True, metavar="FILE", help="The HTML file to write.")
+@click.option("-o", "--output", required=True, metavar="FILE", help="HTML, or of one plan its picture as SVG.")
 @click.option("--hardware", metavar="NAME|FILE", help="Draw the collectives on this machine.")
 @click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes of the hardware.")
 @json_option
@@ -65,19 +65,21 @@ def command(plans: tuple[str, ...], output: str, hardware: str | None, nodes: in
         from treadle.probe.resolve import load_hardware
 
         machine = load_hardware(hardware, nodes)
-    sections = [selection_section(name, selection) for name, selection in selections.items()]
-    sections += sections_of_curves(loaded)
-    sections += [plan_section(name, plan, machine) for name, plan in loaded.items() if name in names.values()]
-    sections.append(
-        Section(
-            "Certificates",
-            "Every plan was checked for this page by code that did not make it.",
-            (certificates(loaded),),
+    pictured = [plan_section(name, plan, machine) for name, plan in loaded.items() if name in names.values()]
+    if Path(output).suffix == ".svg":
+        if len(pictured) != 1 or selections:
+            raise InputError(f"found {many(len(names), 'document')}, expected one plan for one picture", where=output)
+        write_text(output, pictured[0].pictures[0].svg)
+    else:
+        proofs = "Every plan was checked for this page by code that did not make it."
+        sections = (
+            *(selection_section(name, selection) for name, selection in selections.items()),
+            *sections_of_curves(loaded),
+            *pictured,
+            Section("Certificates", proofs, (certificates(loaded),)),
+            Section("Provenance", "What each plan was made from.", (inputs_table(loaded),)),
         )
-    )
-    sections.append(Section("Provenance", "What each plan was made from.", (inputs_table(loaded),)))
-    page = Page(title="treadle report", subtitle=", ".join(names.values()), sections=tuple(sections))
-    write_text(output, render(page))
+        write_text(output, render(Page(title="treadle report", subtitle=", ".join(names.values()), sections=sections)))
     if as_json:
         facts = {name: msgspec.to_builtins(plan.certificate) for name, plan in loaded.items()}
         print_json({"report": output, "certificates": facts})

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 from lxml import etree
 
+from planner import documents
 from planner.plan import Certificate, Generation, Plan, Prediction, Provenance
 from planner.swap.arrays import arrays_of
 from planner.swap.decisions import SwapDecisions
@@ -18,6 +20,7 @@ from planner.swap.timeline_of import start_bytes, tasks_of
 from planner.timeline import Schedule, simulate
 from tests.planner.swap import cases
 from tests.planner.swap.plans import random_order, random_pool
+from treadle.cli.main import run
 from treadle.report.page import Page, render
 from treadle.report.swap_copies import copies_of, trips_of, waits_of
 from treadle.report.swap_figure import WAITING, streams_svg
@@ -167,3 +170,16 @@ def test_thousands_of_copies_make_small_pictures_with_the_true_peak(monkeypatch:
     page = render(Page("t", "", (), (section,)))
     count = len(trips_of(decisions, schedule_of(decisions)))
     assert f"The largest of {count:,} moves out of the device and back." in page
+
+
+def test_an_svg_is_the_picture_of_one_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    documents.save(cases.figure_4_1(), "problem.json")
+    for name in ("a", "b"):
+        assert run(["plan", "swap", "--problem", "problem.json", "--generations", "1", "-o", f"{name}.json"]) == 0
+    assert run(["report", "a.json", "-o", "a.svg"]) == 0
+    assert {"compute", "in", "out", "memory for tensors"} <= words(Path("a.svg").read_text())
+    assert run(["report", "a.json", "b.json", "-o", "both.svg"]) == 2
+    assert not Path("both.svg").exists()
+    assert run(["report", "a.json", "b.json", "-o", "both.html"]) == 0
+    assert "Swap: b" in Path("both.html").read_text()

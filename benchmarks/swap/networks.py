@@ -1,0 +1,82 @@
+"""The networks of SwapAdvisor's tables 5.1 and 5.2 and what the source prints of them, on its machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from importlib import import_module
+from typing import Any
+
+from planner.swap.extract import machine_of, problem_from_trace
+from planner.swap.problem import SwapProblem
+from planner.trace import Trace
+
+HARDWARE = "p3-v100-16gb"
+HOST_BYTES = 244 * 2**30
+"""The source trains what needs more than 61 GB of host memory on a p3.8xlarge, with one of its GPUs."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """Entry `spec` at `batch`. The rest is the source's: table 5.1, and the share of ideal that section 5.2 tells."""
+
+    spec: str
+    batch: int
+    gigabytes: int
+    ops: int
+    sizes: int
+    share: float
+
+
+NETWORKS = {
+    "WResNet-152-10": Network("examples.models.wide_resnet152:training", 64, 180, 882, 26, 0.95),
+    "Inception-4": Network("examples.models.inception_v4:training", 64, 71, 830, 64, 0.65),
+    "NasNet-25": Network("examples.models.nasnet_a:training", 64, 193, 5533, 65, 0.53),
+    "RNN-8-8K": Network("examples.models.recurrent:rnn_8_8k", 256, 118, 8594, 7, 0.80),
+    "BRNN-4-8K": Network("examples.models.recurrent:brnn_4_8k", 128, 99, 9034, 9, 0.80),
+}
+
+
+def training(name: str, batch: int | None = None) -> Trace:
+    """One training step with plain SGD, times by the roofline of the source's machine."""
+    network = NETWORKS[name]
+    return _trace(partial(entry(network.spec), batch=batch or network.batch), name, "train")
+
+
+def inference(batch: int) -> Trace:
+    """ResNet-152 forward."""
+    return _trace(partial(entry("examples.models.resnet152:inference"), batch=batch), "ResNet-152", "infer")
+
+
+@cache
+def problem_of(name: str, batch: int | None = None) -> SwapProblem:
+    """The swap problem of `training`."""
+    return problem_from(training(name, batch))
+
+
+def problem_from(trace: Trace, memory_bytes: int | None = None) -> SwapProblem:
+    """The swap problem of a trace on the source's machine, whose memory `memory_bytes` takes the place of."""
+    from treadle.probe.resolve import load_hardware
+
+    return problem_from_trace(trace, machine_of(load_hardware(HARDWARE), memory_bytes, HOST_BYTES))
+
+
+def entry(spec: str) -> Callable[..., Any]:
+    """The function that `MODULE:FUNCTION` names."""
+    module, function = spec.split(":")
+    found: Callable[..., Any] = getattr(import_module(module), function)
+    return found
+
+
+def _trace(step: Callable[..., Any], name: str, mode: str) -> Trace:
+    from planner.implementations import with_implementations
+    from treadle.capture.costs import with_roofline
+    from treadle.capture.graph import capture
+    from treadle.capture.optimizer import with_optimizer
+    from treadle.probe.resolve import load_hardware
+
+    trace = with_implementations(capture(step, name, "train" if mode == "train" else "infer"))
+    if mode == "train":
+        trace = with_optimizer(trace, "sgd")
+    return with_roofline(trace, load_hardware(HARDWARE))

@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench bench-collective bench-memory wheel schemas clean
+.PHONY: help install demo test lint format bench bench-collective bench-memory bench-swap wheel schemas clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -39,6 +39,9 @@ bench: $(STAMP) ## print every figure that README and docs quote
 
 bench-memory: $(STAMP) ## memory plans of whole networks beside MONeT's figures, peers and PyTorch; takes about 2 hours
 	$(BIN)/python -m benchmarks memory.execution memory.models memory.gpu memory.partitioner memory.planning memory.ablation memory.savings
+
+bench-swap: $(STAMP) ## swap plans beside their source's figures and six baselines, the search, its speed; takes about an hour
+	$(BIN)/python -m benchmarks swap.models swap.evaluation swap.baselines swap.real swap.search swap.inference
 
 bench-collective: $(STAMP) ## synthesis against published figures, plans against templates, execution, XML timing
 	$(BIN)/python -m benchmarks collective.synthesis collective.quality collective.cpu collective.gpu collective.xml_simulation

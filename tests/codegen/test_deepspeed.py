@@ -70,10 +70,12 @@ def test_the_section_has_known_fields_and_keeps_no_more_than_the_plan(trace, sha
         assert section["offload_optimizer"]["ratio"] == 1
 
 
-def test_text(trace, golden):
-    files, _ = generate(swapped(trace, 5), trace)
-    golden("deepspeed/layers.json", files[FILE_NAME])
-    golden("deepspeed/layers.md", files[README_NAME])
+@pytest.mark.parametrize(("name", "share"), [("parameters", 3), ("state", 7)])
+def test_text(trace, golden, name, share):
+    """With little memory most parameters leave, with more of it a part of the optimizer's state."""
+    files, _ = generate(swapped(trace, share), trace)
+    golden(f"deepspeed/{name}.json", files[FILE_NAME])
+    golden(f"deepspeed/{name}.md", files[README_NAME])
 
 
 def test_what_a_trace_without_optimizer_says(bare):

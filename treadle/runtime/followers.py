@@ -10,15 +10,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, fx, nn
 
-from codegen import torch_compile, torch_module, torch_sac
+from codegen import torch_compile, torch_module, torch_offload, torch_sac
 from treadle.runtime.memory import PlannedModule
 from treadle.runtime.meter import Meter
+from treadle.runtime.offload_ops import stand_in
 from treadle.runtime.step import load_step
 
 FILES = {
     "torch": torch_module.FILE_NAME,
     "torch-sac": torch_sac.FILE_NAME,
     "torch-compile": torch_compile.FILE_NAME,
+    "torch-offload": torch_offload.FILE_NAME,
 }
 """The file of each target."""
 
@@ -38,7 +40,9 @@ def plain(model: nn.Module, loss: Loss) -> Follower:
 
 
 def follow(target: str, text: str, name: str, model: nn.Module, loss: Loss) -> Follower:
-    """`model`, changed in place where the target asks for it, trained as `text` says; `name` is what errors call it."""
+    """`model`, changed in place where the target asks for it, trained as `text` says; `name` is what errors call it.
+
+    On the CPU stand-ins make the copies of `torch-offload`."""
     if target == "torch":
         return plain(PlannedModule(model, load_step(text, name)), None)
     generated = types.ModuleType(FILES[target].removesuffix(".py"))
@@ -46,6 +50,8 @@ def follow(target: str, text: str, name: str, model: nn.Module, loss: Loss) -> F
     exec(compile(text, FILES[target], "exec"), generated.__dict__)
     if target == "torch-sac":
         return plain(generated.apply(model), loss)
+    if target == "torch-offload":
+        stand_in()
     return _partitioned(generated.partition, model, loss)
 
 

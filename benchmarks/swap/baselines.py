@@ -1,0 +1,107 @@
+"""Swap plans beside what else people swap with, all by the same simulator: python -m benchmarks.swap.baselines
+
+Costs are the roofline's on the machine of SwapAdvisor (one V100 with 16 GB, 12 GB/s to and from the host). Peers are
+`planner.swap.baselines`, with the time of all operators as 100 %.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from typing import Any
+
+from benchmarks.common import Row, Table, command, progress
+from planner.errors import InfeasibleError, LimitError
+from planner.swap.baselines import largest_first, odswap, save_on_cpu, torchtune, vdnn
+from planner.swap.baselines.ideal import ideal_ns, whole_bytes
+from planner.swap.baselines.peer import Labels, Outcome, labels_of
+from planner.swap.extract import machine_of, problem_from_trace
+from planner.swap.planning import SwapOptions, plan_swap_problem, prepared
+from planner.swap.problem import SwapProblem
+from planner.trace import Trace
+
+HARDWARE = "p3-v100-16gb"
+MODELS = {
+    "ResNet-50 b64": ("resnet50", "resnet50", {"batch": 64}),
+    "GoogLeNet b128": ("googlenet", "googlenet", {"batch": 128}),
+    "GPT-2 small b8": ("gpt2", "small", {"batch": 8, "tokens": 1024}),
+    "LSTM large b128": ("lstm_lm", "large", {"batch": 128}),
+}
+SHARES = (Fraction(3, 4), Fraction(1, 2), Fraction(1, 4))
+OPTIONS = SwapOptions(generations=60, time_limit_s=60.0, workers=2)
+PEERS: dict[str, Callable[[SwapProblem, Labels], Outcome]] = {
+    "ODSwap": lambda problem, labels: odswap.plan(problem),
+    "vDNN": vdnn.plan,
+    "save_on_cpu": save_on_cpu.plan,
+    "torchtune": torchtune.plan,
+    "largest first": largest_first.plan,
+}
+NOTES = (
+    "% of ideal: the time of all operators over that of the step. N/A: does not fit; the share is the memory it needs.",
+    "Memory is a share of what the trace's order needs without any copy. Optimizer: SGD, in the step.",
+    f"treadle: allocator pool, {OPTIONS.generations} generations or {OPTIONS.time_limit_s:.0f} s, and the bound on any "
+    "order beside it.",
+)
+
+
+def tables() -> Iterator[Table]:
+    """Simulated step time of swap plans and of six baselines, as a share of the ideal."""
+    for name in MODELS:
+        rows = []
+        trace = trained(name)
+        for share in SHARES:
+            progress(f"swap.baselines: {name} at {float(share)}")
+            rows.append(compared(trace, share))
+        yield Table(f"{name}: % of ideal by memory", rows, NOTES)
+
+
+def compared(trace: Trace, share: Fraction, options: SwapOptions = OPTIONS) -> Row:
+    """One model in one memory: every peer, then the plan."""
+    from treadle.probe.resolve import load_hardware
+
+    problem = prepared(problem_from_trace(trace, machine_of(load_hardware(HARDWARE))), share)
+    labels, whole = labels_of(problem, trace), whole_bytes(problem)
+    row: Row = {
+        "memory": f"{float(share):g}x",
+        "GiB": problem.machine.memory_bytes / 2**30,
+        "ideal ms": ideal_ns(problem) / 1e6,
+    }
+    for name, peer in PEERS.items():
+        found = peer(problem, labels)
+        row[name] = (
+            _percent(problem, found.decisions) if found.decisions else f"N/A ({found.needed_bytes / whole:.2f}x)"
+        )
+    try:
+        plan = plan_swap_problem(problem, options=options)
+    except (InfeasibleError, LimitError) as error:
+        return row | {"treadle": f"N/A ({type(error).__name__})"}
+    return row | {
+        "treadle": _percent(problem, plan.decisions),
+        "bound": f"{100 * ideal_ns(problem) / plan.certificate.lower_bound:.1f}",
+    }
+
+
+def trained(name: str) -> Trace:
+    """One training step with plain SGD and the roofline's times."""
+    from importlib import import_module
+
+    from planner.implementations import with_implementations
+    from treadle.capture.costs import with_roofline
+    from treadle.capture.graph import capture
+    from treadle.capture.optimizer import with_optimizer
+    from treadle.probe.resolve import load_hardware
+
+    module, function, sizes = MODELS[name]
+    make = getattr(import_module(f"examples.models.{module}"), function)
+    trace = with_implementations(capture(lambda: make(**sizes), name, "train"))
+    return with_roofline(with_optimizer(trace, "sgd"), load_hardware(HARDWARE))
+
+
+def _percent(problem: SwapProblem, decisions: Any) -> str:
+    return f"{100 * ideal_ns(problem) / decisions.time_ns:.1f}"
+
+
+main = command(tables)
+
+if __name__ == "__main__":
+    main()

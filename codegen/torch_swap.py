@@ -8,6 +8,7 @@ in its storage each tensor lies.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -46,6 +47,7 @@ def generate(plan: Plan, trace: Trace) -> dict[str, str]:
         raise InputError(text, where=trace.name, path="$.decisions.allocator")
     writer = _Writer(decisions, Graph(unrolled(trace, decisions.runs) if decisions.runs else trace))
     problem = decisions.problem
+    beside = problem.reserve_bytes + problem.scratch_bytes
     calls, nodes = list(writer.calls()), list(writer.nodes())
     names = {name for name in ("T", "compute", "copy_in", "copy_out", "drop") if any(f"{name}(" in x for x in nodes)}
     text = template("torch/swap.py.j2").render(
@@ -56,7 +58,7 @@ def generate(plan: Plan, trace: Trace) -> dict[str, str]:
         copied_in=format_bytes(decisions.in_bytes),
         copied_out=format_bytes(decisions.out_bytes),
         arena=format_bytes(writer.arena_bytes),
-        scratch=format_bytes(problem.reserve_bytes + problem.scratch_bytes),
+        scratch=format_bytes(beside) if beside else "",
         again=writer.again(trace),
         torch=any("aten." in line or "torch." in line for line in calls),
         kernels=any("kernels." in line for line in calls),
@@ -232,14 +234,22 @@ class _Writer:
             if op.id in planned or (op.intermediate_of is None and self.graph.is_view(op) and wanted & set(op.outputs)):
                 chosen.append(op)
                 wanted.update(op.inputs)
+        options = self._options(chosen)
+        for text, name in options.items():
+            yield from layout(f"{name} = ", text, 4)
         yield "    return {"
         for op in reversed(chosen):
-            outputs = literal(op.outputs)
-            named = [labelled(f"{quote(key)}: ", _value(tree)) for key, tree in (op.kwargs or {}).items()]
             args = Call("[", tuple(_value(tree) for tree in op.args or ()), "]")
-            call = Call("(", (_target(op.target), args, Call("{", tuple(named), "}"), outputs), ")")
+            named = _named(op)
+            call = Call("(", (_target(op.target), args, options.get(named, named), literal(op.outputs)), ")")
             yield from _ended(layout(f"{quote(op.id)}: ", call, 8))
         yield "    }"
+
+    def _options(self, ops: Iterable[Op]) -> dict[Call, str]:
+        """Names for the named arguments that several calls share, such as those of an optimizer."""
+        counts = Counter(named for op in ops if len((named := _named(op)).items) > 2)
+        shared = sorted((named for named, count in counts.items() if count > 1), key=str)
+        return {named: f"options_{number}" for number, named in enumerate(shared)}
 
     def nodes(self) -> Iterator[str]:
         decisions = self.decisions
@@ -305,6 +315,11 @@ def _target(target: str) -> str:
     return f"{ {'aten': 'aten', 'treadle': 'kernels'}.get(namespace, 'torch.ops.' + namespace) }.{rest}".replace(
         " ", ""
     )
+
+
+def _named(op: Op) -> Call:
+    """The named arguments of a call, a dict."""
+    return Call("{", tuple(labelled(f"{quote(k)}: ", _value(tree)) for k, tree in (op.kwargs or {}).items()), "}")
 
 
 def _value(tree: Any) -> str | Call:

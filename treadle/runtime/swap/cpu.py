@@ -1,8 +1,8 @@
 """A swap plan on the CPU: the device is an arena in host memory, its three streams are threads.
 
 A thread runs the nodes of its stream in the order of issue; a node waits until the nodes that it names have ended, and
-for nothing else. With `poison` a place that is given up is overwritten at once, so that a node that reads it too late,
-or writes it too early, changes the results.
+for nothing else. With `poison` a place is overwritten when a node starts to fill it and as soon as it is given up, so
+that a node that reads or writes too early or too late changes the results.
 """
 
 from __future__ import annotations
@@ -167,6 +167,8 @@ class _Iteration:
             pace = self.emulation.computing(node.item)
         else:
             pace = self.link.copying(node.kind, work.copied)
+        if self.poison:
+            work.spoil()
         with pace, self.watching if node.kind == "compute" else nullcontext():
             work.run()
         if self.poison:

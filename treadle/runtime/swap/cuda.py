@@ -64,6 +64,8 @@ class Streams:
                 for other in self.waits[number]:
                     stream.wait_event(self.events[other])
                 with self.api.stream(stream):
+                    if self.poison:
+                        work.spoil()
                     if timed:
                         marks[2 * number].record(stream)
                     with (watching if watching is not None and node.kind == "compute" else None) or nullcontext():

@@ -39,27 +39,21 @@ class Link:
 
     @contextmanager
     def copying(self, direction: str, count: int) -> Iterator[None]:
-        """Inside the block `count` bytes are moved; it ends when the planned machine would be done."""
+        """The block moves `count` bytes; it is entered when the planned machine would be done, so that what does not
+        wait for the copy comes too early for it."""
         work = self.machine.in_ns(count) if direction == "in" else self.machine.out_ns(count)
         left = work * self.pace / 1e9
         slow, whole = self.machine.together
         with self._changed:
             self._busy.add(direction)
             self._changed.notify_all()
-            shared = len(self._busy) > 1
-        since = time.perf_counter()
+            while left > 0:
+                speed = slow / whole if len(self._busy) > 1 else 1.0
+                since = time.perf_counter()
+                self._changed.wait(left / speed)
+                left -= (time.perf_counter() - since) * speed
         try:
             yield
-            with self._changed:
-                while True:
-                    # the other direction may have come or gone while this thread moved bytes, but not while it waits
-                    now = time.perf_counter()
-                    speed = slow / whole if shared else 1.0
-                    left -= (now - since) * speed
-                    since, shared = now, len(self._busy) > 1
-                    if left <= 0:
-                        return
-                    self._changed.wait(left / (slow / whole if shared else 1.0))
         finally:
             with self._changed:
                 self._busy.discard(direction)

@@ -149,6 +149,7 @@ class SwappedStep:
         self._stale = False
         self._failed = False
         model.register_state_dict_pre_hook(_Synchronizing(self))  # type: ignore[no-untyped-call]
+        model.register_load_state_dict_pre_hook(_Synchronizing(self))  # type: ignore[no-untyped-call]
 
     def __call__(self, *inputs: Tensor) -> Any:
         """One iteration. Raises InputError for inputs or modes that the plan does not cover, and for an operator that

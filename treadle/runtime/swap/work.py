@@ -20,9 +20,11 @@ Action = Callable[[], Any]
 
 
 class Work(NamedTuple):
-    """`run` does what the node is for, `poison` overwrites the places that it gives up; `copied` is what it copies."""
+    """`run` does what the node is for. `spoil` overwrites the places that it fills, before it does, and `poison` those
+    that it gives up, after it; `copied` is what it copies."""
 
     run: Action
+    spoil: Action
     poison: Action
     copied: int = 0
 
@@ -114,14 +116,15 @@ class Memory:
     def _work(self, number: int, node: Node) -> Work:
         at = self.places.during[number]
         given_up = [self.raw(storage, address) for storage, address in self.places.ending[number].items()]
+        spoil = partial(_fill, [self.raw(storage, address) for storage, address in node.at.items()])
         poison = partial(_fill, given_up)
         if node.kind == "drop":
-            return Work(_nothing, poison)
+            return Work(_nothing, spoil, poison)
         if node.kind == "compute":
-            return Work(self._computing(self.calls[node.item], node, at), poison)
+            return Work(self._computing(self.calls[node.item], node, at), spoil, poison)
         device, host = self.on_device(node.item, at[node.item]), self.host[node.item]
         to, source = (device, host) if node.kind == "in" else (host, device)
-        return Work(partial(to.copy_, source, non_blocking=True), poison, self.step.storages[node.item].bytes)
+        return Work(partial(to.copy_, source, non_blocking=True), spoil, poison, self.step.storages[node.item].bytes)
 
     def _computing(self, call: Call, node: Node, at: Mapping[str, int]) -> Action:
         layouts = self.step.layouts

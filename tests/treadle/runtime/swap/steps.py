@@ -1,0 +1,154 @@
+"""Small steps under swap plans that leave little room, for the tests of what runs them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import msgspec
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from codegen.torch_swap import FILE_NAME, generate
+from examples.models import moe, resnet50
+from planner import documents, resources
+from planner.hardware import Hardware
+from planner.plan import Certificate, InputRef, Plan, Prediction, Provenance
+from planner.swap.check import check
+from planner.swap.decisions import SwapDecisions
+from planner.swap.evaluate import decide
+from planner.swap.extract import problem_from_trace
+from planner.swap.layout import Pool, least_pool, pool_bytes, sizes
+from planner.swap.problem import Machine
+from planner.trace import Trace
+from tests.planner.swap.plans import random_order
+from tests.treadle.runtime.models import STEPS as OTHERS
+from treadle.capture.costs import with_roofline
+from treadle.capture.graph import capture
+from treadle.capture.load import build_step
+from treadle.capture.optimizer import with_optimizer
+from treadle.runtime.swap.replay import replay
+from treadle.runtime.swap.step import SwapStep, load_swap_step
+from treadle.runtime.swap.swapped import SwappedStep
+
+MACHINE = Machine(memory_bytes=1, in_bandwidth=10**9, out_bandwidth=10**9, together=(5, 6), copy_ns=1000)
+
+
+class Tiny(nn.Module):
+    """A weight used twice, a buffer that changes, random numbers, a view as output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 16), nn.Linear(16, 16)
+        self.norm, self.last = nn.BatchNorm1d(16), nn.Linear(16, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.dropout(torch.tanh(self.second(F.relu(self.first(x)))), 0.2, self.training)
+        return self.last(self.norm(self.second(x)))
+
+
+def classify(model: nn.Module, x: Tensor, labels: Tensor) -> Tensor:
+    return F.cross_entropy(model(x), labels)
+
+
+def tiny() -> Any:
+    return Tiny(), (torch.randn(8, 6), torch.randint(4, (8,))), classify
+
+
+def outputs() -> Any:
+    """No loss; for inference."""
+    return Tiny(), (torch.randn(8, 6),)
+
+
+STEPS: dict[str, Callable[[], Any]] = {**OTHERS, "tiny": tiny, "outputs": outputs, "moe": moe.tiny}
+STEPS["resnet"] = resnet50.tiny
+
+
+@cache
+def trace_of(name: str, optimizer: str | None = "sgd", mode: Any = "train") -> Trace:
+    hardware = documents.load(resources.locate("profiles", "cpu-2x2"), Hardware)
+    trace = capture(STEPS[name], name, mode)
+    return with_roofline(with_optimizer(trace, optimizer) if optimizer else trace, hardware)
+
+
+@cache
+def plan_of(
+    name: str, optimizer: str | None = "sgd", mode: Any = "train", *, extra: int = 1, shuffled: bool = False
+) -> Plan:
+    """A checked plan in the least pool with `extra` objects more of each class, for the trace's order or a random
+    one."""
+    trace = trace_of(name, optimizer, mode)
+    problem = problem_from_trace(trace, MACHINE)
+    least = least_pool(problem)
+    pool = Pool(least.classes, tuple(count + extra for count in least.counts))
+    room = pool_bytes(sizes(problem), pool) + problem.scratch_bytes
+    problem = msgspec.structs.replace(problem, machine=msgspec.structs.replace(MACHINE, memory_bytes=room))
+    order = random_order(random.Random(1), problem) if shuffled else list(range(len(problem.ops)))
+    decisions = decide(problem, order, pool)
+    assert not check(decisions)
+    return plan_with(decisions, trace)
+
+
+def plan_with(decisions: SwapDecisions, trace: Trace) -> Plan:
+    return Plan(
+        version=1,
+        inputs={"trace": InputRef(file="step.trace.json", digest=documents.digest(trace))},
+        decisions=decisions,
+        prediction=Prediction(time_us=decisions.time_ns / 1000, peak_bytes=decisions.peak_bytes),
+        certificate=Certificate(
+            verdict="accepted", checker="test", objective=1, lower_bound=0, unit="ns", argument="none", gap=1,
+            optimal=False,
+        ),
+        provenance=Provenance(tool="test", method="two-pass"),
+    )  # fmt: skip
+
+
+@cache
+def step_of(name: str, optimizer: str | None = "sgd", mode: Any = "train", **changes: Any) -> SwapStep:
+    plan = plan_of(name, optimizer, mode, **changes)
+    return load_swap_step(generate(plan, trace_of(name, optimizer, mode))[FILE_NAME])
+
+
+def batch(name: str, seed: int) -> tuple[Tensor, ...]:
+    torch.manual_seed(seed)
+    return build_step(STEPS[name], name).inputs
+
+
+def model_of(name: str) -> nn.Module:
+    torch.manual_seed(0)
+    return build_step(STEPS[name], name).model
+
+
+class Free:
+    """The same step without a limit on memory."""
+
+    def __init__(self, name: str, step: SwapStep) -> None:
+        self.name, self.step = name, step
+        self.model = model_of(name)
+        own = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
+        self.persistent = {key: own[name].detach() for name, key in (step.parameters | step.buffers).items()}
+        self.persistent.update({key: step.storages[key].empty("cpu").zero_() for key in step.optimizer.values()})
+
+    def run(self, seed: int) -> tuple[list[Tensor], dict[str, Tensor]]:
+        inputs = batch(self.name, seed)
+        torch.manual_seed(seed)
+        return replay(self.step, self.persistent, inputs, torch.device("cpu"))
+
+
+def differing(swapped: SwappedStep, free: Free, iterations: int = 3) -> list[str]:
+    """What is not equal to the last bit after any iteration."""
+    found = []
+    for seed in range(iterations):
+        inputs = batch(free.name, seed)
+        torch.manual_seed(seed)
+        outputs, gradients = swapped.run(*inputs)
+        expected, wanted = free.run(seed)
+        swapped.synchronize()
+        found += [f"{seed}: output {i}" for i, x in enumerate(expected) if not torch.equal(outputs[i], x)]
+        found += [f"{seed}: gradient {k}" for k, x in wanted.items() if not torch.equal(gradients[k], x)]
+        held = swapped.memory.host
+        found += [f"{seed}: {key}" for key, x in free.persistent.items() if not torch.equal(held[key], x)]
+    return found

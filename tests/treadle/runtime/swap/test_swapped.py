@@ -1,0 +1,113 @@
+"""`treadle.swapped` in a training loop: state in and out, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+import io
+
+import msgspec
+import pytest
+import torch
+
+import treadle
+from codegen import targets
+from codegen.emit import write
+from planner import documents
+from planner.errors import CheckFailed, InputError
+from tests.treadle.runtime.models import plan_of as memory_plan_of
+from tests.treadle.runtime.swap.steps import Free, batch, model_of, plan_of, step_of, trace_of
+from treadle.runtime.swap.swapped import SwappedStep
+
+NAME, OPTIMIZER = "tiny", "adam"
+
+
+@pytest.fixture
+def step() -> SwappedStep:
+    return treadle.swapped(model_of(NAME), plan_of(NAME, OPTIMIZER), trace_of(NAME, OPTIMIZER), backend="cpu")
+
+
+def run(step: SwappedStep, seed: int) -> torch.Tensor:
+    inputs = batch(NAME, seed)
+    torch.manual_seed(seed)
+    return step(*inputs)
+
+
+def test_a_plan_its_file_and_a_folder_do_the_same(step, tmp_path):
+    documents.save(plan_of(NAME, OPTIMIZER), tmp_path / "tiny.plan.json")
+    documents.save(trace_of(NAME, OPTIMIZER), tmp_path / "step.trace.json")
+    made = targets.generate(plan_of(NAME, OPTIMIZER), "tiny.plan.json", trace_of(NAME, OPTIMIZER))
+    assert made.target == "torch-swap"
+    write(made, tmp_path / "made")
+    losses = [run(step, seed) for seed in range(2)]
+    for place in (tmp_path / "tiny.plan.json", str(tmp_path / "made")):
+        again = treadle.swapped(model_of(NAME), place, backend="cpu")
+        assert [run(again, seed) for seed in range(2)] == losses
+
+
+def test_the_state_dict_of_the_model_is_that_of_the_last_iteration(step):
+    free = Free(NAME, step.step)
+    for seed in range(2):
+        run(step, seed)
+        free.run(seed)
+    assert step.step.initial, "some are on the device between iterations"
+    expected = free.model.state_dict()
+    assert all(torch.equal(value, expected[name]) for name, value in step.model.state_dict().items())
+    torch.save(step.model, file := io.BytesIO())
+    assert file.tell()
+    assert copy.deepcopy(step.model).state_dict().keys() == expected.keys()
+
+
+def test_training_goes_on_from_a_saved_state(step):
+    run(step, 0)
+    saved = copy.deepcopy(step.state_dict())
+    expected = [run(step, seed) for seed in (1, 2)]
+    other = treadle.swapped(model_of(NAME), plan_of(NAME, OPTIMIZER), trace_of(NAME, OPTIMIZER), backend="cpu")
+    other.load_state_dict(saved)
+    assert [run(other, seed) for seed in (1, 2)] == expected
+    step.load_state_dict(saved)
+    assert [run(step, seed) for seed in (1, 2)] == expected, "what is on the device is replaced too"
+    with pytest.raises(InputError, match="found other optimizer states"):
+        step.load_state_dict({**saved, "optimizer": {}})
+
+
+def test_values_that_the_caller_changes_are_taken_over(step):
+    run(step, 0)
+    name = next(step.step.persistent[key] for key in step.step.initial if key in step.step.parameters.values())
+    parameter = dict(step.model.named_parameters())[name]
+    with torch.no_grad():
+        parameter.zero_()
+    with pytest.raises(InputError, match=f"found '{name}' changed while its value is on the device; call synchronize"):
+        run(step, 1)
+    fresh = treadle.swapped(model_of(NAME), plan_of(NAME, OPTIMIZER), trace_of(NAME, OPTIMIZER), backend="cpu")
+    run(fresh, 0)
+    fresh.synchronize()
+    free = Free(NAME, fresh.step)
+    free.run(0)
+    for model in (fresh.model, free.model):
+        with torch.no_grad():
+            dict(model.named_parameters())[name].mul_(0.5)
+    assert torch.equal(run(fresh, 1), free.run(1)[0][0])
+    fresh.model.load_state_dict(free.model.state_dict())
+    assert torch.equal(run(fresh, 2), free.run(2)[0][0])
+
+
+def test_what_does_not_belong_together_is_refused(step, tmp_path):
+    model, plan, trace = model_of(NAME), plan_of(NAME, OPTIMIZER), trace_of(NAME, OPTIMIZER)
+    with pytest.raises(InputError, match=r"treadle.swapped: found no trace, expected trace="):
+        treadle.swapped(model, plan)
+    with pytest.raises(InputError, match=r"found a trace other than 'step.trace.json' that the plan was made from"):
+        treadle.swapped(model, plan, trace_of(NAME, "sgd"))
+    with pytest.raises(InputError, match="found a plan of another pass, expected a swap plan"):
+        treadle.swapped(model, memory_plan_of("mlp"))
+    with pytest.raises(InputError, match=r"found a model of type int, expected a torch.nn.Module"):
+        treadle.swapped(3, plan, trace)
+    with pytest.raises(InputError, match="backend: found 'tpu', expected cpu or cuda"):
+        treadle.swapped(model, plan, trace, backend="tpu")
+    wrong = msgspec.structs.replace(plan, decisions=msgspec.structs.replace(plan.decisions, time_ns=1))
+    with pytest.raises(CheckFailed, match=r"treadle.swapped: the plan does not stand its check"):
+        treadle.swapped(model, wrong, trace)
+
+
+def test_a_step_without_a_loss_is_refused():
+    with pytest.raises(InputError, match="outputs: found a step without a loss, expected one"):
+        SwappedStep(model_of("outputs"), step_of("outputs", "sgd"), "cpu")

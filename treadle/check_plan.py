@@ -226,14 +226,16 @@ def _swap_problem(decisions: SwapDecisions, trace: Trace, hardware: Hardware | N
 
 def swap_bound_again(decisions: SwapDecisions, plan: Plan) -> tuple[list[str], int | None]:
     """Derive the lower bound again from the problem: findings, and the bound. None where ops are recomputed: what
-    else could be is not in the plan."""
+    else could be is not in the plan. What a search proved stays a claim."""
     if decisions.runs:
         return [], None
     proof, ideal = plan.certificate, decisions.problem.ideal_ns
     if proof.lower_bound <= ideal:
         return [], ideal
+    from planner.swap.search.methods import PROVED
+
     bound = swap_bound(decisions.problem, decisions.order if proof.scope == "this order" else None).time_ns
-    if proof.lower_bound > bound:
+    if proof.lower_bound > bound and proof.argument != PROVED:
         return [f"certificate: lower bound {proof.lower_bound:g} ns, the problem proves only {bound} ns"], bound
     return [], bound
 

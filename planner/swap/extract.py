@@ -54,7 +54,7 @@ def problem_from_trace(trace: Trace, machine: Machine, reserve_bytes: int = 0) -
     for place, op in planned:
         for key in op.mutates:
             if _role(graph, graph.owner[key]) == "input":
-                text = f"op {op.id!r} writes into the input {key!r}, expected that of a buffer, which lives on"
+                text = f"op {op.id!r} writes into the input {key!r}, expected a buffer for what lives on"
                 raise InputError(text, where=trace.name, path=f"$.ops[{place}].mutates")
     storages = dict.fromkeys(key for _, op in planned for key in (*_read(graph, op), *_made(graph, op)))
     number = {key: at for at, key in enumerate(storages)}

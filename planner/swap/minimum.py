@@ -77,7 +77,11 @@ def _parts(problem: SwapProblem, least: Minimum) -> str:
         words = [f"{format_bytes(whole)} in {len(objects)} classes of objects"]
     words += [f"{format_bytes(problem.scratch_bytes)} of scratch"] if problem.scratch_bytes else []
     words += [f"{format_bytes(problem.reserve_bytes)} of reserve"] if problem.reserve_bytes else []
-    return " and ".join(words)
+    return _listed(words)
+
+
+def _listed(words: list[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def _setting(problem: SwapProblem, least: Minimum) -> str:
@@ -87,8 +91,7 @@ def _setting(problem: SwapProblem, least: Minimum) -> str:
     held.sort(key=lambda tensor: (-tensor.bytes, tensor.id))
     words = [f"{tensor.id} ({format_bytes(tensor.bytes)})" for tensor in held[:NAMED]]
     words += [f"{len(held) - NAMED} more"] if len(held) > NAMED else []
-    listed = " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
-    return f"operator {op.id} holds {listed} at once"
+    return f"operator {op.id} holds {_listed(words)} at once"
 
 
 def _advice(problem: SwapProblem, allocator: Allocator, found: int) -> str:

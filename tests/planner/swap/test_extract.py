@@ -219,7 +219,7 @@ def test_what_an_imported_trace_reads_without_a_role_may_be_wanted_again() -> No
         ),
         (
             trace_of([tensor("x", "input")], [op("f", "x", mutates=("x",))]),
-            r"net: \$\.ops\[0\]\.mutates: op 'f' writes into the input 'x', expected that of a buffer, which lives on",
+            r"net: \$\.ops\[0\]\.mutates: op 'f' writes into the input 'x', expected a buffer for what lives on",
         ),
         (
             trace_of([tensor("a"), tensor("b")], [op("f", "a", "b"), op("g", "", "a")]),

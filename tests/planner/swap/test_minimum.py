@@ -102,7 +102,7 @@ def test_a_refusal_tells_of_scratch_and_reserve() -> None:
     problem = figure_4_3(2)
     ops = (replace(problem.ops[0], scratch_bytes=2048), *problem.ops[1:])
     text = refusal(replace(problem, ops=ops, reserve_bytes=3))
-    assert "expected at least 2.006 KiB (2054 bytes): 3 x 1 B and 2 KiB of scratch and 3 B of reserve;" in text
+    assert "expected at least 2.006 KiB (2054 bytes): 3 x 1 B, 2 KiB of scratch and 3 B of reserve;" in text
 
 
 def test_operators_of_many_tensors_and_problems_of_many_classes_are_told_in_short() -> None:

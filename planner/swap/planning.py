@@ -135,10 +135,13 @@ def plan_swap_problem(
 
         def proved() -> Bound:
             nonlocal bound
-            bound = lower_bound(problem)
+            bound = lower_bound(problem, range(len(problem.ops)) if options.keep_order else None)
             return bound
 
-        found = search(problem, arrays, options, proved, Hooks(teller.offer, tick, stopped))
+        def left_s() -> float:
+            return max(0.1, options.time_limit_s - (time.monotonic() - began))
+
+        found = search(problem, arrays, options, proved, Hooks(teller.offer, tick, stopped, left_s, stop))
         interrupted = stop.is_set()
     return plan(found, interrupted)
 
@@ -164,6 +167,7 @@ def plan_of(
     interrupted: bool,
 ) -> Plan:
     """The checked plan of what a search found."""
+    bound = found.bound or bound
     decided = decisions(problem, arrays, found.order, found.nodes, found.pool, options.allocator)
     findings = check(decided)
     if findings:

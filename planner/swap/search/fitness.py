@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from planner.swap.arrays import Arrays
-from planner.swap.evaluate import evaluate
+from planner.swap.arrays import Arrays, Nodes
+from planner.swap.decisions import Allocator
+from planner.swap.evaluate import time_ns
 from planner.swap.layout import Pool, pool_bytes
 from planner.swap.search.individual import Individual
-from planner.swap.two_pass import Settings
+from planner.swap.spans import plan_spans
+from planner.swap.two_pass import Settings, plan_pool
 
 
 def pool_of(individual: Individual) -> Pool:
@@ -14,9 +16,21 @@ def pool_of(individual: Individual) -> Pool:
     return Pool(tuple(individual.classes.tolist()), tuple(individual.counts.tolist()))
 
 
-def pool_time(arrays: Arrays, memory: int, settings: Settings, individual: Individual) -> int | None:
-    """Nanoseconds of one iteration; None where the pool is larger than `memory` bytes or lets some operator not run."""
+def planned(
+    arrays: Arrays, memory: int, allocator: Allocator, settings: Settings, individual: Individual
+) -> Nodes | None:
+    """The plan of an individual; None where its pool is larger than `memory` bytes or lets some operator not run."""
+    if allocator != "pool":
+        return plan_spans(arrays, individual.order, memory, allocator, settings)
     pool = pool_of(individual)
     if pool_bytes(arrays.sizes, pool) > memory:
         return None
-    return evaluate(arrays, individual.order, pool, settings)
+    return plan_pool(arrays, individual.order, pool, settings)
+
+
+def simulated(
+    arrays: Arrays, memory: int, allocator: Allocator, settings: Settings, individual: Individual
+) -> int | None:
+    """Nanoseconds of one iteration; None where there is no plan, or none that the host's memory allows."""
+    nodes = planned(arrays, memory, allocator, settings, individual)
+    return None if nodes is None else time_ns(arrays, nodes)

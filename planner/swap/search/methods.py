@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
 from planner.errors import LimitError
 from planner.plan import Generation
+from planner.scalars import format_bytes
 from planner.swap.arrays import Arrays, Nodes
 from planner.swap.bound import Bound
+from planner.swap.evaluate import time_ns
+from planner.swap.exact import MOST_SIZES, solve_exact
 from planner.swap.layout import Pool
 from planner.swap.problem import SwapProblem
-from planner.swap.replay import replay
+from planner.swap.search.climbing import climbed
 from planner.swap.search.executors import Evaluate, executor
-from planner.swap.search.fitness import pool_of
+from planner.swap.search.fitness import planned, pool_of
 from planner.swap.search.generations import evolve
-from planner.swap.search.individual import Individual, Space
+from planner.swap.search.individual import Individual, Scored
 from planner.swap.search.options import SwapOptions
 from planner.swap.search.planting import best_settings, planted, pool_space
 from planner.swap.search.tasks import Task
-from planner.swap.two_pass import Settings, plan_pool
+from planner.swap.spans import SPANS
+from planner.swap.two_pass import FAITHFUL, Settings
 
 FEW = 4
 """Individuals of one order that are planted: more would crowd out other orders."""
 
 
+BEFORE, AFTER = 10, 100
+"""Rounds of climbing over pools before and after the genetic search."""
+SMALL = 15
+"""Operators up to which auto also looks for the exact optimum."""
+PROVED = "a model of all orders, pools and copies, searched by CP-SAT"
+
+
 class Found(NamedTuple):
-    """A plan, and how the search came to it."""
+    """A plan, and how the search came to it. `bound` is a better one than was known before, if there is one."""
 
     time_ns: int
     order: tuple[int, ...]
@@ -35,14 +47,18 @@ class Found(NamedTuple):
     method: str
     parts: tuple[str, ...] = ()
     log: tuple[Generation, ...] = ()
+    bound: Bound | None = None
 
 
 class Hooks(NamedTuple):
-    """`offer` hears of better and better plans, `tick` of every generation, `stop` says when to end."""
+    """`offer` hears of better and better plans, `tick` of every generation, `stopped` says whether to end, `left_s` in
+    how many seconds that will be."""
 
     offer: Callable[[Found], None]
     tick: Callable[[Generation], None]
-    stop: Callable[[], bool]
+    stopped: Callable[[], bool]
+    left_s: Callable[[], float]
+    stop: threading.Event
 
 
 def search(
@@ -52,84 +68,98 @@ def search(
 
     Raises LimitError where there is none within the limits.
     """
-    settings = Settings() if options.threshold is None else Settings(options.threshold)
-    space = pool_space(arrays, problem.arena_bytes, settings)
-    if not options.faithful and options.threshold is None:
-        settings = best_settings(arrays, problem.arena_bytes, space.start, settings)
-        space = pool_space(arrays, problem.arena_bytes, settings)
-    space = space._replace(
-        mutation=space.mutation if options.mutation is None else options.mutation,
-        vary_order=not options.keep_order,
-        vary_pool=not options.keep_pool,
-        free_classes=options.free_classes,
-        fill=not options.faithful,
-        gentle=not options.faithful,
-    )
-    run = _Search(space, settings, options, problem.ideal_ns, hooks)
+    run = _Search(problem, arrays, options, hooks)
     if not options.faithful:
         run.begin()
     if not run.enough():
         run.bound_ns = bound().time_ns
-    if not run.enough():
+    if options.method != "exact" and not run.enough():
         run.genetic()
+    if options.method == "exact" or (options.method == "auto" and not options.faithful and run.small):
+        run.exact()
     if run.best is None:
-        raise LimitError("no plan was found within the limits; raise --generations, --population or --time-limit")
-    return run.best._replace(parts=tuple(run.parts), log=run.log)
+        text = "no plan was found within the limits; raise --generations, --population or --time-limit"
+        if arrays.host_bytes >= 0:
+            text += f", or --host-memory, which is {format_bytes(arrays.host_bytes)}"
+        raise LimitError(text)
+    return run.told(run.best)
 
 
 class _Search:
     """The best so far, and the steps that better it."""
 
-    def __init__(self, space: Space, settings: Settings, options: SwapOptions, bound_ns: int, hooks: Hooks) -> None:
-        self.space = space
+    def __init__(self, problem: SwapProblem, arrays: Arrays, options: SwapOptions, hooks: Hooks) -> None:
+        self.problem, self.arrays, self.options, self.hooks = problem, arrays, options, hooks
+        memory, allocator = problem.arena_bytes, options.allocator
+        settings = FAITHFUL if allocator == "pool" else SPANS
+        if options.threshold is not None:
+            settings = settings._replace(threshold=options.threshold)
+        space = pool_space(arrays, memory, settings, allocator)
+        if not options.faithful and options.threshold is None:
+            settings = best_settings(arrays, memory, allocator, space.start, settings)
+            space = pool_space(arrays, memory, settings, allocator)
         self.settings = settings
-        self.options = options
-        self.bound_ns = bound_ns
-        self.hooks = hooks
+        self.space = space._replace(
+            mutation=space.mutation if options.mutation is None else options.mutation,
+            vary_order=not options.keep_order,
+            vary_pool=space.vary_pool and not options.keep_pool,
+            free_classes=options.free_classes,
+            fill=not options.faithful,
+            gentle=not options.faithful,
+        )
+        self.bound_ns = problem.ideal_ns
+        self.bound: Bound | None = None
         self.best: Found | None = None
         self.parts: list[str] = []
-        self.log: tuple[Generation, ...] = ()
+        self.log: list[Generation] = []
+
+    @property
+    def small(self) -> bool:
+        return len(self.problem.ops) <= SMALL and len(self.arrays.sizes) <= MOST_SIZES
 
     def enough(self) -> bool:
         return self.best is not None and self.best.time_ns <= self.bound_ns
 
+    def told(self, found: Found) -> Found:
+        return found._replace(parts=tuple(self.parts), log=tuple(self.log), bound=self.bound)
+
     def take(self, individual: Individual, method: str, settings: Settings | None = None) -> None:
         """The plan of an individual, if it is the best so far."""
-        pool = pool_of(individual)
-        nodes = plan_pool(self.space.arrays, individual.order, pool, settings or self.settings)
-        if nodes is None:
+        memory, allocator = self.space.memory, self.options.allocator
+        nodes = planned(self.arrays, memory, allocator, settings or self.settings, individual)
+        time = None if nodes is None else time_ns(self.arrays, nodes)
+        if nodes is None or time is None:
             return
-        found = Found(
-            replay(self.space.arrays, nodes).makespan_ns, tuple(individual.order.tolist()), pool, nodes, method
-        )
+        pool = pool_of(individual) if allocator == "pool" else None
+        self.offer(Found(time, tuple(individual.order.tolist()), pool, nodes, method))
+
+    def offer(self, found: Found) -> None:
         if self.best is None or found.time_ns < self.best.time_ns:
             self.best = found
-            self.hooks.offer(found._replace(parts=tuple(self.parts), log=self.log))
+            self.hooks.offer(self.told(found))
 
     def begin(self) -> None:
         """The order of the trace with the best planted pool."""
         self.parts.append("planted")
-        if self.space.time_of(self.space.start) is not None:
-            self.take(self.space.start, "planted")
+        self.take(self.space.start, "planted")
 
     def genetic(self) -> None:
         options, space = self.options, self.space
         effort = options.effort
-        with executor(space, options.workers, options.executor, self.hooks.stop) as evaluate:
+        with executor(space, options.workers, options.executor, self.hooks.stopped) as evaluate:
             seeds: list[Individual] = []
             if not options.faithful:
                 seeds = self._seeds(evaluate, effort.population // 2)
+                seeds += self._climb(seeds[:1], evaluate, BEFORE)
             if self.enough():
                 return
             self.parts.append("genetic")
-            log: list[Generation] = []
 
             def note(generation: Generation) -> None:
-                log.append(generation)
-                self.log = tuple(log)
+                self.log.append(generation)
                 self.hooks.tick(generation)
 
-            evolve(
+            outcome = evolve(
                 space,
                 effort,
                 evaluate,
@@ -138,6 +168,20 @@ class _Search:
                 lambda scored: self.take(scored.individual, "genetic"),
                 note,
             )
+            if not options.faithful and outcome.best is not None:
+                self._climb([outcome.best.individual], evaluate, AFTER)
+
+    def _climb(self, starts: list[Individual], evaluate: Evaluate, rounds: int) -> list[Individual]:
+        """Better pools for each of `starts`."""
+        if not self.space.vary_pool or self.enough():
+            return []
+        found = [
+            climbed(self.space, Scored(start, self.space.time_of(start)), evaluate, rounds).individual
+            for start in starts
+        ]
+        for individual in found:
+            self.take(individual, "climbing")
+        return found
 
     def _seeds(self, evaluate: Evaluate, count: int) -> list[Individual]:
         """The best of the planted individuals, at most FEW of an order."""
@@ -155,3 +199,24 @@ class _Search:
         for individual in seeds[:1]:
             self.take(individual, "planted")
         return seeds
+
+    def exact(self) -> None:
+        """A plan that takes less than the best, or the proof that there is none."""
+        if self.enough() or self.hooks.stopped():
+            return
+        options, start = self.options, self.space.start
+        self.parts.append("exact")
+        result = solve_exact(
+            self.problem,
+            options.allocator,
+            order=start.order.tolist() if options.keep_order else None,
+            pool=pool_of(start) if options.keep_pool and options.allocator == "pool" else None,
+            below_ns=None if self.best is None else self.best.time_ns,
+            seed=options.seed,
+            time_limit_s=self.hooks.left_s(),
+            stop=self.hooks.stop,
+        )
+        if result.bound_ns > self.bound_ns and not options.keep_pool:
+            self.bound_ns, self.bound = result.bound_ns, Bound(result.bound_ns, PROVED, result.scope)
+        if result.nodes is not None and result.time_ns is not None:
+            self.offer(Found(result.time_ns, result.order, result.pool, result.nodes, "exact"))

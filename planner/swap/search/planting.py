@@ -8,8 +8,9 @@ from functools import partial
 import numpy as np
 
 from planner.swap.arrays import IN, OUT, Arrays, ints
+from planner.swap.decisions import Allocator
 from planner.swap.layout import least_pool, needs
-from planner.swap.search.fitness import pool_of, pool_time
+from planner.swap.search.fitness import pool_of, simulated
 from planner.swap.search.individual import Individual, Space, fitting
 from planner.swap.search.orders import planted_orders
 from planner.swap.search.pools import planted_pools
@@ -18,12 +19,15 @@ from planner.swap.two_pass import Settings, plan_pool
 THRESHOLDS = (2, 0, 1, 3, 4, 6, 8, 12)
 
 
-def pool_space(arrays: Arrays, memory: int, settings: Settings) -> Space:
-    """All orders and pools of a problem with `memory` bytes for objects. It starts from the order of the trace and from
+def pool_space(arrays: Arrays, memory: int, settings: Settings, allocator: Allocator = "pool") -> Space:
+    """All orders and pools of a problem with `memory` bytes for tensors. It starts from the order of the trace and from
     the best of the pools that are planted for it, the least pool where none of them has a plan."""
+    order = np.arange(len(arrays.time))
+    time_of = partial(simulated, arrays, memory, allocator, settings)
+    if allocator != "pool":
+        return Space(arrays, time_of, Individual(order), needs(arrays)[:0], memory, vary_pool=False)
     least = least_pool(arrays)
-    start = Individual(np.arange(len(arrays.time)), ints(least.classes), ints(least.counts))
-    time_of = partial(pool_time, arrays, memory, settings)
+    start = Individual(order, ints(least.classes), ints(least.counts))
     space = Space(arrays, time_of, start, np.unique(needs(arrays), axis=0), memory)
     timed = [(time_of(one), one) for one in (start, *pools_for(space, start))]
     best = min((time for time, _ in timed if time is not None), default=None)
@@ -59,8 +63,11 @@ def planted(space: Space) -> Iterator[Individual]:
             yield individual
 
 
-def best_settings(arrays: Arrays, memory: int, individual: Individual, settings: Settings) -> Settings:
-    """`settings` with the threshold that suits an individual best."""
-    found = [(pool_time(arrays, memory, settings._replace(threshold=h), individual), h) for h in THRESHOLDS]
-    feasible = [(time, THRESHOLDS.index(h)) for time, h in found if time is not None]
-    return settings._replace(threshold=THRESHOLDS[min(feasible)[1]]) if feasible else settings
+def best_settings(
+    arrays: Arrays, memory: int, allocator: Allocator, individual: Individual, base: Settings
+) -> Settings:
+    """`base` with the threshold that suits an individual best."""
+    every = [base._replace(threshold=threshold) for threshold in THRESHOLDS]
+    times = [simulated(arrays, memory, allocator, settings, individual) for settings in every]
+    feasible = [(time, at) for at, time in enumerate(times) if time is not None]
+    return every[min(feasible)[1]] if feasible else base

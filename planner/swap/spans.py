@@ -1,0 +1,112 @@
+"""Plans for memory without classes: allocator `bytes`, one count, and allocator `offset`, addresses.
+
+`bytes` is what allocators with virtual memory offer (expandable segments); `offset` one block of memory in which every
+tensor lies in one piece. Both passes are those of planner.swap.two_pass. With `offset` an initial resident has to end
+at the address where it started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from planner.swap.arrays import COMPUTE, Arrays, Flags, Ints, Nodes, ints
+from planner.swap.replay import replay
+from planner.swap.scan import next_uses
+from planner.swap.span_scan import SpanPass, span_scan
+from planner.swap.two_pass import Settings
+
+SPANS = Settings(keep_initial=True)
+ROUNDS = 8
+"""Repetitions of pass 2 before the initial residents are halved."""
+
+
+def plan_spans(
+    arrays: Arrays,
+    order: Sequence[int] | Ints,
+    room: int,
+    allocator: Literal["bytes", "offset"],
+    settings: Settings = SPANS,
+    bias: Ints | None = None,
+) -> Nodes | None:
+    """The plan of both passes in `room` bytes; None where some operator does not fit, or finds no hole.
+
+    order: all operators, topological. bias: per use, added to the next use where victims are compared.
+    """
+    planner = _Spans(arrays, order, room, allocator == "offset", settings.threshold, bias)
+    first = planner.run(ints(()), planner.nothing, False)
+    if first is None:
+        return None
+    plans = [planner.steady(first, removing) for removing in ((True, False) if settings.keep_initial else (True,))]
+    found = [plan for plan in plans if plan is not None]
+    return min(found, key=lambda nodes: replay(arrays, nodes).makespan_ns, default=None)
+
+
+class _Spans:
+    """What all passes over one order share."""
+
+    def __init__(
+        self, arrays: Arrays, order: Sequence[int] | Ints, room: int, addressed: bool, threshold: int, bias: Ints | None
+    ) -> None:
+        self.arrays, self.room, self.addressed, self.threshold = arrays, room, addressed, threshold
+        self.order = np.asarray(order, np.int64)
+        self.following, self.first = next_uses(arrays, self.order)
+        self.nothing = np.zeros(len(arrays.use), np.bool_)
+        self.bias = np.zeros(len(arrays.use), np.int64) if bias is None else bias
+        self.at = np.zeros(len(arrays.bytes), np.int64)
+        """Where initial residents start."""
+
+    def run(self, initial: Ints, known: Flags, removing: bool) -> SpanPass | None:
+        initial = initial[np.argsort(-self.first[initial], kind="stable")]
+        found = span_scan(
+            self.arrays,
+            self.order,
+            self.following,
+            self.first,
+            self.bias,
+            self.room,
+            self.addressed,
+            self.threshold,
+            initial,
+            self.at[initial],
+            known,
+            removing,
+        )
+        return found if found.feasible else None
+
+    def steady(self, first: SpanPass, removing: bool) -> Nodes | None:
+        """From the residents that pass 1 left, with fewer of them until they are there again at the end; half as many
+        in each round after the first ROUNDS."""
+        self.at = first.at
+        carried = first.resident & self.arrays.persistent & (self.arrays.bytes > 0)
+        rounds = 0
+        while True:
+            initial = np.flatnonzero(carried)
+            found = self.run(initial, first.pressure, removing)
+            rounds += 1
+            stays = carried if found is None else carried & ~found.removed & found.resident & (found.at == self.at)
+            if found is not None and (stays == carried).all():
+                return found.nodes
+            if found is None and not len(initial):
+                return None
+            if found is not None and found.removed.any():
+                stays = carried & ~found.removed
+            if found is None or rounds > ROUNDS:
+                fewer = np.flatnonzero(stays)
+                stays = np.zeros_like(carried)
+                stays[fewer[: len(initial) // 2]] = True
+            carried = stays
+
+
+def reach(arrays: Arrays, nodes: Nodes) -> int:
+    """The end of the highest address that a plan uses; what it is above the peak is lost to fragmentation."""
+    highest = int((nodes.initial_at + arrays.bytes[nodes.initial]).max(initial=0))
+    for i in range(len(nodes.kind)):
+        at = nodes.at[nodes.at_ptr[i] : nodes.at_ptr[i + 1]]
+        item = nodes.item[i]
+        made = arrays.use[arrays.made_ptr[item] : arrays.use_ptr[item + 1]] if nodes.kind[i] == COMPUTE else [item]
+        if len(at):
+            highest = max(highest, int((at + arrays.bytes[made]).max()))
+    return highest

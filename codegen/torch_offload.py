@@ -124,8 +124,8 @@ def carry(decisions: SwapDecisions, trace: Trace) -> Carried:
         if node.kind != "compute":
             trips[node.item].append(at)
 
-    def forward(name: str) -> bool:
-        return graph.ops[name].phase == "forward"
+    def of(name: str) -> str:
+        return graph.ops[name].phase
 
     moves = []
     for tensor, places in sorted(trips.items()):
@@ -139,10 +139,12 @@ def carry(decisions: SwapDecisions, trace: Trace) -> Carried:
                 continue
             before = names[max(0, bisect.bisect_right(ends, schedule.start[leave]) - 1)]
             following = names[bisect.bisect_left(starts, schedule.end[leave]) :][:1]
-            ended = names[max(0, bisect.bisect_right(ends, schedule.start[back]) - 1)]
-            if forward(before):
-                free = following[0] if following and forward(following[0]) else None
-                moves.append(Move(name, before, free, None if forward(ended) else ended))
+            ended = names[: bisect.bisect_right(ends, schedule.start[back])]
+            if of(before) == "forward":
+                free = following[0] if following and of(following[0]) == "forward" else None
+                moves.append(
+                    Move(name, before, free, next((op for op in reversed(ended) if of(op) == "backward"), None))
+                )
             break
     return Carried(
         moves=tuple(moves),

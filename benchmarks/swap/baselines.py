@@ -7,6 +7,7 @@ Costs are the roofline's on the machine of SwapAdvisor (one V100 with 16 GB, 12 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -15,6 +16,7 @@ from planner.errors import InfeasibleError, LimitError
 from planner.swap.baselines import largest_first, odswap, save_on_cpu, torchtune, vdnn
 from planner.swap.baselines.ideal import ideal_ns, whole_bytes
 from planner.swap.baselines.peer import Labels, Outcome, labels_of
+from planner.swap.decisions import Allocator
 from planner.swap.extract import machine_of, problem_from_trace
 from planner.swap.planning import SwapOptions, plan_swap_problem, prepared
 from planner.swap.problem import SwapProblem
@@ -29,6 +31,7 @@ MODELS = {
 }
 SHARES = (Fraction(3, 4), Fraction(1, 2), Fraction(1, 4))
 OPTIONS = SwapOptions(generations=60, time_limit_s=60.0, workers=2)
+ALLOCATORS: tuple[Allocator, ...] = ("pool", "bytes")
 PEERS: dict[str, Callable[[SwapProblem, Labels], Outcome]] = {
     "ODSwap": lambda problem, labels: odswap.plan(problem),
     "vDNN": vdnn.plan,
@@ -39,8 +42,8 @@ PEERS: dict[str, Callable[[SwapProblem, Labels], Outcome]] = {
 NOTES = (
     "% of ideal: the time of all operators over that of the step. N/A: does not fit; the share is the memory it needs.",
     "Memory is a share of what the trace's order needs without any copy. Optimizer: SGD, in the step.",
-    f"treadle: allocator pool, {OPTIONS.generations} generations or {OPTIONS.time_limit_s:.0f} s, and the bound on any "
-    "order beside it.",
+    "treadle: with pools, as ODSwap's buddies a real layout of memory, and with counted bytes, as the other peers; "
+    f"{OPTIONS.generations} generations or {OPTIONS.time_limit_s:.0f} s. bound: what no plan of any order exceeds.",
 )
 
 
@@ -71,14 +74,15 @@ def compared(trace: Trace, share: Fraction, options: SwapOptions = OPTIONS) -> R
         row[name] = (
             _percent(problem, found.decisions) if found.decisions else f"N/A ({found.needed_bytes / whole:.2f}x)"
         )
-    try:
-        plan = plan_swap_problem(problem, options=options)
-    except (InfeasibleError, LimitError) as error:
-        return row | {"treadle": f"N/A ({type(error).__name__})"}
-    return row | {
-        "treadle": _percent(problem, plan.decisions),
-        "bound": f"{100 * ideal_ns(problem) / plan.certificate.lower_bound:.1f}",
-    }
+    for allocator in ALLOCATORS:
+        try:
+            plan = plan_swap_problem(problem, options=replace(options, allocator=allocator))
+        except (InfeasibleError, LimitError) as error:
+            row[f"treadle {allocator}"] = f"N/A ({type(error).__name__})"
+        else:
+            row[f"treadle {allocator}"] = _percent(problem, plan.decisions)
+            row["bound"] = f"{100 * ideal_ns(problem) / plan.certificate.lower_bound:.1f}"
+    return row
 
 
 def trained(name: str) -> Trace:

@@ -230,5 +230,13 @@ def test_targets(trace: Trace, decisions: SwapDecisions) -> None:
         generate_target(plan_with(decisions), "plan.json", None, "torch-offload")
     with pytest.raises(InputError, match="torch-offload or deepspeed, expected one for torch-sac"):
         generate_target(plan_with(decisions), "plan.json", trace, "torch-sac")
+
+
+@pytest.mark.parametrize("share", [1, 1.3, 2])
+def test_updates_between_backward_operators_are_no_places_in_the_graphs(share: float) -> None:
+    """A plan with an optimizer in its step: copies are issued after operators that the compiled graphs have."""
     adam = timed(with_optimizer(capture(layers, "layers", "train"), "adam"))
-    assert carry(swapped(adam, 1), adam).moves
+    files, carried = generate(swapped(adam, share), adam)
+    phases = {op.id: op.phase for op in adam.ops}
+    assert {phases[move.reload] for move in carried.moves if move.reload} <= {"backward"}
+    assert len(module(files[FILE_NAME]).MOVES) == len(carried.moves)

@@ -1,0 +1,158 @@
+"""The whole pass: checked plans, the same with any number of workers, and what is said where there is none."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from msgspec import structs
+
+from planner import documents
+from planner.errors import InfeasibleError, InputError, LimitError
+from planner.swap.check import check
+from planner.swap.planning import Progress, SwapOptions, footprint, parse_memory, plan_swap_problem
+from planner.swap.search import executors
+from tests.planner.swap import cases
+
+QUICK = SwapOptions(population=12, generations=6)
+
+
+@pytest.fixture
+def always_send(monkeypatch):
+    monkeypatch.setattr(executors, "SMALL", 0)
+
+
+@pytest.mark.parametrize("allocator", ["pool", "offset", "bytes"])
+@pytest.mark.parametrize("faithful", [False, True])
+def test_plans_pass_their_check_and_keep_their_bound(allocator, faithful):
+    for seed in range(4):
+        problem = cases.random_problem(random.Random(seed), ops=16)
+        options = replace(QUICK, allocator=allocator, faithful=faithful, seed=seed)
+        plan = plan_swap_problem(problem, options=options)
+        assert check(plan.decisions) == []
+        assert plan.certificate.lower_bound <= plan.certificate.objective == plan.decisions.time_ns
+        assert plan.certificate.optimal == (plan.certificate.gap == 0)
+        assert documents.loads(documents.dumps(plan), "plan", type(plan)) == plan
+        if faithful:
+            assert plan.provenance.parts == ("genetic",)
+            assert plan.provenance.options["temperature"] == 1.0
+
+
+def test_enough_memory_is_a_plan_without_copies_proved_optimal():
+    plan = plan_swap_problem(cases.figure_4_1(12), options=QUICK)
+    assert plan.decisions.time_ns == plan.decisions.problem.ideal_ns
+    assert plan.decisions.in_bytes == plan.decisions.out_bytes == 0
+    assert plan.certificate.optimal
+    assert plan.certificate.scope == "any order"
+
+
+def test_small_problems_are_proved_optimal():
+    """O2: 5 bytes are the least; the best plan of any order, in the steady state."""
+    plan = plan_swap_problem(cases.figure_4_1(5, kept=False), options=replace(QUICK, generations=2))
+    assert plan.certificate.optimal
+    assert "exact" in plan.provenance.parts
+    exact = plan_swap_problem(cases.figure_4_1(5, kept=False), options=replace(QUICK, method="exact"))
+    assert exact.decisions.time_ns == plan.decisions.time_ns
+    assert exact.provenance.search_log == ()
+
+
+def test_too_little_memory_says_the_least_and_who_needs_it():
+    with pytest.raises(InfeasibleError, match=r"expected at least 5 B.*operator Conv"):
+        plan_swap_problem(cases.figure_4_1(4), options=QUICK)
+
+
+def test_too_small_a_host_is_said():
+    problem = cases.rnn(4, 6, 14)
+    machine = structs.replace(problem.machine, host_bytes=2)
+    with pytest.raises(LimitError, match="--host-memory, which is 2 B"):
+        plan_swap_problem(structs.replace(problem, machine=machine), options=QUICK)
+
+
+def test_shares_are_of_the_footprint_of_the_trace_order():
+    problem = cases.rnn(2, 3)
+    assert footprint(problem) == 12  # two parameters of 4, and 4 states while cell 1.0 runs
+    whole = plan_swap_problem(problem, memory=Fraction(1), options=QUICK)
+    assert whole.decisions.in_bytes == 0
+    assert whole.decisions.problem.machine.memory_bytes == 12
+    part = plan_swap_problem(problem, memory=parse_memory("0.75x"), options=QUICK)
+    assert part.decisions.problem.machine.memory_bytes == 9
+    assert part.decisions.time_ns > whole.decisions.time_ns
+
+
+@pytest.mark.parametrize("text", ["0", "0x", "-1x", "much", "1.5", "x"])
+def test_other_sizes_of_memory_are_refused(text):
+    with pytest.raises(InputError, match=r"--device-memory: found"):
+        parse_memory(text)
+
+
+def test_the_plan_is_the_same_bytes_with_two_workers(always_send):
+    problem = cases.rnn(4, 6, 14)
+    one = plan_swap_problem(problem, options=QUICK)
+    two = plan_swap_problem(problem, options=replace(QUICK, workers=2))
+    assert documents.dumps(one) == documents.dumps(two)
+    assert documents.dumps(one) != documents.dumps(plan_swap_problem(problem, options=replace(QUICK, seed=1)))
+
+
+def test_the_plan_is_the_same_bytes_on_a_dask_cluster():
+    distributed = pytest.importorskip("distributed")
+    problem = cases.rnn(4, 6, 14)
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "protocol": "tcp"}
+    with distributed.LocalCluster(**options, dashboard_address=None) as cluster:
+        where = cluster.scheduler_address.replace("tcp", "dask")
+        there = plan_swap_problem(problem, options=replace(QUICK, executor=where))
+    assert documents.dumps(there) == documents.dumps(plan_swap_problem(problem, options=QUICK))
+
+
+def test_one_dimension_alone_is_worse_on_an_rnn():
+    """The ablations: a fixed time-major order is far worse, a fixed pool or free classes are at least legal."""
+    problem = cases.rnn(4, 6, 14)
+    order = cases.time_by_time(4, 6)
+    place = {op: at for at, op in enumerate(order)}
+    slow = structs.replace(problem, ops=tuple(problem.ops[op] for op in order))
+    assert len(place) == len(problem.ops)
+    both = plan_swap_problem(slow, options=QUICK)
+    fixed = plan_swap_problem(slow, options=replace(QUICK, keep_order=True))
+    assert fixed.decisions.order == tuple(range(24))
+    assert fixed.certificate.scope == "this order"
+    assert fixed.decisions.time_ns > 2 * both.decisions.time_ns
+    for options in (replace(QUICK, keep_pool=True), replace(QUICK, free_classes=True)):
+        assert check(plan_swap_problem(slow, options=options).decisions) == []
+
+
+def test_plans_are_handed_on_from_the_first_one():
+    plans, ticks = [], []
+    final = plan_swap_problem(cases.rnn(4, 6, 14), options=QUICK, on_plan=plans.append, on_progress=ticks.append)
+    assert all(check(plan.decisions) == [] for plan in plans)
+    times = [plan.decisions.time_ns for plan in plans]
+    assert times == sorted(times, reverse=True)
+    assert plans[0].provenance.interrupted
+    assert not final.provenance.interrupted
+    assert isinstance(ticks[0], Progress)
+    assert [tick.generation for tick in ticks] == list(final.provenance.search_log)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_search_with_the_best_plan(number):
+    options = replace(QUICK, generations=10**6, patience=10**6, time_limit_s=100)
+    threading.Timer(1.0, os.kill, (os.getpid(), number)).start()
+    plan = plan_swap_problem(cases.rnn(4, 6, 14), options=options)
+    assert plan.provenance.interrupted
+    assert not plan.provenance.limit_fired
+    assert check(plan.decisions) == []
+
+
+def test_the_time_limit_is_a_net_and_is_recorded():
+    options = replace(QUICK, generations=10**6, patience=10**6, time_limit_s=1.0)
+    plan = plan_swap_problem(cases.rnn(4, 6, 14), options=options)
+    assert plan.provenance.limit_fired
+    assert not plan.provenance.interrupted
+
+
+def test_free_classes_need_a_pool():
+    with pytest.raises(InputError, match="--free-classes"):
+        SwapOptions(allocator="bytes", free_classes=True)

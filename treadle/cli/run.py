@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from treadle.cli.output import json_option, print_json, require_good
+from treadle.cli.output import json_option, many, print_json, require_good
 
 MAX_DIGITS = 11
 DEFAULT_SIZES = "0,1,1000,65537,1000003"
@@ -213,7 +213,9 @@ def _run_memory(folder: str, backend: str, steps: int, as_json: bool) -> None:
                 f"  {result['target']} leaves the order of recomputation to PyTorch and does not hold the budget here"
             )
     if result["findings"]:
-        raise CheckFailed(f"{folder}: the run broke {len(result['findings'])} promises", tuple(result["findings"]))
+        raise CheckFailed(
+            f"{folder}: the run broke {many(len(result['findings']), 'promise')}", tuple(result["findings"])
+        )
 
 
 def _run_swap(folder: str, backend: str, steps: int, timeout: float | None, as_json: bool) -> None:
@@ -228,7 +230,7 @@ def _run_swap(folder: str, backend: str, steps: int, timeout: float | None, as_j
         losses, peaks, copied = result["losses"], result["peak_bytes"], result["copied_bytes"]
         taken, places = result["iteration_ns"], result["places"]
         equal = "equal to the last bit" if result["bit_equal"] else "not equal"
-        click.echo(f"{steps} iterations without a limit on memory beside the plan; values {equal}")
+        click.echo(f"{many(steps, 'iteration')} without a limit on memory beside the plan; values {equal}")
         click.echo(
             f"  output       {losses['unconstrained'][-1]:.6g} without a limit, {losses['swapped'][-1]:.6g} planned"
         )
@@ -240,6 +242,11 @@ def _run_swap(folder: str, backend: str, steps: int, timeout: float | None, as_j
             f"  memory       {format_bytes(peaks['memory'])} of the planned device; the host keeps "
             f"{format_bytes(result['host_bytes'])}"
         )
+        if peaks["swapped"] > peaks["memory"]:
+            more = format_bytes(peaks["swapped"] - peaks["memory"])
+            click.echo(
+                f"  {more} more than that: objects take multiples of 512 bytes, operators allocate beside the arena"
+            )
         click.echo(
             f"  copies       {format_bytes(copied['in'])} in and {format_bytes(copied['out'])} out per iteration"
         )
@@ -255,4 +262,6 @@ def _run_swap(folder: str, backend: str, steps: int, timeout: float | None, as_j
             f"{result['simulation_error']:+.1%} of the measured"
         )
     if result["findings"]:
-        raise CheckFailed(f"{folder}: the run broke {len(result['findings'])} promises", tuple(result["findings"]))
+        raise CheckFailed(
+            f"{folder}: the run broke {many(len(result['findings']), 'promise')}", tuple(result["findings"])
+        )

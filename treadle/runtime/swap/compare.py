@@ -45,7 +45,7 @@ def run_folder(
     backend: str = "cpu",
     seed: int = 0,
     timeout: float | None = None,
-    seconds: float = EMULATED,
+    seconds: float | None = None,
     source: Path | str = ".",
 ) -> dict[str, Any]:
     """Run `steps` iterations twice, from the same seed on the same batches: under the plan, every place overwritten as
@@ -97,7 +97,7 @@ def run_folder(
                     "values", f"{name} differs from the unconstrained run in step {number + 1}, expected equal bits"
                 )
     beside = _beside(constrained, inputs)
-    timing = _timing(constrained, decisions, inputs, seconds)
+    timing = _timing(constrained, decisions, inputs, EMULATED if seconds is None else seconds)
     if any(timing["allocator"].values()):
         more = ", ".join(f"{name} by {count}" for name, count in sorted(timing["allocator"].items()) if count)
         findings["allocator"] = f"the allocator's counts grew after warm-up, expected no allocation: {more}"

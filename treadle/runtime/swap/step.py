@@ -84,7 +84,9 @@ class Layout(NamedTuple):
         start, rest = divmod(address, self.dtype.itemsize)
         if rest:
             kind = str(self.dtype).removeprefix("torch.")
-            raise InputError(f"found {self.storage!r} at address {address}, where no {kind} can lie; plan again")
+            raise InputError(
+                f"found {self.storage!r} at address {address}, where no {kind} can lie; plan with --allocator pool"
+            )
         return self.on(arena.untyped_storage(), start)
 
     def on(self, storage: torch.UntypedStorage, start: int = 0) -> Tensor:

@@ -63,9 +63,11 @@ def command(
     from planner.errors import InputError
 
     target = emit.read(folder)[0].target if Path(folder).is_dir() else "msccl-xml"
-    if target in MEMORY_TARGETS:
+    if target == "deepspeed":
+        raise InputError("found a section of a DeepSpeed configuration, which DeepSpeed runs", where=folder)
+    if target in (*MEMORY_TARGETS, "torch-offload"):
         if world not in (None, 1):
-            raise InputError(f"found {world}, expected 1: a memory plan runs in one process", where="--world")
+            raise InputError(f"found {world}, expected 1: a training step runs in one process", where="--world")
         _run_memory(folder, backend, steps, as_json)
         return
     if target == "torch-swap":
@@ -206,7 +208,12 @@ def _run_memory(folder: str, backend: str, steps: int, as_json: bool) -> None:
                 f"{format_bytes(handed_out['planned'])} planned, workspaces of kernels included"
             )
         click.echo(f"  step         {seconds['eager'] * 1e3:.1f} ms plain, {seconds['planned'] * 1e3:.1f} ms planned")
-        if result["target"] != "torch" and peaks["planned"] >= peaks["eager"]:
+        if result["target"] == "torch-offload":
+            if backend == "cpu":
+                click.echo(
+                    "  stand-ins copy on the CPU, within the same memory: peak and step say nothing of an accelerator"
+                )
+        elif result["target"] != "torch" and peaks["planned"] >= peaks["eager"]:
             click.echo(f"  {result['target']} saves no memory for this model: plain PyTorch needs as little")
         elif result["target"] != "torch" and peaks["planned"] > peaks["budget"]:
             click.echo(

@@ -267,7 +267,7 @@ def _open(folder: Path) -> tuple[Artefact, str]:
     where = str(folder / artefact.FILE_NAME)
     manifest, texts = emit.read(folder)
     if FILES.get(manifest.target) not in manifest.files:
-        expected = "torch, torch-sac or torch-compile with its file"
+        expected = "torch, torch-sac, torch-compile or torch-offload with its file"
         raise InputError(f"found an artefact of target {manifest.target}, expected {expected}", where=where)
     if manifest.entry is None:
         raise InputError("found no entry, expected MODULE:FUNCTION of the model", where=where, path="$.entry")

@@ -56,7 +56,6 @@ def _order(decisions: SwapDecisions) -> Iterator[str]:
         for before in op.after:
             if place[before] > place[at]:
                 yield f"order: {op.id} runs before {ops[before].id}, which it waits for"
-    yield from _accesses(decisions, place)
     nodes = [(at, node) for at, node in enumerate(decisions.nodes) if node.kind == "compute"]
     if tuple(node.item for _, node in nodes) != decisions.order:
         yield "nodes: the compute nodes do not run the operators in the plan's order"
@@ -68,27 +67,6 @@ def _order(decisions: SwapDecisions) -> Iterator[str]:
         if number and nodes[number - 1][0] not in node.after:
             other, earlier = nodes[number - 1]
             yield f"{name} does not wait for node {other} ({label(decisions.problem, earlier)}), the operator before it"
-
-
-def _accesses(decisions: SwapDecisions, place: dict[int, int]) -> Iterator[str]:
-    """Who reads a tensor before and after each write in the problem's order does so in the plan's."""
-    ops = decisions.problem.ops
-    written: dict[int, int] = {}
-    latest: dict[int, int] = {}  # the last to run of those that are listed so far
-    writes = {tensor for op in ops for tensor in op.writes}
-    for at, op in enumerate(ops):
-        for tensor in op.inputs:
-            if tensor not in writes:
-                continue
-            name = decisions.problem.tensors[tensor].id
-            if tensor in written and place[written[tensor]] > place[at]:
-                yield f"order: {op.id} runs before {ops[written[tensor]].id}, which writes {name} before it"
-            elif tensor in op.writes and tensor in latest and place[latest[tensor]] > place[at]:
-                yield f"order: {op.id} writes {name} before {ops[latest[tensor]].id} has used its old value"
-            if tensor in op.writes:
-                written[tensor] = at
-            if tensor not in latest or place[latest[tensor]] < place[at]:
-                latest[tensor] = at
 
 
 def _form(decisions: SwapDecisions) -> Iterator[str]:

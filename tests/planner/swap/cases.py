@@ -34,27 +34,29 @@ def built(
     ops: Sequence[tuple[str, str, str] | tuple[str, str, str, str]],
     time_ns: int = 1,
 ) -> SwapProblem:
-    """A problem of ops (id, inputs, outputs[, writes]), tensors named by their ids with blanks between."""
+    """A problem of ops (id, inputs, outputs[, writes]), tensors named by their ids with blanks between. Where a tensor
+    is written its users wait for each other in the order in which they stand here."""
     index = {tensor.id: at for at, tensor in enumerate(tensors)}
 
     def numbers(names: str) -> tuple[int, ...]:
         return tuple(index[name] for name in names.split())
 
-    return SwapProblem(
-        version=1,
-        machine=machine(memory),
-        tensors=tuple(tensors),
-        ops=tuple(
-            SwapOp(
-                id=op[0],
-                inputs=numbers(op[1]),
-                outputs=numbers(op[2]),
-                writes=numbers(op[3]) if len(op) > 3 else (),
-                time_ns=time_ns,
-            )
-            for op in ops
-        ),
-    )
+    writer: dict[int, int] = {}
+    readers: dict[int, list[int]] = defaultdict(list)  # since the last write
+    found = []
+    for at, op in enumerate(ops):
+        inputs, writes = numbers(op[1]), numbers(op[3]) if len(op) > 3 else ()
+        after = {writer[t] for t in inputs if t in writer} | {reader for t in writes for reader in readers[t]}
+        for t in inputs:
+            if t in writes:
+                writer[t], readers[t] = at, []
+            else:
+                readers[t].append(at)
+        found.append(
+            SwapOp(id=op[0], inputs=inputs, outputs=numbers(op[2]), writes=writes, after=tuple(sorted(after)),
+                   time_ns=time_ns)
+        )  # fmt: skip
+    return SwapProblem(version=1, machine=machine(memory), tensors=tuple(tensors), ops=tuple(found))
 
 
 LEFT = (0, 1, 2, 3, 4, 5)

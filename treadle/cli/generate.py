@@ -48,7 +48,8 @@ def command(
 ) -> None:
     """Turn PLAN... into artefacts: a PyTorch module for a memory plan, or what makes PyTorch's own checkpointing
     (torch-sac) or torch.compile (torch-compile) follow it; a swap plan's step (torch-swap), or what torch.compile
-    (torch-offload) or DeepSpeed (deepspeed) can follow of it; MSCCL XML, MSCCL++ plans or CUDA kernels for a collective.
+    (torch-offload) or DeepSpeed (deepspeed) can follow of it; MSCCL XML, MSCCL++ plans or CUDA kernels for a
+    collective.
 
     A selection becomes all of its programs, each with the sizes it is for, or a tuner file for stock NCCL. The plan and
     its inputs of a collective go along, so that the folder can be checked on its own.

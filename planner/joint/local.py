@@ -22,21 +22,22 @@ STARTS = 3
 """For each size so many stretches of the ranking are tried."""
 
 
-def improve(scorer: Scorer, evaluations: int, stop: Callable[[], bool]) -> None:
-    """Better `scorer.best` by at most so many evaluations."""
+def improve(scorer: Scorer, start: Scored, evaluations: int, stop: Callable[[], bool]) -> Scored:
+    """The best program found from `start` with at most so many evaluations."""
     left = evaluations
-    while scorer.best is not None and left > 0 and not stop():
-        start = scorer.best
+    while left > 0 and not stop():
         program = Program(scorer.trace, start.runs)
         for runs, name in _neighbours(program, start):
             if left <= 0 or stop():
-                return
+                return start
             left -= 1
-            scorer.score(runs, name)
-            if scorer.best.time_ns < start.time_ns:
+            found = scorer.score(runs, name)
+            if found is not None and found.time_ns < start.time_ns:
+                start = found
                 break
         else:
-            return
+            return start
+    return start
 
 
 def _neighbours(program: Program, plan: Scored) -> Iterator[tuple[tuple[Run, ...], str]]:

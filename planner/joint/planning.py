@@ -30,8 +30,10 @@ from planner.memory.problem import FAMILIES
 from planner.plan import InputRef, Plan
 from planner.solver import relative_gap
 from planner.solver.interrupt import stop_on_signals
+from planner.swap.bound import Bound
 from planner.swap.decisions import Run, SwapDecisions
 from planner.swap.extract import problem_from_trace
+from planner.swap.minimum import require_feasible
 from planner.swap.planning import Memory, Progress, SwapOptions, plan_swap_problem, prepared
 from planner.swap.problem import Machine, SwapProblem
 from planner.trace import Trace
@@ -40,11 +42,14 @@ from planner.trace import Trace
 @dataclass(frozen=True)
 class JointOptions:
     """`swap` are the options of the swap pass, its time limit that of everything. families: the families of other
-    calls that a plan may use, None for all. evaluations: of the local search."""
+    calls that a plan may use, None for all. `memory` are the options of the memory pass in the memory of the device,
+    without its families and time limit. evaluations: of the local search, from so many `starts`."""
 
     swap: SwapOptions = field(default_factory=SwapOptions)
     families: tuple[str, ...] | None = None
+    memory: MemoryOptions = field(default_factory=MemoryOptions)
     evaluations: int = 300
+    starts: int = 3
     finalists: int = 2
     """So many programs get a whole swap search."""
 
@@ -57,8 +62,10 @@ class JointOptions:
 DEFAULTS = JointOptions()
 SAME_BITS = tuple(family for family in FAMILIES if family not in ("conv", "statistics"))
 """Families whose calls make the bits of the model's own; those that invert a normalisation are left out anyway."""
-ALONE, PROGRAMS, LOCAL = 0.25, 0.2, 0.3
+ALONE, PROGRAMS, LOCAL = 0.25, 0.25, 0.25
 """Shares of the time limit for the swap pass alone, for programs of the memory pass and for the local search."""
+MEMORY = 0.05
+"""Share of the time limit for one plan of the memory pass in the memory of the device."""
 
 
 def plan_joint(
@@ -79,13 +86,18 @@ def plan_joint(
     """
     whole = prepared(problem_from_trace(trace, machine, reserve_bytes), memory)
     inputs = inputs if inputs is not None else {"trace": InputRef(file="trace", digest=digest(trace))}
-    joint = _Joint(
-        allowed(trace, options.families), whole.machine, reserve_bytes, options, inputs, on_progress, on_plan
-    )
+    chosen = allowed(trace, options.families)
+    try:
+        bound, sets = joint_bound(chosen, whole.machine, reserve_bytes)
+    except InfeasibleError:
+        require_feasible(whole, options.swap.allocator)
+        raise
+    scorer = Scorer(chosen, whole.machine, reserve_bytes)
+    joint = _Joint(scorer, bound, sets, options, inputs, on_progress, on_plan)
     with stop_on_signals() as stop:
         joint.plan(whole, (), "swap alone", ALONE)
         joint.programs(stop.is_set)
-        for one in joint.finalists():
+        for one in joint.ranked()[: options.finalists]:
             if not (stop.is_set() or joint.interrupted):
                 joint.plan(one.problem, one.runs, one.name, (1 - ALONE - PROGRAMS - LOCAL) / options.finalists)
     return joint.finished()
@@ -96,21 +108,19 @@ class _Joint:
 
     def __init__(
         self,
-        trace: Trace,
-        machine: Machine,
-        reserve_bytes: int,
+        scorer: Scorer,
+        bound: Bound,
+        sets: list[frozenset[str]],
         options: JointOptions,
         inputs: dict[str, InputRef],
         on_progress: Callable[[Progress], None] | None,
         on_plan: Callable[[Plan], None] | None,
     ) -> None:
-        self.trace, self.machine, self.reserve_bytes = trace, machine, reserve_bytes
+        self.scorer, self.bound, self.sets = scorer, bound, sets
         self.options, self.inputs = options, inputs
         self.on_progress, self.on_plan = on_progress, on_plan
         self.began = time.monotonic()
-        self.scorer = Scorer(trace, machine, reserve_bytes)
         self.scored: list[Scored] = []
-        self.bound, self.sets = joint_bound(trace, machine, reserve_bytes)
         self.best: Plan | None = None
         self.parts: dict[str, None] = {}
         self.interrupted = self.limit_fired = False
@@ -157,30 +167,31 @@ class _Joint:
 
             return ended
 
-        families = self.options.families
-        memory = MemoryOptions(families=families, time_limit_s=self.seconds(0.1))
+        step = self.scorer.trace, self.scorer.machine, self.scorer.reserve_bytes
+        memory = dataclasses.replace(self.options.memory, families=None, time_limit_s=self.seconds(MEMORY))
         with suppress(InputError, InfeasibleError, LimitError):
             if not late(ALONE + PROGRAMS)():
-                self.score(memory_alone(self.trace, self.machine, self.reserve_bytes, memory), "memory plan")
-        quick = MemoryOptions(method="heuristic", families=families, time_limit_s=self.seconds(0.1))
-        for runs, name in programs(self.trace, self.machine, self.reserve_bytes, quick, late(ALONE + PROGRAMS)):
+                self.score(memory_alone(*step, memory), "memory plan")
+        for runs, name in programs(*step, late(ALONE + PROGRAMS)):
             self.score(runs, name)
-            if name == FASTEST or (name == OWN_CALLS and self.trace.mode != "train"):
-                program = Program(self.trace, runs)
+            if name == FASTEST or (name == OWN_CALLS and self.scorer.trace.mode != "train"):
+                program = Program(self.scorer.trace, runs)
                 for members in self.sets:
                     values = [value for value in program.gaps if value.tensor in members]
                     self.score(program.with_set(values), "linear program")
-        improve(self.scorer, self.options.evaluations, late(ALONE + PROGRAMS + LOCAL))
-        if self.scorer.best is not None and self.scorer.best not in self.scored:
-            self.scored.append(self.scorer.best)
+        starts = self.ranked()[: self.options.starts]
+        for place, start in enumerate(starts, start=1):
+            until = late(ALONE + PROGRAMS + LOCAL * place / len(starts))
+            self.scored.append(improve(self.scorer, start, self.options.evaluations // len(starts), until))
 
     def score(self, runs: tuple[Run, ...], name: str) -> None:
         found = self.scorer.score(runs, name)
         if found is not None:
             self.scored.append(found)
 
-    def finalists(self) -> list[Scored]:
-        return sorted(self.scored, key=lambda one: (one.time_ns, one.name))[: self.options.finalists]
+    def ranked(self) -> list[Scored]:
+        """What was scored, each program once, the fastest first."""
+        return sorted({one.runs: one for one in self.scored}.values(), key=lambda one: one.time_ns)
 
     def named(self, plan: Plan, runs: tuple[Run, ...], name: str) -> Plan:
         """The plan of a program with its runs, with the bound of swapping and recomputation together."""

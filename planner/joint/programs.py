@@ -14,9 +14,10 @@ from msgspec.structs import replace
 
 from planner.errors import InfeasibleError, InputError, LimitError
 from planner.joint.memory_runs import allowed, memory_problem, most_workspace, runs_of
+from planner.memory.decisions import MemoryDecisions
 from planner.memory.lower import store_all
+from planner.memory.methods.quick import solve_quick
 from planner.memory.planning import MemoryOptions, decide, plan_problem
-from planner.memory.problem import MemoryProblem
 from planner.swap.decisions import Run
 from planner.swap.problem import Machine
 from planner.trace import Trace
@@ -34,6 +35,17 @@ def own_calls(trace: Trace) -> Trace:
     return replace(trace, ops=tuple(replace(op, implementations=()) for op in trace.ops))
 
 
+def limited(trace: Trace) -> list[Trace]:
+    """The trace with what calls may have of each of WORKSPACES; one for those that allow the same calls."""
+    own = most_workspace(own_calls(trace))
+    found: list[Trace] = []
+    for factor in WORKSPACES:
+        one = allowed(trace, limit=factor * own)
+        if one not in found:
+            found.append(one)
+    return found
+
+
 def memory_alone(trace: Trace, machine: Machine, reserve_bytes: int, options: MemoryOptions) -> tuple[Run, ...]:
     """What the memory pass by itself runs in the memory of the device, counted as a swap plan counts it: the fastest of
     its plans for the workspaces that calls may have.
@@ -41,51 +53,41 @@ def memory_alone(trace: Trace, machine: Machine, reserve_bytes: int, options: Me
     Raises InputError for a trace that the memory pass does not cover, InfeasibleError or LimitError where it has no
     plan.
     """
-    own = most_workspace(own_calls(trace))
-    found: list[tuple[int, int, tuple[Run, ...]]] = []
+    found: list[tuple[int, tuple[Run, ...]]] = []
     failure: InfeasibleError | LimitError | None = None
-    for number, factor in enumerate(WORKSPACES):
-        limited = allowed(trace, limit=factor * own)
-        budget = machine.memory_bytes - reserve_bytes - most_workspace(limited)
+    for one in limited(trace):
+        budget = machine.memory_bytes - reserve_bytes - most_workspace(one)
         try:
-            plan = plan_problem(memory_problem(limited), budget=max(1, budget), options=options)
+            plan = plan_problem(memory_problem(one), budget=max(1, budget), options=options)
         except (InfeasibleError, LimitError) as error:
             failure = failure or error
             continue
-        found.append((plan.decisions.objective_ns, number, runs_of(plan.decisions, limited)))  # type: ignore[union-attr,arg-type]
-    if not found and failure is not None:
+        assert isinstance(plan.decisions, MemoryDecisions)
+        found.append((plan.decisions.objective_ns, runs_of(plan.decisions, one)))
+    if failure is not None and not found:
         raise failure
-    return min(found)[2]
+    return min(found, key=lambda one: one[0])[1]
 
 
 def programs(
-    trace: Trace, machine: Machine, reserve_bytes: int, options: MemoryOptions, stop: Callable[[], bool]
+    trace: Trace, machine: Machine, reserve_bytes: int, stop: Callable[[], bool]
 ) -> Iterator[tuple[tuple[Run, ...], str]]:
-    """Runs of the whole step, and what they are called; the plain step first."""
+    """Runs of the whole step, and what they are called: the plain step first, then the memory pass's quick plans."""
     yield plain_runs(trace), OWN_CALLS
-    own = most_workspace(own_calls(trace))
-    for factor in WORKSPACES:
-        limited = allowed(trace, limit=factor * own)
+    for one in limited(trace):
         try:
-            problem = memory_problem(limited)
+            problem = memory_problem(one)
         except InputError:
             return
-        arena = machine.memory_bytes - reserve_bytes - most_workspace(limited)
+        arena = machine.memory_bytes - reserve_bytes - most_workspace(one)
         everything = decide(replace(problem, budget_bytes=1), store_all(problem))
-        yield runs_of(everything, limited), FASTEST
+        yield runs_of(everything, one), FASTEST
         for share in SHARES:
             budget = int(arena * share)
             if stop():
                 return
             if 0 < budget < everything.exact_peak_bytes:
-                runs = _planned(problem, budget, limited, options)
-                if runs is not None:
-                    yield runs, f"memory plan at {share}"
-
-
-def _planned(problem: MemoryProblem, budget: int, trace: Trace, options: MemoryOptions) -> tuple[Run, ...] | None:
-    try:
-        plan = plan_problem(problem, budget=budget, options=options)
-    except (InfeasibleError, LimitError):
-        return None
-    return runs_of(plan.decisions, trace)  # type: ignore[arg-type]
+                within = replace(problem, budget_bytes=budget)
+                schedule = solve_quick(within)
+                if schedule is not None:
+                    yield runs_of(decide(within, schedule), one), f"memory plan at {float(share):g}x"

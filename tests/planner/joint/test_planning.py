@@ -1,0 +1,112 @@
+"""Swapping and recomputation together: never behind either alone, ahead of both where that pays, sound and proved."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from planner.errors import InfeasibleError
+from planner.joint.memory_runs import allowed
+from planner.joint.planning import JointOptions, plan_joint
+from planner.joint.programs import memory_alone
+from planner.joint.relaxation import joint_bound
+from planner.joint.scoring import quick_plan
+from planner.memory.planning import MemoryOptions
+from planner.plan import Plan
+from planner.swap.check import check
+from planner.swap.decisions import SwapDecisions
+from planner.swap.extract import problem_from_trace
+from planner.swap.planning import SwapOptions, plan_swap
+from planner.swap.problem import Machine
+from planner.trace import Trace
+from planner.unrolling import unrolled
+from tests.planner.joint.steps import MIB, captured, chain, machine_for
+
+SWAP = SwapOptions(population=8, generations=3, patience=2, time_limit_s=120.0)
+MEMORY = MemoryOptions(method="heuristic")
+JOINT = JointOptions(swap=SWAP, memory=MEMORY, evaluations=30, starts=1, finalists=1)
+
+
+def decided(plan: Plan) -> SwapDecisions:
+    assert isinstance(plan.decisions, SwapDecisions)
+    return plan.decisions
+
+
+def memory_time(trace: Trace, machine: Machine) -> int | None:
+    """The memory pass alone in the memory of the device: its plan as a swap plan that need not copy activations."""
+    try:
+        runs = memory_alone(allowed(trace), machine, 0, MEMORY)
+    except InfeasibleError:
+        return None
+    found = quick_plan(problem_from_trace(unrolled(trace, runs), machine), runs, "memory")
+    return None if found is None else found.time_ns
+
+
+@pytest.mark.parametrize(("name", "share", "copies"), [("convnet", 0.7, 4.0), ("mlp", 0.9, 2.0), ("unet", 0.5, 1.5)])
+def test_never_behind_either_pass_alone(name: str, share: float, copies: float) -> None:
+    trace = captured(name)
+    machine = machine_for(trace, share, copies)
+    plan = plan_joint(trace, machine, options=JOINT)
+    ours = decided(plan)
+    assert check(ours) == []
+    alone = decided(plan_swap(trace, machine, options=SWAP))
+    assert ours.time_ns <= alone.time_ns
+    memory = memory_time(trace, machine)
+    assert memory is None or ours.time_ns <= memory
+    assert plan.certificate.lower_bound <= ours.time_ns
+    solved = problem_from_trace(unrolled(trace, ours.runs) if ours.runs else trace, machine)
+    assert ours.problem == solved
+
+
+def test_ahead_of_both_where_some_tensors_are_cheap_to_copy_and_others_to_make() -> None:
+    """Every second layer is slow to run, every second one fast; copies take as long as a slow layer."""
+    trace = chain(16)
+    slow = {f"f{i}" for i in range(1, 17, 2)}
+    trace = replace(trace, ops=tuple(replace(op, time_ns=9000 if op.id in slow else op.time_ns) for op in trace.ops))
+    machine = Machine(memory_bytes=9 * MIB, in_bandwidth=MIB * 10**9 // 9000, out_bandwidth=MIB * 10**9 // 9000)
+    ours = decided(plan_joint(trace, machine, options=JOINT))
+    alone = decided(plan_swap(trace, machine, options=SWAP))
+    memory = memory_time(trace, machine)
+    assert memory is not None
+    assert ours.runs
+    assert ours.in_bytes > 0
+    assert ours.time_ns < min(alone.time_ns, memory)
+
+
+def test_the_bound_is_below_every_plan_and_above_compute_where_memory_is_short() -> None:
+    trace = chain(16)
+    machine = Machine(memory_bytes=7 * MIB, in_bandwidth=MIB * 10**9 // 20000, out_bandwidth=MIB * 10**9 // 20000)
+    bound, sets = joint_bound(trace, machine, 0)
+    compute = sum(op.time_ns or 0 for op in trace.ops)
+    ours = decided(plan_joint(trace, machine, options=JOINT))
+    assert compute < bound.time_ns <= ours.time_ns
+    assert bound.scope == "any order"
+    assert sets
+    endless = replace(machine, memory_bytes=100 * MIB)
+    assert joint_bound(trace, endless, 0)[0].time_ns <= compute + 2 * 20000
+
+
+def test_inference_and_updates_are_planned_too() -> None:
+    whole = captured("mlp", "sgd")
+    machine = machine_for(whole, 0.95, 2.0)
+    ours = decided(plan_joint(whole, machine, options=JOINT))
+    assert check(ours) == []
+    trace = chain(6)
+    forward = tuple(op for op in trace.ops if op.phase == "forward")
+    made = {t for op in forward for t in op.outputs}
+    kept = tuple(t for t in trace.tensors if t.id in made or t.id in ("a0", "w"))
+    inference = replace(trace, mode="infer", ops=forward, tensors=kept, tangents=())
+    assert check(decided(plan_joint(inference, machine_for(inference, 1.0), options=JOINT))) == []
+
+
+def test_the_same_inputs_give_the_same_plan() -> None:
+    trace = chain(10)
+    machine = Machine(memory_bytes=7 * MIB, in_bandwidth=MIB * 10**6, out_bandwidth=MIB * 10**6)
+    assert plan_joint(trace, machine, options=JOINT) == plan_joint(trace, machine, options=JOINT)
+
+
+def test_what_cannot_be_says_so() -> None:
+    trace = chain(4)
+    machine = Machine(memory_bytes=3 * MIB, in_bandwidth=10**9, out_bandwidth=10**9)
+    with pytest.raises(InfeasibleError, match="b4 holds"):
+        plan_joint(trace, machine, options=JOINT)

@@ -12,7 +12,7 @@ from planner.scalars import format_bytes
 from planner.swap.arrays import Arrays, Nodes
 from planner.swap.bound import Bound
 from planner.swap.evaluate import time_ns
-from planner.swap.exact import MOST_SIZES, solve_exact
+from planner.swap.exact import MOST_SIZES, WORK, solve_exact
 from planner.swap.layout import Pool
 from planner.swap.problem import SwapProblem
 from planner.swap.search.climbing import climbed
@@ -34,6 +34,8 @@ BEFORE, AFTER = 10, 100
 """Rounds of climbing over pools before and after the genetic search."""
 SMALL = 15
 """Operators up to which auto also looks for the exact optimum."""
+BRIEF = 5.0
+"""Deterministic seconds that auto gives it."""
 PROVED = "a model of all orders, pools and copies, searched by CP-SAT"
 
 
@@ -212,6 +214,7 @@ class _Search:
             order=start.order.tolist() if options.keep_order else None,
             pool=pool_of(start) if options.keep_pool and options.allocator == "pool" else None,
             below_ns=None if self.best is None else self.best.time_ns,
+            work=WORK if options.method == "exact" else BRIEF,
             seed=options.seed,
             time_limit_s=self.hooks.left_s(),
             stop=self.hooks.stop,

@@ -21,6 +21,7 @@ from planner.documents import digest
 from planner.errors import InfeasibleError, InputError, LimitError
 from planner.joint.local import improve
 from planner.joint.memory_runs import allowed
+from planner.joint.prices import cheaper
 from planner.joint.programs import FASTEST, OWN_CALLS, memory_alone, programs
 from planner.joint.relaxation import joint_bound
 from planner.joint.scoring import Scored, Scorer
@@ -64,6 +65,8 @@ SAME_BITS = tuple(family for family in FAMILIES if family not in ("conv", "stati
 """Families whose calls make the bits of the model's own; those that invert a normalisation are left out anyway."""
 ALONE, PROGRAMS, LOCAL = 0.25, 0.25, 0.25
 """Shares of the time limit for the swap pass alone, for programs of the memory pass and for the local search."""
+PARTS = (1, 2, 4, 6, 8)
+"""So many eighths of what is cheaper to make again than to copy are tried as a set, the cheapest first."""
 MEMORY = 0.05
 """Share of the time limit for one plan of the memory pass in the memory of the device."""
 
@@ -179,6 +182,9 @@ class _Joint:
                 for members in self.sets:
                     values = [value for value in program.gaps if value.tensor in members]
                     self.score(program.with_set(values), "linear program")
+                cheap = cheaper(program, self.scorer.machine)
+                for part in PARTS:
+                    self.score(program.with_set(cheap[: len(cheap) * part // 8]), "prices")
         starts = self.ranked()[: self.options.starts]
         for place, start in enumerate(starts, start=1):
             until = late(ALONE + PROGRAMS + LOCAL * place / len(starts))

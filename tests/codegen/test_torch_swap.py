@@ -12,7 +12,10 @@ from torch.nn import functional as F
 
 from codegen import targets
 from codegen.torch_swap import ALIGNMENT, FILE_NAME, generate
+from planner import documents, resources
 from planner.errors import InputError
+from planner.hardware import Hardware
+from planner.implementations import with_implementations
 from planner.swap.decisions import Run
 from planner.swap.evaluate import decide
 from planner.swap.extract import problem_from_trace
@@ -23,6 +26,9 @@ from tests.treadle.runtime.models import plan_of as memory_plan_of
 from tests.treadle.runtime.models import trace_of as memory_trace_of
 from tests.treadle.runtime.swap import steps
 from tests.treadle.runtime.swap.steps import Free, differing, plan_of, plan_with, step_of, trace_of
+from treadle.capture.costs import with_roofline
+from treadle.capture.graph import capture
+from treadle.capture.optimizer import with_optimizer
 from treadle.runtime.swap.step import load_swap_step
 from treadle.runtime.swap.swapped import SwappedStep
 
@@ -89,6 +95,23 @@ def test_a_recomputed_operator_is_an_operator_like_others():
     step = load_swap_step(text)
     assert differing(SwappedStep(steps.model_of("tiny"), step, "cpu", poison=True), Free("tiny", step)) == []
     assert differing(SwappedStep(steps.model_of("tiny"), step, "cpu"), Free("tiny", step_of("tiny", "sgd"))) == []
+
+
+def test_an_operator_that_takes_over_the_memory_of_what_it_reads():
+    hardware = documents.load(resources.locate("profiles", "cpu-2x2"), Hardware)
+    captured = with_implementations(capture(steps.STEPS["tiny"], "tiny"))
+    trace = with_roofline(with_optimizer(captured, "sgd"), hardware)
+    way = {op.id: next((x.name for x in op.implementations if x.overwrites), "default") for op in trace.ops}
+    runs = [Run(op=run.op, implementation=way[run.op] if run.op == "relu" else "default") for run in plain_runs(trace)]
+    problem = problem_from_trace(unrolled(trace, runs), steps.MACHINE)
+    decisions = decide(problem, range(len(problem.ops)), least_pool(problem))
+    text = generate(plan_with(msgspec.structs.replace(decisions, runs=tuple(runs)), trace), trace)[FILE_NAME]
+    assert 'ALIASES = {"relu": ["addmm", "float32", [8, 16], [16, 1]]}' in text
+    assert "aten.relu_.default" in text
+    step = load_swap_step(text)
+    assert step.layouts["relu"].storage == "addmm"
+    ours = SwappedStep(steps.model_of("tiny"), step, "cpu", poison=True)
+    assert differing(ours, Free("tiny", step_of("tiny", "sgd"))) == [], "the bits of the plain operator"
 
 
 def test_what_cannot_become_a_step_is_refused(trace):

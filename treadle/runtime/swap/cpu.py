@@ -59,7 +59,7 @@ class Threads:
         Raises InputError for an operator that raises, CheckFailed where nodes wait for each other, or for longer than
         the time-out. Nothing of a failed iteration can be used.
         """
-        iteration = _Iteration(self.step, memory.works(), self.emulation, self.poison, watching or nullcontext())
+        iteration = _Iteration(self.step, memory, self.emulation, self.poison, watching or nullcontext())
         iteration.start()
         for posts in self.queues.values():
             posts.put(iteration)
@@ -97,12 +97,12 @@ class _Iteration:
     def __init__(
         self,
         step: SwapStep,
-        works: list[Work],
+        memory: Memory,
         emulation: Emulation | None,
         poison: bool,
         watching: AbstractContextManager[object],
     ) -> None:
-        self.name, self.nodes, self.works, self.poison = step.name, step.nodes, works, poison
+        self.name, self.nodes, self.memory, self.poison = step.name, step.nodes, memory, poison
         self.emulation, self.watching = emulation, watching
         self.link = Link(emulation) if emulation is not None else None
         self.spans = Spans(len(self.nodes))
@@ -130,8 +130,9 @@ class _Iteration:
                 if node.kind == stream:
                     if not self._wait(stream, number, node):
                         return
+                    work = self.memory.work(number)
                     self.spans.start[number] = time.perf_counter_ns()
-                    self._run(self.works[number], node)
+                    self._run(work, node)
                     self.spans.end[number] = time.perf_counter_ns()
                     self._end(number)
         except BaseException as error:
@@ -200,7 +201,7 @@ class _Iteration:
         for drop in self._drops.get(ended, ()):
             if not self._done[drop] and self._ready(drop):
                 if self.poison:
-                    self.works[drop].poison()
+                    self.memory.work(drop).poison()
                 yield drop
 
     def _look_for_deadlock(self) -> None:

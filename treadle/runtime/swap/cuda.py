@@ -48,18 +48,19 @@ class Streams:
 
         Raises InputError for an operator that raises. Nothing of a failed iteration can be used.
         """
-        works = memory.works()
-        spans = Spans(len(works))
-        marks: list[Any] = [self.api.Event(enable_timing=True) for _ in range(2 * len(works) + 1)] if timed else []
+        count = len(self.step.nodes)
+        spans = Spans(count)
+        marks: list[Any] = [self.api.Event(enable_timing=True) for _ in range(2 * count + 1)] if timed else []
         before = self.api.current_stream(self.device)
         for stream in self.streams.values():
             stream.wait_stream(before)
         with torch.no_grad():
             if timed:
                 marks[-1].record(self.streams["compute"])
-            for number, (node, work) in enumerate(zip(self.step.nodes, works, strict=True)):
+            for number, node in enumerate(self.step.nodes):
                 if node.kind == "drop" and not self.poison:
                     continue
+                work = memory.work(number)
                 stream = self.streams["out" if node.kind == "drop" else node.kind]
                 for other in self.waits[number]:
                     stream.wait_event(self.events[other])

@@ -9,12 +9,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from planner.errors import InputError
+from planner.scalars import format_bytes
 from treadle.runtime.swap.places import Places, moved, objects_of
 from treadle.runtime.swap.step import Call, Node, SwapStep, bound
 
 POISON = 0xFF
 """In every byte: NaN for floating point numbers, -1 for whole ones."""
-KEPT_BINDINGS = 16
+KEPT = 8
+"""Forms of one node, for different objects, that are kept for later iterations."""
 
 Action = Callable[[], Any]
 
@@ -39,7 +42,11 @@ class Memory:
         self, step: SwapStep, places: Places, device: torch.device, own: Mapping[str, Tensor], pinned: bool
     ) -> None:
         self.step, self.places, self.device = step, places, device
-        self.arena = torch.empty(max(step.arena_bytes, 1), dtype=torch.uint8, device=device).fill_(POISON)
+        try:
+            self.arena = torch.empty(max(step.arena_bytes, 1), dtype=torch.uint8, device=device).fill_(POISON)
+        except RuntimeError as error:  # out of memory, of which each device has its own kind
+            text = f"no room on {device} for an arena of {format_bytes(step.arena_bytes)}; plan with less memory"
+            raise InputError(text, where=step.name) from error
         self.calls = step.calls(device)
         self.host: dict[str, Tensor] = dict(own)
         """Typed where the step's caller sees it, else bytes."""
@@ -52,14 +59,14 @@ class Memory:
             self.host[storage] = room.zero_() if storage in step.persistent else room
         self.objects = objects_of(step)
         self._views: dict[tuple[str, int], Tensor] = {}
-        self._works: dict[tuple[int, ...], list[Work]] = {}
+        self._works: list[dict[tuple[int, ...], Work]] = [{} for _ in step.nodes]
         self._direct: dict[str, bool] = {}
         """Whether the results of a call go straight to their places; unknown before its first run."""
 
     def renew(self, own: Mapping[str, Tensor]) -> None:
         """Take other rooms on the host for `own`."""
         self.host.update(own)
-        self._works.clear()
+        self._works = [{} for _ in self.step.nodes]
 
     def advance(self) -> None:
         """The iteration is over: objects take the roles of the next one."""
@@ -104,14 +111,16 @@ class Memory:
             return self.tensor(name, address)
         return layout.on(self.host[layout.storage].untyped_storage())
 
-    def works(self) -> list[Work]:
-        """Every node as it is in this iteration."""
-        key = tuple(self.objects.values())
-        if key not in self._works:
-            if len(self._works) >= KEPT_BINDINGS:
-                self._works.clear()
-            self._works[key] = [self._work(number, node) for number, node in enumerate(self.step.nodes)]
-        return self._works[key]
+    def work(self, number: int) -> Work:
+        """Node `number` as it is in this iteration."""
+        used = (self.places.during[number], self.places.ending[number])
+        key = tuple(self.where(address) for addresses in used for address in addresses.values())
+        known = self._works[number]
+        if key not in known:
+            if len(known) >= KEPT:
+                known.clear()
+            known[key] = self._work(number, self.step.nodes[number])
+        return known[key]
 
     def _work(self, number: int, node: Node) -> Work:
         at = self.places.during[number]

@@ -100,11 +100,17 @@ def _carry_out(tasks: list[Task]) -> list[list[Scored]]:
     return all_carried_out(_space, tasks)
 
 
-@contextmanager
-def _dask(space: Space, where: str, workers: int, stop: Stop) -> Iterator[Evaluate]:
+def dask_address(where: str) -> str:
+    """HOST:PORT or local. Raises InputError for what does not begin with dask://."""
     address = where.removeprefix("dask://")
     if address == where or not address:
         raise InputError(f"found {where!r}, expected dask://HOST:PORT or dask://local", where="--executor")
+    return address
+
+
+@contextmanager
+def _dask(space: Space, where: str, workers: int, stop: Stop) -> Iterator[Evaluate]:
+    address = dask_address(where)
     try:
         distributed: Any = import_module("distributed")
     except ImportError:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from planner.errors import InputError
 from planner.swap.decisions import Allocator
+from planner.swap.search.executors import dask_address
 from planner.swap.search.generations import Effort
 
 Method = Literal["auto", "genetic", "exact"]
@@ -42,6 +43,8 @@ class SwapOptions:
     """dask://HOST:PORT or dask://local."""
 
     def __post_init__(self) -> None:
+        if self.executor is not None:
+            dask_address(self.executor)
         if self.free_classes and self.allocator != "pool":
             raise InputError(f"free classes need the allocator pool, found {self.allocator}", where="--free-classes")
 

@@ -23,6 +23,7 @@ from planner.errors import InputError
 from planner.graph import Graph
 from planner.scalars import format_bytes
 from planner.swap.decisions import SwapDecisions
+from planner.swap.problem import PERSISTENT
 from planner.swap.timeline_of import start_bytes, tasks_of
 from planner.timeline import simulate
 from planner.trace import Tensor, Trace
@@ -78,7 +79,7 @@ def offload(decisions: SwapDecisions, trace: Trace) -> Offload:
             states.setdefault((tensor.name or "").removeprefix(STATE_PREFIX).partition(".")[2], []).append(tensor)
     problem = decisions.problem
     for at, record in enumerate(problem.tensors):
-        if record.id not in graph.tensors:
+        if record.role in PERSISTENT and record.id not in graph.tensors:
             text = f"found tensor {record.id!r}, which the trace {trace.name!r} does not have; it is not the plan's"
             raise InputError(text, where="plan", path=f"$.decisions.problem.tensors[{at}].id")
     moving = {problem.tensors[node.item].id for node in decisions.nodes if node.kind != "compute"}

@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from torch import nn, randn
 
 from codegen.deepspeed import FILE_NAME, README_NAME, generate, persistent, solved_ratio, solved_threshold, sub_groups
@@ -88,6 +89,14 @@ def test_what_a_trace_without_optimizer_says(bare):
 def test_plans_that_move_activations_alone_are_refused(bare):
     with pytest.raises(InputError, match="torch-offload"):
         generate(swapped(bare, 100), bare)
+
+
+def test_another_trace_is_refused(trace):
+    other = replace(
+        trace, tensors=tuple(replace(tensor, id=f"{tensor.id}.", alias_of=None) for tensor in trace.tensors)
+    )
+    with pytest.raises(InputError, match="it is not the plan's"):
+        generate(swapped(trace, 1), other)
 
 
 def test_live_parameters_hold_what_one_layer_needs(trace):

@@ -15,6 +15,7 @@ What a plan must do, whatever its copies and operators take (SwapAdvisor, sectio
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -70,14 +71,26 @@ def _order(decisions: SwapDecisions) -> Iterator[str]:
 
 
 def _form(decisions: SwapDecisions) -> Iterator[str]:
-    """As many addresses as there are arrivals, and priorities within the order."""
+    """As many addresses as there are arrivals, priorities within the order, and a run for each operator."""
     problem = decisions.problem
+    if decisions.runs and _names(decisions) != [op.id for op in problem.ops]:
+        yield "runs: not the operators of the problem in their order"
     for at, node in enumerate(decisions.nodes):
         wanted = len(problem.ops[node.item].outputs) if node.kind == "compute" else 1 if node.kind == "in" else 0
         if len(node.at) != wanted and (node.at or decisions.allocator != "bytes"):
             yield f"node {at} ({label(problem, node)}) has {len(node.at)} addresses, expected {wanted}"
         if node.serves > len(decisions.order):
             yield f"node {at} ({label(problem, node)}) serves {node.serves}, expected at most {len(decisions.order)}"
+
+
+def _names(decisions: SwapDecisions) -> list[str]:
+    """What planner.unrolling calls the runs: the second run of an op is `op#2`."""
+    count: Counter[str] = Counter()
+    names = []
+    for run in decisions.runs:
+        count[run.op] += 1
+        names.append(run.op if count[run.op] == 1 else f"{run.op}#{count[run.op]}")
+    return names
 
 
 def _layout(decisions: SwapDecisions) -> Iterator[str]:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from planner.swap.arrays import arrays_of
 from planner.swap.check import check
-from planner.swap.decisions import Allocator, PoolClass, Resident, SwapDecisions, SwapNode
+from planner.swap.decisions import Allocator, PoolClass, Resident, Run, SwapDecisions, SwapNode
 from planner.swap.evaluate import decide, decisions
 from planner.swap.happens import happens
 from planner.swap.layout import Pool, least_pool
@@ -465,6 +465,14 @@ CORRUPTIONS: dict[str, tuple[Callable[[], SwapDecisions], str]] = {
     "priority beyond the order": (
         lambda: with_node(node("in x"), serves=7),
         "node 0 (in x) serves 7, expected at most 6",
+    ),
+    "runs of other operators": (
+        lambda: replace(PLAN, runs=tuple(Run(op=op.id) for op in STEP.ops[:5])),
+        "runs: not the operators of the problem in their order",
+    ),
+    "a run twice": (
+        lambda: replace(PLAN, runs=tuple(Run(op=STEP.ops[max(at, 1)].id) for at in range(6))),
+        "runs: not the operators of the problem in their order",
     ),
     # host and figures
     "host too small": (

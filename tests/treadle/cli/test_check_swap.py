@@ -13,12 +13,14 @@ from planner import documents
 from planner.hardware import CopyEngine, Device, Hardware, Host
 from planner.plan import Certificate, InputRef, Plan, Prediction, Provenance
 from planner.swap.bound import COMPUTE
+from planner.swap.decisions import Run
 from planner.swap.evaluate import decide
 from planner.swap.extract import machine_of, problem_from_trace
 from planner.swap.layout import least_pool
 from planner.swap.problem import SwapProblem
 from planner.swap.search.methods import PROVED
 from planner.trace import Costs, Op, Tensor, Trace
+from planner.unrolling import unrolled
 from tests.planner.swap.cases import figure_4_1
 from treadle.cli.main import run
 
@@ -164,49 +166,67 @@ def test_simulate_tells_streams_idle_time_and_copies(here: Path, capsys: pytest.
         assert word in text
 
 
+TRACE = Trace(
+    version=1, name="net", mode="train", source="hand", costs=Costs(model="measured"),
+    tensors=(
+        Tensor(id="x", role="input", bytes=4), Tensor(id="w", role="parameter", bytes=4),
+        Tensor(id="h", role="activation", bytes=4), Tensor(id="y", role="output", bytes=4),
+    ),
+    ops=(
+        Op(id="f", target="t.f", phase="forward", inputs=("x", "w"), outputs=("h",), time_ns=9),
+        Op(id="g", target="t.g", phase="forward", inputs=("h",), outputs=("y",), time_ns=9),
+        Op(id="u", target="t.u", phase="optimizer", inputs=("w", "h"), mutates=("w",), time_ns=9),
+    ),
+    outputs=("y",),
+)  # fmt: skip
+BOX = Hardware(
+    version=1, name="box", nodes=1, devices=(Device(model="A", kind="gpu", count=1, memory_bytes=64),),
+    host=Host(memory_bytes=640),
+    copy_engines=(
+        CopyEngine(direction="host-to-device", bandwidth=1e9),
+        CopyEngine(direction="device-to-host", bandwidth=1e9),
+    ),
+)  # fmt: skip
+
+
+def made_from(hardware: Hardware = BOX) -> dict[str, InputRef]:
+    """Trace and profile as files here."""
+    documents.save(TRACE, "t.json")
+    documents.save(hardware, "h.json")
+    return {
+        "trace": InputRef(file="t.json", digest=documents.digest(TRACE)),
+        "hardware": InputRef(file="h.json", digest=documents.digest(hardware)),
+    }
+
+
 def test_a_plan_from_a_trace_is_compared_with_trace_and_profile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    trace = Trace(
-        version=1, name="net", mode="train", source="hand", costs=Costs(model="measured"),
-        tensors=(
-            Tensor(id="x", role="input", bytes=4), Tensor(id="w", role="parameter", bytes=4),
-            Tensor(id="y", role="output", bytes=4),
-        ),
-        ops=(
-            Op(id="f", target="t.f", phase="forward", inputs=("x", "w"), outputs=("y",), time_ns=9),
-            Op(id="u", target="t.u", phase="optimizer", inputs=("w",), mutates=("w",), time_ns=9),
-        ),
-        outputs=("y",),
-    )  # fmt: skip
-    hardware = Hardware(
-        version=1, name="box", nodes=1, devices=(Device(model="A", kind="gpu", count=1, memory_bytes=64),),
-        host=Host(memory_bytes=640),
-        copy_engines=(
-            CopyEngine(direction="host-to-device", bandwidth=1e9),
-            CopyEngine(direction="device-to-host", bandwidth=1e9),
-        ),
-    )  # fmt: skip
-    documents.save(trace, "t.json")
-    documents.save(hardware, "h.json")
-    problem = problem_from_trace(trace, machine_of(hardware, memory_bytes=12))
-    inputs = {
-        "trace": InputRef(file="t.json", digest=documents.digest(trace)),
-        "hardware": InputRef(file="h.json", digest=documents.digest(hardware)),
-    }
-    documents.save(planned(problem, inputs), "plan.json")
+    problem = problem_from_trace(TRACE, machine_of(BOX, memory_bytes=12))
+    documents.save(planned(problem, made_from()), "plan.json")
     assert run(["check", "--fresh", "plan.json"]) == 0
     assert "inputs hardware, trace checked" in said(capsys)
-    slower = replace(
-        hardware,
-        copy_engines=tuple(replace(engine, bandwidth=5e8) for engine in hardware.copy_engines),
-    )
-    documents.save(slower, "h.json")
-    plan = documents.load("plan.json", Plan)
-    documents.save(
-        replace(plan, inputs={**inputs, "hardware": InputRef(file="h.json", digest=documents.digest(slower))}),
-        "plan.json",
-    )
+    slower = replace(BOX, copy_engines=tuple(replace(engine, bandwidth=5e8) for engine in BOX.copy_engines))
+    documents.save(replace(edited(), inputs=made_from(slower)), "plan.json")
     assert run(["check", "--hardware", "h.json", "--trace", "t.json", "plan.json"]) == 1
     assert "$.decisions.problem.machine: not what the inputs say now; plan again" in said(capsys)
+
+
+def test_a_plan_that_runs_an_op_again_is_compared_with_the_unrolled_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = tuple(Run(op=name) for name in ("f", "g", "f", "u"))
+    problem = problem_from_trace(unrolled(TRACE, runs), machine_of(BOX, memory_bytes=12))
+    assert [op.id for op in problem.ops] == ["f", "g", "f#2", "u"]
+    plan = planned(problem, made_from())
+    plan = replace(plan, decisions=replace(plan.decisions, runs=runs))
+    documents.save(plan, "plan.json")
+    assert run(["check", "--fresh", "plan.json"]) == 0
+    assert "it claims a gap" in said(capsys)  # of whatever else could be recomputed
+    other = (*runs[:2], Run(op="f", implementation="fast"), runs[3])
+    documents.save(replace(plan, decisions=replace(plan.decisions, runs=other)), "plan.json")
+    assert run(["check", "plan.json"]) == 0
+    assert run(["check", "--fresh", "plan.json"]) == 2
+    assert "runs op 'f' by 'fast', which the trace lacks" in said(capsys)

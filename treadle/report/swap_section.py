@@ -107,9 +107,12 @@ def _text(decisions: SwapDecisions, copies: Sequence[Copy]) -> str:
         if copying
         else "Nothing is copied."
     )
+    again = len(decisions.runs) - len({run.op for run in decisions.runs})
+    repeated = f"{many(again, 'operator call')} made again instead of a copy. " if again else ""
     return (
         f"An iteration takes {_ms(decisions.time_ns)}, at {share:.1%} of the speed without any copy "
-        f"({_ms(problem.ideal_ns)}); the operators wait {_ms(decisions.idle_ns)}. {moved} Tensors "
+        f"({_ms(problem.ideal_ns)}); the operators wait {_ms(decisions.idle_ns)}. {moved} "
+        f"{repeated}Tensors "
         f"take {format_bytes(decisions.peak_bytes)} at most, of {format_bytes(problem.arena_bytes)} left for them of "
         f"the device's {format_bytes(problem.machine.memory_bytes)}. Allocator {decisions.allocator}, "
         f"{many(len(problem.ops), 'operator')}, {many(len(problem.tensors), 'tensor')}."

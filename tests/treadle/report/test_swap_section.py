@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from lxml import etree
+from msgspec.structs import replace
 
 from planner import documents
 from planner.plan import Certificate, Generation, Plan, Prediction, Provenance
 from planner.swap.arrays import arrays_of
-from planner.swap.decisions import SwapDecisions
+from planner.swap.decisions import Run, SwapDecisions
 from planner.swap.evaluate import decide, evaluate
 from planner.swap.layout import Pool
 from planner.swap.timeline_of import start_bytes, tasks_of
@@ -183,3 +184,11 @@ def test_an_svg_is_the_picture_of_one_plan(tmp_path: Path, monkeypatch: pytest.M
     assert not Path("both.svg").exists()
     assert run(["report", "a.json", "b.json", "-o", "both.html"]) == 0
     assert "Swap: b" in Path("both.html").read_text()
+
+
+def test_runs_again_are_told() -> None:
+    decisions = left_fine()
+    runs = tuple(Run(op=op.id) for op in (*decisions.problem.ops, decisions.problem.ops[0]))
+    again = replace(decisions, runs=runs)
+    assert "1 operator call made again instead of a copy." in swap_section("mine", plan_of(again), again).text
+    assert "made again" not in swap_section("mine", plan_of(decisions), decisions).text

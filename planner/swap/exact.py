@@ -1,8 +1,9 @@
 """The best plan of a small graph: order, pool and copies in one model of CP-SAT (spec, section 8: a second solver).
 
 Operators o, tensors t of more than no bytes, stays c = 0, 1, .. of t on the device: as many as t has users, and two
-more for a persistent tensor, so that every plan is one of the model's. Times are ns; where operators take no time, all
-times are counted in 1/K ns and such an operator takes one of them, so that what it holds is held at some moment.
+more for a persistent tensor, so that every plan is one of the model's. Times are counted in the largest unit that
+leaves all of them whole; where operators take no time, in 1/K of it, and such an operator takes one of these, so that
+what it holds is held at some moment.
 
     S_o                 start of o
     p_tc                stay c happens;                       p_t,c+1 -> p_tc
@@ -18,7 +19,7 @@ times are counted in 1/K ns and such an operator takes one of them, so that what
     E1  T >= S_o + time_o,  T >= e_tc;    no overlap on each of the streams compute, in and out
     E2  S_j >= S_i + time_i for i before j
     E3  a_utc -> r_tc <= S_u,  S_u + time_u <= x_tc;   b_t0 = S_maker for a made tensor, no copy begins that
-    E4  p_t,c+1 -> b_t,c+1 >= e_tc;       every stay that does not begin or end the iteration has a user
+    E4  p_t,c+1 -> b_t,c+1 >= e_tc;       every stay has a user, or lasts to the end, or is the first and copied out
     E5  i_t <-> the first stay starts with the iteration, at 0;   sum_c f_tc = i_t
     E6  a stay that is not the last, or is of a kept tensor:  q_tc or d_tc or f_tc;   d_tc -> no writer in stay c
         d_t0 is false for a made tensor;  i_t, d_t0, f_tc -> d_tc: an iteration finds on the host what the last one left
@@ -26,11 +27,10 @@ times are counted in 1/K ns and such an operator takes one of them, so that what
         initial resident ends where it starts (offset);  stays of sizes k..l at any moment <= n_kl where g_kl,
         sum n_kl size_l <= arena, every size in one class (pool). Objects can be given out first come first served,
         since a graph of intervals needs no more colours than it has intervals at one moment.
-    E8  both directions at a/b speed while both are busy: b len_i - (b - a) sum_k overlap_ik >= b work_i for each copy.
-        With more than PAIRS pairs only  T >= In + c Out,  T >= Out + c In  (bound.py): copies are too fast then.
+    E8  copies run at full speed, T >= In + c Out,  T >= Out + c In  with all work in and out (bound.py)
 
-The value of the model is a lower bound on every plan. The plan that it stands for is replayed; it is certified as the
-optimum only where the replay takes no longer than the bound.
+The value of the model is a lower bound on every plan: copies that slow each other down only take longer. The plan that
+it stands for is replayed as it is; it is certified as the optimum only where the replay takes no longer than the bound.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ from planner.solver.interface import Options, Progress, Reporter
 from planner.swap.arrays import Nodes, arrays_of, predecessors
 from planner.swap.bound import Scope, lower_bound
 from planner.swap.decisions import Allocator
-from planner.swap.layout import Pool, class_of_tensor, laid_out, sizes
+from planner.swap.layout import Pool, class_of_tensor, laid_out, least_pool, needs, pool_bytes, sizes
 from planner.swap.problem import PERSISTENT, SwapProblem
 from planner.swap.replay import replay
+from planner.swap.spans import plan_spans
 from planner.swap.stays import Ending, Stay, addresses, nodes_of, objects, tokens
+from planner.swap.two_pass import plan_once, plan_pool
 
-PAIRS = 900
-"""Pairs of copies in opposite directions up to which their overlap is modelled."""
 MOST_SIZES = 8
 """Distinct sizes up to which the classes are searched."""
 WORK = 60.0
@@ -111,7 +111,8 @@ def solve_exact(
     least = lower_bound(problem, order)
     if below_ns is not None and least.time_ns >= below_ns:
         return Exact(bound_ns=below_ns, scope=least.scope)
-    model = _Model(problem, allocator, order, pool, initial, least.time_ns, below_ns)
+    most = below_ns - 1 if below_ns is not None else _known(problem, allocator, order, pool, initial)
+    model = _Model(problem, allocator, order, pool, initial, least.time_ns, most)
     solver = cp_model.CpSolver()
     parameters = solver.parameters
     parameters.random_seed = seed
@@ -144,6 +145,27 @@ def solve_exact(
     return replace(ended, order=plan[0], pool=plan[1], nodes=plan[2], time_ns=time_ns)
 
 
+def _known(
+    problem: SwapProblem,
+    allocator: Allocator,
+    order: Sequence[int] | None,
+    pool: Pool | None,
+    initial: Sequence[int] | None,
+) -> int | None:
+    """The time of some plan of the model, where the planner finds one."""
+    arrays = arrays_of(problem)
+    line = range(len(problem.ops)) if order is None else order
+    nodes = None
+    if allocator == "pool":
+        pool = least_pool(arrays) if pool is None else pool
+        if pool_bytes(arrays.sizes, pool) <= problem.arena_bytes and all(pool.counts):
+            nodes = plan_pool(arrays, line, pool) if initial is None else None
+            nodes = plan_once(arrays, line, pool) if initial is not None and not initial else nodes
+    elif initial is None:
+        nodes = plan_spans(arrays, line, problem.arena_bytes, allocator)
+    return None if nodes is None else replay(arrays, nodes).makespan_ns
+
+
 @dataclass
 class _Stay:
     """Variables of one stay; literals may be constants."""
@@ -172,7 +194,7 @@ class _Model:
         pool: Pool | None,
         initial: Sequence[int] | None,
         least_ns: int,
-        beat_ns: int | None,
+        most_ns: int | None,
     ) -> None:
         from ortools.sat.python import cp_model
 
@@ -181,18 +203,21 @@ class _Model:
         self.arrays = arrays_of(problem)
         self.sizes = sizes(problem)
         self.unmeasured = sum(op.time_ns == 0 for op in problem.ops)
-        self.scale = len(problem.ops) + 1 if self.unmeasured else 1
+        slow, whole = problem.machine.together
+        self.scale = (len(problem.ops) + 1 if self.unmeasured else 1) * (slow if slow < whole else 1)
+        copied = [t for op in problem.ops for t in (*op.inputs, *op.outputs)]
+        works = [*self.arrays.in_ns[copied].tolist(), *self.arrays.out_ns[copied].tolist()]
+        self.unit = max(1, math.gcd(*works, *(op.time_ns for op in problem.ops)))
         self.makers = {t: at for at, op in enumerate(problem.ops) for t in op.outputs}
         self.users: dict[int, list[int]] = defaultdict(list)
         for at, op in enumerate(problem.ops):
             for t in (*op.inputs, *op.outputs):
                 self.users[t].append(at)
-        self.horizon = self.scale * self._longest() if beat_ns is None else self.scale * (beat_ns - 1) + self.unmeasured
+        most_ns = self._longest() if most_ns is None else most_ns
+        self.horizon = self.scale * -(-most_ns // self.unit) + self.unmeasured
         self.true, self.false = self.cp.new_constant(1), self.cp.new_constant(0)
-        self.time = self.cp.new_int_var(min(self.scale * least_ns, self.horizon + 1), self.horizon + 1, "T")
-        if beat_ns is not None:
-            self.cp.add(self.time <= self.horizon)
-        self.moving: dict[str, list[tuple[Any, Any, Any, int, Any]]] = {"in": [], "out": []}
+        self.time = self.cp.new_int_var(min(self.scale * least_ns // self.unit, self.horizon), self.horizon, "T")
+        self.moving: dict[str, list[tuple[Any, Any, Any, int]]] = {"in": [], "out": []}
         self._operators(order)
         self.stays = {t: self._tensor(t) for t in sorted(self.users) if problem.tensors[t].bytes}
         self.counts: dict[tuple[int, int], Any] = {}
@@ -212,7 +237,7 @@ class _Model:
         return self.problem.ideal_ns + -(-copies * whole // slow) + 1
 
     def length(self, op: int) -> int:
-        return max(1, self.problem.ops[op].time_ns * self.scale) if self.unmeasured else self.problem.ops[op].time_ns
+        return max(min(1, self.unmeasured), self.problem.ops[op].time_ns * self.scale // self.unit)
 
     def _when(self) -> Any:
         return self.cp.new_int_var(0, self.horizon, "")
@@ -287,7 +312,7 @@ class _Model:
                 cp.add(stay.leaves >= self.starts[at] + self.length(at)).only_enforce_if(here)
                 if t in self.problem.ops[at].writes:
                     cp.add_implication(here, stay.clean.Not())
-            idle = [lasts, resident] if first else [lasts] if persistent else []
+            idle = [lasts, stay.copied] if first else [lasts] if persistent else []
             cp.add_bool_or([*stay.users.values(), *idle, present.Not()])
             if found:
                 before = found[-1]
@@ -311,48 +336,29 @@ class _Model:
     def _copy(self, stream: str, t: int, start: Any, end: Any, present: Any) -> None:
         """A copy of t on a stream, of at least its work."""
         machine, size = self.problem.machine, self.problem.tensors[t].bytes
-        work = self.scale * (machine.in_ns(size) if stream == "in" else machine.out_ns(size))
-        self.moving[stream].append((start, end, present, work, t))
+        work = self.scale * (machine.in_ns(size) if stream == "in" else machine.out_ns(size)) // self.unit
+        self.moving[stream].append((start, end, present, work))
 
     def _streams(self) -> None:
         """E1, E8."""
         cp, (slow, whole) = self.cp, self.problem.machine.together
-        modelled = slow < whole and len(self.moving["in"]) * len(self.moving["out"]) <= PAIRS
         for copies in self.moving.values():
-            intervals = []
-            for start, end, present, work, _ in copies:
-                if modelled:
-                    length = cp.new_int_var(work, -(-work * whole // slow) + self.unmeasured, "")
-                    intervals.append(cp.new_optional_interval_var(start, length, end, present, ""))
-                else:
-                    intervals.append(cp.new_optional_fixed_size_interval_var(start, work, present, ""))
-                    cp.add(end == start + work).only_enforce_if(present)
-            cp.add_no_overlap(intervals)
+            cp.add_no_overlap(
+                [
+                    cp.new_optional_fixed_size_interval_var(start, work, present, "")
+                    for start, _, present, work in copies
+                ]
+            )
+            for start, end, present, work in copies:
+                cp.add(end == start + work).only_enforce_if(present)
         total = {
-            stream: sum(work * present for _, _, present, work, _ in copies) for stream, copies in self.moving.items()
+            stream: sum(work * present for _, _, present, work in copies) for stream, copies in self.moving.items()
         }
         for mine, other in (("in", "out"), ("out", "in")):
             if 2 * slow <= whole:
                 cp.add(self.time >= total[mine] + total[other])
             else:
                 cp.add(slow * self.time >= slow * total[mine] + (whole - slow) * total[other])
-        if not modelled:
-            return
-        overlaps: dict[tuple[str, int], list[Any]] = defaultdict(list)
-        for i, (start, end, present, _, t) in enumerate(self.moving["in"]):
-            for k, (other_start, other_end, other_present, _, other_t) in enumerate(self.moving["out"]):
-                if t == other_t:
-                    continue
-                both, first, last = self._when(), self._when(), self._when()
-                cp.add_min_equality(last, [end, other_end])
-                cp.add_max_equality(first, [start, other_start])
-                cp.add(both >= last - first).only_enforce_if(present, other_present)
-                overlaps["in", i].append(both)
-                overlaps["out", k].append(both)
-        for stream, copies in self.moving.items():
-            for i, (start, end, present, work, _) in enumerate(copies):
-                lost = (whole - slow) * sum(overlaps[stream, i])
-                cp.add(whole * (end - start) - lost >= whole * work).only_enforce_if(present)
 
     def _interval(self, stay: _Stay) -> Any:
         length = self._when()
@@ -389,6 +395,7 @@ class _Model:
         intervals: list[list[Any]] = [[] for _ in self.sizes]
         for t, stay in self._all():
             intervals[number[self.problem.tensors[t].bytes]].append(self._interval(stay))
+        needed = needs(self.arrays)
         runs = [(k, end) for k in range(count) for end in range(k, count)]
         if self.pool is not None:
             runs = [
@@ -401,6 +408,7 @@ class _Model:
             chosen = self.classes[k, end] = self.true if self.pool is not None else cp.new_bool_var("")
             limit = self.counts[k, end] = cp.new_int_var(1, max(1, len(members)), "")
             cp.add_cumulative(members, [1] * len(members), limit)
+            cp.add(limit >= int(needed[:, k : end + 1].sum(axis=1).max(initial=0))).only_enforce_if(chosen)
             if self.pool is not None:
                 cp.add(limit <= self.pool.counts[self.pool.classes[k] - 1])
                 continue
@@ -417,7 +425,7 @@ class _Model:
         """The bound in ns that one of the model's objective is; what takes no time took up to `unmeasured`."""
         if not math.isfinite(value):
             return 0
-        return -((self.unmeasured - math.ceil(value - 1e-6)) // self.scale)
+        return -((self.unmeasured - math.ceil(value - 1e-6)) * self.unit // self.scale)
 
     def plan(self, values: Sequence[int]) -> tuple[tuple[int, ...], Pool | None, Nodes]:
         """The plan that a solution stands for. values: of all variables, by index."""

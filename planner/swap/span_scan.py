@@ -369,7 +369,7 @@ def _window(
             pinned[t] = mark[t] == j
             if not pinned[t]:
                 work = (0 if valid[t] else a.out_ns[t]) + (a.in_ns[t] if reach[t] < 2 * n else 0)
-                cost[t] = work * FINE // (reach[t] - j + 1) + 1
+                cost[t] = work * FINE // max(1, reach[t] - j + 1) + 1
                 if last[t] >= 0 and last[t] >= j - threshold:
                     cost[t] += LATE
         block = blocks.above[block]

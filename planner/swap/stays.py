@@ -100,7 +100,9 @@ def addresses(stays: Sequence[Stay], size: Sequence[int], at: Sequence[int]) -> 
 
 def _by_start(stays: Sequence[Stay]) -> list[int]:
     """What is there from the start first, so that it gets the first places."""
-    return sorted(range(len(stays)), key=lambda s: (stays[s].start, stays[s].end, stays[s].tensor))
+    return sorted(
+        range(len(stays)), key=lambda s: (stays[s].start, stays[s].begins != "start", stays[s].end, stays[s].tensor)
+    )
 
 
 def nodes_of(arrays: Arrays, order: Sequence[int], starts: Sequence[int], stays: Sequence[Stay], space: Space) -> Nodes:

@@ -13,6 +13,8 @@ from planner.swap.search.individual import Individual, Scored, Space
 from planner.swap.search.selection import survivors
 from planner.swap.search.tasks import Task
 
+REST = 20
+
 
 class Effort(NamedTuple):
     """How long the search goes on, and how it selects."""
@@ -39,10 +41,12 @@ def evolve(
     evaluate: Evaluate,
     planted: Sequence[Individual] = (),
     enough: int = 0,
+    refine: Callable[[Scored], Scored] | None = None,
     on_best: Callable[[Scored], None] = lambda scored: None,
     on_generation: Callable[[Generation], None] = lambda generation: None,
 ) -> Outcome:
-    """Search from `planted` individuals and random ones. It ends early with a plan of `enough` ns or less.
+    """Search from `planted` individuals and random ones. It ends early with a plan of `enough` ns or less. A best one
+    that nothing has bettered for REST generations is refined, where there is a way to, and joins the population.
 
     `evaluate` carries out tasks, wherever; the outcome does not depend on where, as every task names the numbers that
     its random numbers come from. The best individual of all is remembered outside the population.
@@ -59,6 +63,12 @@ def evolve(
         if found is not None and found.time is not None and (best is None or found.time < _time(best)):
             best, since = found, 0
             on_best(found)
+        if refine is not None and best is not None and since == REST and complete:
+            refined = refine(best)
+            if _time(refined) < _time(best):
+                best, since = refined, 0
+                population = [*population, refined]
+                on_best(refined)
         rng = np.random.default_rng([effort.seed, number + 1])
         if len(population) > effort.population:
             times = [scored.time for scored in population]

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
+
 from planner.errors import LimitError
 from planner.plan import Generation
 from planner.scalars import format_bytes
@@ -21,7 +23,7 @@ from planner.swap.search.fitness import planned, pool_of
 from planner.swap.search.generations import evolve
 from planner.swap.search.individual import Individual, Scored
 from planner.swap.search.options import SwapOptions
-from planner.swap.search.planting import best_settings, planted, pool_space
+from planner.swap.search.planting import THRESHOLDS, best_settings, planted, pool_space
 from planner.swap.search.tasks import Task
 from planner.swap.spans import SPANS
 from planner.swap.two_pass import FAITHFUL, Settings
@@ -30,8 +32,8 @@ FEW = 4
 """Individuals of one order that are planted: more would crowd out other orders."""
 
 
-BEFORE, AFTER = 10, 100
-"""Rounds of climbing over pools before and after the genetic search."""
+ROUNDS = 15
+"""Of climbing over pools at a time."""
 SMALL = 15
 """Operators up to which auto also looks for the exact optimum."""
 BRIEF = 5.0
@@ -77,6 +79,8 @@ def search(
         run.bound_ns = bound().time_ns
     if options.method != "exact" and not run.enough():
         run.genetic()
+    if not options.faithful and not run.enough():
+        run.vary_settings()
     if options.method == "exact" or (options.method == "auto" and not options.faithful and run.small):
         run.exact()
     if run.best is None:
@@ -152,7 +156,9 @@ class _Search:
             seeds: list[Individual] = []
             if not options.faithful:
                 seeds = self._seeds(evaluate, effort.population // 2)
-                seeds += self._climb(seeds[:1], evaluate, BEFORE)
+                if seeds and space.vary_pool and not self.enough():
+                    best = Scored(seeds[0], space.time_of(seeds[0]))
+                    seeds.append(self._climber(evaluate, ROUNDS)(best).individual)
             if self.enough():
                 return
             self.parts.append("genetic")
@@ -161,29 +167,26 @@ class _Search:
                 self.log.append(generation)
                 self.hooks.tick(generation)
 
-            outcome = evolve(
+            evolve(
                 space,
                 effort,
                 evaluate,
                 seeds,
                 self.bound_ns,
+                None if options.faithful or not space.vary_pool else self._climber(evaluate, ROUNDS),
                 lambda scored: self.take(scored.individual, "genetic"),
                 note,
             )
-            if not options.faithful and outcome.best is not None:
-                self._climb([outcome.best.individual], evaluate, AFTER)
 
-    def _climb(self, starts: list[Individual], evaluate: Evaluate, rounds: int) -> list[Individual]:
-        """Better pools for each of `starts`."""
-        if not self.space.vary_pool or self.enough():
-            return []
-        found = [
-            climbed(self.space, Scored(start, self.space.time_of(start)), evaluate, rounds).individual
-            for start in starts
-        ]
-        for individual in found:
-            self.take(individual, "climbing")
-        return found
+    def _climber(self, evaluate: Evaluate, rounds: int) -> Callable[[Scored], Scored]:
+        """Finds better pools for an individual."""
+
+        def climb(start: Scored) -> Scored:
+            found = climbed(self.space, start, evaluate, rounds)
+            self.take(found.individual, "climbing")
+            return found
+
+        return climb
 
     def _seeds(self, evaluate: Evaluate, count: int) -> list[Individual]:
         """The best of the planted individuals, at most FEW of an order."""
@@ -201,6 +204,16 @@ class _Search:
         for individual in seeds[:1]:
             self.take(individual, "planted")
         return seeds
+
+    def vary_settings(self) -> None:
+        """The best order and pool with other thresholds, and with initial residents that need not stay."""
+        if self.best is None:
+            return
+        genes = (np.array(self.best.pool.classes), np.array(self.best.pool.counts)) if self.best.pool else ()
+        individual = Individual(np.array(self.best.order), *genes)
+        thresholds = THRESHOLDS if self.options.threshold is None else (self.options.threshold,)
+        for threshold in thresholds:
+            self.take(individual, "other settings", Settings(threshold, keep_initial=True))
 
     def exact(self) -> None:
         """A plan that takes less than the best, or the proof that there is none."""

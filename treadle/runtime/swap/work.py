@@ -50,12 +50,11 @@ class Memory:
         self.calls = step.calls(device)
         self.host: dict[str, Tensor] = dict(own)
         """Typed where the step's caller sees it, else bytes."""
+        self._typed = {*step.persistent, *step.inputs, *step.tangents}
         for storage in sorted(step.host - own.keys()):
             known = step.storages[storage]
-            seen = storage in step.persistent or storage in step.inputs or storage in step.tangents
-            room = (
-                known.empty("cpu", pinned) if seen else torch.empty(known.bytes, dtype=torch.uint8, pin_memory=pinned)
-            )
+            raw = partial(torch.empty, known.bytes, dtype=torch.uint8, pin_memory=pinned)
+            room = known.empty("cpu", pinned) if storage in self._typed else raw()
             self.host[storage] = room.zero_() if storage in step.persistent else room
         self.objects = objects_of(step)
         self._views: dict[tuple[str, int], Tensor] = {}
@@ -90,12 +89,7 @@ class Memory:
 
     def on_device(self, storage: str, address: int) -> Tensor:
         """The device's side of a copy of `storage`, in the form of the host's."""
-        raw = self.host[storage].dtype == torch.uint8 and self.host[storage].dim() == 1 and storage not in self._seen
-        return self.raw(storage, address) if raw else self.tensor(storage, address)
-
-    @property
-    def _seen(self) -> set[str]:
-        return {*self.step.persistent, *self.step.inputs, *self.step.tangents}
+        return self.tensor(storage, address) if storage in self._typed else self.raw(storage, address)
 
     def written(self) -> dict[str, int]:
         """How many operators put their results straight into their places, and how many are copied there."""

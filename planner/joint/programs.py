@@ -18,6 +18,7 @@ from planner.memory.decisions import MemoryDecisions
 from planner.memory.lower import store_all
 from planner.memory.methods.quick import solve_quick
 from planner.memory.planning import MemoryOptions, decide, plan_problem
+from planner.memory.problem import MemoryProblem
 from planner.swap.decisions import Run
 from planner.swap.problem import Machine
 from planner.trace import Trace
@@ -26,6 +27,8 @@ from planner.unrolling import plain_runs
 SHARES = tuple(Fraction(share, 100) for share in (100, 90, 115, 80, 130, 150, 70, 175))
 """Budgets of memory plans, in shares of the memory for tensors, the most promising first."""
 OWN_CALLS, FASTEST = "own calls", "fastest calls"
+MOST_PAIRS = 1_500_000
+"""Forward times backward nodes up to which the memory pass is asked."""
 WORKSPACES = (1, 2)
 """The most workspace, in multiples of that of the model's own calls."""
 
@@ -58,7 +61,10 @@ def memory_alone(trace: Trace, machine: Machine, reserve_bytes: int, options: Me
     for one in limited(trace):
         budget = machine.memory_bytes - reserve_bytes - most_workspace(one)
         try:
-            plan = plan_problem(memory_problem(one), budget=max(1, budget), options=options)
+            problem = memory_problem(one)
+            if too_large(problem):
+                raise LimitError(f"{trace.name} is too large for the memory pass")
+            plan = plan_problem(problem, budget=max(1, budget), options=options)
         except (InfeasibleError, LimitError) as error:
             failure = failure or error
             continue
@@ -74,20 +80,28 @@ def programs(
 ) -> Iterator[tuple[tuple[Run, ...], str]]:
     """Runs of the whole step, and what they are called: the plain step first, then the memory pass's quick plans."""
     yield plain_runs(trace), OWN_CALLS
+    problems: list[tuple[Trace, MemoryProblem]] = []
     for one in limited(trace):
         try:
             problem = memory_problem(one)
         except InputError:
             return
+        yield runs_of(decide(replace(problem, budget_bytes=1), store_all(problem)), one), FASTEST
+        problems.append((one, problem))
+    for one, problem in problems:
         arena = machine.memory_bytes - reserve_bytes - most_workspace(one)
-        everything = decide(replace(problem, budget_bytes=1), store_all(problem))
-        yield runs_of(everything, one), FASTEST
+        most = decide(replace(problem, budget_bytes=1), store_all(problem)).exact_peak_bytes
         for share in SHARES:
             budget = int(arena * share)
-            if stop():
+            if stop() or too_large(problem):
                 return
-            if 0 < budget < everything.exact_peak_bytes:
+            if 0 < budget < most:
                 within = replace(problem, budget_bytes=budget)
                 schedule = solve_quick(within)
                 if schedule is not None:
                     yield runs_of(decide(within, schedule), one), f"memory plan at {float(share):g}x"
+
+
+def too_large(problem: MemoryProblem) -> bool:
+    """Whether plans of the memory pass take minutes each."""
+    return len(problem.fwd) * len(problem.bwd) > MOST_PAIRS

@@ -32,6 +32,8 @@ FEW = 4
 """Individuals of one order that are planted: more would crowd out other orders."""
 
 
+LEADERS = 4
+"""Orders for which the search begins with a climb."""
 ROUNDS = 15
 """Of climbing over pools at a time."""
 SMALL = 15
@@ -156,9 +158,13 @@ class _Search:
             seeds: list[Individual] = []
             if not options.faithful:
                 seeds = self._seeds(evaluate, effort.population // 2)
-                if seeds and space.vary_pool and not self.enough():
-                    best = Scored(seeds[0], space.time_of(seeds[0]))
-                    seeds.append(self._climber(evaluate, ROUNDS)(best).individual)
+                if space.vary_pool and not self.enough():
+                    leaders: dict[bytes, Individual] = {}
+                    for one in seeds:
+                        leaders.setdefault(one.order.tobytes(), one)
+                    climb = self._climber(evaluate, ROUNDS)
+                    for one in [*leaders.values()][:LEADERS]:
+                        seeds.append(climb(Scored(one, space.time_of(one))).individual)
             if self.enough():
                 return
             self.parts.append("genetic")

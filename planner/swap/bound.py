@@ -132,12 +132,6 @@ def bound_with_repeats(
     return best, {}
 
 
-def copies_ns(problem: SwapProblem, in_ns: int, out_ns: int) -> int:
-    """The least time in which copies of `in_ns` and `out_ns` of work by themselves can be done, rounded down."""
-    less, more = sorted((in_ns, out_ns))
-    return more + math.floor(less * overlap_cost(problem))
-
-
 def overlap_cost(problem: SwapProblem) -> Fraction:
     """What a ns of work costs beside a copy in the other direction; 1 where taking turns is as good or better."""
     slow, whole = problem.machine.together

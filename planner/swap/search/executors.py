@@ -50,6 +50,7 @@ def _here(space: Space, tasks: Sequence[Task], stop: Stop) -> list[list[Scored] 
 @contextmanager
 def _processes(space: Space, workers: int, stop: Stop) -> Iterator[Evaluate]:
     """New processes rather than forks: this one may have threads, which a fork would leave behind in any state."""
+    _warm(space)
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(space,))
 
@@ -75,6 +76,11 @@ def _processes(space: Space, workers: int, stop: Stop) -> Iterator[Evaluate]:
         yield evaluate
     finally:
         pool.shutdown(wait=not stop(), cancel_futures=True)
+
+
+def _warm(space: Space) -> None:
+    """Compiles the loops, where there is no cache of them yet, once and not in every worker."""
+    carried_out(space, Task((space.start, space.start), (0,)))
 
 
 _space: Space | None = None
@@ -123,6 +129,7 @@ def _dask(space: Space, where: str, workers: int, stop: Stop) -> Iterator[Evalua
             client = distributed.Client(f"tcp://{address}", timeout=10)
     except (OSError, ValueError) as error:
         raise InputError(f"found no Dask cluster ({error})", where=where) from None
+    _warm(space)
     with client:
         held = client.scatter(space, broadcast=True, hash=False)
 

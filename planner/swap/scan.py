@@ -1,11 +1,12 @@
 """One pass of the swap planner over a fixed order (SwapAdvisor, section 4.3).
 
 The scan keeps for each class what is resident and which objects are free. Who comes in takes a free object, first one
-that nothing has used yet, then the one whose dead tensor was used longest ago. Where a class has none the resident
-leaves whose next use is furthest (Belady), of those that were last used at least `threshold` operators before; ties
-prefer one with a valid copy on the host, then the least recently used, then the lowest number. Of the edges the scan
-leaves out those that others imply: to later users of a copy, from the arrival of a victim (its last user came later),
-and from the last user of a dead tensor to an operator that makes another in its place.
+that nothing has used yet, then the one whose dead tensor was used longest ago. With `newest` an output, which cannot
+be early anyway, takes the one whose dead tensor was used last, and leaves the others to copies in. Where a class has
+none the resident leaves whose next use is furthest (Belady), of those that were last used at least `threshold`
+operators before; ties prefer one with a valid copy on the host, then the least recently used, then the lowest number.
+Of the edges the scan leaves out those that others imply: to later users of a copy, from the arrival of a victim (its
+last user came later), and from the last user of a dead tensor to an operator that makes another in its place.
 """
 
 from __future__ import annotations
@@ -57,17 +58,20 @@ def scan(
     counts: Ints,
     sizes: Ints,
     base: Ints,
+    bias: Ints,
     threshold: int,
+    newest: bool,
     initial: Ints,
     known: Flags,
     removing: bool,
 ) -> Pass:
     """Plan `order` with `counts[q]` objects of `sizes[q]` bytes from address `base[q]` on for class q.
 
-    class_of: per tensor. initial: who is resident at the start, the furthest first use first. known: per use, pressure
-    that calls for no removal; with `removing` any other pressure takes, as long as the class has any, the object of the
-    initial resident of the furthest first use instead of evicting. Where that resident's first use has passed, the
-    class only evicts from there on.
+    class_of: per tensor. bias: per use, added to the next use of the tensor where victims are compared. newest: an
+    output takes the object that was freed last. initial: who is resident at the start, the furthest first use first.
+    known: per use, pressure that calls for no removal; with `removing` any other pressure takes, as long as the class
+    has any, the object of the initial resident of the furthest first use instead of evicting. Where that resident's
+    first use has passed, the class only evicts from there on.
     """
     n, tensors, classes = len(order), len(a.bytes), len(counts)
     most = 2 * len(a.use) + n + tensors
@@ -86,7 +90,7 @@ def scan(
 
     untouched, fresh = counts.copy(), base.copy()
     head, tail = np.full(classes, -1, np.int64), np.full(classes, -1, np.int64)  # dead tensors whose objects are free
-    behind = np.full(tensors, -1, np.int64)
+    behind, ahead = np.full(tensors, -1, np.int64), np.full(tensors, -1, np.int64)
     cursor, frozen = np.zeros(classes, np.int64), np.zeros(classes, np.bool_)
     tight, heap_at = _heaps(a, class_of, counts, initial)
     heap, held = np.empty(heap_at[classes], np.int64), np.zeros(classes, np.int64)
@@ -119,13 +123,23 @@ def scan(
                 continue
             room = -1  # the node whose end makes room; -1 for none
             address = -1
-            if untouched[q] > 0:
+            if newest and k >= made and head[q] >= 0:
+                dead = tail[q]
+                tail[q] = ahead[dead]
+                if tail[q] < 0:
+                    head[q] = -1
+                else:
+                    behind[tail[q]] = -1
+                address = place[dead]
+            elif untouched[q] > 0:
                 untouched[q] -= 1
                 address = fresh[q]
                 fresh[q] += sizes[q]
             elif head[q] >= 0:
                 dead = head[q]
                 head[q] = behind[dead]
+                if head[q] >= 0:
+                    ahead[head[q]] = -1
                 address = place[dead]
                 if k < made:
                     room = node_of[last[dead]]
@@ -201,13 +215,15 @@ def scan(
                 continue
             if following[k] == n and not a.kept[t]:
                 resident[t] = False
+                behind[t], ahead[t] = -1, -1
                 if head[q] < 0:
                     head[q] = t
                 else:
-                    behind[tail[q]] = t
+                    behind[tail[q]], ahead[t] = t, tail[q]
                 tail[q] = t
             elif tight[q]:
-                push(heap, heap_at[q], held[q], _rank(following[k], valid[t], j, t, n, tensors))
+                reach = min(2 * n, max(j + 1, following[k] + bias[k]))
+                push(heap, heap_at[q], held[q], _rank(reach, valid[t], j, t, n, tensors))
                 held[q] += 1
 
     stays = np.zeros(tensors, np.bool_)
@@ -257,9 +273,9 @@ def _heaps(a: Arrays, class_of: Ints, counts: Ints, initial: Ints) -> tuple[Flag
 
 
 @compiled
-def _rank(following: int, valid: bool, last: int, t: int, n: int, tensors: int) -> int:
-    """Victims in the order of this number: the furthest next use first, then as the module says."""
-    return (((n - following) * 2 + (0 if valid else 1)) * (n + 1) + last + 1) * tensors + t
+def _rank(reach: int, valid: bool, last: int, t: int, n: int, tensors: int) -> int:
+    """Victims in the order of this number: the furthest next use (2 n at most) first, then as the module says."""
+    return (((2 * n - reach) * 2 + (0 if valid else 1)) * (n + 1) + last + 1) * tensors + t
 
 
 @compiled

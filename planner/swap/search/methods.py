@@ -26,7 +26,7 @@ from planner.swap.search.options import SwapOptions
 from planner.swap.search.planting import THRESHOLDS, best_settings, planted, pool_space
 from planner.swap.search.tasks import Task
 from planner.swap.spans import SPANS
-from planner.swap.two_pass import FAITHFUL, Settings
+from planner.swap.two_pass import FAITHFUL, REFINED, Settings
 
 FEW = 4
 """Individuals of one order that are planted: more would crowd out other orders."""
@@ -99,7 +99,7 @@ class _Search:
     def __init__(self, problem: SwapProblem, arrays: Arrays, options: SwapOptions, hooks: Hooks) -> None:
         self.problem, self.arrays, self.options, self.hooks = problem, arrays, options, hooks
         memory, allocator = problem.arena_bytes, options.allocator
-        settings = FAITHFUL if allocator == "pool" else SPANS
+        settings = SPANS if allocator != "pool" else FAITHFUL if options.faithful else REFINED
         if options.threshold is not None:
             settings = settings._replace(threshold=options.threshold)
         space = pool_space(arrays, memory, settings, allocator)
@@ -219,7 +219,7 @@ class _Search:
         individual = Individual(np.array(self.best.order), *genes)
         thresholds = THRESHOLDS if self.options.threshold is None else (self.options.threshold,)
         for threshold in thresholds:
-            self.take(individual, "other settings", Settings(threshold, keep_initial=True))
+            self.take(individual, "other settings", self.settings._replace(threshold=threshold, keep_initial=True))
 
     def exact(self) -> None:
         """A plan that takes less than the best, or the proof that there is none."""

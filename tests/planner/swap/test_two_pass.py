@@ -8,19 +8,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from msgspec import structs
 
 from planner.errors import InfeasibleError, InputError
-from planner.swap.arrays import IN, KINDS, Nodes, arrays_of
+from planner.swap.arrays import DROP, IN, KINDS, Nodes, arrays_of, ints
 from planner.swap.check import check
 from planner.swap.compiled import COMPILES
 from planner.swap.decisions import SwapDecisions, SwapNode
-from planner.swap.evaluate import decide, evaluate
+from planner.swap.evaluate import decide, decisions, evaluate
 from planner.swap.layout import Pool, pool_bytes, sizes
 from planner.swap.problem import SwapProblem
 from planner.swap.replay import replay
-from planner.swap.two_pass import Settings, plan_once, plan_pool
+from planner.swap.two_pass import FAITHFUL, REFINED, Settings, plan_once, plan_pool
 from tests.planner.swap import cases
 from tests.planner.swap.plans import random_order, random_pool, run
 
@@ -171,6 +172,49 @@ def test_an_object_that_was_never_used_is_taken_first_then_the_one_freed_first()
     assert (names["in W1"], names["in W2"], names["in W3"]) == ([], ["o2"], ["o3"])
 
 
+def test_refined_an_output_takes_the_object_freed_last_and_leaves_the_others_to_copies_in():
+    tensors = [cases.activation(name) for name in ("A1", "A2", "A3")] + [cases.parameter("W")]
+    ops = [("o1", "", "A1"), ("o2", "A1", "A2"), ("o3", "A2", ""), ("o4", "", "A3"), ("o5", "A3 W", "")]
+    problem = cases.built(2, tensors, ops)
+    arrays, pool = arrays_of(problem), Pool((1,), (2,))
+    text, refined = (dict(listed(problem, plan_once(arrays, range(5), pool, s))) for s in (FAITHFUL, REFINED))
+    assert (text["in W"], refined["in W"]) == (["o3"], ["o2"])
+    assert evaluate(arrays, range(5), pool, REFINED) <= evaluate(arrays, range(5), pool)
+
+
+def test_a_bias_moves_a_tensor_up_in_the_row_of_victims():
+    """W1 is needed last; held to be needed at once it stays, and W2 leaves in its place."""
+    tensors = [cases.parameter(f"W{n}") for n in (1, 2, 3)]
+    problem = cases.belady((1, 2, 3, 2, 1), 2)
+    arrays = arrays_of(problem)
+    plain = plan_pool(arrays, range(5), Pool((1,), (2,)), Settings(0), initial=ints(()))
+    bias = np.array([-9, 0, 0, 0, 0])
+    biased = plan_pool(arrays, range(5), Pool((1,), (2,)), Settings(0), bias, ints(()))
+    leaving = [tensors[nodes.item[nodes.kind == DROP][0]].id for nodes in (plain, biased)]
+    assert leaving == ["W1", "W2"]
+
+
+def test_initial_residents_can_be_chosen_as_far_as_there_are_objects():
+    problem = cases.two_pass_b()
+    arrays, pool = arrays_of(problem), Pool((1,), (3,))
+    nodes = plan_pool(arrays, range(3), pool, initial=ints([0, 1]))
+    decided = decisions(problem, arrays, range(3), nodes, pool)
+    assert check(decided) == []
+    run(decided)
+    for seed in range(60):
+        rng = random.Random(seed)
+        problem = cases.random_problem(rng)
+        arrays, order, pool = arrays_of(problem), random_order(rng, problem), random_pool(rng, problem)
+        chosen = ints(t for t in np.flatnonzero(arrays.persistent) if rng.random() < 0.7)
+        least = problem.reserve_bytes + problem.scratch_bytes + pool_bytes(sizes(problem), pool)
+        problem = structs.replace(problem, machine=structs.replace(problem.machine, memory_bytes=least))
+        nodes = plan_pool(arrays, order, pool, REFINED, initial=chosen)
+        assert set(nodes.initial) <= set(chosen)
+        decided = decisions(problem, arrays, order, nodes, pool)
+        run(decided)
+        assert check(decided) == []
+
+
 def test_a_parameter_that_is_written_and_does_not_stay_is_copied_out_before_the_iteration_ends():
     problem = cases.two_pass_b()
     ops = [structs.replace(op, writes=op.inputs[-1:]) if op.id == "o3" else op for op in problem.ops]
@@ -183,7 +227,7 @@ def test_a_parameter_that_is_written_and_does_not_stay_is_copied_out_before_the_
 def random_decisions(seed: int) -> SwapDecisions:
     rng = random.Random(seed)
     problem = cases.random_problem(rng)
-    settings = Settings(rng.randint(0, 3), rng.random() < 0.5)
+    settings = Settings(rng.randint(0, 3), rng.random() < 0.5, newest=seed % 2 == 0)
     order, pool = random_order(rng, problem), random_pool(rng, problem)
     least = problem.reserve_bytes + problem.scratch_bytes + pool_bytes(sizes(problem), pool)
     problem = structs.replace(problem, machine=structs.replace(problem.machine, memory_bytes=least))
@@ -255,7 +299,8 @@ for seed in range(40):
     rng = random.Random(seed)
     problem = random_problem(rng)
     arrays = arrays_of(problem)
-    nodes = plan_pool(arrays, random_order(rng, problem), random_pool(rng, problem), Settings(seed % 4, seed % 2 == 0))
+    settings = Settings(seed % 4, seed % 2 == 0, seed % 3 == 0)
+    nodes = plan_pool(arrays, random_order(rng, problem), random_pool(rng, problem), settings)
     print([column.tolist() for column in (*nodes, *replay(arrays, nodes)[1:3])])
 """
     root = Path(__file__).parents[3]

@@ -24,6 +24,7 @@ from planner.swap.decisions import SwapDecisions
 from planner.swap.timeline_of import start_bytes, tasks_of
 from planner.timeline import simulate
 from planner.trace import Op, Trace
+from planner.unrolling import as_run, copies_alone
 
 FILE_NAME = "offload.py"
 HALVES = dict.fromkeys(("treadle.conv2d_weight_gradient", "treadle.conv2d_input_gradient"), "convolution_backward")
@@ -95,7 +96,7 @@ def carry(decisions: SwapDecisions, trace: Trace) -> Carried:
     """
     problem = decisions.problem
     graph = Graph(trace)
-    if decisions.runs:
+    if not copies_alone(decisions.runs):
         raise InputError(
             "found a plan that computes operators again, expected one of copies alone; plan without --with-recompute",
             where=trace.name,
@@ -117,7 +118,9 @@ def carry(decisions: SwapDecisions, trace: Trace) -> Carried:
     ran.sort(key=lambda at: (schedule.start[at], schedule.end[at], at))
     names = [problem.ops[decisions.nodes[at].item].id for at in ran]
     starts, ends = [schedule.start[at] for at in ran], [schedule.end[at] for at in ran]
-    returned = {graph.owner[tensor] for tensor in trace.outputs}
+    planned = Graph(as_run(trace, decisions.runs))
+    returned = {planned.owner[tensor] for tensor in trace.outputs}
+    held = _held(planned)
     copies = [node for node in decisions.nodes if node.kind in ("in", "out")]
     trips: defaultdict[int, list[int]] = defaultdict(list)
     for at, node in enumerate(decisions.nodes):
@@ -129,17 +132,19 @@ def carry(decisions: SwapDecisions, trace: Trace) -> Carried:
 
     moves = []
     for tensor, places in sorted(trips.items()):
-        name = problem.tensors[tensor].id
-        maker = graph.producer.get(name)
-        if maker is None or maker.phase != "forward" or name in returned:
+        storage = problem.tensors[tensor].id
+        maker = graph.producer.get(storage)
+        if maker is None or maker.phase != "forward" or storage in returned:
             continue
         for leave, back in itertools.pairwise(places):
             there, here = decisions.nodes[leave], decisions.nodes[back]
             if there.kind == "in" or here.kind != "in" or phase[here.serves] != "backward":
                 continue
-            before = names[max(0, bisect.bisect_right(ends, schedule.start[leave]) - 1)]
+            left = names[: bisect.bisect_right(ends, schedule.start[leave])]
+            before = left[-1] if left else names[0]
             following = names[bisect.bisect_left(starts, schedule.end[leave]) :][:1]
             ended = names[: bisect.bisect_right(ends, schedule.start[back])]
+            name = next((held[storage][op] for op in reversed(left) if op in held[storage]), storage)
             if of(before) == "forward":
                 free = following[0] if following and of(following[0]) == "forward" else None
                 moves.append(
@@ -152,6 +157,17 @@ def carry(decisions: SwapDecisions, trace: Trace) -> Carried:
         planned_copies=len(copies),
         planned_bytes=sum(problem.tensors[node.item].bytes for node in copies),
     )
+
+
+def _held(planned: Graph) -> dict[str, dict[str, str]]:
+    """For each storage the tensors that lie there one after the other, by the operators that make them: each in place
+    of the one before."""
+    found: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    for op in planned.trace.ops:
+        for tensor in op.outputs:
+            if tensor is not None and not planned.is_view(op):
+                found[planned.owner[tensor]][op.id] = tensor
+    return found
 
 
 def _names(ops: Sequence[Op]) -> Call:

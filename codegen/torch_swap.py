@@ -26,7 +26,7 @@ from planner.swap.decisions import PoolClass, SwapDecisions, SwapNode
 from planner.swap.timeline_of import start_bytes, tasks_of
 from planner.timeline import simulate
 from planner.trace import Op, Trace
-from planner.unrolling import unrolled
+from planner.unrolling import as_run
 
 FILE_NAME = "step.py"
 ALIGNMENT = 512
@@ -45,7 +45,7 @@ def generate(plan: Plan, trace: Trace) -> dict[str, str]:
     if decisions.allocator == "bytes":
         text = "found a plan without addresses, expected one made with --allocator pool or offset"
         raise InputError(text, where=trace.name, path="$.decisions.allocator")
-    writer = _Writer(decisions, Graph(unrolled(trace, decisions.runs) if decisions.runs else trace))
+    writer = _Writer(decisions, Graph(as_run(trace, decisions.runs)))
     problem = decisions.problem
     beside = problem.reserve_bytes + problem.scratch_bytes
     calls, nodes = list(writer.calls()), list(writer.nodes())

@@ -22,6 +22,8 @@ from planner.trace import Implementation, Op, Trace
 
 OWN = "default"
 """The name of an op's own call among its implementations."""
+INPLACE = "inplace"
+"""The name of the own call's form that writes its result, of the same bits, where an argument lies."""
 
 Call = Op | Implementation
 
@@ -58,6 +60,38 @@ def plain_runs(trace: Trace) -> tuple[Run, ...]:
     """Every op once by its own call; views and optional ops are left out."""
     graph = Graph(trace)
     return tuple(Run(op=op.id) for op in trace.ops if op.intermediate_of is None and not graph.is_view(op))
+
+
+def inplace_runs(trace: Trace) -> tuple[Run, ...]:
+    """Every op once, in place where that loses nothing: no later op reads what it overwrites, through any view.
+
+    What the in-place form may overwrite at all, and which of two summands, is its implementation's matter.
+    """
+    graph = Graph(trace)
+    last: dict[str, int] = {}
+    for place, op in enumerate(trace.ops):
+        if op.intermediate_of is None and not graph.is_view(op):
+            last.update((graph.owner[tensor], place) for tensor in (*op.inputs, *op.mutates))
+    places = {op.id: place for place, op in enumerate(trace.ops)}
+    return tuple(
+        replace(run, implementation=INPLACE)
+        if any(
+            way.name == INPLACE and way.overwrites is not None and last[graph.owner[way.overwrites]] == places[run.op]
+            for way in graph.ops[run.op].implementations
+        )
+        else run
+        for run in plain_runs(trace)
+    )
+
+
+def copies_alone(runs: Sequence[Run]) -> bool:
+    """Whether `runs` are every op once by its own call or that in place, so that a plan changes no work."""
+    return len({run.op for run in runs}) == len(runs) and all(run.implementation in (OWN, INPLACE) for run in runs)
+
+
+def as_run(trace: Trace, runs: Sequence[Run]) -> Trace:
+    """The trace that a plan with `runs` speaks of: itself where there are none."""
+    return unrolled(trace, runs) if runs else trace
 
 
 def without_useless(trace: Trace, runs: Sequence[Run]) -> tuple[Run, ...]:

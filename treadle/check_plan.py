@@ -31,7 +31,7 @@ from planner.swap.decisions import SwapDecisions
 from planner.swap.extract import machine_of, problem_from_trace
 from planner.swap.problem import SwapProblem
 from planner.trace import Trace
-from planner.unrolling import unrolled
+from planner.unrolling import as_run, copies_alone
 from treadle.cli.output import many
 
 
@@ -71,7 +71,7 @@ def quality(plan: Plan, bound: float | None = None) -> str:
 def _alone(decisions: MemoryDecisions | CollectiveDecisions | SwapDecisions) -> int:
     """What the decisions prove without any search. What is recomputed may be what makes a swap plan take longer."""
     if isinstance(decisions, SwapDecisions):
-        return 0 if decisions.runs else decisions.problem.ideal_ns
+        return decisions.problem.ideal_ns if copies_alone(decisions.runs) else 0
     return least_ns(decisions) if isinstance(decisions, MemoryDecisions) else 0
 
 
@@ -221,13 +221,13 @@ def _swap_problem(decisions: SwapDecisions, trace: Trace, hardware: Hardware | N
     machine = decisions.problem.machine
     if hardware is not None:
         machine = machine_of(hardware, memory_bytes=machine.memory_bytes, host_bytes=machine.host_bytes)
-    return problem_from_trace(unrolled(trace, decisions.runs) if decisions.runs else trace, machine)
+    return problem_from_trace(as_run(trace, decisions.runs), machine)
 
 
 def swap_bound_again(decisions: SwapDecisions, plan: Plan) -> tuple[list[str], int | None]:
     """Derive the lower bound again from the problem: findings, and the bound. None where ops are recomputed: what
     else could be is not in the plan. What a search proved stays a claim."""
-    if decisions.runs:
+    if not copies_alone(decisions.runs):
         return [], None
     proof, ideal = plan.certificate, decisions.problem.ideal_ns
     if proof.lower_bound <= ideal:

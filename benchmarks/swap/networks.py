@@ -8,7 +8,8 @@ from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
-from planner.swap.extract import machine_of, problem_from_trace
+from planner.swap.extract import machine_of
+from planner.swap.planning import inplace_problem
 from planner.swap.problem import SwapProblem
 from planner.trace import Trace
 
@@ -59,7 +60,7 @@ def problem_from(trace: Trace, memory_bytes: int | None = None) -> SwapProblem:
     """The swap problem of a trace on the source's machine, whose memory `memory_bytes` takes the place of."""
     from treadle.probe.resolve import load_hardware
 
-    return problem_from_trace(trace, machine_of(load_hardware(HARDWARE), memory_bytes, HOST_BYTES))
+    return inplace_problem(trace, machine_of(load_hardware(HARDWARE), memory_bytes, HOST_BYTES))[0]
 
 
 def entry(spec: str) -> Callable[..., Any]:

@@ -1,6 +1,6 @@
-"""Which other calls make the results of a captured op: the catalogue that memory planning chooses from.
+"""Which other calls make the results of a captured op: the catalogue that planning chooses from.
 
-`with_implementations` rewrites a captured training step without costs. `docs/implementations.md` has the table.
+`with_implementations` rewrites a captured step without costs. `docs/implementations.md` has the table.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ def with_implementations(trace: Trace) -> Trace:
     Convolution backward becomes two ops, so that the input may be freed between them, and so become the products of a
     linear layer's backward: the one that reads the input comes first. Pooling that emits an index becomes pooling that
     does not. All other ops stay as they are; costs are filled in afterwards. Ids of new ops and tensors follow from
-    those of the old ones. A trace that is no training step, that has no recorded arguments or that already has
-    implementations comes back unchanged.
+    those of the old ones. An inference step gets in-place forms and pooling without an index only. A trace of
+    unknown mode, without recorded arguments or with implementations comes back unchanged.
     """
-    if trace.mode != "train" or any(op.implementations or op.intermediate_of for op in trace.ops):
+    if trace.mode == "unknown" or any(op.implementations or op.intermediate_of for op in trace.ops):
         return trace
+    if trace.mode == "infer":
+        return with_inplace(with_pooling(trace))
     for family in (
         with_linear,
         with_convolutions,

@@ -19,6 +19,11 @@ FORWARD = {
     f"aten.{name}.default": f"aten.{name}_.default" for name in ("relu", "hardtanh", "sigmoid", "tanh", "leaky_relu")
 }
 """What works element by element on its first argument."""
+INFERENCE = FORWARD | {
+    f"aten.{name}.default": f"aten.{name}_.default"
+    for name in ("silu", "gelu", "elu", "mish", "hardswish", "hardsigmoid")
+}
+"""The same where nothing runs backward, whose gradients would read what these overwrite."""
 ADD, ADD_INPLACE = "aten.add.Tensor", "aten.add_.Tensor"
 BACKWARD = {
     "aten.threshold_backward.default": "treadle.threshold_backward_",
@@ -65,12 +70,13 @@ def _forward(op: Op, place: int, index: Index) -> list[Implementation]:
     args = op.args or ()
     if op.outputs[0] in index.held:
         return []
-    orders = [args] if op.target in FORWARD else _orders(op)
+    element_wise = FORWARD if index.trace.mode == "train" else INFERENCE
+    orders = [args] if op.target in element_wise else _orders(op)
     able = [order for order in orders if _owns(order[0], index) and _overwrites(op, place, order, index)]
     if not able:
         return []
     chosen = min(able, key=lambda order: _late_reads(tensor_of(order[0]), index))
-    return [_inplace(op, "inplace", "inplace", FORWARD.get(op.target, ADD_INPLACE), chosen)]
+    return [_inplace(op, "inplace", "inplace", element_wise.get(op.target, ADD_INPLACE), chosen)]
 
 
 def _backward(op: Op, place: int, index: Index) -> Iterator[Implementation]:

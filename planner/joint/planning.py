@@ -1,16 +1,20 @@
 """Swapping and recomputation together: from a trace and a machine to a checked swap plan in which ops run again.
 
-The swap pass alone goes first and its plan counts. Then programs are scored by quick swap plans: plans of the memory
-pass at many budgets, sets that a linear program suggests, and a local search from the best. The swap pass searches
-order and memory of the best few; so the outcome is never behind the swap pass, nor behind what it makes of a memory
-plan.
+Programs are scored by quick swap plans: the step as it stands, sets that a linear program suggests or that are cheaper
+to make again than to copy, the plan of the memory pass and its plans at other budgets, and a local search from the
+best. Whatever is ahead then is decided, checked and told, so that nothing that was found is lost. At last the swap pass
+searches order and memory of the step as it stands and of the best few programs.
+
+So the outcome is never behind what the swap pass makes of the memory plan, nor behind the swap pass by itself where
+that got all it wanted: the limits of `SwapOptions` but the time, and no more than there is. It is left out only where
+the best plan is at the bound of swapping alone already.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,22 +26,32 @@ from planner.errors import InfeasibleError, InputError, LimitError
 from planner.joint.local import improve
 from planner.joint.memory_runs import allowed
 from planner.joint.prices import cheaper
-from planner.joint.programs import FASTEST, OWN_CALLS, memory_alone, programs
+from planner.joint.programs import Side, memory_alone, memory_plans, sides
 from planner.joint.relaxation import joint_bound
 from planner.joint.scoring import Scored, Scorer
 from planner.joint.sets import Program
+from planner.memory.lower import store_all
 from planner.memory.planning import MemoryOptions
 from planner.memory.problem import FAMILIES
 from planner.plan import InputRef, Plan
 from planner.solver import relative_gap
 from planner.solver.interrupt import stop_on_signals
-from planner.swap.bound import Bound
+from planner.swap.bound import Bound, lower_bound
 from planner.swap.decisions import Run, SwapDecisions
-from planner.swap.extract import problem_from_trace
 from planner.swap.minimum import require_feasible
-from planner.swap.planning import Memory, Progress, SwapOptions, plan_swap_problem, prepared
+from planner.swap.planning import (
+    Memory,
+    Progress,
+    SwapOptions,
+    inplace_problem,
+    plan_of,
+    plan_swap_problem,
+    prepared,
+)
 from planner.swap.problem import Machine, SwapProblem
+from planner.swap.search.methods import Found
 from planner.trace import Trace
+from planner.unrolling import inplace_runs
 
 
 @dataclass(frozen=True)
@@ -63,12 +77,12 @@ class JointOptions:
 DEFAULTS = JointOptions()
 SAME_BITS = tuple(family for family in FAMILIES if family not in ("conv", "statistics"))
 """Families whose calls make the bits of the model's own; those that invert a normalisation are left out anyway."""
-ALONE, PROGRAMS, LOCAL = 0.25, 0.25, 0.25
-"""Shares of the time limit for the swap pass alone, for programs of the memory pass and for the local search."""
+SETS, MEMORY, FASTEST_SETS, BUDGETS, LOCAL, BEHIND, ALONE, ALL = 0.1, 0.25, 0.3, 0.4, 0.55, 0.65, 0.75, 0.95
+"""When each part ends, in shares of the time limit: sets made again, the memory plan, sets with its fastest calls, its
+plans at other budgets, the local search, swapping alone where it is behind and where it leads, and all searches."""
 PARTS = (1, 2, 4, 6, 8)
 """So many eighths of what is cheaper to make again than to copy are tried as a set, the cheapest first."""
-MEMORY = 0.05
-"""Share of the time limit for one plan of the memory pass in the memory of the device."""
+OWN_CALLS, FASTEST, MEMORY_PLAN, SWAP_ALONE = "own calls", "fastest calls", "memory plan", "swap alone"
 
 
 def plan_joint(
@@ -87,22 +101,21 @@ def plan_joint(
     A swap plan like any other; where ops run more than once or by another call, its `decisions.runs` say so and its
     problem is that of the unrolled trace. Arguments and errors are those of `planner.swap.planning.plan_swap`.
     """
-    whole = prepared(problem_from_trace(trace, machine, reserve_bytes), memory)
+    began = time.monotonic()
     inputs = inputs if inputs is not None else {"trace": InputRef(file="trace", digest=digest(trace))}
     chosen = allowed(trace, options.families)
+    whole, runs = inplace_problem(chosen, machine, reserve_bytes)
+    whole = prepared(whole, memory)
     try:
         bound, sets = joint_bound(chosen, whole.machine, reserve_bytes)
     except InfeasibleError:
         require_feasible(whole, options.swap.allocator)
         raise
-    scorer = Scorer(chosen, whole.machine, reserve_bytes)
-    joint = _Joint(scorer, bound, sets, options, inputs, on_progress, on_plan)
+    scorer = Scorer(chosen, whole.machine, reserve_bytes, options.swap.allocator)
     with stop_on_signals() as stop:
-        joint.plan(whole, (), "swap alone", ALONE)
-        joint.programs(stop.is_set)
-        for one in joint.ranked()[: options.finalists]:
-            if not (stop.is_set() or joint.interrupted):
-                joint.plan(one.problem, one.runs, one.name, (1 - ALONE - PROGRAMS - LOCAL) / options.finalists)
+        joint = _Joint(scorer, bound, options, inputs, began, stop.is_set, on_progress, on_plan)
+        joint.score_programs(sets)
+        joint.search(whole, runs)
     return joint.finished()
 
 
@@ -113,41 +126,122 @@ class _Joint:
         self,
         scorer: Scorer,
         bound: Bound,
-        sets: list[frozenset[str]],
         options: JointOptions,
         inputs: dict[str, InputRef],
+        began: float,
+        stopped: Callable[[], bool],
         on_progress: Callable[[Progress], None] | None,
         on_plan: Callable[[Plan], None] | None,
     ) -> None:
-        self.scorer, self.bound, self.sets = scorer, bound, sets
-        self.options, self.inputs = options, inputs
+        self.scorer, self.bound, self.options, self.inputs = scorer, bound, options, inputs
+        self.began, self.stopped = began, stopped
         self.on_progress, self.on_plan = on_progress, on_plan
-        self.began = time.monotonic()
         self.scored: list[Scored] = []
         self.best: Plan | None = None
         self.parts: dict[str, None] = {}
         self.interrupted = self.limit_fired = False
         self.failure: InfeasibleError | LimitError | None = None
 
-    def seconds(self, share: float) -> float:
-        return share * self.options.swap.time_limit_s
+    def at(self, share: float) -> float:
+        """When that share of the time limit is over, on time.monotonic's clock."""
+        return self.began + share * self.options.swap.time_limit_s
 
-    def plan(self, problem: SwapProblem, runs: tuple[Run, ...], name: str, share: float) -> None:
+    def ended(self, share: float) -> Callable[[], bool]:
+        """Whether a part is over that may last until `share` of the time limit."""
+
+        def over() -> bool:
+            self.interrupted = self.interrupted or self.stopped()
+            fired = time.monotonic() > self.at(share)
+            self.limit_fired = self.limit_fired or fired
+            return fired or self.interrupted
+
+        return over
+
+    def score_programs(self, sets: Collection[frozenset[str]]) -> None:
+        """Score programs by quick plans."""
+        trace = self.scorer.trace
+        self.score(inplace_runs(trace), OWN_CALLS)
+        self.tell_best()
+        self.score_sets(inplace_runs(trace), sets, self.ended(SETS))
+        found = sides(trace, self.scorer.machine, self.scorer.reserve_bytes)
+        with suppress(InputError):
+            self.score_memory_alone(found)
+            for side in found:
+                if not self.ended(BUDGETS)():
+                    runs = side.runs(store_all(side.problem))
+                    self.score(runs, FASTEST)
+                    self.score_sets(runs, sets, self.ended(FASTEST_SETS))
+            for runs, name in memory_plans(found, self.at(BUDGETS), self.ended(BUDGETS)):
+                self.score(runs, name)
+        self.tell_best()
+        starts = self.ranked()[: self.options.starts]
+        for place, start in enumerate(starts, start=1):
+            until = self.ended(BUDGETS + (LOCAL - BUDGETS) * place / len(starts))
+            self.scored.append(improve(self.scorer, start, self.options.evaluations // len(starts), until))
+        self.tell_best()
+
+    def score_sets(self, runs: tuple[Run, ...], sets: Collection[frozenset[str]], over: Callable[[], bool]) -> None:
+        """Programs that make sets again of what `runs` make."""
+        program = Program(self.scorer.trace, runs)
+        for members in sets:
+            if not over():
+                values = [value for value in program.gaps if value.tensor in members]
+                self.score(program.with_set(values), "linear program")
+        cheap = [] if over() else cheaper(program, self.scorer.machine)
+        for part in PARTS:
+            if cheap and not over():
+                self.score(program.with_set(cheap[: len(cheap) * part // 8]), "prices")
+
+    def score_memory_alone(self, found: list[Side]) -> None:
+        """The memory plan is a candidate whenever the memory pass has one by then, however late it is."""
+        memory = dataclasses.replace(self.options.memory, families=None)
+        with suppress(InfeasibleError, LimitError):
+            if not self.interrupted:
+                self.score(memory_alone(found, memory, self.at(MEMORY), self.ended(MEMORY)), MEMORY_PLAN)
+                self.tell_best()
+
+    def search(self, whole: SwapProblem, runs: tuple[Run, ...]) -> None:
+        """The swap pass on the step as it stands, and on the best programs."""
+        ranked = self.ranked()
+        leads = not ranked or ranked[0].name == OWN_CALLS
+        if leads or not self.beyond_swapping(whole):
+            self.plan(whole, runs, SWAP_ALONE, self.at(ALONE if leads else BEHIND))
+        finalists = [one for one in ranked if one.name != OWN_CALLS][: self.options.finalists]
+        for place, one in enumerate(finalists):
+            now = time.monotonic()
+            self.plan(one.problem, one.runs, one.name, now + (self.at(ALL) - now) / (len(finalists) - place))
+
+    def beyond_swapping(self, whole: SwapProblem) -> bool:
+        """Whether it is proved that no plan which swaps only is ahead of the best."""
+        order = range(len(whole.ops)) if self.options.swap.keep_order else None
+        with suppress(InfeasibleError):
+            return self.best is not None and time_of(self.best) <= lower_bound(whole, order).time_ns
+        return False
+
+    def plan(self, problem: SwapProblem, runs: tuple[Run, ...], name: str, until: float) -> None:
         """The swap pass on one program."""
-
-        def named(plan: Plan) -> Plan:
-            return self.named(plan, runs, name)
+        left_s = until - time.monotonic()
+        if self.best is not None and (self.interrupted or self.stopped() or left_s <= 0):
+            self.interrupted = self.interrupted or self.stopped()
+            self.limit_fired = self.limit_fired or left_s <= 0
+            return
 
         def tell(plan: Plan) -> None:
             if self.on_plan is not None and (self.best is None or time_of(plan) < time_of(self.best)):
-                self.on_plan(named(plan))
+                self.on_plan(self.named(plan, runs, name))
+
+        def progress(progress: Progress) -> None:
+            if self.on_progress is not None:
+                elapsed_s = time.monotonic() - self.began
+                self.on_progress(progress._replace(bound_ns=self.bound.time_ns, elapsed_s=elapsed_s))
 
         try:
             plan = plan_swap_problem(
                 problem,
-                options=dataclasses.replace(self.options.swap, time_limit_s=self.seconds(share)),
+                options=dataclasses.replace(self.options.swap, time_limit_s=max(0.1, left_s)),
                 inputs=self.inputs,
-                on_progress=self.on_progress,
+                bound=self.bound,
+                on_progress=progress,
                 on_plan=tell,
             )
         except (InfeasibleError, LimitError) as error:
@@ -157,38 +251,7 @@ class _Joint:
         self.interrupted = self.interrupted or plan.provenance.interrupted
         self.limit_fired = self.limit_fired or plan.provenance.limit_fired
         if self.best is None or time_of(plan) < time_of(self.best):
-            self.best = named(plan)
-
-    def programs(self, stop: Callable[[], bool]) -> None:
-        """Score programs by quick plans."""
-
-        def late(share: float) -> Callable[[], bool]:
-            def ended() -> bool:
-                fired = time.monotonic() - self.began > self.seconds(share)
-                self.limit_fired = self.limit_fired or fired
-                return fired or stop() or self.interrupted
-
-            return ended
-
-        step = self.scorer.trace, self.scorer.machine, self.scorer.reserve_bytes
-        memory = dataclasses.replace(self.options.memory, families=None, time_limit_s=self.seconds(MEMORY))
-        with suppress(InputError, InfeasibleError, LimitError):
-            if not late(ALONE + PROGRAMS)():
-                self.score(memory_alone(*step, memory), "memory plan")
-        for runs, name in programs(*step, late(ALONE + PROGRAMS)):
-            self.score(runs, name)
-            if name == FASTEST or (name == OWN_CALLS and self.scorer.trace.mode != "train"):
-                program = Program(self.scorer.trace, runs)
-                for members in self.sets:
-                    values = [value for value in program.gaps if value.tensor in members]
-                    self.score(program.with_set(values), "linear program")
-                cheap = cheaper(program, self.scorer.machine)
-                for part in PARTS:
-                    self.score(program.with_set(cheap[: len(cheap) * part // 8]), "prices")
-        starts = self.ranked()[: self.options.starts]
-        for place, start in enumerate(starts, start=1):
-            until = late(ALONE + PROGRAMS + LOCAL * place / len(starts))
-            self.scored.append(improve(self.scorer, start, self.options.evaluations // len(starts), until))
+            self.best = self.named(plan, runs, name)
 
     def score(self, runs: tuple[Run, ...], name: str) -> None:
         found = self.scorer.score(runs, name)
@@ -198,6 +261,19 @@ class _Joint:
     def ranked(self) -> list[Scored]:
         """What was scored, each program once, the fastest first."""
         return sorted({one.runs: one for one in self.scored}.values(), key=lambda one: one.time_ns)
+
+    def tell_best(self) -> None:
+        """Decide and check the best quick plan, if it is ahead of all before."""
+        one = self.scorer.best
+        if one is None or (self.best is not None and time_of(self.best) <= one.time_ns):
+            return
+        found = Found(one.time_ns, tuple(range(len(one.problem.ops))), one.pool, one.nodes, "planted", ("planted",))
+        plan = plan_of(
+            one.problem, one.arrays, found, self.bound, self.options.swap, self.inputs, self.limit_fired, True
+        )
+        self.best = self.named(plan, one.runs, one.name)
+        if self.on_plan is not None:
+            self.on_plan(self.best)
 
     def named(self, plan: Plan, runs: tuple[Run, ...], name: str) -> Plan:
         """The plan of a program with its runs, with the bound of swapping and recomputation together."""

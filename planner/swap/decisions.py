@@ -66,7 +66,8 @@ class SwapDecisions(Record, frozen=True, kw_only=True, tag_field="pass", tag="sw
     final: tuple[Resident, ...] = ()
     nodes: tuple[SwapNode, ...]
     runs: tuple[Run, ...] = ()
-    """Where ops are recomputed: every run, in the trace's order, of which `problem` speaks (planner.unrolling)."""
+    """Where ops write in place or are recomputed: every run, in the trace's order, of which `problem` speaks
+    (planner.unrolling)."""
     time_ns: Count
     """Of one iteration, by simulation."""
     idle_ns: Count

@@ -19,6 +19,7 @@ from planner.solver.interrupt import stop_on_signals
 from planner.swap.arrays import Arrays, arrays_of
 from planner.swap.bound import COMPUTE, Bound, lower_bound
 from planner.swap.check import check
+from planner.swap.decisions import Run
 from planner.swap.evaluate import decisions
 from planner.swap.extract import problem_from_trace
 from planner.swap.minimum import require_feasible
@@ -28,8 +29,18 @@ from planner.swap.search.options import SwapOptions
 from planner.swap.search.pools import live_counts
 from planner.telling import Teller
 from planner.trace import Trace
+from planner.unrolling import INPLACE, as_run, inplace_runs
 
-__all__ = ["Memory", "Progress", "SwapOptions", "footprint", "parse_memory", "plan_swap", "plan_swap_problem"]
+__all__ = [
+    "Memory",
+    "Progress",
+    "SwapOptions",
+    "footprint",
+    "inplace_problem",
+    "parse_memory",
+    "plan_swap",
+    "plan_swap_problem",
+]
 
 DEFAULTS = SwapOptions()
 Memory = int | Fraction
@@ -82,6 +93,8 @@ def plan_swap(
 ) -> Plan:
     """The fastest plan found for one iteration of `trace` within the memory of `machine`, checked.
 
+    Ops write in place where the trace tells that they can and nothing is lost; `decisions.runs` then say which.
+
     memory: takes the place of the machine's; a Fraction is a share of the ideal footprint. `inputs` are what the plan
     names as its sources, the trace alone where absent. `on_progress` hears of every generation, `on_plan` of the best
     checked plan so far, marked as interrupted. Ctrl-C and SIGTERM end the search with the best plan so far.
@@ -89,8 +102,10 @@ def plan_swap(
     Raises InputError for a trace without times, InfeasibleError with the least memory and what sets it where there is
     provably no plan, LimitError when the limits ended the search without one.
     """
+    problem, runs = inplace_problem(trace, machine, reserve_bytes)
     return plan_swap_problem(
-        problem_from_trace(trace, machine, reserve_bytes),
+        problem,
+        runs=runs,
         memory=memory,
         options=options,
         inputs=inputs if inputs is not None else {"trace": InputRef(file="trace", digest=digest(trace))},
@@ -99,32 +114,45 @@ def plan_swap(
     )
 
 
+def inplace_problem(trace: Trace, machine: Machine, reserve_bytes: int = 0) -> tuple[SwapProblem, tuple[Run, ...]]:
+    """The swap problem of `trace` with every op in place that can be, and the runs that it speaks of: none where that
+    is the trace as it stands. Raises InputError as `problem_from_trace`."""
+    runs = inplace_runs(trace)
+    if all(run.implementation != INPLACE for run in runs):
+        runs = ()
+    return problem_from_trace(as_run(trace, runs), machine, reserve_bytes), runs
+
+
 def plan_swap_problem(
     problem: SwapProblem,
     *,
+    runs: tuple[Run, ...] = (),
     memory: Memory | None = None,
     options: SwapOptions = DEFAULTS,
     inputs: dict[str, InputRef] | None = None,
+    bound: Bound | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     on_plan: Callable[[Plan], None] | None = None,
 ) -> Plan:
-    """The same for an explicit problem."""
+    """The same for an explicit problem; `runs` are those of which it speaks, where it comes from a trace. `bound` is
+    one that holds, where it is known; it is proved otherwise."""
     began = time.monotonic()
     problem = prepared(problem, memory)
     require_feasible(problem, options.allocator)
     arrays = arrays_of(problem)
-    bound = Bound(problem.ideal_ns, COMPUTE, "any order")
+    proven = bound or Bound(problem.ideal_ns, COMPUTE, "any order")
     limit_fired = False
 
     def plan(found: Found, interrupted: bool = True) -> Plan:
-        return plan_of(problem, arrays, found, bound, options, inputs or {}, limit_fired, interrupted)
+        made = plan_of(problem, arrays, found, proven, options, inputs or {}, limit_fired, interrupted)
+        return replace(made, decisions=replace(made.decisions, runs=runs)) if runs else made
 
     teller = Teller[Found](lambda found: on_plan(plan(found)) if on_plan is not None else None)
 
     def tick(generation: Generation) -> None:
         teller.tick()
         if on_progress is not None:
-            on_progress(Progress(generation, bound.time_ns, time.monotonic() - began))
+            on_progress(Progress(generation, proven.time_ns, time.monotonic() - began))
 
     with stop_on_signals() as stop:
 
@@ -134,9 +162,9 @@ def plan_swap_problem(
             return limit_fired or stop.is_set()
 
         def proved() -> Bound:
-            nonlocal bound
-            bound = lower_bound(problem, range(len(problem.ops)) if options.keep_order else None)
-            return bound
+            nonlocal proven
+            proven = bound or lower_bound(problem, range(len(problem.ops)) if options.keep_order else None)
+            return proven
 
         def left_s() -> float:
             return max(0.1, options.time_limit_s - (time.monotonic() - began))

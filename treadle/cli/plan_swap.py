@@ -13,7 +13,7 @@ from treadle.cli.output import json_option, live_line, many, note, print_json, r
 
 if TYPE_CHECKING:
     from planner.plan import InputRef, Plan
-    from planner.swap.decisions import SwapDecisions
+    from planner.swap.decisions import Run, SwapDecisions
     from planner.swap.planning import Progress
     from planner.swap.problem import SwapOp, SwapProblem
     from planner.trace import Trace
@@ -130,7 +130,9 @@ def command(
 
     options = SwapOptions(time_limit_s=time_limit, workers=workers or os.cpu_count() or 1, **searching)
     memory = None if device_memory is None else parse_memory(device_memory)
-    whole, step, inputs = _sources(trace, problem, hardware, host_memory, reserve)
+    # a share is of the footprint, so the profile need not tell the memory, and what stands here is replaced
+    stands = memory if memory is None or isinstance(memory, int) else 0
+    whole, runs, step, inputs = _sources(trace, problem, hardware, stands, host_memory, reserve)
     if not COMPILES:
         note("numba is not installed: the same search takes many times as long; pip install 'treadle[swap]'")
     try:
@@ -147,7 +149,7 @@ def command(
                 joint = JointOptions(swap=options, families=SAME_BITS if same_bits else None)
                 plan = plan_joint(step, whole.machine, reserve_bytes=whole.reserve_bytes, options=joint, **common)
             else:
-                plan = plan_swap_problem(whole, options=options, **common)
+                plan = plan_swap_problem(whole, runs=runs, options=options, **common)
     except KeyboardInterrupt:
         raise LimitError("interrupted before a plan was found") from None
     documents.save(plan, output)
@@ -164,13 +166,19 @@ def command(
 
 
 def _sources(
-    trace: str | None, problem: str | None, hardware: str | None, host_memory: str | None, reserve: str | None
-) -> tuple[SwapProblem, Trace | None, dict[str, InputRef]]:
-    """The problem that the files describe, the trace with its times, and the files."""
+    trace: str | None,
+    problem: str | None,
+    hardware: str | None,
+    memory_bytes: int | None,
+    host_memory: str | None,
+    reserve: str | None,
+) -> tuple[SwapProblem, tuple[Run, ...], Trace | None, dict[str, InputRef]]:
+    """The problem that the files describe, the runs that it speaks of, the trace with its times, and the files."""
     from planner import documents
     from planner.plan import InputRef
     from planner.scalars import parse_bytes
-    from planner.swap.extract import machine_of, problem_from_trace
+    from planner.swap.extract import machine_of
+    from planner.swap.planning import inplace_problem
     from planner.swap.problem import SwapProblem
     from planner.trace import Trace
     from treadle.probe.resolve import load_hardware
@@ -181,7 +189,8 @@ def _sources(
         loaded = documents.load(problem or "", SwapProblem)
         inputs = {"problem": InputRef(file=Path(problem or "").name, digest=documents.digest(loaded))}
         machine = loaded.machine if host is None else replace(loaded.machine, host_bytes=host)
-        return replace(loaded, machine=machine, reserve_bytes=left if reserve else loaded.reserve_bytes), None, inputs
+        reserved = left if reserve else loaded.reserve_bytes
+        return replace(loaded, machine=machine, reserve_bytes=reserved), (), None, inputs
     profile = load_hardware(hardware)
     step = documents.load(trace, Trace)
     inputs = {
@@ -189,7 +198,7 @@ def _sources(
         "hardware": InputRef(file=hardware, digest=documents.digest(profile)),
     }
     step = with_times(step, hardware)
-    return problem_from_trace(step, machine_of(profile, host_bytes=host), left), step, inputs
+    return *inplace_problem(step, machine_of(profile, memory_bytes, host), left), step, inputs
 
 
 def with_times(trace: Trace, hardware: str) -> Trace:

@@ -3,6 +3,10 @@
 `bytes` is what allocators with virtual memory offer (expandable segments); `offset` one block of memory in which every
 tensor lies in one piece. Both passes are those of planner.swap.two_pass. With `offset` an initial resident has to end
 at the address where it started.
+
+For `offset` there are two ways, and the faster plan wins: to plan by bytes and pack what comes out (planner.swap.
+packing), with fewer bytes until it packs; and to give out addresses during the plan, where who is in the way of a
+newcomer leaves (span_scan).
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from typing import Literal
 import numpy as np
 
 from planner.swap.arrays import COMPUTE, Arrays, Flags, Ints, Nodes, ints
+from planner.swap.packing import packed
 from planner.swap.replay import replay
 from planner.swap.scan import next_uses
 from planner.swap.span_scan import SpanPass, span_scan
@@ -21,6 +26,10 @@ from planner.swap.two_pass import Settings
 SPANS = Settings(keep_initial=True)
 ROUNDS = 8
 """Repetitions of pass 2 before the initial residents are halved."""
+STEPS = 5
+"""Amounts of bytes with which `offset` plans."""
+CLOSE = 0.005
+"""Share of the memory that a further step must promise."""
 
 
 def plan_spans(
@@ -35,11 +44,58 @@ def plan_spans(
 
     order: all operators, topological. bias: per use, added to the next use where victims are compared.
     """
-    planner = _Spans(arrays, order, room, allocator == "offset", settings.threshold, bias)
+    by_count = scan_spans(arrays, order, room, False, settings, bias)
+    if allocator == "bytes" or by_count is None:
+        return by_count
+    found = [
+        scan_spans(arrays, order, room, True, settings, bias),
+        _packed(arrays, order, room, by_count, settings, bias),
+    ]
+    return _fastest(arrays, found)
+
+
+def _packed(
+    arrays: Arrays, order: Sequence[int] | Ints, room: int, nodes: Nodes, settings: Settings, bias: Ints | None
+) -> Nodes | None:
+    """The fastest plan by bytes that packs into `room`, from `nodes`, which has all of it: with as many bytes fewer as
+    the packing is too high, and when one has packed, with half of those again."""
+    found: list[Nodes | None] = []
+    count, low, high = room, 0, room
+    for _ in range(STEPS):
+        addressed, height = packed(arrays, nodes, room)
+        found.append(addressed)
+        if addressed is None:
+            high = count
+        else:
+            low = count
+        if low == room or (low and high - low < CLOSE * room):
+            break
+        count = (low + high) // 2 if low else min(high - 1, count * room // height)
+        planned = scan_spans(arrays, order, count, False, settings, bias)
+        if planned is None:
+            break
+        nodes = planned
+    return _fastest(arrays, found)
+
+
+def scan_spans(
+    arrays: Arrays,
+    order: Sequence[int] | Ints,
+    room: int,
+    addressed: bool,
+    settings: Settings,
+    bias: Ints | None = None,
+) -> Nodes | None:
+    """The plan of both passes in one way: by one count of bytes, or with addresses given out on the way."""
+    planner = _Spans(arrays, order, room, addressed, settings.threshold, bias)
     first = planner.run(ints(()), planner.nothing, False)
     if first is None:
         return None
     plans = [planner.steady(first, removing) for removing in ((True, False) if settings.keep_initial else (True,))]
+    return _fastest(arrays, plans)
+
+
+def _fastest(arrays: Arrays, plans: Sequence[Nodes | None]) -> Nodes | None:
     found = [plan for plan in plans if plan is not None]
     return min(found, key=lambda nodes: replay(arrays, nodes).makespan_ns, default=None)
 

@@ -19,7 +19,7 @@ from planner.swap.layout import Pool
 from planner.swap.problem import SwapProblem
 from planner.swap.search.climbing import climbed
 from planner.swap.search.executors import Evaluate, executor
-from planner.swap.search.fitness import planned, pool_of
+from planner.swap.search.fitness import planned, pool_of, ranking
 from planner.swap.search.generations import evolve
 from planner.swap.search.individual import Individual, Scored
 from planner.swap.search.options import SwapOptions
@@ -34,6 +34,8 @@ FEW = 4
 
 LEADERS = 4
 """Orders for which the search begins with a climb."""
+PACK = 0.003
+"""Share of the time that an order must gain before its plan is packed at once (allocator offset)."""
 ROUNDS = 15
 """Of climbing over pools at a time."""
 SMALL = 15
@@ -102,10 +104,12 @@ class _Search:
         settings = SPANS if allocator != "pool" else FAITHFUL if options.faithful else REFINED
         if options.threshold is not None:
             settings = settings._replace(threshold=options.threshold)
-        space = pool_space(arrays, memory, settings, allocator)
+        line = Individual(np.arange(len(arrays.time)))
+        ranked = allocator if options.faithful else ranking(arrays, memory, allocator, settings, line)
+        space = pool_space(arrays, memory, settings, ranked)
         if not options.faithful and options.threshold is None:
-            settings = best_settings(arrays, memory, allocator, space.start, settings)
-            space = pool_space(arrays, memory, settings, allocator)
+            settings = best_settings(arrays, memory, ranked, space.start, settings)
+            space = pool_space(arrays, memory, settings, ranked)
         self.settings = settings
         self.space = space._replace(
             mutation=space.mutation if options.mutation is None else options.mutation,
@@ -118,6 +122,10 @@ class _Search:
         self.bound_ns = problem.ideal_ns
         self.bound: Bound | None = None
         self.best: Found | None = None
+        self.waiting: tuple[Scored, str] | None = None
+        """The best of the search that is not packed yet, and the method that found it (allocator offset)."""
+        self.packed_ns: int | None = None
+        """What the last one that was packed took before."""
         self.parts: list[str] = []
         self.log: list[Generation] = []
 
@@ -140,6 +148,23 @@ class _Search:
             return
         pool = pool_of(individual) if allocator == "pool" else None
         self.offer(Found(time, tuple(individual.order.tolist()), pool, nodes, method))
+
+    def rank(self, scored: Scored, method: str) -> None:
+        """`take` for what the search finds one after another; packing, which is slow, waits for gains worth it."""
+        if self.options.allocator != "offset" or scored.time is None:
+            self.take(scored.individual, method)
+        elif self.packed_ns is None or scored.time < (1 - PACK) * self.packed_ns:
+            self.waiting, self.packed_ns = None, scored.time
+            self.take(scored.individual, method)
+        else:
+            self.waiting = scored, method
+
+    def pack(self) -> None:
+        """What has waited."""
+        if self.waiting is not None:
+            scored, method = self.waiting
+            self.waiting = None
+            self.take(scored.individual, method)
 
     def offer(self, found: Found) -> None:
         if self.best is None or found.time_ns < self.best.time_ns:
@@ -180,9 +205,10 @@ class _Search:
                 seeds,
                 self.bound_ns,
                 None if options.faithful or not space.vary_pool else self._climber(evaluate, ROUNDS),
-                lambda scored: self.take(scored.individual, "genetic"),
+                lambda scored: self.rank(scored, "genetic"),
                 note,
             )
+        self.pack()
 
     def _climber(self, evaluate: Evaluate, rounds: int) -> Callable[[Scored], Scored]:
         """Finds better pools for an individual."""

@@ -219,6 +219,7 @@ def test_ctrl_c_ends_in_130_without_a_traceback() -> None:
 
 
 HEAVY = ["torch", "ortools", "msgspec", "numpy", "scipy", "lxml", "yaml", "rich", "jinja2", "networkx", "matplotlib"]
+HEAVY += ["numba", "distributed"]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["plan", "--help"], ["--version"]])
@@ -241,7 +242,7 @@ def test_help_imports_nothing_heavy_and_starts_at_once(arguments: list[str]) -> 
 def test_every_help_works_without_torch_and_solvers() -> None:
     code = """
         import sys
-        for name in ("torch", "ortools", "gurobipy", "scipy", "matplotlib", "google.protobuf"):
+        for name in ("torch", "ortools", "gurobipy", "scipy", "matplotlib", "google.protobuf", "numba", "distributed"):
             sys.modules[name] = None
         import click
         from treadle.cli.main import cli, run

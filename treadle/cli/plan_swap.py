@@ -77,7 +77,7 @@ SIZE = "SIZE|SHAREx"
     is_flag=True,
     help="With --with-recompute: only calls that make the same bits as the model's own.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Where random numbers begin.")
 @click.option("--workers", type=click.IntRange(1), help="Processes; the plan is the same. [default: one per core]")
 @click.option("--executor", metavar="ADDRESS", help="dask://HOST:PORT or dask://local; the plan is the same.")
 @click.option(

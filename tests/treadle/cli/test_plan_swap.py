@@ -13,9 +13,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from planner import documents
+from planner.hardware import Hardware
 from planner.plan import Generation, Plan
+from planner.resources import locate
 from planner.swap.check import check
 from planner.swap.planning import Progress
 from tests.planner.memory.extract.test_problem import perceptron
@@ -64,6 +67,19 @@ def test_a_trace_and_a_share_of_memory_give_a_plan_that_names_both_inputs(files,
     assert facts["in_bytes"] == sum(tensor.bytes for tensor in tensors if tensor.role == "input")
     assert facts["out_bytes"] == 0
     assert facts["plan"] == "plan.json"
+
+
+@pytest.mark.parametrize("memory", ["100KiB", "2x"])
+def test_a_profile_need_not_tell_a_memory_that_the_command_names(files, capsys, memory):
+    profile = documents.load(locate("profiles", "p3-v100-16gb"), Hardware)
+    devices = tuple(replace(device, memory_bytes=None) for device in profile.devices)
+    documents.save(replace(profile, devices=devices), files / "box.json")
+    arguments = ["plan", "swap", "--trace", "step.json", "--hardware", "box.json", *QUICK, "-o", "plan.json"]
+    assert run([*arguments, "--device-memory", memory]) == 0
+    assert documents.load(files / "plan.json", Plan).decisions.problem.machine.memory_bytes > 0
+    capsys.readouterr()
+    assert run(arguments) == 2
+    assert "give them with --device-memory" in capsys.readouterr().err
 
 
 def test_reserve_and_host_memory_become_part_of_the_problem(files):

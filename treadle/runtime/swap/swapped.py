@@ -50,8 +50,9 @@ def swapped(
     MissingBackendError for a backend that this machine lacks.
     """
     if not isinstance(model, nn.Module):
-        text = f"found a model of type {type(model).__name__}, expected a torch.nn.Module"
-        raise InputError(text, where="treadle.swapped")
+        raise InputError(
+            f"found a model of type {type(model).__name__}, expected a torch.nn.Module", where="treadle.swapped"
+        )
     folder = Path(plan) if isinstance(plan, str | Path) and Path(plan).is_dir() else None
     text = folder_text(folder) if folder is not None else _generated(plan, trace)
     chosen = backend or ("cuda" if torch.cuda.is_available() else "cpu")

@@ -70,6 +70,21 @@ def test_training_goes_on_from_a_saved_state(step):
         step.load_state_dict({**saved, "optimizer": {}})
 
 
+def test_models_that_share_a_device_do_not_disturb_each_other():
+    """Each has its share of the memory and a plan of its own; residents stay while the other one runs."""
+    names = ("tiny", "gpt2")
+    steps = {name: SwappedStep(model_of(name), step_of(name, OPTIMIZER), "cpu", poison=True) for name in names}
+    free = {name: Free(name, step_of(name, OPTIMIZER)) for name in names}
+    assert all(step.step.initial for step in steps.values())
+    for seed in range(3):
+        for name in names:
+            inputs = batch(name, seed)
+            torch.manual_seed(seed)
+            outputs, _ = steps[name].run(*inputs)
+            expected, _ = free[name].run(seed)
+            assert all(map(torch.equal, outputs, expected))
+
+
 def test_values_that_the_caller_changes_are_taken_over(step):
     run(step, 0)
     name = next(step.step.persistent[key] for key in step.step.initial if key in step.step.parameters.values())

@@ -1,12 +1,16 @@
-"""Local search on a plan: orders, pools and victims, one small change at a time, kept where the simulator gains.
+"""Local search on a plan: orders, pools, victims and initial residents, one small change at a time, kept where the
+simulator gains.
 
 The planner chooses victims in the order of operators and without regard to bandwidth (spec, section 8). Moves here are
-drawn at random and evaluated by planning and replaying again, so that every plan on the way is one of the planner's:
+drawn at random, most of them near an operator that waits, and evaluated by planning and replaying again, so that every
+plan on the way is one of the planner's:
 
 * order: an operator goes to another place between what it waits for and what waits for it; a stretch of operators goes
   as a whole;
 * pool: an object of one class makes room for objects of others;
-* victim (allocators bytes and offset): a tensor that left is held to be needed sooner or later than it is.
+* victim: a tensor that left is held to be needed sooner than it is, or one that stayed later;
+* initial (allocator pool): a few persistent tensors join the initial residents, or leave them. A small one that stays
+  saves a copy, of which most is its fixed cost.
 
 Not part of the faithful mode. Deterministic: the same inputs, seed and number of evaluations give the same plan.
 """
@@ -19,7 +23,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from planner.swap.arrays import COMPUTE, IN, Arrays, Ints, Nodes
+from planner.swap.arrays import COMPUTE, DROP, OUT, Arrays, Ints, Nodes
+from planner.swap.evaluate import time_ns
 from planner.swap.layout import Pool, floors, needs, object_bytes
 from planner.swap.replay import replay
 from planner.swap.spans import SPANS, plan_spans
@@ -27,15 +32,23 @@ from planner.swap.two_pass import Settings, plan_pool
 
 LONGEST = 16
 """Operators of a stretch that moves as a whole, at most."""
+NEAR = 0.7
+"""Share of the moves of victims that begin at an operator that waits."""
+UNDO = 0.3
+"""Share of the moves at a use that has a bias that take it back."""
+BEFORE_OUT, BEFORE_USE = 8, 20
+"""How far before a wait a move looks, on average: in departures, and in operators."""
 
 
 class Improved(NamedTuple):
-    """A plan with all that it was planned from; `bias` as in planner.swap.spans, None with allocator pool."""
+    """A plan with all that it was planned from: `bias` and `initial` as in planner.swap.two_pass, the latter None with
+    allocators bytes and offset; `pool` is None with these too."""
 
     time_ns: int
     order: Ints
     pool: Pool | None
-    bias: Ints | None
+    bias: Ints
+    initial: Ints | None
     nodes: Nodes
 
 
@@ -48,45 +61,81 @@ def improve(
     settings: Settings = SPANS,
     *,
     evaluations: int = 1000,
+    patience: int | None = None,
     seed: int = 0,
     least_ns: int = 0,
     vary_order: bool = True,
     vary_pool: bool = True,
     stop: Callable[[], bool] = lambda: False,
+    on_better: Callable[[Improved], None] = lambda found: None,
 ) -> Improved | None:
     """The best plan after `evaluations` more of them, from one order and pool; None where these have no plan.
 
-    room: bytes for tensors. Ends early at `least_ns`, which nothing goes below.
+    room: bytes for tensors. Ends early at `least_ns`, which nothing goes below, and after `patience` evaluations
+    without a gain.
     """
     rng = random.Random(seed)
 
-    def plan(order: Ints, pool: Pool | None, bias: Ints | None) -> Improved | None:
-        if pool is not None and allocator == "pool":
-            nodes = plan_pool(arrays, order, pool, settings)
-        elif allocator != "pool":
+    def plan(order: Ints, pool: Pool | None, bias: Ints, initial: Ints | None = None) -> Improved | None:
+        if allocator != "pool":
             nodes = plan_spans(arrays, order, room, allocator, settings, bias)
         else:
-            nodes = None
-        return None if nodes is None else Improved(replay(arrays, nodes).makespan_ns, order, pool, bias, nodes)
+            nodes = None if pool is None else plan_pool(arrays, order, pool, settings, bias, initial)
+        time = None if nodes is None else time_ns(arrays, nodes)
+        if nodes is None or time is None:
+            return None
+        return Improved(time, order, pool, bias, np.sort(nodes.initial) if allocator == "pool" else None, nodes)
 
-    best = plan(np.asarray(order, np.int64), pool, None if allocator == "pool" else np.zeros(len(arrays.use), np.int64))
+    best = plan(np.asarray(order, np.int64), pool, np.zeros(len(arrays.use), np.int64))
     if best is None:
         return None
-    moves: list[Callable[[Improved], Improved | None]] = []
+    look = _Look(arrays, best)
+    persistent = np.flatnonzero(arrays.persistent & (arrays.bytes > 0))
+    moves: list[Callable[[Improved], Improved | None]] = [
+        lambda now: plan(now.order, now.pool, stayed(arrays, now, look, rng), now.initial),
+        lambda now: plan(now.order, now.pool, left(arrays, now, look, rng), now.initial),
+    ]
     if vary_order and len(order) > 1:
+        moves.append(lambda now: plan(moved(arrays, now.order, rng), now.pool, now.bias, now.initial))
         moves.append(lambda now: plan(moved(arrays, now.order, rng), now.pool, now.bias))
     if allocator == "pool" and vary_pool and pool is not None and len(pool.counts) > 1:
         needed = needs(arrays)
-        moves.append(lambda now: plan(now.order, traded(arrays, needed, now.pool, room, rng), now.bias))
-    if allocator != "pool":
-        moves.append(lambda now: plan(now.order, None, biased(arrays, now, rng)))
-    for _ in range(evaluations if moves else 0):
-        if best.time_ns <= least_ns or stop():
+        moves.append(lambda now: plan(now.order, traded(arrays, needed, now.pool, room, rng), now.bias, now.initial))
+    if allocator == "pool" and len(persistent):
+        moves.append(lambda now: plan(now.order, now.pool, now.bias, toggled(now.initial, persistent, rng)))
+    since = 0
+    for _ in range(evaluations if len(arrays.use) else 0):
+        if best.time_ns <= least_ns or stop() or since == patience:
             break
         found = rng.choice(moves)(best)
-        if found is not None and found.time_ns <= best.time_ns:  # plateaus are walked
-            best = found
+        since += 1
+        if found is None or found.time_ns > best.time_ns:
+            continue
+        if found.time_ns < best.time_ns:
+            since = 0
+            on_better(found)
+        best, look = found, _Look(arrays, found)  # plateaus are walked
     return best
+
+
+class _Look:
+    """Where a plan waits, worked out when first asked for."""
+
+    def __init__(self, arrays: Arrays, now: Improved) -> None:
+        self.arrays, self.now = arrays, now
+        self.waits: Ints | None = None
+
+    def place(self, rng: random.Random) -> int:
+        """A place in the order, in NEAR of all cases one whose operator waits: by how long it does."""
+        if self.waits is None:
+            ran = replay(self.arrays, self.now.nodes)
+            computes = self.now.nodes.kind == COMPUTE
+            gaps = ran.start[computes] - np.concatenate(([0], ran.end[computes][:-1]))
+            self.waits = np.cumsum(gaps)
+        whole = int(self.waits[-1])
+        if not whole or rng.random() >= NEAR:
+            return rng.randrange(len(self.waits))
+        return int(np.searchsorted(self.waits, rng.randrange(whole), side="right"))
 
 
 def moved(arrays: Arrays, order: Ints, rng: random.Random) -> Ints:
@@ -124,23 +173,41 @@ def traded(arrays: Arrays, needed: Ints, pool: Pool | None, room: int, rng: rand
     return Pool(pool.classes, tuple(counts))
 
 
-def biased(arrays: Arrays, now: Improved, rng: random.Random) -> Ints:
-    """Another next use for the tensor of some departure, as of the use after which it left, or of any use."""
+def stayed(arrays: Arrays, now: Improved, look: _Look, rng: random.Random) -> Ints:
+    """Sooner needed: the tensor of a departure, as of the use after which it left. The bias of each use."""
+    n, nodes, place = len(now.order), now.nodes, look.place(rng)
+    leaving = np.flatnonzero((nodes.kind == OUT) | (nodes.kind == DROP))
+    if not len(leaving):
+        return now.bias
+    before = int(np.searchsorted(nodes.serves[leaving], place, side="right")) - 1
+    node = int(leaving[max(0, before - int(rng.expovariate(1 / BEFORE_OUT)))])
+    uses = np.flatnonzero(arrays.use == nodes.item[node])
+    places = np.argsort(now.order)[np.searchsorted(arrays.use_ptr, uses, side="right") - 1]
+    earlier = places < nodes.serves[node]
+    if not earlier.any():  # an initial resident
+        return now.bias
+    use = int(uses[earlier][np.argmax(places[earlier])])
+    return _changed(now.bias, use, -rng.choice((2 * n, n // 4, n // 16, rng.randint(1, n))), rng)
+
+
+def left(arrays: Arrays, now: Improved, look: _Look, rng: random.Random) -> Ints:
+    """Later needed: a tensor of an operator before one that waits. The bias of each use."""
     n = len(now.order)
-    assert now.bias is not None
-    bias = now.bias.copy()
-    if not len(bias):
-        return bias
-    leaving = np.flatnonzero((now.nodes.kind != COMPUTE) & (now.nodes.kind != IN))
-    use = rng.randrange(len(bias))
-    if len(leaving) and rng.random() < 0.8:
-        node = int(leaving[rng.randrange(len(leaving))])
-        place = np.empty(n, np.int64)
-        place[now.order] = np.arange(n)
-        uses = np.flatnonzero(arrays.use == now.nodes.item[node])
-        ops = np.searchsorted(arrays.use_ptr, uses, side="right") - 1
-        before = uses[place[ops] < now.nodes.serves[node]]
-        if len(before):
-            use = int(before[np.argmax(place[ops[place[ops] < now.nodes.serves[node]]])])
-    bias[use] = 0 if bias[use] and rng.random() < 0.3 else rng.choice((-1, 1)) * rng.randint(1, 2 * n)
+    op = now.order[max(0, look.place(rng) - int(rng.expovariate(1 / BEFORE_USE)))]
+    first, end = int(arrays.use_ptr[op]), int(arrays.use_ptr[op + 1])
+    if first == end:
+        return now.bias
+    return _changed(now.bias, rng.randrange(first, end), rng.choice((2 * n, n // 4, n // 16, rng.randint(1, n))), rng)
+
+
+def _changed(bias: Ints, use: int, amount: int, rng: random.Random) -> Ints:
+    bias = bias.copy()
+    bias[use] = 0 if bias[use] and rng.random() < UNDO else amount
     return bias
+
+
+def toggled(initial: Ints | None, persistent: Ints, rng: random.Random) -> Ints:
+    """One to four persistent tensors in or out of the initial residents."""
+    assert initial is not None
+    some = rng.sample(persistent.tolist(), min(len(persistent), rng.choice((1, 1, 2, 4))))
+    return np.setxor1d(initial, some)

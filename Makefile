@@ -41,7 +41,7 @@ bench-memory: $(STAMP) ## memory plans of whole networks beside MONeT's figures,
 	$(BIN)/python -m benchmarks memory.execution memory.models memory.gpu memory.partitioner memory.planning memory.ablation memory.savings
 
 bench-swap: $(STAMP) ## swap plans beside their source's figures and six baselines, the search, its speed; takes about an hour
-	$(BIN)/python -m benchmarks swap.models swap.evaluation swap.baselines swap.real swap.search swap.inference
+	$(BIN)/python -m benchmarks swap.models swap.evaluation swap.baselines swap.real swap.search swap.inference swap.recompute
 
 bench-collective: $(STAMP) ## synthesis against published figures, plans against templates, execution, XML timing
 	$(BIN)/python -m benchmarks collective.synthesis collective.quality collective.cpu collective.gpu collective.xml_simulation

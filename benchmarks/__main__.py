@@ -31,6 +31,7 @@ NAMES = (
     "swap.real",
     "swap.search",
     "swap.inference",
+    "swap.recompute",
 )
 
 

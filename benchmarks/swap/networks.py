@@ -45,6 +45,11 @@ def training(name: str, batch: int | None = None) -> Trace:
     return _trace(partial(entry(network.spec), batch=batch or network.batch), name, "train")
 
 
+def trained(spec: str, batch: int) -> Trace:
+    """The same for any entry."""
+    return _trace(partial(entry(spec), batch=batch), spec.partition(":")[2], "train")
+
+
 def inference(batch: int) -> Trace:
     """ResNet-152 forward."""
     return _trace(partial(entry("examples.models.resnet152:inference"), batch=batch), "ResNet-152", "infer")

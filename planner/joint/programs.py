@@ -7,101 +7,117 @@ model's own are faster but leave less memory, so there is a second trace with tw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
+from dataclasses import replace as with_options
 from fractions import Fraction
+from functools import cached_property
 
 from msgspec.structs import replace
 
-from planner.errors import InfeasibleError, InputError, LimitError
+from planner.errors import InfeasibleError, LimitError
+from planner.joint.memory_pass import BRIEF, LONG, Ended, is_small, schedule_within
 from planner.joint.memory_runs import allowed, memory_problem, most_workspace, runs_of
 from planner.memory.decisions import MemoryDecisions
-from planner.memory.lower import store_all
-from planner.memory.methods.quick import solve_quick
+from planner.memory.lower import Schedule, store_all
 from planner.memory.planning import MemoryOptions, decide, plan_problem
 from planner.memory.problem import MemoryProblem
 from planner.swap.decisions import Run
 from planner.swap.problem import Machine
 from planner.trace import Trace
-from planner.unrolling import plain_runs
 
 SHARES = tuple(Fraction(share, 100) for share in (100, 90, 115, 80, 130, 150, 70, 175))
 """Budgets of memory plans, in shares of the memory for tensors, the most promising first."""
-OWN_CALLS, FASTEST = "own calls", "fastest calls"
-MOST_PAIRS = 1_500_000
-"""Forward times backward nodes up to which the memory pass is asked."""
 WORKSPACES = (1, 2)
 """The most workspace, in multiples of that of the model's own calls."""
+EACH = 0.3
+"""A memory plan at one budget gets this share of the time that is left for all of them."""
 
 
-def own_calls(trace: Trace) -> Trace:
-    """`trace` without any other implementations."""
-    return replace(trace, ops=tuple(replace(op, implementations=()) for op in trace.ops))
+class Side:
+    """A trace with the calls of one workspace, as the memory pass sees it."""
+
+    def __init__(self, trace: Trace, machine: Machine, reserve_bytes: int) -> None:
+        self.trace = trace
+        self.arena_bytes = machine.memory_bytes - reserve_bytes - most_workspace(trace)
+
+    @cached_property
+    def problem(self) -> MemoryProblem:
+        """With no budget. Raises InputError for a trace that the memory pass does not cover."""
+        return replace(memory_problem(self.trace), budget_bytes=1)
+
+    @cached_property
+    def everything(self) -> MemoryDecisions:
+        """The fastest calls, and nothing made again."""
+        return decide(self.problem, store_all(self.problem))
+
+    def within(self, budget: int) -> MemoryProblem:
+        return replace(self.problem, budget_bytes=max(1, budget))
+
+    def runs(self, schedule: Schedule) -> tuple[Run, ...]:
+        return runs_of(decide(self.problem, schedule), self.trace)
 
 
-def limited(trace: Trace) -> list[Trace]:
-    """The trace with what calls may have of each of WORKSPACES; one for those that allow the same calls."""
-    own = most_workspace(own_calls(trace))
+def sides(trace: Trace, machine: Machine, reserve_bytes: int) -> list[Side]:
+    """One for each of WORKSPACES, one for those that allow the same calls."""
+    own = most_workspace(replace(trace, ops=tuple(replace(op, implementations=()) for op in trace.ops)))
     found: list[Trace] = []
     for factor in WORKSPACES:
         one = allowed(trace, limit=factor * own)
         if one not in found:
             found.append(one)
-    return found
+    return [Side(one, machine, reserve_bytes) for one in found]
 
 
-def memory_alone(trace: Trace, machine: Machine, reserve_bytes: int, options: MemoryOptions) -> tuple[Run, ...]:
+def memory_alone(found: list[Side], options: MemoryOptions, until: float, ended: Ended) -> tuple[Run, ...]:
     """What the memory pass by itself runs in the memory of the device, counted as a swap plan counts it: the fastest of
     its plans for the workspaces that calls may have.
 
-    Raises InputError for a trace that the memory pass does not cover, InfeasibleError or LimitError where it has no
-    plan.
+    until: on time.monotonic's clock. Small problems get the search of `options`, which overruns by little; others end
+    when `ended` says yes. Raises InputError for a trace that the memory pass does not cover, InfeasibleError or
+    LimitError where it has no plan.
     """
-    found: list[tuple[int, tuple[Run, ...]]] = []
+    plans: list[tuple[int, tuple[Run, ...]]] = []
     failure: InfeasibleError | LimitError | None = None
-    for one in limited(trace):
-        budget = machine.memory_bytes - reserve_bytes - most_workspace(one)
+    for place, side in enumerate(found):
+        if plans and ended():
+            break
+        share = until - (until - time.monotonic()) / 2 if place < len(found) - 1 else until
         try:
-            problem = memory_problem(one)
-            if too_large(problem):
-                raise LimitError(f"{trace.name} is too large for the memory pass")
-            plan = plan_problem(problem, budget=max(1, budget), options=options)
+            if is_small(side.problem):
+                limited = with_options(options, time_limit_s=max(0.1, share - time.monotonic()))
+                decided = plan_problem(side.problem, budget=max(1, side.arena_bytes), options=limited).decisions
+            else:
+                schedule = schedule_within(side.within(side.arena_bytes), _either(ended, share), LONG)
+                if schedule is None:
+                    raise LimitError(f"the memory pass found no plan of {side.trace.name} in its time")
+                decided = decide(side.problem, schedule)
         except (InfeasibleError, LimitError) as error:
             failure = failure or error
             continue
-        assert isinstance(plan.decisions, MemoryDecisions)
-        found.append((plan.decisions.objective_ns, runs_of(plan.decisions, one)))
-    if failure is not None and not found:
+        assert isinstance(decided, MemoryDecisions)
+        plans.append((decided.objective_ns, runs_of(decided, side.trace)))
+    if failure is not None and not plans:
         raise failure
-    return min(found, key=lambda one: one[0])[1]
+    return min(plans, key=lambda plan: plan[0])[1]
 
 
-def programs(
-    trace: Trace, machine: Machine, reserve_bytes: int, stop: Callable[[], bool]
-) -> Iterator[tuple[tuple[Run, ...], str]]:
-    """Runs of the whole step, and what they are called: the plain step first, then the memory pass's quick plans."""
-    yield plain_runs(trace), OWN_CALLS
-    problems: list[tuple[Trace, MemoryProblem]] = []
-    for one in limited(trace):
-        try:
-            problem = memory_problem(one)
-        except InputError:
-            return
-        yield runs_of(decide(replace(problem, budget_bytes=1), store_all(problem)), one), FASTEST
-        problems.append((one, problem))
-    for one, problem in problems:
-        arena = machine.memory_bytes - reserve_bytes - most_workspace(one)
-        most = decide(replace(problem, budget_bytes=1), store_all(problem)).exact_peak_bytes
-        for share in SHARES:
-            budget = int(arena * share)
-            if stop() or too_large(problem):
+def memory_plans(found: list[Side], until: float, ended: Ended) -> Iterator[tuple[tuple[Run, ...], str]]:
+    """Runs of the whole step in memory plans at the budgets of SHARES, and what they are called.
+
+    Raises InputError for a trace that the memory pass does not cover.
+    """
+    for share in SHARES:
+        for side in found:
+            if ended():
                 return
-            if 0 < budget < most:
-                within = replace(problem, budget_bytes=budget)
-                schedule = solve_quick(within)
+            budget = int(side.arena_bytes * share)
+            if 0 < budget < side.everything.exact_peak_bytes:
+                left = until - time.monotonic()
+                schedule = schedule_within(side.within(budget), _either(ended, until - (1 - EACH) * left), BRIEF)
                 if schedule is not None:
-                    yield runs_of(decide(within, schedule), one), f"memory plan at {float(share):g}x"
+                    yield side.runs(schedule), f"memory plan at {float(share):g}x"
 
 
-def too_large(problem: MemoryProblem) -> bool:
-    """Whether plans of the memory pass take minutes each."""
-    return len(problem.fwd) * len(problem.bwd) > MOST_PAIRS
+def _either(ended: Ended, until: float) -> Ended:
+    return lambda: ended() or time.monotonic() > until

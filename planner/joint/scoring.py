@@ -8,12 +8,14 @@ from typing import NamedTuple
 
 from planner.errors import InputError
 from planner.swap.arrays import Arrays, Nodes, arrays_of
-from planner.swap.decisions import Run
+from planner.swap.decisions import Allocator, Run
 from planner.swap.extract import problem_from_trace
+from planner.swap.layout import Pool
 from planner.swap.problem import Machine, SwapProblem
-from planner.swap.search.fitness import pool_of
+from planner.swap.search.fitness import planned, pool_of
 from planner.swap.search.planting import pool_space
-from planner.swap.two_pass import Settings, plan_pool
+from planner.swap.spans import SPANS
+from planner.swap.two_pass import FAITHFUL
 from planner.trace import Trace
 from planner.unrolling import unrolled
 
@@ -27,6 +29,7 @@ class Scored(NamedTuple):
     problem: SwapProblem
     arrays: Arrays
     nodes: Nodes
+    pool: Pool | None
 
 
 @dataclass
@@ -36,6 +39,7 @@ class Scorer:
     trace: Trace
     machine: Machine
     reserve_bytes: int = 0
+    allocator: Allocator = "pool"
     best: Scored | None = None
     names: dict[str, None] = field(default_factory=dict)
     seen: set[tuple[Run, ...]] = field(default_factory=set)
@@ -50,7 +54,8 @@ class Scorer:
             other = unrolled(self.trace, runs)
         except InputError:
             return None
-        found = quick_plan(problem_from_trace(other, self.machine, self.reserve_bytes), runs, name)
+        problem = problem_from_trace(other, self.machine, self.reserve_bytes)
+        found = quick_plan(problem, runs, name, self.allocator)
         if found is not None:
             self.names[name] = None
             if self.best is None or found.time_ns < self.best.time_ns:
@@ -58,15 +63,19 @@ class Scorer:
         return found
 
 
-def quick_plan(problem: SwapProblem, runs: tuple[Run, ...], name: str) -> Scored | None:
-    """The two-pass planner's plan of the problem's own order with the best planted pool; None where that has none."""
-    if problem.arena_bytes <= 0:
+def quick_plan(problem: SwapProblem, runs: tuple[Run, ...], name: str, allocator: Allocator = "pool") -> Scored | None:
+    """The two-pass planner's plan of the problem's own order, with allocator `pool` in the best planted pool; None
+    where that has none."""
+    room = problem.arena_bytes
+    if room <= 0:
         return None
     arrays = arrays_of(problem)
-    space = pool_space(arrays, problem.arena_bytes, Settings())
+    settings = FAITHFUL if allocator == "pool" else SPANS
+    space = pool_space(arrays, room, settings, allocator)
     time_ns = space.time_of(space.start)
     if time_ns is None:
         return None
-    nodes = plan_pool(arrays, space.start.order, pool_of(space.start), Settings())
+    nodes = planned(arrays, room, allocator, settings, space.start)
     assert nodes is not None, "it has a time"
-    return Scored(time_ns, name, runs, problem, arrays, nodes)
+    pool = pool_of(space.start) if allocator == "pool" else None
+    return Scored(time_ns, name, runs, problem, arrays, nodes, pool)

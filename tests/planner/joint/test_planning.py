@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from msgspec.structs import replace
 
 from planner.errors import InfeasibleError
 from planner.joint.memory_runs import allowed
 from planner.joint.planning import JointOptions, plan_joint
-from planner.joint.programs import memory_alone
+from planner.joint.programs import memory_alone, sides
 from planner.joint.relaxation import joint_bound
 from planner.joint.scoring import quick_plan
 from planner.memory.planning import MemoryOptions
@@ -35,7 +37,7 @@ def decided(plan: Plan) -> SwapDecisions:
 def memory_time(trace: Trace, machine: Machine) -> int | None:
     """The memory pass alone in the memory of the device: its plan as a swap plan that need not copy activations."""
     try:
-        runs = memory_alone(allowed(trace), machine, 0, MEMORY)
+        runs = memory_alone(sides(allowed(trace), machine, 0), MEMORY, time.monotonic() + 60, lambda: False)
     except InfeasibleError:
         return None
     found = quick_plan(problem_from_trace(unrolled(trace, runs), machine), runs, "memory")

@@ -1,0 +1,118 @@
+"""Copying, making again, and both together in half the memory: python -m benchmarks.swap.recompute
+
+Costs are the roofline's on the machine of SwapAdvisor (one V100 with 16 GB, 12 GB/s to and from the host). Half the
+memory is half of what the trace's order needs without any copy.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+from benchmarks.common import Row, Table, command, progress
+from benchmarks.swap.networks import HARDWARE, HOST_BYTES, trained
+from planner.errors import InfeasibleError, InputError, LimitError
+from planner.joint.memory_runs import allowed
+from planner.joint.planning import JointOptions, plan_joint
+from planner.joint.programs import memory_alone, sides
+from planner.joint.scoring import Scorer
+from planner.memory.planning import MemoryOptions
+from planner.plan import Plan
+from planner.swap.decisions import SwapDecisions
+from planner.swap.extract import machine_of
+from planner.swap.planning import SwapOptions, inplace_problem, plan_swap_problem, prepared
+from planner.swap.problem import Machine
+from planner.trace import Trace
+from treadle.cli.plan_swap import repeated
+
+MODELS = {
+    "ResNet-50, 64": ("examples.models.resnet50:resnet50", 64),
+    "Inception-4, 16": ("examples.models.inception_v4:training", 16),
+    "Inception-4, 64": ("examples.models.inception_v4:training", 64),
+    "WResNet-152-4, 64": ("examples.models.wide_resnet152:training_4", 64),
+    "WResNet-152-10, 64": ("examples.models.wide_resnet152:training", 64),
+    "NasNet-25, 16": ("examples.models.nasnet_a:training", 16),
+    "BRNN-4-8K, 128": ("examples.models.recurrent:brnn_4_8k", 128),
+    "RNN-8-8K, 256": ("examples.models.recurrent:rnn_8_8k", 256),
+    "GPT-2 XL, 1": ("examples.models.gpt2:xl", 1),
+}
+SHARE = Fraction(1, 2)
+OPTIONS = JointOptions(swap=SwapOptions(time_limit_s=120.0, workers=1))
+MEMORY_S = 30.0
+"""Seconds for the memory pass by itself, as long as its part of the search for both gets."""
+NOTES = (
+    "ms of one iteration, by simulation. ideal: all operators by their own calls. swap: `plan swap`, in-place calls "
+    "included. memory: the memory pass by itself; parameters, and what its plan leaves too large for the pool, are "
+    "copied. both: `plan swap --with-recompute`. bound: no plan that copies and makes again is faster.",
+    "ahead: how much less time than the faster of the two alone. again: runs of operators that ran before.",
+    f"Half the memory of each, {OPTIONS.swap.time_limit_s:.0f} s for swap and for both, {MEMORY_S:.0f} s for memory.",
+)
+
+
+def tables() -> Iterator[Table]:
+    """Simulated step time in half the memory: copies alone, recomputation alone, both together."""
+    rows = []
+    for name, (spec, batch) in MODELS.items():
+        progress(f"swap.recompute: {name}")
+        rows.append({"model, batch": name, **compared(trained(spec, batch))})
+    yield Table("Copy, make again, or both, in half the memory", rows, NOTES)
+
+
+def compared(
+    trace: Trace,
+    share: Fraction = SHARE,
+    options: JointOptions = OPTIONS,
+    memory_s: float = MEMORY_S,
+) -> Row:
+    """One model: either pass alone, then both."""
+    from treadle.probe.resolve import load_hardware
+
+    machine = machine_of(load_hardware(HARDWARE), None, HOST_BYTES)
+    whole, runs = inplace_problem(trace, machine)
+    problem = prepared(whole, share)
+    machine = problem.machine
+    try:
+        swap = time_ms(plan_swap_problem(problem, runs=runs, options=options.swap))
+    except (InfeasibleError, LimitError):
+        swap = None
+    memory = _memory_ms(trace, machine, options, memory_s)
+    both = plan_joint(trace, machine, options=options)
+    assert isinstance(both.decisions, SwapDecisions)
+    ours, alone = time_ms(both), [found for found in (swap, memory) if found is not None]
+    return {
+        "GiB": machine.memory_bytes / 2**30,
+        "ideal": problem.ideal_ns / 1e6,
+        "swap": swap,
+        "memory": memory,
+        "both": ours,
+        "bound": both.certificate.lower_bound / 1e6,
+        "ahead": f"{100 * (1 - ours / min(alone)):.1f} %" if alone else "",
+        "again": len(repeated(both.decisions)),
+        "GiB copied": (both.decisions.in_bytes + both.decisions.out_bytes) / 2**30,
+        "found by": both.provenance.method,
+    }
+
+
+def time_ms(plan: Plan) -> float:
+    """Of one iteration."""
+    assert isinstance(plan.decisions, SwapDecisions)
+    return plan.decisions.time_ns / 1e6
+
+
+def _memory_ms(trace: Trace, machine: Machine, options: JointOptions, seconds: float) -> float | None:
+    chosen, until = allowed(trace, options.families), time.monotonic() + seconds
+    memory: MemoryOptions = replace(options.memory, families=None)
+    try:
+        runs = memory_alone(sides(chosen, machine, 0), memory, until, lambda: time.monotonic() > until)
+    except (InputError, InfeasibleError, LimitError):
+        return None
+    found = Scorer(chosen, machine, 0, options.swap.allocator).score(runs, "memory plan")
+    return None if found is None else found.time_ns / 1e6
+
+
+main = command(tables)
+
+if __name__ == "__main__":
+    main()

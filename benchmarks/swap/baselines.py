@@ -14,11 +14,10 @@ from typing import Any
 from benchmarks.common import Row, Table, command, progress
 from planner.errors import InfeasibleError, LimitError
 from planner.swap.baselines import largest_first, odswap, save_on_cpu, torchtune, vdnn
-from planner.swap.baselines.ideal import ideal_ns, whole_bytes
 from planner.swap.baselines.peer import Labels, Outcome, labels_of
 from planner.swap.decisions import Allocator
 from planner.swap.extract import machine_of, problem_from_trace
-from planner.swap.planning import SwapOptions, plan_swap_problem, prepared
+from planner.swap.planning import SwapOptions, footprint, plan_swap_problem, prepared
 from planner.swap.problem import SwapProblem
 from planner.trace import Trace
 
@@ -63,11 +62,11 @@ def compared(trace: Trace, share: Fraction, options: SwapOptions = OPTIONS) -> R
     from treadle.probe.resolve import load_hardware
 
     problem = prepared(problem_from_trace(trace, machine_of(load_hardware(HARDWARE))), share)
-    labels, whole = labels_of(problem, trace), whole_bytes(problem)
+    labels, whole = labels_of(problem, trace), footprint(problem)
     row: Row = {
         "memory": f"{float(share):g}x",
         "GiB": problem.machine.memory_bytes / 2**30,
-        "ideal ms": ideal_ns(problem) / 1e6,
+        "ideal ms": problem.ideal_ns / 1e6,
     }
     for name, peer in PEERS.items():
         found = peer(problem, labels)
@@ -81,7 +80,7 @@ def compared(trace: Trace, share: Fraction, options: SwapOptions = OPTIONS) -> R
             row[f"treadle {allocator}"] = f"N/A ({type(error).__name__})"
         else:
             row[f"treadle {allocator}"] = _percent(problem, plan.decisions)
-            row["bound"] = f"{100 * ideal_ns(problem) / plan.certificate.lower_bound:.1f}"
+            row["bound"] = f"{100 * problem.ideal_ns / plan.certificate.lower_bound:.1f}"
     return row
 
 
@@ -102,7 +101,7 @@ def trained(name: str) -> Trace:
 
 
 def _percent(problem: SwapProblem, decisions: Any) -> str:
-    return f"{100 * ideal_ns(problem) / decisions.time_ns:.1f}"
+    return f"{100 * problem.ideal_ns / decisions.time_ns:.1f}"
 
 
 main = command(tables)

@@ -1,6 +1,6 @@
-"""What else people swap with, as plans for the same simulator and checker: one file per peer.
+"""What else people swap with, as plans for the same simulator and checker: one file per peer. The ideal, memory without
+end, is `SwapProblem.ideal_ns`.
 
-* ideal: memory without end.
 * odswap: evicts by LRU when the next operator does not fit, prefetches in graph order, buddy allocator. It decides
   while it runs; the plan is what it would decide.
 * vdnn: inputs of convolutions leave in the forward pass, each is fetched a layer ahead. A plan cannot say that a copy
@@ -12,5 +12,5 @@
   one stream makes the copies of both directions.
 * largest_first: saved activations by size until the rest fits.
 
-All but ideal and odswap leave parameters and states on the device. What does not fit is told with the memory it needs.
+All but odswap leave parameters and states on the device. What does not fit is told with the memory it needs.
 """

@@ -27,6 +27,14 @@ def always_send(monkeypatch):
     monkeypatch.setattr(executors, "SMALL", 0)
 
 
+@pytest.fixture
+def listening():
+    """A process in the background of a shell is deaf to SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("allocator", ["pool", "offset", "bytes"])
 @pytest.mark.parametrize("faithful", [False, True])
 def test_plans_pass_their_check_and_keep_their_bound(allocator, faithful):
@@ -137,7 +145,7 @@ def test_plans_are_handed_on_from_the_first_one():
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_search_with_the_best_plan(number):
+def test_a_signal_ends_the_search_with_the_best_plan(number, listening):
     options = replace(QUICK, generations=10**6, patience=10**6, time_limit_s=100)
     threading.Timer(1.0, os.kill, (os.getpid(), number)).start()
     plan = plan_swap_problem(cases.rnn(4, 6, 14), options=options)

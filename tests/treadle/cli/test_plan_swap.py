@@ -147,7 +147,13 @@ def slow(tmp_path) -> list[str]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_write_the_best_plan_so_far_and_a_terminal_sees_progress(slow, tmp_path, number):
     master, terminal = pty.openpty()
-    process = subprocess.Popen(slow, stdout=subprocess.PIPE, stderr=terminal, start_new_session=True)
+    process = subprocess.Popen(
+        slow,
+        stdout=subprocess.PIPE,
+        stderr=terminal,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
     os.close(terminal)
     heard = b""
     deadline = time.monotonic() + 100

@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from planner.swap.baselines import largest_first, odswap, save_on_cpu, torchtune, vdnn
-from planner.swap.baselines.ideal import ideal_ns, whole_bytes
 from planner.swap.baselines.peer import Labels, Outcome, labels_of, saved_activations
 from planner.swap.check import check
 from planner.swap.decisions import SwapDecisions
 from planner.swap.extract import problem_from_trace
+from planner.swap.planning import footprint
 from planner.swap.problem import Machine, SwapProblem, SwapTensor
 from planner.trace import VERSION, Costs, Op, Tensor, Trace
 from tests.planner.swap.cases import activation, belady, built, machine, parameter, random_problem
@@ -134,7 +134,7 @@ def plan_of(name: str) -> SwapDecisions:
 def test_save_on_cpu_waits_for_every_copy():
     """Ten operators of 10, four activations of 8 and one gradient of 1, each out and in, one thing at a time."""
     problem, _ = step()
-    assert ideal_ns(problem) == 100
+    assert problem.ideal_ns == 100
     assert plan_of("save_on_cpu").time_ns == 100 + 2 * (4 * 8 + 1)
 
 
@@ -153,7 +153,7 @@ def test_vdnn_leaves_networks_without_convolutions_alone():
     found = vdnn.plan(problem, labels._replace(convolutions=frozenset()))
     assert found.decisions is not None
     assert found.decisions.in_bytes == found.decisions.out_bytes == 0
-    assert found.needed_bytes == whole_bytes(problem)
+    assert found.needed_bytes == footprint(problem)
 
 
 def test_torchtune_lets_few_be_on_their_way():
@@ -172,7 +172,7 @@ def test_torchtune_lets_few_be_on_their_way():
 
 def test_largest_first_moves_as_few_as_fit():
     problem, labels = step()
-    whole = whole_bytes(problem)
+    whole = footprint(problem)
     bytes_out = []
     for memory in (whole, whole - 1, whole - 9, whole - 17):
         found = largest_first.plan(with_memory(problem, memory), labels).decisions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from planner.swap.arrays import Arrays, Nodes
 from planner.swap.bound import Bound
 from planner.swap.evaluate import time_ns
 from planner.swap.exact import MOST_SIZES, WORK, solve_exact
+from planner.swap.improve import Improved, improve
 from planner.swap.layout import Pool
 from planner.swap.problem import SwapProblem
 from planner.swap.search.climbing import climbed
@@ -25,7 +27,7 @@ from planner.swap.search.individual import Individual, Scored
 from planner.swap.search.options import SwapOptions
 from planner.swap.search.planting import THRESHOLDS, best_settings, planted, pool_space
 from planner.swap.search.tasks import Task
-from planner.swap.spans import SPANS
+from planner.swap.spans import SPANS, plan_spans
 from planner.swap.two_pass import FAITHFUL, REFINED, Settings
 
 FEW = 4
@@ -42,6 +44,8 @@ SMALL = 15
 """Operators up to which auto also looks for the exact optimum."""
 BRIEF = 5.0
 """Deterministic seconds that auto gives it."""
+SHARE = 0.4
+"""Of the time limit, for the genetic search; local search has the rest."""
 PROVED = "a model of all orders, pools and copies, searched by CP-SAT"
 
 
@@ -85,6 +89,7 @@ def search(
         run.genetic()
     if not options.faithful and not run.enough():
         run.vary_settings()
+        run.improve()
     if options.method == "exact" or (options.method == "auto" and not options.faithful and run.small):
         run.exact()
     if run.best is None:
@@ -110,7 +115,8 @@ class _Search:
         if not options.faithful and options.threshold is None:
             settings = best_settings(arrays, memory, ranked, space.start, settings)
             space = pool_space(arrays, memory, settings, ranked)
-        self.settings = settings
+        self.ranked = ranked
+        self.settings = self.best_settings = settings
         self.space = space._replace(
             mutation=space.mutation if options.mutation is None else options.mutation,
             vary_order=not options.keep_order,
@@ -126,6 +132,8 @@ class _Search:
         """The best of the search that is not packed yet, and the method that found it (allocator offset)."""
         self.packed_ns: int | None = None
         """What the last one that was packed took before."""
+        self.cut = False
+        """Whether the genetic search ran out of its share of the time."""
         self.parts: list[str] = []
         self.log: list[Generation] = []
 
@@ -147,6 +155,8 @@ class _Search:
         if nodes is None or time is None:
             return
         pool = pool_of(individual) if allocator == "pool" else None
+        if self.best is None or time < self.best.time_ns:
+            self.best_settings = settings or self.settings
         self.offer(Found(time, tuple(individual.order.tolist()), pool, nodes, method))
 
     def rank(self, scored: Scored, method: str) -> None:
@@ -179,7 +189,13 @@ class _Search:
     def genetic(self) -> None:
         options, space = self.options, self.space
         effort = options.effort
-        with executor(space, options.workers, options.executor, self.hooks.stopped) as evaluate:
+        reserved = 0.0 if options.faithful else (1 - SHARE) * self.hooks.left_s()
+
+        def stopped() -> bool:
+            self.cut = self.cut or self.hooks.left_s() < reserved
+            return self.cut or self.hooks.stopped()
+
+        with executor(space, options.workers, options.executor, stopped) as evaluate:
             seeds: list[Individual] = []
             if not options.faithful:
                 seeds = self._seeds(evaluate, effort.population // 2)
@@ -246,6 +262,41 @@ class _Search:
         thresholds = THRESHOLDS if self.options.threshold is None else (self.options.threshold,)
         for threshold in thresholds:
             self.take(individual, "other settings", self.settings._replace(threshold=threshold, keep_initial=True))
+
+    def improve(self) -> None:
+        """Local search from the best plan; to the end of the time where the genetic search had too little."""
+        if self.best is None or self.enough():
+            return
+        options, effort = self.options, self.options.effort
+        self.parts.append("local search")
+
+        def offer(found: Improved) -> None:
+            if self.ranked == options.allocator:
+                order = tuple(found.order.tolist())
+                self.offer(Found(found.time_ns, order, found.pool, found.nodes, "local search"))
+
+        found = improve(
+            self.arrays,
+            self.space.memory,
+            self.ranked,
+            np.array(self.best.order),
+            self.best.pool,
+            self.best_settings,
+            evaluations=sys.maxsize if self.cut else effort.population * effort.generations,
+            patience=None if self.cut or effort.patience is None else effort.population * effort.patience // 2,
+            seed=options.seed,
+            least_ns=self.bound_ns,
+            vary_order=self.space.vary_order,
+            vary_pool=self.space.vary_pool,
+            stop=self.hooks.stopped,
+            on_better=offer,
+        )
+        if found is not None and self.ranked != options.allocator == "offset":
+            memory, settings = self.space.memory, self.best_settings
+            nodes = plan_spans(self.arrays, found.order, memory, options.allocator, settings, found.bias)
+            time = None if nodes is None else time_ns(self.arrays, nodes)
+            if nodes is not None and time is not None:
+                self.offer(Found(time, tuple(found.order.tolist()), None, nodes, "local search"))
 
     def exact(self) -> None:
         """A plan that takes less than the best, or the proof that there is none."""

@@ -47,7 +47,7 @@ NOTES = (
 
 
 def tables() -> Iterator[Table]:
-    """Simulated step time of swap plans and of six baselines, as a share of the ideal."""
+    """Simulated step time of swap plans and of five baselines, as a share of the ideal."""
     for name in MODELS:
         rows = []
         trace = trained(name)

@@ -4,21 +4,32 @@ An operator's inputs and outputs are on the device together, whatever is copied 
 needs as many objects as the most of its tensors that one operator holds, and the least memory is that of the cheapest
 division into classes: min over CLS of the sum of floor times object size. With `bytes` and `offset` it is the largest
 sum of one operator. Scratch of the largest operator and the reserve come on top.
+
+Every tensor that is ever copied has a place of its own in the host's memory, pinned. In every order, while operator j
+runs, L_j is somewhere: persistent tensors in use, and what j or an operator before it makes for j, for one after it or
+to be kept. The device has no more than its memory, of which j's inputs of the step take part; the rest of L_j has been
+copied or will be, and so is every input of the step that is used:
+
+    pinned >= inputs + max_j (L_j + inputs of j - memory for tensors)
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from planner.errors import InfeasibleError
 from planner.scalars import format_bytes
-from planner.swap.arrays import arrays_of
+from planner.swap.arrays import Ints, arrays_of, predecessors
 from planner.swap.decisions import Allocator
 from planner.swap.layout import floor_ops, least_pool, needs, object_bytes, pool_bytes
-from planner.swap.problem import SwapProblem
+from planner.swap.problem import PERSISTENT, SwapProblem
 
 NAMED = 4
 """Tensors of an operator that are named, the largest first."""
+MANY = 20_000
+"""Operators from which on the host's least memory is not worked out: it takes all pairs of them."""
 
 
 class Minimum(NamedTuple):
@@ -53,17 +64,81 @@ def working_set(problem: SwapProblem, op: int) -> int:
     return sum(problem.tensors[tensor].bytes for tensor in (*found.inputs, *found.outputs))
 
 
+class HostMinimum(NamedTuple):
+    """`host_bytes` are pinned at least: the `inputs` of the step, and what of the `needed` bytes the device has no room
+    for while `op` runs."""
+
+    host_bytes: int
+    inputs: int
+    needed: int
+    op: int
+
+
+def host_minimum_of(problem: SwapProblem) -> HostMinimum:
+    """What every plan pins on the host, in any order; nothing beyond the inputs from MANY operators on."""
+    tensors, ops = problem.tensors, problem.ops
+    inputs = [sum(tensors[t].bytes for t in op.inputs if tensors[t].role == "input") for op in ops]
+    used = {t for op in ops for t in op.inputs}
+    always = sum(tensors[t].bytes for t in used if tensors[t].role == "input")
+    if len(ops) >= MANY:
+        return HostMinimum(always, always, 0, 0)
+    needed = np.array(inputs, np.int64) + sum(tensors[t].bytes for t in used if tensors[t].role in PERSISTENT)
+    needed += _surely_live(problem)
+    op = int(needed.argmax())
+    return HostMinimum(always + max(0, int(needed[op]) - problem.arena_bytes), always, int(needed[op]), op)
+
+
+def _surely_live(problem: SwapProblem) -> Ints:
+    """Per operator the bytes of tensors that some operator makes and that are somewhere while it runs, in any order."""
+    n = len(problem.ops)
+    before = predecessors(problem)
+    since, until = [1 << op for op in range(n)], [1 << op for op in range(n)]  # sets of operators, as bits
+    for op in range(n):
+        for other in before[op]:
+            until[op] |= until[other]  # an operator, and all that it waits for
+    for op in range(n - 1, -1, -1):
+        for other in before[op]:
+            since[other] |= since[op]  # an operator, and all that wait for it
+    needs = [0] * len(problem.tensors)
+    for op, found in enumerate(problem.ops):
+        for t in (*found.inputs, *found.outputs):
+            needs[t] |= until[op]
+    live = np.zeros(n, np.int64)
+    for op, found in enumerate(problem.ops):
+        for t in found.outputs:
+            where = since[op] if problem.tensors[t].kept else since[op] & needs[t]
+            bits = np.frombuffer(where.to_bytes(n // 8 + 1, "little"), np.uint8)
+            live[np.flatnonzero(np.unpackbits(bits, bitorder="little"))] += problem.tensors[t].bytes
+    return live
+
+
 def require_feasible(problem: SwapProblem, allocator: Allocator = "pool") -> None:
-    """Raises InfeasibleError where the memory is below the minimum, with the minimum, the operator that sets it, its
-    tensors, and what to do."""
+    """Raises InfeasibleError where the device's memory or the host's is below the minimum, with the minimum, the
+    operator that sets it, and what to do."""
     found = problem.machine.memory_bytes
     least = minimum_of(problem, allocator)
-    if found >= least.memory_bytes:
+    if found < least.memory_bytes:
+        raise InfeasibleError(
+            f"found {format_bytes(found)} of device memory ({found} bytes), expected at least "
+            f"{format_bytes(least.memory_bytes)} ({least.memory_bytes} bytes): {_parts(problem, least)}; "
+            f"{_setting(problem, least)}; {_advice(problem, allocator, found)}"
+        )
+    limit = problem.machine.host_bytes
+    if limit is None:
         return
+    host = host_minimum_of(problem)
+    if limit >= host.host_bytes:
+        return
+    words = [f"the inputs of the step take {format_bytes(host.inputs)}"] if host.inputs else []
+    if host.host_bytes > host.inputs:
+        words.append(
+            f"{format_bytes(host.needed)} of tensors are needed while operator {problem.ops[host.op].id} runs, of "
+            f"which the device holds {format_bytes(problem.arena_bytes)}"
+        )
     raise InfeasibleError(
-        f"found {format_bytes(found)} of device memory ({found} bytes), expected at least "
-        f"{format_bytes(least.memory_bytes)} ({least.memory_bytes} bytes): {_parts(problem, least)}; "
-        f"{_setting(problem, least)}; {_advice(problem, allocator, found)}"
+        f"found {format_bytes(limit)} of host memory ({limit} bytes), expected at least "
+        f"{format_bytes(host.host_bytes)} ({host.host_bytes} bytes): {', and '.join(words)}; raise --host-memory or "
+        "--device-memory, or make the batch smaller"
     )
 
 

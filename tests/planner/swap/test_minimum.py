@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import random
-from itertools import product
+from itertools import permutations, product
 
 import pytest
 from msgspec.structs import replace
 
 from planner.errors import InfeasibleError
-from planner.swap.arrays import arrays_of
+from planner.swap.arrays import arrays_of, ints, predecessors
 from planner.swap.check import check
-from planner.swap.evaluate import decide, evaluate
+from planner.swap.evaluate import decide, evaluate, pinned_bytes
 from planner.swap.layout import Pool, least_pool
-from planner.swap.minimum import minimum_of, require_feasible, working_set
-from planner.swap.problem import SwapProblem
+from planner.swap.minimum import host_minimum_of, minimum_of, require_feasible, working_set
+from planner.swap.problem import SwapProblem, SwapTensor
+from planner.swap.two_pass import Settings, plan_pool
 from tests.planner.swap.cases import activation, built, figure_4_1, figure_4_3, parameter, random_problem, rnn
 
 
@@ -120,3 +121,52 @@ def test_a_tensor_of_no_bytes_needs_no_object() -> None:
 
 def test_layers_of_an_rnn_need_one_parameter_and_three_states() -> None:
     assert minimum_of(rnn(2, 3)).memory_bytes == 4 + 3
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_order_and_no_choice_of_victims_pins_less_on_the_host(seed: int) -> None:
+    """Against all orders of few operators, each with several plans: with less host memory none of them is one."""
+    rng = random.Random(seed)
+    problem = random_problem(rng, ops=rng.randint(3, 6), slack=rng.choice((0.0, 0.3, 1.0)))
+    arrays, pool = arrays_of(problem), least_pool(problem)
+    least = host_minimum_of(problem).host_bytes
+    pinned = []
+    for order in permutations(range(len(problem.ops))):
+        place = {op: at for at, op in enumerate(order)}
+        if any(place[o] > place[op] for op in place for o in predecessors(problem)[op]):
+            continue
+        for settings in (Settings(0), Settings(2, keep_initial=True)):
+            bias = ints(rng.randint(-9, 9) for _ in arrays.use)
+            for nodes in (plan_pool(arrays, order, pool, settings), plan_pool(arrays, order, pool, settings, bias)):
+                assert nodes is not None
+                pinned.append(pinned_bytes(arrays, nodes))
+    assert min(pinned) >= least
+    machine = replace(problem.machine, memory_bytes=10**6, host_bytes=least)
+    require_feasible(replace(problem, machine=machine))
+
+
+def test_the_least_host_memory_is_attained_and_a_smaller_one_refused() -> None:
+    """A chain of three tensors of 4 bytes that are read again in reverse, and an input of 2: while the middle runs 12
+    bytes are needed; 2 + 12 - 10 are off the device."""
+    step = SwapTensor(id="X", bytes=2, role="input")
+    tensors = [step, *(activation(name, 4) for name in ("A", "B", "C"))]
+    ops = [("o1", "X", "A"), ("o2", "A", "B"), ("o3", "B", "C"), ("o4", "C", ""), ("o5", "B", ""), ("o6", "A", "")]
+    problem = built(10, tensors, ops)
+    problem = replace(
+        problem,
+        ops=tuple(replace(op, after=(at - 1,) if at else ()) for at, op in enumerate(problem.ops)),
+    )
+    found = host_minimum_of(problem)
+    assert (found.host_bytes, found.inputs, found.needed) == (4, 2, 12)
+    attained = host_minimum_of(replace(problem, machine=replace(problem.machine, memory_bytes=8)))
+    assert attained.host_bytes == 6
+    nodes = plan_pool(arrays_of(problem), range(6), Pool((1, 1), (2,)))
+    assert nodes is not None
+    assert pinned_bytes(arrays_of(problem), nodes) == 6
+    limited = replace(problem, machine=replace(problem.machine, host_bytes=3))
+    assert refusal(limited, "bytes") == (
+        "found 3 B of host memory (3 bytes), expected at least 4 B (4 bytes): the inputs of the step take 2 B, and "
+        "12 B of tensors are needed while operator o3 runs, of which the device holds 10 B; raise --host-memory or "
+        "--device-memory, or make the batch smaller"
+    )
+    require_feasible(replace(problem, machine=replace(problem.machine, host_bytes=4)), "bytes")

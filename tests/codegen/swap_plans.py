@@ -8,22 +8,33 @@ from planner.plan import VERSION, Certificate, Plan, Prediction, Provenance
 from planner.swap.arrays import arrays_of
 from planner.swap.decisions import SwapDecisions
 from planner.swap.evaluate import decide
-from planner.swap.extract import problem_from_trace
 from planner.swap.layout import Pool, least_pool, pool_bytes
+from planner.swap.planning import inplace_problem
 from planner.swap.problem import Machine
-from planner.trace import Trace
+from planner.trace import Implementation, Op, Trace
 
 
 def timed(trace: Trace) -> Trace:
     """Every op takes a microsecond and a ns for ten bytes that it makes."""
     sizes = {tensor.id: tensor.bytes or 0 for tensor in trace.tensors}
-    ops = (replace(op, time_ns=1000 + sum(sizes[t] for t in op.outputs if t) // 10) for op in trace.ops)
+
+    def time(call: Op | Implementation) -> int:
+        return 1000 + sum(sizes[t] for t in call.outputs if t) // 10
+
+    ops = (
+        replace(
+            op,
+            time_ns=time(op),
+            implementations=tuple(replace(way, time_ns=time(way)) for way in op.implementations),
+        )
+        for op in trace.ops
+    )
     return replace(trace, ops=tuple(ops))
 
 
 def swapped(trace: Trace, share: float, bandwidth: int = 10**10) -> SwapDecisions:
-    """Plan `trace`, which has times."""
-    problem = problem_from_trace(
+    """Plan `trace`, which has times, with its ops in place where they can be."""
+    problem, runs = inplace_problem(
         trace, Machine(memory_bytes=2**40, in_bandwidth=bandwidth, out_bandwidth=bandwidth, together=(5, 6))
     )
     arrays = arrays_of(problem)
@@ -31,7 +42,7 @@ def swapped(trace: Trace, share: float, bandwidth: int = 10**10) -> SwapDecision
     pool = Pool(least.classes, tuple(int(count * share) for count in least.counts))
     memory = pool_bytes(arrays.sizes, pool) + problem.scratch_bytes
     small = replace(problem, machine=replace(problem.machine, memory_bytes=memory))
-    return decide(small, range(len(problem.ops)), pool)
+    return replace(decide(small, range(len(problem.ops)), pool), runs=runs)
 
 
 def plan_with(decisions: SwapDecisions) -> Plan:

@@ -23,8 +23,10 @@ from codegen.torch_offload import FILE_NAME, carry, generate
 from examples.models.gpt2 import TINY, step
 from planner.errors import InputError
 from planner.graph import Graph
+from planner.implementations import with_implementations
 from planner.swap.decisions import Run, SwapDecisions
 from planner.trace import Trace
+from planner.unrolling import INPLACE, as_run
 from tests.codegen.swap_plans import plan_with, swapped, timed
 from treadle.capture.graph import capture
 from treadle.capture.optimizer import with_optimizer
@@ -115,9 +117,25 @@ def test_what_is_carried_leaves_in_the_forward_pass_and_returns_in_the_backward_
 @pytest.mark.parametrize("make", [layers, transformer, convolutions])
 def test_a_compiled_step_moves_what_is_carried_and_changes_no_bit(make: Callable[[], Step]) -> None:
     """Through AOT autograd, operator by operator."""
+    follow(make, timed(capture(make, make.__name__, "train")))
+
+
+def test_what_lies_in_place_of_another_is_carried_under_its_own_name() -> None:
+    """The plan speaks of storages: the one that a sum of two ReLUs takes over holds three tensors in turn."""
+    trace = timed(with_implementations(capture(convolutions, "convolutions", "train")))
+    decisions = swapped(trace, 1)
+    assert sum(run.implementation == INPLACE for run in decisions.runs) > 2
+    carried, graph = carry(decisions, trace), Graph(as_run(trace, decisions.runs))
+    renamed = [move for move in carried.moves if graph.owner[move.tensor] != move.tensor]
+    assert renamed
+    late = {t for op in graph.trace.ops if op.phase == "backward" for t in op.inputs}
+    assert {move.tensor for move in renamed} <= late
+    follow(convolutions, trace)
+
+
+def follow(make: Callable[[], Step], trace: Trace) -> None:
     from treadle.runtime.followers import _partitioned
 
-    trace = timed(capture(make, make.__name__, "train"))
     files, carried = generate(swapped(trace, 1), trace)
     made = module(files[FILE_NAME])
     assert carried.moves
@@ -216,7 +234,9 @@ def test_other_traces_other_steps_and_plans_that_recompute_are_refused(trace: Tr
     with pytest.raises(InputError, match="not the plan's trace"):
         generate(decisions, renamed)
     with pytest.raises(InputError, match="without --with-recompute"):
-        generate(replace(decisions, runs=(Run(op="addmm"),)), trace)
+        generate(replace(decisions, runs=(Run(op="addmm"),) * 2), trace)
+    with pytest.raises(InputError, match="without --with-recompute"):
+        generate(replace(decisions, runs=(Run(op="addmm", implementation="fft"),)), trace)
     inference = timed(capture(layers, "layers", "infer"))
     with pytest.raises(InputError, match="expected a training step"):
         generate(swapped(inference, 1), inference)

@@ -12,14 +12,17 @@ from torch.nn import functional as F
 
 from codegen import targets
 from codegen.torch_swap import ALIGNMENT, FILE_NAME, generate
+from examples.models import resnet152
 from planner import documents, resources
 from planner.errors import InputError
 from planner.hardware import Hardware
 from planner.implementations import with_implementations
+from planner.swap.check import check
 from planner.swap.decisions import Run
 from planner.swap.evaluate import decide
 from planner.swap.extract import problem_from_trace
-from planner.swap.layout import least_pool
+from planner.swap.layout import least_pool, pool_bytes, sizes
+from planner.swap.planning import inplace_problem
 from planner.trace import Trace
 from planner.unrolling import plain_runs, unrolled
 from tests.treadle.runtime.models import plan_of as memory_plan_of
@@ -42,6 +45,7 @@ def small():
 @pytest.fixture(scope="module", autouse=True)
 def known():
     steps.STEPS["small"] = small
+    steps.STEPS["resnet152"] = resnet152.tiny
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +116,28 @@ def test_an_operator_that_takes_over_the_memory_of_what_it_reads():
     assert step.layouts["relu"].storage == "addmm"
     ours = SwappedStep(steps.model_of("tiny"), step, "cpu", poison=True)
     assert differing(ours, Free("tiny", step_of("tiny", "sgd"))) == [], "the bits of the plain operator"
+
+
+@pytest.mark.parametrize(("name", "mode"), [("resnet152", "infer"), ("convnet", "train"), ("gpt2_dropout", "train")])
+def test_plans_write_in_place_and_keep_the_bits_of_the_model(name, mode):
+    hardware = documents.load(resources.locate("profiles", "cpu-2x2"), Hardware)
+    captured = with_implementations(capture(steps.STEPS[name], name, mode))
+    trace = with_roofline(with_optimizer(captured, "sgd") if mode == "train" else captured, hardware)
+    problem, runs = inplace_problem(trace, steps.MACHINE)
+    assert sum(run.implementation == "inplace" for run in runs) >= 3
+    pool = least_pool(problem)
+    room = pool_bytes(sizes(problem), pool) + problem.scratch_bytes
+    machine = msgspec.structs.replace(problem.machine, memory_bytes=room)
+    problem = msgspec.structs.replace(problem, machine=machine)
+    decisions = decide(problem, range(len(problem.ops)), pool)
+    plan = plan_with(msgspec.structs.replace(decisions, runs=runs), trace)
+    assert not check(plan.decisions)
+    text = generate(plan, trace)[FILE_NAME]
+    assert "_.default" in text or "add_.Tensor" in text
+    step = load_swap_step(text)
+    plain = step_of(name, "sgd" if mode == "train" else None, mode)
+    model = steps.model_of(name) if mode == "train" else steps.model_of(name).eval()
+    assert differing(SwappedStep(model, step, "cpu", poison=True), Free(name, plain)) == []
 
 
 def test_what_cannot_become_a_step_is_refused(trace):

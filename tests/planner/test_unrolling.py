@@ -15,7 +15,7 @@ from planner.implementations import with_implementations
 from planner.liveness import sweep
 from planner.swap.decisions import Run
 from planner.trace import Costs, Implementation, Op, Tensor, Trace
-from planner.unrolling import plain_runs, unrolled, without_useless
+from planner.unrolling import INPLACE, copies_alone, inplace_runs, plain_runs, unrolled, without_useless
 from tests.treadle.capture.replay import replay
 from tests.treadle.runtime.models import STEPS, trace_of
 from treadle.capture.load import build_step
@@ -88,6 +88,38 @@ def test_each_other_call_makes_the_same_bits() -> None:
             tried.add(way.target)
     assert len(tried) >= 5
     assert any(target.endswith(("_.default", "_")) for target in tried)
+
+
+@pytest.mark.parametrize("name", ["convnet", "gpt2", "unet"])
+def test_in_place_takes_less_memory_and_changes_no_bit(name: str) -> None:
+    trace = with_implementations(trace_of(name))
+    expected, chosen = values_of(name, trace), inplace_runs(trace)
+    other = unrolled(trace, chosen)
+    assert [run.op for run in chosen] == [run.op for run in plain_runs(trace)]
+    assert any(run.implementation == INPLACE for run in chosen)
+    assert copies_alone(chosen)
+    assert not copies_alone((*chosen, chosen[0]))
+    found = values_of(name, other)
+    assert all(torch.equal(found[tensor], expected[tensor]) for tensor in handed(trace))
+    assert sum(sweep(other).during) < sum(sweep(trace).during)
+
+
+def inplace(trace: Trace) -> list[str]:
+    return [run.op for run in inplace_runs(trace) if run.implementation == INPLACE]
+
+
+def test_nothing_is_overwritten_that_is_read_later() -> None:
+    """y takes the place of h, unless an op reads h after it, by itself or through a view, which may be an older one."""
+    way = Implementation(name=INPLACE, family="inplace", target="f_", inputs=("h",), outputs=("y",), overwrites="h")
+    make, act = op("make", "x", "h"), op("act", "h", "y", implementations=(way,))
+    view, late = op("view", "h", "v"), op("late", "v", "z")
+    assert inplace(hand_trace(make, act)) == ["act"]
+    assert inplace(hand_trace(make, view, late, act, outputs=("y", "z"))) == ["act"]
+    assert inplace(hand_trace(make, act, view)) == ["act"], "a view that nobody reads is never made"
+    for ops in ((make, act, op("late", "h", "z")), (make, view, act, late), (make, act, view, late)):
+        assert inplace(hand_trace(*ops, outputs=("y", "z"))) == []
+    other = replace(act, implementations=(replace(way, name="mask-inplace"),))
+    assert inplace(hand_trace(make, other)) == [], "that of another call, which reads something else"
 
 
 def trace_op(trace: Trace, name: str) -> Op:

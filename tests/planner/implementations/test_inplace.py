@@ -55,6 +55,20 @@ def test_an_op_may_overwrite_what_no_later_forward_op_reads(target, numbers, exp
     assert (way.args, way.inputs, way.outputs) == ((t("h"), *numbers), ("h",), ("y",))
 
 
+@pytest.mark.parametrize("name", ["relu", "silu", "gelu", "elu", "mish", "hardswish", "hardsigmoid"])
+def test_inference_overwrites_what_any_element_wise_op_reads(name):
+    trace = inference(chain(f"aten.{name}.default"))
+    way = ways(rewritten(trace), "act")["inplace"]
+    assert (way.family, way.target, way.overwrites) == ("inplace", f"aten.{name}_.default", "h")
+    assert not ways(rewritten(changed(trace, "act", args=(t("x"),), inputs=("x",))), "act")
+
+
+def inference(trace: Trace) -> Trace:
+    ops = tuple(found for found in trace.ops if found.phase == "forward")
+    tensors = tuple(found for found in trace.tensors if found.role not in ("tangent", "gradient"))
+    return replace(trace, mode="infer", ops=ops, tensors=tensors, tangents=())
+
+
 def view_of_h(trace: Trace) -> Trace:
     return more(
         trace,

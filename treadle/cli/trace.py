@@ -61,8 +61,8 @@ def capture(
     FUNCTION takes no arguments and returns (model, inputs) or (model, inputs, loss); the step computes
     loss(model, *inputs), or model(*inputs). MODULE is looked up in the current folder first.
 
-    A training step also lists other implementations of its ops (convolution algorithms, in-place forms and so on),
-    which `plan memory` chooses from. Without --hardware or --measure the trace has no times.
+    A step also lists other implementations of its ops (convolution algorithms, in-place forms and so on), from which
+    `plan memory` and `plan swap` choose. Without --hardware or --measure the trace has no times.
     """
     if measure and hardware:
         raise InputError("found both, expected one of them", where="--measure --hardware")

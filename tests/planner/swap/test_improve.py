@@ -11,9 +11,10 @@ import pytest
 from planner.swap.arrays import arrays_of
 from planner.swap.check import check
 from planner.swap.evaluate import decisions
-from planner.swap.improve import Improved, improve, moved, traded
+from planner.swap.improve import Improved, improve, moved, toggled, traded
 from planner.swap.layout import Pool, floors, least_pool, needs, pool_bytes
 from planner.swap.problem import SwapProblem
+from planner.swap.two_pass import FAITHFUL
 from tests.planner.swap import cases
 
 Allocator = Literal["pool", "bytes", "offset"]
@@ -68,6 +69,41 @@ def test_moved_orders_stay_topological() -> None:
             for op in range(12):
                 before = arrays.pred[arrays.pred_ptr[op] : arrays.pred_ptr[op + 1]]
                 assert (place[before] < place[op]).all()
+
+
+def test_few_initial_residents_come_or_go() -> None:
+    persistent = np.array([1, 4, 5, 8])
+    initial = np.array([4, 8])
+    for seed in range(30):
+        found = toggled(initial, persistent, random.Random(seed))
+        assert 1 <= len(np.setxor1d(initial, found)) <= 4
+        assert set(found.tolist()) <= set(persistent.tolist())
+
+
+def test_initial_residents_that_a_pass_gives_up_are_found_again() -> None:
+    """O6b: the literal rule starts with nothing and takes 5; W3 can stay, and 4 is the least."""
+    arrays = arrays_of(cases.two_pass_b())
+    moves = {"vary_order": False, "vary_pool": False}
+    first = improve(arrays, 3, "pool", np.arange(3), Pool((1,), (3,)), FAITHFUL, evaluations=0)
+    best = improve(arrays, 3, "pool", np.arange(3), Pool((1,), (3,)), FAITHFUL, evaluations=100, **moves)
+    assert first is not None
+    assert best is not None
+    assert (first.time_ns, best.time_ns) == (5, 4)
+    assert best.initial is not None
+    assert best.initial.tolist() == [1]
+
+
+def test_without_gains_the_search_ends() -> None:
+    calls = 0
+
+    def stop() -> bool:
+        nonlocal calls
+        calls += 1
+        return False
+
+    arrays = arrays_of(cases.figure_4_1(5))
+    improve(arrays, 5, "pool", np.arange(6), least_pool(arrays), evaluations=10**6, patience=20, stop=stop)
+    assert 20 <= calls < 1000
 
 
 def test_traded_pools_fit_and_can_run() -> None:

@@ -75,10 +75,12 @@ def test_too_little_memory_says_the_least_and_who_needs_it():
 
 
 def test_too_small_a_host_is_said():
+    """At once where no order can do, after the search where it found none that can."""
     problem = cases.rnn(4, 6, 14)
-    machine = structs.replace(problem.machine, host_bytes=2)
-    with pytest.raises(LimitError, match="--host-memory, which is 2 B"):
-        plan_swap_problem(structs.replace(problem, machine=machine), options=QUICK)
+    for count, error, text in ((2, InfeasibleError, "at least 5 B"), (5, LimitError, "--host-memory, which is 5 B")):
+        machine = structs.replace(problem.machine, host_bytes=count)
+        with pytest.raises(error, match=text):
+            plan_swap_problem(structs.replace(problem, machine=machine), options=QUICK)
 
 
 def test_shares_are_of_the_footprint_of_the_trace_order():

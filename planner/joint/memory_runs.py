@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
@@ -12,11 +12,14 @@ from planner.implementations.normalisation import INVERTING
 from planner.memory.calls import calls_of
 from planner.memory.decisions import MemoryDecisions
 from planner.memory.extract.problem import problem_from_trace
-from planner.memory.problem import MemoryProblem
+from planner.memory.problem import FAMILIES, MemoryProblem
 from planner.memory.program import Stage
 from planner.swap.decisions import Run
 from planner.trace import Implementation, Op, Trace
-from planner.unrolling import OWN, without_useless
+from planner.unrolling import OWN, call_named, without_useless
+
+SAME_BITS = tuple(family for family in FAMILIES if family not in ("conv", "statistics"))
+"""Families whose calls make the bits of the model's own; those that invert a normalisation are left out anyway."""
 
 
 def allowed(trace: Trace, families: Collection[str] | None = None, limit: int | None = None) -> Trace:
@@ -36,6 +39,17 @@ def allowed(trace: Trace, families: Collection[str] | None = None, limit: int | 
             for op in trace.ops
         ),
     )
+
+
+def rounded_otherwise(trace: Trace, runs: Sequence[Run]) -> tuple[str, ...]:
+    """Ids of ops that `runs` make by a call whose results may differ from the model's own in the last bits."""
+    graph = Graph(trace)
+    found: dict[str, None] = {}
+    for run in runs:
+        call = call_named(graph.ops[run.op], run.implementation, trace.name)
+        if isinstance(call, Implementation) and not set(filter(None, call.family.split("+"))) <= set(SAME_BITS):
+            found[run.op] = None
+    return tuple(found)
 
 
 def model_part(trace: Trace) -> Trace:

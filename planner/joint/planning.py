@@ -32,7 +32,6 @@ from planner.joint.scoring import Scored, Scorer
 from planner.joint.sets import Program
 from planner.memory.lower import store_all
 from planner.memory.planning import MemoryOptions
-from planner.memory.problem import FAMILIES
 from planner.plan import InputRef, Plan
 from planner.solver import relative_gap
 from planner.solver.interrupt import stop_on_signals
@@ -75,9 +74,7 @@ class JointOptions:
 
 
 DEFAULTS = JointOptions()
-SAME_BITS = tuple(family for family in FAMILIES if family not in ("conv", "statistics"))
-"""Families whose calls make the bits of the model's own; those that invert a normalisation are left out anyway."""
-SETS, MEMORY, FASTEST_SETS, BUDGETS, LOCAL, BEHIND, ALONE, ALL = 0.1, 0.25, 0.3, 0.4, 0.55, 0.65, 0.75, 0.95
+SETS, MEMORY, FASTEST_SETS, BUDGETS, LOCAL, BEHIND, ALONE, ALL = 0.1, 0.3, 0.37, 0.45, 0.55, 0.65, 0.75, 0.95
 """When each part ends, in shares of the time limit: sets made again, the memory plan, sets with its fastest calls, its
 plans at other budgets, the local search, swapping alone where it is behind and where it leads, and all searches."""
 PARTS = (1, 2, 4, 6, 8)

@@ -82,7 +82,7 @@ def memory_alone(found: list[Side], options: MemoryOptions, until: float, ended:
     for place, side in enumerate(found):
         if plans and ended():
             break
-        share = until - (until - time.monotonic()) / 2 if place < len(found) - 1 else until
+        share = until - (until - time.monotonic()) / 3 if place < len(found) - 1 else until
         try:
             if is_small(side.problem):
                 limited = with_options(options, time_limit_s=max(0.1, share - time.monotonic()))

@@ -144,7 +144,8 @@ def command(
                 "on_plan": lambda plan: documents.save(plan, output),
             }
             if with_recompute and step is not None:
-                from planner.joint.planning import SAME_BITS, JointOptions, plan_joint
+                from planner.joint.memory_runs import SAME_BITS
+                from planner.joint.planning import JointOptions, plan_joint
 
                 joint = JointOptions(swap=options, families=SAME_BITS if same_bits else None)
                 plan = plan_joint(step, whole.machine, reserve_bytes=whole.reserve_bytes, options=joint, **common)
@@ -157,12 +158,28 @@ def command(
         note("interrupted: this is the best plan found so far")
     elif plan.provenance.limit_fired:
         note(f"the time limit of {time_limit:g} s ended the search: this is the best plan found so far")
+    if step is not None:
+        note_rounding(step, plan)
     facts = summary(plan)
     if as_json:
         print_json({**facts, "plan": output})
     else:
         click.echo(describe(facts))
         click.echo(f"wrote {output}")
+
+
+def note_rounding(trace: Trace, plan: Plan) -> None:
+    """Tell where the plan's results may differ from the model's own in the last bits."""
+    from planner.joint.memory_runs import rounded_otherwise
+    from planner.swap.decisions import SwapDecisions
+
+    assert isinstance(plan.decisions, SwapDecisions)
+    other = rounded_otherwise(trace, plan.decisions.runs)
+    if other:
+        note(
+            f"{many(len(other), 'operator')} make their results by calls that may round them otherwise than the "
+            f"model's own, such as {other[0]}; --same-bits plans without these"
+        )
 
 
 def _sources(

@@ -6,11 +6,18 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from planner.joint.memory_runs import allowed, memory_problem, most_workspace, runs_of
-from planner.joint.planning import SAME_BITS
+from planner.joint.memory_runs import (
+    SAME_BITS,
+    allowed,
+    memory_problem,
+    most_workspace,
+    rounded_otherwise,
+    runs_of,
+)
 from planner.liveness import sweep
 from planner.memory.lower import store_all
 from planner.memory.planning import decide
+from planner.swap.decisions import Run
 from planner.unrolling import unrolled
 from tests.codegen.plans import schedule_keeping
 from tests.planner.joint.steps import captured
@@ -62,3 +69,16 @@ def test_calls_that_may_be_chosen() -> None:
     assert not any("conv" in family or "statistics" in family for family in families)
     targets = {way.target for op in allowed(trace).ops for way in op.implementations}
     assert "treadle.batch_norm_backward_output" not in targets
+
+
+def test_other_calls_that_round_otherwise_are_named() -> None:
+    trace = captured("convnet")
+    ways = {
+        family: Run(op=op.id, implementation=way.name)
+        for op in trace.ops
+        for way in op.implementations
+        for family in way.family.split("+")
+    }
+    assert rounded_otherwise(trace, [Run(op=op.id) for op in trace.ops]) == ()
+    assert rounded_otherwise(trace, [ways["inplace"]]) == ()
+    assert rounded_otherwise(trace, [ways["conv"], ways["conv"], ways["inplace"]]) == (ways["conv"].op,)

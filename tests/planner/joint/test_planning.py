@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace as replace_options
 
 import pytest
 from msgspec.structs import replace
@@ -12,20 +13,23 @@ from planner.joint.memory_runs import allowed
 from planner.joint.planning import JointOptions, plan_joint
 from planner.joint.programs import memory_alone, sides
 from planner.joint.relaxation import joint_bound
-from planner.joint.scoring import quick_plan
+from planner.joint.scoring import Scorer, quick_plan
 from planner.memory.planning import MemoryOptions
 from planner.plan import Plan
+from planner.swap.bound import lower_bound
 from planner.swap.check import check
-from planner.swap.decisions import SwapDecisions
+from planner.swap.decisions import Allocator, SwapDecisions
+from planner.swap.evaluate import decisions
 from planner.swap.extract import problem_from_trace
 from planner.swap.planning import SwapOptions, plan_swap
 from planner.swap.problem import Machine
 from planner.trace import Trace
-from planner.unrolling import unrolled
+from planner.unrolling import plain_runs, unrolled
 from tests.planner.joint.steps import MIB, captured, chain, machine_for
 
 SWAP = SwapOptions(population=8, generations=3, patience=2, time_limit_s=120.0)
 MEMORY = MemoryOptions(method="heuristic")
+ALLOCATORS: tuple[Allocator, ...] = ("pool", "bytes", "offset")
 JOINT = JointOptions(swap=SWAP, memory=MEMORY, evaluations=30, starts=1, finalists=1)
 
 
@@ -34,13 +38,13 @@ def decided(plan: Plan) -> SwapDecisions:
     return plan.decisions
 
 
-def memory_time(trace: Trace, machine: Machine) -> int | None:
+def memory_time(trace: Trace, machine: Machine, allocator: Allocator = "pool") -> int | None:
     """The memory pass alone in the memory of the device: its plan as a swap plan that need not copy activations."""
     try:
         runs = memory_alone(sides(allowed(trace), machine, 0), MEMORY, time.monotonic() + 60, lambda: False)
     except InfeasibleError:
         return None
-    found = quick_plan(problem_from_trace(unrolled(trace, runs), machine), runs, "memory")
+    found = quick_plan(problem_from_trace(unrolled(trace, runs), machine), runs, "memory", allocator)
     return None if found is None else found.time_ns
 
 
@@ -112,3 +116,44 @@ def test_what_cannot_be_says_so() -> None:
     machine = Machine(memory_bytes=3 * MIB, in_bandwidth=10**9, out_bandwidth=10**9)
     with pytest.raises(InfeasibleError, match="b4 holds"):
         plan_joint(trace, machine, options=JOINT)
+
+
+@pytest.mark.parametrize("allocator", ["pool", "bytes"])
+def test_a_limit_that_fires_at_once_leaves_the_plan_of_the_memory_pass(allocator: Allocator) -> None:
+    trace = chain(16)
+    machine = Machine(memory_bytes=9 * MIB, in_bandwidth=MIB * 10**9 // 90000, out_bandwidth=MIB * 10**9 // 90000)
+    told: list[Plan] = []
+    options = JointOptions(swap=replace_options(SWAP, time_limit_s=0.01, allocator=allocator), memory=MEMORY)
+    plan = plan_joint(trace, machine, options=options, on_plan=told.append)
+    ours = decided(plan)
+    memory = memory_time(trace, machine, allocator)
+    assert memory is not None
+    assert ours.time_ns <= memory
+    assert check(ours) == []
+    assert plan.provenance.limit_fired
+    assert told
+    assert decided(told[-1]) == ours
+
+
+def test_swapping_alone_is_left_out_only_where_it_cannot_be_ahead() -> None:
+    """Copies take as long as the step: what is made again is ahead of the bound of all that only copies."""
+    trace = chain(16)
+    machine = Machine(memory_bytes=9 * MIB, in_bandwidth=MIB * 10**9 // 90000, out_bandwidth=MIB * 10**9 // 90000)
+    plan = plan_joint(trace, machine, options=JOINT)
+    assert "swap alone" not in plan.provenance.parts
+    assert decided(plan).time_ns <= lower_bound(problem_from_trace(trace, machine)).time_ns
+    assert decided(plan).time_ns < decided(plan_swap(trace, machine, options=SWAP)).time_ns
+
+
+def test_quick_scores_are_those_of_the_allocator() -> None:
+    trace = captured("convnet")
+    machine = machine_for(trace, 0.6, 4.0)
+    scored = {each: Scorer(trace, machine, 0, each).score(plain_runs(trace), "own") for each in ALLOCATORS}
+    for allocator, one in scored.items():
+        assert one is not None
+        assert (one.pool is not None) == (allocator == "pool")
+        order = tuple(range(len(one.problem.ops)))
+        assert check(decisions(one.problem, one.arrays, order, one.nodes, one.pool, allocator)) == []
+    assert scored["bytes"] is not None
+    assert scored["pool"] is not None
+    assert scored["bytes"].time_ns < scored["pool"].time_ns

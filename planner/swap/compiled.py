@@ -27,6 +27,20 @@ def compiled(function: Function) -> Function:
     if not COMPILES:
         return function
     try:
-        return cast(Function, NUMBA.njit(cache=True)(function))
-    except RuntimeError:  # no folder to write to
-        return cast(Function, NUMBA.njit(function))
+        made = NUMBA.njit(cache=True)(function)
+        _distrust(made)
+    except (RuntimeError, AttributeError):  # no folder to write to, or a cache of another make
+        made = NUMBA.njit(function)
+    return cast(Function, made)
+
+
+def _distrust(made: Any) -> None:
+    """numba compiles anew when the file of a function has changed. What the function calls, and the numbers that it
+    reads, are part of its code too, and may be another file's: they become part of the mark by which it knows."""
+    around = made.py_func.__globals__
+    calls = [
+        value for value in around.values() if hasattr(value, "py_func") and value.py_func.__globals__ is not around
+    ]
+    numbers = sorted((name, value) for name, value in around.items() if isinstance(value, int))
+    file = made._cache._cache_file
+    file._source_stamp = (file._source_stamp, numbers, [other._cache._cache_file._source_stamp for other in calls])

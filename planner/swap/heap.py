@@ -1,7 +1,4 @@
-"""Binary heaps of integers in segments of one array, least first: what compiled loops use in place of heapq.
-
-numba's cache knows the file of a function, not the files of those it calls: touch scan.py and replay.py after a change.
-"""
+"""Binary heaps of integers in segments of one array, least first: what compiled loops use in place of heapq."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compilation where the source is in no file that a cache could stand beside."""
+"""Compilation: with and without a folder for its cache, and when the cache is out of date."""
 
 from __future__ import annotations
 
@@ -20,6 +20,38 @@ def test_a_function_without_a_folder_for_its_cache_is_compiled_all_the_same():
     double = compiled(scope["double"])
     assert double(21) == 42
     assert double.nopython_signatures
+
+
+@pytest.mark.skipif(not COMPILES, reason="numba is not installed")
+def test_code_in_the_cache_is_made_again_when_what_it_calls_has_changed(tmp_path):
+    """numba itself looks at the file of the outer function alone."""
+    outer = """
+from inner import STEP, inner
+from planner.swap.compiled import compiled
+
+@compiled
+def outer(value):
+    return inner(value) + STEP
+"""
+    inner = """
+from planner.swap.compiled import compiled
+STEP = {step}
+
+@compiled
+def inner(value):
+    return value * {factor}
+"""
+    (tmp_path / "outer.py").write_text(outer)
+    code = "import sys; sys.path.insert(0, sys.argv[1]); from outer import outer; print(outer(5), hits(outer))"
+    code = f"hits = lambda loop: sum(loop.stats.cache_hits.values()); {code}"
+    told = []
+    for factor, step in ((10, 1), (10, 1), (100, 2)):
+        text = inner.format(factor=factor, step=step)
+        if not told or (tmp_path / "inner.py").read_text() != text:
+            (tmp_path / "inner.py").write_text(text)
+        run = [sys.executable, "-B", "-c", code, str(tmp_path)]
+        told.append(subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+    assert told == ["51 0\n", "51 1\n", "502 0\n"]
 
 
 @pytest.mark.parametrize("modules", ["planner.plan, planner.swap.check, treadle.cli.main", "planner.swap.extract"])

@@ -28,6 +28,7 @@ what it holds is held at some moment.
         sum n_kl size_l <= arena, every size in one class (pool). Objects can be given out first come first served,
         since a graph of intervals needs no more colours than it has intervals at one moment.
     E8  copies run at full speed, T >= In + c Out,  T >= Out + c In  with all work in and out (bound.py)
+    E9  h_t: t is copied, b_tc or q_tc of some stay -> h_t;   sum bytes_t h_t <= host (where the host has a limit)
 
 The value of the model is a lower bound on every plan: copies that slow each other down only take longer. The plan that
 it stands for is replayed as it is; it is certified as the optimum only where the replay takes no longer than the bound.
@@ -49,6 +50,7 @@ from planner.solver.interface import Options, Progress, Reporter
 from planner.swap.arrays import Nodes, arrays_of, predecessors
 from planner.swap.bound import Scope, lower_bound
 from planner.swap.decisions import Allocator
+from planner.swap.evaluate import time_ns as planned_ns
 from planner.swap.layout import Pool, class_of_tensor, laid_out, least_pool, needs, pool_bytes, sizes
 from planner.swap.problem import PERSISTENT, SwapProblem
 from planner.swap.replay import replay
@@ -163,7 +165,7 @@ def _known(
             nodes = plan_once(arrays, line, pool) if initial is not None and not initial else nodes
     elif initial is None:
         nodes = plan_spans(arrays, line, problem.arena_bytes, allocator)
-    return None if nodes is None else replay(arrays, nodes).makespan_ns
+    return None if nodes is None else planned_ns(arrays, nodes)
 
 
 @dataclass
@@ -224,6 +226,7 @@ class _Model:
         self.classes: dict[tuple[int, int], Any] = {}
         {"pool": self._pool, "bytes": self._bytes, "offset": self._offset}[allocator]()
         self._streams()
+        self._host()
         self.cp.minimize(self.time)
 
     def _longest(self) -> int:
@@ -360,6 +363,20 @@ class _Model:
             else:
                 cp.add(slow * self.time >= slow * total[mine] + (whole - slow) * total[other])
 
+    def _host(self) -> None:
+        """E9: every tensor that is ever copied has a place of its own on the host."""
+        limit = self.problem.machine.host_bytes
+        if limit is None:
+            return
+        taken = []
+        for t, stays in self.stays.items():
+            copied = self.cp.new_bool_var("")
+            for stay in stays:
+                self.cp.add_implication(stay.begins, copied)
+                self.cp.add_implication(stay.copied, copied)
+            taken.append(self.problem.tensors[t].bytes * copied)
+        self.cp.add(sum(taken) <= limit)
+
     def _interval(self, stay: _Stay) -> Any:
         length = self._when()
         return self.cp.new_optional_interval_var(stay.start, length, stay.end, stay.present, "")
@@ -442,7 +459,7 @@ class _Model:
             present = [stay for stay in found if value(stay.present)]
             for c, stay in enumerate(present):
                 made = stay is found[0] and t in self.makers
-                needed = c + 1 < len(present) or (problem.tensors[t].kept and problem.tensors[t].role != "input")
+                needed = c + 1 < len(present) or problem.tensors[t].kept
                 ends: Ending = (
                     "out" if value(stay.copied) else "end" if value(stay.lasts) else "drop" if needed else "dead"
                 )

@@ -19,10 +19,12 @@ from planner.swap.arrays import COMPUTE, IN, Arrays, Ints, Nodes, ints, rows
 from planner.swap.compiled import compiled
 from planner.swap.replay import replay
 
-ATTEMPTS = 24
+ATTEMPTS = 16
 """Repetitions of each sequence, with what stuck out moved forward."""
-MANY = 80_000
+MANY = 40_000
 """Items in all attempts of a sequence: there are fewer of many items."""
+FEW = 2000
+"""Items up to which all sequences are tried; those that hardly ever do best are left out for more."""
 EARLIER = 0.8
 """Where in the sequence such an item goes, as a part of where it was."""
 
@@ -73,12 +75,10 @@ def packed(arrays: Arrays, nodes: Nodes, room: int) -> tuple[Nodes | None, int]:
 def _sequences(size: Ints, low: Ints, high: Ints) -> list[tuple[Ints, bool]]:
     """Item numbers in the sequences to try, and whether each takes the hole that it fills best, not the lowest."""
     longest = np.lexsort((-high, low))
-    return [
-        (longest, False),
-        (np.lexsort((-size, low)), False),
-        (longest, True),
-        (np.lexsort((low, -high, -size)), False),
-    ]
+    found = [(longest, False), (np.lexsort((-size, low)), False)]
+    if len(size) < FEW:
+        found += [(longest, True), (np.lexsort((low, -high, -size)), False)]
+    return found
 
 
 @compiled

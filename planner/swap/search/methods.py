@@ -14,7 +14,8 @@ from planner.plan import Generation
 from planner.scalars import format_bytes
 from planner.swap.arrays import Arrays, Nodes
 from planner.swap.bound import Bound
-from planner.swap.evaluate import time_ns
+from planner.swap.check import check
+from planner.swap.evaluate import decisions, time_ns
 from planner.swap.exact import MOST_SIZES, WORK, solve_exact
 from planner.swap.improve import Improved, improve
 from planner.swap.layout import Pool
@@ -36,7 +37,7 @@ FEW = 4
 
 LEADERS = 4
 """Orders for which the search begins with a climb."""
-PACK = 0.003
+PACK = 0.01
 """Share of the time that an order must gain before its plan is packed at once (allocator offset)."""
 ROUNDS = 15
 """Of climbing over pools at a time."""
@@ -46,6 +47,8 @@ BRIEF = 5.0
 """Deterministic seconds that auto gives it."""
 SHARE = 0.4
 """Of the time limit, for the genetic search; local search has the rest."""
+REFUSED = "exact (refused by the check)"
+"""What an exact plan is called that does not pass its check: an error of treadle, but no reason to lose a good plan."""
 PROVED = "a model of all orders, pools and copies, searched by CP-SAT"
 
 
@@ -261,6 +264,8 @@ class _Search:
         individual = Individual(np.array(self.best.order), *genes)
         thresholds = THRESHOLDS if self.options.threshold is None else (self.options.threshold,)
         for threshold in thresholds:
+            if self.options.allocator == "offset" and self.hooks.stopped():
+                break  # each of them is packed
             self.take(individual, "other settings", self.settings._replace(threshold=threshold, keep_initial=True))
 
     def improve(self) -> None:
@@ -317,5 +322,11 @@ class _Search:
         )
         if result.bound_ns > self.bound_ns and not options.keep_pool:
             self.bound_ns, self.bound = result.bound_ns, Bound(result.bound_ns, PROVED, result.scope)
-        if result.nodes is not None and result.time_ns is not None:
-            self.offer(Found(result.time_ns, result.order, result.pool, result.nodes, "exact"))
+        if result.nodes is None or result.time_ns is None:
+            return
+        found = Found(result.time_ns, result.order, result.pool, result.nodes, "exact")
+        decided = decisions(self.problem, self.arrays, found.order, found.nodes, found.pool, options.allocator)
+        if self.best is None or not check(decided):
+            self.offer(found)
+        else:
+            self.parts[-1] = REFUSED

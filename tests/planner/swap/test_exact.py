@@ -11,7 +11,7 @@ from planner.errors import InfeasibleError, InputError
 from planner.swap.arrays import arrays_of
 from planner.swap.check import check
 from planner.swap.decisions import Allocator, SwapDecisions
-from planner.swap.evaluate import decisions
+from planner.swap.evaluate import decisions, pinned_bytes
 from planner.swap.exact import Exact, solve_exact
 from planner.swap.layout import Pool
 from planner.swap.problem import SwapProblem, SwapTensor
@@ -121,6 +121,44 @@ def test_an_update_may_leave_at_the_start_of_the_next_iteration() -> None:
     assert (found.time_ns, found.optimal) == (42, True)
     assert found.time_ns == best_time(problem)
     assert check(plan_of(problem, found, "bytes")) == []
+
+
+def test_tensors_that_are_copied_fit_into_the_host() -> None:
+    """With a byte less than the best plan pins: another plan that keeps to it, no faster, or a proof of none."""
+    kept = 0
+    for seed in range(6):
+        problem = cases.random_problem(random.Random(9250 + seed), ops=4, slack=0.3, together=(1, 1))
+        free = solve_exact(problem, "bytes")
+        assert free.nodes is not None
+        assert free.time_ns is not None
+        needed = pinned_bytes(arrays_of(problem), free.nodes)
+        tight = replace(problem, machine=replace(problem.machine, host_bytes=max(0, needed - 1)))
+        found = solve_exact(tight, "bytes")
+        assert (found.nodes is None) == found.infeasible
+        if found.nodes is not None and found.time_ns is not None:
+            kept += 1
+            assert check(plan_of(tight, found, "bytes")) == [], seed
+            assert found.time_ns >= free.time_ns
+        exact = replace(problem, machine=replace(problem.machine, host_bytes=needed))
+        assert solve_exact(exact, "bytes").time_ns == free.time_ns
+    assert kept
+
+
+def test_inputs_need_a_place_on_the_host() -> None:
+    tensors = [SwapTensor(id="X", bytes=8, role="input"), cases.activation("A", 8)]
+    problem = cases.built(30, tensors, [("make", "X", "A")])
+    for limit, possible in ((7, False), (8, True)):
+        found = solve_exact(replace(problem, machine=replace(problem.machine, host_bytes=limit)), "bytes")
+        assert (found.time_ns is not None) == possible
+        assert found.infeasible == (not possible)
+
+
+@pytest.mark.parametrize("allocator", ["pool", "offset", "bytes"])
+def test_inputs_that_are_kept_leave_when_they_are_no_longer_read(allocator: Allocator) -> None:
+    tensors = [SwapTensor(id="X", bytes=2, role="input", kept=True), cases.activation("A", 2)]
+    found = solve_exact(cases.built(2, tensors, [("read", "X", ""), ("make", "", "A")]), allocator)
+    assert found.optimal
+    assert check(plan_of(cases.built(2, tensors, [("read", "X", ""), ("make", "", "A")]), found, allocator)) == []
 
 
 def test_more_freedom_is_never_slower() -> None:

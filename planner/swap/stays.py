@@ -39,7 +39,7 @@ class Space(NamedTuple):
 
 def objects(stays: Sequence[Stay], class_of: Sequence[int], sizes: Sequence[int], base: Sequence[int]) -> Space:
     """Objects of each class (from 0; -1 for no place), the one that is free longest first; address of object i of class
-    q is base[q] + i * sizes[q]."""
+    q is base[q] + i * sizes[q]. What is there from the start takes nobody's place."""
     space = Space([0] * len(stays), [[] for _ in stays])
     free: dict[int, list[tuple[int, int, int]]] = {}  # (free since, object, stay before)
     taken: dict[int, int] = {}
@@ -49,7 +49,8 @@ def objects(stays: Sequence[Stay], class_of: Sequence[int], sizes: Sequence[int]
         if q < 0:
             continue
         waiting = free.setdefault(q, [])
-        chosen = min((entry for entry in waiting if entry[0] <= stay.start), default=None)
+        left = [entry for entry in waiting if entry[0] <= stay.start] if stay.begins != "start" else []
+        chosen = min(left, default=None)
         if chosen is None:
             number = taken[q] = taken.get(q, -1) + 1
         else:
@@ -72,7 +73,7 @@ def tokens(stays: Sequence[Stay], size: Sequence[int], capacity: int) -> Space:
         use = min(need, fresh)
         fresh, need = fresh - use, need - use
         free.sort()
-        while need and free and free[0][0] <= stay.start:
+        while need and free and free[0][0] <= stay.start and stay.begins != "start":
             since, before, count = free.pop(0)
             use = min(need, count)
             space.after[s].append(before)

@@ -2,9 +2,10 @@
 
 As planner.swap.scan, but a tensor takes its own bytes and no whole object, and several may have to leave for one.
 
-* bytes: newcomers take bytes that nobody has used, then those that have been free longest. Who leaves is chosen by the
-  furthest next use (Belady), as many as it takes; of these the ones of the nearest next use stay after all where the
-  others make room enough.
+* bytes: newcomers take bytes that nobody has used, then those that have been free longest; an output, which cannot be
+  early anyway, takes before these what dead tensors have left last, and leaves the others to copies in. Who leaves is
+  chosen by the furthest next use (Belady), as many as it takes; of these the ones of the nearest next use stay after
+  all where the others make room enough.
 * offset: newcomers take the hole that they fill best, an initial resident the place it started at where that is free.
   Where there is no hole the window of neighbours leaves whose copies cost least for each operator until they are
   needed again.
@@ -168,8 +169,17 @@ def span_scan(
             if addressed:
                 block_of[t], count = take(blocks, hole, address, need, t, sources)
             else:
-                used = min(need, fresh)
-                fresh -= used
+                used = 0
+                while k >= made and used < need and tail > head and kind[ring_node[tail - 1]] == COMPUTE:
+                    part = min(need - used, ring_bytes[tail - 1])
+                    used += part
+                    loose -= part
+                    ring_bytes[tail - 1] -= part
+                    if ring_bytes[tail - 1] == 0:
+                        tail -= 1
+                part = min(need - used, fresh)
+                fresh -= part
+                used += part
                 while used < need:
                     part = min(need - used, ring_bytes[head])
                     sources[count] = ring_node[head]

@@ -147,3 +147,13 @@ def test_a_bias_changes_who_leaves() -> None:
         return nodes.item[nodes.kind >= 2].tolist()
 
     assert gone(0) != gone(5)
+
+
+def test_an_output_takes_the_bytes_freed_last_and_leaves_the_others_to_copies_in():
+    tensors = [cases.activation(name) for name in ("A1", "A2", "A3")] + [cases.parameter("W")]
+    ops = [("o1", "", "A1"), ("o2", "A1", "A2"), ("o3", "A2", ""), ("o4", "", "A3"), ("o5", "A3 W", "")]
+    problem = cases.built(2, tensors, ops)
+    nodes = plan_spans(arrays_of(problem), range(5), 2, "bytes", Settings(2))
+    assert nodes is not None
+    copy = int(np.flatnonzero(nodes.kind == IN)[0])
+    assert [nodes.item[at] for at in nodes.after[nodes.after_ptr[copy] : nodes.after_ptr[copy + 1]]] == [1]

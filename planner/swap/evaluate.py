@@ -61,7 +61,7 @@ def decisions(
     allocator: Allocator = "pool",
 ) -> SwapDecisions:
     """Nodes as a document, with the figures of the simulation (planner.timeline)."""
-    item, moved = nodes.item, arrays.bytes[nodes.item * (nodes.kind != COMPUTE)]
+    item, moved = nodes.item, np.append(arrays.bytes, 0)[np.where(nodes.kind == COMPUTE, -1, nodes.item)]
     bare = SwapDecisions(
         problem=problem,
         allocator=allocator,

@@ -163,6 +163,12 @@ def test_the_time_limit_is_a_net_and_is_recorded():
     assert not plan.provenance.interrupted
 
 
+@pytest.mark.parametrize("allocator", ["pool", "offset", "bytes"])
+def test_operators_without_tensors_have_a_plan(allocator):
+    plan = plan_swap_problem(cases.built(1, [], [("o", "", "")], 3), options=replace(QUICK, allocator=allocator))
+    assert (plan.decisions.time_ns, plan.certificate.optimal) == (3, True)
+
+
 def test_free_classes_need_a_pool():
     with pytest.raises(InputError, match="--free-classes"):
         SwapOptions(allocator="bytes", free_classes=True)

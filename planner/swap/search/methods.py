@@ -22,7 +22,7 @@ from planner.swap.layout import Pool
 from planner.swap.problem import SwapProblem
 from planner.swap.search.climbing import climbed
 from planner.swap.search.executors import Evaluate, executor
-from planner.swap.search.fitness import planned, pool_of, ranking
+from planner.swap.search.fitness import planned, pool_of, ranking, simulated
 from planner.swap.search.generations import evolve
 from planner.swap.search.individual import Individual, Scored
 from planner.swap.search.options import SwapOptions
@@ -263,10 +263,12 @@ class _Search:
         genes = (np.array(self.best.pool.classes), np.array(self.best.pool.counts)) if self.best.pool else ()
         individual = Individual(np.array(self.best.order), *genes)
         thresholds = THRESHOLDS if self.options.threshold is None else (self.options.threshold,)
-        for threshold in thresholds:
-            if self.options.allocator == "offset" and self.hooks.stopped():
-                break  # each of them is packed
-            self.take(individual, "other settings", self.settings._replace(threshold=threshold, keep_initial=True))
+        every = [self.settings._replace(threshold=threshold, keep_initial=True) for threshold in thresholds]
+        if self.options.allocator == "offset":  # packing takes long: only for the one that is best before it
+            times = [simulated(self.arrays, self.space.memory, self.ranked, one, individual) for one in every]
+            every = [one for _, _, one in sorted((t, at, every[at]) for at, t in enumerate(times) if t is not None)[:1]]
+        for settings in every:
+            self.take(individual, "other settings", settings)
 
     def improve(self) -> None:
         """Local search from the best plan; to the end of the time where the genetic search had too little."""

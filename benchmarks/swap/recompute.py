@@ -28,7 +28,7 @@ from planner.trace import Trace
 from treadle.cli.plan_swap import repeated
 
 MODELS = {
-    "ResNet-50, 64": ("examples.models.resnet50:resnet50", 64),
+    "ResNet-50, 184": ("examples.models.resnet50:resnet50", 184),
     "Inception-4, 16": ("examples.models.inception_v4:training", 16),
     "Inception-4, 64": ("examples.models.inception_v4:training", 64),
     "WResNet-152-4, 64": ("examples.models.wide_resnet152:training_4", 64),

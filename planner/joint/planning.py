@@ -74,7 +74,7 @@ class JointOptions:
 
 
 DEFAULTS = JointOptions()
-SETS, MEMORY, FASTEST_SETS, BUDGETS, LOCAL, BEHIND, ALONE, ALL = 0.1, 0.3, 0.37, 0.45, 0.55, 0.65, 0.75, 0.95
+SETS, MEMORY, FASTEST_SETS, BUDGETS, LOCAL, BEHIND, ALONE, ALL = 0.1, 0.3, 0.37, 0.45, 0.55, 0.65, 0.88, 0.95
 """When each part ends, in shares of the time limit: sets made again, the memory plan, sets with its fastest calls, its
 plans at other budgets, the local search, swapping alone where it is behind and where it leads, and all searches."""
 PARTS = (1, 2, 4, 6, 8)

@@ -1,0 +1,25 @@
+"""The table of copying and making again: both together are behind neither, and nothing is ahead of the bound."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from benchmarks.swap.recompute import MODELS, compared
+from planner.joint.planning import JointOptions
+from planner.memory.planning import MemoryOptions
+from planner.swap.planning import SwapOptions
+from tests.planner.joint.steps import captured
+
+
+def test_a_row() -> None:
+    swap = SwapOptions(population=4, generations=1, patience=1, time_limit_s=20.0)
+    options = JointOptions(swap, memory=MemoryOptions(method="heuristic"), evaluations=8, starts=1, finalists=1)
+    row = compared(captured("convnet"), Fraction(3, 4), options)
+    assert row["bound"] <= row["both"] <= min(row["swap"], row["memory"])
+    assert row["ahead"] == f"{100 * (1 - row['both'] / min(row['swap'], row['memory'])):.1f} %"
+    assert row["again"] > 0
+
+
+def test_the_models_are_those_of_the_source_and_two_more() -> None:
+    modules = {spec.partition(":")[0].rpartition(".")[2] for spec, _ in MODELS.values()}
+    assert modules == {"resnet50", "inception_v4", "wide_resnet152", "nasnet_a", "recurrent", "gpt2"}

@@ -164,8 +164,12 @@ class SwapStep:
     @cached_property
     def host(self) -> set[str]:
         """Storages that are copied in either direction, or lie on the host all the time."""
-        moved = {node.item for node in self.nodes if node.kind in ("in", "out")}
-        return moved | self.persistent.keys() | {*self.inputs, *self.tangents}
+        return self.copied | self.persistent.keys() | {*self.inputs, *self.tangents}
+
+    @cached_property
+    def copied(self) -> set[str]:
+        """Storages that are copied in either direction; those are pinned."""
+        return {node.item for node in self.nodes if node.kind in ("in", "out")}
 
     @cached_property
     def layouts(self) -> dict[str, Layout]:

@@ -132,8 +132,8 @@ class SwappedStep:
         self._pinned = backend == "cuda" and self.device.type == "cuda"
         leaves = self._leaves()
         if self._pinned:
-            for tensor in leaves.values():
-                if not tensor.is_pinned():
+            for storage, tensor in leaves.items():
+                if storage in step.copied and not tensor.is_pinned():
                     tensor.data = tensor.data.pin_memory()
         self.memory = Memory(step, places, self.device, _rooms(leaves), self._pinned)
         self.state = {name: self.memory.host[storage] for name, storage in step.optimizer.items()}

@@ -53,8 +53,9 @@ class Memory:
         self._typed = {*step.persistent, *step.inputs, *step.tangents}
         for storage in sorted(step.host - own.keys()):
             known = step.storages[storage]
-            raw = partial(torch.empty, known.bytes, dtype=torch.uint8, pin_memory=pinned)
-            room = known.empty("cpu", pinned) if storage in self._typed else raw()
+            pin = pinned and storage in step.copied
+            raw = partial(torch.empty, known.bytes, dtype=torch.uint8, pin_memory=pin)
+            room = known.empty("cpu", pin) if storage in self._typed else raw()
             self.host[storage] = room.zero_() if storage in step.persistent else room
         self.objects = objects_of(step)
         self._views: dict[tuple[str, int], Tensor] = {}

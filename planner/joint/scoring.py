@@ -15,7 +15,7 @@ from planner.swap.problem import Machine, SwapProblem
 from planner.swap.search.fitness import planned, pool_of
 from planner.swap.search.planting import pool_space
 from planner.swap.spans import SPANS
-from planner.swap.two_pass import FAITHFUL
+from planner.swap.two_pass import REFINED
 from planner.trace import Trace
 from planner.unrolling import unrolled
 
@@ -70,7 +70,7 @@ def quick_plan(problem: SwapProblem, runs: tuple[Run, ...], name: str, allocator
     if room <= 0:
         return None
     arrays = arrays_of(problem)
-    settings = FAITHFUL if allocator == "pool" else SPANS
+    settings = REFINED if allocator == "pool" else SPANS
     space = pool_space(arrays, room, settings, allocator)
     time_ns = space.time_of(space.start)
     if time_ns is None:

@@ -12,8 +12,10 @@ Importing this package loads no solver; a backend is loaded when a solve asks fo
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from planner.errors import InputError, LimitError
 from planner.solver.interface import (
@@ -59,6 +61,7 @@ def solve(
     seed: int = 0,
     workers: int = 1,
     on_progress: Callable[[Progress], None] | None = None,
+    stop: threading.Event | None = None,
 ) -> Solution:
     """Solves a model; infeasible, unbounded and unknown are statuses of the result, not errors.
 
@@ -72,6 +75,8 @@ def solve(
     machine. One worker is the fastest deterministic setting of cp_sat on small and middle-sized models.
     on_progress: called in the calling thread at each new incumbent or bound, and about once a second.
 
+    stop: ends the solve as Ctrl-C does, which is then the caller's business.
+
     Ctrl-C ends the solve with the best solution so far, marked `interrupted`; without one it raises LimitError.
     Raises InputError for a model the backend cannot express, MissingBackendError when the backend is not installed or
     not licensed for the model, CheckFailed if a solution breaks a row by more than the tolerance.
@@ -82,7 +87,7 @@ def solve(
         gap, deterministic_limit, node_limit, time_limit_s, seed, workers, Reporter(on_progress, model.offset)
     )
     form = model.matrix_form()
-    with stop_on_sigint() as stop:
+    with stop_on_sigint() if stop is None else nullcontext(stop) as stop:
         if chosen is Backend.CP_SAT:
             from planner.solver import cp_sat
 

@@ -35,6 +35,7 @@ copy per byte stands for all. More windows see more moments at which the bytes m
 from __future__ import annotations
 
 import math
+import threading
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -42,7 +43,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from planner.errors import InfeasibleError
+from planner.errors import InfeasibleError, LimitError
 from planner.scalars import format_bytes
 from planner.solver import Model, Status, Var, solve
 from planner.swap.arrays import predecessors
@@ -53,6 +54,8 @@ MOMENTS = 32
 """Operators at which the bytes are looked at, at most."""
 COLUMNS = 40_000
 """Variables of the linear program, about; fewer moments where it would have more."""
+SECONDS = 120.0
+"""A safety net for the linear program."""
 SAFETY = 1e-6
 """Taken off the solver's value, relative: ten times what it calls feasible."""
 
@@ -87,11 +90,19 @@ MOVED_OR_REPEATED = (
 )
 
 
-def lower_bound(problem: SwapProblem, order: Sequence[int] | None = None, moments: int = MOMENTS) -> Bound:
+def lower_bound(
+    problem: SwapProblem,
+    order: Sequence[int] | None = None,
+    moments: int = MOMENTS,
+    *,
+    time_limit_s: float = SECONDS,
+    stop: threading.Event | None = None,
+) -> Bound:
     """The larger of the compute bound and the value of the linear program.
 
-    order: speak only of plans that run the operators in this order; by default of all. Deterministic; seconds for
-    10,000 operators. Raises InfeasibleError for an operator that does not fit the memory by itself.
+    order: speak only of plans that run the operators in this order; by default of all. Deterministic but where the
+    linear program is cut short, by its time limit or by `stop`: the compute bound is left then. Seconds for 10,000
+    operators. Raises InfeasibleError for an operator that does not fit the memory by itself.
     """
     _fits(problem)
     scope: Scope = "any order" if order is None else "this order"
@@ -99,9 +110,11 @@ def lower_bound(problem: SwapProblem, order: Sequence[int] | None = None, moment
     graph = _Graph.of(problem, order)
     count = min(moments, len(graph.chain))
     while count >= 1:
+        if stop is not None and stop.is_set():
+            break
         program = _Program(problem, graph.cut(count))
         if len(program.model.lower) <= COLUMNS or count == 1:
-            value = program.solve()
+            value = program.solve(time_limit_s, stop)
             if value is not None and value > best.time_ns:
                 best = Bound(value, MOVED, scope)
             break
@@ -311,9 +324,14 @@ class _Program:
                 self.model.add_linear([(v, size / arena) for v, size in self.room[k]], ub=left / arena)
         self._times()
 
-    def solve(self) -> int | None:
-        """The proved value in ns, rounded up as times are whole; None where the solver gave up."""
-        solution = solve(self.model, backend="highs", time_limit_s=120.0)
+    def solve(self, time_limit_s: float = SECONDS, stop: threading.Event | None = None) -> int | None:
+        """The proved value in ns, rounded up as times are whole; None where the solver gave up or was stopped."""
+        try:
+            solution = solve(self.model, backend="highs", time_limit_s=min(SECONDS, time_limit_s), stop=stop)
+        except LimitError:
+            if stop is None or not stop.is_set():
+                raise
+            return None
         if solution.status is not Status.OPTIMAL or solution.bound is None:
             return None
         for column, variables in self.remade:

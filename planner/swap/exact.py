@@ -110,7 +110,7 @@ def solve_exact(
     """
     from ortools.sat.python import cp_model
 
-    least = lower_bound(problem, order)
+    least = lower_bound(problem, order, time_limit_s=math.inf if time_limit_s is None else time_limit_s, stop=stop)
     if below_ns is not None and least.time_ns >= below_ns:
         return Exact(bound_ns=below_ns, scope=least.scope)
     most = below_ns - 1 if below_ns is not None else _known(problem, allocator, order, pool, initial)

@@ -163,7 +163,11 @@ def plan_swap_problem(
 
         def proved() -> Bound:
             nonlocal proven
-            proven = bound or lower_bound(problem, range(len(problem.ops)) if options.keep_order else None)
+            order = range(len(problem.ops)) if options.keep_order else None
+            if bound is not None:
+                proven = bound
+            elif not stopped():
+                proven = lower_bound(problem, order, time_limit_s=left_s(), stop=stop)
             return proven
 
         def left_s() -> float:

@@ -12,6 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from multiprocessing import connection
+from multiprocessing.connection import Connection
 from typing import Any
 
 from planner.errors import InputError, MissingBackendError
@@ -52,7 +53,8 @@ def _processes(space: Space, workers: int, stop: Stop) -> Iterator[Evaluate]:
     """New processes rather than forks: this one may have threads, which a fork would leave behind in any state."""
     _warm(space)
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(space,))
+    listening, over = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(space, listening))
 
     def evaluate(tasks: Sequence[Task]) -> list[list[Scored] | None]:
         parts = _parts(tasks, workers)
@@ -75,7 +77,10 @@ def _processes(space: Space, workers: int, stop: Stop) -> Iterator[Evaluate]:
     try:
         yield evaluate
     finally:
-        pool.shutdown(wait=not stop(), cancel_futures=True)
+        stopped = stop()
+        if stopped:
+            over.close()
+        pool.shutdown(wait=not stopped, cancel_futures=True)
 
 
 def _warm(space: Space) -> None:
@@ -86,18 +91,19 @@ def _warm(space: Space) -> None:
 _space: Space | None = None
 
 
-def _begin(space: Space) -> None:
-    """What a worker starts with. Ctrl-C is its parent's business, with whom it ends in any case."""
+def _begin(space: Space, over: Connection) -> None:
+    """What a worker starts with. Ctrl-C is its parent's business, with whom it ends in any case: at once when the other
+    end of `over` is closed."""
     global _space
     _space = space
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:
-        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+        threading.Thread(target=_end_with, args=([parent.sentinel, over],), daemon=True).start()
 
 
-def _end_with(sentinel: int) -> None:
-    connection.wait([sentinel])
+def _end_with(sentinels: list[int | Connection]) -> None:
+    connection.wait(sentinels)
     os._exit(1)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -145,7 +146,8 @@ class _Search:
         return len(self.problem.ops) <= SMALL and len(self.arrays.sizes) <= MOST_SIZES
 
     def enough(self) -> bool:
-        return self.best is not None and self.best.time_ns <= self.bound_ns
+        """Whether there is a plan that nothing betters, or one and no time left."""
+        return self.best is not None and (self.best.time_ns <= self.bound_ns or self.hooks.stopped())
 
     def told(self, found: Found) -> Found:
         return found._replace(parts=tuple(self.parts), log=tuple(self.log), bound=self.bound)
@@ -241,7 +243,7 @@ class _Search:
 
     def _seeds(self, evaluate: Evaluate, count: int) -> list[Individual]:
         """The best of the planted individuals, at most FEW of an order."""
-        individuals = list(planted(self.space))
+        individuals = list(takewhile(lambda _: not self.enough(), planted(self.space)))
         families = evaluate([Task((individual,)) for individual in individuals])
         timed = [(one.time, at, one.individual) for at, family in enumerate(families) for one in family or ()]
         ranked = sorted((time, at, individual) for time, at, individual in timed if time is not None)

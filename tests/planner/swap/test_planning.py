@@ -12,11 +12,16 @@ from fractions import Fraction
 import pytest
 from msgspec import structs
 
-from planner import documents
+from planner import documents, solver
 from planner.errors import InfeasibleError, InputError, LimitError
+from planner.swap import bound
+from planner.swap.arrays import arrays_of
 from planner.swap.check import check
+from planner.swap.exact import Exact
+from planner.swap.layout import Pool
 from planner.swap.planning import Progress, SwapOptions, footprint, parse_memory, plan_swap_problem
-from planner.swap.search import executors
+from planner.swap.search import executors, methods
+from planner.swap.two_pass import plan_pool
 from tests.planner.swap import cases
 
 QUICK = SwapOptions(population=12, generations=6)
@@ -154,6 +159,47 @@ def test_a_signal_ends_the_search_with_the_best_plan(number, listening):
     assert plan.provenance.interrupted
     assert not plan.provenance.limit_fired
     assert check(plan.decisions) == []
+
+
+def test_a_signal_during_the_linear_program_ends_it(monkeypatch, listening):
+    """Whatever it takes: here the solver is told to stop, and the compute bound is left."""
+    heard = []
+
+    def pressed(model, *, stop, **others):
+        os.kill(os.getpid(), signal.SIGTERM)
+        heard.append(stop.wait(10))
+        return solver.solve(model, stop=stop, **others)
+
+    monkeypatch.setattr(bound, "solve", pressed)
+    plan = plan_swap_problem(cases.rnn(4, 6, 14), options=QUICK)
+    assert heard == [True]
+    assert plan.provenance.interrupted
+    assert plan.provenance.method == "planted"
+    assert plan.certificate.argument == bound.COMPUTE
+
+
+def test_the_linear_program_has_no_more_time_than_the_search(monkeypatch):
+    limits = []
+
+    def noted(model, *, time_limit_s, **others):
+        limits.append(time_limit_s)
+        return solver.solve(model, time_limit_s=time_limit_s, **others)
+
+    monkeypatch.setattr(bound, "solve", noted)
+    plan_swap_problem(cases.rnn(4, 6, 14), options=replace(QUICK, time_limit_s=5.0))
+    assert 0 < limits[0] <= 5.0
+
+
+def test_an_exact_plan_that_does_not_pass_its_check_costs_no_good_one(monkeypatch):
+    """Here everything is in one place."""
+    problem = cases.figure_4_1(memory=6)
+    pool = Pool((1, 2), (3, 1))
+    nodes = plan_pool(arrays_of(problem), cases.LEFT, pool)
+    found = Exact(order=cases.LEFT, pool=pool, nodes=nodes._replace(at=0 * nodes.at), time_ns=1)
+    monkeypatch.setattr(methods, "solve_exact", lambda *args, **options: found)
+    plan = plan_swap_problem(problem, options=replace(QUICK, method="exact"))
+    assert check(plan.decisions) == []
+    assert plan.provenance.parts[-1] == methods.REFUSED
 
 
 def test_the_time_limit_is_a_net_and_is_recorded():

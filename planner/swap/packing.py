@@ -11,6 +11,7 @@ An initial resident is one item of two stays, its first and its last: it ends wh
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,8 @@ MANY = 40_000
 """Items in all attempts of a sequence: there are fewer of many items."""
 FEW = 2000
 """Items up to which all sequences are tried; those that hardly ever do best are left out for more."""
+FULL = 64
+"""Items on a shelf from which it is worth looking who may leave."""
 EARLIER = 0.8
 """Where in the sequence such an item goes, as a part of where it was."""
 
@@ -38,8 +41,11 @@ class Stays(NamedTuple):
     end: Ints
 
 
-def packed(arrays: Arrays, nodes: Nodes, room: int) -> tuple[Nodes | None, int]:
-    """The plan with addresses below `room`, where the stays pack; and the height of the best packing that was found."""
+def packed(
+    arrays: Arrays, nodes: Nodes, room: int, stop: Callable[[], bool] = lambda: False
+) -> tuple[Nodes | None, int]:
+    """The plan with addresses below `room`, where the stays pack; and the height of the best packing that was found,
+    2^62 where `stop` ended the search before there was one."""
     played = replay(arrays, nodes)
     count = len(nodes.kind)
     line = np.lexsort((np.arange(count), played.end, played.start))
@@ -58,7 +64,7 @@ def packed(arrays: Arrays, nodes: Nodes, room: int) -> tuple[Nodes | None, int]:
     attempts = max(4, min(ATTEMPTS, MANY // (1 + len(sizes))))
     best, height = chosen, 2**62
     for sequence, best_fit in _sequences(sizes, spans[0], spans[1]):
-        at, top = _attempts(sequence, sizes, *spans, room, best_fit, attempts)
+        at, top = _attempts(sequence, sizes, spans, room, best_fit, attempts, stop)
         if top < height:
             best, height = at, top
         if height <= room:
@@ -143,24 +149,28 @@ def _items(stays: Stays, nodes: Nodes, count: int) -> tuple[Ints, Ints]:
     return item, second
 
 
-@compiled
 def _attempts(
-    sequence: Ints, size: Ints, low: Ints, high: Ints, low2: Ints, high2: Ints, room: int, best_fit: bool, attempts: int
+    sequence: Ints,
+    size: Ints,
+    spans: tuple[Ints, Ints, Ints, Ints],
+    room: int,
+    best_fit: bool,
+    attempts: int,
+    stop: Callable[[], bool],
 ) -> tuple[Ints, int]:
     """The lowest packing of some attempts, and its height."""
     best, height = np.zeros(len(size), np.int64), 2**62
-    sequence = sequence.copy()
     for _ in range(attempts):
-        at, top = _pack(sequence, size, low, high, low2, high2, best_fit)
+        if stop():
+            break
+        at, top = _pack(sequence, size, *spans, best_fit)
         if top < height:
             best, height = at, top
         if height <= room:
             break
-        moved = np.empty(len(sequence), np.float64)
-        for p in range(len(sequence)):
-            i = sequence[p]
-            moved[p] = EARLIER * p - 0.5 if at[i] + size[i] > room else p
-        sequence = sequence[np.argsort(moved, kind="mergesort")]
+        line = np.arange(len(sequence))
+        outside = (at + size > room)[sequence]
+        sequence = sequence[np.argsort(np.where(outside, EARLIER * line - 0.5, line), kind="stable")]
     return best, height
 
 
@@ -169,11 +179,22 @@ def _pack(
     sequence: Ints, size: Ints, low: Ints, high: Ints, low2: Ints, high2: Ints, best_fit: bool
 ) -> tuple[Ints, int]:
     """Addresses of items that are placed in this sequence, and where the highest ends. `shelf`: those placed, by
-    address."""
+    address, but for such that have ended before all that is still to come begins."""
     at = np.zeros(len(size), np.int64)
     shelf = np.empty(len(size), np.int64)
-    placed, highest = 0, 0
-    for i in sequence:
+    least = np.empty(len(size), np.int64)  # beginning of all from here on
+    for p in range(len(sequence) - 1, -1, -1):
+        least[p] = low[sequence[p]] if p == len(sequence) - 1 else min(low[sequence[p]], least[p + 1])
+    placed, highest, full = 0, 0, FULL
+    for step in range(len(sequence)):
+        i = sequence[step]
+        if placed > full:
+            stays = 0
+            for p in range(placed):
+                if max(high[shelf[p]], high2[shelf[p]]) >= least[step]:
+                    shelf[stays] = shelf[p]
+                    stays += 1
+            placed, full = stays, 2 * stays + FULL
         top, spot, gap = 0, -1, 2**62
         for p in range(placed):
             other = shelf[p]

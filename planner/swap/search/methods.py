@@ -17,6 +17,7 @@ from planner.swap.arrays import Arrays, Nodes
 from planner.swap.bound import Bound
 from planner.swap.check import check
 from planner.swap.evaluate import decisions, time_ns
+from planner.swap.evicting import evict_all
 from planner.swap.exact import MOST_SIZES, WORK, solve_exact
 from planner.swap.improve import Improved, improve
 from planner.swap.layout import Pool
@@ -96,6 +97,7 @@ def search(
         run.improve()
     if options.method == "exact" or (options.method == "auto" and not options.faithful and run.small):
         run.exact()
+    run.fall_back()
     if run.best is None:
         text = "no plan was found within the limits; raise --generations, --population or --time-limit"
         if arrays.host_bytes >= 0:
@@ -190,6 +192,17 @@ class _Search:
         """The order of the trace with the best planted pool."""
         self.parts.append("planted")
         self.take(self.space.start, "planted")
+        self.fall_back()
+
+    def fall_back(self) -> None:
+        """The plan in which nothing stays, where there is none so far: with allocator `offset` there may be no other
+        close to the least memory."""
+        if self.best is None and self.options.allocator == "offset":
+            order = self.space.start.order
+            nodes = evict_all(self.arrays, order)
+            time = time_ns(self.arrays, nodes)
+            if time is not None:
+                self.offer(Found(time, tuple(order.tolist()), None, nodes, "nothing stays"))
 
     def genetic(self) -> None:
         options, space = self.options, self.space

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.swap.arrays import Arrays, Ints, arrays_of, ints
+from planner.swap.arrays import Arrays, Ints, Nodes, arrays_of, ints
 from planner.swap.decisions import PoolClass
 from planner.swap.problem import SwapProblem
 
@@ -100,3 +100,19 @@ def class_of_tensor(arrays: Arrays, pool: Pool) -> Ints:
 def _by_class(needed: Ints, classes: tuple[int, ...]) -> list[Ints]:
     of = ints(classes)
     return [needed[:, of == q].sum(axis=1) for q in range(1, int(of.max(initial=0)) + 1)]
+
+
+def trimmed(sizes: Ints, pool: Pool, nodes: Nodes) -> tuple[Pool, Nodes]:
+    """The same plan without the objects that hold nothing in it; a class keeps one at least."""
+    classes = laid_out(sizes, pool)
+    starts = np.array([each.address for each in classes], np.int64)
+    objects = np.array([each.object_bytes for each in classes], np.int64)
+    fields = {name: getattr(nodes, name) for name in ("at", "initial_at", "final_at")}
+    taken = np.unique(np.concatenate([*fields.values()]))
+    of = np.searchsorted(starts, taken, side="right") - 1
+    counts = np.maximum(1, np.bincount(of, minlength=len(classes)))
+    less = Pool(pool.classes, tuple(map(int, counts)))
+    first = np.concatenate(([0], np.cumsum(np.bincount(of, minlength=len(classes)))))[:-1]
+    begin = np.array([each.address for each in laid_out(sizes, less)], np.int64)
+    to = begin[of] + (np.arange(len(taken)) - first[of]) * objects[of]
+    return less, nodes._replace(**{name: to[np.searchsorted(taken, at)] for name, at in fields.items()})

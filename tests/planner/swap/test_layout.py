@@ -5,9 +5,13 @@ from __future__ import annotations
 import itertools
 import random
 
+import numpy as np
 import pytest
+from msgspec import structs
 
 from planner.swap.arrays import arrays_of
+from planner.swap.check import check
+from planner.swap.evaluate import decisions
 from planner.swap.layout import (
     Pool,
     class_of_tensor,
@@ -20,10 +24,11 @@ from planner.swap.layout import (
     object_bytes,
     pool_bytes,
     sizes,
+    trimmed,
 )
-from planner.swap.two_pass import plan_once
+from planner.swap.two_pass import FAITHFUL, plan_once, plan_pool
 from tests.planner.swap import cases
-from tests.planner.swap.plans import random_order
+from tests.planner.swap.plans import random_order, random_pool
 
 
 def all_classes(count: int) -> list[tuple[int, ...]]:
@@ -76,3 +81,37 @@ def test_the_least_memory_is_that_of_the_best_of_all_class_maps(seed):
             if count > 1:
                 less = Pool(pool.classes, (*pool.counts[:q], count - 1, *pool.counts[q + 1 :]))
                 assert plan_once(arrays, random_order(rng, problem), less) is None
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_objects_that_hold_nothing_are_left_out(seed):
+    rng = random.Random(seed)
+    problem = cases.random_problem(rng)
+    problem = structs.replace(problem, machine=structs.replace(problem.machine, memory_bytes=2**20))
+    arrays, order, pool = arrays_of(problem), random_order(rng, problem), random_pool(rng, problem)
+    nodes = plan_pool(arrays, order, pool, FAITHFUL)
+    assert nodes is not None
+    before = decisions(problem, arrays, order, nodes, pool)
+    roomy = Pool(pool.classes, tuple(100 * count for count in pool.counts))
+    spread = nodes._replace(
+        **{name: _spread(getattr(nodes, name), arrays, pool, roomy) for name in ("at", "initial_at", "final_at")}
+    )
+    less, packed = trimmed(arrays.sizes, roomy, spread)
+    after = decisions(problem, arrays, order, packed, less)
+    held = {at for node in after.nodes for at in node.at} | {each.at for each in (*after.initial, *after.final)}
+    assert check(after) == []
+    assert after.time_ns == before.time_ns
+    for each in after.pool:
+        objects = {each.address + number * each.object_bytes for number in range(each.count)}
+        assert objects <= held or each.count == 1
+
+
+def _spread(at, arrays, pool, roomy):
+    """The same places with objects far apart: number n becomes number 100 n + 7 of its class."""
+    old, new = laid_out(arrays.sizes, pool), laid_out(arrays.sizes, roomy)
+    found = []
+    for address in at.tolist():
+        q = max(q for q, each in enumerate(old) if each.address <= address)
+        number = (address - old[q].address) // old[q].object_bytes
+        found.append(new[q].address + (100 * number + 7) * new[q].object_bytes)
+    return np.array(found, np.int64)

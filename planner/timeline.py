@@ -12,7 +12,10 @@ Rules, which make the schedule a function of its input alone:
   the rest to the others. A task ends at the first integer time at which its work is done, less than one unit late.
 * At one time, ends come before starts, and frees before allocations.
 
-Tasks of zero duration start and end at one time. chrome_trace.py writes a schedule for Perfetto.
+Tasks of zero duration start and end at one time, one round after another: what ends, then what that makes ready, then
+what starts, then again for what of that ended at once. A resource that becomes idle takes of what is ready in that
+round; what waits for a task of zero length that starts in the same round comes too late, whatever its priority.
+chrome_trace.py writes a schedule for Perfetto.
 """
 
 from __future__ import annotations

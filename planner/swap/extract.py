@@ -47,9 +47,11 @@ def problem_from_trace(trace: Trace, machine: Machine, reserve_bytes: int = 0) -
         raise InputError(text, where=trace.name, path="$.ops")
     for place, op in planned:
         if op.time_ns is None:
-            text = (
-                f"op {op.id!r} has no time; name a profile with --hardware, or capture with `--hardware` or `--measure`"
-            )
+            text = f"op {op.id!r} has no time; "
+            if trace.costs.model == "absent":
+                text += "name a profile with --hardware, or capture with `--hardware` or `--measure`"
+            else:  # with a profile these stay as they are
+                text += f"expected one for every op, where others have {trace.costs.model} times"
             raise InputError(text, where=trace.name, path=f"$.ops[{place}].time_ns")
     for place, op in planned:
         for key in op.mutates:

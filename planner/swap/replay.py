@@ -1,9 +1,10 @@
 """How long a plan takes: three streams that each run one node at a time (SwapAdvisor, section 4.4), compiled.
 
 It is `planner.timeline.simulate` on the tasks of `planner.swap.timeline_of`, to the bit, for the search's inner loop. A
-stream takes of its ready nodes the one with the lowest (serves, node). While copies run in both directions each
-progresses at `together` of its speed; work left is kept in whole parts of a nanosecond, so that nothing is rounded
-but the ends. Drops take no time and no stream.
+stream takes of its ready nodes the one with the lowest (serves, node): of those that are ready when it becomes idle,
+before anything of no length (a drop) that starts in the same instant releases others. While copies run in both
+directions each progresses at `together` of its speed; work left is kept in whole parts of a nanosecond, so that
+nothing is rounded but the ends. Drops take no time and no stream.
 """
 
 from __future__ import annotations

@@ -267,7 +267,7 @@ def summary(plan: Plan) -> dict[str, Any]:
         "pool": [{"object_bytes": part.object_bytes, "count": part.count} for part in decisions.pool],
         "time_ns": decisions.time_ns,
         "ideal_ns": ideal,
-        "of_ideal": ideal / max(1, decisions.time_ns),
+        "of_ideal": ideal / decisions.time_ns if decisions.time_ns else 1.0,
         "idle_ns": decisions.idle_ns,
         "in_bytes": decisions.in_bytes,
         "out_bytes": decisions.out_bytes,

@@ -207,6 +207,13 @@ def test_what_an_imported_trace_reads_without_a_role_may_be_wanted_again() -> No
     [
         (
             trace_of([tensor("x", "input"), tensor("a")], [op("f", "x", "a", time_ns=None)]),
+            r"net: \$\.ops\[0\]\.time_ns: op 'f' has no time; expected one for every op, where others have",
+        ),
+        (
+            replace(
+                trace_of([tensor("x", "input"), tensor("a")], [op("f", "x", "a", time_ns=None)]),
+                costs=Costs(model="absent"),
+            ),
             r"net: \$\.ops\[0\]\.time_ns: op 'f' has no time; name a profile with --hardware",
         ),
         (

@@ -54,6 +54,12 @@ def test_a_problem_gives_a_checked_plan_and_its_figures(files, capsys):
     assert "proved optimal for any order" in out.out
 
 
+def test_what_takes_no_time_is_as_good_as_ideal(files, capsys):
+    documents.save(cases.built(1, [], [("o", "", "")], 0), "nothing.json")
+    assert run(["plan", "swap", "--problem", "nothing.json", "-o", "p.json"]) == 0
+    assert "0 ms, 100.00% of ideal (0 ms)" in capsys.readouterr().out
+
+
 def test_a_trace_and_a_share_of_memory_give_a_plan_that_names_both_inputs(files, capsys):
     arguments = ["--trace", "step.json", "--hardware", "p3-v100-16gb", "--device-memory", "2x", "--json"]
     assert run(["plan", "swap", *arguments, *QUICK, "-o", "plan.json"]) == 0

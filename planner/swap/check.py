@@ -128,10 +128,11 @@ def _places(decisions: SwapDecisions, walk: Walk) -> Iterator[str]:
         yield from (f"{path} is at {at}, expected 0 with allocator bytes" for path, _, at in stays if at)
         return
     if decisions.allocator == "offset":
+        arena = problem.arena_bytes
         for path, tensor, at in stays:
-            if at + problem.tensors[tensor].bytes > problem.arena_bytes:
-                end = at + problem.tensors[tensor].bytes
-                yield f"{path} ends at {end}, beyond the {problem.arena_bytes} bytes that tensors have"
+            end = at + problem.tensors[tensor].bytes
+            if end > arena:
+                yield f"{path} ends at {end}, beyond the {arena} bytes that tensors have"
         initial = {resident.tensor: resident.at for resident in decisions.initial}
         for resident in decisions.final:
             if problem.tensors[resident.tensor].bytes and initial.get(resident.tensor, resident.at) != resident.at:

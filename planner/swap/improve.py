@@ -27,7 +27,7 @@ from planner.swap.arrays import COMPUTE, DROP, OUT, Arrays, Ints, Nodes
 from planner.swap.evaluate import time_ns
 from planner.swap.layout import Pool, floors, needs, object_bytes
 from planner.swap.replay import replay
-from planner.swap.spans import SPANS, plan_spans
+from planner.swap.spans import SPANS, scan_spans
 from planner.swap.two_pass import Settings, plan_pool
 
 LONGEST = 16
@@ -71,14 +71,15 @@ def improve(
 ) -> Improved | None:
     """The best plan after `evaluations` more of them, from one order and pool; None where these have no plan.
 
-    room: bytes for tensors. Ends early at `least_ns`, which nothing goes below, and after `patience` evaluations
+    room: bytes for tensors. With allocator offset addresses are given out on the way and nothing is packed, which takes
+    too long here. Ends early at `least_ns`, which nothing goes below, and after `patience` evaluations
     without a gain.
     """
     rng = random.Random(seed)
 
     def plan(order: Ints, pool: Pool | None, bias: Ints, initial: Ints | None = None) -> Improved | None:
         if allocator != "pool":
-            nodes = plan_spans(arrays, order, room, allocator, settings, bias)
+            nodes = scan_spans(arrays, order, room, allocator == "offset", settings, bias)
         else:
             nodes = None if pool is None else plan_pool(arrays, order, pool, settings, bias, initial)
         time = None if nodes is None else time_ns(arrays, nodes)

@@ -22,6 +22,7 @@ from planner.swap.check import check
 from planner.swap.decisions import Run
 from planner.swap.evaluate import decisions
 from planner.swap.extract import problem_from_trace
+from planner.swap.layout import trimmed
 from planner.swap.minimum import require_feasible
 from planner.swap.problem import Machine, SwapProblem
 from planner.swap.search.methods import Found, Hooks, search
@@ -144,7 +145,7 @@ def plan_swap_problem(
     limit_fired = False
 
     def plan(found: Found, interrupted: bool = True) -> Plan:
-        made = plan_of(problem, arrays, found, proven, options, inputs or {}, limit_fired, interrupted)
+        made = plan_of(problem, arrays, found, proven, options, inputs or {}, limit_fired or found.cut, interrupted)
         return replace(made, decisions=replace(made.decisions, runs=runs)) if runs else made
 
     teller = Teller[Found](lambda found: on_plan(plan(found)) if on_plan is not None else None)
@@ -200,7 +201,10 @@ def plan_of(
 ) -> Plan:
     """The checked plan of what a search found."""
     bound = found.bound or bound
-    decided = decisions(problem, arrays, found.order, found.nodes, found.pool, options.allocator)
+    pool, nodes = found.pool, found.nodes
+    if pool is not None:
+        pool, nodes = trimmed(arrays.sizes, pool, nodes)
+    decided = decisions(problem, arrays, found.order, nodes, pool, options.allocator)
     findings = check(decided)
     if findings:
         raise CheckFailed(f"the swap plan does not pass its check: {findings[0]}", tuple(findings))

@@ -11,8 +11,8 @@ newcomer leaves (span_scan).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,13 @@ CLOSE = 0.005
 """Share of the memory that a further step must promise."""
 
 
+class Packed(NamedTuple):
+    """A plan for allocator `offset`, and the room in which what is packed was planned: None where nothing is."""
+
+    nodes: Nodes
+    room: int | None
+
+
 def plan_spans(
     arrays: Arrays,
     order: Sequence[int] | Ints,
@@ -44,38 +51,60 @@ def plan_spans(
 
     order: all operators, topological. bias: per use, added to the next use where victims are compared.
     """
-    by_count = scan_spans(arrays, order, room, False, settings, bias)
-    if allocator == "bytes" or by_count is None:
-        return by_count
-    found = [
-        scan_spans(arrays, order, room, True, settings, bias),
-        _packed(arrays, order, room, by_count, settings, bias),
-    ]
-    return _fastest(arrays, found)
+    if allocator == "bytes":
+        return scan_spans(arrays, order, room, False, settings, bias)
+    found = pack_spans(arrays, order, room, settings, bias)
+    return found.nodes if found else None
+
+
+def pack_spans(
+    arrays: Arrays,
+    order: Sequence[int] | Ints,
+    room: int,
+    settings: Settings = SPANS,
+    bias: Ints | None = None,
+    count: int | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Packed | None:
+    """The faster plan of both ways for allocator `offset`; what `stop` leaves of them where it ends the packing.
+
+    count: bytes with which the packing begins, where it is known to be the faster way; the other then has a turn only
+    if nothing packs. By default the packing begins with all of `room`.
+    """
+    found = _packed(arrays, order, room, count or room, settings, bias, stop)
+    if not found or count is None:
+        scanned = scan_spans(arrays, order, room, True, settings, bias)
+        found += [] if scanned is None else [Packed(scanned, None)]
+    return min(found, key=lambda one: replay(arrays, one.nodes).makespan_ns, default=None)
 
 
 def _packed(
-    arrays: Arrays, order: Sequence[int] | Ints, room: int, nodes: Nodes, settings: Settings, bias: Ints | None
-) -> Nodes | None:
-    """The fastest plan by bytes that packs into `room`, from `nodes`, which has all of it: with as many bytes fewer as
-    the packing is too high, and when one has packed, with half of those again."""
-    found: list[Nodes | None] = []
-    count, low, high = room, 0, room
+    arrays: Arrays,
+    order: Sequence[int] | Ints,
+    room: int,
+    count: int,
+    settings: Settings,
+    bias: Ints | None,
+    stop: Callable[[], bool],
+) -> list[Packed]:
+    """Plans by bytes that pack into `room`: with as many bytes fewer as the packing is too high, and when one has
+    packed, with half of those again."""
+    found: list[Packed] = []
+    low, high = 0, room + 1
     for _ in range(STEPS):
-        addressed, height = packed(arrays, nodes, room)
-        found.append(addressed)
-        if addressed is None:
-            high = count
-        else:
+        nodes = None if stop() else scan_spans(arrays, order, count, False, settings, bias)
+        if nodes is None:
+            break
+        addressed, height = packed(arrays, nodes, room, stop)
+        if addressed is not None:
+            found.append(Packed(addressed, count))
             low = count
-        if low == room or (low and high - low < CLOSE * room):
+        else:
+            high = count
+        if low and high - low < CLOSE * room:
             break
         count = (low + high) // 2 if low else min(high - 1, count * room // height)
-        planned = scan_spans(arrays, order, count, False, settings, bias)
-        if planned is None:
-            break
-        nodes = planned
-    return _fastest(arrays, found)
+    return found
 
 
 def scan_spans(

@@ -6,7 +6,6 @@ from planner.swap.arrays import Arrays, Nodes
 from planner.swap.decisions import Allocator
 from planner.swap.evaluate import time_ns
 from planner.swap.layout import Pool, pool_bytes
-from planner.swap.replay import replay
 from planner.swap.search.individual import Individual
 from planner.swap.spans import plan_spans, scan_spans
 from planner.swap.two_pass import Settings, plan_pool
@@ -33,21 +32,9 @@ def simulated(
     arrays: Arrays, memory: int, allocator: Allocator, settings: Settings, individual: Individual
 ) -> int | None:
     """Nanoseconds of one iteration; None where there is no plan, or none that the host's memory allows. With allocator
-    `offset` nothing is packed, which takes too long for a search (see `ranking`)."""
+    `offset` nothing is packed, which takes too long for a search."""
     if allocator == "offset":
         nodes = scan_spans(arrays, individual.order, memory, True, settings)
     else:
         nodes = planned(arrays, memory, allocator, settings, individual)
     return None if nodes is None else time_ns(arrays, nodes)
-
-
-def ranking(arrays: Arrays, memory: int, allocator: Allocator, settings: Settings, individual: Individual) -> Allocator:
-    """The allocator by which a search compares plans. For `offset` that is `bytes` where of one individual the packed
-    plan is no slower than the one that is given addresses on the way: what is gained before packing is gained after."""
-    if allocator != "offset":
-        return allocator
-    best = planned(arrays, memory, allocator, settings, individual)
-    on_the_way = simulated(arrays, memory, allocator, settings, individual)
-    if on_the_way is None or (best is not None and replay(arrays, best).makespan_ns < on_the_way):
-        return "bytes"
-    return "offset"

@@ -13,7 +13,7 @@ import numpy as np
 from planner.errors import LimitError
 from planner.plan import Generation
 from planner.scalars import format_bytes
-from planner.swap.arrays import Arrays, Nodes
+from planner.swap.arrays import Arrays, Ints, Nodes
 from planner.swap.bound import Bound
 from planner.swap.check import check
 from planner.swap.evaluate import decisions, time_ns
@@ -24,13 +24,13 @@ from planner.swap.layout import Pool
 from planner.swap.problem import SwapProblem
 from planner.swap.search.climbing import climbed
 from planner.swap.search.executors import Evaluate, executor
-from planner.swap.search.fitness import planned, pool_of, ranking, simulated
+from planner.swap.search.fitness import planned, pool_of, simulated
 from planner.swap.search.generations import evolve
 from planner.swap.search.individual import Individual, Scored
 from planner.swap.search.options import SwapOptions
 from planner.swap.search.planting import THRESHOLDS, best_settings, planted, pool_space
 from planner.swap.search.tasks import Task
-from planner.swap.spans import SPANS, plan_spans
+from planner.swap.spans import SPANS, Packed, pack_spans
 from planner.swap.two_pass import FAITHFUL, REFINED, Settings
 
 FEW = 4
@@ -41,6 +41,10 @@ LEADERS = 4
 """Orders for which the search begins with a climb."""
 PACK = 0.01
 """Share of the time that an order must gain before its plan is packed at once (allocator offset)."""
+DRAFTS = 4
+"""Of the others so many are packed, the best ones, after the genetic search and after local search."""
+RESERVED = 0.1
+"""Of the time limit, for packing them."""
 ROUNDS = 15
 """Of climbing over pools at a time."""
 SMALL = 15
@@ -65,6 +69,17 @@ class Found(NamedTuple):
     parts: tuple[str, ...] = ()
     log: tuple[Generation, ...] = ()
     bound: Bound | None = None
+    cut: bool = False
+    """Whether a part of the search ended by the clock."""
+
+
+class Draft(NamedTuple):
+    """What is still to be packed (allocator offset)."""
+
+    time_ns: int
+    order: Ints
+    bias: Ints | None
+    method: str
 
 
 class Hooks(NamedTuple):
@@ -115,13 +130,21 @@ class _Search:
         settings = SPANS if allocator != "pool" else FAITHFUL if options.faithful else REFINED
         if options.threshold is not None:
             settings = settings._replace(threshold=options.threshold)
-        line = Individual(np.arange(len(arrays.time)))
-        ranked = allocator if options.faithful else ranking(arrays, memory, allocator, settings, line)
-        space = pool_space(arrays, memory, settings, ranked)
+        self.first: Packed | None = None
+        """The order of the trace (allocator offset). Where it is faster packed, what is gained before packing is gained
+        after: plans are then compared by bytes, with as many as pack."""
+        ranked, count = allocator, memory
+        if allocator == "offset" and not options.faithful:
+            self.first = pack_spans(arrays, np.arange(len(arrays.time)), memory, settings, stop=hooks.stopped)
+            if self.first is not None and self.first.room is not None:
+                ranked, count = "bytes", self.first.room
+        space = pool_space(arrays, count, settings, ranked)
         if not options.faithful and options.threshold is None:
-            settings = best_settings(arrays, memory, ranked, space.start, settings)
-            space = pool_space(arrays, memory, settings, ranked)
+            settings = best_settings(arrays, count, ranked, space.start, settings)
+            space = pool_space(arrays, count, settings, ranked)
         self.ranked = ranked
+        self.count = self.best_count = count
+        """Bytes with which plans are compared, and those with which the best packed."""
         self.settings = self.best_settings = settings
         self.space = space._replace(
             mutation=space.mutation if options.mutation is None else options.mutation,
@@ -134,12 +157,12 @@ class _Search:
         self.bound_ns = problem.ideal_ns
         self.bound: Bound | None = None
         self.best: Found | None = None
-        self.waiting: tuple[Scored, str] | None = None
-        """The best of the search that is not packed yet, and the method that found it (allocator offset)."""
+        self.drafts: list[Draft] = []
+        """The best that the search found and did not pack yet, the best first (allocator offset)."""
         self.packed_ns: int | None = None
-        """What the last one that was packed took before."""
+        """What the last one that was packed at once took before."""
         self.cut = False
-        """Whether the genetic search ran out of its share of the time."""
+        """Whether the genetic search ran out of its share of the time, or local search of its."""
         self.parts: list[str] = []
         self.log: list[Generation] = []
 
@@ -152,36 +175,54 @@ class _Search:
         return self.best is not None and (self.best.time_ns <= self.bound_ns or self.hooks.stopped())
 
     def told(self, found: Found) -> Found:
-        return found._replace(parts=tuple(self.parts), log=tuple(self.log), bound=self.bound)
+        return found._replace(parts=tuple(self.parts), log=tuple(self.log), bound=self.bound, cut=self.cut)
 
     def take(self, individual: Individual, method: str, settings: Settings | None = None) -> None:
         """The plan of an individual, if it is the best so far."""
+        if self.options.allocator == "offset":
+            self.pack(Draft(0, individual.order, None, method), settings or self.settings)
+            return
         memory, allocator = self.space.memory, self.options.allocator
         nodes = planned(self.arrays, memory, allocator, settings or self.settings, individual)
-        time = None if nodes is None else time_ns(self.arrays, nodes)
-        if nodes is None or time is None:
-            return
         pool = pool_of(individual) if allocator == "pool" else None
-        if self.best is None or time < self.best.time_ns:
-            self.best_settings = settings or self.settings
-        self.offer(Found(time, tuple(individual.order.tolist()), pool, nodes, method))
+        self.use(individual.order, pool, nodes, method, settings or self.settings)
+
+    def pack(self, draft: Draft, settings: Settings) -> None:
+        """The plan of a draft, if it is the best so far."""
+        memory, stopped = self.problem.arena_bytes, self.hooks.stopped
+        found = pack_spans(self.arrays, draft.order, memory, settings, draft.bias, self.count, stopped)
+        if found is not None and self.use(draft.order, None, found.nodes, draft.method, settings):
+            self.best_count = found.room or self.count
+
+    def use(self, order: Ints, pool: Pool | None, nodes: Nodes | None, method: str, settings: Settings) -> bool:
+        """Offers the plan; whether it is the best so far."""
+        time = None if nodes is None else time_ns(self.arrays, nodes)
+        if nodes is None or time is None or (self.best is not None and time >= self.best.time_ns):
+            return False
+        self.best_settings = settings
+        self.offer(Found(time, tuple(order.tolist()), pool, nodes, method))
+        return True
 
     def rank(self, scored: Scored, method: str) -> None:
-        """`take` for what the search finds one after another; packing, which is slow, waits for gains worth it."""
+        """`take` for what the search finds one after another."""
         if self.options.allocator != "offset" or scored.time is None:
             self.take(scored.individual, method)
-        elif self.packed_ns is None or scored.time < (1 - PACK) * self.packed_ns:
-            self.waiting, self.packed_ns = None, scored.time
-            self.take(scored.individual, method)
         else:
-            self.waiting = scored, method
+            self.draft(Draft(scored.time, scored.individual.order, None, method), self.settings)
 
-    def pack(self) -> None:
-        """What has waited."""
-        if self.waiting is not None:
-            scored, method = self.waiting
-            self.waiting = None
-            self.take(scored.individual, method)
+    def draft(self, draft: Draft, settings: Settings) -> None:
+        """Packs what gains much, and keeps the rest for later if it is among the best."""
+        if self.packed_ns is None or draft.time_ns < (1 - PACK) * self.packed_ns:
+            self.packed_ns = draft.time_ns
+            self.pack(draft, settings)
+        else:
+            self.drafts = sorted([*self.drafts, draft], key=lambda one: one.time_ns)[:DRAFTS]
+
+    def pack_drafts(self, settings: Settings) -> None:
+        drafts, self.drafts = self.drafts, []
+        for draft in drafts:
+            if not self.enough():
+                self.pack(draft, settings)
 
     def offer(self, found: Found) -> None:
         if self.best is None or found.time_ns < self.best.time_ns:
@@ -191,7 +232,10 @@ class _Search:
     def begin(self) -> None:
         """The order of the trace with the best planted pool."""
         self.parts.append("planted")
-        self.take(self.space.start, "planted")
+        if self.first is not None:
+            self.use(self.space.start.order, None, self.first.nodes, "planted", self.settings)
+        else:
+            self.take(self.space.start, "planted")
         self.fall_back()
 
     def fall_back(self) -> None:
@@ -242,7 +286,7 @@ class _Search:
                 lambda scored: self.rank(scored, "genetic"),
                 note,
             )
-        self.pack()
+        self.pack_drafts(self.settings)
 
     def _climber(self, evaluate: Evaluate, rounds: int) -> Callable[[Scored], Scored]:
         """Finds better pools for an individual."""
@@ -280,7 +324,7 @@ class _Search:
         thresholds = THRESHOLDS if self.options.threshold is None else (self.options.threshold,)
         every = [self.settings._replace(threshold=threshold, keep_initial=True) for threshold in thresholds]
         if self.options.allocator == "offset":  # packing takes long: only for the one that is best before it
-            times = [simulated(self.arrays, self.space.memory, self.ranked, one, individual) for one in every]
+            times = [simulated(self.arrays, self.count, self.ranked, one, individual) for one in every]
             every = [one for _, _, one in sorted((t, at, every[at]) for at, t in enumerate(times) if t is not None)[:1]]
         for settings in every:
             self.take(individual, "other settings", settings)
@@ -292,33 +336,39 @@ class _Search:
         options, effort = self.options, self.options.effort
         self.parts.append("local search")
 
-        def offer(found: Improved) -> None:
-            if self.ranked == options.allocator:
-                order = tuple(found.order.tolist())
-                self.offer(Found(found.time_ns, order, found.pool, found.nodes, "local search"))
+        packs, settings = options.allocator == "offset", self.best_settings
+        if self.ranked != options.allocator:
+            self.count = self.best_count
+        self.packed_ns = None
+        reserved = RESERVED * options.time_limit_s if packs else 0.0
 
-        found = improve(
+        def stopped() -> bool:
+            self.cut = self.cut or self.hooks.left_s() < reserved
+            return self.hooks.left_s() < reserved or self.hooks.stopped()
+
+        def offer(found: Improved) -> None:
+            if packs:
+                self.draft(Draft(found.time_ns, found.order, found.bias, "local search"), settings)
+            else:
+                self.use(found.order, found.pool, found.nodes, "local search", settings)
+
+        improve(
             self.arrays,
-            self.space.memory,
+            self.count,
             self.ranked,
             np.array(self.best.order),
             self.best.pool,
-            self.best_settings,
+            settings,
             evaluations=sys.maxsize if self.cut else effort.population * effort.generations,
             patience=None if self.cut or effort.patience is None else effort.population * effort.patience // 2,
             seed=options.seed,
             least_ns=self.bound_ns,
             vary_order=self.space.vary_order,
             vary_pool=self.space.vary_pool,
-            stop=self.hooks.stopped,
+            stop=stopped,
             on_better=offer,
         )
-        if found is not None and self.ranked != options.allocator == "offset":
-            memory, settings = self.space.memory, self.best_settings
-            nodes = plan_spans(self.arrays, found.order, memory, options.allocator, settings, found.bias)
-            time = None if nodes is None else time_ns(self.arrays, nodes)
-            if nodes is not None and time is not None:
-                self.offer(Found(time, tuple(found.order.tolist()), None, nodes, "local search"))
+        self.pack_drafts(settings)
 
     def exact(self) -> None:
         """A plan that takes less than the best, or the proof that there is none."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import threading
 from dataclasses import replace
 from fractions import Fraction
 
@@ -154,8 +153,13 @@ def test_plans_are_handed_on_from_the_first_one():
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_search_with_the_best_plan(number, listening):
     options = replace(QUICK, generations=10**6, patience=10**6, time_limit_s=100)
-    threading.Timer(1.0, os.kill, (os.getpid(), number)).start()
-    plan = plan_swap_problem(cases.rnn(4, 6, 14), options=options)
+    signals = iter([number])
+
+    def press(progress):
+        for each in signals:
+            os.kill(os.getpid(), each)
+
+    plan = plan_swap_problem(cases.rnn(4, 6, 14), options=options, on_progress=press)
     assert plan.provenance.interrupted
     assert not plan.provenance.limit_fired
     assert check(plan.decisions) == []
@@ -207,6 +211,25 @@ def test_the_time_limit_is_a_net_and_is_recorded():
     plan = plan_swap_problem(cases.rnn(4, 6, 14), options=options)
     assert plan.provenance.limit_fired
     assert not plan.provenance.interrupted
+
+
+@pytest.mark.parametrize("share", ["SHARE", "RESERVED"])
+def test_a_search_that_the_clock_cuts_says_so(monkeypatch, share):
+    """No time for the genetic search, or none for local search: the plan depends on the clock."""
+    monkeypatch.setattr(methods, share, {"SHARE": 0.0, "RESERVED": 1.0}[share])
+    if share == "SHARE":  # local search would go on to the end of the time
+        monkeypatch.setattr(methods, "improve", lambda *args, **options: None)
+    plan = plan_swap_problem(cases.rnn(4, 6, 14), options=replace(QUICK, patience=1, allocator="offset"))
+    assert plan.provenance.limit_fired
+    assert check(plan.decisions) == []
+
+
+def test_packed_plans_are_the_same_bytes_with_two_workers(always_send):
+    problem = cases.random_problem(random.Random(77), ops=24, slack=0.3)
+    options = replace(QUICK, allocator="offset")
+    one = plan_swap_problem(problem, options=options)
+    assert not one.provenance.limit_fired
+    assert documents.dumps(one) == documents.dumps(plan_swap_problem(problem, options=replace(options, workers=2)))
 
 
 @pytest.mark.parametrize("allocator", ["pool", "offset", "bytes"])

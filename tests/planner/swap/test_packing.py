@@ -13,7 +13,7 @@ from planner.swap.evaluate import decisions
 from planner.swap.packing import packed
 from planner.swap.problem import SwapProblem
 from planner.swap.replay import replay
-from planner.swap.spans import SPANS, plan_spans, reach, scan_spans
+from planner.swap.spans import SPANS, pack_spans, plan_spans, reach, scan_spans
 from planner.swap.two_pass import Settings
 from tests.planner.swap import cases
 
@@ -51,6 +51,36 @@ def test_what_does_not_pack_says_how_high_it_is() -> None:
         assert 1 < height <= lowest
         again, _ = packed(arrays, nodes, height)
         assert again is not None
+
+
+def test_a_packing_that_is_stopped_leaves_the_other_way() -> None:
+    for seed in range(6):
+        problem = cases.random_problem(random.Random(5100 + seed), slack=0.6)
+        arrays, order = arrays_of(problem), range(len(problem.ops))
+        assert packed(arrays, by_count(problem), AMPLE, lambda: True)[0] is None
+        scanned = scan_spans(arrays, order, problem.arena_bytes, True, SPANS)
+        found = pack_spans(arrays, order, problem.arena_bytes, stop=lambda: True)
+        assert (found is None) == (scanned is None)
+        if found is not None and scanned is not None:
+            assert found.room is None
+            assert all((a == b).all() for a, b in zip(found.nodes, scanned, strict=True))
+
+
+def test_a_packing_begins_with_the_bytes_that_are_given() -> None:
+    """What packed with some bytes is found again from there, or something faster."""
+    again = 0
+    for seed in range(8):
+        problem = cases.random_problem(random.Random(5300 + seed), slack=0.3)
+        arrays, order, room = arrays_of(problem), range(len(problem.ops)), problem.arena_bytes
+        first = pack_spans(arrays, order, room)
+        if first is None or first.room is None:
+            continue
+        second = pack_spans(arrays, order, room, count=first.room)
+        assert second is not None
+        assert replay(arrays, second.nodes).makespan_ns <= replay(arrays, first.nodes).makespan_ns
+        assert reach(arrays, second.nodes) <= room
+        again += 1
+    assert again
 
 
 def test_offset_is_no_slower_than_addresses_on_the_way() -> None:

@@ -77,10 +77,8 @@ def _processes(space: Space, workers: int, stop: Stop) -> Iterator[Evaluate]:
     try:
         yield evaluate
     finally:
-        stopped = stop()
-        if stopped:
-            over.close()
-        pool.shutdown(wait=not stopped, cancel_futures=True)
+        over.close()
+        pool.shutdown(cancel_futures=True)
 
 
 def _warm(space: Space) -> None:
@@ -89,27 +87,29 @@ def _warm(space: Space) -> None:
 
 
 _space: Space | None = None
+_over: Connection | None = None
 
 
 def _begin(space: Space, over: Connection) -> None:
-    """What a worker starts with. Ctrl-C is its parent's business, with whom it ends in any case: at once when the other
-    end of `over` is closed."""
-    global _space
-    _space = space
+    """What a worker starts with. Ctrl-C is its parent's business, with whom it ends in any case. It begins no further
+    task once the other end of `over` is closed."""
+    global _space, _over
+    _space, _over = space, over
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:
-        threading.Thread(target=_end_with, args=([parent.sentinel, over],), daemon=True).start()
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
 
 
-def _end_with(sentinels: list[int | Connection]) -> None:
-    connection.wait(sentinels)
+def _end_with(sentinel: int) -> None:
+    connection.wait([sentinel])
     os._exit(1)
 
 
 def _carry_out(tasks: list[Task]) -> list[list[Scored]]:
     assert _space is not None
-    return all_carried_out(_space, tasks)
+    assert _over is not None
+    return [carried_out(_space, task) for task in tasks if not _over.poll()]
 
 
 def dask_address(where: str) -> str:

@@ -310,9 +310,15 @@ def test_ctrl_c_before_any_solution_is_a_limit_error(backend: Backend) -> None:
     for _ in range(6):
         weights = [next(draw) for _ in xs]
         model.add_linear(list(zip(xs, weights, strict=True)), sum(weights) // 2, sum(weights) // 2)
+    presses = iter([signal.SIGINT])  # a second one would end the process of the tests
+
+    def press(progress: Progress) -> None:
+        for number in presses:
+            signal.raise_signal(number)
+
     message = rf"market split: interrupted after .* s, before {backend} found a solution"
     with pytest.raises(LimitError, match=message):
-        solve(model, backend=backend, time_limit_s=60, on_progress=lambda p: signal.raise_signal(signal.SIGINT))
+        solve(model, backend=backend, time_limit_s=60, on_progress=press)
 
 
 def test_second_ctrl_c_is_a_keyboard_interrupt() -> None:

@@ -20,14 +20,16 @@ from torch.autograd.function import once_differentiable
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import ActivationWrapper
 
 from codegen.torch_module import FILE_NAME, generate
-from planner import documents
 from planner.errors import CheckFailed, InputError
 from planner.memory.check import check
 from planner.memory.decisions import MemoryDecisions
 from planner.plan import Plan
 from planner.trace import Trace
 from treadle.runtime.inverting import require_invertible
+from treadle.runtime.sources import plan_and_trace
 from treadle.runtime.step import Step, load_step, require_alike, require_covered
+
+CALLER = "treadle.apply"
 
 
 def apply(model: nn.Module, plan: Plan | Path | str, trace: Trace | Path | str | None = None) -> PlannedModule:
@@ -44,34 +46,19 @@ def apply(model: nn.Module, plan: Plan | Path | str, trace: Trace | Path | str |
     plan divides by a scale that is near 0 now. Calls raise InputError for inputs and modes that the plan does not
     cover.
     """
-    place = Path(plan).parent if isinstance(plan, str | Path) else None
-    where = str(plan) if place is not None else "treadle.apply"
     if not isinstance(model, nn.Module):
+        where = str(plan) if isinstance(plan, str | Path) else CALLER
         raise InputError(f"found a model of type {type(model).__name__}, expected a torch.nn.Module", where=where)
-    document = documents.load(plan, Plan) if isinstance(plan, str | Path) else plan
-    if not isinstance(document, Plan):
-        raise InputError(f"found a plan of type {type(plan).__name__}, expected a Plan or its file", where=where)
-    if not isinstance(document.decisions, MemoryDecisions):
-        raise InputError("found a collective plan, expected a memory plan", where=where)
-    if findings := check(document.decisions):
-        raise CheckFailed(f"{where}: the plan does not stand its check: {findings[0]}", tuple(findings))
-    reference = document.inputs.get("trace")
-    if trace is None:
-        if place is None or reference is None:
-            raise InputError("found no trace, expected trace=... beside a plan that is not a file", where=where)
-        trace = place / reference.file
-        if not trace.is_file():
-            text = f"found no trace {reference.file!r} beside the plan, expected it there, or its file as trace=..."
-            raise InputError(text, where=where)
-    known = documents.load(trace, Trace) if isinstance(trace, str | Path) else trace
-    if not isinstance(known, Trace):
-        raise InputError(f"found a trace of type {type(trace).__name__}, expected a Trace or its file", where=where)
-    if reference is not None and documents.digest(known) != reference.digest:
-        raise InputError(
-            f"found a trace other than {reference.file!r} that the plan was made from; plan again",
-            where=str(trace) if isinstance(trace, str | Path) else where,
-        )
+    document, known = plan_and_trace(plan, trace, CALLER, _require_memory)
     return PlannedModule(model, load_step(generate(document, known)[FILE_NAME], known.name))
+
+
+def _require_memory(plan: Plan, where: str) -> None:
+    decisions = plan.decisions
+    if not isinstance(decisions, MemoryDecisions):
+        raise InputError(f"found a {decisions.__struct_config__.tag} plan, expected a memory plan", where=where)
+    if findings := check(decisions):
+        raise CheckFailed(f"{where}: the plan does not stand its check: {findings[0]}", tuple(findings))
 
 
 class PlannedModule(ActivationWrapper):

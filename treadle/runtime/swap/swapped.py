@@ -17,11 +17,12 @@ from torch import Tensor, nn
 
 from codegen import emit
 from codegen.torch_swap import FILE_NAME, generate
-from planner import artefact, documents
+from planner import artefact
 from planner.errors import CheckFailed, InputError, MissingBackendError
 from planner.plan import Plan
 from planner.swap.decisions import SwapDecisions
 from planner.trace import Trace
+from treadle.runtime.sources import plan_and_trace
 from treadle.runtime.step import require_alike, require_covered
 from treadle.runtime.swap.cpu import Spans, Threads
 from treadle.runtime.swap.cuda import Streams
@@ -69,32 +70,17 @@ def folder_text(folder: Path) -> str:
 
 
 def _generated(plan: Plan | Path | str, trace: Trace | Path | str | None) -> str:
+    document, known = plan_and_trace(plan, trace, "treadle.swapped", _require_swap)
+    return generate(document, known)[FILE_NAME]
+
+
+def _require_swap(plan: Plan, where: str) -> None:
     from planner.swap.check import check
 
-    place = Path(plan).parent if isinstance(plan, str | Path) else None
-    where = str(plan) if place is not None else "treadle.swapped"
-    document = documents.load(plan, Plan) if isinstance(plan, str | Path) else plan
-    if not isinstance(document, Plan):
-        raise InputError(f"found a plan of type {type(plan).__name__}, expected a Plan or its file", where=where)
-    if not isinstance(document.decisions, SwapDecisions):
+    if not isinstance(plan.decisions, SwapDecisions):
         raise InputError("found a plan of another pass, expected a swap plan", where=where)
-    if findings := check(document.decisions):
+    if findings := check(plan.decisions):
         raise CheckFailed(f"{where}: the plan does not stand its check: {findings[0]}", tuple(findings))
-    reference = document.inputs.get("trace")
-    if trace is None:
-        if place is None or reference is None:
-            raise InputError("found no trace, expected trace=... beside a plan that is not a file", where=where)
-        trace = place / reference.file
-        if not trace.is_file():
-            text = f"found no trace {reference.file!r} beside the plan, expected it there, or its file as trace=..."
-            raise InputError(text, where=where)
-    known = documents.load(trace, Trace) if isinstance(trace, str | Path) else trace
-    if not isinstance(known, Trace):
-        raise InputError(f"found a trace of type {type(trace).__name__}, expected a Trace or its file", where=where)
-    if reference is not None and documents.digest(known) != reference.digest:
-        text = f"found a trace other than {reference.file!r} that the plan was made from; plan again"
-        raise InputError(text, where=str(trace) if isinstance(trace, str | Path) else where)
-    return generate(document, known)[FILE_NAME]
 
 
 class _Expected(NamedTuple):

@@ -1,0 +1,42 @@
+"""A plan and the trace it was made from, each given as a document or as its file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from planner import documents
+from planner.errors import InputError
+from planner.plan import Plan
+from planner.trace import Trace
+
+
+def plan_and_trace(
+    plan: Plan | Path | str, trace: Trace | Path | str | None, caller: str, require: Callable[[Plan, str], None]
+) -> tuple[Plan, Trace]:
+    """The two documents. A trace that is not given is looked for beside the plan's file.
+
+    `require` is called with the plan and what messages call it, and raises for one that is of no use; `caller` is its
+    name where it is no file. Raises InputError where the trace is missing or not that of the plan.
+    """
+    place = Path(plan).parent if isinstance(plan, str | Path) else None
+    where = str(plan) if place is not None else caller
+    document = documents.load(plan, Plan) if isinstance(plan, str | Path) else plan
+    if not isinstance(document, Plan):
+        raise InputError(f"found a plan of type {type(plan).__name__}, expected a Plan or its file", where=where)
+    require(document, where)
+    reference = document.inputs.get("trace")
+    if trace is None:
+        if place is None or reference is None:
+            raise InputError("found no trace, expected trace=... beside a plan that is not a file", where=where)
+        trace = place / reference.file
+        if not trace.is_file():
+            text = f"found no trace {reference.file!r} beside the plan, expected it there, or its file as trace=..."
+            raise InputError(text, where=where)
+    known = documents.load(trace, Trace) if isinstance(trace, str | Path) else trace
+    if not isinstance(known, Trace):
+        raise InputError(f"found a trace of type {type(trace).__name__}, expected a Trace or its file", where=where)
+    if reference is not None and documents.digest(known) != reference.digest:
+        text = f"found a trace other than {reference.file!r} that the plan was made from; plan again"
+        raise InputError(text, where=str(trace) if isinstance(trace, str | Path) else where)
+    return document, known

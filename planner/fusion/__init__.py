@@ -1,0 +1,1 @@
+"""Fusion: computation and collectives in one program, its schedules, their prices (CoCoNet)."""

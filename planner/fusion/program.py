@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Literal
 
 from planner.fusion.dims import Shape
-from planner.fusion.layouts import Group, Layout
+from planner.fusion.layouts import WORLD, Group, Layout
 
 Dtype = Literal["f16", "bf16", "f32", "f64", "i32", "i64", "bool"]
 BYTES: dict[Dtype, int] = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8, "i32": 4, "i64": 8, "bool": 1}
@@ -42,7 +42,7 @@ class TensorType:
     dtype: Dtype
     shape: Shape
     layout: Layout
-    group: Group = Group()
+    group: Group = WORLD
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
-// What kernels are written against: threads, barrier, yield; signal and wait on growing counters; loads and stores of
-// slots, packets (LL) and lines (LL128). Two bodies: CUDA, and host fibers with every thread of every block resident.
+// What kernels are written against: threads, barrier, yield; signal, add to and wait on growing counters; loads and
+// stores of slots, packets (LL) and lines (LL128). Two bodies: CUDA, and host fibers with every thread of every block
+// resident.
 #pragma once
 #include "treadle_types.h"
 
@@ -22,6 +23,8 @@ constexpr int LINE_DATA = 120;
 
 #ifdef __CUDACC__
 #include "treadle_device_cuda.h"
+#elif defined(TREADLE_PROCESS)
+#include "treadle_device_process.h"
 #else
 #include "treadle_device_fibers.h"
 #endif

@@ -48,8 +48,19 @@ TREADLE_DEVICE void signal_rank(uint64_t *flag, uint64_t value) {
     asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(flag), "l"(value) : "memory");
 }
 
-// True when this launch has been given up. The clock and the abort word are read rarely, they are slow.
+// Before counters are raised: what this block stored, up to its last barrier, is seen by who finds them raised.
+TREADLE_DEVICE void fence_rank() { __threadfence(); }
+
+// Counters that several blocks of a rank raise; returns what was there before.
+TREADLE_DEVICE uint64_t add_rank(uint64_t *counter, uint64_t by) {
+    return atomicAdd((unsigned long long *)counter, (unsigned long long)by);
+}
+
+// True when this launch, which has `abort` and `timeout_ns`, has been given up. The clock and the abort word are read
+// rarely, they are slow; a wait of that length also leaves the memory to others for a moment at each turn.
+template <class Launch>
 TREADLE_DEVICE bool given_up(const Launch &launch, uint32_t turn, uint64_t &since) {
+    if (turn > 1024) __nanosleep(64);
     if (turn % 1024) return false;
     uint64_t now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
@@ -59,7 +70,7 @@ TREADLE_DEVICE bool given_up(const Launch &launch, uint32_t turn, uint64_t &sinc
 }
 
 // Polls `test` until it holds; false when the launch has been given up.
-template <class Test>
+template <class Launch, class Test>
 TREADLE_DEVICE bool spin(const void *, const Launch &launch, Test test) {
     uint64_t since = 0;
     for (uint32_t turn = 1; !test(); ++turn)
@@ -82,6 +93,7 @@ TREADLE_DEVICE void store_packet(char *to, uint32_t data, uint32_t flag) {
     asm volatile("st.volatile.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(data), "r"(flag) : "memory");
 }
 
+template <class Launch>
 TREADLE_DEVICE bool load_packet(const Launch &launch, const char *from, uint32_t flag, uint32_t &data) {
     return spin(from, launch, [&] {
         uint32_t found;
@@ -101,6 +113,7 @@ TREADLE_DEVICE void store_line(Line *line, bool active, int lane, uint64_t flag,
                      : "memory");
 }
 
+template <class Launch>
 TREADLE_DEVICE bool load_line(const Launch &launch, const Line *line, bool active, int lane, uint64_t flag,
                               uint64_t (&word)[2]) {
     const bool watches = active && lane == LINE_THREADS - 1;

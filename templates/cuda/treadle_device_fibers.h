@@ -39,8 +39,16 @@ TREADLE_DEVICE void signal_system(uint64_t *flag, uint64_t value) {
 }
 TREADLE_DEVICE void signal_rank(uint64_t *flag, uint64_t value) { signal_system(flag, value); }
 
+TREADLE_DEVICE void fence_rank() {}
+
+TREADLE_DEVICE uint64_t add_rank(uint64_t *counter, uint64_t by) {
+    const uint64_t before = *counter;
+    signal_system(counter, before + by);
+    return before;
+}
+
 // Sleeps until `address` is stored to and `test` holds; false when the launch has been given up.
-template <class Test>
+template <class Launch, class Test>
 TREADLE_DEVICE bool spin(const void *address, const Launch &, Test test) {
     yield();
     while (!test()) {
@@ -59,6 +67,7 @@ TREADLE_DEVICE void store_packet(char *to, uint32_t data, uint32_t flag) {
     fibers::World::world->wake(to);
 }
 
+template <class Launch>
 TREADLE_DEVICE bool load_packet(const Launch &launch, const char *from, uint32_t flag, uint32_t &data) {
     return spin(from, launch, [&] {
         uint32_t packet[2];
@@ -80,6 +89,7 @@ TREADLE_DEVICE void store_line(Line *line, bool active, int lane, uint64_t flag,
     yield();
 }
 
+template <class Launch>
 TREADLE_DEVICE bool load_line(const Launch &launch, const Line *line, bool active, int lane, uint64_t flag,
                               uint64_t (&word)[2]) {
     const auto &all = fibers::World::world->together([&](fibers::Line &shared) {

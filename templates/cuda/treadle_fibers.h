@@ -102,7 +102,7 @@ struct Block {
     std::function<void()> kernel;
     std::vector<Fiber *> waiting;  // at the barrier
     std::vector<Line> lines;
-    alignas(128) char shared[1024];
+    alignas(128) char shared[48 * 1024];
 };
 
 class World {
@@ -110,7 +110,7 @@ class World {
     // Adds one launch; nothing runs before `run`.
     void queue(int blocks, int threads, const std::function<void()> &kernel) {
         for (int index = 0; index < blocks; ++index) {
-            auto block = std::make_unique<Block>();
+            std::unique_ptr<Block> block(new Block);  // its shared memory is not cleared
             block->index = index;
             block->threads = threads;
             block->kernel = kernel;

@@ -11,6 +11,8 @@
 #ifndef TREADLE_PLATFORM
 #ifdef __CUDACC__
 #define TREADLE_PLATFORM "treadle_platform_cuda.h"
+#elif defined(TREADLE_PROCESS)
+#define TREADLE_PLATFORM "treadle_platform_process.h"
 #else
 #define TREADLE_PLATFORM "treadle_platform_fibers.h"
 #endif

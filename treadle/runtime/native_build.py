@@ -1,4 +1,5 @@
-"""Compiles generated kernels into shared libraries: g++ for host fibers, nvcc for CUDA; each text only once."""
+"""Compiles generated kernels into shared libraries: g++ for host fibers and processes, nvcc for CUDA; each text only
+once."""
 
 from __future__ import annotations
 
@@ -18,13 +19,16 @@ from codegen.cuda_kernels import CUDA_FLAGS, HOST_FLAGS
 from planner.errors import CheckFailed, MissingBackendError
 from treadle.cache_folder import cache_folder
 
-Target = Literal["fibers", "cuda"]
+Target = Literal["fibers", "process", "cuda"]
 
-COMPILERS: dict[Target, str] = {"fibers": "g++", "cuda": "nvcc"}
+COMPILERS: dict[Target, str] = {"fibers": "g++", "process": "g++", "cuda": "nvcc"}
 HINTS: dict[Target, str] = {
     "fibers": "install it, for example with `apt-get install g++`",
+    "process": "install it, for example with `apt-get install g++`",
     "cuda": "install the CUDA toolkit 12 or newer and put its bin folder on PATH",
 }
+PROCESS_FLAGS = ("-DTREADLE_PROCESS", "-O3", "-march=native", "-ffp-contract=off", "-pthread")
+"""As fast as this machine allows, with the results of any other."""
 MAX_LINES = 20
 SEAL = hashlib.sha256().digest_size
 
@@ -43,7 +47,12 @@ def compile_library(
     """
     command = [compiler(target), "-std=c++17", *_options(target, arch), *definitions]
     digest = hashlib.sha256()
-    for part in (_version(command[0]), *command[1:], main, *(f"{name}\0{texts[name]}" for name in sorted(texts))):
+    for part in (
+        _version(command[0], target),
+        *command[1:],
+        main,
+        *(f"{name}\0{texts[name]}" for name in sorted(texts)),
+    ):
         digest.update(part.encode() + b"\0")
     name = f"{digest.hexdigest()[:32]}.so"
     library = cache_folder("native") / name
@@ -91,12 +100,16 @@ def compiler(target: Target) -> str:
 def _options(target: Target, arch: str | None) -> list[str]:
     if target == "fibers":
         return ["-O1", *HOST_FLAGS, "-x", "c++"]
+    if target == "process":
+        return [*PROCESS_FLAGS, *HOST_FLAGS, "-x", "c++"]
     return ["-O3", f"-arch={arch or 'native'}", *CUDA_FLAGS]
 
 
 @cache
-def _version(path: str) -> str:
-    return subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
+def _version(path: str, target: Target) -> str:
+    """What the compiler says of itself, and of the processor where it compiles for this one only."""
+    asked = [["--version"], *([["-march=native", "-Q", "--help=target"]] if target == "process" else [])]
+    return "".join(subprocess.run([path, *each], capture_output=True, text=True, check=False).stdout for each in asked)
 
 
 def _compile(command: Sequence[str], texts: Mapping[str, str], main: str, folder: Path, library: Path) -> None:

@@ -1,0 +1,162 @@
+// The body for several processes: a rank is a process, a threadblock is an operating system's thread, a thread of it is
+// all there is. Arenas are shared memory, so flags are atomics, and what the compiler and the processor may reorder is
+// reordered here too. Lines (LL128) need eight threads and are refused when compiled.
+#pragma once
+#include <sched.h>
+#include <time.h>
+
+#include <cstring>
+
+#define TREADLE_DEVICE inline
+#define TREADLE_NOINLINE inline
+#define TREADLE_BOTH
+#define TREADLE_KERNEL void
+#define TREADLE_LAUNCH const Launch &
+#define TREADLE_SHARED(type, name) static thread_local type name
+#define TREADLE_UNROLL
+
+namespace treadle {
+
+constexpr int WARP = LINE_THREADS;
+constexpr int MAX_THREADS = 1;
+constexpr int UNROLL = 1;
+
+using Kernel = void (*)(const Launch &);
+
+namespace process {
+
+inline thread_local int block = 0;
+
+// Random pauses, for tests: every thread has a pace of its own, so that some lag far behind. 0: none.
+inline thread_local uint64_t delays = 0;
+inline thread_local uint32_t pace = 0;
+
+inline void sleep_ns(long nanoseconds) {
+    const timespec time{0, nanoseconds};
+    nanosleep(&time, nullptr);
+}
+
+inline uint64_t now_ns() {
+    timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return uint64_t(time.tv_sec) * 1000000000u + uint64_t(time.tv_nsec);
+}
+
+// splitmix64
+inline uint64_t mixed(uint64_t &state) {
+    uint64_t z = state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+inline void delay() {
+    if (!delays) return;
+    const uint64_t dice = mixed(delays);
+    if (dice % 64 < pace) sleep_ns(long(dice >> 32) % 200000);
+}
+
+// What a thread does before it runs a block; `salt` tells threads of all processes apart.
+inline void begin(int index, uint64_t seed, uint64_t salt) {
+    block = index;
+    delays = 0;
+    if (!seed) return;
+    uint64_t state = seed * 0x2545f4914f6cdd1du + salt;
+    delays = mixed(state) | 1;
+    pace = uint32_t(mixed(state) % 4 ? 1 : 24);
+    delay();
+}
+
+inline void pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace process
+
+TREADLE_DEVICE constexpr int thread() { return 0; }
+TREADLE_DEVICE constexpr int threads() { return 1; }
+TREADLE_DEVICE int block_index() { return process::block; }
+TREADLE_DEVICE void barrier() {}
+TREADLE_DEVICE void yield() { process::delay(); }
+
+TREADLE_DEVICE uint64_t load_acquire_system(const uint64_t *flag) { return __atomic_load_n(flag, __ATOMIC_ACQUIRE); }
+TREADLE_DEVICE uint64_t load_acquire_rank(const uint64_t *flag) { return __atomic_load_n(flag, __ATOMIC_ACQUIRE); }
+
+TREADLE_DEVICE void signal_system(uint64_t *flag, uint64_t value) {
+    process::delay();
+    __atomic_store_n(flag, value, __ATOMIC_RELEASE);
+    process::delay();
+}
+TREADLE_DEVICE void signal_rank(uint64_t *flag, uint64_t value) { signal_system(flag, value); }
+
+TREADLE_DEVICE void fence_rank() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
+
+TREADLE_DEVICE uint64_t add_rank(uint64_t *counter, uint64_t by) {
+    process::delay();
+    return __atomic_fetch_add(counter, by, __ATOMIC_RELAXED);
+}
+
+// Polls `test` until it holds, ever more rarely; false when the launch has been given up. There may be many more threads
+// than cores, so whoever waits makes room for the others soon.
+template <class Launch, class Test>
+TREADLE_DEVICE bool spin(const void *, const Launch &launch, Test test) {
+    constexpr int QUICK = 64, YIELDING = 256;
+    constexpr long LONGEST_NS = 200000;
+    process::delay();
+    uint64_t since = 0;
+    long sleeps = 2000;
+    for (int turn = 0; !test(); ++turn) {
+        if (turn < QUICK) {
+            process::pause();
+            continue;
+        }
+        if (__atomic_load_n(launch.abort, __ATOMIC_RELAXED)) return false;
+        if (turn < YIELDING) {
+            sched_yield();
+            continue;
+        }
+        const uint64_t now = process::now_ns();
+        if (!since) since = now;
+        if (launch.timeout_ns && now - since > launch.timeout_ns) {
+            __atomic_store_n(launch.abort, 1u, __ATOMIC_RELAXED);
+            return false;
+        }
+        process::sleep_ns(sleeps);
+        if (sleeps < LONGEST_NS) sleeps *= 2;
+    }
+    return true;
+}
+
+TREADLE_DEVICE Word<16> load_slot(const char *from) { return *reinterpret_cast<const Word<16> *>(from); }
+TREADLE_DEVICE void store_slot(char *to, Word<16> w) { *reinterpret_cast<Word<16> *>(to) = w; }
+
+TREADLE_DEVICE void store_packet(char *to, uint32_t data, uint32_t flag) {
+    __atomic_store_n(reinterpret_cast<uint64_t *>(to), uint64_t(flag) << 32 | data, __ATOMIC_RELAXED);
+}
+
+template <class Launch>
+TREADLE_DEVICE bool load_packet(const Launch &launch, const char *from, uint32_t flag, uint32_t &data) {
+    return spin(from, launch, [&] {
+        const uint64_t packet = __atomic_load_n(reinterpret_cast<const uint64_t *>(from), __ATOMIC_RELAXED);
+        data = uint32_t(packet);
+        return uint32_t(packet >> 32) == flag;
+    });
+}
+
+template <class T>
+constexpr bool LINES = false;
+
+template <class T = void>
+TREADLE_DEVICE void store_line(Line *, bool, int, uint64_t, uint64_t (&)[2]) {
+    static_assert(LINES<T>, "LL128 needs eight threads in a block, processes have one");
+}
+
+template <class T = void, class Launch>
+TREADLE_DEVICE bool load_line(const Launch &, const Line *, bool, int, uint64_t, uint64_t (&)[2]) {
+    static_assert(LINES<T>, "LL128 needs eight threads in a block, processes have one");
+    return false;
+}
+
+}  // namespace treadle

@@ -7,6 +7,7 @@ are those of each tensor.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from planner.errors import InputError
 from planner.fusion.find.found import Found, Passed, dtype_of
@@ -82,12 +83,8 @@ def gradient_steps(trace: Trace, optimizer: str | None) -> tuple[tuple[Found, ..
     sizes: dict[Dtype, list[int]] = {}
     parameters = {tensor.id: tensor for tensor in trace.tensors if tensor.role == "parameter"}
     for tensor in trace.tensors:
-        if tensor.gradient_of in parameters and tensor.shape is not None:
-            elements = 1
-            for extent in tensor.shape:
-                elements *= extent
-            if elements:
-                sizes.setdefault(dtype_of(tensor.dtype, f"gradient {tensor.id}"), []).append(elements)
+        if tensor.gradient_of in parameters and tensor.shape is not None and (elements := prod(tensor.shape)):
+            sizes.setdefault(dtype_of(tensor.dtype, f"gradient {tensor.id}"), []).append(elements)
     found = []
     for dtype, parts in sorted(sizes.items()):
         name = chosen if len(sizes) == 1 else f"{chosen}_{dtype}"

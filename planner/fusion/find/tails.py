@@ -1,4 +1,4 @@
-"""Tails of tensor-parallel layers: a matrix product whose result, perhaps with bias and dropout, is added to a residual.
+"""Tails of tensor-parallel layers: a matrix product whose result, with bias and dropout perhaps, meets a residual.
 
 Shared by ranks along its inner dimension, such a product leaves partial sums, which an AllReduce adds up before bias,
 dropout and residual ("Megatron-LM: Training Multi-Billion Parameter Language Models Using Model Parallelism", section
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
 from planner.fusion.find.found import Found, Passed, dtype_of
 from planner.trace import Op, Tensor, Trace
@@ -145,10 +146,7 @@ def _follow(graph: _Graph, product: Op, weight: Tensor) -> _Tail | Passed:
     """What becomes of the result of `product`, step by step, until it meets the residual."""
     place = _place(product)
     name = product.outputs[0]
-    width = (graph.tensors[name].shape or (0,))[-1] if name is not None else 0
-    bias = product.target == "aten.addmm.default" or (
-        product.target == "aten.linear.default" and len(product.inputs) > 2
-    )
+    bias = len(product.inputs) > 2
     dropout, reduced = 0.0, False
     while name is not None:
         readers = graph.onward(name)
@@ -167,18 +165,12 @@ def _follow(graph: _Graph, product: Op, weight: Tensor) -> _Tail | Passed:
             other = others[0] if others else graph.tensors[name]
             if other.role == "parameter" and len(other.shape or ()) == 1:
                 bias = True
-            elif (
-                graph.tensors[name].shape
-                == graph.tensors[reader.inputs[0]].shape
-                == graph.tensors[reader.inputs[-1]].shape
-            ):
+            elif len({graph.tensors[each].shape for each in reader.inputs}) == 1:
                 *rows, width = graph.tensors[name].shape or (0,)
-                inner = (weight.bytes or 0) // max(1, width * _item(weight))
-                batch = 1
-                for extent in rows[:-1]:
-                    batch *= extent
+                batch, last = (prod(rows[:-1]), rows[-1]) if rows else (1, 1)
                 dtype = graph.tensors[name].dtype or "unknown"
-                return _Tail(product, (batch, rows[-1] if rows else 1), inner, width, dtype, bias, dropout, reduced)
+                inner = prod(weight.shape or ()) // max(1, width)
+                return _Tail(product, (batch, last), inner, width, dtype, bias, dropout, reduced)
             else:
                 return Passed(place, f"its result meets {other.id} of another shape in a sum")
         elif not reader.target.startswith(WAITED):
@@ -190,14 +182,6 @@ def _follow(graph: _Graph, product: Op, weight: Tensor) -> _Tail | Passed:
 def _probability(dropout: Op) -> float:
     numbers = [arg for arg in dropout.args or () if isinstance(arg, float)]
     return numbers[0] if numbers else 0.0
-
-
-def _item(tensor: Tensor) -> int:
-    """Bytes of one element."""
-    elements = 1
-    for extent in tensor.shape or ():
-        elements *= extent
-    return max(1, (tensor.bytes or 0) // max(1, elements))
 
 
 def _place(op: Op) -> str:

@@ -11,6 +11,8 @@
 #define TREADLE_BOTH __host__ __device__
 #define TREADLE_KERNEL __global__ void __launch_bounds__(MAX_THREADS, 1)
 #define TREADLE_LAUNCH const __grid_constant__ Launch
+#define TREADLE_TASK const __grid_constant__ Task
+#define TREADLE_TABLE static __device__ const
 #define TREADLE_SHARED(type, name) __shared__ type name
 #define TREADLE_UNROLL _Pragma("unroll")
 
@@ -48,18 +50,18 @@ TREADLE_DEVICE void signal_rank(uint64_t *flag, uint64_t value) {
     asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(flag), "l"(value) : "memory");
 }
 
-// Before counters are raised: what this block stored, up to its last barrier, is seen by who finds them raised.
-TREADLE_DEVICE void fence_rank() { __threadfence(); }
-
-// Counters that several blocks of a rank raise; returns what was there before.
+// Adds to a counter of this rank; what it was before. Publishes what the block stored up to its last barrier, and takes
+// what those before published.
 TREADLE_DEVICE uint64_t add_rank(uint64_t *counter, uint64_t by) {
-    return atomicAdd((unsigned long long *)counter, (unsigned long long)by);
+    uint64_t before;
+    asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;" : "=l"(before) : "l"(counter), "l"(by) : "memory");
+    return before;
 }
 
 // True when this launch, which has `abort` and `timeout_ns`, has been given up. The clock and the abort word are read
 // rarely, they are slow; a wait of that length also leaves the memory to others for a moment at each turn.
-template <class Launch>
-TREADLE_DEVICE bool given_up(const Launch &launch, uint32_t turn, uint64_t &since) {
+template <class Given>
+TREADLE_DEVICE bool given_up(const Given &launch, uint32_t turn, uint64_t &since) {
     if (turn > 1024) __nanosleep(64);
     if (turn % 1024) return false;
     uint64_t now;
@@ -70,8 +72,8 @@ TREADLE_DEVICE bool given_up(const Launch &launch, uint32_t turn, uint64_t &sinc
 }
 
 // Polls `test` until it holds; false when the launch has been given up.
-template <class Launch, class Test>
-TREADLE_DEVICE bool spin(const void *, const Launch &launch, Test test) {
+template <class Given, class Test>
+TREADLE_DEVICE bool spin(const void *, const Given &launch, Test test) {
     uint64_t since = 0;
     for (uint32_t turn = 1; !test(); ++turn)
         if (given_up(launch, turn, since)) return false;
@@ -93,8 +95,8 @@ TREADLE_DEVICE void store_packet(char *to, uint32_t data, uint32_t flag) {
     asm volatile("st.volatile.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(data), "r"(flag) : "memory");
 }
 
-template <class Launch>
-TREADLE_DEVICE bool load_packet(const Launch &launch, const char *from, uint32_t flag, uint32_t &data) {
+template <class Given>
+TREADLE_DEVICE bool load_packet(const Given &launch, const char *from, uint32_t flag, uint32_t &data) {
     return spin(from, launch, [&] {
         uint32_t found;
         asm volatile("ld.volatile.global.v2.u32 {%0, %1}, [%2];" : "=r"(data), "=r"(found) : "l"(from) : "memory");
@@ -113,8 +115,8 @@ TREADLE_DEVICE void store_line(Line *line, bool active, int lane, uint64_t flag,
                      : "memory");
 }
 
-template <class Launch>
-TREADLE_DEVICE bool load_line(const Launch &launch, const Line *line, bool active, int lane, uint64_t flag,
+template <class Given>
+TREADLE_DEVICE bool load_line(const Given &launch, const Line *line, bool active, int lane, uint64_t flag,
                               uint64_t (&word)[2]) {
     const bool watches = active && lane == LINE_THREADS - 1;
     __syncwarp();

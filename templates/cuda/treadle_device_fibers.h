@@ -10,6 +10,8 @@
 #define TREADLE_BOTH
 #define TREADLE_KERNEL void
 #define TREADLE_LAUNCH const Launch &
+#define TREADLE_TASK const Task &
+#define TREADLE_TABLE static const
 #define TREADLE_SHARED(type, name) \
     static_assert(sizeof(type) <= sizeof(fibers::Block::shared)); \
     type &name = *reinterpret_cast<type *>(fibers::World::current->block->shared)
@@ -39,8 +41,6 @@ TREADLE_DEVICE void signal_system(uint64_t *flag, uint64_t value) {
 }
 TREADLE_DEVICE void signal_rank(uint64_t *flag, uint64_t value) { signal_system(flag, value); }
 
-TREADLE_DEVICE void fence_rank() {}
-
 TREADLE_DEVICE uint64_t add_rank(uint64_t *counter, uint64_t by) {
     const uint64_t before = *counter;
     signal_system(counter, before + by);
@@ -48,8 +48,8 @@ TREADLE_DEVICE uint64_t add_rank(uint64_t *counter, uint64_t by) {
 }
 
 // Sleeps until `address` is stored to and `test` holds; false when the launch has been given up.
-template <class Launch, class Test>
-TREADLE_DEVICE bool spin(const void *address, const Launch &, Test test) {
+template <class Given, class Test>
+TREADLE_DEVICE bool spin(const void *address, const Given &, Test test) {
     yield();
     while (!test()) {
         if (fibers::World::world->gave_up()) return false;
@@ -67,8 +67,8 @@ TREADLE_DEVICE void store_packet(char *to, uint32_t data, uint32_t flag) {
     fibers::World::world->wake(to);
 }
 
-template <class Launch>
-TREADLE_DEVICE bool load_packet(const Launch &launch, const char *from, uint32_t flag, uint32_t &data) {
+template <class Given>
+TREADLE_DEVICE bool load_packet(const Given &launch, const char *from, uint32_t flag, uint32_t &data) {
     return spin(from, launch, [&] {
         uint32_t packet[2];
         std::memcpy(packet, from, sizeof packet);
@@ -89,8 +89,8 @@ TREADLE_DEVICE void store_line(Line *line, bool active, int lane, uint64_t flag,
     yield();
 }
 
-template <class Launch>
-TREADLE_DEVICE bool load_line(const Launch &launch, const Line *line, bool active, int lane, uint64_t flag,
+template <class Given>
+TREADLE_DEVICE bool load_line(const Given &launch, const Line *line, bool active, int lane, uint64_t flag,
                               uint64_t (&word)[2]) {
     const auto &all = fibers::World::world->together([&](fibers::Line &shared) {
         if (!active) return;

@@ -12,6 +12,8 @@
 #define TREADLE_BOTH
 #define TREADLE_KERNEL void
 #define TREADLE_LAUNCH const Launch &
+#define TREADLE_TASK const Task &
+#define TREADLE_TABLE static const
 #define TREADLE_SHARED(type, name) static thread_local type name
 #define TREADLE_UNROLL
 
@@ -91,11 +93,9 @@ TREADLE_DEVICE void signal_system(uint64_t *flag, uint64_t value) {
 }
 TREADLE_DEVICE void signal_rank(uint64_t *flag, uint64_t value) { signal_system(flag, value); }
 
-TREADLE_DEVICE void fence_rank() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
-
 TREADLE_DEVICE uint64_t add_rank(uint64_t *counter, uint64_t by) {
     process::delay();
-    return __atomic_fetch_add(counter, by, __ATOMIC_RELAXED);
+    return __atomic_fetch_add(counter, by, __ATOMIC_ACQ_REL);
 }
 
 // Polls `test` until it holds, ever more rarely; false when the launch has been given up. There may be many more threads

@@ -28,6 +28,7 @@ using Kernel = void (*)(const Launch &);
 TREADLE_DEVICE int thread() { return fibers::World::current->thread; }
 TREADLE_DEVICE int threads() { return fibers::World::current->block->threads; }
 TREADLE_DEVICE int block_index() { return fibers::World::current->block->index; }
+TREADLE_DEVICE void *&block_context() { return fibers::World::current->block->context; }
 TREADLE_DEVICE void barrier() { fibers::World::world->barrier(); }
 TREADLE_DEVICE void yield() { fibers::World::world->yield(); }
 

@@ -1,0 +1,1 @@
+"""Generated kernels of programs of computation and collectives."""

@@ -1,0 +1,46 @@
+"""What generators hand over: the text of kernels, and the tensors that they read and write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from planner.fusion.layouts import Layout
+from planner.fusion.program import Dtype
+
+Stream = Literal["compute", "communication"]
+Role = Literal["input", "state", "output", "temporary"]
+
+ANY = 0
+"""As many threadblocks as the machine runs well."""
+
+
+@dataclass(frozen=True)
+class KernelText:
+    """One kernel: `TREADLE_KERNEL name(TREADLE_TASK task)` and what it needs above it, inside namespace treadle.
+
+    `blocks` of one rank: exactly so many, or ANY where the kernel works with every number. `arena_bytes` are what it
+    keeps in each rank's arena, from the offset it was generated for. `about` is a line for readers: which stage of the
+    schedule it is, and of which operations.
+    """
+
+    name: str
+    text: str
+    blocks: int
+    stream: Stream
+    about: str
+    arena_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A tensor in memory: `elements` on every rank, the capacity where ranks hold parts of different sizes.
+
+    Inputs are only read, states are written as well (an Update's target), outputs and temporaries are written first.
+    """
+
+    name: str
+    dtype: Dtype
+    elements: int
+    role: Role
+    layout: Layout

@@ -1,0 +1,193 @@
+"""What a schedule moves and keeps, counted exactly from its stages (docs/fusion.md; CoCoNet, sections 2 and 5).
+
+Volume is the elements that a rank sends, by the ring algorithm: AllReduce 2(n-1)/n of its tensor, ReduceScatter,
+AllGather and AllToAll (n-1)/n; of Reduce and Broadcast the ranks' average. Traffic is the elements of tensors that a
+rank loads and stores: each operand once per stage, results once, what stays in registers or buffers of a collective
+never, scalars never. State is what a rank keeps of the tensors that the program updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from planner.fusion.dims import volume
+from planner.fusion.expressions import ZERO, Expression
+from planner.fusion.layouts import Sliced
+from planner.fusion.operations import operation
+from planner.fusion.program import BYTES, Bindings, Node, Program, TensorType
+from planner.fusion.stages import Stage, behind, stages
+
+HALVES: Mapping[str, int] = {
+    "AllReduce": 2,
+    "ReduceScatter": 1,
+    "AllGather": 1,
+    "AllToAll": 1,
+    "Reduce": 1,
+    "Broadcast": 1,
+}
+"""How many times (n-1)/n of its tensor a collective sends from each rank."""
+
+
+Role = Literal["input", "state", "output"]
+
+
+@dataclass(frozen=True)
+class StageCounts:
+    """Of one rank, in elements. `volume` by the offset of the group that it is sent in; `between` groups apart."""
+
+    name: str
+    kind: str
+    volume: Mapping[int, Expression]
+    between: Expression
+    loads: Expression
+    stores: Expression
+
+    @property
+    def traffic(self) -> Expression:
+        return self.loads + self.stores
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """What one rank keeps of a tensor of the caller, in elements."""
+
+    name: str
+    role: Role
+    dtype_bytes: int
+    elements: Expression
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Of one rank."""
+
+    stages: tuple[StageCounts, ...]
+    memory: tuple[Allocation, ...]
+
+    @property
+    def launches(self) -> int:
+        return len(self.stages)
+
+    @cached_property
+    def traffic(self) -> Expression:
+        return total(stage.traffic for stage in self.stages)
+
+    @cached_property
+    def volume(self) -> Expression:
+        """Sent within groups."""
+        return total(amount for stage in self.stages for amount in stage.volume.values())
+
+    @cached_property
+    def between(self) -> Expression:
+        """Sent to the next group."""
+        return total(stage.between for stage in self.stages)
+
+    def volume_in(self, offset: int) -> Expression:
+        """Sent within the group `offset` groups after the one that runs the program."""
+        return total(stage.volume.get(offset, ZERO) for stage in self.stages)
+
+    @cached_property
+    def state(self) -> Expression:
+        return total(kept.elements for kept in self.memory if kept.role == "state")
+
+    def state_bytes(self, bindings: Bindings) -> int:
+        """Rounded up for extents that the ranks do not divide evenly."""
+        return sum(
+            -(-kept.elements.value(bindings) // 1) * kept.dtype_bytes for kept in self.memory if kept.role == "state"
+        )
+
+
+def counts(program: Program) -> Counts:
+    """Everything counted for a schedule, in symbolic dimensions."""
+    return Counts(tuple(stage_counts(program, stage) for stage in stages(program)), memory(program))
+
+
+def stage_counts(program: Program, stage: Stage) -> StageCounts:
+    inside = {node.name: node for node in stage.nodes}
+    sent: dict[int, Expression] = {}
+    between = ZERO
+    for node in stage.nodes:
+        source = program.type_of(node.inputs[0]) if node.inputs else None
+        if node.op == "Send" and source:
+            between += elements(source)
+        elif amount := ring_volume(node, source):
+            sent[node.type.group.offset] = sent.get(node.type.group.offset, ZERO) + amount
+    loaded = {(behind(program, name), str(size)): size for name, size in _loads(program, inside)}
+    stored = total(elements(node.type) for node in stage.nodes if _stored(program, node, inside))
+    return StageCounts(stage.name, stage.kind, sent, between, total(loaded.values()), stored)
+
+
+def ring_volume(node: Node, source: TensorType | None) -> Expression | None:
+    """Elements that each rank sends, None for operations that send nothing."""
+    if node.op in HALVES:
+        whole = Expression.of(volume(node.type.shape))
+        return (whole - whole.shared()).scaled(HALVES[node.op])
+    summed = operation(node.op).kind == "reduction" and source is not None and isinstance(source.layout, Sliced)
+    if summed and not isinstance(node.type.layout, Sliced):  # the AllReduce of the partial results
+        whole = Expression.of(volume(node.type.shape))
+        return (whole - whole.shared()).scaled(2)
+    return None
+
+
+def elements(of: TensorType) -> Expression:
+    """Elements of a tensor on a rank that has them."""
+    return Expression.of(volume(of.shape), share=int(isinstance(of.layout, Sliced)))
+
+
+def memory(program: Program) -> tuple[Allocation, ...]:
+    """What a rank keeps of the caller's tensors: what the program updates is state, and an Update is no new output."""
+    return tuple(Allocation(name, role, BYTES[of.dtype], elements(of)) for name, role, of in _kept(program))
+
+
+def _kept(program: Program) -> Iterator[tuple[str, Role, TensorType]]:
+    for value in program.inputs:
+        yield value.name, "state" if value.name in program.updates else "input", value.type
+    for name in program.outputs:
+        if not _in_place(program, name):
+            yield name, "output", program.by_name[name].type
+
+
+def total(amounts: Iterable[Expression]) -> Expression:
+    return sum(amounts, ZERO)
+
+
+def _in_place(program: Program, name: str) -> bool:
+    """Whether a value lies in the storage of an input: an input, its Update or the gathered Update."""
+    value = program.by_name[name]
+    return not isinstance(value, Node) or value.op == "Update" or _completes(program, value)
+
+
+def _completes(program: Program, node: Node) -> bool:
+    """Whether it is an AllGather that makes the target of an Update whole."""
+    source = program.by_name[behind(program, str(node.inputs[0]))] if node.op == "AllGather" else None
+    return isinstance(source, Node) and source.op == "Update"
+
+
+def _loads(program: Program, inside: Mapping[str, Node]) -> list[tuple[str, Expression]]:
+    reads = dict.fromkeys(name for node in inside.values() for name in node.reads)
+    found = []
+    for name in reads:
+        of = program.by_name[name].type
+        if behind(program, name) not in inside and of.shape:
+            found.append((name, elements(of)))
+    return found
+
+
+def _stored(program: Program, node: Node, inside: Mapping[str, Node]) -> bool:
+    """An Update lands in its target, whatever reads it: by itself, or whole by the AllGather of the same stage."""
+    readers = _readers(program, node.name)
+    if node.op == "Update":
+        return not any(reader.op == "AllGather" and reader.name in inside for reader in readers)
+    escapes = node.name in program.outputs or any(reader.name not in inside for reader in readers)
+    return bool(node.type.shape) and (escapes or _completes(program, node))
+
+
+def _readers(program: Program, name: str) -> list[Node]:
+    """Operations that read a value, through views as well."""
+    found = []
+    for reader in program.readers[name]:
+        found += _readers(program, reader.name) if operation(reader.op).kind == "view" else [reader]
+    return found

@@ -69,6 +69,9 @@ class Group:
     name: str = "WORLD"
     offset: int = 0
 
+    def __add__(self, further: int) -> Group:
+        return Group(self.name, self.offset + further)
+
     def __str__(self) -> str:
         return self.name + (f" + {self.offset}" if self.offset else "")
 

@@ -28,6 +28,7 @@ using Kernel = void (*)(const Launch &);
 namespace process {
 
 inline thread_local int block = 0;
+inline thread_local void *context = nullptr;
 
 // Random pauses, for tests: every thread has a pace of its own, so that some lag far behind. 0: none.
 inline thread_local uint64_t delays = 0;
@@ -61,6 +62,7 @@ inline void delay() {
 // What a thread does before it runs a block; `salt` tells threads of all processes apart.
 inline void begin(int index, uint64_t seed, uint64_t salt) {
     block = index;
+    context = nullptr;
     delays = 0;
     if (!seed) return;
     uint64_t state = seed * 0x2545f4914f6cdd1du + salt;
@@ -80,6 +82,7 @@ inline void pause() {
 TREADLE_DEVICE constexpr int thread() { return 0; }
 TREADLE_DEVICE constexpr int threads() { return 1; }
 TREADLE_DEVICE int block_index() { return process::block; }
+TREADLE_DEVICE void *&block_context() { return process::context; }
 TREADLE_DEVICE void barrier() {}
 TREADLE_DEVICE void yield() { process::delay(); }
 

@@ -103,9 +103,7 @@ def _pointwise(op: str, operands: Sequence[Argument], given: Mapping[str, Attrib
     return TensorType(dtype, shape, _joined(op, types, shape), group)
 
 
-def _element(
-    op: str, operands: Sequence[Argument], types: Sequence[TensorType], given: Mapping[str, Attribute]
-) -> Dtype:
+def _element(op: str, operands: Sequence[Argument], given: Mapping[str, Attribute]) -> Dtype:
     """The dtype of a pointwise result. Operands must agree, casts are written out."""
     values = list(operands[1:]) if op == "Where" else list(operands)
     dtypes = sorted({of.dtype for of in values if isinstance(of, TensorType)})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 from planner.errors import InputError
 from planner.fusion import language
@@ -73,10 +73,10 @@ class _Reader:
                 error.where = error.where or f"{self.where}:{self.line}"
                 raise
             except (TypeError, ValueError, AttributeError, ZeroDivisionError, OverflowError) as error:
-                self.refuse(f"found what does not go together ({error}), expected operands of the language")
+                raise self.error(f"found what does not go together ({error}), expected operands of the language")
         programs = {id(value): value for value in self.scope.values() if isinstance(value, Program)}
         if len(programs) != 1:
-            self.refuse(f"found {len(programs)} programs, expected one `program = Execute(...)`")
+            raise self.error(f"found {len(programs)} programs, expected one `program = Execute(...)`")
         return next(iter(programs.values()))
 
     def statement(self, statement: ast.stmt) -> None:
@@ -92,29 +92,29 @@ class _Reader:
             case ast.Assign(targets=[ast.Tuple(elts)], value=value):
                 values = self.value(value, 0)
                 if not isinstance(values, tuple) or len(values) != len(elts):
-                    self.refuse(f"found {len(elts)} variables, expected one for each value")
+                    raise self.error(f"found {len(elts)} variables, expected one for each value")
                 for target, of in zip(elts, values, strict=True):
                     if not isinstance(target, ast.Name):
-                        self.refuse(f"found {_shown(target)}, expected a variable")
+                        raise self.error(f"found {_shown(target)}, expected a variable")
                     self.assign(target.id, of)
             case _:
-                self.refuse(f"found {_shown(statement)}, expected `name = expression`")
+                raise self.error(f"found {_shown(statement)}, expected `name = expression`")
 
     def assign(self, name: str, value: Any) -> None:
         if name in self.words:
-            self.refuse(f"found the variable {name}, which is a word of the language, expected another name")
+            raise self.error(f"found the variable {name}, which is a word of the language, expected another name")
         self.scope[name] = value
 
     def value(self, tree: ast.expr, depth: int) -> Any:
         self.line = tree.lineno
         if depth > DEEPEST:
-            self.refuse(f"found an expression nested deeper than {DEEPEST}, expected shorter ones")
+            raise self.error(f"found an expression nested deeper than {DEEPEST}, expected shorter ones")
         match tree:
             case ast.Constant(str() | int() | float() | None as constant):
                 return constant
             case ast.Name(name):
                 if name not in self.scope and name not in self.words:
-                    self.refuse(f"found {name}, expected a variable assigned before or a word of the language")
+                    raise self.error(f"found {name}, expected a variable assigned before or a word of the language")
                 return self.scope[name] if name in self.scope else self.words[name]
             case ast.List(elts):
                 return [self.value(of, depth + 1) for of in elts]
@@ -128,27 +128,27 @@ class _Reader:
                 return self.operate(_UNARY[type(op)], tree, [operand], depth)
             case ast.Call(ast.Name(name), args, keywords):
                 return self.call(name, args, keywords, depth)
-        self.refuse(f"found {_shown(tree)}, expected a value of the language")
+        raise self.error(f"found {_shown(tree)}, expected a value of the language")
 
     def operate(self, op: Callable[..., Any], tree: ast.expr, operands: list[ast.expr], depth: int) -> Any:
         values = [self.value(of, depth + 1) for of in operands]
         self.line = tree.lineno
         if not all(isinstance(of, Value | Dim | Group | int | float) for of in values):
-            self.refuse(f"found {_shown(tree)}, expected tensors, numbers or dimensions")
+            raise self.error(f"found {_shown(tree)}, expected tensors, numbers or dimensions")
         if op is operator.pow and not any(isinstance(of, Value) for of in values):
-            self.refuse(f"found {_shown(tree)}, expected the number that it is")
+            raise self.error(f"found {_shown(tree)}, expected the number that it is")
         return op(*values)
 
     def call(self, name: str, args: list[ast.expr], keywords: list[ast.keyword], depth: int) -> Any:
         function = self.words.get(name)
         if function is None or not callable(function):
-            self.refuse(f"found a call of {name}, expected an operation of the language")
+            raise self.error(f"found a call of {name}, expected an operation of the language")
         line = self.line
         positional = [self.value(of, depth + 1) for of in args]
         named: dict[str, Any] = {}
         for keyword in keywords:
             if keyword.arg is None:
-                self.refuse("found **, expected named arguments")
+                raise self.error("found **, expected named arguments")
             named[keyword.arg] = self.value(keyword.value, depth + 1)
         self.line = line
         if function is language.Execute:
@@ -161,8 +161,8 @@ class _Reader:
                 f"{name}: found arguments that do not fit ({message}), expected those of {name}"
             ) from error
 
-    def refuse(self, message: str) -> NoReturn:
-        raise InputError(message, where=f"{self.where}:{self.line}")
+    def error(self, message: str) -> InputError:
+        return InputError(message, where=f"{self.where}:{self.line}")
 
 
 def _shown(tree: ast.AST) -> str:

@@ -1,0 +1,18 @@
+"""Residual and RMSNorm after a tensor-parallel layer: rows are independent, so ranks can share them.
+
+`share` is one over the width of a row. The outputs are the stream of residuals and the normalised rows.
+"""
+
+from planner.fusion.language import *
+
+T, H = dims("T", "H")
+y = Tensor("y", f16, [T, H], Local)
+r = Tensor("r", f16, [T, H], Replicated)
+weight = Tensor("weight", f32, [H], Replicated)
+share, eps = Scalars("share eps", f32)
+sum_ = AllReduce("+", y)
+h = sum_ + r
+wide = Cast(f32, h)
+square = ReduceTensor("+", wide * wide, dim=1)
+out = Cast(f16, wide * Rsqrt(square * share + eps) * weight)
+program = Execute("rmsnorm", [y, r, weight, share, eps], [h, out])

@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -33,9 +34,16 @@ GROUP_DAYS = 1
 
 
 def launch(
-    world: int, function: Callable[..., Any], args: tuple[Any, ...] = (), timeout: float | None = None
+    world: int,
+    function: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    timeout: float | None = None,
+    *,
+    joined: bool = True,
 ) -> list[Any]:
     """Results of `function(rank, world, *args)`, run in `world` processes that share a gloo process group, by rank.
+
+    Processes that are not `joined` have no group and start without PyTorch.
 
     `function` must be importable and results picklable. Raises the TreadleError of a rank as it is, CheckFailed naming
     the rank for any other failure or death, LimitError after `timeout` seconds; KeyboardInterrupt passes through. In
@@ -46,7 +54,7 @@ def launch(
     with tempfile.TemporaryDirectory(prefix="treadle-") as name:
         folder = Path(name)
         # By a file: a pipe to a child that dies while it starts would block once it is full.
-        (folder / JOB).write_bytes(pickle.dumps((function, args)))
+        (folder / JOB).write_bytes(pickle.dumps((function, args, joined)))
         try:
             # Ctrl-C is the parent's business: children inherit the blocked signal, the parent loses none. The resource
             # tracker of multiprocessing unblocks it when it starts, so that comes first.
@@ -156,8 +164,9 @@ def _child(
     os.setpgid(0, 0)
     _die_with(parent)
     try:
-        function, args = pickle.loads((folder / JOB).read_bytes())
-        report = (True, _work(rank, world, function, args, folder / STORE))
+        function, args, joined = pickle.loads((folder / JOB).read_bytes())
+        work = partial(_joined, folder / STORE, function) if joined else function
+        report = (True, work(rank, world, *args))
     except TreadleError as error:
         report = (False, error)
     except BaseException as error:
@@ -174,7 +183,7 @@ def _child(
     os._exit(0 if report[0] else 1)
 
 
-def _work(rank: int, world: int, function: Callable[..., Any], args: tuple[Any, ...], store: Path) -> Any:
+def _joined(store: Path, function: Callable[..., Any], rank: int, world: int, *args: Any) -> Any:
     from datetime import timedelta
 
     import torch

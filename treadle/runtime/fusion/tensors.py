@@ -1,0 +1,106 @@
+"""The tensors of a schedule in memory: on every rank one piece for each buffer, private or shared with other processes.
+
+Shared memory has no name: it is an open file of the process that made it, which goes with the last process that has
+it, so that nothing is left behind however they end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codegen.fusion.kernel import Buffer
+from planner.errors import CheckFailed
+from planner.fusion.program import BYTES, Dtype
+
+ALIGNMENT = 128
+NUMPY: dict[Dtype, Any] = {
+    "f16": np.float16,
+    "bf16": np.uint16,
+    "f32": np.float32,
+    "f64": np.float64,
+    "i32": np.int32,
+    "i64": np.int64,
+    "bool": np.bool_,
+}
+"""bf16 as bare bits, which NumPy does not know."""
+POISON = 0xFF
+"""Bytes of memory that nobody has written: NaN as floats."""
+
+
+@dataclass(frozen=True)
+class Handle:
+    """What another process needs to reach the memory."""
+
+    process: int
+    file: int
+
+
+class Tensors:
+    """Zeroed memory for `buffers` on `ranks` ranks; of another process where a handle is given."""
+
+    def __init__(
+        self, buffers: Sequence[Buffer], ranks: int, *, shared: bool = False, handle: Handle | None = None
+    ) -> None:
+        self.buffers, self.ranks, self._file = tuple(buffers), ranks, -1
+        self._offsets, self._bytes = _layout(buffers)
+        size = max(1, ranks * self._bytes)
+        if handle is not None:
+            file = _opened(handle)
+            self._memory = mmap.mmap(file, size)
+            os.close(file)
+        elif shared:
+            self._file = os.memfd_create("treadle")
+            os.ftruncate(self._file, size)
+            self._memory = mmap.mmap(self._file, size)
+        else:
+            self._memory = mmap.mmap(-1, size)
+
+    @property
+    def handle(self) -> Handle:
+        return Handle(os.getpid(), self._file)
+
+    def array(self, rank: int, index: int) -> NDArray[Any]:
+        """Buffer `index` of `rank`, flat; it is the memory itself."""
+        buffer = self.buffers[index]
+        start = rank * self._bytes + self._offsets[index]
+        return np.frombuffer(self._memory, NUMPY[buffer.dtype], buffer.elements, start)
+
+    def address(self, rank: int, index: int) -> int:
+        start = rank * self._bytes + self._offsets[index]
+        return ctypes.addressof(ctypes.c_char.from_buffer(self._memory, start))
+
+    def poison(self) -> None:
+        """Make what is read before it is written be seen."""
+        for rank in range(self.ranks):
+            for index in range(len(self.buffers)):
+                self.array(rank, index).view(np.uint8)[:] = POISON
+
+    def close(self) -> None:
+        """Forget the memory; arrays of it stay good."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def _layout(buffers: Sequence[Buffer]) -> tuple[tuple[int, ...], int]:
+    """Where each buffer begins, and the bytes of all."""
+    offsets, end = [], 0
+    for buffer in buffers:
+        offsets.append(end)
+        end += -(-max(1, buffer.elements) * BYTES[buffer.dtype] // ALIGNMENT) * ALIGNMENT
+    return tuple(offsets), end
+
+
+def _opened(handle: Handle) -> int:
+    try:
+        return os.open(f"/proc/{handle.process}/fd/{handle.file}", os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        raise CheckFailed(f"found no memory of process {handle.process}: {error.strerror}") from None

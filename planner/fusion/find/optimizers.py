@@ -14,63 +14,53 @@ from planner.fusion.find.found import Found, Passed, dtype_of
 from planner.fusion.program import Dtype
 from planner.trace import Trace
 
-SGD = """\
+TEXT = """\
 from planner.fusion.language import *
 
 N = dims("N")
 g = Tensor("g", {gradient}, [N], Local)
-p = Tensor("p", {gradient}, [N], Replicated)
-lr = Scalars("lr", {gradient})
+{tensors}{scalars} = Scalars("{spaced}", f32)
 total = AllReduce("+", g)
-p_ = Update(p, p - lr * (total / group_size(WORLD)))
-sgd = Execute("sgd", [g, p, lr], [p_])
+avg = {total} / group_size(WORLD)
+{steps}{name} = Execute("{name}", [g, {names}, {scalars}], [{result}])
 """
-ADAM = """\
-from planner.fusion.language import *
-
-N = dims("N")
-g = Tensor("g", {gradient}, [N], Local)
-p = Tensor("p", f32, [N], Replicated)
-{copy}m = Tensor("m", f32, [N], Replicated)
-v = Tensor("v", f32, [N], Replicated)
-lr, b1, b2, t, eps = Scalars("lr b1 b2 t eps", f32)
-total = AllReduce("+", g)
-avg = {sum} / group_size(WORLD)
+MOMENTS = """\
 m_ = Update(m, m * b1 + (1 - b1) * avg)
 v_ = Update(v, v * b2 + (1 - b2) * avg * avg)
 m1 = m_ / (1 - Pow(b1, t))
 v1 = v_ / (1 - Pow(b2, t))
-{step}{written}{name} = Execute("{name}", [g, p, {extra}m, v, lr, b1, b2, t, eps{more}], [{result}])
+"""
+LAMB = """\
+u = m1 / (Sqrt(v1) + eps) + lam * p
+p_ = Update(p, p - lr * (Norm(p, per="tensor") / Norm(u, per="tensor")) * u)
 """
 STEPS = {
-    "adam": "p_ = Update(p, p - lr * m1 / (Sqrt(v1) + eps))\n",
-    "lamb": "u = m1 / (Sqrt(v1) + eps) + lam * p\n"
-    'p_ = Update(p, p - lr * (Norm(p, per="tensor") / Norm(u, per="tensor")) * u)\n',
+    "sgd": ("lr", "", "p_ = Update(p, p - lr * avg)\n"),
+    "adam": ("lr b1 b2 t eps", "m v", MOMENTS + "p_ = Update(p, p - lr * m1 / (Sqrt(v1) + eps))\n"),
+    "lamb": ("lr b1 b2 t eps lam", "m v", MOMENTS + LAMB),
 }
-OPTIMIZERS = ("sgd", *STEPS)
+"""Scalars, state and the step of each optimizer."""
+OPTIMIZERS = tuple(STEPS)
 
 
 def text_of(optimizer: str, gradient: Dtype) -> str:
     """The program text of `optimizer` for gradients of that dtype; state is f32, with a copy of parameters in the
     gradients' dtype where they differ."""
-    if optimizer == "sgd":
-        return SGD.format(gradient=gradient)
+    scalars, state, steps = STEPS[optimizer]
     mixed = gradient != "f32"
-    text = ADAM.format(
+    names = ["p", *(["ph"] if mixed else []), *state.split()]
+    dtypes = {name: gradient if name == "ph" else "f32" for name in names}
+    return TEXT.format(
         name=optimizer,
         gradient=gradient,
-        sum="Cast(f32, total)" if mixed else "total",
-        copy=f'ph = Tensor("ph", {gradient}, [N], Replicated)\n' if mixed else "",
-        step=STEPS[optimizer],
-        written=f"ph_ = Update(ph, Cast({gradient}, p_))\n" if mixed else "",
-        extra="ph, " if mixed else "",
-        more=", lam" if optimizer == "lamb" else "",
+        tensors="".join(f'{name} = Tensor("{name}", {dtypes[name]}, [N], Replicated)\n' for name in names),
+        scalars=", ".join(scalars.split()),
+        spaced=scalars,
+        total="Cast(f32, total)" if mixed else "total",
+        steps=steps + (f"ph_ = Update(ph, Cast({gradient}, p_))\n" if mixed else ""),
+        names=", ".join(names),
         result="ph_" if mixed else "p_",
     )
-    if optimizer == "lamb":
-        text = text.replace('Scalars("lr b1 b2 t eps", f32)', 'Scalars("lr b1 b2 t eps lam", f32)')
-        text = text.replace("lr, b1, b2, t, eps = ", "lr, b1, b2, t, eps, lam = ")
-    return text
 
 
 def gradient_steps(trace: Trace, optimizer: str | None) -> tuple[tuple[Found, ...], tuple[Passed, ...]]:

@@ -32,7 +32,7 @@ WAITED = ("_c10d_functional.wait_tensor", "c10d_functional.wait_tensor")
 TEXT = """\
 from planner.fusion.language import *
 
-B, S, K, H = dims("B S K H")
+B, S, K, H = dims("B", "S", "K", "H")
 x = Tensor("x", {dtype}, [B, S, K], Sliced(2))
 w = Tensor("w", {dtype}, [K, H], Sliced(0))
 {inputs}r = Tensor("r", {dtype}, [B, S, H], Replicated)

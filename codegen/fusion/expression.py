@@ -1,0 +1,397 @@
+"""Pointwise members of a stage as a C++ functor: one line for each named operation (CoCoNet, section 5).
+
+    struct NAME {
+        struct Operands { pointers and scalars, the same for all elements };
+        template <int N> static Pack<Out, N> apply(const Operands &, int64_t global, int64_t local, Pack<In, N> value);
+    };
+
+`global` and `local` number the first of N elements in the whole tensor and in this rank's slice of it. What a stage
+computes from scalars alone is computed once, in `operands`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from math import prod
+
+from codegen.fusion.kernel import Buffer
+from codegen.fusion.slices import slice_type
+from codegen.templates import template
+from planner.errors import InputError
+from planner.fusion.dims import ONE, PARTS, Dim, Shape, volume
+from planner.fusion.layouts import Local, Sliced
+from planner.fusion.operations import BINARY, LOGIC, UNARY
+from planner.fusion.program import BYTES, Bindings, Dtype, Node, Operand, Program, TensorType
+
+PACK_BYTES = 16
+"""What a thread moves at once under the protocols Simple and LL128 (CoCoNet, section 5.2)."""
+CPP: dict[Dtype, str] = {
+    "f16": "f16",
+    "bf16": "bf16",
+    "f32": "float",
+    "f64": "double",
+    "i32": "int32_t",
+    "i64": "int64_t",
+    "bool": "bool",
+}
+VIEWS = frozenset({"Slice", "Load"})
+"""Operations that only say which part of a tensor is meant."""
+FUNCTIONS = {
+    **{name: name.lower() for name in (*UNARY, *BINARY, "Where")},
+    **{name: name.lower() + "_" for name in ("Not", *LOGIC)},
+}
+_RESERVED = re.compile(
+    r"N|alignas|alignof|and|and_eq|asm|at|auto|bitand|bitor|bool|break|case|cast|catch|char|class|compl|const"
+    r"|constexpr|continue|default|delete|do|double|else|enum|explicit|export|extern|f16|bf16|false|float|for|friend"
+    r"|global|goto|if|inline|int|local|long|mutable|namespace|new|noexcept|not|not_eq|nullptr|operator|or|or_eq"
+    r"|private|protected|public|rank|register|return|rows|short|signed|sizeof|static|struct|switch|task|template|this"
+    r"|throw|true|try|typedef|typeid|typename|union|unsigned|using|virtual|void|volatile|while|xor|xor_eq|step|seed"
+    r"|place|buffer|gather|repeat|load_user|store_user|part_of|op|i"
+)
+"""Words of C++, and names that functors use themselves."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Where the values of a program lie while a schedule of it runs: `places` has the number of each one's buffer.
+
+    The value of an Update lies in its target, a view where the tensor lies that it shows.
+    """
+
+    program: Program
+    bindings: Bindings
+    buffers: Sequence[Buffer]
+    places: Mapping[str, int]
+
+    def storage(self, name: str) -> tuple[int, Buffer]:
+        """Raises InputError for a value that is kept nowhere."""
+        value = self.program.by_name[name]
+        while name not in self.places and isinstance(value, Node) and value.op in VIEWS | {"Update"}:
+            name = str(value.inputs[0])
+            value = self.program.by_name[name]
+        if name not in self.places:
+            raise InputError(f"found no buffer for {name!r}, expected one as another kernel reads or writes it")
+        return self.places[name], self.buffers[self.places[name]]
+
+    def extents(self, shape: Shape) -> tuple[int, ...]:
+        return tuple(extent.value(self.bindings.values) for extent in shape)
+
+
+@dataclass(frozen=True)
+class Functor:
+    """`value` and `result` are the dtypes of what goes in and comes out, `pack` the elements that a thread takes."""
+
+    name: str
+    text: str
+    pack: int
+    value: Dtype | None
+    result: Dtype | None
+    loads: tuple[str, ...]
+    stores: tuple[str, ...]
+
+
+def identifier(name: str) -> str:
+    """A name that C++ takes for a variable."""
+    name = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return f"{name}_" if _RESERVED.fullmatch(name) or name[:1].isdigit() else name
+
+
+def elements_per_pack(dtypes: Iterable[Dtype]) -> int:
+    """How many elements a thread takes at once: the widest type fills a pack (CoCoNet, section 5.5)."""
+    return PACK_BYTES // max((BYTES[dtype] for dtype in dtypes), default=4)
+
+
+def op_key(key: str) -> int:
+    """TODO"""
+    return zlib.crc32(key.encode())
+
+
+def literal(number: float, dtype: Dtype) -> str:
+    """A number as C++ of this type."""
+    if dtype == "bool":
+        return "true" if number else "false"
+    if dtype in ("i32", "i64"):
+        return f"{CPP[dtype]}({int(number)})"
+    if not math.isfinite(number):
+        text = "float(NAN)" if math.isnan(number) else f"float({'-' if number < 0 else ''}INFINITY)"
+    else:
+        text = repr(float(number)) + ("" if dtype == "f64" else "f")
+    return text if dtype in ("f32", "f64") else f"convert<{CPP[dtype]}>({text})"
+
+
+def functor(
+    scope: Scope,
+    name: str,
+    members: Sequence[Node],
+    *,
+    value: str | None = None,
+    result: str | None = None,
+    stores: Sequence[str] = (),
+    rows: Sequence[str] = (),
+) -> Functor:
+    """The functor that computes `result` from `value`, both passed in registers, and stores `stores` on the way.
+
+    `members` are in running order; those that nothing asks for are left out. Values in `rows` are the same for a row
+    of the last dimension and are passed as `struct NAME::Rows`. What else is read is loaded from its buffer. Raises
+    InputError for a value that is stored while it is smaller than the others, and for operations that are not
+    pointwise.
+    """
+    ends = (*stores, *([result] if result else []))
+    return _Writer(scope, name, _wanted(members, ends), value, result, tuple(stores), tuple(rows)).functor
+
+
+def _wanted(members: Sequence[Node], ends: Iterable[str]) -> tuple[Node, ...]:
+    """The members that `ends` depend on, through members alone."""
+    wanted = set(ends)
+    for node in reversed(members):
+        if node.name in wanted:
+            wanted.update(node.reads)
+    return tuple(node for node in members if node.name in wanted)
+
+
+@dataclass(frozen=True)
+class Ends:
+    """A table of C++ with the ends of the tensors that make up a dimension."""
+
+    name: str
+    ends: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Writer:
+    scope: Scope
+    name: str
+    members: tuple[Node, ...]
+    value: str | None
+    result: str | None
+    stores: tuple[str, ...]
+    rows: tuple[str, ...]
+
+    @cached_property
+    def functor(self) -> Functor:
+        value, result = ((name and self.type(name).dtype) or None for name in (self.value, self.result))
+        scalars = [node for node in self.visible if self.scalar(node.name)]
+        lines = [node for node in self.visible if not self.scalar(node.name)]
+        vectors = (*self.streams, *self.passing, *(node.name for node in lines))
+        pack = elements_per_pack(self.type(name).dtype for name in vectors)
+        places = dict(self.scope.storage(name) for name in (*self.streams, *self.stores))
+        text = template("fusion/expression.cu.j2").render(
+            name=self.name,
+            about=", ".join(node.name for node in self.members if not node.anonymous),
+            program=self.scope.program.name,
+            pack=pack,
+            value=value and (CPP[value], identifier(str(self.value))),
+            result=result and (CPP[result], self.term(str(self.result))),
+            rows=[self.declared(name) for name in self.rows],
+            pointers=[(CPP[buffer.dtype], identifier(buffer.name), index) for index, buffer in sorted(places.items())],
+            scalar_loads=[(*self.declared(name), self.scope.storage(name)[0]) for name in self.scalar_loads],
+            scalars=[(*self.declared(node.name), self.expression(node)) for node in scalars],
+            random=self.random,
+            place=self.place,
+            ranks=self.scope.bindings.ranks,
+            parts=self.parts,
+            loads=[(identifier(name), self.load(name)) for name in self.streams],
+            lines=[(identifier(node.name), self.expression(node)) for node in lines],
+            stores=[self.store(name) for name in self.stores],
+        )
+        return Functor(self.name, text, pack, value, result, self.streams, self.stores)
+
+    def declared(self, name: str) -> tuple[str, str]:
+        return CPP[self.type(name).dtype], identifier(name)
+
+    def type(self, name: str) -> TensorType:
+        return self.scope.program.by_name[name].type
+
+    @cached_property
+    def computed(self) -> dict[str, Node]:
+        return {node.name: node for node in self.members if node.op not in VIEWS}
+
+    def source(self, name: str) -> str:
+        """The value that a view shows."""
+        node = self.scope.program.by_name[name]
+        while isinstance(node, Node) and node.op in VIEWS and name not in (self.value, *self.rows):
+            name = str(node.inputs[0])
+            node = self.scope.program.by_name[name]
+        return name
+
+    @cached_property
+    def read(self) -> tuple[str, ...]:
+        """Values from elsewhere, each once, in the order of use."""
+        found = [self.source(name) for node in self.computed.values() for name in node.reads]
+        found += [self.source(name) for name in (*self.stores, *([self.result] if self.result else []))]
+        known = {*self.computed, *self.rows, self.value}
+        return tuple(name for name in dict.fromkeys(found) if name not in known)
+
+    @cached_property
+    def passing(self) -> tuple[str, ...]:
+        return tuple(name for name in (self.value, self.result) if name)
+
+    @cached_property
+    def shape(self) -> Shape:
+        """Of all elements that the functor runs through: every other shape is broadcast to it."""
+        names = [*self.passing, *self.stores, *self.read, *self.computed]
+        return max(
+            (self.type(name).shape for name in names), key=lambda shape: (prod(self.scope.extents(shape)), len(shape))
+        )
+
+    def scalar(self, name: str) -> bool:
+        """Whether a value is computed once for all elements."""
+        if volume(self.shape).one or name in (self.value, *self.rows):
+            return False
+        if name in self.computed:
+            node = self.computed[name]
+            return (
+                volume(node.type.shape).one
+                and node.op != "Dropout"
+                and all(self.scalar(self.source(x)) for x in node.reads)
+            )
+        return volume(self.type(name).shape).one
+
+    @cached_property
+    def scalar_loads(self) -> tuple[str, ...]:
+        return tuple(name for name in self.read if self.scalar(name))
+
+    @cached_property
+    def streams(self) -> tuple[str, ...]:
+        return tuple(name for name in self.read if not self.scalar(name))
+
+    @cached_property
+    def visible(self) -> tuple[Node, ...]:
+        """Members with a line of their own. Anonymous ones stand where they are used, if that is at one place."""
+        uses = Counter(self.source(x) for node in self.computed.values() for x in node.inputs if isinstance(x, str))
+        ends = {*self.stores, self.result}
+        return tuple(
+            node
+            for name, node in self.computed.items()
+            if node.op != "GroupSize" and (not node.anonymous or uses[name] != 1 or name in ends or self.hoisted(name))
+        )
+
+    def hoisted(self, name: str) -> bool:
+        """Whether an anonymous scalar is used among elements, so that it needs a name."""
+        readers = [node for node in self.computed.values() if name in map(self.source, node.reads)]
+        return self.scalar(name) and any(not self.scalar(node.name) for node in readers)
+
+    def term(self, name: str) -> str:
+        """A value where it is used."""
+        name = self.source(name)
+        if (
+            name not in self.computed
+            and (node := self.scope.program.by_name[name])
+            and isinstance(node, Node)
+            and node.op == "GroupSize"
+        ):
+            return self.expression(node)
+        if name in self.rows:
+            return f"rows.{identifier(name)}"
+        if self.scalar(name) and (name not in self.computed or self.computed[name] in self.visible):
+            return f"at.{identifier(name)}"
+        if name in self.computed and self.computed[name] not in self.visible:
+            return self.expression(self.computed[name])
+        return identifier(name)
+
+    def expression(self, node: Node) -> str:
+        match node.op:
+            case "GroupSize":
+                return literal(self.scope.bindings.ranks, node.type.dtype)
+            case "Update":
+                return self.operand(node.inputs[1], node.type.dtype)
+            case "Cast":
+                return f"cast<{CPP[node.type.dtype]}>({self.term(str(node.inputs[0]))})"
+            case "Dropout":
+                return self.dropout(node)
+        if node.op not in FUNCTIONS:
+            raise InputError(f"{node.name}: found {node.op} among pointwise operations, expected a kernel of its own")
+        dtype = next(self.type(x).dtype for x in reversed(node.inputs) if isinstance(x, str))
+        return f"op::{FUNCTIONS[node.op]}({', '.join(self.operand(x, dtype) for x in node.inputs)})"
+
+    def operand(self, operand: Operand, dtype: Dtype) -> str:
+        return self.term(operand) if isinstance(operand, str) else literal(operand, dtype)
+
+    def dropout(self, node: Node) -> str:
+        x, p = self.term(str(node.inputs[0])), float(str(node.attribute("p")))
+        own = "at.place" if isinstance(node.type.layout, Local) else "0"
+        key = op_key(str(node.attribute("key")))
+        return f"op::dropout({x}, {{at.seed, {key:#x}u, {own}, at.step}}, global, {literal(p, 'f32')})"
+
+    def load(self, name: str) -> str:
+        """A value of another stage or of the caller."""
+        _, buffer = self.scope.storage(name)
+        shape, dtype, pointer = self.type(name).shape, CPP[buffer.dtype], f"at.{identifier(buffer.name)}"
+        if self.extended(shape) == self.shape:
+            return f"load_user<{dtype}, N>({pointer} + {self.index(name)})"
+        index, period = self.broadcast(shape)
+        if isinstance(buffer.layout, Sliced):
+            slices = slice_type(buffer.layout, self.scope.extents(shape), self.scope.bindings.ranks)
+            index = f"{slices}::local(at.place, {index})"
+        elif index == f"i % {period}":
+            return f"repeat<{dtype}, N, {period}>({pointer}, global, local)"
+        return f"gather<{dtype}, N, {period}>({pointer}, global, local, [&](int64_t i) {{ return {index}; }})"
+
+    def store(self, name: str) -> str:
+        _, buffer = self.scope.storage(name)
+        if self.extended(self.type(name).shape) != self.shape:
+            raise InputError(f"{self.name}: found {name} stored among larger tensors, expected a kernel of its own")
+        return f"store_user(at.{identifier(buffer.name)} + {self.index(name)}, {self.term(name)})"
+
+    def index(self, name: str) -> str:
+        _, buffer = self.scope.storage(name)
+        return "local" if isinstance(buffer.layout, Sliced) else "global"
+
+    def extended(self, shape: Shape) -> Shape:
+        return (ONE,) * (len(self.shape) - len(shape)) + shape
+
+    def broadcast(self, shape: Shape) -> tuple[str, int]:
+        """The index of a tensor of this shape for element i of all, and after how many elements it begins anew."""
+        outer = [extent == ONE != whole for extent, whole in zip(self.extended(shape), self.shape, strict=True)]
+        extents = self.scope.extents(self.shape)
+        first = next((at for at in range(len(outer)) if not outer[at] and extents[at] > 1), len(outer))
+        terms, stride, inner, at = [], 1, 1, len(outer)
+        while at:
+            begin = at - 1
+            if outer[begin] or extents[begin] == 1:
+                inner, at = inner * extents[begin], begin
+                continue
+            own = self.extended(shape)
+            split = own[begin] != self.shape[begin]
+            while begin and not split and not outer[begin - 1] and own[begin - 1] == self.shape[begin - 1]:
+                begin -= 1
+            run = prod(extents[begin:at])
+            term = f"i / {inner}" if inner > 1 else "i"
+            term = f"{term} % {run}" if prod(extents[:begin]) > 1 else term
+            if split:
+                parts = self.ends(own[begin])
+                term, run = f"part_of({parts.name}, {len(parts.ends)}, {term})", len(parts.ends)
+            terms.append(f"{term} * {stride}" if stride > 1 else term)
+            stride, inner, at = stride * run, inner * prod(extents[begin:at]), begin
+        return " + ".join(reversed(terms)) or "0", prod(extents[first:])
+
+    def ends(self, extent: Dim) -> Ends:
+        """Where each of the tensors that make up a dimension ends."""
+        (name,) = extent.names
+        name = name.removesuffix(PARTS)
+        sizes = self.scope.bindings.parts.get(name, (self.scope.bindings.extents[name],))
+        return Ends(f"{self.name}_{identifier(name)}_ENDS", tuple(accumulate(sizes)))
+
+    @cached_property
+    def parts(self) -> tuple[Ends, ...]:
+        found = [
+            self.ends(x) for name in self.streams for x in self.type(name).shape if x not in self.shape and x != ONE
+        ]
+        return tuple(dict.fromkeys(found))
+
+    @cached_property
+    def random(self) -> bool:
+        return any(node.op == "Dropout" for node in self.members)
+
+    @cached_property
+    def place(self) -> bool:
+        """Whether the rank's place in its group matters."""
+        mine = any(node.op == "Dropout" and isinstance(node.type.layout, Local) for node in self.members)
+        return mine or any("at.place" in self.load(name) for name in self.streams)

@@ -1,0 +1,122 @@
+"""Matrix products as kernels: tiles of the result, one threadblock each at a time (CoCoNet, rows 10 to 14 of the table
+in section 3.3).
+
+Each rank multiplies what it holds: its partial product where the dimension that is summed over is divided (row 10), all
+of it (11, 14), its rows (12) or its columns (13). Leading dimensions of the left operand count as rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from codegen.fusion.expression import CPP, Scope, identifier
+from codegen.fusion.kernel import ANY, KernelText
+from codegen.templates import template
+from planner.errors import InputError
+from planner.fusion.layouts import Block, Sliced
+from planner.fusion.program import BYTES, Dtype, Node, TensorType
+from planner.fusion.slice_maps import local_shape
+
+Tile = tuple[int, int]
+"""Rows and columns of the result that a threadblock makes at once."""
+
+LARGEST = 128
+MIN_TILES = 64
+"""Of fewer tiles, smaller ones are taken: a machine has about a hundred processors."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """A MatMul as it runs: by rank of a group the extents of the matrices that it multiplies."""
+
+    name: str
+    dtype: Dtype
+    left: int
+    right: int
+    result: int
+    """Numbers of buffers."""
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    depth: tuple[int, ...]
+    tile: Tile
+
+    @cached_property
+    def tiles(self) -> tuple[int, ...]:
+        """By rank: into how many tiles its result is cut."""
+        return tuple(
+            -(-rows // self.tile[0]) * -(-columns // self.tile[1])
+            for rows, columns in zip(self.rows, self.columns, strict=True)
+        )
+
+
+def product(scope: Scope, node: Node, tile: Tile | None = None) -> Product:
+    """What the ranks multiply for `node`. Raises InputError for more than two dimensions on the right, and for slices
+    that are no blocks of a dimension."""
+    left, right = (scope.program.type_of(operand) for operand in node.inputs)
+    if left is None or right is None or len(right.shape) != 2:
+        raise InputError(f"{node.name}: found a right operand that is no matrix, expected two dimensions")
+    ranks = range(scope.bindings.ranks)
+    lefts, rights = ([_local(scope, node, type_, rank) for rank in ranks] for type_ in (left, right))
+    rows = tuple(prod(shape[:-1]) for shape in lefts)
+    columns = tuple(shape[1] for shape in rights)
+    return Product(
+        name=node.name,
+        dtype=node.type.dtype,
+        left=scope.storage(str(node.inputs[0]))[0],
+        right=scope.storage(str(node.inputs[1]))[0],
+        result=scope.storage(node.name)[0],
+        rows=rows,
+        columns=columns,
+        depth=tuple(shape[0] for shape in rights),
+        tile=tile or tile_of(max(rows), max(columns), node.type.dtype),
+    )
+
+
+def matmul(scope: Scope, node: Node, tile: Tile | None = None) -> KernelText:
+    """The kernel of a MatMul by itself. Raises InputError as `product` does."""
+    made = product(scope, node, tile)
+    text = template("fusion/gemm.cu.j2").render(values(made), order=None, waits=None)
+    return KernelText(identifier(node.name), text, ANY, "compute", f"{node.name} = {about(made)}")
+
+
+def tile_of(rows: int, columns: int, dtype: Dtype) -> Tile:
+    """The largest tile that leaves something to do for all processors, no larger than the result needs."""
+    least = 16 // BYTES[dtype]
+    down, across = LARGEST, LARGEST
+    while max(down, across) > 32 and -(-rows // down) * -(-columns // across) < MIN_TILES:
+        down, across = (down // 2, across) if down >= across else (down, across // 2)
+    return min(down, _power(rows)), max(least, min(across, _power(columns)))
+
+
+def about(made: Product) -> str:
+    """The product in words: extents, where ranks differ the largest, and the tile."""
+    extents = " x ".join(str(max(each)) for each in (made.rows, made.depth, made.columns))
+    return f"{made.dtype} MatMul of {extents} a rank, tiles of {made.tile[0]} x {made.tile[1]}"
+
+
+def values(made: Product) -> dict[str, object]:
+    """What the template says about a product."""
+    return {
+        "name": identifier(made.name),
+        "type": CPP[made.dtype],
+        "about": about(made),
+        "product": made,
+        "ranks": len(made.rows),
+    }
+
+
+def _local(scope: Scope, node: Node, type_: TensorType, rank: int) -> tuple[int, ...]:
+    """The shape of the part of a tensor that `rank` of a group holds."""
+    extents = scope.extents(type_.shape)
+    if not isinstance(type_.layout, Sliced):
+        return extents
+    if type_.layout.map != Block() or type_.layout.dim < 0:
+        raise InputError(f"{node.name}: found an operand in slices of {type_.layout}, expected blocks of a dimension")
+    return local_shape(type_.layout, extents, scope.bindings.ranks, rank)
+
+
+def _power(extent: int) -> int:
+    """The smallest power of two, 8 at least, that holds the extent."""
+    return max(8, 1 << max(0, extent - 1).bit_length())

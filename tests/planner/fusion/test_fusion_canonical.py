@@ -1,6 +1,6 @@
 """Canonical forms: blind to names and to the order of independent operations, to nothing else."""
 
-# ruff: noqa: F403, F405, F841 (programs are written as programs are)
+# ruff: noqa: F403, F405 (programs are written as programs are)
 from __future__ import annotations
 
 import random

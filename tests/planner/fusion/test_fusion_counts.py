@@ -1,6 +1,6 @@
 """Volume, traffic, state and launches of every schedule of the hand-worked tables, exactly."""
 
-# ruff: noqa: F403, F405, F841 (programs are written as programs are)
+# ruff: noqa: F403, F405 (programs are written as programs are)
 from __future__ import annotations
 
 from fractions import Fraction

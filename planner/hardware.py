@@ -31,6 +31,8 @@ class Device(Record, frozen=True, kw_only=True):
     """Bytes per second."""
     launch_us: Amount = 0.0
     """Fixed cost of one operator call."""
+    multiprocessors: Positive | None = None
+    """Of a GPU: its SMs or compute units, which kernels that run together share."""
 
 
 class Host(Record, frozen=True, kw_only=True):

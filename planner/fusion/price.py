@@ -1,0 +1,233 @@
+"""What a schedule costs on a machine, predicted (CoCoNet, section 3.5; the model is told in docs/fusion.md).
+
+A stage by itself takes
+
+    compute      launch + max(bytes / memory rate, FLOP / GEMM rate)
+    collective   launch + hops + steps + max(links of a node, links between nodes, bytes / memory rate)
+
+and stages run one after the other, except in an overlap: there each starts on the first piece of the one before, so
+the slowest sets the pace and the others add what they take for their first or last piece. While C channels hold C of
+the machine's multiprocessors, a GEMM has the rest. For every kernel with a collective an inner search takes the
+algorithm, protocol, channels and chunk size that cost least; kernels that overlap share one choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from planner.errors import InputError
+from planner.fusion.collective_costs import Config, Movement, Placement, Timing, Tuning, configs, placement, timing
+from planner.fusion.machine import Machine
+from planner.fusion.program import Bindings, Program
+from planner.fusion.stages import groups
+from planner.fusion.work import Work, work_of
+
+DEFAULT = Tuning()
+DIRECT = ("Send", "AllToAll")
+"""Operations that have but one algorithm."""
+
+
+@dataclass(frozen=True)
+class StagePrice:
+    """us of one launch by itself, and what it is made of; links, memory and multiplications work at the same time."""
+
+    name: str
+    kind: str
+    launch_us: float
+    latency_us: float = 0.0
+    """Hops one after the other."""
+    steps_us: float = 0.0
+    node_us: float = 0.0
+    """On links inside a node."""
+    network_us: float = 0.0
+    """On links between nodes."""
+    memory_us: float = 0.0
+    compute_us: float = 0.0
+    body_us: float = 0.0
+    """What is left of `total_us` without launch and latency."""
+    head_us: float = 0.0
+    """From its start to its first finished piece, without launch."""
+    tail_us: float = 0.0
+    """From its last input to its end."""
+    config: Config | None = None
+    """Of a collective: what the inner search chose."""
+    offset: int = 0
+    """Of the group that it runs in."""
+    overlaps: bool = False
+    """Starts on what the stage before has finished."""
+
+    @property
+    def total_us(self) -> float:
+        return self.launch_us + self.latency_us + self.body_us
+
+
+@dataclass(frozen=True)
+class Price:
+    """`total_us` is the sum of `groups_us`: of stages alone, and of those that overlap together."""
+
+    total_us: float
+    stages: tuple[StagePrice, ...]
+    groups_us: tuple[float, ...]
+
+
+def price(program: Program, bindings: Bindings, machine: Machine, tuning: Tuning = DEFAULT) -> Price:
+    """The predicted time of one run of the program as it is scheduled.
+
+    Raises InputError when the machine has too few ranks or no links for it, or a dimension has no extent.
+    """
+    place = placement(machine, bindings.ranks, bindings.groups)
+    priced: list[StagePrice] = []
+    totals = []
+    for together in groups(program):
+        works = tuple(work_of(program, stage, bindings) for stage in together)
+        total, parts = _together(works, place, machine, tuning)
+        for at, (stage, part) in enumerate(zip(together, parts, strict=True)):
+            priced.append(replace(part, name=stage.name, kind=stage.kind, overlaps=at > 0))
+        totals.append(total)
+    return Price(sum(totals), tuple(priced), tuple(totals))
+
+
+@lru_cache(maxsize=65536)
+def _together(
+    works: tuple[Work, ...], place: Placement, machine: Machine, tuning: Tuning
+) -> tuple[float, tuple[StagePrice, ...]]:
+    """The best choice for launches that overlap, or for one by itself."""
+    moved = [movement for work in works for movement in work.movements]
+    if not moved:
+        parts = _parts(works, place, machine, tuning, None)
+        assert parts is not None
+        return overlapped(parts, machine), parts
+    if all(movement.op in DIRECT for movement in moved):
+        tuning = replace(tuning, algorithms=("all-pairs",))
+    best: tuple[float, tuple[StagePrice, ...]] | None = None
+    for config in configs(machine, tuning):
+        parts = _parts(works, place, machine, tuning, config)
+        if parts is not None and (best is None or overlapped(parts, machine) < best[0]):
+            best = overlapped(parts, machine), parts
+    if best is None:
+        names = ", ".join(dict.fromkeys(movement.op for movement in moved))
+        raise InputError(f"{machine.name} has no links, or the tuning no algorithm, for {names} of {place.ranks} ranks")
+    return best
+
+
+def _parts(
+    works: Sequence[Work], place: Placement, machine: Machine, tuning: Tuning, config: Config | None
+) -> tuple[StagePrice, ...] | None:
+    """Every launch with this choice; None where a collective cannot run so, or would leave a GEMM nothing to run on."""
+    held = sum(config.channels for work in works if work.movements) if config else 0
+    free = machine.multiprocessors - held
+    if free < any(not work.movements for work in works):
+        return None
+    pieces, parts = place.ranks, []
+    for work in works:
+        if work.movements:
+            assert config is not None
+            made = _collective(work, place, machine, config)
+            if made is None:
+                return None
+            part, rounds = made
+            pieces = max(pieces, place.ranks * rounds)
+            parts.append(part)
+        else:
+            parts.append(_compute(work, place, machine, tuning, free))
+    return tuple(
+        part if work.movements else _cut(part, min(pieces, work.tiles or pieces))
+        for part, work in zip(parts, works, strict=True)
+    )
+
+
+def _compute(work: Work, place: Placement, machine: Machine, tuning: Tuning, free: int) -> StagePrice:
+    memory = work.memory / min(machine.memory_rate, free * machine.channel_memory_rate)
+    slots = min(free, work.tiles) if work.tiles else free
+    compute = sum(flops / machine.rate(dtype) for dtype, flops in work.flops) * machine.multiprocessors / slots
+    small = [_alone(movement, place, machine, tuning) for movement in work.small]
+    return StagePrice(
+        "",
+        "",
+        launch_us=machine.launch_us + sum(launch for launch, _ in small),
+        latency_us=sum(timed.total for _, timed in small),
+        memory_us=memory,
+        compute_us=compute,
+        body_us=max(memory, compute),
+        offset=work.offset,
+    )
+
+
+def _collective(work: Work, place: Placement, machine: Machine, config: Config) -> tuple[StagePrice, int] | None:
+    """The launch and the number of rounds that its message goes in."""
+    slower = 1 + machine.register_pressure * work.computes
+    timed = [timing(movement, place, machine, config, slower) for movement in (*work.movements, *work.small)]
+    times = [one for one in timed if one is not None]
+    if len(times) < len(timed):
+        return None
+    steps, links = sum(one.steps for one in times), sum(one.body - one.steps for one in times)
+    memory = work.memory / min(machine.memory_rate, config.channels * machine.channel_memory_rate / slower)
+    latency, body, rounds = sum(one.latency for one in times), steps + max(links, memory), times[0].rounds
+    gathered = times[-1 - len(work.small)].body / max(links + steps, 1e-12)
+    ops = tuple(movement.op for movement in work.movements)
+    share = {"AllReduce": 0.5, "ReduceScatter": 1 / place.ranks}.get(ops[0], 1.0) if len(ops) == 1 else gathered
+    first = {"AllReduce": 0.5, "AllGather": 1 / place.ranks}.get(ops[0], 1.0) if len(ops) == 1 else 1 - gathered
+    part = StagePrice(
+        "",
+        "",
+        launch_us=machine.collective_launch_us + machine.base_us(config.protocol),
+        latency_us=latency,
+        steps_us=steps,
+        node_us=sum(one.node for one in times),
+        network_us=sum(one.network for one in times),
+        memory_us=memory,
+        body_us=body,
+        head_us=(0.0 if ops == ("AllGather",) else latency) + body * first / rounds,
+        tail_us=latency + body * share / rounds,
+        config=config,
+        offset=work.offset,
+    )
+    return part, rounds
+
+
+def _cut(part: StagePrice, pieces: int) -> StagePrice:
+    return replace(part, head_us=part.body_us / pieces, tail_us=part.body_us / pieces)
+
+
+def overlapped(parts: Sequence[StagePrice], machine: Machine) -> float:
+    """us of launches that overlap: the pace of each with the first pieces before it and the last ones after it.
+
+    No less than what any resource that they share needs for all of them.
+    """
+    heads, tails = [part.head_us for part in parts], [part.tail_us for part in parts]
+    paces = (sum(heads[:at]) + part.total_us + sum(tails[at + 1 :]) for at, part in enumerate(parts))
+    fixed = max(part.launch_us for part in parts) + max(part.latency_us for part in parts)
+    offsets = sorted({part.offset for part in parts})
+    return max(*paces, fixed + max(_busy(part for part in parts if part.offset == offset) for offset in offsets))
+
+
+def _busy(parts: Iterable[StagePrice]) -> float:
+    """us of the busiest resource of one group's ranks."""
+    held = list(parts)
+    return max(
+        sum(part.node_us for part in held),
+        sum(part.network_us for part in held),
+        sum(part.memory_us for part in held),
+        sum(part.compute_us for part in held),
+    )
+
+
+def alone(movement: Movement, place: Placement, machine: Machine, tuning: Tuning = DEFAULT) -> float:
+    """us of one collective by itself, launch and all, on the best choice."""
+    launch, timed = _alone(movement, place, machine, tuning)
+    return launch + timed.total
+
+
+@lru_cache(maxsize=65536)
+def _alone(movement: Movement, place: Placement, machine: Machine, tuning: Tuning) -> tuple[float, Timing]:
+    best: tuple[float, Timing] | None = None
+    for config in configs(machine, tuning):
+        timed = timing(movement, place, machine, config)
+        launch = machine.collective_launch_us + machine.base_us(config.protocol)
+        if timed is not None and (best is None or launch + timed.total < best[0] + best[1].total):
+            best = launch, timed
+    if best is None:
+        raise InputError(f"{machine.name} has no links for {movement.op} of {place.ranks} ranks")
+    return best

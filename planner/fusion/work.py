@@ -1,0 +1,184 @@
+"""What a stage has to do on one rank: bytes from and to memory, multiplications, messages.
+
+Bytes are those of `counts`, by dtype, but for one thing: where a kernel needs the reduction of a whole tensor before it
+goes on (Norm, ReduceTensor without `dim`), it runs in phases, and what both phases need is read twice or kept in memory
+between them (CoCoNet, section 5.2: LAMB inside a collective).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from planner.fusion.buckets import ENTRY_BYTES, LIMIT
+from planner.fusion.collective_costs import Movement
+from planner.fusion.layouts import Sliced
+from planner.fusion.operations import operation
+from planner.fusion.program import BYTES, Bindings, Dtype, Node, Program, TensorType
+from planner.fusion.stages import Stage, behind
+
+TILE = 128
+"""Rows and columns of a GEMM's tile."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Of one rank. `movements` in order; `small` are those of scalars that reductions add to them."""
+
+    loaded: float
+    stored: float
+    flops: tuple[tuple[Dtype, float], ...]
+    tiles: int
+    """Of the largest GEMM."""
+    movements: tuple[Movement, ...]
+    small: tuple[Movement, ...]
+    computes: bool
+    """Whether it does more than what its collectives do."""
+    offset: int
+    """Of the group that it runs in."""
+
+    @property
+    def memory(self) -> float:
+        return self.loaded + self.stored
+
+
+def local_elements(of: TensorType, bindings: Bindings) -> int:
+    """Elements on the rank that has most of them."""
+    values = bindings.values
+    shape = [extent.value(values) for extent in of.shape]
+    if not isinstance(of.layout, Sliced):
+        return prod(shape)
+    if of.layout.dim < 0:
+        return -(-prod(shape) // bindings.ranks)
+    part = -(-shape[of.layout.dim] // bindings.ranks)
+    return prod(shape[: of.layout.dim]) * part * prod(shape[of.layout.dim + 1 :])
+
+
+def local_bytes(of: TensorType, bindings: Bindings) -> int:
+    return local_elements(of, bindings) * BYTES[of.dtype]
+
+
+def whole_bytes(of: TensorType, bindings: Bindings) -> int:
+    values = bindings.values
+    return prod(extent.value(values) for extent in of.shape) * BYTES[of.dtype]
+
+
+def work_of(program: Program, stage: Stage, bindings: Bindings) -> Work:
+    """The work of a stage. Raises InputError for a dimension that the bindings do not know."""
+    inside = {node.name: node for node in stage.nodes}
+    phase = phases(program, inside)
+    loads: dict[tuple[str, int, int], int] = {}
+    kept = 0
+    for node in stage.nodes:
+        for name in node.reads:
+            of, source = program.by_name[name].type, behind(program, name)
+            if not of.shape:
+                continue
+            if source not in inside:
+                loads[source, local_elements(of, bindings), phase[node.name]] = local_bytes(of, bindings)
+            elif phase[node.name] > phase[source] and not _whole(inside[source]):
+                loads[source, 0, phase[node.name]] = local_bytes(of, bindings)
+                kept += 0 if _stored(program, inside[source], inside) else local_bytes(of, bindings)
+    stored = sum(local_bytes(node.type, bindings) for node in stage.nodes if _stored(program, node, inside))
+    movements = tuple(_movement(program, node, bindings) for node in stage.nodes if _moves(node))
+    gemms = [node for node in stage.nodes if node.op in ("MatMul", "Conv2d")]
+    return Work(
+        loaded=sum(loads.values()) + _tables(program, stage, bindings),
+        stored=stored + kept,
+        flops=tuple((_first(program, node).dtype, flops(program, node, bindings)) for node in gemms),
+        tiles=max((_tiles(node, bindings) for node in gemms), default=0),
+        movements=movements,
+        small=tuple(
+            Movement("AllReduce", whole_bytes(node.type, bindings), node.type.group.offset)
+            for node in stage.nodes
+            if operation(node.op).kind == "reduction"
+            and isinstance(_first(program, node).layout, Sliced)
+            and not isinstance(node.type.layout, Sliced)
+        ),
+        computes=any(not _moves(node) for node in stage.nodes),
+        offset=max((node.type.group.offset for node in stage.nodes if node.op != "Send"), default=0),
+    )
+
+
+def phases(program: Program, inside: Mapping[str, Node]) -> dict[str, int]:
+    """By operation of a kernel: how many reductions over whole tensors must have ended before it."""
+    found: dict[str, int] = {}
+    for name, node in inside.items():
+        before = [behind(program, read) for read in node.reads]
+        found[name] = max((found[x] + _whole(inside[x]) for x in before if x in inside), default=0)
+    return found
+
+
+def flops(program: Program, node: Node, bindings: Bindings) -> float:
+    """Of a MatMul or Conv2d on one rank: two for each multiplication."""
+    x, w = (program.by_name[str(name)].type for name in node.inputs)
+    if node.op == "MatMul":
+        columns = local_elements(w, bindings) // max(1, _local(w, 0, bindings))
+        return 2.0 * local_elements(x, bindings) * columns
+    return 2.0 * local_elements(node.type, bindings) * local_elements(w, bindings) / max(1, _local(w, 0, bindings))
+
+
+def _local(of: TensorType, at: int, bindings: Bindings) -> int:
+    extent = of.shape[at].value(bindings.values)
+    sliced = isinstance(of.layout, Sliced) and of.layout.dim == at
+    return -(-extent // bindings.ranks) if sliced else extent
+
+
+def _tiles(node: Node, bindings: Bindings) -> int:
+    columns = _local(node.type, len(node.type.shape) - 1, bindings)
+    rows = local_elements(node.type, bindings) // max(1, columns)
+    return max(1, -(-rows // TILE) * -(-columns // TILE))
+
+
+def _whole(node: Node) -> bool:
+    return operation(node.op).kind == "reduction" and node.attribute("dim") is None
+
+
+def _moves(node: Node) -> bool:
+    return operation(node.op).kind in ("collective", "transfer")
+
+
+def _movement(program: Program, node: Node, bindings: Bindings) -> Movement:
+    of = _first(program, node)
+    if node.op in ("Send", "AllToAll"):
+        return Movement(node.op, local_bytes(of, bindings), of.group.offset)
+    return Movement(node.op, whole_bytes(of, bindings), of.group.offset)
+
+
+def _first(program: Program, node: Node) -> TensorType:
+    return program.by_name[str(node.inputs[0])].type
+
+
+def _readers(program: Program, name: str) -> list[Node]:
+    found: list[Node] = []
+    for reader in program.readers[name]:
+        found += _readers(program, reader.name) if operation(reader.op).kind == "view" else [reader]
+    return found
+
+
+def _stored(program: Program, node: Node, inside: Mapping[str, Node]) -> bool:
+    readers = _readers(program, node.name)
+    if node.op == "Update":
+        return not any(reader.op == "AllGather" and reader.name in inside for reader in readers)
+    escapes = node.name in program.outputs or any(reader.name not in inside for reader in readers)
+    completes = node.op == "AllGather" and _updates(program, node)
+    return bool(node.type.shape) and (escapes or completes)
+
+
+def _updates(program: Program, node: Node) -> bool:
+    source = program.by_name[behind(program, str(node.inputs[0]))]
+    return isinstance(source, Node) and source.op == "Update"
+
+
+def _tables(program: Program, stage: Stage, bindings: Bindings) -> float:
+    """What a kernel reads of the table of buckets, where a tensor is made up of several."""
+    table = 0.0
+    for node in stage.nodes:
+        names = {name for extent in node.type.shape for name in extent.names}
+        for name in names & bindings.parts.keys():
+            sizes = bindings.parts[name]
+            if len(sizes) > 1:
+                share = local_elements(node.type, bindings) / max(1, sum(sizes))
+                table = max(table, share * ENTRY_BYTES * sum(-(-size // LIMIT) for size in sizes))
+    return table

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
 
+from planner.errors import InputError
 from planner.fusion.operations import Kind, operation
 from planner.fusion.program import Kernel, Node, Overlap, Policy, Program
 
@@ -22,7 +23,7 @@ Graph = Mapping[str, set[str]]
 @dataclass(frozen=True)
 class Stage:
     """One launch. `kind` says what it is ("pointwise", "rows", "reduction", "matmul", "allgather", "fused allreduce",
-    "send", ...); a "rows" kernel reduces along one dimension, a "reduction" kernel over all elements.
+    "send", ...); a "rows" kernel reduces along the last dimension, a "reduction" kernel along others or all.
     """
 
     name: str
@@ -45,15 +46,30 @@ def stages(program: Program) -> tuple[Stage, ...]:
 
 
 def groups(program: Program) -> tuple[tuple[Stage, ...], ...]:
-    """The launches in order, those of one overlap together (in the order of its members), all others alone."""
+    """The launches in order, those of one overlap together (in the order of its members), all others alone.
+
+    Raises InputError for stages that wait for each other.
+    """
     homes = home_of(program)
+    made = {name: stage_of(program, name, homes) for name in dict.fromkeys(homes.values())}
+    try:
+        return tuple(tuple(made[name] for name in group) for group in launches(program, homes))
+    except CycleError as error:
+        circle = " -> ".join(reversed(error.args[1]))
+        raise InputError(
+            f"{program.name}: found launches that wait for each other ({circle}), expected none"
+        ) from error
+
+
+def launches(program: Program, homes: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
+    """Names of the stages, grouped and ordered as by `groups`. Raises CycleError, with the cycle."""
     graph, first = dependences(program, homes), first_positions(program, homes)
-    together = {member: overlap for overlap in program.overlaps for member in overlap.members}
-    members = {name: together[name].members if name in together else (name,) for name in first}
-    made = {name: stage_of(program, name, homes) for name in first}
-    heads = {name: group[0] for name, group in members.items()}
-    contracted = {head: {heads[x] for name in members[head] for x in graph[name]} - {head} for head in heads.values()}
-    return tuple(tuple(made[name] for name in members[head]) for head in ordered(contracted, first))
+    together = {member: overlap.members for overlap in program.overlaps for member in overlap.members}
+    group = {name: together.get(name, (name,)) for name in first}
+    contracted = {
+        names[0]: {group[x][0] for name in names for x in graph[name]} - {names[0]} for names in group.values()
+    }
+    return tuple(group[name] for name in ordered(contracted, first))
 
 
 def home_of(program: Program) -> dict[str, str]:
@@ -112,8 +128,8 @@ def first_positions(program: Program, homes: Mapping[str, str]) -> dict[str, int
 
 
 def ordered(graph: Graph, position: Mapping[str, int]) -> Iterator[str]:
-    """Names after all they wait for, else by position. Raises graphlib.CycleError with the cycle when there is one."""
-    sorter: TopologicalSorter[str] = TopologicalSorter(graph)
+    """Names after all they wait for, else by position. Raises CycleError with the cycle when there is one."""
+    sorter = TopologicalSorter({name: sorted(waits) for name, waits in graph.items()})
     sorter.prepare()
     ready: list[tuple[int, str]] = []
     while sorter.is_active():
@@ -157,7 +173,8 @@ def kind_of(nodes: tuple[Node, ...], policy: Policy = "ComputationFuse") -> str:
     reductions = [node for node in nodes if kind(node) == "reduction"]
     if not reductions:
         return "pointwise"
-    return "rows" if all(node.attribute("dim") is not None for node in reductions) else "reduction"
+    rows = all(node.attribute("dim") == len(node.type.shape) - 1 for node in reductions)
+    return "rows" if rows else "reduction"
 
 
 def overlap_of(program: Program, stage: str) -> Overlap | None:

@@ -73,7 +73,8 @@ class _Reader:
                 error.where = error.where or f"{self.where}:{self.line}"
                 raise
             except (TypeError, ValueError, AttributeError, ZeroDivisionError, OverflowError) as error:
-                raise self.error(f"found what does not go together ({error}), expected operands of the language")
+                message = f"found what does not go together ({error}), expected operands of the language"
+                raise self.error(message) from error
         programs = {id(value): value for value in self.scope.values() if isinstance(value, Program)}
         if len(programs) != 1:
             raise self.error(f"found {len(programs)} programs, expected one `program = Execute(...)`")

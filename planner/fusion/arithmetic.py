@@ -55,12 +55,13 @@ def wide(values: Array | float, dtype: Dtype) -> Array:
 
 
 def _sigmoid(x: Array) -> Array:
-    return x.dtype.type(1) / (x.dtype.type(1) + np.exp(-x))
+    one = x.dtype.type(1)
+    return np.asarray(one / (one + np.exp(-x)))
 
 
 def _gelu(x: Array) -> Array:
     half, one, root = (x.dtype.type(number) for number in (0.5, 1, math.sqrt(0.5)))
-    return half * x * (one + np.asarray(erf(x * root)))
+    return np.asarray(half * x * (one + np.asarray(erf(x * root))))
 
 
 def _power(x: Array, y: Array) -> Array:

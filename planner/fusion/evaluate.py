@@ -216,7 +216,9 @@ class _Run:
         return rounded(np.where(mask, x * x.dtype.type(scale(p)), x.dtype.type(0)), node.type.dtype)
 
     def matmul(self, node: Node) -> Array:
-        return rounded(np.matmul(self.owned(node, 0, 0), self.owned(node, 1, 0)), node.type.dtype)
+        x, w = self.owned(node, 0, 0), self.owned(node, 1, 0)
+        rows = x.reshape(*x.shape[:2], -1, x.shape[-1])
+        return rounded(np.matmul(rows, w).reshape(*x.shape[:-1], w.shape[-1]), node.type.dtype)
 
     def conv2d(self, node: Node) -> Array:
         x, w = self.owned(node, 0, 0), self.owned(node, 1, 0)

@@ -77,7 +77,7 @@ def product(scope: Scope, node: Node, tile: Tile | None = None) -> Product:
 def matmul(scope: Scope, node: Node, tile: Tile | None = None) -> KernelText:
     """The kernel of a MatMul by itself. Raises InputError as `product` does."""
     made = product(scope, node, tile)
-    text = template("fusion/gemm.cu.j2").render(values(made), order=None, waits=None)
+    text = template("fusion/gemm.cu.j2").render(values(made), order=None)
     return KernelText(identifier(node.name), text, ANY, "compute", f"{node.name} = {about(made)}")
 
 

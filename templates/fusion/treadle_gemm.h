@@ -3,6 +3,7 @@
 // the depth in ascending order whatever the tile. Tensor cores are used for 16-bit floats where there are any.
 #pragma once
 #include "treadle_expression.h"
+#include "treadle_overlap.h"
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 #include <mma.h>
@@ -222,10 +223,41 @@ struct Gemm {
     using Shared = typename Tile::Shared;
 
     // Tiles are numbered row by row.
+    TREADLE_DEVICE static int64_t across(const Matrices<T> &of) { return (of.columns + COLUMNS - 1) / COLUMNS; }
+    TREADLE_DEVICE static int64_t tiles(const Matrices<T> &of) { return (of.rows + ROWS - 1) / ROWS * across(of); }
     TREADLE_DEVICE static void make(Shared &shared, const Matrices<T> &of, int64_t tile) {
-        const int64_t across = (of.columns + COLUMNS - 1) / COLUMNS;
-        Tile::make(shared, of, tile / across * ROWS, tile % across * COLUMNS);
+        Tile::make(shared, of, tile / across(of) * ROWS, tile % across(of) * COLUMNS);
     }
 };
+
+// Every tile of a rank's product, shared out among its blocks.
+template <class Product>
+TREADLE_DEVICE void gemm(const Task &task, typename Product::Shared &shared, const Matrices<typename Product::Type> &of) {
+    for (int64_t tile = block_of(task); tile < Product::tiles(of); tile += task.blocks) Product::make(shared, of, tile);
+}
+
+template <class Product>
+struct Turns {
+    typename Product::Shared tile;
+    int64_t turn;
+};
+
+// The same in an order that follows other kernels: a row of tiles begins when its rows of the left operand are ready,
+// and what a tile feeds is told when it is done.
+template <class Product, class Order, class Ready, class Done>
+TREADLE_DEVICE void gemm(const Task &task, Turns<Product> &shared, const Matrices<typename Product::Type> &of) {
+    const int rank = rank_of(task), place = rank % Order::RANKS;
+    for (;;) {
+        if (thread() == 0) shared.turn = take_turn<Order>(task, rank);
+        barrier();
+        if (shared.turn >= Order::count(place)) return;
+        const int64_t tile = Order::unit(place, shared.turn);
+        if (thread() == 0) Ready::wait(task, rank, tile / Product::across(of));
+        barrier();
+        Product::make(shared.tile, of, tile);
+        barrier();
+        if (thread() == 0) Done::signal(task, rank, tile);
+    }
+}
 
 }  // namespace treadle

@@ -1,0 +1,153 @@
+"""What goes into the tensors of a schedule and what must come out, after the reference interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.fusion.arithmetic import FLOATS, rounded
+from planner.fusion.evaluate import held, states
+from planner.fusion.operations import operation
+from planner.fusion.program import Bindings, Dtype, Input, Node, Program
+from treadle.runtime.fusion.tensors import Tensors
+
+Array = NDArray[Any]
+Kind = Literal["integers", "floats"]
+
+LARGEST = 3
+"""Of random integers: sums of products of hundreds of them are exact in f16."""
+SCALARS = (0.5, 0.25, 0.75)
+TOLERANCE: dict[Dtype, float] = {"f16": 2e-2, "bf16": 1e-1, "f32": 2e-4, "f64": 1e-9}
+"""Of floats, relative to the largest element of a tensor: other orders of sums round differently."""
+_WHOLE = frozenset(("Add", "Sub", "Mul", "Neg", "Max", "Min", "Abs", "ReLU", "Cast", "Update", "Where", "ReduceTensor"))
+_MOVES = ("collective", "transfer", "view", "layer")
+_SUMS = frozenset(("MatMul", "Conv2d", "ReduceTensor", "Norm", "AllReduce", "ReduceScatter", "Reduce"))
+_LIBRARY = frozenset(("Exp", "Log", "Tanh", "GeLU", "SiLU", "Sigmoid"))
+
+
+def example(program: Program, bindings: Bindings, kind: Kind = "integers", seed: int = 0) -> dict[str, Array]:
+    """Random values of the inputs, as `evaluate` takes them. What is replicated is not negative: it may be a square."""
+    random = np.random.default_rng(seed)
+    return {value.name: _values(program, bindings, value, kind, random) for value in program.inputs}
+
+
+def _values(program: Program, bindings: Bindings, value: Input, kind: Kind, random: np.random.Generator) -> Array:
+    of, extents = value.type, tuple(extent.value(bindings.values) for extent in value.type.shape)
+    several = type(of.layout).__name__ == "Local"
+    shape = (bindings.groups, bindings.ranks, *extents) if several else extents
+    if _used(program, value.name, "Permute", 1):
+        return random.permuted(np.broadcast_to(np.arange(extents[0]), shape), axis=-1)
+    if _used(program, value.name, "Pow", 1):
+        return random.integers(1, 3, shape)
+    if not extents:
+        return rounded(random.choice(SCALARS), of.dtype)
+    if kind == "floats" and of.dtype in FLOATS:
+        return rounded(random.random(shape) * 2 - several, of.dtype)
+    return rounded(random.integers(-LARGEST if several else 0, LARGEST + 1, shape), of.dtype)
+
+
+def _used(program: Program, name: str, op: str, at: int) -> bool:
+    return any(node.op == op and node.inputs[at] == name for node in program.readers[name])
+
+
+def exact(program: Program) -> bool:
+    """Whether integers go through the program with the same bits in every order of its sums, on every machine."""
+    whole = {value.name: bool(value.type.shape) for value in program.inputs}
+    for node in program.nodes:
+        read = node.inputs[1:] if node.op == "Update" else node.inputs
+        operands = [whole[x] if isinstance(x, str) else float(x).is_integer() for x in read]
+        if node.op in _LIBRARY or (node.op in _SUMS and not all(operands)):
+            return False
+        whole[node.name] = (node.op in _WHOLE or operation(node.op).kind in _MOVES) and all(operands)
+    return True
+
+
+def place(tensors: Tensors, program: Program, bindings: Bindings, values: Mapping[str, Array]) -> None:
+    """Give every rank what it holds of the inputs; `values` are those of `evaluate`."""
+    for index, buffer in enumerate(tensors.buffers):
+        if buffer.role in ("input", "state"):
+            for rank in range(tensors.ranks):
+                mine = _held(program, bindings, buffer.name, values[buffer.name], rank)
+                tensors.array(rank, index)[: mine.size] = mine
+
+
+def differences(
+    tensors: Tensors,
+    program: Program,
+    bindings: Bindings,
+    values: Mapping[str, Array],
+    *,
+    bits: bool,
+) -> Iterator[str]:
+    """A line for each tensor of a rank that is not what `evaluate` made, in its bits or within TOLERANCE."""
+    by_name = {buffer.name: index for index, buffer in enumerate(tensors.buffers)}
+    for name, value, wanted in _results(program, values):
+        index = by_name[name]
+        for rank in _ranks(program, bindings, value):
+            want = _held(program, bindings, value, wanted, rank)
+            got = tensors.array(rank, index)[: want.size]
+            if line := _difference(got, want, tensors.buffers[index].dtype, bits):
+                yield f"{name} of rank {rank}: {line}"
+
+
+def _results(program: Program, values: Mapping[str, Array]) -> Iterator[tuple[str, str, Array]]:
+    """(buffer, value whose type it has, what it must hold) of all that a program leaves behind."""
+    left = states(program, values)
+    for name, array in left.items():
+        yield name, name, array
+    for name in program.outputs:
+        if not in_place(program, name):
+            yield name, name, values[name]
+
+
+def in_place(program: Program, name: str) -> bool:
+    """Whether an output lies where an input lay."""
+    value = program.by_name[name]
+    while isinstance(value, Node) and value.op in ("AllGather", "Slice", "Load"):
+        value = program.by_name[str(value.inputs[0])]
+    direct = program.by_name[name]
+    return not isinstance(direct, Node) or (isinstance(value, Node) and value.op == "Update")
+
+
+def _ranks(program: Program, bindings: Bindings, name: str) -> Iterator[int]:
+    """Of the world, those that have a value."""
+    of = program.by_name[name].type
+    runs = bindings.groups - max(value.type.group.offset for value in program.by_name.values())
+    for group in range(of.group.offset, of.group.offset + runs):
+        for rank in range(bindings.ranks):
+            if getattr(of.layout, "rank", rank) == rank:
+                yield group * bindings.ranks + rank
+
+
+def _held(program: Program, bindings: Bindings, name: str, values: Array, rank: int) -> Array:
+    """As it lies in memory."""
+    of = program.by_name[name].type
+    mine = held(of, bindings, values, rank % bindings.ranks, rank // bindings.ranks).reshape(-1)
+    if of.dtype == "bf16":
+        return (np.ascontiguousarray(mine, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return mine
+
+
+def _difference(got: Array, want: Array, dtype: Dtype, bits: bool) -> str | None:
+    if got.tobytes() == want.tobytes():
+        return None
+    a, b = (_floats(x, dtype) for x in (got, want))
+    same = (got.view(np.uint8).reshape(got.size, -1) == want.view(np.uint8).reshape(got.size, -1)).all(axis=1)
+    same |= (a == b) | (np.isnan(a) & np.isnan(b))
+    if not bits and dtype in TOLERANCE:
+        finite = b[np.isfinite(b)]
+        same |= np.abs(a - b) <= TOLERANCE[dtype] * max(1.0, float(np.abs(finite).max(initial=0)))
+    wrong = np.flatnonzero(~same)
+    if not wrong.size:
+        return None
+    first = int(wrong[0])
+    return f"{wrong.size} of {got.size} elements differ, first [{first}]: found {a[first]:g}, expected {b[first]:g}"
+
+
+def _floats(bits: Array, dtype: Dtype) -> NDArray[np.float64]:
+    if dtype == "bf16":
+        return (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return bits.astype(np.float64)

@@ -36,22 +36,22 @@ SUFFIX = {"AllGather": "_s", "Broadcast": "_at", "AllToAll": "_before"}
 STEM = {"AllGather": "ag_", "Broadcast": "bc_", "AllToAll": "a2a_"}
 
 
-def reorder(program: Program, gather: str, region: Sequence[str], *, transform: str = "reorder") -> Rewrite:
+def reorder(program: Program, gather: str, region: Sequence[str]) -> Rewrite:
     """The stages `region` before the collective `gather` that they read, and a collective for each value needed after.
 
     Makes the moved stages, in the order given, and the collectives by the old names of the values they complete. A
     kernel in the region stays one. `gather` stays where someone else needs it. Raises InvalidTransform: not-a-gather,
     unread, not-convex, not-sliceable, not-loadable, not-unary, operand-layout, untouched, anti-dependence.
     """
-    node = single(program, transform, gather)
+    node = single(program, "reorder", gather)
     if node.op not in SUFFIX:
-        refuse(transform, "not-a-gather", gather, f"found {gather}, a {node.op}, expected one of {', '.join(SUFFIX)}")
-    distinct(transform, region)
-    stages = [launched(program, transform, name) for name in region]
+        refuse("reorder", "not-a-gather", gather, f"found {gather}, a {node.op}, expected one of {', '.join(SUFFIX)}")
+    distinct("reorder", region)
+    stages = [launched(program, "reorder", name) for name in region]
     held = {member.name for stage in stages for member in stage.nodes}
     if not any(gather in member.reads for stage in stages for member in stage.nodes):
         refuse(
-            transform, "unread", gather, f"found no operation of {', '.join(region) or 'nothing'} that reads {gather}"
+            "reorder", "unread", gather, f"found no operation of {', '.join(region) or 'nothing'} that reads {gather}"
         )
     waits = {
         member.name: {behind(program, name) for name in member.reads}
@@ -60,15 +60,14 @@ def reorder(program: Program, gather: str, region: Sequence[str], *, transform: 
     }
     path = path_between(waits, held, [gather])
     if path:
-        refuse(transform, "not-convex", path, f"found {path} leaving the region and coming back, expected it inside")
-    return _Move(transform, program, node, held).finish(stages)
+        refuse("reorder", "not-convex", path, f"found {path} leaving the region and coming back, expected it inside")
+    return _Move(program, node, held).finish(stages)
 
 
 @dataclass
 class _Move:
     """The region while it is moved. `moved`: what is there before the collective, by the names of what was after it."""
 
-    transform: str
     program: Program
     gather: Node
     held: set[str]
@@ -93,13 +92,13 @@ class _Move:
         for stage in stages:
             if all(self.replaced[node.name] == [node] for node in stage.nodes):
                 message = f"found {stage.name}, which is the same on all ranks and stays whole, expected it left out"
-                refuse(self.transform, "untouched", stage.name, message)
+                refuse("reorder", "untouched", stage.name, message)
         nodes, gathers = self.rebuilt()
         outputs = tuple(gathers.get(name, name) for name in self.program.outputs)
         kernels, called = self.kernels(stages)
         whole = self.pruned(replace(self.program, nodes=nodes, outputs=outputs, kernels=kernels))
         made = tuple(called.get(stage.name, self.moved.get(stage.name, stage.name)) for stage in stages)
-        return Rewrite(settled(self.transform, whole), made, gathers)
+        return Rewrite(settled("reorder", whole), made, gathers)
 
     def clones(self, node: Node) -> list[Node]:
         """The node as it is before the collective, behind views of operands that have to be; itself if unconcerned."""
@@ -116,7 +115,7 @@ class _Move:
         try:
             clone = typed(name, node.op, inputs, dict(node.attributes), self.types)
         except TypeRefusal as error:
-            refuse(self.transform, self.code, node.name, f"{node.name} cannot run before {self.gather.name} ({error})")
+            refuse("reorder", self.code, node.name, f"{node.name} cannot run before {self.gather.name} ({error})")
         if isinstance(clone.type.layout, Replicated):
             self.names.taken.discard(name)
             clone = replace(clone, name=node.name)
@@ -133,7 +132,7 @@ class _Move:
             return shape, aligned(self.types[anchor], shape)
         if kind(node) not in ("pointwise", "reduction"):
             message = f"found {node.name}, which does not read {self.gather.name}, expected it left out"
-            refuse(self.transform, self.code, node.name, message)
+            refuse("reorder", self.code, node.name, message)
         if all(scalar(self.types[name]) for name in node.reads):
             return None
         source = self.types[self.moved[self.gather.name]]
@@ -159,7 +158,7 @@ class _Move:
         elif self.gather.op == "AllToAll" and node.op == "Dropout":
             why = "whose random numbers depend on the place of an element"
         if why:
-            refuse(self.transform, self.code, node.name, f"found {node.name}, {why}")
+            refuse("reorder", self.code, node.name, f"found {node.name}, {why}")
 
     def operand(self, node: Node, name: str, space: tuple[Shape, Layout], views: list[Node]) -> str:
         """What the moved node reads instead of `name`; a view of it is put in `views` where one is missing."""
@@ -179,10 +178,10 @@ class _Move:
             return name
         if self.gather.op == "AllToAll":
             message = f"found {node.name} of {name} besides {self.gather.name}, expected an operation of one tensor"
-            refuse(self.transform, "not-unary", node.name, message)
+            refuse("reorder", "not-unary", node.name, message)
         message = f"found {name}, which is {layout_text(of.layout)}, beside {layout_text(layout)}"
         message += ", expected it Replicated or with the same slices"
-        raise InvalidTransform(self.transform, "operand-layout", name, message)
+        raise InvalidTransform("reorder", "operand-layout", name, message)
 
     def view(self, name: str, op: str, attributes: dict[str, Attribute], views: list[Node]) -> str:
         """The part of a whole value that a rank holds; that of a gathered one is what it was gathered from."""

@@ -60,14 +60,21 @@ def retyped(program: Program) -> Program:
     """The program with the types of all nodes inferred again from those of its inputs.
 
     Raises TypeRefusal, with row 31 for an input that an Update leaves stale, and InputError for a value that is read
-    before it is made.
+    before it is made, or as it was before an Update that has run.
     """
     types = {value.name: value.type for value in program.inputs}
-    nodes = []
+    nodes, written = [], dict[str, str]()
     for node in program.nodes:
         for read in node.inputs:
             if isinstance(read, str) and read not in types:
                 raise InputError(f"{node.name}: found {read!r} read before it is made, expected nodes in running order")
+        for read in node.reads:
+            if read in written:
+                raise InputError(
+                    f"{node.name}: found the old value of {read!r} read after {written[read]} has written it"
+                )
+        if node.op == "Update":
+            written[str(node.inputs[0])] = node.name
         made = typed(node.name, node.op, node.inputs, dict(node.attributes), types)
         types[node.name] = made.type
         nodes.append(made)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import keyword
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import groupby
 
 from planner.errors import InputError
-from planner.fusion.dims import PARTS, Dim, Shape
-from planner.fusion.infer import layout_text
+from planner.fusion.dims import PARTS, Dim
+from planner.fusion.infer import layout_text, retyped, scalar
 from planner.fusion.language import RESERVED
-from planner.fusion.layouts import FLAT, WORLD, Replicated, Sliced
+from planner.fusion.layouts import FLAT, WORLD, Sliced
 from planner.fusion.naming import canonical
-from planner.fusion.program import Input, Kernel, Node, Operand, Overlap, Program
+from planner.fusion.program import Input, Kernel, Node, Operand, Overlap, Program, TensorType
 from planner.fusion.slice_maps import map_of
 
 _INFIX = {
@@ -42,8 +43,8 @@ _DEFAULTS = {"stride": 1, "padding": 0, "dim": None, "per": None}
 
 
 def show(program: Program) -> str:
-    """Raises InputError for names that are no variables, and for an old value that is read after its Update."""
-    program = canonical(program)
+    """Raises InputError for names that are no variables and for programs that retyped does not take."""
+    program = canonical(retyped(program))
     variables = _variables(program)
     writer = _Writer(program, variables)
     visible = [node for node in program.nodes if not node.anonymous]
@@ -52,7 +53,7 @@ def show(program: Program) -> str:
     if names:
         called = ", ".join(variables["dim " + name] for name in names)
         lines += [f"{called} = dims({', '.join(_quoted(name) for name in names)})"]
-    lines += [writer.input(value) for value in program.inputs]
+    lines += writer.inputs()
     lines += [f"{node.name} = {writer.node(node)[0]}" for node in visible]
     lines += [writer.launch(launch) for launch in _in_order([*program.kernels, *program.overlaps])]
     given = ", ".join(variables[name] for name in program.input_names)
@@ -66,16 +67,23 @@ class _Writer:
     program: Program
     variables: dict[str, str]
 
-    def input(self, value: Input) -> str:
-        of, variable = value.type, self.variables[value.name]
-        if not of.shape and of.group == WORLD and isinstance(of.layout, Replicated):
-            return f"{variable} = Scalars({_quoted(value.name)}, {self.dtype(of.dtype)})"
-        group = "" if of.group == WORLD else f", {of.group}"
-        shape, layout = self.shape(of.shape), layout_text(of.layout)
-        return f"{variable} = Tensor({_quoted(value.name)}, {self.dtype(of.dtype)}, [{shape}], {layout}{group})"
+    def inputs(self) -> Iterable[str]:
+        """One line for each tensor, and for scalars next to each other that share a dtype."""
+        for kind, values in groupby(self.program.inputs, key=lambda of: of.type if scalar(of.type) else of.name):
+            together = list(values)
+            variables = ", ".join(self.variables[value.name] for value in together)
+            of = together[0].type
+            if isinstance(kind, TensorType) and of.group == WORLD:
+                names = " ".join(value.name for value in together)
+                yield f"{variables} = Scalars({_quoted(names)}, {self.dtype(of.dtype)})"
+            else:
+                yield from (f"{self.variables[value.name]} = {self.tensor(value)}" for value in together)
 
-    def shape(self, shape: Shape) -> str:
-        return ", ".join(self.extent(extent) for extent in shape)
+    def tensor(self, value: Input) -> str:
+        of = value.type
+        group = "" if of.group == WORLD else f", {of.group}"
+        shape = ", ".join(self.extent(extent) for extent in of.shape)
+        return f"Tensor({_quoted(value.name)}, {self.dtype(of.dtype)}, [{shape}], {layout_text(of.layout)}{group})"
 
     def extent(self, extent: Dim) -> str:
         factors = [str(extent.factor)] if extent.factor != 1 or not extent.names else []

@@ -111,7 +111,7 @@ class _Move:
             x if not isinstance(x, str) or (node.op == "Update" and not at) else self.operand(node, x, space, views)
             for at, x in enumerate(node.inputs)
         ]
-        name = self.names.fresh(node.name + SUFFIX[self.gather.op])
+        name = self.names.fresh(node.name.rstrip("_") + SUFFIX[self.gather.op])
         try:
             clone = typed(name, node.op, inputs, dict(node.attributes), self.types)
         except TypeRefusal as error:
@@ -197,7 +197,7 @@ class _Move:
         found = next((x.name for x in known if x.op == op and x.attributes == made.attributes), None)
         key = (name, cast(int, attributes.get("dim", 0)))
         if found is None and key not in self.views:
-            self.views[key] = self.names.fresh(name + SUFFIX[self.gather.op])
+            self.views[key] = self.names.fresh(name.rstrip("_") + "_part")
             views.append(replace(made, name=self.views[key]))
             self.types[self.views[key]] = made.type
         return found or self.views[key]
@@ -229,7 +229,7 @@ class _Move:
             stage = waiting.pop()
             waiting += stage.inside
             if stage.kernel:
-                called[stage.name] = self.names.fresh(stage.name + SUFFIX[self.gather.op])
+                called[stage.name] = self.names.fresh(stage.name.rstrip("_") + SUFFIX[self.gather.op])
         new = {**{name: self.moved[name] for name in self.held if name in self.moved}, **called}
         renamed = (
             replace(x, name=called[x.name], members=tuple(new.get(name, name) for name in x.members))

@@ -92,8 +92,8 @@ def slice_intro(program: Program, x: str, dim: int = FLAT, map: str = "block") -
     if not readers:
         refuse("slice_intro", "unread", x, f"found {x}, which no operation reads whole")
     names = Names(program)
-    part = typed(names.fresh(x + "_s"), "Slice", (x,), {"dim": dim, "map": map}, {x: of.type})
-    gather = typed(names.fresh("ag_" + x), "AllGather", (part.name,), {}, {part.name: part.type})
+    part = typed(names.fresh(x.rstrip("_") + "_part"), "Slice", (x,), {"dim": dim, "map": map}, {x: of.type})
+    gather = typed(names.fresh("ag_" + x.strip("_")), "AllGather", (part.name,), {}, {part.name: part.type})
     at = next(number for number, node in enumerate(program.nodes) if node.name in readers)
     nodes = [_reading(node, x, gather.name) if node.name in readers else node for node in program.nodes]
     whole = replace(program, nodes=(*nodes[:at], part, gather, *nodes[at:]))

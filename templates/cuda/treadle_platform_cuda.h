@@ -12,6 +12,7 @@ namespace treadle::platform {
 using Handle = cudaIpcMemHandle_t;
 
 constexpr int THREADS[] = {MAX_THREADS, 256, 128, 64, 32};
+constexpr bool STREAMS = true;  // launches queue up behind one another on streams
 
 inline void good(cudaError_t status, const char *what) {
     if (status == cudaSuccess) return;
@@ -92,7 +93,8 @@ inline void detach(int device, void *memory) {
     cudaIpcCloseMemHandle(memory);
 }
 
-inline int resident_blocks(Kernel kernel, int device, int threads) {
+template <class AnyKernel>
+int resident_blocks(AnyKernel kernel, int device, int threads) {
     On on(device);
     int blocks = 0, processors = 0;
     good(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0), "occupancy");
@@ -100,14 +102,35 @@ inline int resident_blocks(Kernel kernel, int device, int threads) {
     return blocks * processors;
 }
 
-inline void start(Kernel kernel, int device, int blocks, int threads, const Launch &launch, void *stream) {
+// `together`: its blocks wait for one another, so all of them must be resident at once.
+template <class AnyKernel, class Parameters>
+void start(AnyKernel kernel, int device, int blocks, int threads, const Parameters &launch, void *stream, bool together = true) {
     if (threads % WARP || threads > MAX_THREADS)
         throw std::runtime_error("expected a multiple of " + std::to_string(WARP) + " threads, at most " + std::to_string(MAX_THREADS));
     On on(device);
-    void *parameters[] = {const_cast<Launch *>(&launch)};
-    good(cudaLaunchCooperativeKernel(reinterpret_cast<const void *>(kernel), dim3(blocks), dim3(threads), parameters, 0,
-                                     static_cast<cudaStream_t>(stream)),
-         "cudaLaunchCooperativeKernel");
+    void *parameters[] = {const_cast<Parameters *>(&launch)};
+    const auto function = reinterpret_cast<const void *>(kernel);
+    const auto on_stream = static_cast<cudaStream_t>(stream);
+    if (together)
+        good(cudaLaunchCooperativeKernel(function, dim3(blocks), dim3(threads), parameters, 0, on_stream), "cudaLaunchCooperativeKernel");
+    else
+        good(cudaLaunchKernel(function, dim3(blocks), dim3(threads), parameters, 0, on_stream), "cudaLaunchKernel");
+}
+
+// Another stream of a device, and the wait of a stream for all that another one has been given.
+inline void *stream_of(int device) {
+    On on(device);
+    cudaStream_t stream;
+    good(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+    return stream;
+}
+inline void follow(int device, void *stream, void *other) {
+    On on(device);
+    cudaEvent_t event;
+    good(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+    good(cudaEventRecord(event, static_cast<cudaStream_t>(other)), "cudaEventRecord");
+    good(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), event, 0), "cudaStreamWaitEvent");
+    good(cudaEventDestroy(event), "cudaEventDestroy");
 }
 
 inline void synchronise(int device, uint64_t) {

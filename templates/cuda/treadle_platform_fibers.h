@@ -12,6 +12,7 @@ namespace treadle::platform {
 using Handle = void *;
 
 constexpr int THREADS[] = {LINE_THREADS};
+constexpr bool STREAMS = false;
 
 inline thread_local fibers::World world;
 inline thread_local std::vector<uint32_t *> abort_words;
@@ -33,13 +34,18 @@ inline Handle share(int, void *memory) { return memory; }
 inline void *attach(int, Handle handle) { return handle; }
 inline void detach(int, void *) {}
 
-inline int resident_blocks(Kernel, int, int) { return std::numeric_limits<int>::max(); }
+template <class AnyKernel>
+int resident_blocks(AnyKernel, int, int) { return std::numeric_limits<int>::max(); }
 
-inline void start(Kernel kernel, int, int blocks, int threads, const Launch &launch, void *) {
+template <class AnyKernel, class Parameters>
+void start(AnyKernel kernel, int, int blocks, int threads, const Parameters &launch, void *, bool = true) {
     if (threads % LINE_THREADS) throw std::runtime_error("expected a multiple of 8 threads");
     abort_words.push_back(launch.abort);
     world.queue(blocks, threads, [kernel, launch] { kernel(launch); });
 }
+
+inline void *stream_of(int) { return nullptr; }
+inline void follow(int, void *, void *) {}
 
 inline void synchronise(int, uint64_t seed) {
     const bool ended = world.run(seed);

@@ -28,6 +28,7 @@ struct Handle {
 };
 
 constexpr int THREADS[] = {1};
+constexpr bool STREAMS = false;
 
 struct Mapping {
     int file;
@@ -104,7 +105,7 @@ int resident_blocks(void (*)(const Parameters &), int, int) {
 
 // Threads run at once; launches that must follow one another have `synchronise` between them.
 template <class Parameters>
-void start(void (*kernel)(const Parameters &), int, int blocks, int threads, const Parameters &launch, void *) {
+void start(void (*kernel)(const Parameters &), int, int blocks, int threads, const Parameters &launch, void *, bool = true) {
     if (threads != 1) throw std::runtime_error("expected one thread in a block");
     const uint64_t seed = delay_seed;
     for (int block = 0; block < blocks; ++block) {
@@ -115,6 +116,9 @@ void start(void (*kernel)(const Parameters &), int, int blocks, int threads, con
         });
     }
 }
+
+inline void *stream_of(int) { return nullptr; }
+inline void follow(int, void *, void *) {}
 
 inline void synchronise(int, uint64_t) {
     for (std::thread &each : running) each.join();

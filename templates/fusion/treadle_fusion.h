@@ -41,9 +41,11 @@ struct alignas(LINE) Counts {
     uint64_t sent, sent_on;                               // elements to ranks of the group, and of the next one
 };
 
+constexpr int REPORTED = 64;  // reports of one kernel and rank; further blocks share them
+
 TREADLE_DEVICE Counts &counts_of(const Task &task, int rank) { return *reinterpret_cast<Counts *>(task.arenas[rank]); }
 TREADLE_DEVICE Report &report_of(const Task &task, int rank) {
-    return reinterpret_cast<Report *>(task.arenas[rank] + sizeof(Counts))[task.first_report + block_of(task)];
+    return reinterpret_cast<Report *>(task.arenas[rank] + sizeof(Counts))[task.first_report + block_of(task) % REPORTED];
 }
 
 // Done by one thread of a block.

@@ -1,0 +1,24 @@
+"""What every generator of kernels is given besides its stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from codegen.fusion.algorithms import Algorithm
+from codegen.fusion.expression import Scope
+
+Protocol = Literal["Simple", "LL"]
+
+
+@dataclass(frozen=True)
+class Context:
+    """`arena` is where in each rank's arena the stage may keep what is its own. `slot_bytes` of payload go in a message,
+    and `channels` copies of `algorithm` carry a collective."""
+
+    scope: Scope
+    algorithm: Algorithm
+    arena: int
+    protocol: Protocol = "Simple"
+    channels: int = 1
+    slot_bytes: int = 1 << 19

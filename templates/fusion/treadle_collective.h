@@ -1,0 +1,413 @@
+// Collectives of typed chunks with a computation at the finishing step (CoCoNet, section 5.3). A table of moves says what
+// each threadblock receives, adds, computes, writes and sends; it is the lowered program of any algorithm. Chunks are
+// partial sums of type In until the computation has made elements of type Out of them.
+#pragma once
+#include "treadle_expression.h"
+#include "treadle_overlap.h"
+#include "treadle_slices.h"
+
+namespace treadle {
+
+// What a move does besides the flow of treadle_types.h.
+constexpr int32_t COMPUTE = 32;   // the computation, on what has come together
+constexpr int32_t FINISHED = 64;  // what comes in is finished already
+
+// Where an operand lies: a tensor of the caller, by chunk, or a stage of the arena.
+enum Space : int32_t { NOWHERE, IN_INPUT, IN_OUTPUT, ON_STAGE };
+
+struct Move {
+    int32_t flow, chunk, count;  // `chunk` in the whole tensor, of the first of `count`
+    int32_t source_space, source, addend_space, addend, target_space, target;
+    int32_t wait_block, wait_move, awaited;
+};
+
+// A threadblock of a rank. Ranks are those of the launch, areas those of the receiving rank.
+struct Entry {
+    int32_t first, moves, receives, sends;  // moves of each iteration, and its messages
+    int32_t recv_rank, recv_block, recv_area, send_rank, send_block, send_area;
+};
+
+// What lasts in the arena of a rank, for each threadblock; all of it only grows.
+struct LaneState {
+    Flag filled, drained, progress;
+};
+
+struct Chunk {
+    int64_t global, local, count;  // where it begins in the tensor and in the owner's slice; elements
+};
+
+// Slices of neighbouring elements: PART of each owner, cut into PIECES chunks of WIDTH. An iteration moves SLICE of each.
+template <int64_t SIZE, int64_t PART, int PIECES, int64_t WIDTH, int64_t SLICE>
+struct BlockChunks {
+    static constexpr int64_t LONGEST = SLICE;
+    static constexpr int64_t ITERATIONS = (WIDTH + SLICE - 1) / SLICE;
+
+    TREADLE_DEVICE static Chunk of(int64_t iteration, int chunk) {
+        const int64_t local = chunk % PIECES * WIDTH + iteration * SLICE, global = chunk / PIECES * PART + local;
+        const int64_t count = smaller(smaller(SLICE, WIDTH - iteration * SLICE), smaller(PART - local, SIZE - global));
+        return {global, local, larger(0, count)};
+    }
+};
+
+// The slices of RingSlice: an iteration is a tile.
+template <int64_t SIZE, int CHANNELS, int64_t CAPACITY, int64_t ALIGN, bool RANK_MAJOR, int RANKS>
+struct RingChunks {
+    using Map = RingSlice<SIZE, CHANNELS, CAPACITY, ALIGN, RANK_MAJOR, RANKS>;
+    static constexpr int64_t LONGEST = (CAPACITY + ALIGN - 1) / ALIGN * ALIGN;
+    static constexpr int64_t ITERATIONS = (SIZE + Map::TILE - 1) / Map::TILE;
+
+    TREADLE_DEVICE static Chunk of(int64_t iteration, int chunk) {
+        const int64_t base = iteration * Map::TILE, q = Map::chunk(base);
+        const int owner = chunk / CHANNELS, channel = chunk % CHANNELS;
+        const int64_t global = base + Map::place(owner, channel) * q;
+        return {global, base / RANKS + channel * q, larger(0, smaller(q, SIZE - global))};
+    }
+};
+
+// How two contributions become one.
+struct Plus {
+    template <class A>
+    static TREADLE_DEVICE A join(const A &a, const A &b) { return op::add(a, b); }
+};
+struct Least {
+    template <class A>
+    static TREADLE_DEVICE A join(const A &a, const A &b) { return op::min(a, b); }
+};
+struct Greatest {
+    template <class A>
+    static TREADLE_DEVICE A join(const A &a, const A &b) { return op::max(a, b); }
+};
+
+// The type of what nothing is made of.
+struct Nothing {};
+
+// No computation.
+struct Unchanged {
+    struct Operands {};
+    static TREADLE_DEVICE Operands operands(const Task &, int) { return {}; }
+};
+
+// Elements in a slot: bare, with one flag per message.
+struct SimpleSlots {
+    static constexpr bool FLAGGED = false;
+    template <class T, int PACK>
+    static constexpr int64_t bytes(int64_t count) { return count * sizeof(T); }
+
+    template <class T, int PACK, int N>
+    static TREADLE_DEVICE bool receive(const Task &, const char *slot, int64_t i, int64_t, uint64_t, Pack<T, N> &pack) {
+        pack = *reinterpret_cast<const Pack<T, N> *>(slot + i * sizeof(T));
+        return true;
+    }
+    template <class T, int PACK, int N>
+    static TREADLE_DEVICE void send(char *slot, int64_t i, int64_t, uint64_t, const Pack<T, N> &pack) {
+        *reinterpret_cast<Pack<T, N> *>(slot + i * sizeof(T)) = pack;
+    }
+};
+
+// Packets of 4 bytes of data and a 4-byte flag; a pack is whole packets, and so is each element behind the last pack.
+struct LLSlots {
+    static constexpr bool FLAGGED = true;
+    template <class T, int N>
+    static constexpr int PACKETS = (sizeof(T) * N + 3) / 4;
+    template <class T, int PACK>
+    static constexpr int64_t bytes(int64_t count) {
+        return 8 * (count / PACK * PACKETS<T, PACK> + count % PACK * PACKETS<T, 1>);
+    }
+
+    // Never 0, which is what fresh slots hold; an old message of a slot has a smaller number.
+    static TREADLE_DEVICE uint32_t flag(uint64_t message) { return uint32_t((message - 1) % 0xffffffffu) + 1; }
+
+    template <class T, int PACK>
+    static TREADLE_DEVICE int64_t at(int64_t i, int64_t count) {
+        const int64_t packed = count / PACK * PACK;
+        return i < packed ? bytes<T, PACK>(i) : bytes<T, PACK>(packed) + 8 * (i - packed) * PACKETS<T, 1>;
+    }
+    template <class T, int PACK, int N>
+    static TREADLE_DEVICE bool receive(const Task &task, const char *slot, int64_t i, int64_t count, uint64_t message,
+                                       Pack<T, N> &pack) {
+        Word<4 * PACKETS<T, N>> words;
+        bool good = true;
+        TREADLE_UNROLL
+        for (int k = 0; k < PACKETS<T, N>; ++k)
+            good = good && load_packet(task, slot + at<T, PACK>(i, count) + 8 * k, flag(message), words.part[k]);
+        memcpy(&pack, &words, sizeof(T) * N);
+        return good;
+    }
+    template <class T, int PACK, int N>
+    static TREADLE_DEVICE void send(char *slot, int64_t i, int64_t count, uint64_t message, const Pack<T, N> &pack) {
+        Word<4 * PACKETS<T, N>> words{};
+        memcpy(&words, &pack, sizeof(T) * N);
+        TREADLE_UNROLL
+        for (int k = 0; k < PACKETS<T, N>; ++k)
+            store_packet(slot + at<T, PACK>(i, count) + 8 * k, words.part[k], flag(message));
+    }
+};
+
+// Elements of one chunk in memory: of a tensor of the caller, or on a stage.
+template <class T>
+struct Elements {
+    T *data;
+    bool users;
+
+    template <int N>
+    TREADLE_DEVICE Pack<T, N> load(int64_t i) const {
+        return users ? load_user<T, N>(data + i) : *reinterpret_cast<const Pack<T, N> *>(data + i);
+    }
+    template <int N>
+    TREADLE_DEVICE void store(int64_t i, const Pack<T, N> &pack) const {
+        if (users)
+            store_user<T, N>(data + i, pack);
+        else
+            *reinterpret_cast<Pack<T, N> *>(data + i) = pack;
+    }
+};
+
+// What the threads of a block share. Only the first one writes it, but for `failed`.
+struct Lane {
+    const Entry *entry;
+    LaneState *own, *receiver, *sender, *states;  // this block's, those of the other ends, those of all blocks here
+    char *inbox, *outbox, *stages;
+    int rank;
+    int64_t iteration;
+    uint64_t received, sent, rounds;  // messages and iterations since the session opened
+    int32_t failed, silent;           // a wait was in vain; so nothing is moved or signalled any more
+};
+
+// Everything that C says about a collective:
+//   In, Out; COMPUTES: whether Finish does, TAKES: it takes the sum; Join; Slots; Chunks; PACK elements at once
+//   REDUCES: whether anything is joined; RANKS of a group; BLOCKS of a rank; STRIDE: more than the moves of any block
+//   LANES, INBOXES, STAGED: where states, slots and stages begin in an arena; SLOTS of a connection; SLOT_BYTES,
+//   CHUNK_BYTES and STAGE_BYTES: of a message, of a chunk in it, of a staged chunk
+//   INPUT, OUTPUT: buffers, -1 for none; INPUT_SLICED, OUTPUT_SLICED: whether they hold a rank's slice only
+//   INDEX: buffer of row numbers, or -1: rows of ROW elements are read in this order
+template <class C>
+struct Collective {
+    using In = typename C::In;
+    using Out = typename C::Out;
+    using Operands = typename C::Finish::Operands;
+    using Slots = typename C::Slots;
+    using Chunks = typename C::Chunks;
+
+    static TREADLE_DEVICE LaneState *states(const Task &task, int rank) {
+        return reinterpret_cast<LaneState *>(task.arenas[rank] + C::LANES);
+    }
+    static TREADLE_DEVICE char *area(const Task &task, int rank, int number) {
+        return task.arenas[rank] + C::INBOXES + int64_t(number) * C::SLOTS * C::SLOT_BYTES;
+    }
+
+    static TREADLE_DEVICE void open(const Task &task, Lane &lane, const Entry *entries) {
+        lane.rank = rank_of(task);
+        const Entry &entry = entries[lane.rank * C::BLOCKS + block_of(task)];
+        lane.entry = &entry;
+        lane.states = states(task, lane.rank);
+        lane.own = lane.states + block_of(task);
+        lane.stages = task.arenas[lane.rank] + C::STAGED;
+        if (entry.recv_rank >= 0) {
+            lane.sender = states(task, entry.recv_rank) + entry.recv_block;
+            lane.inbox = area(task, lane.rank, entry.recv_area);
+        }
+        if (entry.send_rank >= 0) {
+            lane.receiver = states(task, entry.send_rank) + entry.send_block;
+            lane.outbox = area(task, entry.send_rank, entry.send_area);
+        }
+        lane.rounds = task.epoch * Chunks::ITERATIONS;
+        lane.received = lane.rounds * entry.receives;
+        lane.sent = lane.rounds * entry.sends;
+        lane.failed = lane.silent = 0;
+    }
+
+    static TREADLE_DEVICE void run(const Task &task, Lane &lane, const Entry *entries, const Move *moves) {
+        const bool first = thread() == 0;
+        if (first) open(task, lane, entries);
+        barrier();
+        const Operands operands = C::Finish::operands(task, lane.rank);
+        for (int64_t iteration = 0; iteration < Chunks::ITERATIONS; ++iteration) {
+            if (first) lane.iteration = iteration;
+            for (int number = 0; number < lane.entry->moves; ++number)
+                perform(task, lane, operands, moves[lane.entry->first + number], number);
+            if (first) ++lane.rounds;
+        }
+    }
+
+    static TREADLE_DEVICE void perform(const Task &task, Lane &lane, const Operands &operands, const Move &move, int number) {
+        const bool first = thread() == 0;
+        if (first) {
+            lane.silent = lane.failed;
+            await(task, lane, move);
+        }
+        if (move.flow) {
+            barrier();
+            if (!lane.silent) {
+                if (move.flow & COMPUTE) {
+                    if constexpr (C::COMPUTES) all<In, Out, true>(task, lane, operands, move);
+                } else if (move.flow & FINISHED) {
+                    if constexpr (!std::is_same_v<Out, Nothing>) all<Out, Out, false>(task, lane, operands, move);
+                } else {
+                    all<In, In, false>(task, lane, operands, move);
+                }
+            }
+            barrier();
+        }
+        if (first && !lane.failed) {
+            if (move.flow & SEND) {
+                ++lane.sent;
+                if (!Slots::FLAGGED) signal_system(&lane.receiver->filled.value, lane.sent);
+            }
+            if (move.flow & RECEIVE) signal_system(&lane.sender->drained.value, ++lane.received);
+            if (move.target_space == IN_OUTPUT)
+                for (int k = 0; k < move.count; ++k) C::Done::signal(task, lane.rank, unit(lane, move, k));
+            if (move.awaited) signal_rank(&lane.own->progress.value, lane.rounds * C::STRIDE + number + 1);
+        }
+    }
+
+    // What other kernels call chunk k of a move in this iteration (treadle_overlap.h).
+    static TREADLE_DEVICE int64_t unit(const Lane &lane, const Move &move, int k) {
+        return lane.iteration * C::CHUNKS + move.chunk + k;
+    }
+
+    static TREADLE_DEVICE void await(const Task &task, Lane &lane, const Move &move) {
+        bool good = true;
+        if (move.source_space == IN_INPUT || move.addend_space == IN_INPUT)
+            for (int k = 0; k < move.count && good; ++k) good = C::Ready::wait(task, lane.rank, unit(lane, move, k));
+        if (good && move.wait_block >= 0)
+            good = wait_rank(task, &lane.states[move.wait_block].progress.value, lane.rounds * C::STRIDE + move.wait_move + 1,
+                             A_STEP, move.wait_block, move.wait_move);
+        if (good && move.flow & RECEIVE && !Slots::FLAGGED)
+            good = wait_system(task, &lane.own->filled.value, lane.received + 1, A_MESSAGE, lane.entry->recv_rank, move.chunk);
+        if (good && move.flow & SEND && lane.sent >= C::SLOTS)
+            good = wait_system(task, &lane.own->drained.value, lane.sent + 1 - C::SLOTS, ROOM, lane.entry->send_rank, move.chunk);
+        if (!good) lane.failed = 1;
+    }
+
+    // The chunks of one message, one after the other.
+    template <class From, class To, bool COMPUTES>
+    static TREADLE_NOINLINE void all(const Task &task, Lane &lane, const Operands &operands, const Move &move) {
+        bool good = true;
+        for (int k = 0; k < move.count; ++k) {
+            Piece<From, To> piece;
+            const Chunk chunk = Chunks::of(lane.iteration, move.chunk + k);
+            piece.chunk = chunk;
+            piece.in = lane.inbox + int64_t(lane.received % C::SLOTS) * C::SLOT_BYTES + k * C::CHUNK_BYTES;
+            piece.out = lane.outbox + int64_t(lane.sent % C::SLOTS) * C::SLOT_BYTES + k * C::CHUNK_BYTES;
+            piece.in_message = lane.received + 1;
+            piece.out_message = lane.sent + 1;
+            piece.source = elements<From>(task, lane, move.source_space, move.source + k);
+            piece.addend = elements<From>(task, lane, move.addend_space, move.addend + k);
+            piece.target = elements<To>(task, lane, move.target_space, move.target + k);
+            good = moved<From, To, COMPUTES>(task, lane, operands, move.flow, piece) && good;
+            yield();
+        }
+        if (!good) {
+            report(task, A_MESSAGE, lane.entry->recv_rank, move.chunk, lane.received + 1, lane.received);
+            lane.failed = 1;
+        }
+    }
+
+    template <class From, class To>
+    struct Piece {
+        Chunk chunk;
+        const char *in;
+        char *out;
+        uint64_t in_message, out_message;
+        Elements<From> source, addend;
+        Elements<To> target;
+    };
+
+    template <class T>
+    static TREADLE_DEVICE Elements<T> elements(const Task &task, const Lane &lane, int space, int number) {
+        if (space == ON_STAGE) {
+            char *stage = lane.stages + number * C::STAGE_BYTES;
+            return {reinterpret_cast<T *>(stage) + lane.iteration * Chunks::LONGEST, false};
+        }
+        if (space == NOWHERE || (space == IN_INPUT ? C::INPUT : C::OUTPUT) < 0) return {nullptr, false};
+        const Chunk chunk = Chunks::of(lane.iteration, number);
+        if (space == IN_INPUT) return {buffer<T>(task, lane.rank, C::INPUT) + (C::INPUT_SLICED ? chunk.local : chunk.global), true};
+        return {buffer<T>(task, lane.rank, C::OUTPUT) + (C::OUTPUT_SLICED ? chunk.local : chunk.global), true};
+    }
+
+    template <class From, class To, bool COMPUTES>
+    static TREADLE_DEVICE bool moved(const Task &task, const Lane &lane, const Operands &operands, int flow, const Piece<From, To> &piece) {
+        constexpr int N = C::PACK;
+        const int64_t count = piece.chunk.count, step = int64_t(threads()) * N, packed = count / N * N;
+        bool good = true;
+        int64_t i = int64_t(thread()) * N;
+        for (; i + (UNROLL - 1) * step + N <= packed; i += UNROLL * step)
+            good = packs<From, To, COMPUTES, N, UNROLL>(task, lane, operands, flow, piece, i, step) && good;
+        for (; i + N <= packed; i += step) good = packs<From, To, COMPUTES, N, 1>(task, lane, operands, flow, piece, i, step) && good;
+        for (i = packed + thread(); i < count; i += threads())
+            good = packs<From, To, COMPUTES, 1, 1>(task, lane, operands, flow, piece, i, 1) && good;
+#ifdef TREADLE_COUNT
+        if (flow & SEND && thread() == 0) {
+            Counts &counts = *static_cast<Counts *>(block_context());
+            const bool near = lane.entry->send_rank / C::RANKS == lane.rank / C::RANKS;
+            __atomic_fetch_add(near ? &counts.sent : &counts.sent_on, count, __ATOMIC_RELAXED);
+        }
+#endif
+        return good;
+    }
+
+    // U packs of N elements, all loads before the first store.
+    template <class From, class To, bool COMPUTES, int N, int U>
+    static TREADLE_DEVICE bool packs(const Task &task, const Lane &lane, const Operands &operands, int flow,
+                                     const Piece<From, To> &piece, int64_t first, int64_t step) {
+        constexpr bool GIVES = !std::is_same_v<To, Nothing>;
+        Pack<From, N> value[U] = {};
+        bool good = true;
+        TREADLE_UNROLL
+        for (int u = 0; u < U; ++u) {
+            const int64_t i = first + u * step;
+            if (flow & RECEIVE)
+                good = Slots::template receive<From, C::PACK, N>(task, piece.in, i, piece.chunk.count, piece.in_message, value[u]) && good;
+            else if (flow & READ)
+                value[u] = given<From, N>(task, lane, piece.source, piece.chunk.global, i);
+        }
+        if constexpr (C::REDUCES && std::is_same_v<From, In>) {
+            if (flow & REDUCE) {
+                TREADLE_UNROLL
+                for (int u = 0; u < U; ++u) value[u] = C::Join::join(value[u], piece.addend.template load<N>(first + u * step));
+            }
+        }
+        TREADLE_UNROLL
+        for (int u = 0; u < U; ++u) {
+            const int64_t i = first + u * step;
+            if constexpr (COMPUTES && !GIVES) {
+                computed<N>(operands, piece.chunk, i, value[u]);
+            } else {
+                Pack<To, N> result;
+                if constexpr (COMPUTES)
+                    result = computed<N>(operands, piece.chunk, i, value[u]);
+                else
+                    result = value[u];
+                if (flow & WRITE && piece.target.data) piece.target.template store<N>(i, result);
+                if (flow & SEND) Slots::template send<To, C::PACK, N>(piece.out, i, piece.chunk.count, piece.out_message, result);
+            }
+        }
+        return good;
+    }
+
+    template <int N, class Value>
+    static TREADLE_DEVICE auto computed(const Operands &operands, const Chunk &chunk, int64_t i, const Value &value) {
+        if constexpr (C::TAKES)
+            return C::Finish::template apply<N>(operands, chunk.global + i, chunk.local + i, value);
+        else
+            return C::Finish::template apply<N>(operands, chunk.global + i, chunk.local + i);
+    }
+
+    template <class T, int N>
+    static TREADLE_DEVICE Pack<T, N> given(const Task &task, const Lane &lane, const Elements<T> &source, int64_t global, int64_t i) {
+        if constexpr (C::INDEX < 0) {
+            return source.template load<N>(i);
+        } else {
+            if (!source.users) return source.template load<N>(i);
+            Pack<T, N> pack;
+            TREADLE_UNROLL
+            for (int k = 0; k < N; ++k) {
+                const int64_t at = global + i + k, row = buffer<typename C::Index>(task, lane.rank, C::INDEX)[at / C::ROW];
+                pack[k] = load_user<T, 1>(buffer<T>(task, lane.rank, C::INPUT) + row * C::ROW + at % C::ROW)[0];
+            }
+            return pack;
+        }
+    }
+};
+
+}  // namespace treadle

@@ -27,6 +27,7 @@ from codegen import (
     torch_sac,
     torch_swap,
 )
+from codegen.fusion.generate import generate as fusion_generate
 from codegen.lower import lower
 from codegen.program import Program
 from codegen.promise import promise_of
@@ -40,22 +41,25 @@ from planner.collective.algorithm import CollectiveDecisions
 from planner.collective.check import check as check_collective
 from planner.collective.collectives import DEMANDING
 from planner.errors import CheckFailed, InputError
+from planner.fusion.check import check as check_fusion
+from planner.fusion.decisions import FusionDecisions
 from planner.memory.check import check as check_memory
 from planner.memory.decisions import MemoryDecisions
 from planner.memory.problem import RESERVE
-from planner.plan import InputRef, Plan
+from planner.plan import Decisions, InputRef, Plan
 from planner.swap.check import check as check_swap
 from planner.swap.decisions import SwapDecisions
 from planner.trace import Trace
 
 Target = Literal[
     "torch", "torch-sac", "torch-compile", "torch-swap", "torch-offload", "deepspeed", "msccl-xml", "mscclpp-json",
-    "cuda", "nccl-tuner",
+    "cuda", "nccl-tuner", "tp-overlap",
 ]  # fmt: skip
 
 MEMORY_TARGETS: tuple[Target, ...] = ("torch", "torch-sac", "torch-compile")
 SWAP_TARGETS: tuple[Target, ...] = ("torch-swap", "torch-offload", "deepspeed")
 COLLECTIVE_TARGETS: tuple[Target, ...] = ("msccl-xml", "mscclpp-json", "cuda")
+FUSION_TARGETS: tuple[Target, ...] = ("tp-overlap",)
 """What a plan of each pass becomes, its default first; `nccl-tuner` is what a selection becomes."""
 
 MAX_LANES = 32
@@ -102,6 +106,8 @@ def generate(
             files, facts, entry = *_collective(decisions, plan_file, chosen, runtime), None
         case SwapDecisions():
             files, facts, entry = _swap(plan, decisions, plan_file, chosen, trace)
+        case FusionDecisions():
+            files, facts, entry = *fusion_generate(decisions, plan_file, chosen), None
         case MemoryDecisions():
             files, facts, entry = _memory(plan, decisions, plan_file, chosen, trace)
     return Artefacts(
@@ -113,24 +119,28 @@ def generate(
     )
 
 
-def possible_targets(decisions: MemoryDecisions | CollectiveDecisions | SwapDecisions) -> tuple[Target, ...]:
+def possible_targets(decisions: Decisions) -> tuple[Target, ...]:
     """What a plan with these decisions can become, its default first."""
     match decisions:
         case CollectiveDecisions():
             return COLLECTIVE_TARGETS
         case SwapDecisions():
             return SWAP_TARGETS
+        case FusionDecisions():
+            return FUSION_TARGETS
         case MemoryDecisions():
             return MEMORY_TARGETS
 
 
-def check(decisions: MemoryDecisions | CollectiveDecisions | SwapDecisions) -> list[str]:
+def check(decisions: Decisions) -> list[str]:
     """What the checker of the pass finds."""
     match decisions:
         case CollectiveDecisions():
             return check_collective(decisions)
         case SwapDecisions():
             return check_swap(decisions)
+        case FusionDecisions():
+            return check_fusion(decisions)
         case MemoryDecisions():
             return check_memory(decisions)
 

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from planner.collective.algorithm import CollectiveDecisions
+from planner.fusion.decisions import FusionDecisions
 from planner.memory.decisions import MemoryDecisions
 from planner.scalars import Amount, Count, Digest, Name, Positive, Record
 from planner.swap.decisions import SwapDecisions
 
 VERSION = 1
+
+Decisions = MemoryDecisions | CollectiveDecisions | SwapDecisions | FusionDecisions
 
 
 Scope = Literal["any order", "this order", "forward order", "forward order, reads left", "no recomputation"]
@@ -73,7 +76,7 @@ class Provenance(Record, frozen=True, kw_only=True):
 class Plan(Record, frozen=True, kw_only=True, tag_field="kind", tag="plan"):
     version: Positive
     inputs: dict[str, InputRef] = {}
-    decisions: MemoryDecisions | CollectiveDecisions | SwapDecisions
+    decisions: Decisions
     prediction: Prediction
     certificate: Certificate
     provenance: Provenance

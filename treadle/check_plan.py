@@ -17,13 +17,15 @@ from planner.collective.draft import request_of
 from planner.collective.problem import Problem
 from planner.collective.universal import UNIVERSAL, universal_bound
 from planner.errors import CheckFailed
+from planner.fusion.check import check as check_fusion
+from planner.fusion.decisions import FusionDecisions
 from planner.hardware import Hardware
 from planner.memory.check import check as check_memory
 from planner.memory.check import check_against_trace
 from planner.memory.decisions import MemoryDecisions
 from planner.memory.problem import MemoryProblem
 from planner.pattern import Pattern
-from planner.plan import Plan
+from planner.plan import Decisions, Plan
 from planner.sketch import Sketch
 from planner.swap.bound import lower_bound as swap_bound
 from planner.swap.check import check as check_swap
@@ -42,6 +44,8 @@ def check_plan(plan: Plan) -> list[str]:
             found = check_collective(plan.decisions)
         case SwapDecisions():
             found = check_swap(plan.decisions)
+        case FusionDecisions():
+            found = check_fusion(plan.decisions)
         case _:
             found = check_memory(plan.decisions)
     return [*found, *_certificate(plan)]
@@ -68,7 +72,7 @@ def quality(plan: Plan, bound: float | None = None) -> str:
     return f"it claims to be {optimal(plan)}" if proof.optimal else f"it claims a gap of {proof.gap:.2%}"
 
 
-def _alone(decisions: MemoryDecisions | CollectiveDecisions | SwapDecisions) -> int:
+def _alone(decisions: Decisions) -> int:
     """What the decisions prove without any search. What is recomputed may be what makes a swap plan take longer."""
     if isinstance(decisions, SwapDecisions):
         return decisions.problem.ideal_ns if copies_alone(decisions.runs) else 0
@@ -153,12 +157,14 @@ def _certificate(plan: Plan) -> Iterator[str]:
         yield "certificate: says not optimal, but the lower bound is the objective"
 
 
-def _time_and_peak(decisions: MemoryDecisions | CollectiveDecisions | SwapDecisions) -> tuple[int, int | None]:
+def _time_and_peak(decisions: Decisions) -> tuple[int, int | None]:
     match decisions:
         case CollectiveDecisions():
             return decisions.makespan_ns, None
         case SwapDecisions():
             return decisions.time_ns, decisions.peak_bytes
+        case FusionDecisions():
+            return decisions.time_ns, None
         case _:
             return decisions.objective_ns, decisions.exact_peak_bytes
 

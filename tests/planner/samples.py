@@ -10,6 +10,7 @@ from msgspec import inspect
 
 from planner.artefact import Artefact
 from planner.collective.algorithm import CollectiveDecisions, LinkCost, Port, Transfer
+from planner.fusion.decisions import FusionDecisions, Reason, Rival, StageChoice, TransformCall
 from planner.hardware import CopyEngine, Device, Hardware, Host, Link, Network, Nic, PcieSwitch, Switch
 from planner.job import CollectiveJob, Job, MemoryJob, RunJob
 from planner.memory.decisions import MemoryDecisions
@@ -161,6 +162,17 @@ COLLECTIVE_PLAN = Plan(
     provenance=Provenance(tool="treadle 0.1.0", method="taccl", limit_fired=True),
 )
 
+SGD = """\
+from planner.fusion.language import *
+
+N = dims("N")
+g = Tensor("g", f32, [N], Local)
+p = Tensor("p", f32, [N], Replicated)
+a = AllReduce("+", g)
+q = Update(p, p - a)
+program = Execute("sgd", [g, p], [q])
+"""
+
 SWAP_PROBLEM = SwapProblem(
     version=1,
     machine=Machine(
@@ -211,6 +223,35 @@ SWAP_PLAN = Plan(
     prediction=Prediction(time_us=0.032, peak_bytes=18),
     certificate=msgspec.structs.replace(_CERTIFICATE, objective=32.0, lower_bound=18.0, gap=0.4375, optimal=False),
     provenance=Provenance(tool="treadle 0.1.0", method="genetic", options={"seed": 0}, interrupted=True),
+)
+
+FUSION_PLAN = Plan(
+    version=1,
+    inputs={"hardware": InputRef(file="pair.yaml", digest="sha256:" + 64 * "0")},
+    decisions=FusionDecisions(
+        program=SGD,
+        schedule=SGD.replace("program =", 'c = fuse("ComputationFuse", q)\nprogram ='),
+        extents={"N": 6},
+        parts={"N": (4, 2)},
+        ranks=2,
+        nodes=1,
+        transforms=(TransformCall(transform="fuse", arguments={"members": ["q"], "policy": "ComputationFuse"}),),
+        stages=(
+            StageChoice(name="a", kind="allreduce", members=("a",), time_ns=70, protocol="LL", channels=2),
+            StageChoice(name="c", kind="pointwise", members=("q",), time_ns=30),
+        ),
+        time_ns=100,
+        volume=6.0,
+        traffic=30.0,
+        state=6.0,
+        considered=4,
+        taken=(Reason(transform="fuse", on=("q",), why="one launch"),),
+        refused=(Reason(transform="as_slice", on=("p",), why="the caller needs it", code="output", witness="q"),),
+        rivals=(Rival(name="AR; C", time_ns=110, schedule=SGD),),
+    ),
+    prediction=Prediction(time_us=0.1),
+    certificate=msgspec.structs.replace(_CERTIFICATE, objective=100.0, lower_bound=60.0, gap=0.4, optimal=False),
+    provenance=Provenance(tool="treadle 0.1.0", method="enumeration"),
 )
 
 JOB = Job(
@@ -268,6 +309,7 @@ DOCUMENTS = {
     "collective plan": COLLECTIVE_PLAN,
     "swap-problem": SWAP_PROBLEM,
     "swap plan": SWAP_PLAN,
+    "fusion plan": FUSION_PLAN,
     "job": JOB,
     "artefact": ARTEFACT,
     "selection": SELECTION,

@@ -363,7 +363,7 @@ def test_missing_fields_are_named() -> None:
     raw = plain(DOCUMENTS["memory plan"])
     del raw["decisions"]["pass"]
     line = refusal(raw, Plan)
-    assert line.endswith("$.decisions.pass: found nothing, expected one of 'collective', 'memory', 'swap'")
+    assert line.endswith("$.decisions.pass: found nothing, expected one of 'collective', 'fusion', 'memory', 'swap'")
 
 
 # Files

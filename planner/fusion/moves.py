@@ -1,0 +1,273 @@
+"""The transformations that apply to a program: the edges of the search (CoCoNet, section 5).
+
+Every candidate is tried for real, so that an edge is a validated transformation and a refused one says why. Moves are
+joined where the first is of no use alone: slice-intro with a reorder, asSlice with dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from planner.fusion.calls import apply
+from planner.fusion.decisions import TransformCall
+from planner.fusion.layouts import FLAT, Replicated
+from planner.fusion.program import Policy, Program
+from planner.fusion.refusal import InvalidTransform
+from planner.fusion.stages import Stage, behind, stages
+from planner.fusion.transforms.editing import Rewrite
+
+COMPUTE = ("pointwise", "rows", "reduction", "permute")
+"""Kinds of stages that go into kernels of several."""
+MOVABLE = (*COMPUTE, "matmul", "convolution", "send", "fused send")
+"""Kinds of stages that may run before a gather instead of after it."""
+
+
+@dataclass(frozen=True)
+class Moves:
+    """What the search may do. `dims` are those that splits and slices divide along."""
+
+    split: bool = True
+    split_reduce_broadcast: bool = False
+    merge: bool = False
+    reorder: bool = True
+    slice_intro: bool = False
+    lone_slice_intro: bool = False
+    """Keep a slice-intro that no reorder follows."""
+    as_slice: bool = False
+    computation_fuse: bool = False
+    all_reduce_fuse: bool = True
+    one_sided_fuse: bool = False
+    """Computation in the kernel of a ReduceScatter or Reduce before it, or of an AllGather or Broadcast behind it."""
+    send_fuse: bool = False
+    all_to_all_fuse: bool = False
+    dims: tuple[int, ...] = (FLAT,)
+
+
+EVERYTHING = Moves(
+    split_reduce_broadcast=True,
+    merge=True,
+    slice_intro=True,
+    as_slice=True,
+    computation_fuse=True,
+    one_sided_fuse=True,
+    send_fuse=True,
+    all_to_all_fuse=True,
+)
+
+
+@dataclass(frozen=True)
+class Reached:
+    """A program that `calls`, one after the other, lead to."""
+
+    calls: tuple[TransformCall, ...]
+    rewrite: Rewrite
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The last of `calls` does not apply after the others."""
+
+    calls: tuple[TransformCall, ...]
+    error: InvalidTransform
+
+
+Outcome = Reached | Refused
+
+
+def outcomes(program: Program, moves: Moves) -> Iterator[Outcome]:
+    """What becomes of every candidate, in a fixed order."""
+    flow = Flow.of(program)
+    if moves.split or moves.split_reduce_broadcast:
+        yield from _splits(flow, moves)
+    if moves.merge:
+        yield from _merges(flow)
+    if moves.reorder:
+        for gather in flow.unfused("allgather", "broadcast", "alltoall"):
+            yield from _reorders(flow, gather)
+    if moves.slice_intro:
+        yield from _slice_intros(flow, moves)
+    if moves.as_slice:
+        yield from _sliced_states(program)
+    yield from _fusions(flow, moves)
+
+
+@dataclass(frozen=True)
+class Flow:
+    """The stages of a program and what they read from each other."""
+
+    program: Program
+    stages: Mapping[str, Stage]
+    readers: Mapping[str, frozenset[str]]
+    sources: Mapping[str, frozenset[str]]
+
+    @classmethod
+    def of(cls, program: Program) -> Flow:
+        found = {stage.name: stage for stage in stages(program)}
+        home = {node.name: stage.name for stage in found.values() for node in stage.nodes}
+        sources = {
+            name: frozenset(
+                home[source]
+                for node in stage.nodes
+                for source in (behind(program, read) for read in node.reads)
+                if home.get(source, name) != name
+            )
+            for name, stage in found.items()
+        }
+        readers = {name: frozenset(other for other in found if name in sources[other]) for name in found}
+        return cls(program, found, readers, sources)
+
+    def unfused(self, *kinds: str) -> list[str]:
+        """Single operations of these kinds."""
+        return [name for name, stage in self.stages.items() if stage.kind in kinds and stage.kernel is None]
+
+    def after(self, start: str, kinds: Iterable[str]) -> list[str]:
+        """Stages of these kinds that depend on `start` through such stages only, in order."""
+        return self._beyond(start, kinds, self.readers)
+
+    def before(self, end: str, kinds: Iterable[str]) -> list[str]:
+        """Stages of these kinds that `end` depends on through such stages only, in order."""
+        return self._beyond(end, kinds, self.sources)
+
+    def _beyond(self, start: str, kinds: Iterable[str], graph: Mapping[str, frozenset[str]]) -> list[str]:
+        found: set[str] = set()
+        waiting = [start]
+        while waiting:
+            near = {name for name in graph[waiting.pop()] if self.stages[name].kind in kinds} - found
+            found |= near
+            waiting += sorted(near)
+        return [name for name in self.stages if name in found]
+
+
+def _splits(flow: Flow, moves: Moves) -> Iterator[Outcome]:
+    """Not of an AllReduce that is read in slices: that is the split with the reorder behind it, Slice(AG(t)) being t."""
+    for name in flow.unfused("allreduce"):
+        if any(reader.op in ("Slice", "Load") for reader in flow.program.readers[name]):
+            continue
+        if moves.split:
+            for dim in _dims(flow.program, name, moves):
+                yield _tried(flow.program, "split", ar=name, policy="ARSplitRSAG", dim=dim)
+        if moves.split_reduce_broadcast:
+            yield _tried(flow.program, "split", ar=name, policy="ARSplitReduceBcast", root=0)
+
+
+def _merges(flow: Flow) -> Iterator[Outcome]:
+    for first in flow.unfused("reducescatter", "reduce"):
+        for second in flow.unfused("allgather", "broadcast"):
+            if first in flow.sources[second]:
+                yield _tried(flow.program, "merge", first=first, second=second)
+
+
+def _reorders(flow: Flow, gather: str, before: Reached | None = None) -> Iterator[Outcome]:
+    """Every set of stages behind `gather` that holds all of its members' sources behind `gather`.
+
+    Sets grow from valid ones: what is refused for a stage stays refused with more of them.
+    """
+    for region, grow in _ideals(flow.after(gather, MOVABLE), flow.sources):
+        outcome = _tried(flow.program, "reorder", before, gather=gather, region=region)
+        if isinstance(outcome, Reached):
+            grow()
+        yield outcome
+
+
+def _slice_intros(flow: Flow, moves: Moves) -> Iterator[Outcome]:
+    """Results of AllReduces gathered from their slices, so that computation may move before the gather."""
+    for name in flow.unfused("allreduce"):
+        for dim in _dims(flow.program, name, moves):
+            outcome = _tried(flow.program, "slice_intro", x=name, dim=dim)
+            if isinstance(outcome, Refused):
+                yield outcome
+                continue
+            if moves.lone_slice_intro:
+                yield outcome
+            made = Flow.of(outcome.rewrite.program)
+            for gather in made.unfused("allgather"):
+                if gather in outcome.rewrite.made:
+                    yield from _reorders(made, gather, outcome)
+
+
+def _sliced_states(program: Program) -> Iterator[Outcome]:
+    """Inputs that the program updates as slices, without the gathers that nobody else needs."""
+    for target, update in program.updates.items():
+        if not isinstance(program.by_name[target].type.layout, Replicated):
+            continue
+        outcome = _tried(program, "as_slice", t=target)
+        for gather in [reader.name for reader in program.readers[update.name] if reader.op == "AllGather"]:
+            if isinstance(outcome, Reached):
+                outcome = _tried(outcome.rewrite.program, "dead", outcome, ag=gather)
+        yield outcome
+
+
+def _fusions(flow: Flow, moves: Moves) -> Iterator[Outcome]:
+    def fused(policy: Policy, members: Iterable[str]) -> Outcome:
+        held = set(members)
+        return _tried(flow.program, "fuse", members=[name for name in flow.stages if name in held], policy=policy)
+
+    if moves.computation_fuse:
+        for region in _connected(flow):
+            yield fused("ComputationFuse", region)
+    if moves.all_reduce_fuse:
+        for scatter in flow.unfused("reducescatter"):
+            between = flow.after(scatter, COMPUTE)
+            for gather in flow.unfused("allgather"):
+                if between and flow.sources[gather] & set(between):
+                    yield fused("AllReduceFuse", (scatter, *between, gather))
+    one_sided: list[tuple[Policy, str, bool]] = []
+    if moves.one_sided_fuse:
+        one_sided += [("ReduceScatterFuse", "reducescatter", True), ("AllGatherFuse", "allgather", False)]
+        one_sided += [("ReduceFuse", "reduce", True), ("BroadcastFuse", "broadcast", False)]
+    if moves.send_fuse:
+        one_sided.append(("SendFuse", "send", False))
+    if moves.all_to_all_fuse:
+        one_sided.append(("AllToAllFuse", "alltoall", False))
+    for policy, kind, forward in one_sided:
+        for end in flow.unfused(kind):
+            near = flow.after(end, COMPUTE) if forward else flow.before(end, COMPUTE)
+            for chosen, grow in _ideals(near, flow.sources if forward else flow.readers):
+                yield fused(policy, (end, *chosen))
+                grow()
+
+
+def _ideals(names: list[str], needs: Mapping[str, frozenset[str]]) -> Iterator[tuple[list[str], Callable[[], None]]]:
+    """Sets of `names` that hold all their members need of them, smallest first; the call lets one grow further."""
+    waiting: list[frozenset[str]] = [frozenset()]
+    seen = {frozenset[str]()}
+    while waiting:
+        held = waiting.pop(0)
+        for name in names:
+            grown = held | {name}
+            if name not in held and grown not in seen and needs[name] & set(names) <= held:
+                seen.add(grown)
+                yield [x for x in names if x in grown], partial(waiting.append, grown)
+
+
+def _connected(flow: Flow) -> Iterator[frozenset[str]]:
+    """Sets of two or more single computations that hang together."""
+    alone = flow.unfused(*COMPUTE)
+    waiting = [frozenset((name,)) for name in alone]
+    seen = set(waiting)
+    while waiting:
+        held = waiting.pop(0)
+        for name in alone:
+            region = held | {name}
+            if name not in held and region not in seen and (flow.sources[name] | flow.readers[name]) & held:
+                seen.add(region)
+                waiting.append(region)
+                yield region
+
+
+def _dims(program: Program, name: str, moves: Moves) -> list[int]:
+    """FLAT is the same as the only dimension there is."""
+    extents = len(program.by_name[name].type.shape)
+    return [dim for dim in moves.dims if dim == FLAT or (dim < extents and not (extents == 1 and FLAT in moves.dims))]
+
+
+def _tried(program: Program, transform: str, before: Reached | None = None, /, **arguments: object) -> Outcome:
+    call = TransformCall(transform=transform, arguments=arguments)
+    calls = (*before.calls, call) if before else (call,)
+    start = before.rewrite.program if before else program
+    try:
+        return Reached(calls, apply(start, call))
+    except InvalidTransform as error:
+        return Refused(calls, error)

@@ -1,0 +1,72 @@
+"""The ways to overlap a schedule's stages: chains of them start together (CoCoNet, sections 3.4 and 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from planner.fusion.calls import apply
+from planner.fusion.decisions import TransformCall
+from planner.fusion.moves import Flow
+from planner.fusion.program import Program
+from planner.fusion.refusal import InvalidTransform
+from planner.fusion.stages import stages
+
+Chain = tuple[str, ...]
+"""Stages that overlap, in order."""
+
+
+@dataclass(frozen=True)
+class Chains:
+    """All chains of two or more stages: those that may overlap, and why the others may not.
+
+    Chains grow by one stage from legal ones, so one that contains a refused chain at its head is not listed.
+    """
+
+    legal: tuple[Chain, ...]
+    refused: tuple[tuple[Chain, InvalidTransform], ...]
+
+
+def chain_cuts(program: Program) -> int:
+    """Ways to cut the k stages, as one chain, into contiguous groups, whether or not they can stream: 2^(k-1)."""
+    return 1 << max(len(stages(program)) - 1, 0)
+
+
+def chains(program: Program) -> Chains:
+    flow = Flow.of(program)
+    legal: list[Chain] = []
+    refused: list[tuple[Chain, InvalidTransform]] = []
+    waiting: list[Chain] = [(name,) for name in flow.stages]
+    while waiting:
+        chain = waiting.pop(0)
+        for name in (name for name in flow.stages if name in flow.readers[chain[-1]]):
+            longer = (*chain, name)
+            try:
+                apply(program, overlap_call(longer))
+            except InvalidTransform as error:
+                refused.append((longer, error))
+            else:
+                legal.append(longer)
+                waiting.append(longer)
+    return Chains(tuple(legal), tuple(refused))
+
+
+def overlap_call(chain: Chain) -> TransformCall:
+    return TransformCall(transform="overlap", arguments={"members": list(chain)})
+
+
+def choices(program: Program, legal: tuple[Chain, ...]) -> Iterator[tuple[tuple[Chain, ...], Program]]:
+    """Every set of chains that may overlap side by side, the empty one first, with the program that it makes."""
+
+    def more(chosen: tuple[Chain, ...], made: Program, at: int) -> Iterator[tuple[tuple[Chain, ...], Program]]:
+        yield chosen, made
+        used = {name for chain in chosen for name in chain}
+        for number in range(at, len(legal)):
+            if used.isdisjoint(legal[number]):
+                try:
+                    further = apply(made, overlap_call(legal[number])).program
+                except InvalidTransform:
+                    continue
+                yield from more((*chosen, legal[number]), further, number + 1)
+
+    yield from more((), replace(program, overlaps=()), 0)

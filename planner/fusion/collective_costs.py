@@ -95,7 +95,8 @@ def timing(
     protocol = next(x for x in machine.protocols if x.name == config.protocol)
     channel = config.channels * protocol.channel_rate / slower
     chunk = min(config.chunk_bytes, LL_CHUNK) if config.protocol == "LL" else config.chunk_bytes
-    rounds = max(1, ceil(movement.payload / (max(place.ranks, 1) * config.channels * chunk)))
+    together = config.channels * chunk * (1 if movement.op == "Send" else place.ranks)
+    rounds = max(1, ceil(movement.payload / together))
     shape = _shape(movement, place, machine, config.algorithm)
     if shape is None:
         return None

@@ -124,7 +124,7 @@ def _parts(
     for work in works:
         if work.movements:
             assert config is not None
-            made = _collective(work, place, machine, config)
+            made = _collective(work, place, machine, tuning, config)
             if made is None:
                 return None
             part, rounds = made
@@ -155,17 +155,23 @@ def _compute(work: Work, place: Placement, machine: Machine, tuning: Tuning, fre
     )
 
 
-def _collective(work: Work, place: Placement, machine: Machine, config: Config) -> tuple[StagePrice, int] | None:
-    """The launch and the number of rounds that its message goes in."""
+def _collective(
+    work: Work, place: Placement, machine: Machine, tuning: Tuning, config: Config
+) -> tuple[StagePrice, int] | None:
+    """The launch and the number of rounds that its message goes in.
+
+    Scalars that it sums over the ranks between two phases go by whatever is best for them, without another launch.
+    """
     slower = 1 + machine.register_pressure * work.computes
-    timed = [timing(movement, place, machine, config, slower) for movement in (*work.movements, *work.small)]
+    timed = [timing(movement, place, machine, config, slower) for movement in work.movements]
     times = [one for one in timed if one is not None]
     if len(times) < len(timed):
         return None
     steps, links = sum(one.steps for one in times), sum(one.body - one.steps for one in times)
     memory = work.memory / min(machine.memory_rate, config.channels * machine.channel_memory_rate / slower)
-    latency, body, rounds = sum(one.latency for one in times), steps + max(links, memory), times[0].rounds
-    gathered = times[-1 - len(work.small)].body / max(links + steps, 1e-12)
+    small = sum(_alone(movement, place, machine, tuning)[1].total for movement in work.small)
+    latency, body, rounds = sum(one.latency for one in times) + small, steps + max(links, memory), times[0].rounds
+    gathered = times[-1].body / max(links + steps, 1e-12)
     ops = tuple(movement.op for movement in work.movements)
     share = {"AllReduce": 0.5, "ReduceScatter": 1 / place.ranks}.get(ops[0], 1.0) if len(ops) == 1 else gathered
     first = {"AllReduce": 0.5, "AllGather": 1 / place.ranks}.get(ops[0], 1.0) if len(ops) == 1 else 1 - gathered
@@ -194,11 +200,11 @@ def _cut(part: StagePrice, pieces: int) -> StagePrice:
 def overlapped(parts: Sequence[StagePrice], machine: Machine) -> float:
     """us of launches that overlap: the pace of each with the first pieces before it and the last ones after it.
 
-    No less than what any resource that they share needs for all of them.
+    No less than all their hops and what any resource that they share needs for all of them.
     """
     heads, tails = [part.head_us for part in parts], [part.tail_us for part in parts]
     paces = (sum(heads[:at]) + part.total_us + sum(tails[at + 1 :]) for at, part in enumerate(parts))
-    fixed = max(part.launch_us for part in parts) + max(part.latency_us for part in parts)
+    fixed = max(part.launch_us for part in parts) + sum(part.latency_us for part in parts)
     offsets = sorted({part.offset for part in parts})
     return max(*paces, fixed + max(_busy(part for part in parts if part.offset == offset) for offset in offsets))
 

@@ -24,7 +24,7 @@ TILE = 128
 
 @dataclass(frozen=True)
 class Work:
-    """Of one rank. `movements` in order; `small` are those of scalars that reductions add to them."""
+    """Of one rank. `movements` in order; `small` are those of the scalars that reductions over slices add."""
 
     loaded: float
     stored: float
@@ -89,16 +89,21 @@ def work_of(program: Program, stage: Stage, bindings: Bindings) -> Work:
         flops=tuple((_first(program, node).dtype, flops(program, node, bindings)) for node in gemms),
         tiles=max((_tiles(node, bindings) for node in gemms), default=0),
         movements=movements,
-        small=tuple(
-            Movement("AllReduce", whole_bytes(node.type, bindings), node.type.group.offset)
-            for node in stage.nodes
-            if operation(node.op).kind == "reduction"
-            and isinstance(_first(program, node).layout, Sliced)
-            and not isinstance(node.type.layout, Sliced)
-        ),
+        small=_small(program, stage, phase, bindings),
         computes=any(not _moves(node) for node in stage.nodes),
         offset=max((node.type.group.offset for node in stage.nodes if node.op != "Send"), default=0),
     )
+
+
+def _small(program: Program, stage: Stage, phase: Mapping[str, int], bindings: Bindings) -> tuple[Movement, ...]:
+    """The partial results of reductions over slices: those of a phase are summed over the ranks in one message."""
+    payload: dict[tuple[int, int], int] = {}
+    for node in stage.nodes:
+        sliced = operation(node.op).kind == "reduction" and isinstance(_first(program, node).layout, Sliced)
+        if sliced and not isinstance(node.type.layout, Sliced):
+            key = phase[node.name], node.type.group.offset
+            payload[key] = payload.get(key, 0) + whole_bytes(node.type, bindings)
+    return tuple(Movement("AllReduce", size, offset) for (_, offset), size in sorted(payload.items()))
 
 
 def phases(program: Program, inside: Mapping[str, Node]) -> dict[str, int]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from codegen.fusion import collective, pointwise
+from codegen.fusion import collective, pointwise, rows
 from codegen.fusion.algorithms import Algorithm, named
 from codegen.fusion.context import Context, Protocol
 from codegen.fusion.expression import Scope
@@ -35,7 +35,7 @@ SLOT_BYTES: dict[Protocol, int] = {"Simple": 512 << 10, "LL": 16 << 10}
 """Payload of a message."""
 
 EMITTERS: dict[str, Callable[[Stage, Context], Emitted]] = {
-    "pointwise": lambda stage, context: pointwise.emit(stage, context.scope),
+    "pointwise": pointwise.emit,
     **dict.fromkeys(
         ("allreduce", "reducescatter", "allgather", "reduce", "broadcast", "alltoall", "send"), collective.emit
     ),
@@ -84,7 +84,7 @@ class Lowered:
             schedule=text.show(self.program).rstrip().splitlines(),
             launches=self.launches,
             buffers=self.buffers,
-            headers=["treadle_collective.h", "treadle_expression.h", "treadle_slices.h", *_used(self.launches)],
+            headers=["treadle_collective.h", "treadle_random.h", "treadle_rows.h", *_used(self.launches)],
             arena_bytes=self.arena_bytes,
         )
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import re
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,8 @@ from codegen.fusion.slices import slice_type
 from codegen.templates import template
 from planner.errors import InputError
 from planner.fusion.dims import ONE, PARTS, Dim, Shape, volume
-from planner.fusion.layouts import Local, Sliced
+from planner.fusion.dropout import op_key, scale, threshold
+from planner.fusion.layouts import Layout, Local, Sliced
 from planner.fusion.operations import BINARY, LOGIC, UNARY
 from planner.fusion.program import BYTES, Bindings, Dtype, Node, Operand, Program, TensorType
 
@@ -108,11 +108,6 @@ def elements_per_pack(dtypes: Iterable[Dtype]) -> int:
     return PACK_BYTES // max((BYTES[dtype] for dtype in dtypes), default=4)
 
 
-def op_key(key: str) -> int:
-    """TODO"""
-    return zlib.crc32(key.encode())
-
-
 def literal(number: float, dtype: Dtype) -> str:
     """A number as C++ of this type."""
     if dtype == "bool":
@@ -122,7 +117,7 @@ def literal(number: float, dtype: Dtype) -> str:
     if not math.isfinite(number):
         text = "float(NAN)" if math.isnan(number) else f"float({'-' if number < 0 else ''}INFINITY)"
     else:
-        text = repr(float(number)) + ("" if dtype == "f64" else "f")
+        text = repr(float(number)) + ("f" if dtype == "f32" else "")
     return text if dtype in ("f32", "f64") else f"convert<{CPP[dtype]}>({text})"
 
 
@@ -135,16 +130,21 @@ def functor(
     result: str | None = None,
     stores: Sequence[str] = (),
     rows: Sequence[str] = (),
+    rows_type: str = "",
+    again: frozenset[str] = frozenset(),
+    reduced: Mapping[str, int] | None = None,
 ) -> Functor:
     """The functor that computes `result` from `value`, both passed in registers, and stores `stores` on the way.
 
     `members` are in running order; those that nothing asks for are left out. Values in `rows` are the same for a row
-    of the last dimension and are passed as `struct NAME::Rows`. What else is read is loaded from its buffer. Raises
-    InputError for a value that is stored while it is smaller than the others, and for operations that are not
-    pointwise.
+    of the last dimension and are passed in a struct of `rows_type`; those in `reduced` lie at an offset of the arena.
+    What else is read is loaded from its buffer, uncounted when it is loaded `again`. Raises InputError for a value that
+    is stored while it is smaller than the others, and for operations that are not pointwise.
     """
     ends = (*stores, *([result] if result else []))
-    return _Writer(scope, name, _wanted(members, ends), value, result, tuple(stores), tuple(rows)).functor
+    wanted = _wanted(members, ends)
+    extra = (tuple(rows), rows_type, again, reduced or {})
+    return _Writer(scope, name, wanted, value, result, tuple(stores), *extra).functor
 
 
 def _wanted(members: Sequence[Node], ends: Iterable[str]) -> tuple[Node, ...]:
@@ -173,6 +173,9 @@ class _Writer:
     result: str | None
     stores: tuple[str, ...]
     rows: tuple[str, ...]
+    rows_type: str
+    again: frozenset[str]
+    reduced: Mapping[str, int]
 
     @cached_property
     def functor(self) -> Functor:
@@ -181,7 +184,8 @@ class _Writer:
         lines = [node for node in self.visible if not self.scalar(node.name)]
         vectors = (*self.streams, *self.passing, *(node.name for node in lines))
         pack = elements_per_pack(self.type(name).dtype for name in vectors)
-        places = dict(self.scope.storage(name) for name in (*self.streams, *self.stores))
+        stored = (name for name in (*self.streams, *self.stores) if name not in self.reduced)
+        places = dict(map(self.scope.storage, stored))
         text = template("fusion/expression.cu.j2").render(
             name=self.name,
             about=", ".join(node.name for node in self.members if not node.anonymous),
@@ -189,9 +193,10 @@ class _Writer:
             pack=pack,
             value=value and (CPP[value], identifier(str(self.value))),
             result=result and (CPP[result], self.term(str(self.result))),
-            rows=[self.declared(name) for name in self.rows],
+            rows_type=self.rows_type,
+            reduced=[(*self.declared(name), self.reduced[name]) for name in self.streams if name in self.reduced],
             pointers=[(CPP[buffer.dtype], identifier(buffer.name), index) for index, buffer in sorted(places.items())],
-            scalar_loads=[(*self.declared(name), self.scope.storage(name)[0]) for name in self.scalar_loads],
+            scalar_loads=[(*self.declared(name), self.scalar_load(name)) for name in self.scalar_loads],
             scalars=[(*self.declared(node.name), self.expression(node)) for node in scalars],
             random=self.random,
             place=self.place,
@@ -258,6 +263,12 @@ class _Writer:
     def scalar_loads(self) -> tuple[str, ...]:
         return tuple(name for name in self.read if self.scalar(name))
 
+    def scalar_load(self, name: str) -> str:
+        dtype = CPP[self.type(name).dtype]
+        if name in self.reduced:
+            return f"*reinterpret_cast<const {dtype} *>(task.arenas[rank] + {self.reduced[name]})"
+        return f"*buffer<{dtype}>(task, rank, {self.scope.storage(name)[0]})"
+
     @cached_property
     def streams(self) -> tuple[str, ...]:
         return tuple(name for name in self.read if not self.scalar(name))
@@ -315,34 +326,48 @@ class _Writer:
         return self.term(operand) if isinstance(operand, str) else literal(operand, dtype)
 
     def dropout(self, node: Node) -> str:
-        x, p = self.term(str(node.inputs[0])), float(str(node.attribute("p")))
-        own = "at.place" if isinstance(node.type.layout, Local) else "0"
-        key = op_key(str(node.attribute("key")))
-        return f"op::dropout({x}, {{at.seed, {key:#x}u, {own}, at.step}}, global, {literal(p, 'f32')})"
+        x, p, dtype = self.term(str(node.inputs[0])), float(str(node.attribute("p"))), node.type.dtype
+        key = f"{op_key(str(node.attribute('key'))):#x}u" + (
+            " + at.place" if isinstance(node.type.layout, Local) else ""
+        )
+        mask = f"{{at.seed, {key}, at.step, {threshold(p):#x}u}}"
+        survivors = literal(scale(p), "f64" if dtype == "f64" else "f32")
+        if self.extended(node.type.shape) == self.shape:
+            return f"op::dropout({x}, {mask}, global, {survivors})"
+        index = f"[&](int64_t i) {{ return {self.broadcast(node.type.shape)[0]}; }}"
+        return f"op::dropout<{CPP[dtype]}, N>({x}, {mask}, global, {survivors}, {index})"
 
     def load(self, name: str) -> str:
         """A value of another stage or of the caller."""
-        _, buffer = self.scope.storage(name)
-        shape, dtype, pointer = self.type(name).shape, CPP[buffer.dtype], f"at.{identifier(buffer.name)}"
+        shape, dtype, layout = self.type(name).shape, CPP[self.type(name).dtype], self.layout(name)
+        pointer, period = f"at.{self.pointer(name)}", 0
+        counted = name not in self.again and name not in self.reduced
         if self.extended(shape) == self.shape:
-            return f"load_user<{dtype}, N>({pointer} + {self.index(name)})"
+            return f"{'load_user' if counted else 'load_again'}<{dtype}, N>({pointer} + {self.index(name)})"
         index, period = self.broadcast(shape)
-        if isinstance(buffer.layout, Sliced):
-            slices = slice_type(buffer.layout, self.scope.extents(shape), self.scope.bindings.ranks)
+        if isinstance(layout, Sliced):
+            slices = slice_type(layout, self.scope.extents(shape), self.scope.bindings.ranks)
             index = f"{slices}::local(at.place, {index})"
         elif index == f"i % {period}":
-            return f"repeat<{dtype}, N, {period}>({pointer}, global, local)"
-        return f"gather<{dtype}, N, {period}>({pointer}, global, local, [&](int64_t i) {{ return {index}; }})"
+            return f"repeat<{dtype}, N, {period}, {period if counted else 0}>({pointer}, global, local)"
+        first = period if counted else 0
+        return f"gather<{dtype}, N, {first}>({pointer}, global, local, [&](int64_t i) {{ return {index}; }})"
+
+    def pointer(self, name: str) -> str:
+        return identifier(name if name in self.reduced else self.scope.storage(name)[1].name)
+
+    def layout(self, name: str) -> Layout:
+        """How the memory of a value is laid out."""
+        return self.type(name).layout if name in self.reduced else self.scope.storage(name)[1].layout
 
     def store(self, name: str) -> str:
-        _, buffer = self.scope.storage(name)
         if self.extended(self.type(name).shape) != self.shape:
             raise InputError(f"{self.name}: found {name} stored among larger tensors, expected a kernel of its own")
-        return f"store_user(at.{identifier(buffer.name)} + {self.index(name)}, {self.term(name)})"
+        value = f"spread<{CPP[self.type(name).dtype]}, N>({self.term(name)})"
+        return f"store_user(at.{self.pointer(name)} + {self.index(name)}, {value if self.rows else self.term(name)})"
 
     def index(self, name: str) -> str:
-        _, buffer = self.scope.storage(name)
-        return "local" if isinstance(buffer.layout, Sliced) else "global"
+        return "local" if isinstance(self.layout(name), Sliced) else "global"
 
     def extended(self, shape: Shape) -> Shape:
         return (ONE,) * (len(self.shape) - len(shape)) + shape

@@ -36,6 +36,7 @@ SLOT_BYTES: dict[Protocol, int] = {"Simple": 512 << 10, "LL": 16 << 10}
 
 EMITTERS: dict[str, Callable[[Stage, Context], Emitted]] = {
     "pointwise": pointwise.emit,
+    "rows": rows.emit,
     **dict.fromkeys(
         ("allreduce", "reducescatter", "allgather", "reduce", "broadcast", "alltoall", "send"), collective.emit
     ),

@@ -81,6 +81,20 @@ TREADLE_DEVICE T power(T x, T y) {
 }
 
 template <class T>
+TREADLE_DEVICE T opposite(T x) {
+    if constexpr (std::is_integral_v<T>)
+        return difference(T(0), x);
+    else
+        return -x;
+}
+template <class T>
+TREADLE_DEVICE T magnitude(T x) {
+    if constexpr (std::is_integral_v<T>)
+        return x < 0 ? opposite(x) : x;
+    else
+        return std::fabs(x);
+}
+template <class T>
 TREADLE_DEVICE T complement(T x) {
     return ~x;
 }
@@ -173,8 +187,8 @@ namespace op {
         return each<bool>([](auto a, auto b) { return bool(value); }, x, y);   \
     }
 
-TREADLE_UNARY(neg, difference(decltype(a)(0), a))
-TREADLE_UNARY(abs, a < decltype(a)(0) ? difference(decltype(a)(0), a) : a)
+TREADLE_UNARY(neg, opposite(a))
+TREADLE_UNARY(abs, magnitude(a))
 TREADLE_UNARY(sqrt, std::sqrt(a))
 TREADLE_UNARY(rsqrt, decltype(a)(1) / std::sqrt(a))
 TREADLE_UNARY(exp, std::exp(a))
@@ -215,9 +229,19 @@ TREADLE_DEVICE auto where(const C &condition, const A &x, const B &y) {
 
 }  // namespace op
 
-// Elements `index(i)` of a tensor that is broadcast, for i from `global` on. They repeat after PERIOD elements: only the
-// first time that a rank reads one it counts as traffic.
-template <class T, int N, int64_t PERIOD, class Index>
+// N elements that are in a cache, as this kernel has loaded them before: they do not count as traffic.
+template <class T, int N>
+TREADLE_DEVICE Pack<T, N> load_again(const T *from) {
+    if (aligned_to<Pack<T, N>>(from)) return *reinterpret_cast<const Pack<T, N> *>(from);
+    Pack<T, N> pack;
+    TREADLE_UNROLL
+    for (int i = 0; i < N; ++i) pack[i] = from[i];
+    return pack;
+}
+
+// Elements `index(i)` of a tensor that is broadcast, for i from `global` on. The first time that a rank reads one counts
+// as traffic: among its first COUNTED elements, after which they repeat.
+template <class T, int N, int64_t COUNTED, class Index>
 TREADLE_DEVICE Pack<T, N> gather(const T *from, int64_t global, [[maybe_unused]] int64_t local, Index index) {
     Pack<T, N> values;
     TREADLE_UNROLL
@@ -225,19 +249,28 @@ TREADLE_DEVICE Pack<T, N> gather(const T *from, int64_t global, [[maybe_unused]]
         values[i] = from[index(global + i)];
 #ifdef TREADLE_COUNT
         const bool first = local + i == 0 || index(global + i) != index(global + i - 1);
-        if (first && local + i < PERIOD) count(&Counts::loaded, &Counts::loaded_bytes, 1, sizeof(T));
+        if (first && local + i < COUNTED) count(&Counts::loaded, &Counts::loaded_bytes, 1, sizeof(T));
 #endif
     }
     return values;
 }
 
 // The same where it is the last EXTENT elements that repeat: those of a pack lie side by side if EXTENT allows.
-template <class T, int N, int64_t EXTENT>
+template <class T, int N, int64_t EXTENT, int64_t COUNTED>
 TREADLE_DEVICE Pack<T, N> repeat(const T *from, int64_t global, [[maybe_unused]] int64_t local) {
 #ifndef TREADLE_COUNT
-    if (EXTENT % N == 0 && global % N == 0) return load_user<T, N>(from + global % EXTENT);
+    if (EXTENT % N == 0 && global % N == 0) return load_again<T, N>(from + global % EXTENT);
 #endif
-    return gather<T, N, EXTENT>(from, global, local, [](int64_t i) { return i % EXTENT; });
+    return gather<T, N, COUNTED>(from, global, local, [](int64_t i) { return i % EXTENT; });
+}
+
+// A pack of what may be a scalar.
+template <class T, int N, class X>
+TREADLE_DEVICE Pack<T, N> spread(const X &x) {
+    Pack<T, N> pack;
+    TREADLE_UNROLL
+    for (int i = 0; i < N; ++i) pack[i] = element(x, i);
+    return pack;
 }
 
 // Which of the tensors that make up a dimension an index of it falls in; tensor k ends before `ends[k]`.

@@ -1,6 +1,8 @@
 // Which elements of a sliced tensor a rank holds: element `local` of rank `rank` is element `global` of the flat tensor.
 // From `local` on, `run` elements lie side by side in both.
 #pragma once
+#include <type_traits>
+
 #include "treadle_fusion.h"
 
 namespace treadle {
@@ -75,5 +77,19 @@ struct RingSlice {
         return smaller(q - local % SHARE % q, SIZE - global(rank, local));
     }
 };
+
+// Calls take(n, global, local) for all elements of a rank's slice: n of them, PACK where they lie side by side. All
+// blocks of the rank share the work.
+template <class Slice, int PACK, class Take>
+TREADLE_DEVICE void over_slice(const Task &task, int place, Take take) {
+    const int64_t elements = Slice::elements(place), stride = int64_t(task.blocks) * threads() * PACK;
+    for (int64_t local = (int64_t(block_of(task)) * threads() + thread()) * PACK; local < elements; local += stride) {
+        if (local + PACK <= elements && Slice::run(place, local) >= PACK)
+            take(std::integral_constant<int, PACK>(), Slice::global(place, local), local);
+        else
+            for (int64_t i = local; i < smaller(local + PACK, elements); ++i)
+                take(std::integral_constant<int, 1>(), Slice::global(place, i), i);
+    }
+}
 
 }  // namespace treadle

@@ -1,0 +1,61 @@
+"""Pointwise stages as kernels: every thread takes 16 bytes of the widest type at a time (CoCoNet, section 5.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from codegen.fusion.context import Context
+from codegen.fusion.expression import Functor, Scope, functor
+from codegen.fusion.kernel import ANY, KernelText
+from codegen.fusion.slices import slice_type
+from codegen.templates import template
+from planner.fusion.layouts import At
+from planner.fusion.program import Node, Program, TensorType
+from planner.fusion.stages import Stage
+
+
+def emit(stage: Stage, context: Context) -> KernelText:
+    """The kernel of a stage of pointwise operations. Raises InputError for values of different sizes that it keeps."""
+    scope = context.scope
+    made = functor(scope, f"{stage.name}_elements", stage.nodes, stores=live_outs(scope.program, stage.nodes))
+    whole = scope.program.by_name[made.stores[0]].type
+    text = template("fusion/pointwise.cu.j2").render(
+        functor=made.text,
+        functor_name=made.name,
+        name=stage.name,
+        about=about(stage, made),
+        slice=slice_type(whole.layout, scope.extents(whole.shape), scope.bindings.ranks),
+        condition=condition(scope, whole),
+        ranks=scope.bindings.ranks,
+    )
+    return KernelText(stage.name, text, ANY, "compute", about(stage, made))
+
+
+def about(stage: Stage, made: Functor) -> str:
+    """A line for readers."""
+    return f"{stage.name}: {', '.join(stage.named)}; {made.pack} elements per thread and step"
+
+
+def live_outs(program: Program, nodes: Sequence[Node]) -> tuple[str, ...]:
+    """What a kernel of these operations leaves in memory: values that others read or that are returned, and updates."""
+    inside = {node.name for node in nodes}
+    return tuple(
+        node.name
+        for node in nodes
+        if node.op == "Update"
+        or node.name in program.outputs
+        or any(reader.name not in inside for reader in program.readers[node.name])
+    )
+
+
+def condition(scope: Scope, type_: TensorType) -> str:
+    """In C++, which ranks have a value of this type; nothing when all do."""
+    ranks, groups = scope.bindings.ranks, scope.bindings.groups
+    tests = []
+    if isinstance(type_.layout, At):
+        tests.append(f"rank % {ranks} == {type_.layout.rank}")
+    if groups > 1:
+        last = groups - 1 - max(value.type.group.offset for value in scope.program.by_name.values())
+        first = type_.group.offset
+        tests.append(f"rank / {ranks} >= {first} && rank / {ranks} <= {first + last}")
+    return " && ".join(tests)

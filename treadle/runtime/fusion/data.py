@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from planner.fusion.arithmetic import FLOATS, rounded
 from planner.fusion.evaluate import held, states
 from planner.fusion.operations import operation
-from planner.fusion.program import Bindings, Dtype, Input, Node, Program
+from planner.fusion.program import Bindings, Dtype, Input, Program
+from treadle.runtime.fusion.build import Schedule
 from treadle.runtime.fusion.tensors import Tensors
 
 Array = NDArray[Any]
@@ -65,8 +66,9 @@ def exact(program: Program) -> bool:
     return True
 
 
-def place(tensors: Tensors, program: Program, bindings: Bindings, values: Mapping[str, Array]) -> None:
+def place(tensors: Tensors, lowered: Schedule, values: Mapping[str, Array]) -> None:
     """Give every rank what it holds of the inputs; `values` are those of `evaluate`."""
+    program, bindings = lowered.program, lowered.bindings
     for index, buffer in enumerate(tensors.buffers):
         if buffer.role in ("input", "state"):
             for rank in range(tensors.ranks):
@@ -74,42 +76,17 @@ def place(tensors: Tensors, program: Program, bindings: Bindings, values: Mappin
                 tensors.array(rank, index)[: mine.size] = mine
 
 
-def differences(
-    tensors: Tensors,
-    program: Program,
-    bindings: Bindings,
-    values: Mapping[str, Array],
-    *,
-    bits: bool,
-) -> Iterator[str]:
+def differences(tensors: Tensors, lowered: Schedule, values: Mapping[str, Array], *, bits: bool) -> Iterator[str]:
     """A line for each tensor of a rank that is not what `evaluate` made, in its bits or within TOLERANCE."""
-    by_name = {buffer.name: index for index, buffer in enumerate(tensors.buffers)}
-    for name, value, wanted in _results(program, values):
-        index = by_name[name]
-        for rank in _ranks(program, bindings, value):
-            want = _held(program, bindings, value, wanted, rank)
+    program, bindings = lowered.program, lowered.bindings
+    left = states(program, values)
+    for name in dict.fromkeys((*left, *program.outputs)):
+        index = lowered.places[name]
+        for rank in _ranks(program, bindings, name):
+            want = _held(program, bindings, name, left.get(name, values[name]), rank)
             got = tensors.array(rank, index)[: want.size]
             if line := _difference(got, want, tensors.buffers[index].dtype, bits):
                 yield f"{name} of rank {rank}: {line}"
-
-
-def _results(program: Program, values: Mapping[str, Array]) -> Iterator[tuple[str, str, Array]]:
-    """(buffer, value whose type it has, what it must hold) of all that a program leaves behind."""
-    left = states(program, values)
-    for name, array in left.items():
-        yield name, name, array
-    for name in program.outputs:
-        if not in_place(program, name):
-            yield name, name, values[name]
-
-
-def in_place(program: Program, name: str) -> bool:
-    """Whether an output lies where an input lay."""
-    value = program.by_name[name]
-    while isinstance(value, Node) and value.op in ("AllGather", "Slice", "Load"):
-        value = program.by_name[str(value.inputs[0])]
-    direct = program.by_name[name]
-    return not isinstance(direct, Node) or (isinstance(value, Node) and value.op == "Update")
 
 
 def _ranks(program: Program, bindings: Bindings, name: str) -> Iterator[int]:

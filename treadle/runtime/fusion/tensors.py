@@ -77,6 +77,10 @@ class Tensors:
         start = rank * self._bytes + self._offsets[index]
         return ctypes.addressof(ctypes.c_char.from_buffer(self._memory, start))
 
+    def addresses(self, rank: int) -> list[int]:
+        """Of all buffers of a rank."""
+        return [self.address(rank, index) for index in range(len(self.buffers))]
+
     def poison(self) -> None:
         """Make what is read before it is written be seen."""
         for rank in range(self.ranks):

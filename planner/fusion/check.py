@@ -221,13 +221,15 @@ def _told(decisions: FusionDecisions, schedule: Program) -> Iterator[str]:
     followers = {name for overlap in schedule.overlaps for name in overlap.members[1:]}
     if followers != {stage.name for stage in decisions.stages if stage.overlaps}:
         yield "stages: those that overlap are not those of the schedule"
-    total, longest = (f(stage.time_ns for stage in decisions.stages) for f in (sum, max))
-    if decisions.measured:
-        return
-    if decisions.time_ns < longest:
-        yield f"time: {decisions.time_ns} ns, the longest stage takes {longest} ns"
-    if not schedule.overlaps and decisions.time_ns != total:
-        yield f"time: {decisions.time_ns} ns, its stages take {total} ns one after the other"
+    before = 0
+    for stage in decisions.stages:
+        if not stage.overlaps and stage.start_ns != before:
+            yield f"stages: {stage.name} starts at {stage.start_ns} ns, the stages before it end at {before} ns"
+        if stage.end_ns - stage.start_ns < stage.time_ns:
+            yield f"stages: {stage.name} takes {stage.time_ns} ns, and has from {stage.start_ns} to {stage.end_ns} ns"
+        before = max(before, stage.end_ns)
+    if decisions.time_ns != before:
+        yield f"time: {decisions.time_ns} ns, its stages end at {before} ns"
 
 
 # Meaning.

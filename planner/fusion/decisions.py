@@ -28,6 +28,9 @@ class StageChoice(Record, frozen=True, kw_only=True):
     members: tuple[Name, ...]
     time_ns: Count
     """By itself."""
+    start_ns: Count
+    end_ns: Count
+    """In the schedule; what overlaps may begin before the stage before has ended, and waits for it."""
     protocol: Literal["Simple", "LL", "LL128"] | None = None
     """Of a collective."""
     channels: Positive | None = None

@@ -237,8 +237,10 @@ FUSION_PLAN = Plan(
         nodes=1,
         transforms=(TransformCall(transform="fuse", arguments={"members": ["q"], "policy": "ComputationFuse"}),),
         stages=(
-            StageChoice(name="a", kind="allreduce", members=("a",), time_ns=70, protocol="LL", channels=2),
-            StageChoice(name="c", kind="pointwise", members=("q",), time_ns=30),
+            StageChoice(
+                name="a", kind="allreduce", members=("a",), time_ns=70, start_ns=0, end_ns=70, protocol="LL", channels=2
+            ),
+            StageChoice(name="c", kind="pointwise", members=("q",), time_ns=30, start_ns=70, end_ns=100),
         ),
         time_ns=100,
         volume=6.0,

@@ -34,8 +34,16 @@ def decided(original: Program, schedule: Program | str, **changes: object) -> Fu
     launches = stages(parse(text, "schedule")) if isinstance(schedule, str) else stages(schedule)
     followers = set() if isinstance(schedule, str) else {x for each in schedule.overlaps for x in each.members[1:]}
     choices = tuple(
-        StageChoice(name=each.name, kind=each.kind, members=each.named, time_ns=10, overlaps=each.name in followers)
-        for each in launches
+        StageChoice(
+            name=each.name,
+            kind=each.kind,
+            members=each.named,
+            time_ns=10,
+            start_ns=10 * place,
+            end_ns=10 * place + 10,
+            overlaps=each.name in followers,
+        )
+        for place, each in enumerate(launches)
     )
     dims = {name: extent for name, extent in EXTENTS.items() if f'"{name}"' in text}
     facts: dict[str, object] = {
@@ -72,7 +80,7 @@ def test_a_fused_optimizer_step_with_sliced_state_passes() -> None:
 def test_an_overlap_passes() -> None:
     original = program("attention")
     schedule = overlap(original, ["layer", "sum_"], "ol").program
-    assert check(decided(original, schedule, time_ns=15)) == []
+    assert check(decided(original, schedule)) == []
 
 
 def test_a_changed_number_is_found() -> None:
@@ -141,8 +149,12 @@ def test_a_cycle_of_launches_is_found() -> None:
 
 def test_times_must_make_up_the_whole() -> None:
     original = program("sgd")
-    assert "one after the other" in check(decided(original, original, time_ns=11))[0]
-    assert "the longest stage" in check(decided(original, original, time_ns=9))[0]
+    sound = decided(original, original)
+    first, *others = sound.stages
+    longer, later = changed(first, time_ns=11), changed(others[0], start_ns=12, end_ns=22)
+    assert "end at 20 ns" in check(changed(sound, time_ns=11))[0]
+    assert "takes 11 ns" in check(changed(sound, stages=(longer, *others)))[0]
+    assert "starts at 12 ns" in check(changed(sound, stages=(first, later), time_ns=22))[0]
 
 
 def test_a_stage_that_is_not_launched_is_found() -> None:

@@ -119,6 +119,15 @@ class Value:
     def __xor__(self, other: Operand) -> Value:
         return _make("Xor", self, other)
 
+    def __rand__(self, other: Operand) -> Value:
+        return _make("And", other, self)
+
+    def __ror__(self, other: Operand) -> Value:
+        return _make("Or", other, self)
+
+    def __rxor__(self, other: Operand) -> Value:
+        return _make("Xor", other, self)
+
     def __lt__(self, other: Operand) -> Value:
         return _make("Lt", self, other)
 
@@ -277,6 +286,22 @@ def Eq(x: Operand, y: Operand, name: str | None = None) -> Value:
 
 def Ne(x: Operand, y: Operand, name: str | None = None) -> Value:
     return _make("Ne", x, y, name=name)
+
+
+def Lt(x: Operand, y: Operand, name: str | None = None) -> Value:
+    return _make("Lt", x, y, name=name)
+
+
+def Le(x: Operand, y: Operand, name: str | None = None) -> Value:
+    return _make("Le", x, y, name=name)
+
+
+def Gt(x: Operand, y: Operand, name: str | None = None) -> Value:
+    return _make("Gt", x, y, name=name)
+
+
+def Ge(x: Operand, y: Operand, name: str | None = None) -> Value:
+    return _make("Ge", x, y, name=name)
 
 
 def MatMul(x: Value, w: Value, name: str | None = None) -> Value:
@@ -551,11 +576,15 @@ __all__ = [
     "Eq",
     "Execute",
     "Exp",
+    "Ge",
     "GeLU",
     "GroupRank",
+    "Gt",
+    "Le",
     "Load",
     "Local",
     "Log",
+    "Lt",
     "MatMul",
     "Max",
     "Min",

@@ -77,13 +77,16 @@ def renamed(program: Program, names: Mapping[str, str]) -> Program:
 def _inlined(program: Program) -> set[str]:
     """Anonymous nodes that stay so: pointwise, used once, and as true when their owner runs as where they stand."""
     uses = Counter(x for node in program.nodes for x in node.inputs if isinstance(x, str))
-    uses.update(program.outputs)
-    uses.update(name for kernel in program.kernels for name in kernel.members)
-    uses.update(name for chain in program.overlaps for name in chain.members)
+    called = {*program.outputs, *(name for kernel in program.kernels for name in kernel.members)}
+    called.update(name for chain in program.overlaps for name in chain.members)
     inner = {
         node.name
         for node in program.nodes
-        if node.anonymous and pointwise(node.op) and node.op != "Update" and uses[node.name] == 1
+        if node.anonymous
+        and pointwise(node.op)
+        and node.op != "Update"
+        and uses[node.name] == 1
+        and node.name not in called
     }
     place = {node.name: number for number, node in enumerate(program.nodes)}
     written = {target: place[node.name] for target, node in program.updates.items()}

@@ -49,7 +49,7 @@ def parse(text: str, where: str) -> Program:
         module = ast.parse(text)
     except SyntaxError as error:
         message = f"found what is no Python ({error.msg}), expected a program"
-        raise InputError(message, where=f"{where}:{error.lineno}") from error
+        raise InputError(message, where=f"{where}:{error.lineno or 1}") from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise InputError("found a text that cannot be read, expected a program", where=where) from error
     return _Reader(where).program(module)

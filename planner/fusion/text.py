@@ -13,6 +13,7 @@ from planner.fusion.infer import layout_text, retyped, scalar
 from planner.fusion.language import RESERVED
 from planner.fusion.layouts import FLAT, WORLD, Sliced
 from planner.fusion.naming import canonical
+from planner.fusion.operations import COMPARISONS
 from planner.fusion.program import Input, Kernel, Node, Operand, Overlap, Program, TensorType
 from planner.fusion.slice_maps import map_of
 
@@ -98,7 +99,7 @@ class _Writer:
 
     def node(self, node: Node) -> tuple[str, int]:
         """The expression, and how tightly its operator binds."""
-        if node.op in _INFIX and any(isinstance(x, str) for x in node.inputs):
+        if node.op in _INFIX and (node.op not in COMPARISONS or isinstance(node.inputs[0], str)):
             sign, level = _INFIX[node.op]
             left, right = (self.operand(x) for x in node.inputs)
             first = left[0] if left[1] >= level + (level == 0) else f"({left[0]})"

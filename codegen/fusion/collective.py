@@ -84,6 +84,21 @@ class Chunking:
             return -(-self.size // (self.ranks * self.tiles.channels * self.tiles.capacity))
         return -(-self.width // self.longest) if self.size else 0
 
+    def chunk(self, iteration: int, number: int) -> tuple[int, int, int]:
+        """Where a chunk begins in the tensor and in its owner's slice, and its elements: `of` in C++."""
+        if self.tiles is None:
+            local = number % self.pieces * self.width + iteration * self.longest
+            begin = number // self.pieces * self.part + local
+            count = min(self.longest, self.width - iteration * self.longest, self.part - local, self.size - begin)
+            return begin, local, max(0, count)
+        tiles, share = self.tiles, self.tiles.channels * self.tiles.capacity
+        base = iteration * self.ranks * share
+        count = -(-min(tiles.capacity, -(-(self.size - base) // (self.ranks * tiles.channels))) // tiles.align) * tiles.align
+        owner, channel = divmod(number, tiles.channels)
+        place = owner * tiles.channels + channel if tiles.rank_major else channel * self.ranks + owner
+        begin = base + place * count
+        return begin, iteration * share + channel * count, max(0, min(count, self.size - begin))
+
     @property
     def type(self) -> str:
         if self.tiles is not None:

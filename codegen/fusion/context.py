@@ -14,7 +14,8 @@ Protocol = Literal["Simple", "LL"]
 @dataclass(frozen=True)
 class Context:
     """`arena` is where in each rank's arena the stage may keep what is its own. `slot_bytes` of payload go in a message,
-    and `channels` copies of `algorithm` carry a collective."""
+    and `channels` copies of `algorithm` carry a collective. `tile` is the rows and columns of a product that a
+    threadblock makes at once, None to choose them by its extents."""
 
     scope: Scope
     algorithm: Algorithm
@@ -22,3 +23,4 @@ class Context:
     protocol: Protocol = "Simple"
     channels: int = 1
     slot_bytes: int = 1 << 19
+    tile: tuple[int, int] | None = None

@@ -9,7 +9,7 @@ produces and rows of tiles where it consumes. Orders follow from the executed pr
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -23,7 +23,7 @@ COUNTER_BYTES = 8
 
 @dataclass(frozen=True)
 class Link:
-    """By rank of a group, what feeds what: `feeds[rank][unit]` are the consumer's units that a producer's unit is part of.
+    """By rank of a group, the units of the consumer that each unit of the producer is part of: `feeds[rank][unit]`.
     `at` is where the counters lie in a rank's arena. Ranks that are all alike may be given once."""
 
     name: str
@@ -167,10 +167,3 @@ def _times(moves: Moves) -> dict[Move, int]:
         assert len(left) < len(waiting) or any(a[2] != b[2] for a, b in zip(left, waiting, strict=True))
         waiting = left
     return times
-
-
-def unit_numbers(iterations: int, chunks: int, steps: Sequence[Sequence[int]]) -> Iterator[tuple[int, ...]]:
-    """Steps of chunks as steps of units: each iteration takes all its steps before the next one begins."""
-    for iteration in range(iterations):
-        for step in steps:
-            yield tuple(iteration * chunks + chunk for chunk in step)

@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
-from codegen.fusion import collective, pointwise, rows
+from codegen.fusion import collective, matmul, overlap, pointwise, rows
 from codegen.fusion.algorithms import Algorithm, named
 from codegen.fusion.context import Context, Protocol
 from codegen.fusion.expression import Scope
 from codegen.fusion.kernel import Buffer, KernelText, Role
+from codegen.fusion.overlap import Fallback
 from codegen.templates import template
 from planner import resources
 from planner.errors import InputError
 from planner.fusion import text
 from planner.fusion.layouts import Sliced
 from planner.fusion.program import Bindings, Node, Program, TensorType
+from planner.fusion.refusal import TypeRefusal
 from planner.fusion.slice_maps import capacity
 from planner.fusion.stages import Stage, groups, home_of
 from planner.fusion.stages import kind as kind_of_node
@@ -36,6 +38,7 @@ SLOT_BYTES: dict[Protocol, int] = {"Simple": 512 << 10, "LL": 16 << 10}
 
 EMITTERS: dict[str, Callable[[Stage, Context], Emitted]] = {
     "pointwise": pointwise.emit,
+    "matmul": matmul.emit,
     "rows": rows.emit,
     **dict.fromkeys(
         ("allreduce", "reducescatter", "allgather", "reduce", "broadcast", "alltoall", "send"), collective.emit
@@ -58,7 +61,8 @@ EMITTERS: dict[str, Callable[[Stage, Context], Emitted]] = {
 @dataclass(frozen=True)
 class Lowered:
     """`places` says in which buffer each value lies that is in memory. A launch is one kernel, or several that run at
-    the same time. `arena_bytes` of each rank."""
+    the same time. `arena_bytes` of each rank. `fallbacks` are overlaps of the schedule that run one stage after the
+    other."""
 
     program: Program
     bindings: Bindings
@@ -66,6 +70,7 @@ class Lowered:
     places: Mapping[str, int]
     launches: tuple[tuple[KernelText, ...], ...]
     arena_bytes: int
+    fallbacks: tuple[Fallback, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -113,6 +118,7 @@ def lower(
     channels: int = 1,
     algorithm: str | Algorithm = "ring",
     slot_bytes: int | None = None,
+    tile: tuple[int, int] | None = None,
 ) -> Lowered:
     """The kernels of a schedule of `program` for these sizes.
 
@@ -124,21 +130,28 @@ def lower(
     whole = groups(program)
     arena = LINE + sum(map(len, whole)) * MOST_KERNELS * REPORTED * LINE
     launches: list[tuple[KernelText, ...]] = []
+    fallbacks: list[Fallback] = []
     for stages in whole:
-        context = Context(scope, made, arena, protocol, channels, slot_bytes or SLOT_BYTES[protocol])
-        emitted = _emit(stages, context)
+        context = Context(scope, made, arena, protocol, channels, slot_bytes or SLOT_BYTES[protocol], tile)
+        emitted = _emit(stages, context, fallbacks)
         arena += sum(-(-kernel.arena_bytes // LINE) * LINE for launch in emitted for kernel in launch)
         launches += emitted
-    return Lowered(program, bindings, tuple(buffers), places, tuple(launches), arena)
+    return Lowered(program, bindings, tuple(buffers), places, tuple(launches), arena, tuple(fallbacks))
 
 
 MOST_KERNELS = 4
 """Kernels of one stage, for the reports at the beginning of an arena."""
 
 
-def _emit(stages: tuple[Stage, ...], context: Context) -> list[tuple[KernelText, ...]]:
+def _emit(
+    stages: tuple[Stage, ...], context: Context, fallbacks: list[Fallback]
+) -> list[tuple[KernelText, ...]]:
     if len(stages) > 1:
-        return [_overlapped(stages, context)]
+        try:
+            return [overlap.emit(stages, context)]
+        except TypeRefusal as refusal:
+            fallbacks.append(Fallback(tuple(stage.name for stage in stages), str(refusal)))
+            return _in_turn(stages, context, fallbacks)
     stage = stages[0]
     if stage.kind not in EMITTERS:
         raise InputError(
@@ -148,13 +161,19 @@ def _emit(stages: tuple[Stage, ...], context: Context) -> list[tuple[KernelText,
     return [(emitted,)] if isinstance(emitted, KernelText) else [(kernel,) for kernel in emitted]
 
 
-def _overlapped(stages: tuple[Stage, ...], context: Context) -> tuple[KernelText, ...]:
-    names = ", ".join(stage.name for stage in stages)
-    raise InputError(f"found no kernels for {names} at the same time, expected them one after the other")
+def _in_turn(
+    stages: tuple[Stage, ...], context: Context, fallbacks: list[Fallback]
+) -> list[tuple[KernelText, ...]]:
+    launches: list[tuple[KernelText, ...]] = []
+    for stage in stages:
+        used = sum(-(-kernel.arena_bytes // LINE) * LINE for launch in launches for kernel in launch)
+        launches += _emit((stage,), replace(context, arena=context.arena + used), fallbacks)
+    return launches
 
 
 def _used(launches: tuple[tuple[KernelText, ...], ...]) -> list[str]:
-    return []
+    products = any("Gemm<" in kernel.text for launch in launches for kernel in launch)
+    return ["treadle_gemm.h"] if products else []
 
 
 # Memory.

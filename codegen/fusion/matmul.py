@@ -11,13 +11,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from codegen.fusion.context import Context
 from codegen.fusion.expression import CPP, Scope, identifier
 from codegen.fusion.kernel import ANY, KernelText
+from codegen.fusion.links import Order
 from codegen.templates import template
 from planner.errors import InputError
 from planner.fusion.layouts import Block, Sliced
 from planner.fusion.program import BYTES, Dtype, Node, TensorType
 from planner.fusion.slice_maps import local_shape
+from planner.fusion.stages import Stage
 
 Tile = tuple[int, int]
 """Rows and columns of the result that a threadblock makes at once."""
@@ -74,11 +77,30 @@ def product(scope: Scope, node: Node, tile: Tile | None = None) -> Product:
     )
 
 
-def matmul(scope: Scope, node: Node, tile: Tile | None = None) -> KernelText:
+def emit(stage: Stage, context: Context) -> KernelText:
     """The kernel of a MatMul by itself. Raises InputError as `product` does."""
-    made = product(scope, node, tile)
-    text = template("fusion/gemm.cu.j2").render(values(made), order=None)
-    return KernelText(identifier(node.name), text, ANY, "compute", f"{node.name} = {about(made)}")
+    made = product(context.scope, stage.nodes[0], context.tile)
+    return KernelText(identifier(made.name), _text(made), ANY, "compute", about(made))
+
+
+def overlapped(made: Product, order: Order, *, ready: str, done: str) -> KernelText:
+    """The kernel of a product that makes its tiles in an order, while others run. `ready` and `done` are types of
+    treadle_overlap.h: what a row of tiles waits for, and whom a tile tells."""
+    text = _text(made, order=order.text(), ready=ready, done=done)
+    return KernelText(identifier(made.name), text, ANY, "compute", about(made), order.arena_bytes)
+
+
+def _text(made: Product, *, order: str = "", ready: str = "", done: str = "") -> str:
+    return template("fusion/gemm.cu.j2").render(
+        name=identifier(made.name),
+        type=CPP[made.dtype],
+        about=about(made),
+        product=made,
+        ranks=len(made.rows),
+        order=order,
+        ready=ready,
+        done=done,
+    )
 
 
 def tile_of(rows: int, columns: int, dtype: Dtype) -> Tile:
@@ -93,18 +115,7 @@ def tile_of(rows: int, columns: int, dtype: Dtype) -> Tile:
 def about(made: Product) -> str:
     """The product in words: extents, where ranks differ the largest, and the tile."""
     extents = " x ".join(str(max(each)) for each in (made.rows, made.depth, made.columns))
-    return f"{made.dtype} MatMul of {extents} a rank, tiles of {made.tile[0]} x {made.tile[1]}"
-
-
-def values(made: Product) -> dict[str, object]:
-    """What the template says about a product."""
-    return {
-        "name": identifier(made.name),
-        "type": CPP[made.dtype],
-        "about": about(made),
-        "product": made,
-        "ranks": len(made.rows),
-    }
+    return f"{made.name}: {made.dtype} MatMul of {extents} a rank, tiles of {made.tile[0]} x {made.tile[1]}"
 
 
 def _local(scope: Scope, node: Node, type_: TensorType, rank: int) -> tuple[int, ...]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from codegen.lower import lower
 from codegen.simulate_program import simulate_program
 from planner.collective.algorithm import CollectiveDecisions
+from planner.fusion.decisions import FusionDecisions
 from planner.memory.decisions import MemoryDecisions
 from planner.memory.program import RunBackward, RunForward, Stage
 from planner.memory.simulate import moments
@@ -37,12 +39,15 @@ class Timeline(NamedTuple):
 
 def simulate_plan(plan: Plan) -> Timeline:
     """A memory plan is one stream of operators with the bytes in use; a collective plan is its messages on links and
-    ports, as its out-of-place program sends them; a swap plan is operators and copies in both directions."""
+    ports, as its out-of-place program sends them; a swap plan is operators and copies in both directions; a fusion plan
+    is its launches, those with a collective on a stream of their own."""
     if isinstance(plan.decisions, CollectiveDecisions):
         return _collective(plan.decisions)
     if isinstance(plan.decisions, SwapDecisions):
         tasks, resources = tasks_of(plan.decisions)
         return Timeline(tasks, resources, simulate(tasks, resources, start_bytes(plan.decisions)))
+    if isinstance(plan.decisions, FusionDecisions):
+        return _fusion(plan.decisions)
     return _memory(plan.decisions)
 
 
@@ -58,6 +63,23 @@ def _collective(decisions: CollectiveDecisions) -> Timeline:
         tuple(Resource(resource.name) for resource in simulation.resources),
         Schedule(schedule.start[first:], schedule.end[first:], schedule.makespan, {}, {}),
     )
+
+
+def _fusion(decisions: FusionDecisions) -> Timeline:
+    tasks = tuple(
+        Task(stage.name, stage.end_ns - stage.start_ns, (f"stream {at}",), release=stage.start_ns)
+        for stage, at in zip(decisions.stages, _streams(decisions), strict=True)
+    )
+    resources = tuple(Resource(name) for name in sorted({name for task in tasks for name in task.resources}))
+    return Timeline(tasks, resources, simulate(tasks, resources))
+
+
+def _streams(decisions: FusionDecisions) -> Iterator[int]:
+    """The stream of each launch: the first, but launches that overlap have one each."""
+    stream = 0
+    for stage in decisions.stages:
+        stream = stream + 1 if stage.overlaps else 0
+        yield stream
 
 
 def _memory(decisions: MemoryDecisions) -> Timeline:

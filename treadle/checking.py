@@ -19,6 +19,7 @@ from planner import artefact, documents
 from planner.artefact import Artefact
 from planner.collective.algorithm import CollectiveDecisions
 from planner.errors import CheckFailed, InputError
+from planner.fusion.decisions import FusionDecisions
 from planner.hardware import Hardware
 from planner.plan import Plan
 from planner.scalars import format_bytes
@@ -137,6 +138,8 @@ def _plan(plan: Plan, path: str, inputs: Inputs) -> Report:
         case SwapDecisions():
             copied = format_bytes(decisions.in_bytes + decisions.out_bytes)
             what = f"swap plan of {many(len(decisions.order), 'operator')}, {copied} copied"
+        case FusionDecisions():
+            what = f"fusion plan of {many(len(decisions.stages), 'stage')} on {many(decisions.ranks, 'rank')}"
         case _:
             what = "memory plan"
     findings = check_plan(plan)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from planner.collective.algorithm import CollectiveDecisions
+from planner.fusion.decisions import FusionDecisions
 from planner.hardware import Hardware
 from planner.memory.decisions import MemoryDecisions
 from planner.plan import Plan
@@ -13,6 +14,7 @@ from planner.scalars import format_bytes
 from planner.swap.decisions import SwapDecisions
 from treadle.check_plan import check_plan, optimal, quality
 from treadle.cli.output import many
+from treadle.report.fusion_section import fusion_section
 from treadle.report.memory_section import memory_section
 from treadle.report.page import Picture, Section, Table
 from treadle.report.swap_section import swap_section
@@ -27,6 +29,8 @@ def plan_section(
         return memory_section(name, plan.decisions, measured or {})
     if isinstance(plan.decisions, SwapDecisions):
         return swap_section(name, plan, plan.decisions)
+    if isinstance(plan.decisions, FusionDecisions):
+        return fusion_section(name, plan, plan.decisions)
     return _collective(name, plan, plan.decisions, hardware)
 
 

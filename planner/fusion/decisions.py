@@ -31,8 +31,9 @@ class StageChoice(Record, frozen=True, kw_only=True):
     start_ns: Count
     end_ns: Count
     """In the schedule; what overlaps may begin before the stage before has ended, and waits for it."""
+    algorithm: Name | None = None
+    """Of a collective: ring, all-pairs, double-tree, ... or the file of a collective plan."""
     protocol: Literal["Simple", "LL", "LL128"] | None = None
-    """Of a collective."""
     channels: Positive | None = None
     overlaps: bool = False
     """Starts on what the stage before has finished, instead of after it."""

@@ -93,7 +93,10 @@ class Chunking:
             return begin, local, max(0, count)
         tiles, share = self.tiles, self.tiles.channels * self.tiles.capacity
         base = iteration * self.ranks * share
-        count = -(-min(tiles.capacity, -(-(self.size - base) // (self.ranks * tiles.channels))) // tiles.align) * tiles.align
+        count = (
+            -(-min(tiles.capacity, -(-(self.size - base) // (self.ranks * tiles.channels))) // tiles.align)
+            * tiles.align
+        )
         owner, channel = divmod(number, tiles.channels)
         place = owner * tiles.channels + channel if tiles.rank_major else channel * self.ranks + owner
         begin = base + place * count

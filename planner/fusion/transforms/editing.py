@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError
+from itertools import groupby
 from typing import NoReturn
 
 from planner.fusion.infer import retyped
@@ -142,10 +143,12 @@ def cycle(program: Program) -> str | None:
     return None
 
 
-def path_between(waits: Mapping[str, set[str]], inside: Iterable[str], sources: Iterable[str] = ()) -> str | None:
+def path_between(
+    waits: Mapping[str, set[str]], inside: Iterable[str], sources: Iterable[str], homes: Mapping[str, str]
+) -> str | None:
     """A path from `inside` or `sources` through others into `inside`, as `a -> x -> b`; None when there is none.
 
-    `waits`: for every name, after all names it waits for, those names.
+    `waits`: for every name, after all names it waits for, those names. `homes`: how the path calls them.
     """
     held, starts = set(inside), {*inside, *sources}
     via: dict[str, str] = {}
@@ -156,7 +159,7 @@ def path_between(waits: Mapping[str, set[str]], inside: Iterable[str], sources: 
             path = [name, through]
             while path[-1] in via:
                 path.append(via[path[-1]])
-            return " -> ".join(reversed(path))
+            return " -> ".join(home for home, _ in groupby(homes[x] for x in reversed(path)))
         if name not in held and start is not None:
             via[name] = start
     return None

@@ -38,7 +38,7 @@ def overlap(program: Program, members: Sequence[str], name: str | None = None) -
             message = f"found {after.name}, which reads nothing of {before.name}, expected a chain"
             refuse("overlap", "not-a-chain", witness, message)
     order = {stage: graph[stage] for stage in ordered(graph, first_positions(program, homes))}
-    path = path_between(order, members)
+    path = path_between(order, members, (), {stage: stage for stage in order})
     if path:
         refuse("overlap", "not-convex", path, f"found {path} leaving the chain and coming back")
     for stage in stages:

@@ -17,7 +17,7 @@ from planner.fusion.layouts import FLAT, At, Layout, Replicated, Sliced
 from planner.fusion.program import Attribute, Kernel, Node, Program, TensorType
 from planner.fusion.refusal import InvalidTransform, TypeRefusal
 from planner.fusion.slice_maps import map_text
-from planner.fusion.stages import Stage, behind, kind
+from planner.fusion.stages import Stage, behind, home_of, kind
 from planner.fusion.transforms.editing import (
     Names,
     Rewrite,
@@ -58,7 +58,7 @@ def reorder(program: Program, gather: str, region: Sequence[str]) -> Rewrite:
         for member in program.nodes
         if kind(member) != "view"
     }
-    path = path_between(waits, held, [gather])
+    path = path_between(waits, held, [gather], home_of(program))
     if path:
         refuse("reorder", "not-convex", path, f"found {path} leaving the region and coming back, expected it inside")
     return _Move(program, node, held).finish(stages)

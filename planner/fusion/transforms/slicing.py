@@ -28,7 +28,7 @@ def as_slice(program: Program, t: str) -> Rewrite:
     update = program.updates.get(t)
     gathers = [node for node in program.readers[update.name] if node.op == "AllGather"] if update else []
     for name in (t, *([update.name] if update else []), *(node.name for node in gathers)):
-        if name in program.outputs:
+        if name in program.outputs and isinstance(program.by_name[name].type.layout, Replicated):
             refuse("as_slice", "output", name, f"found {name} among the outputs, where the caller expects all of {t}")
     slices: list[Sliced] = []
     for reader in program.readers[t]:
@@ -53,6 +53,7 @@ def as_slice(program: Program, t: str) -> Rewrite:
         program,
         inputs=tuple(sliced if value.name == t else value for value in program.inputs),
         nodes=redirected((node for node in program.nodes if node.name not in views), views),
+        outputs=tuple(views.get(name, name) for name in program.outputs),
     )
     return Rewrite(settled("as_slice", whole))
 
@@ -60,11 +61,11 @@ def as_slice(program: Program, t: str) -> Rewrite:
 def dead(program: Program, ag: str) -> Rewrite:
     """Without the AllGather `ag`, which nobody needs. Makes no names.
 
-    Raises InvalidTransform: not-a-ag, read, output, materialises.
+    Raises InvalidTransform: not-a-gather, read, output, materialises.
     """
     node = single(program, "dead", ag)
     if node.op != "AllGather":
-        refuse("dead", "not-a-ag", ag, f"found {ag}, a {node.op}, expected an AllGather")
+        refuse("dead", "not-a-gather", ag, f"found {ag}, a {node.op}, expected an AllGather")
     for reader in program.readers[ag]:
         refuse("dead", "read", reader.name, f"found {reader.name}, which reads {ag}, expected no reader")
     if ag in program.outputs:

@@ -1,0 +1,75 @@
+"""Small programs, data on which they are exact, and the question whether two schedules mean the same."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+
+from planner.fusion.evaluate import evaluate, states
+from planner.fusion.program import Bindings, Program
+from planner.fusion.refusal import InvalidTransform
+
+NAMES = ("sgd", "adam_f32", "adam", "lamb", "attention", "mlp", "pipeline", "rmsnorm", "moe", "ag_matmul", "matmul_rs")
+
+
+def example(name: str) -> Program:
+    program: Program = importlib.import_module(f"examples.fusion.{name}").program
+    return program
+
+
+def bindings(name: str, ranks: int) -> Bindings:
+    """Extents that ranks of 2, 3, 4, 5 and 8 do not divide; rows that are exchanged must be divided."""
+    extents = {"N": 19, "B": 1, "S": 5, "H": 3, "T": 2 * ranks if name == "moe" else 7, "F": 6}
+    parts = {"N": (11, 1, 7)} if name == "lamb" else {}
+    return Bindings(extents, ranks, 2 if name == "pipeline" else 1, parts)
+
+
+def values(program: Program, of: Bindings, seed: int = 0) -> dict[str, np.ndarray | float]:
+    """Whole numbers for all inputs. Gradients of the ranks sum up to a multiple of their number, for exact means."""
+    random = np.random.default_rng(seed)
+    made: dict[str, np.ndarray | float] = {
+        "lr": 2.0,
+        "b1": 0.0,
+        "b2": 0.0,
+        "t": 1.0,
+        "eps": 0.0,
+        "decay": 1.0,
+        "share": 1,
+    }
+    for value in program.inputs:
+        shape = tuple(extent.value(of.values) for extent in value.type.shape)
+        if value.name == "order":
+            made["order"] = np.stack([random.permutation(shape[0]) for _ in range(of.ranks)])[None]
+        elif value.name == "g":
+            mean = random.choice([-3, -2, -1, 1, 2, 3], shape)
+            apart = random.integers(-3, 4, (of.ranks - 1, *shape))
+            made["g"] = np.concatenate([mean + apart, (mean - apart.sum(0))[None]])[None]
+        elif shape:
+            ranks = (of.groups, of.ranks) if type(value.type.layout).__name__ == "Local" else ()
+            made[value.name] = random.integers(-3, 4, (*ranks, *shape)) if value.name != "v" else np.ones(shape)
+    return {value.name: made[value.name] for value in program.inputs}
+
+
+def assert_same(before: Program, after: Program, of: Bindings, given: Mapping[str, np.ndarray | float]) -> None:
+    """The same outputs and the same states, bit by bit, on all that any rank has of them."""
+    old, new = evaluate(before, of, given, seed=3), evaluate(after, of, given, seed=3)
+    pairs = [(old[x], new[y], x) for x, y in zip(before.outputs, after.outputs, strict=True)]
+    left, right = states(before, old), states(after, new)
+    assert set(left) == set(right)
+    pairs += [(left[name], right[name], name) for name in left]
+    for x, y, name in pairs:
+        there = ~np.isnan(y.astype(np.float64))
+        assert there.any(), name
+        assert x.dtype == y.dtype, name
+        assert (x[there] == y[there]).all(), (name, x, y)
+
+
+def refused(code: str, witness: str, call: Callable[[], object]) -> str:
+    """That a transformation refuses, for this reason and on this witness; its message."""
+    with pytest.raises(InvalidTransform) as caught:
+        call()
+    assert (caught.value.code, caught.value.witness) == (code, witness), str(caught.value)
+    return str(caught.value)

@@ -97,6 +97,22 @@ class Functor:
     stores: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Ends:
+    """A table of C++ with the ends of the tensors that make up a dimension."""
+
+    name: str
+    ends: tuple[int, ...]
+
+
+def part_ends(scope: Scope, owner: str, extent: Dim) -> Ends:
+    """A table, named after its owner, of where each of the tensors that make up a dimension ends."""
+    (name,) = extent.names
+    name = name.removesuffix(PARTS)
+    sizes = scope.bindings.parts.get(name, (scope.bindings.extents[name],))
+    return Ends(f"{owner}_{identifier(name)}_ENDS", tuple(accumulate(sizes)))
+
+
 def identifier(name: str) -> str:
     """A name that C++ takes for a variable."""
     name = re.sub(r"\W", "_", name, flags=re.ASCII)
@@ -157,14 +173,6 @@ def _wanted(members: Sequence[Node], ends: Iterable[str]) -> tuple[Node, ...]:
 
 
 @dataclass(frozen=True)
-class Ends:
-    """A table of C++ with the ends of the tensors that make up a dimension."""
-
-    name: str
-    ends: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class _Writer:
     scope: Scope
     name: str
@@ -184,17 +192,21 @@ class _Writer:
         lines = [node for node in self.visible if not self.scalar(node.name)]
         vectors = (*self.streams, *self.passing, *(node.name for node in lines))
         pack = elements_per_pack(self.type(name).dtype for name in vectors)
-        stored = (name for name in (*self.streams, *self.stores) if name not in self.reduced)
-        places = dict(map(self.scope.storage, stored))
+        loaded = [name for name in self.streams if name not in self.reduced]
+        places = dict(map(self.scope.storage, (*loaded, *self.stores)))
         text = template("fusion/expression.cu.j2").render(
             name=self.name,
-            about=", ".join(node.name for node in self.members if not node.anonymous),
+            about=", ".join([node.name for node in self.members if not node.anonymous] or self.stores or self.passing),
             program=self.scope.program.name,
             pack=pack,
             value=value and (CPP[value], identifier(str(self.value))),
             result=result and (CPP[result], self.term(str(self.result))),
             rows_type=self.rows_type,
-            reduced=[(*self.declared(name), self.reduced[name]) for name in self.streams if name in self.reduced],
+            reduced=[
+                (CPP[self.type(name).dtype], self.pointer(name), self.reduced[name])
+                for name in self.streams
+                if name in self.reduced
+            ],
             pointers=[(CPP[buffer.dtype], identifier(buffer.name), index) for index, buffer in sorted(places.items())],
             scalar_loads=[(*self.declared(name), self.scalar_load(name)) for name in self.scalar_loads],
             scalars=[(*self.declared(node.name), self.expression(node)) for node in scalars],
@@ -340,7 +352,7 @@ class _Writer:
     def load(self, name: str) -> str:
         """A value of another stage or of the caller."""
         shape, dtype, layout = self.type(name).shape, CPP[self.type(name).dtype], self.layout(name)
-        pointer, period = f"at.{self.pointer(name)}", 0
+        pointer = f"at.{self.pointer(name)}"
         counted = name not in self.again and name not in self.reduced
         if self.extended(shape) == self.shape:
             return f"{'load_user' if counted else 'load_again'}<{dtype}, N>({pointer} + {self.index(name)})"
@@ -354,7 +366,7 @@ class _Writer:
         return f"gather<{dtype}, N, {first}>({pointer}, global, local, [&](int64_t i) {{ return {index}; }})"
 
     def pointer(self, name: str) -> str:
-        return identifier(name if name in self.reduced else self.scope.storage(name)[1].name)
+        return f"reduced_{identifier(name)}" if name in self.reduced else identifier(self.scope.storage(name)[1].name)
 
     def layout(self, name: str) -> Layout:
         """How the memory of a value is laid out."""
@@ -364,7 +376,9 @@ class _Writer:
         if self.extended(self.type(name).shape) != self.shape:
             raise InputError(f"{self.name}: found {name} stored among larger tensors, expected a kernel of its own")
         value = f"spread<{CPP[self.type(name).dtype]}, N>({self.term(name)})"
-        return f"store_user(at.{self.pointer(name)} + {self.index(name)}, {value if self.rows else self.term(name)})"
+        _, buffer = self.scope.storage(name)
+        index = "local" if isinstance(buffer.layout, Sliced) else "global"
+        return f"store_user(at.{identifier(buffer.name)} + {index}, {value if self.rows else self.term(name)})"
 
     def index(self, name: str) -> str:
         return "local" if isinstance(self.layout(name), Sliced) else "global"
@@ -398,11 +412,7 @@ class _Writer:
         return " + ".join(reversed(terms)) or "0", prod(extents[first:])
 
     def ends(self, extent: Dim) -> Ends:
-        """Where each of the tensors that make up a dimension ends."""
-        (name,) = extent.names
-        name = name.removesuffix(PARTS)
-        sizes = self.scope.bindings.parts.get(name, (self.scope.bindings.extents[name],))
-        return Ends(f"{self.name}_{identifier(name)}_ENDS", tuple(accumulate(sizes)))
+        return part_ends(self.scope, self.name, extent)
 
     @cached_property
     def parts(self) -> tuple[Ends, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
-from codegen.fusion import collective, matmul, overlap, pointwise, rows
+from codegen.fusion import collective, matmul, overlap, pointwise, reductions
 from codegen.fusion.algorithms import Algorithm, named
 from codegen.fusion.context import Context, Protocol
 from codegen.fusion.expression import Scope
@@ -22,13 +22,12 @@ from codegen.templates import template
 from planner import resources
 from planner.errors import InputError
 from planner.fusion import text
-from planner.fusion.layouts import Sliced
+from planner.fusion.layouts import Replicated, Sliced
 from planner.fusion.program import Bindings, Node, Program, TensorType
 from planner.fusion.refusal import TypeRefusal
 from planner.fusion.slice_maps import capacity
 from planner.fusion.stages import Stage, groups, home_of
 from planner.fusion.stages import kind as kind_of_node
-from planner.fusion.transforms.editing import materialises
 
 Emitted = KernelText | Sequence[KernelText]
 REPORTED = 64
@@ -39,7 +38,8 @@ SLOT_BYTES: dict[Protocol, int] = {"Simple": 512 << 10, "LL": 16 << 10}
 EMITTERS: dict[str, Callable[[Stage, Context], Emitted]] = {
     "pointwise": pointwise.emit,
     "matmul": matmul.emit,
-    "rows": rows.emit,
+    "rows": reductions.emit,
+    "reduction": reductions.emit,
     **dict.fromkeys(
         ("allreduce", "reducescatter", "allgather", "reduce", "broadcast", "alltoall", "send"), collective.emit
     ),
@@ -90,7 +90,7 @@ class Lowered:
             schedule=text.show(self.program).rstrip().splitlines(),
             launches=self.launches,
             buffers=self.buffers,
-            headers=["treadle_collective.h", "treadle_random.h", "treadle_rows.h", *_used(self.launches)],
+            headers=["treadle_collective.h", "treadle_random.h", "treadle_reductions.h", *_used(self.launches)],
             arena_bytes=self.arena_bytes,
         )
 
@@ -193,13 +193,7 @@ def _memory(program: Program, bindings: Bindings) -> tuple[list[Buffer], dict[st
     for node in program.nodes:
         if node.name not in homes or not _kept(program, node, homes):
             continue
-        target = (
-            str(node.inputs[0])
-            if node.op == "Update"
-            else materialises(program, node)
-            if node.op in ("AllGather", "Broadcast")
-            else None
-        )
+        target = str(node.inputs[0]) if node.op == "Update" else _restored(program, node)
         if target is not None:
             places[node.name] = places[target]
         else:
@@ -213,9 +207,18 @@ def elements(type_: TensorType, bindings: Bindings) -> int:
     return capacity(type_.layout, extents, bindings.ranks) if isinstance(type_.layout, Sliced) else prod(extents)
 
 
+def _restored(program: Program, node: Node) -> str | None:
+    """The Replicated input that a collective makes whole again after its Update."""
+    made = program.by_name.get(str(node.inputs[0])) if node.op in ("AllGather", "Broadcast") else None
+    if not isinstance(made, Node) or made.op != "Update":
+        return None
+    target = str(made.inputs[0])
+    return target if isinstance(program.by_name[target].type.layout, Replicated) else None
+
+
 def _kept(program: Program, node: Node, homes: Mapping[str, str]) -> bool:
     """Whether a value outlives the kernel that makes it."""
-    if node.op == "Update" or node.name in program.outputs:
+    if node.op == "Update" or node.name in program.outputs or _restored(program, node) is not None:
         return True
     readers = list(program.readers[node.name])
     while any(kind_of_node(reader) == "view" for reader in readers):

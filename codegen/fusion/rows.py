@@ -10,17 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from codegen.fusion.context import Context
-from codegen.fusion.expression import CPP, Functor, functor, identifier
+from codegen.fusion.expression import CPP, Functor, Scope, functor, identifier
 from codegen.fusion.kernel import ANY, KernelText
 from codegen.fusion.pointwise import about, condition, live_outs
 from codegen.fusion.slices import slice_type
 from codegen.templates import template
-from planner.errors import InputError
 from planner.fusion.layouts import Sliced
 from planner.fusion.program import Node
 from planner.fusion.stages import Stage, kind
 
-KINDS = {"+": "Sum", "max": "Greatest", "min": "Least"}
+KINDS = {"+": "SumOf", "max": "GreatestOf", "min": "LeastOf"}
 
 
 @dataclass(frozen=True)
@@ -38,26 +37,27 @@ class Reduction:
 
 def combination(node: Node) -> str:
     """The C++ type that a reduction combines elements with."""
-    return f"{'Length' if node.op == 'Norm' else KINDS[str(node.attribute('op'))]}<{CPP[node.type.dtype]}>"
+    return f"{'LengthOf' if node.op == 'Norm' else KINDS[str(node.attribute('op'))]}<{CPP[node.type.dtype]}>"
 
 
-def is_row_stage(stage: Stage) -> bool:
-    """Whether all its reductions are along the last dimension, which no rank holds in parts."""
-    return all(node.attribute("dim") == len(node.type.shape) - 1 for node in stage.nodes if kind(node) == "reduction")
+def fits(stage: Stage, scope: Scope) -> bool:
+    """Whether all its reductions are along the last dimension of tensors of one shape, and ranks hold whole rows."""
+    reduced = [node for node in stage.nodes if kind(node) == "reduction"]
+    types = [scope.program.by_name[str(node.inputs[0])].type for node in reduced]
+    last = len(types[0].shape) - 1
+    parted = any(isinstance(of.layout, Sliced) and of.layout.dim == last for of in types)
+    return (
+        not parted
+        and all(node.attribute("dim") == last for node in reduced)
+        and all(of.shape == types[0].shape for of in types)
+    )
 
 
 def emit(stage: Stage, context: Context) -> KernelText:
-    """The kernel of a stage that reduces rows. Raises InputError for rows that ranks hold in parts, or of different
-    lengths."""
+    """The kernel of a stage that `fits`."""
     scope, program = context.scope, context.scope.program
     reduced = [node for node in stage.nodes if kind(node) == "reduction"]
     wide = program.by_name[str(reduced[0].inputs[0])].type
-    for node in reduced:
-        layout = program.by_name[str(node.inputs[0])].type.layout
-        if isinstance(layout, Sliced) and layout.dim == len(wide.shape) - 1:
-            raise InputError(f"{node.name}: found rows that ranks hold in parts, expected whole ones")
-        if program.by_name[str(node.inputs[0])].type.shape != wide.shape:
-            raise InputError(f"{node.name}: found rows of another length than {reduced[0].name} reduces, expected one")
     rows, rows_type = tuple(node.name for node in reduced), f"{stage.name}_Rows"
     kept = live_outs(program, stage.nodes)
     narrow = tuple(name for name in kept if program.by_name[name].type.shape == reduced[0].type.shape)

@@ -11,7 +11,7 @@ template <class T>
 using Total = Computed<T>;
 
 template <class T>
-struct Sum {
+struct SumOf {
     using Value = T;
     TREADLE_DEVICE static Total<T> start() { return 0; }
     TREADLE_DEVICE static Total<T> take(Total<T> total, T x) { return sum(total, widen(x)); }
@@ -21,13 +21,13 @@ struct Sum {
 
 // The root of the sum of squares.
 template <class T>
-struct Length : Sum<T> {
+struct LengthOf : SumOf<T> {
     TREADLE_DEVICE static Total<T> take(Total<T> total, T x) { return sum(total, product(widen(x), widen(x))); }
     TREADLE_DEVICE static T finish(Total<T> total) { return convert<T>(std::sqrt(total)); }
 };
 
 template <class T>
-struct Greatest {
+struct GreatestOf {
     using Value = T;
     TREADLE_DEVICE static Total<T> start() { return lowest(Total<T>()); }
     TREADLE_DEVICE static Total<T> take(Total<T> total, T x) { return join(total, widen(x)); }
@@ -42,7 +42,7 @@ struct Greatest {
 };
 
 template <class T>
-struct Least {
+struct LeastOf {
     using Value = T;
     TREADLE_DEVICE static Total<T> start() { return highest(Total<T>()); }
     TREADLE_DEVICE static Total<T> take(Total<T> total, T x) { return join(total, widen(x)); }

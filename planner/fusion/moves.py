@@ -141,7 +141,7 @@ class Flow:
 
 
 def _splits(flow: Flow, moves: Moves) -> Iterator[Outcome]:
-    """Not of an AllReduce that is read in slices: that is the split with the reorder behind it, Slice(AG(t)) being t."""
+    """Not of an AllReduce that is read in slices: Slice(AG(t)) is t, so that is a split with the reorder behind it."""
     for name in flow.unfused("allreduce"):
         if any(reader.op in ("Slice", "Load") for reader in flow.program.readers[name]):
             continue

@@ -1,0 +1,199 @@
+"""From a program and a machine to the schedule that takes least time: search, prices, reasons (CoCoNet, section 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import floor
+
+from planner.fusion.calls import apply, replay
+from planner.fusion.collective_costs import Tuning
+from planner.fusion.counts import Counts, counts
+from planner.fusion.decisions import TransformCall
+from planner.fusion.enumerate import LIMIT, Enumeration, Found, enumerate_schedules
+from planner.fusion.layouts import FLAT
+from planner.fusion.machine import Machine, machine_of
+from planner.fusion.moves import Moves
+from planner.fusion.overlaps import Chain, Chains, chains, overlap_call
+from planner.fusion.price import DEFAULT, Price, price
+from planner.fusion.program import Bindings, Node, Program
+from planner.fusion.prune import PRUNED, Prunings, idle, pointwise_first, undominated
+from planner.fusion.refusal import InvalidTransform
+from planner.fusion.spelling import spelled
+from planner.hardware import Hardware
+
+NS = 1000
+MOST_CHAINS = 16
+"""Chains of one schedule of which all combinations are looked at; beyond that the best ones are taken one by one."""
+
+
+@dataclass(frozen=True)
+class Options:
+    prunings: Prunings = PRUNED
+    overlap: bool = True
+    tuning: Tuning = DEFAULT
+    limit: int = LIMIT
+    """Schedules that the search looks at, at most."""
+
+
+DEFAULTS = Options()
+
+
+@dataclass(frozen=True)
+class Space:
+    """The schedules of a program, whatever its sizes. `kept` are those worth pricing, with their counts and chains."""
+
+    program: Program
+    options: Options
+    enumeration: Enumeration
+    kept: tuple[Found, ...]
+    counted: tuple[Counts, ...]
+    known: dict[str, Chains] = field(default_factory=dict, compare=False)
+
+    def chains_of(self, found: Found) -> Chains:
+        """Chains that may overlap; looked for once."""
+        if not self.options.overlap:
+            return Chains((), ())
+        if found.hash not in self.known:
+            self.known[found.hash] = chains(found.program)
+        return self.known[found.hash]
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A schedule with the overlaps that serve it best."""
+
+    found: Found
+    program: Program
+    calls: tuple[TransformCall, ...]
+    """From the caller's program on."""
+    price: Price
+    counts: Counts
+
+    @property
+    def time_ns(self) -> int:
+        return sum(nanoseconds(us) for us in self.price.groups_us)
+
+    @cached_property
+    def name(self) -> str:
+        return spelled(self.program)
+
+
+@dataclass(frozen=True)
+class FusionPlan:
+    """`ranked` schedules, the best first: by time, then by launches, state, traffic and the order of the search."""
+
+    space: Space
+    bindings: Bindings
+    machine: Machine
+    ranked: tuple[Ranked, ...]
+
+    @property
+    def chosen(self) -> Ranked:
+        return self.ranked[0]
+
+
+def plan_fusion(
+    program: Program,
+    bindings: Bindings,
+    machine: Hardware | Machine,
+    *,
+    moves: Moves | None = None,
+    options: Options = DEFAULTS,
+) -> FusionPlan:
+    """All schedules of a program with their prices on a machine, the best one first.
+
+    `moves`: those that the program has use for, unless given. Raises InputError where the machine has too few ranks or
+    no links for it, or a dimension has no extent.
+    """
+    machine = machine_of(machine) if isinstance(machine, Hardware) else machine
+    space = search(program, moves or useful(program), options)
+    return FusionPlan(space, bindings, machine, rank(space, bindings, machine))
+
+
+def useful(program: Program) -> Moves:
+    """The moves that can pay: slices of AllReduces where a Send follows, slices of rows where rows are computed on."""
+    rows = any(node.op in ("MatMul", "Conv2d") or node.attribute("dim") is not None for node in _behind_sums(program))
+    return Moves(
+        slice_intro=any(node.op == "Send" for node in program.nodes),
+        as_slice=True,
+        computation_fuse=False,
+        one_sided_fuse=True,
+        send_fuse=True,
+        all_to_all_fuse=True,
+        dims=(FLAT, 0) if rows else (FLAT,),
+    )
+
+
+def search(program: Program, moves: Moves, options: Options = DEFAULTS) -> Space:
+    """Every schedule of a program, those that no pruning leaves out counted."""
+    prunings = options.prunings
+    start, calls = pointwise_first(program, prunings.largest) if prunings.pointwise_first else (program, ())
+    found = enumerate_schedules(
+        start, replace(moves, lone_slice_intro=not prunings.lone_slices), begin_with=calls, limit=options.limit
+    )
+    kept = tuple(x for x in found.schedules if not (prunings.idle_splits and idle(x.program)))
+    return Space(program, options, found, kept, tuple(counts(x.program) for x in kept))
+
+
+def rank(space: Space, bindings: Bindings, machine: Machine) -> tuple[Ranked, ...]:
+    """The schedules by price for these sizes, the best first."""
+    worth: Sequence[int] = range(len(space.kept))
+    if space.options.prunings.dominated:
+        worth = undominated([found.program for found in space.kept], space.counted, bindings)
+    ranked = [_overlapped(space, space.kept[at], space.counted[at], bindings, machine) for at in worth]
+
+    def order(of: Ranked) -> tuple[float, ...]:
+        state, traffic = of.counts.state.value(bindings), of.counts.traffic.value(bindings)
+        return of.time_ns, of.counts.launches, float(state), float(traffic)
+
+    return tuple(sorted(ranked, key=order))
+
+
+def nanoseconds(us: float) -> int:
+    return floor(us * NS + 0.5)
+
+
+def _overlapped(space: Space, found: Found, counted: Counts, bindings: Bindings, machine: Machine) -> Ranked:
+    """The schedule with the overlaps that save most."""
+
+    def priced(program: Program) -> Price:
+        return price(program, bindings, machine, space.options.tuning)
+
+    alone = priced(found.program)
+    gains: dict[Chain, float] = {}
+    made: dict[Chain, Program] = {}
+    for chain in space.chains_of(found).legal:
+        made[chain] = apply(found.program, overlap_call(chain)).program
+        gain = alone.total_us - priced(made[chain]).total_us
+        if gain * NS >= 1:
+            gains[chain] = gain
+    for chosen in _combinations(gains):
+        calls = [overlap_call(chain) for chain in chosen]
+        try:
+            program = replay(found.program, calls)
+        except InvalidTransform:
+            continue
+        return Ranked(found, program, (*found.calls, *calls), priced(program), counted)
+    return Ranked(found, found.program, found.calls, alone, counted)
+
+
+def _combinations(gains: Mapping[Chain, float]) -> list[tuple[Chain, ...]]:
+    """Sets of chains without a common stage, those that save most first, then those of fewest chains."""
+    ordered = sorted(gains, key=lambda chain: -gains[chain])
+    sets: list[tuple[Chain, ...]] = [()]
+    for number, chain in enumerate(ordered):
+        apart = [held for held in sets if all(set(chain).isdisjoint(other) for other in held)]
+        sets += [(*held, chain) for held in (apart if number < MOST_CHAINS else apart[:1])]
+    return sorted((held for held in sets if held), key=lambda held: (-sum(gains[x] for x in held), len(held)))
+
+
+def _behind_sums(program: Program) -> list[Node]:
+    """Operations that depend on an AllReduce."""
+    found: dict[str, Node] = {}
+    for node in program.nodes:
+        sources = [program.by_name[name] for name in node.reads]
+        if any(isinstance(of, Node) and (of.op == "AllReduce" or of.name in found) for of in sources):
+            found[node.name] = node
+    return list(found.values())

@@ -1,0 +1,121 @@
+"""Ways to look at fewer schedules without missing the best (CoCoNet, section 5); each can be switched off.
+
+pointwise first   neighbouring computations become one kernel before the search
+idle splits       a split that neither a reorder nor a fusion follows moves the same bytes in more launches
+lone slices       a slice-intro without a reorder only adds a gather
+dominated         another schedule with the same collectives and products is no worse in volume of any kind of link,
+                  traffic, launches and state, and better in one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from planner.fusion.calls import apply
+from planner.fusion.counts import Counts
+from planner.fusion.decisions import TransformCall
+from planner.fusion.moves import Flow
+from planner.fusion.operations import operation
+from planner.fusion.program import Bindings, Node, Program
+from planner.fusion.refusal import InvalidTransform
+
+NEIGHBOURS = ("pointwise", "rows", "reduction")
+LARGEST = 64
+"""Operations that one kernel may have before the search."""
+PAIRS = {"AllGather": "ReduceScatter", "Broadcast": "Reduce"}
+
+
+@dataclass(frozen=True)
+class Prunings:
+    pointwise_first: bool = True
+    idle_splits: bool = True
+    lone_slices: bool = True
+    dominated: bool = True
+    largest: int = LARGEST
+
+
+PRUNED = Prunings()
+OFF = Prunings(pointwise_first=False, idle_splits=False, lone_slices=True, dominated=False)
+"""What the exact counts of schedules are stated for."""
+
+
+def pointwise_first(program: Program, largest: int = LARGEST) -> tuple[Program, tuple[TransformCall, ...]]:
+    """The program with neighbouring computations in kernels as large as they can be, and the calls that make them."""
+    calls: list[TransformCall] = []
+    done: set[str] = set()
+    while True:
+        flow = Flow.of(program)
+        first = next((name for name in flow.unfused(*NEIGHBOURS) if name not in done), None)
+        if first is None:
+            return program, tuple(calls)
+        call = _grown(flow, first, largest)
+        if call is None:
+            done.add(first)
+        else:
+            program = apply(program, call).program
+            calls.append(call)
+
+
+def _grown(flow: Flow, first: str, largest: int) -> TransformCall | None:
+    """The fusion of `first` with all around it that can join; None where nothing can."""
+    alone = flow.unfused(*NEIGHBOURS)
+    held, best = {first}, None
+    growing = True
+    while growing:
+        growing = False
+        for name in alone:
+            near = (flow.sources[name] | flow.readers[name]) & held
+            members = [x for x in flow.stages if x in held or x == name]
+            if name in held or not near or sum(len(flow.stages[x].nodes) for x in members) > largest:
+                continue
+            call = TransformCall(transform="fuse", arguments={"members": members, "policy": "ComputationFuse"})
+            try:
+                apply(flow.program, call)
+            except InvalidTransform:
+                continue
+            held.add(name)
+            best, growing = call, True
+    return best
+
+
+def idle(program: Program) -> bool:
+    """Whether a ReduceScatter (or Reduce) is read by nothing but the AllGather (Broadcast) that undoes the split."""
+    held = {member for kernel in program.kernels for member in kernel.members}
+    for node in program.nodes:
+        source = program.by_name[str(node.inputs[0])] if node.op in PAIRS else None
+        undone = isinstance(source, Node) and source.op == PAIRS[node.op] and not {node.name, source.name} & held
+        if undone and source and all(reader.op == node.op for reader in program.readers[source.name]):
+            return True
+    return False
+
+
+def undominated(programs: Sequence[Program], counted: Sequence[Counts], bindings: Bindings) -> list[int]:
+    """Positions of the schedules that no other of the same structure is better than, in order."""
+    structures = [_structure(program, counts) for program, counts in zip(programs, counted, strict=True)]
+    costs = [_costs(counts, bindings) for counts in counted]
+    return [
+        at
+        for at, (structure, cost) in enumerate(zip(structures, costs, strict=True))
+        if not any(
+            structure == other and cheaper != cost and all(x <= y for x, y in zip(cheaper, cost, strict=True))
+            for other, cheaper in zip(structures, costs, strict=True)
+        )
+    ]
+
+
+def _structure(program: Program, counts: Counts) -> tuple[object, ...]:
+    """What is communicated and multiplied, in which kernels: everything but pointwise launches and their places."""
+    moved = ((node.op, node.type.group.offset) for node in program.nodes if operation(node.op).kind in _COUNTED)
+    return (*sorted(moved), *sorted(stage.kind for stage in counts.stages if stage.kind not in NEIGHBOURS))
+
+
+_COUNTED = ("collective", "transfer", "layer")
+
+
+def _costs(counts: Counts, bindings: Bindings) -> tuple[Fraction | int, ...]:
+    offsets = range(bindings.groups)
+    volumes = (counts.volume_in(offset).value(bindings) for offset in offsets)
+    others = (counts.between, counts.traffic, counts.state)
+    return (*volumes, *(amount.value(bindings) for amount in others), counts.launches)

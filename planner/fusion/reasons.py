@@ -1,0 +1,135 @@
+"""What a fusion plan did and did not do, each with its reason, as the plan's document tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import floor
+from typing import Literal, cast
+
+from planner.fusion.calls import apply, subjects
+from planner.fusion.counts import Counts, counts
+from planner.fusion.decisions import FusionDecisions, Reason, Rival, StageChoice, TransformCall
+from planner.fusion.planning import NS, FusionPlan, Ranked, nanoseconds
+from planner.fusion.price import price
+from planner.fusion.program import Bindings
+from planner.fusion.refusal import InvalidTransform
+from planner.fusion.stages import Stage, stages
+from planner.fusion.text import show
+
+Protocol = Literal["Simple", "LL", "LL128"]
+
+
+def decisions(plan: FusionPlan) -> FusionDecisions:
+    """The document of a plan: its chosen schedule, all others as rivals, everything taken and refused."""
+    chosen, bindings = plan.chosen, plan.bindings
+    counted = chosen.counts
+    return FusionDecisions(
+        program=show(plan.space.program),
+        schedule=show(chosen.program),
+        extents=dict(bindings.extents),
+        parts=dict(bindings.parts),
+        ranks=bindings.ranks,
+        groups=bindings.groups,
+        nodes=plan.machine.nodes,
+        transforms=chosen.calls,
+        stages=tuple(_choices(chosen)),
+        time_ns=chosen.time_ns,
+        volume=float(counted.volume.value(bindings)),
+        volume_between_groups=float(counted.between.value(bindings)),
+        traffic=float(counted.traffic.value(bindings)),
+        state=float(counted.state.value(bindings)),
+        considered=len(plan.ranked),
+        taken=taken(plan),
+        refused=refused(plan),
+        rivals=tuple(Rival(name=x.name, time_ns=x.time_ns, schedule=show(x.program)) for x in plan.ranked[1:]),
+    )
+
+
+def taken(plan: FusionPlan) -> tuple[Reason, ...]:
+    """The transformations of the chosen schedule, in order, and what each of them changes."""
+    return tuple(_taken(plan))
+
+
+def refused(plan: FusionPlan) -> tuple[Reason, ...]:
+    """What does not apply, every reason once: to the chosen schedule first, then on the way to all others; and overlaps
+    of the chosen schedule that would apply, but save nothing."""
+    found: dict[tuple[object, ...], Reason] = {}
+    for reason in _refused(plan):
+        found.setdefault((reason.transform, reason.code, reason.witness, reason.on[:1]), reason)
+    return tuple(found.values())
+
+
+def _choices(chosen: Ranked) -> Iterator[StageChoice]:
+    """Launches with their times in the schedule. In an overlap each begins behind the first pieces of those before it
+    and ends before the last pieces of those after it."""
+    launched = {stage.name: stage for stage in stages(chosen.program)}
+    parts, begin = list(chosen.price.stages), 0
+    for us in chosen.price.groups_us:
+        group = [parts.pop(0)]
+        while parts and parts[0].overlaps:
+            group.append(parts.pop(0))
+        end = begin + nanoseconds(us)
+        for at, part in enumerate(group):
+            yield StageChoice(
+                name=part.name,
+                kind=part.kind,
+                members=_members(launched[part.name]),
+                time_ns=nanoseconds(part.total_us),
+                start_ns=begin + floor(NS * sum(other.head_us for other in group[:at])),
+                end_ns=end - floor(NS * sum(other.tail_us for other in group[at + 1 :])),
+                protocol=cast(Protocol, part.config.protocol) if part.config else None,
+                channels=part.config.channels if part.config else None,
+                overlaps=part.overlaps,
+            )
+        begin = end
+
+
+def _members(stage: Stage) -> tuple[str, ...]:
+    return stage.named or (stage.name,)
+
+
+def _taken(plan: FusionPlan) -> Iterator[Reason]:
+    program = plan.space.program
+    before, us = counts(program), price(program, plan.bindings, plan.machine, plan.space.options.tuning).total_us
+    for call in plan.chosen.calls:
+        program = apply(program, call).program
+        after = counts(program)
+        now = price(program, plan.bindings, plan.machine, plan.space.options.tuning).total_us
+        changes = [*_changes(before, after, plan.bindings), f"{us:.4g} us become {now:.4g} us"]
+        yield Reason(transform=_what(call), on=subjects(call), why="; ".join(changes))
+        before, us = after, now
+
+
+def _changes(before: Counts, after: Counts, bindings: Bindings) -> Iterator[str]:
+    for what in ("launches", "volume", "between", "traffic", "state"):
+        old, new = getattr(before, what), getattr(after, what)
+        if old != new:
+            yield f"{'volume between groups' if what == 'between' else what} {old} becomes {new}"
+
+
+def _refused(plan: FusionPlan) -> Iterator[Reason]:
+    space, chosen = plan.space, plan.chosen
+    here = next(at for at, found in enumerate(space.enumeration.schedules) if found is chosen.found)
+    overlaps = space.chains_of(chosen.found)
+    ordered = sorted(space.enumeration.refusals, key=lambda refusal: refusal.source != here)
+    first = [refusal for refusal in ordered if refusal.source == here]
+    yield from (_reason(refusal.calls[-1], refusal.error) for refusal in first)
+    for chain, error in overlaps.refused:
+        yield Reason(transform="overlap", on=chain, why=str(error), code=error.code, witness=error.witness)
+    used = {overlap.members for overlap in chosen.program.overlaps}
+    alone = {part.name: part.total_us for part in chosen.price.stages}
+    for chain in overlaps.legal:
+        if chain not in used:
+            us = sum(alone[name] for name in chain)
+            why = f"it may overlap, but saves nothing of its {us:.4g} us, or less than chains that share its stages"
+            yield Reason(transform="overlap", on=chain, why=why, code="slower", witness=" -> ".join(chain))
+    yield from (_reason(refusal.calls[-1], refusal.error) for refusal in ordered[len(first) :])
+
+
+def _reason(call: TransformCall, error: InvalidTransform) -> Reason:
+    return Reason(transform=_what(call), on=subjects(call), why=str(error), code=error.code, witness=error.witness)
+
+
+def _what(call: TransformCall) -> str:
+    policy = call.arguments.get("policy")
+    return f"{call.transform} {policy}" if policy else call.transform

@@ -1,0 +1,80 @@
+"""The best schedule by size: one search, prices for every size, and where the winner changes (CoCoNet, section 6.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from planner.errors import InputError
+from planner.fusion.machine import Machine, machine_of
+from planner.fusion.moves import Moves
+from planner.fusion.planning import DEFAULTS, FusionPlan, Options, rank, search, useful
+from planner.fusion.program import Bindings, Program
+from planner.hardware import Hardware
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """From extent `at` of dimension `dim` on, `above` wins instead of `below`."""
+
+    dim: str
+    at: int
+    below: str
+    above: str
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One plan for each size, in the order given."""
+
+    plans: tuple[FusionPlan, ...]
+    crossovers: tuple[Crossover, ...]
+
+    @property
+    def winners(self) -> tuple[str, ...]:
+        return tuple(plan.chosen.name for plan in self.plans)
+
+
+def sweep(
+    program: Program,
+    bindings: Bindings,
+    dim: str,
+    extents: Sequence[int],
+    machine: Hardware | Machine,
+    *,
+    moves: Moves | None = None,
+    options: Options = DEFAULTS,
+) -> Sweep:
+    """Plans for these extents of one dimension, all else as in `bindings`, and the least extents at which winners
+    change, to the element where there is one change between neighbours.
+
+    Raises InputError for extents that do not ascend, or a dimension that stands for several tensors.
+    """
+    if dim not in bindings.extents:
+        raise InputError(f"found dimension {dim!r}, expected one of {', '.join(sorted(bindings.extents))}")
+    if dim in bindings.parts:
+        raise InputError(f"found dimension {dim!r} of several tensors, expected one that has no parts")
+    if not extents or any(a >= b for a, b in pairwise(extents)):
+        raise InputError(f"found extents {list(extents)}, expected ascending ones")
+    machine = machine_of(machine) if isinstance(machine, Hardware) else machine
+    space = search(program, moves or useful(program), options)
+
+    def at(extent: int) -> FusionPlan:
+        sized = replace(bindings, extents={**bindings.extents, dim: extent})
+        return FusionPlan(space, sized, machine, rank(space, sized, machine))
+
+    plans = {extent: at(extent) for extent in extents}
+    crossovers = []
+    for low, high in pairwise(extents):
+        below, above = plans[low].chosen.name, plans[high].chosen.name
+        if below == above:
+            continue
+        while high - low > 1:
+            middle = (low + high) // 2
+            if at(middle).chosen.name == below:
+                low = middle
+            else:
+                high = middle
+        crossovers.append(Crossover(dim, high, below, above))
+    return Sweep(tuple(plans.values()), tuple(crossovers))

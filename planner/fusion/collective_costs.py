@@ -44,7 +44,7 @@ class Tuning:
 
     algorithms: tuple[Algorithm, ...] = ("ring", "all-pairs", "hierarchical", "tree")
     protocols: tuple[str, ...] = ("LL", "LL128", "Simple")
-    channels: tuple[int, ...] = (2, 4, 8, 12, 16, 24, 32, 48, 64)
+    channels: tuple[int, ...] = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
     chunks: tuple[int, ...] = (32768, 131072, 524288)
 
 
@@ -141,7 +141,7 @@ def _shape(movement: Movement, place: Placement, machine: Machine, algorithm: Al
             return _Shape(1, 0, 1, payload, 0.0)
         return _Shape(0, 1, 1, 0.0, m * payload)
     if n == 1:
-        return _Shape(0, 0, 0, 0.0, 0.0) if algorithm == "ring" else None
+        return _Shape(0, 0, 0, 0.0, 0.0)
     if movement.op == "AllToAll":
         inside, outside = payload * (m - 1) / n, payload * m * (n - m) / n
         return _Shape(int(k == 1), int(k > 1), n - 1, inside, outside)

@@ -108,7 +108,8 @@ def _together(
             best = overlapped(parts, machine), parts
     if best is None:
         names = ", ".join(dict.fromkeys(movement.op for movement in moved))
-        raise InputError(f"{machine.name} has no links, or the tuning no algorithm, for {names} of {place.ranks} ranks")
+        message = f"found no way to run {names} on {place.ranks} ranks of {machine.name}"
+        raise InputError(f"{message}, expected links, a fitting algorithm and multiprocessors for all that overlaps")
     return best
 
 

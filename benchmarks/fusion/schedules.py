@@ -1,0 +1,87 @@
+"""The schedules that the source compares, derived from the shipped programs by transformations (CoCoNet, section 6)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from planner.fusion.parsing import parse
+from planner.fusion.program import Program
+from planner.fusion.stages import stages
+from planner.fusion.transforms.fusing import fuse
+from planner.fusion.transforms.overlapping import overlap
+from planner.fusion.transforms.reorder import reorder
+from planner.fusion.transforms.slicing import as_slice, dead, slice_intro
+from planner.fusion.transforms.split import split
+
+PROGRAMS = Path(__file__).parents[2] / "examples" / "fusion"
+Schedules = dict[str, Program]
+
+
+KERNELS = {
+    "adam": (("avg", "m_", "v_", "m1", "v1", "p_", "ph_"),),
+    "lamb": (("avg", "m_", "v_", "m1", "v1", "u"), ("p_", "ph_")),
+}
+"""What AR-Opt computes in one kernel; norms of whole tensors, between the two of LAMB, are kernels of their own."""
+
+
+def program(name: str) -> Program:
+    return parse((PROGRAMS / f"{name}.py").read_text(), f"{name}.py")
+
+
+def optimizer(name: str) -> Schedules:
+    """AR-Opt, RS-Opt-AG (GShard-Eq) and fuse(RS-Opt-AG) of `adam` or `lamb`."""
+    given = program(name)
+    whole = given
+    for members in KERNELS[name]:
+        whole = fuse(whole, members, "ComputationFuse").program
+    moved = [stage.name for stage in stages(whole) if stage.name != "sum_"]
+    parted = split(whole, "sum_", "ARSplitRSAG")
+    scatter, gather = parted.made
+    sliced = reorder(parted.program, gather, moved)
+    schedule = sliced.program
+    for state in ("m", "v", "p"):
+        schedule = dead(as_slice(schedule, state).program, sliced.gathers[f"{state}_"]).program
+    together = [scatter, *sliced.made, sliced.gathers["ph_"]]
+    return {
+        "unfused": given,
+        "AR-Opt": whole,
+        "RS-Opt-AG": schedule,
+        "fuse(RS-Opt-AG)": fuse(schedule, together, "AllReduceFuse").program,
+    }
+
+
+def tail(name: str) -> Schedules:
+    """Megatron-LM, MM-AR-C, MM-RS-C-AG and ol(MM,fuse(RS-C-AG)) of `attention` or `mlp`."""
+    given = program(name)
+    compute = [stage.name for stage in stages(given) if stage.name not in ("sum_", "layer")]
+    fused = fuse(given, compute, "ComputationFuse", "compute").program
+    parted = split(fused, "sum_", "ARSplitRSAG")
+    scatter, gather = parted.made
+    sliced = reorder(parted.program, gather, ["compute"])
+    together = fuse(sliced.program, [scatter, *sliced.made, *sliced.gathers.values()], "AllReduceFuse", "far").program
+    return {
+        "Megatron-LM": given,
+        "MM-AR-C": fused,
+        "MM-RS-C-AG": sliced.program,
+        "MM; fuse(RS-C-AG)": together,
+        "ol(MM,fuse(RS-C-AG))": overlap(together, ["layer", "far"]).program,
+        "ol(MM,AR)": overlap(given, ["layer", "sum_"]).program,
+    }
+
+
+def pipeline() -> Schedules:
+    """Megatron-LM, AR-C-P2P-AG, RS-C-P2P-AG and ol(RS,fuse(C-P2P),AG)."""
+    given = program("pipeline")
+    views = slice_intro(given, "sum_")
+    first = reorder(views.program, views.made[1], ["c", "o"]).program
+    parted = split(given, "sum_", "ARSplitRSAG")
+    scatter, gather = parted.made
+    sliced = reorder(parted.program, gather, ["c", "o"])
+    sent = fuse(sliced.program, sliced.made, "SendFuse", "sent").program
+    (whole,) = sliced.gathers.values()
+    return {
+        "Megatron-LM": given,
+        "AR-C-P2P-AG": first,
+        "RS-C-P2P-AG": sliced.program,
+        "ol(RS,fuse(C-P2P),AG)": overlap(sent, [scatter, "sent", whole]).program,
+    }

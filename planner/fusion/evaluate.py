@@ -55,7 +55,10 @@ def evaluate(
     for value in program.inputs:
         if value.name not in values:
             raise InputError(f"{program.name}: found no value for {value.name!r}, expected one")
-        run.keep_value(value.name, value.type, run.given(value.name, value.type, values[value.name]))
+        try:
+            run.keep_value(value.name, value.type, run.given(value.name, value.type, values[value.name]))
+        except CheckFailed as error:
+            raise InputError(str(error)) from error
     with np.errstate(all="ignore"):
         for node in program.nodes:
             run.keep_value(node.name, node.type, run.node(node))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -66,17 +66,19 @@ def exact(program: Program) -> bool:
     return True
 
 
-def place(tensors: Tensors, lowered: Schedule, values: Mapping[str, Array]) -> None:
-    """Give every rank what it holds of the inputs; `values` are those of `evaluate`."""
+def place(tensors: Tensors, rows: Sequence[int], lowered: Schedule, values: Mapping[str, Array]) -> None:
+    """Give the rows of all ranks what they hold of the inputs; `values` are those of `evaluate`."""
     program, bindings = lowered.program, lowered.bindings
     for index, buffer in enumerate(tensors.buffers):
         if buffer.role in ("input", "state"):
-            for rank in range(tensors.ranks):
+            for rank, row in enumerate(rows):
                 mine = _held(program, bindings, buffer.name, values[buffer.name], rank)
-                tensors.array(rank, index)[: mine.size] = mine
+                tensors.array(row, index)[: mine.size] = mine
 
 
-def differences(tensors: Tensors, lowered: Schedule, values: Mapping[str, Array], *, bits: bool) -> Iterator[str]:
+def differences(
+    tensors: Tensors, rows: Sequence[int], lowered: Schedule, values: Mapping[str, Array], *, bits: bool
+) -> Iterator[str]:
     """A line for each tensor of a rank that is not what `evaluate` made, in its bits or within TOLERANCE."""
     program, bindings = lowered.program, lowered.bindings
     left = states(program, values)
@@ -84,7 +86,7 @@ def differences(tensors: Tensors, lowered: Schedule, values: Mapping[str, Array]
         index = lowered.places[name]
         for rank in _ranks(program, bindings, name):
             want = _held(program, bindings, name, left.get(name, values[name]), rank)
-            got = tensors.array(rank, index)[: want.size]
+            got = tensors.array(rows[rank], index)[: want.size]
             if line := _difference(got, want, tensors.buffers[index].dtype, bits):
                 yield f"{name} of rank {rank}: {line}"
 

@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
 
 from planner.errors import InputError
 from treadle.runtime.fusion.build import Compiled
-from treadle.runtime.fusion.session import HERE, Counted, Session
+from treadle.runtime.fusion.runs import Report, Runs
+from treadle.runtime.fusion.session import HERE, Session
 from treadle.runtime.fusion.tensors import Tensors
 
 
-def open_session(compiled: Compiled, tensors: Tensors, *, threads: int = 0, blocks: int = 0) -> Session:
-    """All ranks of `compiled`, on `tensors`. Target fibers, or process: ranks are then threads of this process."""
+def run(compiled: Compiled, tensors: Tensors, runs: Runs | None = None, *, threads: int = 0, blocks: int = 0) -> Report:
+    """Run `compiled` on `tensors`; of target process its ranks are threads of this process.
+
+    `threads` of a block and `blocks` of a kernel that takes any number: 0 for few. Raises CheckFailed naming what waits
+    in vain where a schedule hangs.
+    """
     if compiled.target == "cuda":
         raise InputError("found a library for cuda, expected one for fibers")
+    runs = runs or Runs()
     every = range(compiled.ranks)
     session = Session(compiled.path, compiled.ranks, dict.fromkeys(every, HERE), threads=threads, blocks=blocks)
-    session.bind({rank: tensors.addresses(rank) for rank in every}, keep=tensors)
-    return session
-
-
-def run(
-    compiled: Compiled, tensors: Tensors, *, orders: Sequence[int] = (0,), seed: int = 0, step: int = 0
-) -> list[Counted]:
-    """One run for each of `orders`, of which each has the next step of dropout; what each rank counted.
-
-    Raises CheckFailed naming what waits in vain where a schedule hangs.
-    """
-    session = open_session(compiled, tensors)
+    seconds = []
     try:
-        for number, order in enumerate(orders):
-            session.run(seed=seed, step=step + number, order=order)
+        for number in range(runs.repeats):
+            first = number * compiled.ranks % tensors.rows
+            session.bind({rank: tensors.addresses(first + rank) for rank in every}, keep=tensors)
+            start = time.perf_counter()
+            session.run(seed=runs.seed, step=runs.step + number, order=runs.order + number, timeout=runs.timeout)
             session.wait()
-        return [session.counted(rank) for rank in range(compiled.ranks)]
+            seconds.append(time.perf_counter() - start)
+        return Report(tuple(seconds), tuple(session.counted(rank) for rank in every))
     finally:
         session.close()

@@ -7,76 +7,54 @@ others are ended, the error names the one that failed first, and no memory is le
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 from planner.errors import InputError
 from treadle.runtime.fusion.build import Compiled
 from treadle.runtime.fusion.meeting import Meeting, Place
+from treadle.runtime.fusion.runs import Report, Runs
 from treadle.runtime.fusion.session import HERE, Counted, Session
 from treadle.runtime.fusion.tensors import Handle, Tensors
 from treadle.runtime.launch import launch
 
-TIMEOUT_SECONDS = 60.0
-START_SECONDS = 30.0
+START_SECONDS = 60.0
 
 
-@dataclass(frozen=True)
-class Run:
-    """How often and how a schedule runs. Each run has the step of dropout of the one before plus 1.
-
-    A wait of more than `timeout` seconds is taken for a deadlock. `delays` above 0 chooses random pauses, for tests.
-    """
-
-    repeats: int = 1
-    seed: int = 0
-    step: int = 0
-    timeout: float = TIMEOUT_SECONDS
-    delays: int = 0
-
-
-@dataclass(frozen=True)
-class Report:
-    """Seconds of each run, of the rank that took longest, and by rank what was counted, in a library that counts."""
-
-    seconds: tuple[float, ...]
-    counted: tuple[Counted, ...]
-
-
-def run(compiled: Compiled, tensors: Tensors, how: Run | None = None) -> Report:
+def run(compiled: Compiled, tensors: Tensors, runs: Runs | None = None) -> Report:
     """Run `compiled`, of target process, on `tensors`, which must be shared.
 
     Raises CheckFailed naming what waits in vain where a schedule hangs, or the rank that died; LimitError when the
     processes take longer than all waits may; KeyboardInterrupt passes through.
     """
-    how = how or Run()
+    runs = runs or Runs()
     if compiled.target != "process":
         raise InputError(f"found a library for {compiled.target}, expected one for process")
-    limit = START_SECONDS + 2 * how.timeout * how.repeats
-    done = launch(tensors.ranks, _rank, (compiled, tensors.handle, Place(), how), limit, joined=False)
+    limit = START_SECONDS + 2 * runs.timeout * runs.repeats
+    job = (compiled, tensors.handle, tensors.rows, Place(), runs)
+    done = launch(compiled.ranks, _rank, job, limit, joined=False)
     seconds = tuple(max(times) for times in zip(*(times for times, _ in done), strict=True))
     return Report(seconds, tuple(counted for _, counted in done))
 
 
 def _rank(
-    rank: int, world: int, compiled: Compiled, handle: Handle, place: Place, how: Run
+    rank: int, world: int, compiled: Compiled, handle: Handle, rows: int, place: Place, runs: Runs
 ) -> tuple[list[float], Counted]:
     meeting = Meeting(place, rank, world)
-    tensors = Tensors(compiled.buffers, world, handle=handle)
+    tensors = Tensors(compiled.buffers, rows, handle=handle)
     session = Session(compiled.path, world, {rank: HERE})
-    session.delays(how.delays)
     for other, arena in enumerate(meeting.exchange(session.share(rank))):
         if other != rank:
             session.attach(other, arena)
-    session.bind({rank: tensors.addresses(rank)}, keep=tensors)
     seconds = []
-    for number in range(how.repeats):
+    for number in range(runs.repeats):
+        session.bind({rank: tensors.addresses(number * world % rows + rank)}, keep=tensors)
+        session.delays(runs.order + number if runs.order else 0)
         meeting.exchange()
         start = time.perf_counter()
-        session.run(seed=how.seed, step=how.step + number, timeout=how.timeout)
+        session.run(seed=runs.seed, step=runs.step + number, timeout=runs.timeout)
         session.wait()
         seconds.append(time.perf_counter() - start)
     counted = session.counted(rank)
-    meeting.exchange()
+    meeting.exchange()  # others may still read this rank's arena
     session.close()
     meeting.close()
     return seconds, counted

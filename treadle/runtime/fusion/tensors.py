@@ -1,4 +1,5 @@
-"""The tensors of a schedule in memory: on every rank one piece for each buffer, private or shared with other processes.
+"""The tensors of a schedule in memory: in every row, which is a rank of a run, one piece for each buffer; private or
+shared with other processes.
 
 Shared memory has no name: it is an open file of the process that made it, which goes with the last process that has
 it, so that nothing is left behind however they end.
@@ -44,14 +45,14 @@ class Handle:
 
 
 class Tensors:
-    """Zeroed memory for `buffers` on `ranks` ranks; of another process where a handle is given."""
+    """Zeroed memory for `rows` times `buffers`; that of another process where a handle is given."""
 
     def __init__(
-        self, buffers: Sequence[Buffer], ranks: int, *, shared: bool = False, handle: Handle | None = None
+        self, buffers: Sequence[Buffer], rows: int, *, shared: bool = False, handle: Handle | None = None
     ) -> None:
-        self.buffers, self.ranks, self._file = tuple(buffers), ranks, -1
+        self.buffers, self.rows, self._file = tuple(buffers), rows, -1
         self._offsets, self._bytes = _layout(buffers)
-        size = max(1, ranks * self._bytes)
+        size = max(1, rows * self._bytes)
         if handle is not None:
             file = _opened(handle)
             self._memory = mmap.mmap(file, size)
@@ -67,25 +68,25 @@ class Tensors:
     def handle(self) -> Handle:
         return Handle(os.getpid(), self._file)
 
-    def array(self, rank: int, index: int) -> NDArray[Any]:
-        """Buffer `index` of `rank`, flat; it is the memory itself."""
+    def array(self, row: int, index: int) -> NDArray[Any]:
+        """Buffer `index` of a row, flat; it is the memory itself."""
         buffer = self.buffers[index]
-        start = rank * self._bytes + self._offsets[index]
+        start = row * self._bytes + self._offsets[index]
         return np.frombuffer(self._memory, NUMPY[buffer.dtype], buffer.elements, start)
 
-    def address(self, rank: int, index: int) -> int:
-        start = rank * self._bytes + self._offsets[index]
+    def address(self, row: int, index: int) -> int:
+        start = row * self._bytes + self._offsets[index]
         return ctypes.addressof(ctypes.c_char.from_buffer(self._memory, start))
 
-    def addresses(self, rank: int) -> list[int]:
-        """Of all buffers of a rank."""
-        return [self.address(rank, index) for index in range(len(self.buffers))]
+    def addresses(self, row: int) -> list[int]:
+        """Of all buffers of a row."""
+        return [self.address(row, index) for index in range(len(self.buffers))]
 
     def poison(self) -> None:
         """Make what is read before it is written be seen."""
-        for rank in range(self.ranks):
+        for row in range(self.rows):
             for index in range(len(self.buffers)):
-                self.array(rank, index).view(np.uint8)[:] = POISON
+                self.array(row, index).view(np.uint8)[:] = POISON
 
     def close(self) -> None:
         """Forget the memory; arrays of it stay good."""

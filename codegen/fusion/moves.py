@@ -270,7 +270,7 @@ class _Execution:
     def owners(self) -> dict[int, int]:
         """Where each chunk is finished. Raises InputError unless a computation runs once on each."""
         for chunk, ranks in sorted(self.finishes.items()):
-            if self.computes and self.program.collective != "alltoall" and len(ranks) > 1:
+            if self.computes and self.program.collective not in ("alltoall", "send") and len(ranks) > 1:
                 raise InputError(
                     f"found chunk {chunk} finished at ranks {', '.join(map(str, sorted(ranks)))}, expected one rank: "
                     "no computation can be fused into this algorithm",

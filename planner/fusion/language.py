@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from math import inf
@@ -57,6 +57,14 @@ BLOCK = Block()
 _serial = count()
 
 
+def _operator(op: str) -> Callable[[Value, Operand], Value]:
+    return lambda value, other: _make(op, value, other)
+
+
+def _reflected(op: str) -> Callable[[Value, Operand], Value]:
+    return lambda value, other: _make(op, other, value)
+
+
 class Value:
     """A tensor of the program under construction; `op` is empty for an input."""
 
@@ -80,65 +88,18 @@ class Value:
     def __bool__(self) -> bool:
         raise InputError("found a tensor as a condition, expected Where: programs do not branch")
 
-    def __add__(self, other: Operand) -> Value:
-        return _make("Add", self, other)
-
-    def __radd__(self, other: Operand) -> Value:
-        return _make("Add", other, self)
-
-    def __sub__(self, other: Operand) -> Value:
-        return _make("Sub", self, other)
-
-    def __rsub__(self, other: Operand) -> Value:
-        return _make("Sub", other, self)
-
-    def __mul__(self, other: Operand) -> Value:
-        return _make("Mul", self, other)
-
-    def __rmul__(self, other: Operand) -> Value:
-        return _make("Mul", other, self)
-
-    def __truediv__(self, other: Operand) -> Value:
-        return _make("Div", self, other)
-
-    def __rtruediv__(self, other: Operand) -> Value:
-        return _make("Div", other, self)
-
-    def __pow__(self, other: Operand) -> Value:
-        return _make("Pow", self, other)
-
-    def __rpow__(self, other: Operand) -> Value:
-        return _make("Pow", other, self)
-
-    def __and__(self, other: Operand) -> Value:
-        return _make("And", self, other)
-
-    def __or__(self, other: Operand) -> Value:
-        return _make("Or", self, other)
-
-    def __xor__(self, other: Operand) -> Value:
-        return _make("Xor", self, other)
-
-    def __rand__(self, other: Operand) -> Value:
-        return _make("And", other, self)
-
-    def __ror__(self, other: Operand) -> Value:
-        return _make("Or", other, self)
-
-    def __rxor__(self, other: Operand) -> Value:
-        return _make("Xor", other, self)
-
-    def __lt__(self, other: Operand) -> Value:
-        return _make("Lt", self, other)
-
-    def __le__(self, other: Operand) -> Value:
-        return _make("Le", self, other)
-
-    def __gt__(self, other: Operand) -> Value:
-        return _make("Gt", self, other)
-
-    def __ge__(self, other: Operand) -> Value:
-        return _make("Ge", self, other)
+    __add__, __radd__ = _operator("Add"), _reflected("Add")
+    __sub__, __rsub__ = _operator("Sub"), _reflected("Sub")
+    __mul__, __rmul__ = _operator("Mul"), _reflected("Mul")
+    __truediv__, __rtruediv__ = _operator("Div"), _reflected("Div")
+    __pow__, __rpow__ = _operator("Pow"), _reflected("Pow")
+    __and__, __rand__ = _operator("And"), _reflected("And")
+    __or__, __ror__ = _operator("Or"), _reflected("Or")
+    __xor__, __rxor__ = _operator("Xor"), _reflected("Xor")
+    __lt__ = _operator("Lt")
+    __le__ = _operator("Le")
+    __gt__ = _operator("Gt")
+    __ge__ = _operator("Ge")
 
     def __neg__(self) -> Value:
         return _make("Neg", self)
@@ -228,80 +189,26 @@ def Update(target: Value, value: Value, name: str | None = None) -> Value:
     return made
 
 
-def Sqrt(x: Value, name: str | None = None) -> Value:
-    return _make("Sqrt", x, name=name)
+def _unary(op: str) -> Callable[..., Value]:
+    def make(x: Value, name: str | None = None) -> Value:
+        return _make(op, x, name=name)
+
+    make.__name__ = op
+    return make
 
 
-def Rsqrt(x: Value, name: str | None = None) -> Value:
-    return _make("Rsqrt", x, name=name)
+def _binary(op: str) -> Callable[..., Value]:
+    def make(x: Operand, y: Operand, name: str | None = None) -> Value:
+        return _make(op, x, y, name=name)
+
+    make.__name__ = op
+    return make
 
 
-def Exp(x: Value, name: str | None = None) -> Value:
-    return _make("Exp", x, name=name)
-
-
-def Log(x: Value, name: str | None = None) -> Value:
-    return _make("Log", x, name=name)
-
-
-def Tanh(x: Value, name: str | None = None) -> Value:
-    return _make("Tanh", x, name=name)
-
-
-def ReLU(x: Value, name: str | None = None) -> Value:
-    return _make("ReLU", x, name=name)
-
-
-def GeLU(x: Value, name: str | None = None) -> Value:
-    return _make("GeLU", x, name=name)
-
-
-def SiLU(x: Value, name: str | None = None) -> Value:
-    return _make("SiLU", x, name=name)
-
-
-def Sigmoid(x: Value, name: str | None = None) -> Value:
-    return _make("Sigmoid", x, name=name)
-
-
-def Abs(x: Value, name: str | None = None) -> Value:
-    return _make("Abs", x, name=name)
-
-
-def Pow(x: Operand, y: Operand, name: str | None = None) -> Value:
-    return _make("Pow", x, y, name=name)
-
-
-def Max(x: Operand, y: Operand, name: str | None = None) -> Value:
-    return _make("Max", x, y, name=name)
-
-
-def Min(x: Operand, y: Operand, name: str | None = None) -> Value:
-    return _make("Min", x, y, name=name)
-
-
-def Eq(x: Operand, y: Operand, name: str | None = None) -> Value:
-    return _make("Eq", x, y, name=name)
-
-
-def Ne(x: Operand, y: Operand, name: str | None = None) -> Value:
-    return _make("Ne", x, y, name=name)
-
-
-def Lt(x: Operand, y: Operand, name: str | None = None) -> Value:
-    return _make("Lt", x, y, name=name)
-
-
-def Le(x: Operand, y: Operand, name: str | None = None) -> Value:
-    return _make("Le", x, y, name=name)
-
-
-def Gt(x: Operand, y: Operand, name: str | None = None) -> Value:
-    return _make("Gt", x, y, name=name)
-
-
-def Ge(x: Operand, y: Operand, name: str | None = None) -> Value:
-    return _make("Ge", x, y, name=name)
+Sqrt, Rsqrt, Exp, Log, Abs = map(_unary, ("Sqrt", "Rsqrt", "Exp", "Log", "Abs"))
+Tanh, ReLU, GeLU, SiLU, Sigmoid = map(_unary, ("Tanh", "ReLU", "GeLU", "SiLU", "Sigmoid"))
+Pow, Max, Min, Eq, Ne = map(_binary, ("Pow", "Max", "Min", "Eq", "Ne"))
+Lt, Le, Gt, Ge = map(_binary, ("Lt", "Le", "Gt", "Ge"))
 
 
 def MatMul(x: Value, w: Value, name: str | None = None) -> Value:

@@ -9,7 +9,7 @@ produces and rows of tiles where it consumes. Orders follow from the executed pr
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -73,26 +73,22 @@ class Order:
         )
 
 
-def steps_of_inputs(moves: Moves) -> tuple[tuple[tuple[int, ...], ...], ...]:
-    """By rank: the chunks of its input in the order in which the program first reads them, those that all its
-    threadblocks read in the same step together.
+Steps = tuple[tuple[int, ...], ...]
+"""Chunks in the order in which a rank comes to them, those of one step together."""
+
+
+def steps_of_inputs(moves: Moves, ranks: int) -> tuple[Steps, ...]:
+    """By rank of a group of `ranks`: the chunks of its input in the order in which the program first reads them.
 
     A step is the time of a move when each takes one unit of time and waits for its threadblock, for the moves it
     depends on and for its message.
     """
-    times = _times(moves)
-    found = []
-    for lanes in moves.lanes:
-        first: dict[int, int] = {}
-        for lane in lanes:
-            for move in lane.moves:
-                for chunk in inputs_of(move):
-                    first[chunk] = min(times[move], first.get(chunk, times[move]))
-        steps: dict[int, list[int]] = defaultdict(list)
-        for chunk, time in sorted(first.items()):
-            steps[time].append(chunk)
-        found.append(tuple(tuple(steps[time]) for time in sorted(steps)))
-    return tuple(found)
+    return _steps(moves, ranks, inputs_of)
+
+
+def steps_of_outputs(moves: Moves, ranks: int) -> tuple[Steps, ...]:
+    """By rank of a group of `ranks`: the chunks of its output in the order in which the program first stores them."""
+    return _steps(moves, ranks, outputs_of)
 
 
 def inputs_of(move: Move) -> range:
@@ -101,23 +97,27 @@ def inputs_of(move: Move) -> range:
     return range(move.chunk, move.chunk + (move.count if reads else 0))
 
 
-def steps_of_outputs(moves: Moves) -> tuple[tuple[tuple[int, ...], ...], ...]:
-    """By rank: the chunks of its output in the order in which the program stores them, those of a step together."""
-    times = _times(moves)
-    found = []
-    for lanes in moves.lanes:
-        steps: dict[int, list[int]] = defaultdict(list)
-        for lane in lanes:
-            for move in lane.moves:
-                steps[times[move]] += outputs_of(move)
-        found.append(tuple(tuple(sorted(steps[time])) for time in sorted(steps) if steps[time]))
-    return tuple(found)
-
-
 def outputs_of(move: Move) -> range:
     """Chunks of the collective's output that a move stores."""
     stores = move.target is not None and move.target[0] == "output"
     return range(move.chunk, move.chunk + (move.count if stores else 0))
+
+
+def _steps(moves: Moves, ranks: int, chunks_of: Callable[[Move], range]) -> tuple[Steps, ...]:
+    """Ranks of all groups do the same, or, where one group sends to the next, one does what the other does not."""
+    times = _times(moves)
+    found = []
+    for place in range(ranks):
+        first: dict[int, int] = {}
+        for lane in (lane for lanes in moves.lanes[place::ranks] for lane in lanes):
+            for move in lane.moves:
+                for chunk in chunks_of(move):
+                    first[chunk] = min(times[move], first.get(chunk, times[move]))
+        steps: dict[int, list[int]] = defaultdict(list)
+        for chunk, time in sorted(first.items()):
+            steps[time].append(chunk)
+        found.append(tuple(tuple(steps[time]) for time in sorted(steps)))
+    return tuple(found)
 
 
 def met(producers: Sequence[Chunk], consumers: Sequence[Chunk]) -> tuple[tuple[int, ...], ...]:

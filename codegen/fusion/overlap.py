@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 
 from codegen.fusion import collective, matmul
@@ -17,7 +18,7 @@ from codegen.fusion.collective import Plan
 from codegen.fusion.context import Context
 from codegen.fusion.expression import Scope, identifier
 from codegen.fusion.kernel import KernelText
-from codegen.fusion.links import Link, Order, met, steps_of_inputs, steps_of_outputs
+from codegen.fusion.links import Link, Order, Steps, met, steps_of_inputs, steps_of_outputs
 from codegen.fusion.matmul import Product
 from planner.fusion.gemm_tiles import Chunk, Rectangle, TileTable, flat_chunk, tile_table
 from planner.fusion.layouts import Sliced
@@ -27,9 +28,6 @@ from planner.fusion.stages import Stage
 
 ROW = "4.5"
 ALIGN = 128
-
-Steps = Sequence[Sequence[int]]
-"""Numbers of units in the order in which a rank comes to them, those of one step together."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +45,39 @@ class Member:
     stage: Stage
     product: Product | None = None
     plan: Plan | None = None
+
+    @cached_property
+    def inputs(self) -> tuple[Steps, ...]:
+        """Of a collective, by rank: its chunks in the order in which it takes them."""
+        assert self.plan is not None
+        return steps_of_inputs(self.plan.moves, self.plan.chunking.ranks)
+
+    @cached_property
+    def outputs(self) -> tuple[Steps, ...]:
+        """The same for those that it leaves at each rank."""
+        assert self.plan is not None
+        return steps_of_outputs(self.plan.moves, self.plan.chunking.ranks)
+
+    def units(self, steps: Steps) -> Iterator[tuple[int, ...]]:
+        """Steps of chunks as steps of units: an iteration takes all its steps before the next one begins."""
+        assert self.plan is not None
+        for iteration in range(self.plan.chunking.iterations):
+            for step in steps:
+                yield tuple(iteration * self.plan.moves.chunks + chunk for chunk in step)
+
+    def spans(self, steps: Steps, tensor: Node, columns: int) -> tuple[Chunk, ...]:
+        """Where each unit of a collective lies in a tensor of so many columns, counted from where the rank's part of it
+        begins; () for those that the rank does not come to in `steps`."""
+        assert self.plan is not None
+        own = {chunk for step in steps for chunk in step}
+        sliced = isinstance(tensor.type.layout, Sliced)
+        found: list[Chunk] = []
+        for iteration in range(self.plan.chunking.iterations):
+            for chunk in range(self.plan.moves.chunks):
+                begin, local, count = self.plan.chunking.chunk(iteration, chunk)
+                begin = local if sliced else begin
+                found.append(flat_chunk(begin, begin + count, columns) if chunk in own and count else ())
+        return tuple(found)
 
 
 def emit(stages: Sequence[Stage], context: Context) -> tuple[KernelText, ...]:
@@ -92,16 +123,19 @@ def member(stage: Stage, context: Context) -> Member:
 
 def link(before: Member, after: Member, scope: Scope, arena: int) -> Link:
     """Which units of `before` those of `after` wait for. Raises TypeRefusal when that cannot be told unit by unit."""
+    if before.product is not None and after.product is not None:
+        raise TypeRefusal(after.stage.name, ROW, "found a product behind another, expected a collective between")
     tensor = between(before, after, scope)
     feeds, units = [], 0
     for rank in range(scope.bindings.ranks):
         taken = _taken(after, before, tensor, rank)
-        units = len(taken)
+        units = max(units, len(taken))
         if before.product is not None and after.plan is not None:
-            table = _table(before.product, after.plan, tensor, rank)
+            table = _table(before.product, after, tensor, rank)
             feeds.append(tuple(table.fed_by(tile) for tile in range(len(table.order))))
         else:
-            feeds.append(met(_made(before, after, tensor, rank), taken))
+            columns = after.product.depth[rank] if after.product is not None else 1
+            feeds.append(met(before.spans(before.outputs[rank], tensor, columns), taken))
     alike = (feeds[0],) if len(set(feeds)) == 1 else tuple(feeds)
     return Link(f"{identifier(before.stage.name)}_to_{identifier(after.stage.name)}", arena, alike, units)
 
@@ -128,60 +162,25 @@ def between(before: Member, after: Member, scope: Scope) -> Node:
     return tensor
 
 
-# Units: where each one lies in the tensor between two stages, counted from where the rank's part begins; () for those
-# that the rank does not come to.
-
-
-def _made(before: Member, after: Member, tensor: Node, rank: int) -> tuple[Chunk, ...]:
-    assert before.plan is not None
-    columns = after.product.depth[rank] if after.product is not None else 1
-    return chunks_of(before.plan, steps_of_outputs(before.plan.moves)[rank], tensor, columns)
-
-
 def _taken(after: Member, before: Member, tensor: Node, rank: int) -> tuple[Chunk, ...]:
-    if after.plan is not None:
+    """Where the units of a stage lie in what it takes: chunks, or whole rows of tiles."""
+    if after.product is None:
         columns = before.product.columns[rank] if before.product is not None else 1
-        return chunks_of(after.plan, steps_of_inputs(after.plan.moves)[rank], tensor, columns)
-    product = after.product
-    assert product is not None
-    rows, depth = product.rows[rank], product.depth[rank]
-    if before.product is not None:
-        raise TypeRefusal(after.stage.name, ROW, "found a product behind another, expected a collective between")
-    height = product.tile[0]
-    return tuple((Rectangle(row, 0, min(height, rows - row), depth),) for row in range(0, max(product.rows), height))
-
-
-def chunks_of(plan: Plan, steps: Steps, tensor: Node, columns: int) -> tuple[Chunk, ...]:
-    """The units of a collective at one rank, of which it comes to those of `steps`, in a tensor of so many columns."""
-    own = {chunk for step in steps for chunk in step}
-    sliced = isinstance(tensor.type.layout, Sliced)
-    found = []
-    for iteration in range(plan.chunking.iterations):
-        for chunk in range(plan.moves.chunks):
-            glob, local, count = plan.chunking.chunk(iteration, chunk)
-            begin = local if sliced else glob
-            found.append(flat_chunk(begin, begin + count, columns) if chunk in own and count else ())
-    return tuple(found)
-
-
-def _numbered(plan: Plan, steps: Steps) -> Iterator[tuple[int, ...]]:
-    """Steps of chunks as steps of units: an iteration takes all its steps before the next one begins."""
-    for iteration in range(plan.chunking.iterations):
-        for step in steps:
-            yield tuple(iteration * plan.moves.chunks + chunk for chunk in step)
+        return after.spans(after.inputs[rank], tensor, columns)
+    rows, depth, height = after.product.rows[rank], after.product.depth[rank], after.product.tile[0]
+    return tuple((Rectangle(row, 0, min(height, rows - row), depth),) for row in range(0, rows, height))
 
 
 # Orders of tiles.
 
 
-def _table(product: Product, plan: Plan, tensor: Node, rank: int) -> TileTable:
+def _table(product: Product, after: Member, tensor: Node, rank: int) -> TileTable:
     """The tiles of a product at one rank, in the order in which the collective behind it takes what they feed."""
-    steps = steps_of_inputs(plan.moves)[rank]
-    chunks = chunks_of(plan, steps, tensor, product.columns[rank])
-    numbered = list(_numbered(plan, steps))
-    taken = {unit for step in numbered for unit in step}
-    numbered.append(tuple(unit for unit in range(len(chunks)) if unit not in taken))
-    return tile_table(product.rows[rank], product.columns[rank], product.tile, chunks, numbered)
+    chunks = after.spans(after.inputs[rank], tensor, product.columns[rank])
+    steps = list(after.units(after.inputs[rank]))
+    taken = {unit for step in steps for unit in step}
+    steps.append(tuple(unit for unit in range(len(chunks)) if unit not in taken))
+    return tile_table(product.rows[rank], product.columns[rank], product.tile, chunks, steps)
 
 
 def _order(members: Sequence[Member], number: int, into: Link | None) -> tuple[tuple[int, ...], ...]:
@@ -189,22 +188,19 @@ def _order(members: Sequence[Member], number: int, into: Link | None) -> tuple[t
     product = members[number].product
     assert product is not None
     ranks = range(len(product.rows))
-    before = members[number - 1].plan if number else None
-    if before is not None and into is not None:
-        return tuple(_arriving(product, before, into, rank) for rank in ranks)
-    after = members[number + 1].plan
-    assert after is not None
-    return tuple(_table(product, after, members[number].stage.nodes[0], rank).order for rank in ranks)
+    if into is not None:
+        return tuple(_arriving(product, members[number - 1], into, rank) for rank in ranks)
+    tensor = members[number].stage.nodes[0]
+    return tuple(_table(product, members[number + 1], tensor, rank).order for rank in ranks)
 
 
-def _arriving(product: Product, plan: Plan, into: Link, rank: int) -> tuple[int, ...]:
+def _arriving(product: Product, before: Member, into: Link, rank: int) -> tuple[int, ...]:
     """Tiles in the order in which the rows that they read arrive."""
     feeds = into.feeds[rank % len(into.feeds)]
     complete = [0] * into.units
-    for time, step in enumerate(_numbered(plan, steps_of_outputs(plan.moves)[rank])):
-        for unit in step:
-            for row in feeds[unit]:
-                complete[row] = time
+    for time, step in enumerate(before.units(before.outputs[rank])):
+        for row in (row for unit in step for row in feeds[unit]):
+            complete[row] = time
     across = -(-product.columns[rank] // product.tile[1])
     return tuple(sorted(range(product.tiles[rank]), key=lambda tile: (complete[tile // across], tile)))
 

@@ -87,8 +87,8 @@ class FusionDecisions(Record, frozen=True, kw_only=True, tag_field="pass", tag="
     taken: tuple[Reason, ...] = ()
     refused: tuple[Reason, ...] = ()
     rivals: tuple[Rival, ...] = ()
-    measured: bool = False
-    """Whether the rivals' and its own times were measured instead of predicted."""
+    measured_ns: dict[Name, Count] = {}
+    """Times of schedules that were measured, by name; the fastest of them was taken."""
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield (path, found, expected) for parts that do not add up and dimensions with reserved names."""

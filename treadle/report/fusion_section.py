@@ -36,9 +36,8 @@ def _text(plan: Plan, decisions: FusionDecisions) -> str:
     where = f"{many(decisions.groups, 'group')} of {ranks}" if decisions.groups > 1 else ranks
     count = len(decisions.stages)
     launches = "1 launch" if count == 1 else f"{count} launches"
-    how = "measured" if decisions.measured else "predicted"
     words = [
-        f"{sizes} on {where}: {launches} in {decisions.time_ns / 1000:,.1f} us, {how}.",
+        f"{sizes} on {where}: {launches} in {decisions.time_ns / 1000:,.1f} us, predicted.",
         f"The proven bound is {plan.certificate.gap:.1%} below.",
         f"Each rank sends {decisions.volume:,.0f} elements, loads and stores {decisions.traffic:,.0f}, and keeps "
         f"{decisions.state:,.0f} of state.",

@@ -1,0 +1,50 @@
+"""The best of the schedules as a checked plan, with the bound and how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import msgspec
+
+from planner.errors import CheckFailed
+from planner.fusion.bound import lower_bound
+from planner.fusion.check import check
+from planner.fusion.planning import NS, FusionPlan
+from planner.fusion.reasons import decisions
+from planner.plan import VERSION, Certificate, InputRef, Plan, Prediction, Provenance
+from planner.solver import relative_gap
+
+
+def plan_of(found: FusionPlan, inputs: Mapping[str, InputRef], measured_ns: Mapping[str, int] | None = None) -> Plan:
+    """The schedule of least predicted time, or of least measured time among those of `measured_ns`, by their names.
+
+    Raises CheckFailed where the independent checker finds anything wrong, which would be a bug.
+    """
+    times = measured_ns or {}
+    slowest = max(times.values(), default=0) + 1
+    found = replace(found, ranked=tuple(sorted(found.ranked, key=lambda ranked: times.get(ranked.name, slowest))))
+    decided = msgspec.structs.replace(decisions(found), measured_ns=dict(sorted(times.items())))
+    if findings := check(decided):
+        name = found.space.program.name
+        raise CheckFailed(f"{name}: the plan fails its check; this is a bug, please report it", tuple(findings))
+    bound = lower_bound(found.space.program, found.bindings, found.machine, found.space.options.tuning)
+    least = min(int(bound.total_us * NS), decided.time_ns)
+    gap = relative_gap(decided.time_ns, least)
+    return Plan(
+        version=VERSION,
+        inputs=dict(inputs),
+        decisions=decided,
+        prediction=Prediction(time_us=decided.time_ns / NS),
+        certificate=Certificate(
+            verdict="accepted",
+            checker="planner.fusion.check",
+            objective=float(decided.time_ns),
+            lower_bound=float(least),
+            unit="ns",
+            argument=f"under the cost model, {bound.why}",
+            gap=0.0 if gap is None else gap,
+            optimal=least == decided.time_ns,
+        ),
+        provenance=Provenance(tool="treadle", method="enumeration", limit_fired=not found.space.enumeration.complete),
+    )

@@ -193,6 +193,7 @@ class _Writer:
         vectors = (*self.streams, *self.passing, *(node.name for node in lines))
         pack = elements_per_pack(self.type(name).dtype for name in vectors)
         loaded = [name for name in self.streams if name not in self.reduced]
+        loaded += [self.source(name) for node in self.permuted for name in node.reads]
         places = dict(map(self.scope.storage, (*loaded, *self.stores)))
         text = template("fusion/expression.cu.j2").render(
             name=self.name,
@@ -239,9 +240,15 @@ class _Writer:
         return name
 
     @cached_property
+    def permuted(self) -> tuple[Node, ...]:
+        """Members that take rows in another order, straight from memory."""
+        return tuple(node for node in self.computed.values() if node.op == "Permute")
+
+    @cached_property
     def read(self) -> tuple[str, ...]:
         """Values from elsewhere, each once, in the order of use."""
-        found = [self.source(name) for node in self.computed.values() for name in node.reads]
+        nodes = [node for node in self.computed.values() if node not in self.permuted]
+        found = [self.source(name) for node in nodes for name in node.reads]
         found += [self.source(name) for name in (*self.stores, *([self.result] if self.result else []))]
         known = {*self.computed, *self.rows, self.value}
         return tuple(name for name in dict.fromkeys(found) if name not in known)
@@ -329,6 +336,8 @@ class _Writer:
                 return f"cast<{CPP[node.type.dtype]}>({self.term(str(node.inputs[0]))})"
             case "Dropout":
                 return self.dropout(node)
+            case "Permute":
+                return self.permute(node)
         if node.op not in FUNCTIONS:
             raise InputError(f"{node.name}: found {node.op} among pointwise operations, expected a kernel of its own")
         dtype = next(self.type(x).dtype for x in reversed(node.inputs) if isinstance(x, str))
@@ -348,6 +357,20 @@ class _Writer:
             return f"op::dropout({x}, {mask}, global, {survivors})"
         index = f"[&](int64_t i) {{ return {self.broadcast(node.type.shape)[0]}; }}"
         return f"op::dropout<{CPP[dtype]}, N>({x}, {mask}, global, {survivors}, {index})"
+
+    def permute(self, node: Node) -> str:
+        """Raises InputError where what is permuted is computed by the same kernel."""
+        x, order = (self.source(str(name)) for name in node.inputs)
+        if {x, order} & {*self.computed, self.value}:
+            raise InputError(f"{node.name}: found rows that are computed by the same kernel, expected them in memory")
+        extents, layout = self.scope.extents(self.type(x).shape), self.layout(x)
+        slices = slice_type(layout, extents, self.scope.bindings.ranks)
+        at = f"{slices}::local(at.place, i)" if isinstance(layout, Sliced) else "i"
+        row = prod(extents[1:])
+        return (
+            f"permute<{CPP[node.type.dtype]}, N, {row}>(at.{self.pointer(x)}, at.{self.pointer(order)}, global, local,"
+            f" [&](int64_t i) {{ return {at}; }})"
+        )
 
     def load(self, name: str) -> str:
         """A value of another stage or of the caller."""
@@ -429,4 +452,5 @@ class _Writer:
     def place(self) -> bool:
         """Whether the rank's place in its group matters."""
         mine = any(node.op == "Dropout" and isinstance(node.type.layout, Local) for node in self.members)
-        return mine or any("at.place" in self.load(name) for name in self.streams)
+        loads = [*map(self.load, self.streams), *map(self.permute, self.permuted)]
+        return mine or any("at.place" in text for text in loads)

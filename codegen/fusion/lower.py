@@ -37,6 +37,7 @@ SLOT_BYTES: dict[Protocol, int] = {"Simple": 512 << 10, "LL": 16 << 10}
 
 EMITTERS: dict[str, Callable[[Stage, Context], Emitted]] = {
     "pointwise": pointwise.emit,
+    "permute": pointwise.emit,
     "matmul": matmul.emit,
     "rows": reductions.emit,
     "reduction": reductions.emit,

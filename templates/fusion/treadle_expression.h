@@ -264,6 +264,21 @@ TREADLE_DEVICE Pack<T, N> repeat(const T *from, int64_t global, [[maybe_unused]]
     return gather<T, N, COUNTED>(from, global, local, [](int64_t i) { return i % EXTENT; });
 }
 
+// Rows of ROW elements of x in the order of an index; at(i) is where element i of x lies in memory.
+template <class T, int N, int64_t ROW, class I, class At>
+TREADLE_DEVICE Pack<T, N> permute(const T *x, const I *order, int64_t global, [[maybe_unused]] int64_t local, At at) {
+    Pack<T, N> values;
+    TREADLE_UNROLL
+    for (int i = 0; i < N; ++i) {
+        values[i] = x[at(int64_t(order[(global + i) / ROW]) * ROW + (global + i) % ROW)];
+#ifdef TREADLE_COUNT
+        count(&Counts::loaded, &Counts::loaded_bytes, 1, sizeof(T));
+        if ((global + i) % ROW == 0 || local + i == 0) count(&Counts::loaded, &Counts::loaded_bytes, 1, sizeof(I));
+#endif
+    }
+    return values;
+}
+
 // A pack of what may be a scalar.
 template <class T, int N, class X>
 TREADLE_DEVICE Pack<T, N> spread(const X &x) {

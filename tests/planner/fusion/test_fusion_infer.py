@@ -391,3 +391,13 @@ def test_running_order():
 
 def test_extents_of_one_broadcast():
     assert infer("Add", [t(R, "1 1"), t(R, "1")], {}).shape == (ONE, ONE)
+
+
+def test_documented_rows_are_the_tested_ones():
+    table = (Path(__file__).parents[3] / "docs/fusion.md").read_text()
+    rows = [line.split("|")[1:6] for line in table.splitlines() if re.match(r"\| \d+[abc]? \|", line)]
+    documented = {row.strip() for row, *_ in rows}
+    refusing = {row.strip() for row, *_, refused in rows if refused.strip()}
+    tested = {row for row, *_ in REFUSED}
+    assert tested - {"shape", "dtype", "group"} | {"31"} == refusing
+    assert {row for row, *_ in GIVES} | {"8", "9", "15"} == documented

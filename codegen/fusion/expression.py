@@ -69,6 +69,8 @@ class Scope:
     bindings: Bindings
     buffers: Sequence[Buffer]
     places: Mapping[str, int]
+    scattered: frozenset[str] = frozenset()
+    """Buffers that consist of many tensors, allocated apart: they hold tables (templates/fusion/treadle_buckets.h)."""
 
     def storage(self, name: str) -> tuple[int, Buffer]:
         """Raises InputError for a value that is kept nowhere."""
@@ -95,6 +97,8 @@ class Functor:
     result: Dtype | None
     loads: tuple[str, ...]
     stores: tuple[str, ...]
+    scattered: str = ""
+    """The operand, if any, whose table of buckets says in which order to go."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +212,10 @@ class _Writer:
                 for name in self.streams
                 if name in self.reduced
             ],
-            pointers=[(CPP[buffer.dtype], identifier(buffer.name), index) for index, buffer in sorted(places.items())],
+            pointers=[
+                (self.pointed(buffer), identifier(buffer.name), index) for index, buffer in sorted(places.items())
+            ],
+            cursors=self.cursors,
             scalar_loads=[(*self.declared(name), self.scalar_load(name)) for name in self.scalar_loads],
             scalars=[(*self.declared(node.name), self.expression(node)) for node in scalars],
             random=self.random,
@@ -219,7 +226,26 @@ class _Writer:
             lines=[(identifier(node.name), self.expression(node)) for node in lines],
             stores=[self.store(name) for name in self.stores],
         )
-        return Functor(self.name, text, pack, value, result, self.streams, self.stores)
+        tables = [name for name in (*self.streams, *self.stores) if self.scattered(name)]
+        table = identifier(self.scope.storage(tables[0])[1].name) if tables else ""
+        return Functor(self.name, text, pack, value, result, self.streams, self.stores, table)
+
+    def pointed(self, buffer: Buffer) -> str:
+        return "const Scattered" if buffer.name in self.scope.scattered else CPP[buffer.dtype]
+
+    def scattered(self, name: str) -> bool:
+        """Raises InputError for a scattered tensor in slices, or one that is broadcast."""
+        if name in self.reduced or (buffer := self.scope.storage(name)[1]).name not in self.scope.scattered:
+            return False
+        if isinstance(buffer.layout, Sliced) or self.extended(self.type(name).shape) != self.shape:
+            raise InputError(
+                f"{buffer.name}: found a scattered tensor sliced or broadcast, expected all elements of it"
+            )
+        return True
+
+    @cached_property
+    def cursors(self) -> bool:
+        return any(self.scattered(name) for name in (*self.streams, *self.stores))
 
     def declared(self, name: str) -> tuple[str, str]:
         return CPP[self.type(name).dtype], identifier(name)
@@ -377,6 +403,8 @@ class _Writer:
         shape, dtype, layout = self.type(name).shape, CPP[self.type(name).dtype], self.layout(name)
         pointer = f"at.{self.pointer(name)}"
         counted = name not in self.again and name not in self.reduced
+        if self.scattered(name):
+            return f"load_scattered<{dtype}, N>(*{pointer}, at.cursor, global)"
         if self.extended(shape) == self.shape:
             return f"{'load_user' if counted else 'load_again'}<{dtype}, N>({pointer} + {self.index(name)})"
         index, period = self.broadcast(shape)
@@ -399,9 +427,12 @@ class _Writer:
         if self.extended(self.type(name).shape) != self.shape:
             raise InputError(f"{self.name}: found {name} stored among larger tensors, expected a kernel of its own")
         value = f"spread<{CPP[self.type(name).dtype]}, N>({self.term(name)})"
+        value = value if self.rows else self.term(name)
         _, buffer = self.scope.storage(name)
-        index = "local" if isinstance(buffer.layout, Sliced) else "global"
-        return f"store_user(at.{identifier(buffer.name)} + {index}, {value if self.rows else self.term(name)})"
+        pointer, index = f"at.{identifier(buffer.name)}", "local" if isinstance(buffer.layout, Sliced) else "global"
+        if self.scattered(name):
+            return f"store_scattered(*{pointer}, at.cursor, global, {value})"
+        return f"store_user({pointer} + {index}, {value})"
 
     def index(self, name: str) -> str:
         return "local" if isinstance(self.layout(name), Sliced) else "global"

@@ -7,7 +7,7 @@ value of an Update lives in its target, and so does what gathers or broadcasts o
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -91,7 +91,7 @@ class Lowered:
             schedule=text.show(self.program).rstrip().splitlines(),
             launches=self.launches,
             buffers=self.buffers,
-            headers=["treadle_collective.h", "treadle_random.h", "treadle_reductions.h", *_used(self.launches)],
+            headers=["treadle_collective.h", "treadle_random.h", "treadle_reductions.h", "treadle_buckets.h", *_used(self.launches)],
             arena_bytes=self.arena_bytes,
         )
 
@@ -120,13 +120,14 @@ def lower(
     algorithm: str | Algorithm = "ring",
     slot_bytes: int | None = None,
     tile: tuple[int, int] | None = None,
+    scattered: Collection[str] = (),
 ) -> Lowered:
     """The kernels of a schedule of `program` for these sizes.
 
     Raises TypeRefusal for stages that no kernel of ours computes, InputError for sizes that do not fit.
     """
     buffers, places = _memory(program, bindings)
-    scope = Scope(program, bindings, buffers, places)
+    scope = Scope(program, bindings, buffers, places, frozenset(scattered))
     made = named(algorithm) if isinstance(algorithm, str) else algorithm
     whole = groups(program)
     arena = LINE + sum(map(len, whole)) * MOST_KERNELS * REPORTED * LINE

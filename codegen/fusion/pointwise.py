@@ -9,7 +9,7 @@ from codegen.fusion.expression import Functor, Scope, functor
 from codegen.fusion.kernel import ANY, KernelText
 from codegen.fusion.slices import slice_type
 from codegen.templates import template
-from planner.fusion.layouts import At
+from planner.fusion.layouts import At, RingTile, Sliced
 from planner.fusion.program import Node, Program, TensorType
 from planner.fusion.stages import Stage
 
@@ -22,6 +22,7 @@ def emit(stage: Stage, context: Context) -> KernelText:
     text = template("fusion/pointwise.cu.j2").render(
         functor=made.text,
         functor_name=made.name,
+        table=made.scattered if _contiguous(whole) else "",
         name=stage.name,
         about=about(stage, made),
         slice=slice_type(whole.layout, scope.extents(whole.shape), scope.bindings.ranks),
@@ -29,6 +30,11 @@ def emit(stage: Stage, context: Context) -> KernelText:
         ranks=scope.bindings.ranks,
     )
     return KernelText(stage.name, text, ANY, "compute", about(stage, made))
+
+
+def _contiguous(of: TensorType) -> bool:
+    """Whether each rank holds neighbouring elements of a tensor of one dimension."""
+    return not (isinstance(of.layout, Sliced) and isinstance(of.layout.map, RingTile))
 
 
 def about(stage: Stage, made: Functor) -> str:

@@ -14,6 +14,7 @@ TREADLE_BOTH constexpr int64_t round_up(int64_t a, int64_t to) { return (a + to 
 // A tensor that every rank has whole.
 template <int64_t SIZE>
 struct Whole {
+    static constexpr bool CONTIGUOUS = true;  // a rank's elements lie side by side in the whole
     TREADLE_DEVICE static int64_t elements(int) { return SIZE; }
     TREADLE_DEVICE static int64_t global(int, int64_t local) { return local; }
     TREADLE_DEVICE static int64_t local(int, int64_t global) { return global; }
@@ -23,6 +24,7 @@ struct Whole {
 // OUTER x EXTENT x INNER elements: the ranks hold equal parts along the middle, the last ones shorter or empty.
 template <int64_t OUTER, int64_t EXTENT, int64_t INNER, int RANKS>
 struct BlockSlice {
+    static constexpr bool CONTIGUOUS = OUTER == 1;
     static constexpr int64_t MOST = (EXTENT + RANKS - 1) / RANKS;
 
     TREADLE_DEVICE static int64_t first(int rank) { return smaller(EXTENT, rank * MOST); }
@@ -43,6 +45,7 @@ struct BlockSlice {
 // What a ring of CHANNELS copies leaves, tile by tile of RANKS * CHANNELS chunks of CAPACITY elements (CoCoNet, section 5).
 template <int64_t SIZE, int CHANNELS, int64_t CAPACITY, int64_t ALIGN, bool RANK_MAJOR, int RANKS>
 struct RingSlice {
+    static constexpr bool CONTIGUOUS = false;
     static constexpr int64_t SHARE = CHANNELS * CAPACITY;  // of a rank in a whole tile
     static constexpr int64_t TILE = RANKS * SHARE;
 

@@ -12,7 +12,7 @@ from planner.fusion.infer import retyped
 from planner.fusion.layouts import Replicated
 from planner.fusion.naming import canonical
 from planner.fusion.program import Node, Program
-from planner.fusion.refusal import InvalidTransform, TypeRefusal
+from planner.fusion.refusal import InvalidTransform
 from planner.fusion.stages import Stage, behind, home_of, kind, launches, ordered, stage_of
 
 
@@ -107,7 +107,7 @@ def materialises(program: Program, gather: Node) -> str | None:
 def settled(transform: str, program: Program) -> Program:
     """The program with its nodes in an order in which they may run, named canonically and typed again.
 
-    An Update follows all who read its target from before. Raises InvalidTransform: anti-dependence, types, cycle.
+    An Update follows all who read its target from before. Raises InvalidTransform: anti-dependence, cycle.
     """
     waits: dict[str, set[str]] = {node.name: set() for node in program.nodes}
     for node in program.nodes:
@@ -124,10 +124,7 @@ def settled(transform: str, program: Program) -> Program:
     except CycleError as error:
         path = " -> ".join(reversed(error.args[1]))
         refuse(transform, "anti-dependence", path, f"found a value read after its tensor is overwritten ({path})")
-    try:
-        whole = retyped(canonical(replace(program, nodes=order)))
-    except TypeRefusal as error:
-        refuse(transform, "types", error.op, str(error))
+    whole = retyped(canonical(replace(program, nodes=order)))
     circle = cycle(whole)
     if circle:
         refuse(transform, "cycle", circle, f"found launches that would wait for each other ({circle})")

@@ -91,7 +91,7 @@ class _Move:
     def finish(self, stages: Sequence[Stage]) -> Rewrite:
         for stage in stages:
             if all(self.replaced[node.name] == [node] for node in stage.nodes):
-                message = f"found {stage.name}, which is the same on all ranks and stays whole, expected it left out"
+                message = f"found {stage.name}, which would stay as it is, expected it left out"
                 refuse("reorder", "untouched", stage.name, message)
         nodes, gathers = self.rebuilt()
         outputs = tuple(gathers.get(name, name) for name in self.program.outputs)
@@ -133,7 +133,7 @@ class _Move:
         if kind(node) not in ("pointwise", "reduction"):
             message = f"found {node.name}, which does not read {self.gather.name}, expected it left out"
             refuse("reorder", self.code, node.name, message)
-        if all(scalar(self.types[name]) for name in node.reads):
+        if not isinstance(node.type.layout, Replicated) or all(scalar(self.types[name]) for name in node.reads):
             return None
         source = self.types[self.moved[self.gather.name]]
         layout = aligned(source, shape)
@@ -190,7 +190,7 @@ class _Move:
         value = self.program.by_name[name]
         if isinstance(value, Node) and value.op in ("AllGather", "Broadcast"):
             source = str(value.inputs[0])
-            if self.types[source].layout == made.type.layout:
+            if self.types[source].layout == made.type.layout and not self.decided(name):
                 self.lifted.add(name)
                 return source
         known = self.program.readers.get(name, ())
@@ -201,6 +201,10 @@ class _Move:
             views.append(replace(made, name=self.views[key]))
             self.types[self.views[key]] = made.type
         return found or self.views[key]
+
+    def decided(self, name: str) -> bool:
+        """Whether a kernel or overlap holds it."""
+        return any(name in launch.members for launch in (*self.program.kernels, *self.program.overlaps))
 
     def rebuilt(self) -> tuple[tuple[Node, ...], dict[str, str]]:
         """All nodes, with a collective behind each moved one that is needed whole, and those by the old names."""

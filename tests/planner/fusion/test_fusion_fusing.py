@@ -136,7 +136,7 @@ def test_launches_would_wait_for_each_other() -> None:
     p, g = Tensor("p", f32, [N], Replicated), Tensor("g", f32, [N], Replicated)
     y = g * 2
     x = p * y
-    p_ = Update(p, g * 3)
+    _ = Update(p, g * 3, name="p_")
     program = Execute("written", [p, g], [x])
     message = rejected(program, "cycle", "fused -> x -> fused", ["y", "p_"])
     assert message == "fuse: found launches that would wait for each other (fused -> x -> fused)"

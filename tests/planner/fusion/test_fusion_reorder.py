@@ -1,6 +1,6 @@
 """Reorder: computation before the collective whose result it reads."""
 
-# ruff: noqa: F403, F405 (programs are written as programs are)
+# ruff: noqa: F403, F405, F841 (programs are written as programs are)
 from __future__ import annotations
 
 import numpy as np
@@ -254,6 +254,8 @@ def test_what_stays_whole_has_no_place_in_a_region() -> None:
     program = Execute("whole", [g, b], [x])
     refused("untouched", "bias", lambda: reorder(program, "ag", ["bias", "x"]))
     assert "x_s = rs + bias" in body(reorder(program, "ag", ["x"]).program)
+    moved = reorder(scattered("adam_f32"), "ag", ["v_"]).program
+    refused("untouched", "v_s", lambda: reorder(moved, "ag", ["m_", "v_s"]))
     both = Schedule(program)
     both.fuse(["bias", "x"], "ComputationFuse", "k")
     both.reorder("ag", ["k"])

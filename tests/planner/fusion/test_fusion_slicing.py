@@ -99,7 +99,7 @@ def test_an_update_of_all_of_it_keeps_a_state_whole() -> None:
     a = AllReduce("+", g)
     rs = ReduceScatter("+", g)
     x = rs + Slice(m)
-    m_ = Update(m, a * 2)
+    _ = Update(m, a * 2, name="m_")
     program = Execute("written", [m, g], [x])
     refused("update-whole", "m_", lambda: as_slice(program, "m"))
 

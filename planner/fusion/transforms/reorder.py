@@ -204,7 +204,8 @@ class _Move:
 
     def decided(self, name: str) -> bool:
         """Whether a kernel or overlap holds it."""
-        return any(name in launch.members for launch in (*self.program.kernels, *self.program.overlaps))
+        members = [x.members for x in self.program.kernels] + [x.members for x in self.program.overlaps]
+        return any(name in held for held in members)
 
     def rebuilt(self) -> tuple[tuple[Node, ...], dict[str, str]]:
         """All nodes, with a collective behind each moved one that is needed whole, and those by the old names."""

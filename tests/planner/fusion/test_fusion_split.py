@@ -3,11 +3,16 @@
 # ruff: noqa: F403, F405 (programs are written as programs are)
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 
+from planner.errors import InputError
 from planner.fusion.canonical import canonical_hash
 from planner.fusion.language import *
 from planner.fusion.program import Program
+from planner.fusion.stages import stages
 from planner.fusion.text import show
 from planner.fusion.transforms.fusing import fuse
 from planner.fusion.transforms.merge import merge
@@ -127,3 +132,17 @@ def test_what_cannot_be_merged() -> None:
     refused("not-adjacent", "other", lambda: merge(program, "first", "other"))
     refused("read", "double", lambda: merge(program, "first", "whole"))
     merge(program, "second", "other")
+
+
+def test_a_program_that_reads_what_it_has_overwritten_has_no_order() -> None:
+    p, g = Tensor("p", f32, [N], Replicated), Tensor("g", f32, [N], Local)
+    a = AllReduce("+", g)
+    p_ = Update(p, a * 2)
+    x = p_ + 1
+    program = Execute("late", [p, g], [x])
+    (late,) = (node for node in program.nodes if node.name == "x")
+    circle = replace(late, op="Add", inputs=("p_", "p"))
+    wrong = replace(program, nodes=tuple(circle if node is late else node for node in program.nodes))
+    refused("anti-dependence", "x -> p_ -> x", lambda: split(wrong, "a", "ARSplitRSAG"))
+    with pytest.raises(InputError, match=re.escape("late: found launches that wait for each other (x -> p_ -> x)")):
+        stages(wrong)

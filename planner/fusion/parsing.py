@@ -14,9 +14,9 @@ from typing import Any
 from planner.errors import InputError
 from planner.fusion import language
 from planner.fusion.dims import Dim
-from planner.fusion.language import Launch, Value
 from planner.fusion.layouts import Group
 from planner.fusion.program import Program
+from planner.fusion.values import Launch, Value
 
 MODULE = "planner.fusion.language"
 DEEPEST = 200

@@ -59,7 +59,7 @@ def test_explicit_names():
     with pytest.raises(InputError, match="found two values called 'total'"):
         Execute("x", [g], [AllReduce("+", g, name="total"), AllReduce("max", g, name="total")])
     with pytest.raises(InputError, match="found the name 'Norm', which is a word of the language"):
-        Norm(g, name="Norm")
+        Execute("x", [g], [Norm(g, name="Norm")])
 
 
 def test_a_variable_called_as_an_input_is_another_name():

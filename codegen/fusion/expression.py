@@ -120,7 +120,7 @@ def part_ends(scope: Scope, owner: str, extent: Dim) -> Ends:
 def identifier(name: str) -> str:
     """A name that C++ takes for a variable."""
     name = re.sub(r"\W", "_", name, flags=re.ASCII)
-    return f"{name}_" if _RESERVED.fullmatch(name) or name[:1].isdigit() else name
+    return f"x{name}" if name[:1].isdigit() else f"{name}_" if _RESERVED.fullmatch(name) else name
 
 
 def elements_per_pack(dtypes: Iterable[Dtype]) -> int:

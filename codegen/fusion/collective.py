@@ -7,7 +7,7 @@ Broadcast, AllToAll or Send runs where its owner first takes a chunk.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -23,7 +23,8 @@ from codegen.templates import template
 from planner.errors import InputError
 from planner.fusion.layouts import FLAT, Block, Replicated, RingTile, Sliced
 from planner.fusion.operations import operation
-from planner.fusion.program import BYTES, Dtype, Node, TensorType
+from planner.fusion.program import BYTES, Dtype, Node
+from planner.fusion.program import Program as FusedProgram, TensorType
 from planner.fusion.refusal import TypeRefusal
 from planner.fusion.stages import Stage
 
@@ -130,7 +131,7 @@ def emit(stage: Stage, context: Context) -> KernelText:
     return text(plan(stage, context), context)
 
 
-def plan(stage: Stage, context: Context) -> Plan:
+def plan(stage: Stage, context: Context, made: Functor | None = None) -> Plan:
     """How a collective stage runs.
 
     Raises TypeRefusal where slices are no runs of neighbouring elements, where the algorithm does not finish each
@@ -141,7 +142,7 @@ def plan(stage: Stage, context: Context) -> Plan:
     scope = context.scope
     tensor = scope.program.type_of(anatomy.sends.inputs[0])
     assert tensor is not None
-    made = _functor(stage, anatomy, context)
+    made = made or _functor(stage, anatomy, context)
     sliced = _slice_of(anatomy, scope.program.by_name)
     tiles = sliced.map if sliced is not None and isinstance(sliced.map, RingTile) else None
     channels = tiles.channels if tiles is not None else context.channels
@@ -184,23 +185,22 @@ def anatomy_of(stage: Stage) -> Anatomy:
     return Anatomy(reducing[0] if reducing else None, ending[0] if ending else None, members, permute)
 
 
+def handed_out(program: FusedProgram, nodes: Sequence[Node], last: Node | None) -> tuple[str | None, list[str]]:
+    """The value that goes to the collective `last`, and those that a kernel of `nodes` keeps besides in memory."""
+    result = str(last.inputs[0]) if last is not None else None
+
+    def kept(name: str) -> bool:
+        others = any(reader is not last for reader in program.readers[name])
+        return last is None or (name != last.name and (name != result or others or name in program.outputs))
+
+    return result, [name for name in live_outs(program, nodes) if kept(name)]
+
+
 def _functor(stage: Stage, anatomy: Anatomy, context: Context) -> Functor | None:
     if not anatomy.members:
         return None
-    program = context.scope.program
-    result = str(anatomy.last.inputs[0]) if anatomy.last is not None else None
+    result, kept = handed_out(context.scope.program, stage.nodes, anatomy.last)
     value = anatomy.first or anatomy.permute
-    outs = live_outs(program, stage.nodes)
-    kept = [
-        name
-        for name in outs
-        if name != (anatomy.last.name if anatomy.last else None)
-        and (
-            name != result
-            or any(reader is not anatomy.last for reader in program.readers[name])
-            or name in program.outputs
-        )
-    ]
     name = f"{identifier(stage.name)}_elements"
     return functor(
         context.scope, name, anatomy.members, value=value.name if value else None, result=result, stores=kept
@@ -317,8 +317,7 @@ def _check_owners(stage: Stage, made: Functor, moves: Moves, chunking: Chunking,
     if chunking.pieces * chunking.ranks == moves.chunks or chunking.tiles is not None:
         return
     for name in (*made.loads, *made.stores):
-        buffer = context.scope.storage(name)[1]
-        if isinstance(buffer.layout, Sliced):
+        if isinstance(context.scope.storage(name)[1].layout, Sliced):
             raise TypeRefusal(stage.name, "5.3", f"found {name} in slices, expected tensors that every rank has whole: "
                               "the algorithm finishes chunks at other ranks than their owners")  # fmt: skip
 
@@ -328,6 +327,30 @@ def _check_owners(stage: Stage, made: Functor, moves: Moves, chunking: Chunking,
 
 def text(plan: Plan, context: Context, *, ready: str = "Always", done: str = "Always") -> KernelText:
     """The kernel of a plan. `ready` and `done` are types of treadle_overlap.h: what it waits for and whom it tells."""
+    made = parts(plan, context, ready=ready, done=done)
+    name = identifier(plan.stage.name)
+    source = template("fusion/collective.cu.j2").render(parts=made.text, name=name)
+    return KernelText(name, source, made.blocks, "communication", about(plan, context), made.arena_bytes)
+
+
+def about(plan: Plan, context: Context) -> str:
+    """A line for readers."""
+    return f"{plan.stage.name}: {', '.join(plan.stage.named)}; {plan.program.name}, {context.protocol}"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The types and tables that `Collective<NAME_about>::run` needs."""
+
+    text: str
+    blocks: int
+    arena_bytes: int
+
+
+def parts(
+    plan: Plan, context: Context, *, ready: str = "Always", done: str = "Always", output_at: int | None = None
+) -> Parts:
+    """A plan without its kernel. With `output_at` the rank's slice of the output lies there in the arena."""
     scope, stage, anatomy, made = context.scope, plan.stage, plan.anatomy, plan.made
     program, moves, chunking, dtype, pack = plan.program, plan.moves, plan.chunking, plan.dtype, plan.pack
     name = identifier(stage.name)
@@ -343,12 +366,12 @@ def text(plan: Plan, context: Context, *, ready: str = "Always", done: str = "Al
     staged = inboxes + areas * moves.slots * most * chunk_bytes
     input_buffer = _input(anatomy, made, scope)
     ends = anatomy.last or anatomy.first
-    output_buffer = scope.storage(ends.name) if ends is not None and (anatomy.last or made is None) else None
+    stored = output_at is None and ends is not None and (anatomy.last is not None or made is None)
+    output_buffer = scope.storage(ends.name) if stored and ends is not None else None
     index = scope.storage(str(anatomy.permute.inputs[1])) if anatomy.permute else None
-    about = f"{stage.name}: {', '.join(stage.named)}; {program.name}, {context.protocol}"
-    source = template("fusion/collective.cu.j2").render(
+    source = template("fusion/collective_parts.cu.j2").render(
         functor=made.text if made is not None else "",
-        about=about,
+        about=about(plan, context),
         name=name,
         input_type=CPP[dtype],
         output_type=CPP[out] if out else "Nothing",
@@ -372,6 +395,7 @@ def text(plan: Plan, context: Context, *, ready: str = "Always", done: str = "Al
         slots=moves.slots,
         input=input_buffer[0] if input_buffer else -1,
         output=output_buffer[0] if output_buffer else -1,
+        output_at=-1 if output_at is None else output_at,
         index=index[0] if index else -1,
         row=prod(scope.extents(anatomy.permute.type.shape)[1:]) if anatomy.permute else 1,
         lanes=context.arena,
@@ -383,7 +407,7 @@ def text(plan: Plan, context: Context, *, ready: str = "Always", done: str = "Al
         entries=entries,
         moves=rows,
     )  # fmt: skip
-    return KernelText(name, source, blocks, "communication", about, staged + moves.stages * stage_bytes - context.arena)
+    return Parts(source, blocks, staged + moves.stages * stage_bytes - context.arena)
 
 
 def _input(anatomy: Anatomy, made: Functor | None, scope: Any) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
-from codegen.fusion import collective, matmul, overlap, pointwise, reductions
+from codegen.fusion import collective, matmul, overlap, phased, pointwise, reductions
 from codegen.fusion.algorithms import Algorithm, named
 from codegen.fusion.context import Context, Protocol
 from codegen.fusion.expression import Scope
@@ -41,22 +41,8 @@ EMITTERS: dict[str, Callable[[Stage, Context], Emitted]] = {
     "matmul": matmul.emit,
     "rows": reductions.emit,
     "reduction": reductions.emit,
-    **dict.fromkeys(
-        ("allreduce", "reducescatter", "allgather", "reduce", "broadcast", "alltoall", "send"), collective.emit
-    ),
-    **dict.fromkeys(
-        (
-            "fused allreduce",
-            "fused reducescatter",
-            "fused allgather",
-            "fused reduce",
-            "fused broadcast",
-            "fused alltoall",
-            "fused send",
-        ),
-        collective.emit,
-    ),
 }
+"""By the kind of a stage without collectives."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +77,13 @@ class Lowered:
             schedule=text.show(self.program).rstrip().splitlines(),
             launches=self.launches,
             buffers=self.buffers,
-            headers=["treadle_collective.h", "treadle_random.h", "treadle_reductions.h", "treadle_buckets.h", *_used(self.launches)],
+            headers=[
+                "treadle_collective.h",
+                "treadle_random.h",
+                "treadle_reductions.h",
+                "treadle_buckets.h",
+                *_used(self.launches),
+            ],
             arena_bytes=self.arena_bytes,
         )
 
@@ -145,9 +137,7 @@ MOST_KERNELS = 4
 """Kernels of one stage, for the reports at the beginning of an arena."""
 
 
-def _emit(
-    stages: tuple[Stage, ...], context: Context, fallbacks: list[Fallback]
-) -> list[tuple[KernelText, ...]]:
+def _emit(stages: tuple[Stage, ...], context: Context, fallbacks: list[Fallback]) -> list[tuple[KernelText, ...]]:
     if len(stages) > 1:
         try:
             return [overlap.emit(stages, context)]
@@ -155,17 +145,17 @@ def _emit(
             fallbacks.append(Fallback(tuple(stage.name for stage in stages), str(refusal)))
             return _in_turn(stages, context, fallbacks)
     stage = stages[0]
-    if stage.kind not in EMITTERS:
-        raise InputError(
-            f"{stage.name}: found no kernel for {stage.kind}, expected one of {', '.join(sorted(EMITTERS))}"
-        )
-    emitted = EMITTERS[stage.kind](stage, context)
+    if any(node.op in collective.PROGRAMS for node in stage.nodes):
+        emitted: Emitted = phased.emit(stage, context) if phased.fits(stage) else collective.emit(stage, context)
+    elif stage.kind in EMITTERS:
+        emitted = EMITTERS[stage.kind](stage, context)
+    else:
+        expected = ", ".join([*sorted(EMITTERS), "a collective"])
+        raise InputError(f"{stage.name}: found no kernel for {stage.kind}, expected {expected}")
     return [(emitted,)] if isinstance(emitted, KernelText) else [(kernel,) for kernel in emitted]
 
 
-def _in_turn(
-    stages: tuple[Stage, ...], context: Context, fallbacks: list[Fallback]
-) -> list[tuple[KernelText, ...]]:
+def _in_turn(stages: tuple[Stage, ...], context: Context, fallbacks: list[Fallback]) -> list[tuple[KernelText, ...]]:
     launches: list[tuple[KernelText, ...]] = []
     for stage in stages:
         used = sum(-(-kernel.arena_bytes // LINE) * LINE for launch in launches for kernel in launch)

@@ -70,18 +70,13 @@ def emit(stage: Stage, context: Context) -> KernelText:
         return rows.emit(stage, context)
     scope, program = context.scope, context.scope.program
     pointwise = [node for node in stage.nodes if kind(node) != "reduction"]
-    arena = _Arena(context.arena)
+    arena = Arena(context.arena)
     counter = arena.take(LINE)
-    blocks = _blocks(scope, stage)
+    blocks = blocks_of(scope, stage)
     reduced: dict[str, int] = {}
-    levels: list[list[Reduction]] = []
     tables: list[Ends] = []
-    for nodes in by_level(stage.nodes):
-        known = dict(reduced)
-        made = [_reduction(stage, node, pointwise, scope, known, arena, blocks, tables) for node in nodes]
-        levels.append(made)
-        reduced.update((each.name, each.values) for each in made)
-    finals = _finals(stage, pointwise, scope, reduced)
+    levels = levels_of(stage, scope, arena, blocks, reduced, tables)
+    finals = finals_of(stage, pointwise, scope, reduced, live_outs(program, stage.nodes))
     about = f"{stage.name}: {', '.join(stage.named)}; {len(levels) + bool(finals)} phases"
     text = template("fusion/reductions.cu.j2").render(
         name=stage.name,
@@ -97,6 +92,21 @@ def emit(stage: Stage, context: Context) -> KernelText:
     return KernelText(stage.name, text, blocks, "compute", about, arena.end - context.arena)
 
 
+def levels_of(
+    stage: Stage, scope: Scope, arena: Arena, blocks: int, reduced: dict[str, int], tables: list[Ends]
+) -> list[list[Reduction]]:
+    """The reductions of a kernel of `blocks`, phase by phase. `reduced` are the values that lie at offsets of the arena:
+    those that come out join it. `tables` are added to."""
+    pointwise = [node for node in stage.nodes if kind(node) == "pointwise"]
+    levels: list[list[Reduction]] = []
+    for nodes in by_level(stage.nodes):
+        known = dict(reduced)
+        made = [_reduction(stage, node, pointwise, scope, known, arena, blocks, tables) for node in nodes]
+        levels.append(made)
+        reduced.update((each.name, each.values) for each in made)
+    return levels
+
+
 def by_level(nodes: Sequence[Node]) -> list[list[Node]]:
     """The reductions among nodes in running order, those together that wait for the same ones."""
     levels: dict[str, int] = {}
@@ -110,7 +120,7 @@ def by_level(nodes: Sequence[Node]) -> list[list[Node]]:
     ]
 
 
-class _Arena:
+class Arena:
     """Hands out parts of the arena, each on cache lines of its own."""
 
     def __init__(self, begin: int) -> None:
@@ -122,7 +132,7 @@ class _Arena:
         return begin
 
 
-def _blocks(scope: Scope, stage: Stage) -> int:
+def blocks_of(scope: Scope, stage: Stage) -> int:
     most = max(prod(scope.extents(node.type.shape)) for node in stage.nodes)
     sources = [scope.program.by_name[name].type.shape for node in stage.nodes for name in node.reads]
     most = max([most, *(prod(scope.extents(shape)) for shape in sources)])
@@ -135,7 +145,7 @@ def _reduction(
     pointwise: Sequence[Node],
     scope: Scope,
     reduced: dict[str, int],
-    arena: _Arena,
+    arena: Arena,
     blocks: int,
     tables: list[Ends],
 ) -> Reduction:
@@ -175,10 +185,12 @@ def _reduction(
     )
 
 
-def _finals(stage: Stage, pointwise: Sequence[Node], scope: Scope, reduced: dict[str, int]) -> list[Final]:
-    """The stores, those of one shape together."""
+def finals_of(
+    stage: Stage, pointwise: Sequence[Node], scope: Scope, reduced: dict[str, int], kept: Sequence[str]
+) -> list[Final]:
+    """The stores of what is `kept`, those of one shape together."""
     shapes: dict[object, list[str]] = {}
-    for name in live_outs(scope.program, stage.nodes):
+    for name in kept:
         shapes.setdefault(scope.program.by_name[name].type.shape, []).append(name)
     finals = []
     for number, stores in enumerate(shapes.values()):

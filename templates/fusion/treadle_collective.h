@@ -151,14 +151,18 @@ struct Elements {
 
     template <int N>
     TREADLE_DEVICE Pack<T, N> load(int64_t i) const {
-        return users ? load_user<T, N>(data + i) : *reinterpret_cast<const Pack<T, N> *>(data + i);
+        return users ? load_user<T, N>(data + i) : load_again<T, N>(data + i);
     }
     template <int N>
     TREADLE_DEVICE void store(int64_t i, const Pack<T, N> &pack) const {
-        if (users)
+        if (users) {
             store_user<T, N>(data + i, pack);
-        else
+        } else if (aligned_to<Pack<T, N>>(data + i)) {
             *reinterpret_cast<Pack<T, N> *>(data + i) = pack;
+        } else {
+            TREADLE_UNROLL
+            for (int k = 0; k < N; ++k) data[i + k] = pack[k];
+        }
     }
 };
 
@@ -179,6 +183,7 @@ struct Lane {
 //   LANES, INBOXES, STAGED: where states, slots and stages begin in an arena; SLOTS of a connection; SLOT_BYTES,
 //   CHUNK_BYTES and STAGE_BYTES: of a message, of a chunk in it, of a staged chunk
 //   INPUT, OUTPUT: buffers, -1 for none; INPUT_SLICED, OUTPUT_SLICED: whether they hold a rank's slice only
+//   OUTPUT_AT: where in the arena the rank's slice of the output lies instead of in a buffer, or -1
 //   INDEX: buffer of row numbers, or -1: rows of ROW elements are read in this order
 template <class C>
 struct Collective {
@@ -218,6 +223,7 @@ struct Collective {
 
     static TREADLE_DEVICE void run(const Task &task, Lane &lane, const Entry *entries, const Move *moves) {
         const bool first = thread() == 0;
+        if (block_of(task) >= C::BLOCKS) return;
         if (first) open(task, lane, entries);
         barrier();
         const Operands operands = C::Finish::operands(task, lane.rank);
@@ -319,6 +325,8 @@ struct Collective {
             char *stage = lane.stages + number * C::STAGE_BYTES;
             return {reinterpret_cast<T *>(stage) + lane.iteration * Chunks::LONGEST, false};
         }
+        if (space == IN_OUTPUT && C::OUTPUT_AT >= 0)
+            return {reinterpret_cast<T *>(task.arenas[lane.rank] + C::OUTPUT_AT) + Chunks::of(lane.iteration, number).local, false};
         if (space == NOWHERE || (space == IN_INPUT ? C::INPUT : C::OUTPUT) < 0) return {nullptr, false};
         const Chunk chunk = Chunks::of(lane.iteration, number);
         if (space == IN_INPUT) return {buffer<T>(task, lane.rank, C::INPUT) + (C::INPUT_SLICED ? chunk.local : chunk.global), true};

@@ -1,0 +1,109 @@
+"""Collectives fused with norms and other reductions, in phases (CoCoNet, section 5.6).
+
+A norm needs all of its elements before the first one is computed with. So the kernel reduces and scatters all tiles
+into slices that stay in the arena, meets, reduces its slices and exchanges the totals, meets again, and computes in a
+last pass, from which the results are stored and gathered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from codegen.fusion import collective, reductions
+from codegen.fusion.collective import Parts
+from codegen.fusion.context import Context
+from codegen.fusion.expression import Ends, functor, identifier
+from codegen.fusion.kernel import KernelText
+from codegen.fusion.pointwise import condition
+from codegen.templates import template
+from planner.fusion.layouts import At, Sliced
+from planner.fusion.operations import operation
+from planner.fusion.program import BYTES, Node
+from planner.fusion.refusal import TypeRefusal
+from planner.fusion.slice_maps import capacity
+from planner.fusion.stages import Stage
+
+
+def fits(stage: Stage) -> bool:
+    """Whether a collective stage needs phases."""
+    return any(operation(node.op).kind == "reduction" for node in stage.nodes)
+
+
+def emit(stage: Stage, context: Context) -> KernelText:
+    """The kernel of a collective stage with reductions. Raises TypeRefusal as `collective.plan` does."""
+    scope, program, name = context.scope, context.scope.program, identifier(stage.name)
+    first, last = _ends(stage)
+    computing = [node for node in stage.nodes if operation(node.op).kind == "pointwise"]
+    arena = reductions.Arena(context.arena)
+    counter = arena.take(reductions.LINE)
+    reduced: dict[str, int] = {}
+    collectives: list[Parts] = []
+    if first is not None:
+        reduced[first.name] = arena.take(_slice_bytes(first, context))
+        alone = Stage(f"{name}_first", first.op.lower(), (first,))
+        within = replace(context, arena=arena.end)
+        made = collective.parts(collective.plan(alone, within), within, output_at=reduced[first.name])
+        arena.take(made.arena_bytes)
+        collectives.append(made)
+    result, kept = collective.handed_out(program, stage.nodes, last)
+    # The blocks are those of the collectives; how many they are is only known after both are planned.
+    blocks = max(
+        _blocks_of_last(stage, last, context),
+        *(each.blocks for each in collectives),
+        reductions.blocks_of(scope, stage),
+    )
+    tables: list[Ends] = []
+    levels = reductions.levels_of(stage, scope, arena, blocks, reduced, tables)
+    finals = reductions.finals_of(stage, computing, scope, reduced, kept) if last is None else []
+    if last is not None:
+        made_functor = functor(scope, f"{name}_elements", computing, result=result, stores=kept, reduced=reduced)
+        ending = Stage(f"{name}_last", last.op.lower(), (*computing, last))
+        within = replace(context, arena=arena.end)
+        made = collective.parts(collective.plan(ending, within, made_functor), within)
+        arena.take(made.arena_bytes)
+        collectives.append(made)
+    about = f"{stage.name}: {', '.join(stage.named)}; {len(levels) + 1 + bool(first)} phases, {context.protocol}"
+    over = program.by_name[str(levels[0][0].name)].type
+    rooted = program.by_name[str(first.name if first else last.inputs[0] if last else over)].type
+    source = template("fusion/phased.cu.j2").render(
+        name=name,
+        about=about,
+        tables=tables,
+        functors=[*(each.functor for level in levels for each in level), *(each.functor for each in finals)],
+        collectives=[each.text for each in collectives],
+        counter=counter,
+        meetings=2 * len(levels) + bool(first),
+        first=f"{name}_first" if first else None,
+        last=f"{name}_last" if last else None,
+        levels=levels,
+        finals=finals,
+        group="",
+        condition=condition(scope, rooted) if isinstance(rooted.layout, At) else "",
+        ranks=scope.bindings.ranks,
+    )
+    return KernelText(name, source, blocks, "communication", about, arena.end - context.arena)
+
+
+def _ends(stage: Stage) -> tuple[Node | None, Node | None]:
+    collectives = [node for node in stage.nodes if operation(node.op).kind in ("collective", "transfer")]
+    reducing = [node for node in collectives if node.op in ("ReduceScatter", "Reduce")]
+    ending = [node for node in collectives if node.op in ("AllGather", "Broadcast")]
+    if len(reducing) > 1 or len(ending) > 1 or len(collectives) > len(reducing) + len(ending):
+        names = ", ".join(node.op for node in collectives)
+        raise TypeRefusal(stage.name, "5.6", f"found {names} with reductions, expected RS, AG, Reduce or Broadcast")
+    return (reducing[0] if reducing else None), (ending[0] if ending else None)
+
+
+def _slice_bytes(first: Node, context: Context) -> int:
+    extents = context.scope.extents(first.type.shape)
+    layout = first.type.layout
+    elements = capacity(layout, extents, context.scope.bindings.ranks) if isinstance(layout, Sliced) else prod(extents)
+    return elements * BYTES[first.type.dtype]
+
+
+def _blocks_of_last(stage: Stage, last: Node | None, context: Context) -> int:
+    if last is None:
+        return 1
+    alone = collective.plan(Stage(f"{stage.name}_last", last.op.lower(), (last,)), context)
+    return max(len(lanes) for lanes in alone.moves.lanes)

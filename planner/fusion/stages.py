@@ -55,7 +55,7 @@ def groups(program: Program) -> tuple[tuple[Stage, ...], ...]:
     try:
         return tuple(tuple(made[name] for name in group) for group in launches(program, homes))
     except CycleError as error:
-        circle = " -> ".join(reversed(error.args[1]))
+        circle = " -> ".join(error.args[1])
         raise InputError(
             f"{program.name}: found launches that wait for each other ({circle}), expected none"
         ) from error

@@ -122,7 +122,7 @@ def settled(transform: str, program: Program) -> Program:
     try:
         order = tuple(nodes[name] for name in ordered(waits, position))
     except CycleError as error:
-        path = " -> ".join(reversed(error.args[1]))
+        path = " -> ".join(error.args[1])
         refuse(transform, "anti-dependence", path, f"found a value read after its tensor is overwritten ({path})")
     whole = retyped(canonical(replace(program, nodes=order)))
     circle = cycle(whole)
@@ -136,7 +136,7 @@ def cycle(program: Program) -> str | None:
     try:
         launches(program, home_of(program))
     except CycleError as error:
-        return " -> ".join(reversed(error.args[1]))
+        return " -> ".join(error.args[1])
     return None
 
 

@@ -133,6 +133,7 @@ def test_what_is_no_kernel() -> None:
 def test_launches_would_wait_for_each_other() -> None:
     program = example("adam_f32")
     rejected(program, "cycle", "fused -> m1 -> fused", ["m_", "p_"])
+    rejected(example("attention"), "cycle", "fused -> sum_ -> d -> fused", ["layer", "out"])
     p, g = Tensor("p", f32, [N], Replicated), Tensor("g", f32, [N], Replicated)
     y = g * 2
     x = p * y

@@ -10,21 +10,34 @@ import msgspec
 from planner.errors import CheckFailed
 from planner.fusion.bound import lower_bound
 from planner.fusion.check import check
-from planner.fusion.planning import NS, FusionPlan
+from planner.fusion.decisions import Rival
+from planner.fusion.planning import NS, FusionPlan, nanoseconds
+from planner.fusion.price import price
+from planner.fusion.program import Program
+from planner.fusion.prune import pointwise_first
 from planner.fusion.reasons import decisions
+from planner.fusion.spelling import spelled
+from planner.fusion.text import show
 from planner.plan import VERSION, Certificate, InputRef, Plan, Prediction, Provenance
 from planner.solver import relative_gap
+
+AS_WRITTEN = "as written: "
+COMPUTATION_FUSED = "computation fused: "
 
 
 def plan_of(found: FusionPlan, inputs: Mapping[str, InputRef], measured_ns: Mapping[str, int] | None = None) -> Plan:
     """The schedule of least predicted time, or of least measured time among those of `measured_ns`, by their names.
 
-    Raises CheckFailed where the independent checker finds anything wrong, which would be a bug.
+    Its last two rivals are the program as it was written, and with its computation fused. Raises CheckFailed where the independent checker finds anything
+    wrong, which would be a bug.
     """
     times = measured_ns or {}
     slowest = max(times.values(), default=0) + 1
     found = replace(found, ranked=tuple(sorted(found.ranked, key=lambda ranked: times.get(ranked.name, slowest))))
-    decided = msgspec.structs.replace(decisions(found), measured_ns=dict(sorted(times.items())))
+    made = decisions(found)
+    decided = msgspec.structs.replace(
+        made, rivals=(*made.rivals, *_peers(found)), measured_ns=dict(sorted(times.items()))
+    )
     if findings := check(decided):
         name = found.space.program.name
         raise CheckFailed(f"{name}: the plan fails its check; this is a bug, please report it", tuple(findings))
@@ -48,3 +61,15 @@ def plan_of(found: FusionPlan, inputs: Mapping[str, InputRef], measured_ns: Mapp
         ),
         provenance=Provenance(tool="treadle", method="enumeration", limit_fired=not found.space.enumeration.complete),
     )
+
+
+def _peers(found: FusionPlan) -> tuple[Rival, ...]:
+    """What one has without this search: a launch for each operation, and the computation fused but no collective."""
+    program = found.space.program
+    fused = pointwise_first(program)[0]
+
+    def rival(words: str, peer: Program) -> Rival:
+        us = price(peer, found.bindings, found.machine, found.space.options.tuning).total_us
+        return Rival(name=words + spelled(peer), time_ns=nanoseconds(us), schedule=show(peer))
+
+    return rival(AS_WRITTEN, program), rival(COMPUTATION_FUSED, fused)

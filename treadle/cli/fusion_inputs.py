@@ -97,10 +97,16 @@ def bindings_of(
     if not grouped and groups != 1:
         raise InputError(f"found {groups}, {program.name} is one of WORLD and has no groups", where="--groups")
     ranks = ranks or devices // groups
+    require_ranks(ranks, groups, hardware)
+    return Bindings(extents, ranks, groups, sizes)
+
+
+def require_ranks(ranks: int, groups: int, hardware: Hardware) -> None:
+    """Raises InputError for more ranks than the machine has devices."""
+    devices = hardware.nodes * hardware.devices_per_node
     if ranks < 1 or ranks * groups > devices:
         what = f"{groups} groups of {max(1, ranks)} ranks" if groups > 1 else f"{ranks} ranks"
         raise InputError(f"found {what}, {hardware.name} has {devices} devices; see --nodes", where="--ranks")
-    return Bindings(extents, ranks, groups, sizes)
 
 
 def dimensions(program: Program) -> set[str]:

@@ -1,0 +1,361 @@
+"""`treadle plan fusion`: which computation and collectives run in one kernel, where, and what overlaps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from treadle.cli.output import json_option, live_line, many, note, print_json, print_table, require_apart
+
+if TYPE_CHECKING:
+    from planner.hardware import Hardware
+    from planner.plan import InputRef, Plan
+
+MOST_SHOWN = 8
+"""Rivals and refusals that are listed; --json and `treadle report` have all."""
+
+
+@click.command()
+@click.argument("program", required=False, metavar="[PROGRAM]")
+@click.option("--trace", metavar="FILE", help="Find programs in this step instead, from `treadle trace capture`.")
+@click.option(
+    "--optimizer",
+    type=click.Choice(["sgd", "adam", "lamb"]),
+    help="With --trace: what follows the gradients. [default: as in the trace, else adam]",
+)
+@click.option("--hardware", required=True, metavar="NAME|FILE", help="The machine, whose devices are the ranks.")
+@click.option("--nodes", type=click.IntRange(1), help="How many nodes of it. [default: as its profile says]")
+@click.option("--bind", multiple=True, metavar="NAME=NUMBER", help="Extents of dimensions: N=1M, or B=8,S=1024,H=3072.")
+@click.option(
+    "--parts",
+    multiple=True,
+    metavar="NAME=SIZES",
+    help="Sizes of the tensors that make one dimension: N=1500,1024,10.",
+)
+@click.option("--ranks", type=click.IntRange(1), help="Ranks of one group. [default: all devices, or those of a node]")
+@click.option("--groups", type=click.IntRange(1), help="Groups of a pipeline. [default: the nodes]")
+@click.option("--sweep", metavar="NAME=FROM:TO", help="Plan for many extents, N=1K:1G; -o is then a folder.")
+@click.option("--measure", is_flag=True, help="Time the best schedules here, with a process for each rank, and pick.")
+@click.option("-o", "--output", required=True, metavar="FILE|DIR", help="The plan; a folder with --trace or --sweep.")
+@json_option
+def command(
+    program: str | None,
+    trace: str | None,
+    optimizer: str | None,
+    hardware: str,
+    nodes: int | None,
+    bind: tuple[str, ...],
+    parts: tuple[str, ...],
+    ranks: int | None,
+    groups: int | None,
+    sweep: str | None,
+    measure: bool,
+    output: str,
+    as_json: bool,
+) -> None:
+    """Choose how a program of computation and collectives runs: what is split, moved before a collective, fused into
+    one kernel and overlapped.
+
+    PROGRAM is a file of program text, which is read and not run, or MODULE:NAME. All schedules that legal
+    transformations lead to are enumerated and priced on the machine; the plan tells every fusion taken and refused.
+    """
+    if (program is None) == (trace is None):
+        raise click.UsageError("give either PROGRAM or --trace")
+    if trace is not None and (bind or parts or groups or sweep or measure):
+        raise click.UsageError("a trace has its own sizes: --bind, --parts, --groups, --sweep, --measure need PROGRAM")
+    if optimizer is not None and trace is None:
+        raise click.UsageError("--optimizer belongs to --trace")
+    if sweep is not None and measure:
+        raise click.UsageError("--measure times one size, expected it without --sweep")
+    require_apart(output, program, trace, hardware)
+
+    from planner import documents
+    from planner.plan import InputRef
+    from treadle.probe.resolve import load_hardware
+
+    profile = load_hardware(hardware, nodes)
+    inputs = {"hardware": InputRef(file=hardware, digest=documents.digest(profile))}
+    if trace is not None:
+        _trace(trace, optimizer, profile, ranks, inputs, Path(output), as_json)
+    elif sweep is not None:
+        assert program is not None
+        _sweep(program, profile, bind, parts, ranks, groups, sweep, inputs, Path(output), as_json)
+    else:
+        assert program is not None
+        _one(program, profile, bind, parts, ranks, groups, measure, inputs, output, as_json)
+
+
+def _one(
+    name: str,
+    profile: Hardware,
+    bind: tuple[str, ...],
+    parts: tuple[str, ...],
+    ranks: int | None,
+    groups: int | None,
+    measure: bool,
+    inputs: dict[str, InputRef],
+    output: str,
+    as_json: bool,
+) -> None:
+    from planner import documents
+    from planner.fusion.deciding import plan_of
+    from planner.fusion.planning import plan_fusion
+    from treadle.cli.fusion_inputs import bindings_of, load_program
+
+    program = load_program(name)
+    bindings = bindings_of(program, profile, bind, parts, ranks, groups)
+    found = plan_fusion(program, bindings, profile)
+    times = None
+    if measure:
+        from treadle.runtime.fusion.choose import times_of
+
+        with live_line() as show:
+            times = times_of(found, show)
+    plan = plan_of(found, inputs, times)
+    documents.save(plan, output)
+    note_limit(plan)
+    if as_json:
+        print_json({**summary(plan), "plan": output})
+        return
+    describe(plan)
+    click.echo(f"wrote {output}")
+
+
+def _sweep(
+    name: str,
+    profile: Hardware,
+    bind: tuple[str, ...],
+    parts: tuple[str, ...],
+    ranks: int | None,
+    groups: int | None,
+    span: str,
+    inputs: dict[str, InputRef],
+    folder: Path,
+    as_json: bool,
+) -> None:
+    """A plan for every size in a folder, and the table of their winners."""
+    from planner import documents
+    from planner.fusion.deciding import plan_of
+    from planner.fusion.sweep import sweep
+    from treadle.cli.fusion_inputs import bindings_of, load_program, sweep_of
+
+    program = load_program(name)
+    dimension, sizes = sweep_of(span)
+    bindings = bindings_of(program, profile, (*bind, f"{dimension}={sizes[0]}"), parts, ranks, groups)
+    swept = sweep(program, bindings, dimension, sizes, profile)
+    rows: list[dict[str, Any]] = []
+    for size, found in zip(sizes, swept.plans, strict=True):
+        plan = plan_of(found, inputs)
+        file = folder / f"{program.name}-{dimension}-{size}.plan.json"
+        documents.save(plan, file)
+        rows.append({**summary(plan), "size": size, "plan": str(file)})
+    changes = [{"from": each.at, "below": each.below, "above": each.above} for each in swept.crossovers]
+    if as_json:
+        print_json({"sizes": rows, "changes": changes})
+        return
+    print_table(
+        f"{program.name} by {dimension}",
+        (dimension, "us", "best schedule", "gap", "over as written", "over fused computation"),
+        [
+            (
+                f"{row['size']:,}",
+                f"{row['time_us']:,.1f}",
+                row["schedule"],
+                f"{row['gap']:.1%}",
+                _gain(row, "as_written_us"),
+                _gain(row, "computation_fused_us"),
+            )
+            for row in rows
+        ],
+    )
+    for change in changes:
+        click.echo(f"from {dimension}={change['from']:,} on {change['above']} is faster than {change['below']}")
+    click.echo(f"wrote {many(len(rows), 'plan')} to {folder}")
+
+
+def _trace(
+    file: str,
+    optimizer: str | None,
+    profile: Hardware,
+    ranks: int | None,
+    inputs: dict[str, InputRef],
+    folder: Path,
+    as_json: bool,
+) -> None:
+    """A plan for every program found in a trace."""
+    from planner import documents
+    from planner.fusion.deciding import plan_of
+    from planner.fusion.find import find
+    from planner.fusion.parsing import parse
+    from planner.fusion.planning import plan_fusion
+    from planner.fusion.program import Bindings
+    from planner.plan import InputRef
+    from planner.trace import Trace
+    from treadle.cli.fusion_inputs import require_ranks
+
+    trace = documents.load(file, Trace)
+    devices = profile.nodes * profile.devices_per_node
+    require_ranks(ranks or devices, 1, profile)
+    tensor_ranks = min(ranks or devices, profile.devices_per_node)
+    found, passed = find(trace, tensor_ranks=tensor_ranks, optimizer=optimizer)
+    inputs = {**inputs, "trace": InputRef(file=file, digest=documents.digest(trace))}
+    rows: list[dict[str, Any]] = []
+    for each in found:
+        shared = (ranks or devices) if each.parallel == "data" else tensor_ranks
+        program = parse(each.text, each.name)
+        bindings = Bindings(each.extents, shared, 1, each.parts)
+        plan = plan_of(plan_fusion(program, bindings, profile), inputs)
+        path = folder / f"{each.name}.plan.json"
+        documents.save(plan, path)
+        facts = {"count": each.count, "where": each.where, "assumed": each.assumed, "plan": str(path)}
+        rows.append({**summary(plan), **facts})
+    saved = sum(row["count"] * (row["computation_fused_us"] - row["time_us"]) for row in rows)
+    if as_json:
+        passes = [{"what": each.what, "why": each.why} for each in passed]
+        print_json({"found": rows, "passed_over": passes, "saved_us": saved})
+        return
+    print_table(
+        f"found in {trace.name}",
+        ("program", "times", "ranks", "us", "over as written", "over fused computation", "schedule", "first at"),
+        [
+            (
+                row["program"],
+                row["count"],
+                row["ranks"],
+                f"{row['time_us']:,.1f}",
+                _gain(row, "as_written_us"),
+                _gain(row, "computation_fused_us"),
+                row["schedule"],
+                row["where"],
+            )
+            for row in rows
+        ],
+    )
+    for line in dict.fromkeys(row["assumed"] for row in rows if row["assumed"]):
+        click.echo(f"assumed: {line}")
+    reasons = Counter(each.why for each in passed)
+    print_table("passed over", ("times", "why"), [(count, why) for why, count in reasons.most_common(MOST_SHOWN)])
+    click.echo(f"predicted to save {saved:,.1f} us of each step, against fused computation beside separate collectives")
+    click.echo(f"wrote {many(len(rows), 'plan')} to {folder}")
+
+
+def _gain(facts: dict[str, Any], peer: str) -> str:
+    return f"{facts[peer] / max(facts['time_us'], 1e-9):.2f}x"
+
+
+def note_limit(plan: Plan) -> None:
+    """Tell where the enumeration was cut."""
+    if plan.provenance.limit_fired:
+        note("the program has more schedules than the search looks at: this is the best of those")
+
+
+def summary(plan: Plan) -> dict[str, Any]:
+    """What `--json` prints of a plan, times in us."""
+    from planner.fusion.deciding import AS_WRITTEN, COMPUTATION_FUSED
+    from planner.fusion.decisions import FusionDecisions
+    from planner.fusion.parsing import parse
+    from planner.fusion.spelling import spelled
+
+    decisions = plan.decisions
+    assert isinstance(decisions, FusionDecisions)
+    program, schedule = parse(decisions.program, "program"), parse(decisions.schedule, "schedule")
+    peers = {
+        words: next((rival.time_ns / 1000 for rival in decisions.rivals if rival.name.startswith(words)), None)
+        for words in (AS_WRITTEN, COMPUTATION_FUSED)
+    }
+    return {
+        "program": program.name,
+        "schedule": spelled(schedule),
+        "time_us": plan.prediction.time_us,
+        "as_written_us": peers[AS_WRITTEN],
+        "computation_fused_us": peers[COMPUTATION_FUSED],
+        "lower_bound_us": plan.certificate.lower_bound / 1000,
+        "gap": plan.certificate.gap,
+        "optimal": plan.certificate.optimal,
+        "bound": plan.certificate.argument,
+        "ranks": decisions.ranks,
+        "groups": decisions.groups,
+        "extents": dict(decisions.extents),
+        "volume": decisions.volume,
+        "volume_between_groups": decisions.volume_between_groups,
+        "traffic": decisions.traffic,
+        "state": decisions.state,
+        "considered": decisions.considered,
+        "stages": [
+            {"name": stage.name, "kind": stage.kind, "operations": list(stage.members), "time_us": stage.time_ns / 1000,
+             "algorithm": stage.algorithm, "protocol": stage.protocol, "channels": stage.channels,
+             "overlaps": stage.overlaps}
+            for stage in decisions.stages
+        ],
+        "rivals": [{"name": rival.name, "time_us": rival.time_ns / 1000} for rival in decisions.rivals],
+        "measured_us": {name: time / 1000 for name, time in decisions.measured_ns.items()},
+        "taken": [_reason(each) for each in decisions.taken],
+        "refused": [_reason(each) for each in decisions.refused],
+    }  # fmt: skip
+
+
+def _reason(reason: Any) -> dict[str, Any]:
+    told = {"transform": reason.transform, "on": list(reason.on), "why": reason.why}
+    return told if reason.code is None else {**told, "code": reason.code, "witness": reason.witness}
+
+
+def describe(plan: Plan) -> None:
+    """Print a plan: what it is, its launches, its rivals, what was taken and what was refused."""
+    facts = summary(plan)
+    sizes = ", ".join(f"{name}={extent:,}" for name, extent in sorted(facts["extents"].items()))
+    where = f"{facts['groups']} groups of {facts['ranks']}" if facts["groups"] > 1 else str(facts["ranks"])
+    time = facts["time_us"]
+    proof = "proved optimal" if facts["optimal"] else f"gap {facts['gap']:.1%}"
+    crossing = f", {facts['volume_between_groups']:,.0f} to the next group" if facts["volume_between_groups"] else ""
+    rows = [
+        ("program", f"{facts['program']}: {sizes} on {where} ranks"),
+        ("schedule", facts["schedule"]),
+        ("time", f"{time:,.1f} us predicted, {_gain(facts, 'as_written_us')} as fast as written, "
+                 f"{_gain(facts, 'computation_fused_us')} as with fused computation alone"),
+        ("lower bound", f"{facts['lower_bound_us']:,.1f} us for any schedule ({proof}): {facts['bound']}"),
+        ("per rank", f"sends {facts['volume']:,.0f} elements{crossing}; loads and stores {facts['traffic']:,.0f}; "
+                     f"keeps {facts['state']:,.0f} of state"),
+    ]  # fmt: skip
+    if facts["measured_us"]:
+        fastest = min(facts["measured_us"], key=facts["measured_us"].__getitem__)
+        rows.append(
+            ("measured", f"{facts['measured_us'][fastest]:,.1f} us, the fastest of {len(facts['measured_us'])}")
+        )
+    for name, text in rows:
+        click.echo(f"{name:<13}{text}")
+    print_table(
+        "launches",
+        ("launch", "kind", "operations", "us", "how"),
+        [
+            (stage["name"], stage["kind"], ", ".join(stage["operations"]), f"{stage['time_us']:,.1f}", _how(stage))
+            for stage in facts["stages"]
+        ],
+    )
+    print_table(
+        f"other schedules of {facts['considered']}",
+        ("schedule", "us", "times"),
+        [
+            (rival["name"], f"{rival['time_us']:,.1f}", f"{rival['time_us'] / max(time, 1e-9):.2f}")
+            for rival in facts["rivals"][:MOST_SHOWN]
+        ],
+    )
+    for title in ("taken", "refused"):
+        print_table(
+            title,
+            ("transformation", "on", "why"),
+            [(each["transform"], ", ".join(each["on"]), each["why"]) for each in facts[title][:MOST_SHOWN]],
+        )
+        if len(facts[title]) > MOST_SHOWN:
+            click.echo(f"and {len(facts[title]) - MOST_SHOWN} more; --json and `treadle report` have all")
+
+
+def _how(stage: dict[str, Any]) -> str:
+    words = []
+    if stage["algorithm"] is not None:
+        words.append(f"{stage['algorithm']}, {stage['protocol']}, {many(stage['channels'], 'channel')}")
+    if stage["overlaps"]:
+        words.append("overlaps with the one before")
+    return "; ".join(words)

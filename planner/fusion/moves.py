@@ -174,6 +174,8 @@ def _reorders(flow: Flow, gather: str, before: Reached | None = None) -> Iterato
 def _slice_intros(flow: Flow, moves: Moves) -> Iterator[Outcome]:
     """Results of AllReduces gathered from their slices, so that computation may move before the gather."""
     for name in flow.unfused("allreduce"):
+        if all(reader.op == "Slice" for reader in flow.program.readers[name]):
+            continue
         for dim in _dims(flow.program, name, moves):
             outcome = _tried(flow.program, "slice_intro", x=name, dim=dim)
             if isinstance(outcome, Refused):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner.fusion.calls import apply
@@ -23,8 +23,13 @@ class Chains:
     Chains grow by one stage from legal ones, so one that contains a refused chain at its head is not listed.
     """
 
-    legal: tuple[Chain, ...]
+    programs: Mapping[Chain, Program]
+    """The schedule with each legal chain overlapped, and no other."""
     refused: tuple[tuple[Chain, InvalidTransform], ...]
+
+    @property
+    def legal(self) -> tuple[Chain, ...]:
+        return tuple(self.programs)
 
 
 def chain_cuts(program: Program) -> int:
@@ -32,9 +37,10 @@ def chain_cuts(program: Program) -> int:
     return 1 << max(len(stages(program)) - 1, 0)
 
 
-def chains(program: Program) -> Chains:
+def chains(program: Program, apart: Sequence[str] = ()) -> Chains:
+    """`apart`: kinds of stages that shall not overlap, whether or not they could."""
     flow = Flow.of(program)
-    legal: list[Chain] = []
+    legal: dict[Chain, Program] = {}
     refused: list[tuple[Chain, InvalidTransform]] = []
     waiting: list[Chain] = [(name,) for name in flow.stages]
     while waiting:
@@ -42,13 +48,20 @@ def chains(program: Program) -> Chains:
         for name in (name for name in flow.stages if name in flow.readers[chain[-1]]):
             longer = (*chain, name)
             try:
-                apply(program, overlap_call(longer))
+                _allowed(flow, (chain[-1], name), apart)
+                legal[longer] = apply(program, overlap_call(longer)).program
             except InvalidTransform as error:
                 refused.append((longer, error))
             else:
-                legal.append(longer)
                 waiting.append(longer)
-    return Chains(tuple(legal), tuple(refused))
+    return Chains(legal, tuple(refused))
+
+
+def _allowed(flow: Flow, names: Chain, apart: Sequence[str]) -> None:
+    for name in names:
+        if flow.stages[name].kind in apart:
+            message = f"found {name}, a launch of computation alone, expected it in the kernel of a neighbour"
+            raise InvalidTransform("overlap", "computation", name, message)
 
 
 def overlap_call(chain: Chain) -> TransformCall:

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import floor
 
-from planner.fusion.calls import apply, replay
+from planner.fusion.calls import replay
 from planner.fusion.collective_costs import Tuning
 from planner.fusion.counts import Counts, counts
 from planner.fusion.decisions import TransformCall
 from planner.fusion.enumerate import LIMIT, Enumeration, Found, enumerate_schedules
 from planner.fusion.layouts import FLAT
 from planner.fusion.machine import Machine, machine_of
-from planner.fusion.moves import Moves
+from planner.fusion.moves import COMPUTE, Moves
 from planner.fusion.overlaps import Chain, Chains, chains, overlap_call
 from planner.fusion.price import DEFAULT, Price, price
 from planner.fusion.program import Bindings, Node, Program
@@ -32,6 +32,9 @@ MOST_CHAINS = 16
 class Options:
     prunings: Prunings = PRUNED
     overlap: bool = True
+    overlap_computation: bool = False
+    """Whether launches of nothing but computation overlap too. Generated code overlaps products and communication;
+    computation joins the kernel of a neighbour instead."""
     tuning: Tuning = DEFAULT
     limit: int = LIMIT
     """Schedules that the search looks at, at most."""
@@ -54,9 +57,10 @@ class Space:
     def chains_of(self, found: Found) -> Chains:
         """Chains that may overlap; looked for once."""
         if not self.options.overlap:
-            return Chains((), ())
+            return Chains({}, ())
         if found.hash not in self.known:
-            self.known[found.hash] = chains(found.program)
+            apart = () if self.options.overlap_computation else COMPUTE
+            self.known[found.hash] = chains(found.program, apart)
         return self.known[found.hash]
 
 
@@ -163,16 +167,15 @@ def _overlapped(space: Space, found: Found, counted: Counts, bindings: Bindings,
 
     alone = priced(found.program)
     gains: dict[Chain, float] = {}
-    made: dict[Chain, Program] = {}
-    for chain in space.chains_of(found).legal:
-        made[chain] = apply(found.program, overlap_call(chain)).program
-        gain = alone.total_us - priced(made[chain]).total_us
+    overlapped = space.chains_of(found).programs
+    for chain, program in overlapped.items():
+        gain = alone.total_us - priced(program).total_us
         if gain * NS >= 1:
             gains[chain] = gain
     for chosen in _combinations(gains):
         calls = [overlap_call(chain) for chain in chosen]
         try:
-            program = replay(found.program, calls)
+            program = overlapped[chosen[0]] if len(chosen) == 1 else replay(found.program, calls)
         except InvalidTransform:
             continue
         return Ranked(found, program, (*found.calls, *calls), priced(program), counted)

@@ -77,6 +77,7 @@ def _choices(chosen: Ranked) -> Iterator[StageChoice]:
                 time_ns=nanoseconds(part.total_us),
                 start_ns=begin + floor(NS * sum(other.head_us for other in group[:at])),
                 end_ns=end - floor(NS * sum(other.tail_us for other in group[at + 1 :])),
+                algorithm=part.config.algorithm if part.config else None,
                 protocol=cast(Protocol, part.config.protocol) if part.config else None,
                 channels=part.config.channels if part.config else None,
                 overlaps=part.overlaps,

@@ -1,0 +1,208 @@
+"""Plans: prunings that lose nothing, prices that add up, winners by size, reasons for all that was done or not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace as with_fields
+
+from planner.documents import load
+from planner.errors import InputError
+from planner.fusion.calls import replay
+from planner.fusion.canonical import canonical_hash
+from planner.fusion.check import check
+from planner.fusion.collective_costs import Tuning
+from planner.fusion.counts import counts
+from planner.fusion.enumerate import enumerate_schedules
+from planner.fusion.machine import Machine, machine_of
+from planner.fusion.moves import EVERYTHING, Moves
+from planner.fusion.overlaps import chains, choices
+from planner.fusion.parsing import parse
+from planner.fusion.planning import Options, Space, plan_fusion, rank, search, useful
+from planner.fusion.price import price
+from planner.fusion.program import Bindings, Program
+from planner.fusion.prune import OFF, PRUNED, Prunings, idle, pointwise_first, undominated
+from planner.fusion.reasons import decisions
+from planner.fusion.sweep import sweep
+from planner.hardware import Hardware
+from tests.planner.fusion.by_hand import adam, attention, by_hand, pipeline, sgd
+
+ROOT = Path(__file__).resolve().parents[3]
+PROGRAMS: dict[str, tuple[Program, Moves]] = {
+    "sgd": (sgd("ar"), Moves(one_sided_fuse=True)),
+    "attention": (attention("ar"), Moves(computation_fuse=True)),
+    "adam": (adam("ar"), Moves(as_slice=True)),
+    "pipeline": (pipeline("ar c p"), Moves(slice_intro=True, send_fuse=True)),
+}
+
+
+QUICK = Tuning(algorithms=("ring",), channels=(8, 16), chunks=(131072,))
+OPTIONS = Options(tuning=QUICK)
+
+
+@pytest.fixture(scope="module")
+def machine() -> Machine:
+    return machine_of(with_fields(load(ROOT / "profiles" / "dgx2.yaml", Hardware), nodes=2))
+
+
+def sizes(fixture: str, factor: int) -> Bindings:
+    extents = {"N": factor * 1024} if fixture in ("sgd", "adam") else {"B": 1, "S": 1 + factor // 4, "H": 1024}
+    return Bindings(extents, ranks=8, groups=2 if fixture == "pipeline" else 1)
+
+
+@cache
+def space(fixture: str, prunings: Prunings, apart: bool = False) -> Space:
+    """`apart`: computations may be fused by the search (those of Adam are too many for a test)."""
+    program, moves = PROGRAMS[fixture]
+    moves = replace(moves, computation_fuse=moves.computation_fuse or (apart and fixture != "adam"))
+    return search(program, moves, Options(prunings=prunings, overlap_computation=True, tuning=QUICK))
+
+
+@pytest.mark.parametrize("switch", ["pointwise_first", "idle_splits", "lone_slices", "dominated"])
+@pytest.mark.parametrize("fixture", PROGRAMS)
+def test_no_pruning_loses_the_best_schedule(fixture: str, switch: str, machine: Machine) -> None:
+    whole = replace(OFF, lone_slices=False)
+    apart = switch == "pointwise_first"
+    both = [space(fixture, whole, apart), space(fixture, replace(whole, **{switch: True}), apart)]
+    for factor in (1, 64, 16384):
+        best, pruned = (rank(each, sizes(fixture, factor), machine) for each in both)
+        assert best[0].time_ns == pruned[0].time_ns
+        assert len(pruned) <= len(best)
+
+
+@pytest.mark.parametrize("fixture", PROGRAMS)
+def test_prunings_together_lose_nothing_and_leave_less(fixture: str, machine: Machine) -> None:
+    for factor in (1, 16384):
+        pruned, whole = (rank(space(fixture, each), sizes(fixture, factor), machine) for each in (PRUNED, OFF))
+        assert pruned[0].time_ns == whole[0].time_ns
+        assert len(pruned) < len(whole)
+
+
+def test_idle_splits_are_those_without_anything_between() -> None:
+    names = {name for name, program in by_hand("sgd extended").items() if idle(program)}
+    assert names == {"rs ag c"}
+    assert {name for name, program in by_hand("attention apart").items() if idle(program)} == {"rs ag c", "rs ag c+"}
+
+
+def test_domination_compares_schedules_of_one_structure_alone() -> None:
+    programs = by_hand("attention apart")
+    counted = [counts(program) for program in programs.values()]
+    left = undominated(list(programs.values()), counted, Bindings({"B": 1, "S": 2, "H": 4}, ranks=2))
+    names = {list(programs)[at] for at in left}
+    assert names == {"ar+", "rs c ag+", "fused", "fused+"}
+
+
+@pytest.mark.parametrize("fixture", ["attention", "pipeline"])
+def test_the_overlaps_chosen_are_the_best_of_all(fixture: str, machine: Machine) -> None:
+    bindings = sizes(fixture, 4096)
+    for ranked in rank(space(fixture, PRUNED), bindings, machine):
+        every = choices(ranked.found.program, chains(ranked.found.program).legal)
+        least = min(price(made, bindings, machine, QUICK).total_us for _, made in every)
+        assert ranked.price.total_us == pytest.approx(least, abs=2e-3)
+        assert price(ranked.program, bindings, machine, QUICK).total_us == ranked.price.total_us
+
+
+def test_launches_of_computation_alone_overlap_on_request(machine: Machine) -> None:
+    program, bindings = sgd("rs c ag"), sizes("sgd", 4096)
+    none = Moves(split=False, reorder=False, all_reduce_fuse=False)
+    apart, together = (
+        plan_fusion(program, bindings, machine, moves=none, options=Options(overlap_computation=switch, tuning=QUICK))
+        for switch in (False, True)
+    )
+    assert (apart.chosen.name, together.chosen.name) == ("RS; C'; AG", "ol(RS, C', AG)")
+    assert {reason.code for reason in decisions(apart).refused} == {"computation"}
+
+
+def test_schedules_are_ranked_and_can_be_replayed(machine: Machine) -> None:
+    plan = plan_fusion(adam("ar"), sizes("adam", 64), machine, moves=Moves(as_slice=True), options=OPTIONS)
+    times = [ranked.time_ns for ranked in plan.ranked]
+    assert times == sorted(times)
+    for ranked in plan.ranked:
+        assert canonical_hash(replay(adam("ar"), ranked.calls)) == canonical_hash(ranked.program)
+    again = plan_fusion(adam("ar"), sizes("adam", 64), machine, moves=Moves(as_slice=True), options=OPTIONS)
+    assert [ranked.name for ranked in again.ranked] == [ranked.name for ranked in plan.ranked]
+
+
+def test_small_and_large_sizes_have_different_winners(machine: Machine) -> None:
+    """As in the source: 256 ranks, an AllReduce and Adam for few elements, all of it in one kernel for many."""
+    bindings, moves = replace(sizes("adam", 1), ranks=256), Moves(as_slice=True)
+    machine = replace(machine, nodes=16)
+    swept = sweep(adam("ar"), bindings, "N", [1 << power for power in (10, 20, 28)], machine, moves=moves)
+    assert (swept.winners[0], swept.winners[-1]) == ("AR; C", "fuse(RS-C-AG)")
+    assert [crossover.above for crossover in swept.crossovers][-1:] == ["fuse(RS-C-AG)"]
+    for crossover in swept.crossovers:
+        sides = [replace(bindings, extents={"N": extent}) for extent in (crossover.at - 1, crossover.at)]
+        below, above = (plan_fusion(adam("ar"), each, machine, moves=moves).chosen.name for each in sides)
+        assert below == crossover.below
+        assert above != crossover.below
+
+
+def test_sweeps_refuse_what_has_no_order(machine: Machine) -> None:
+    bindings = Bindings({"N": 1024}, ranks=8)
+    with pytest.raises(InputError, match="dimension 'M'"):
+        sweep(sgd("ar"), bindings, "M", [1, 2], machine)
+    with pytest.raises(InputError, match="ascending"):
+        sweep(sgd("ar"), bindings, "N", [2, 2], machine)
+    with pytest.raises(InputError, match="several tensors"):
+        sweep(sgd("ar"), replace(bindings, parts={"N": (24, 1000)}), "N", [1, 2], machine)
+    with pytest.raises(InputError, match="ranks"):
+        plan_fusion(sgd("ar"), Bindings({"N": 1024}, ranks=64), machine)
+    with pytest.raises(InputError, match="'N' without a value"):
+        plan_fusion(sgd("ar"), Bindings({}, ranks=8), machine)
+
+
+@pytest.mark.parametrize("fixture", PROGRAMS)
+def test_the_document_of_a_plan_passes_its_check(fixture: str, machine: Machine) -> None:
+    program, moves = PROGRAMS[fixture]
+    plan = plan_fusion(program, sizes(fixture, 64), machine, moves=moves)
+    document = decisions(plan)
+    assert check(document) == []
+    assert canonical_hash(parse(document.schedule, "schedule")) == canonical_hash(plan.chosen.program)
+    assert document.time_ns == plan.chosen.time_ns == document.stages[-1].end_ns
+    assert len(document.taken) == len(document.transforms)
+    assert len(document.rivals) == document.considered - 1
+    for reason in document.refused:
+        assert reason.code
+        assert reason.witness
+    assert len({(x.transform, x.code, x.witness, x.on) for x in document.refused}) == len(document.refused)
+
+
+def test_reasons_say_what_changes_and_what_stands_in_the_way(machine: Machine) -> None:
+    plan = plan_fusion(
+        adam("ar"), sizes("adam", 1 << 16), machine, moves=Moves(as_slice=True), options=Options(overlap=False)
+    )
+    assert plan.chosen.name == "fuse(RS-C-AG)"
+    document = decisions(plan)
+    by_what = {(reason.transform, reason.on[0]): reason.why for reason in document.taken}
+    assert "traffic 9N becomes 9N+2N/n" in by_what["split ARSplitRSAG", "a"]
+    assert "state 3N becomes 2N+N/n" in by_what["as_slice", "m"]
+    assert "volume 4N-4N/n becomes 3N-3N/n" in by_what["dead", "ag_m"]
+    assert "launches 3 becomes 1" in by_what["fuse AllReduceFuse", "rs"]
+    refused = {(reason.transform, reason.code) for reason in document.refused}
+    assert {("as_slice", "output"), ("as_slice", "read-whole"), ("fuse AllReduceFuse", "gathers")} <= refused
+
+
+def examples() -> list[str]:
+    return sorted(path.stem for path in (ROOT / "examples" / "fusion").glob("[a-z]*.py"))
+
+
+@pytest.mark.parametrize("name", examples())
+def test_shipped_programs_have_few_schedules_and_useful_moves(name: str) -> None:
+    program = parse((ROOT / "examples" / "fusion" / f"{name}.py").read_text(), name)
+    space = search(program, useful(program))
+    assert space.enumeration.complete
+    assert 1 <= len(space.kept) <= 60
+    assert (0 in useful(program).dims) == (name == "rmsnorm")
+    assert useful(program).slice_intro == (name == "pipeline")
+
+
+def test_an_unfused_start_reaches_what_the_fused_start_reaches() -> None:
+    moves = Moves(computation_fuse=True)
+    apart = enumerate_schedules(attention("ar"), moves)
+    start, _ = pointwise_first(attention("ar"))
+    fused = enumerate_schedules(start, moves)
+    assert {of.hash for of in fused.schedules} < {of.hash for of in apart.schedules}
+    assert EVERYTHING.computation_fuse

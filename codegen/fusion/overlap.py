@@ -18,13 +18,13 @@ from codegen.fusion.collective import Plan
 from codegen.fusion.context import Context
 from codegen.fusion.expression import Scope, identifier
 from codegen.fusion.kernel import KernelText
-from codegen.fusion.links import Link, Order, Steps, met, steps_of_inputs, steps_of_outputs
+from codegen.fusion.links import Link, Order, Steps, met, outputs_of, steps_of_inputs, steps_of_outputs
 from codegen.fusion.matmul import Product
 from planner.fusion.gemm_tiles import Chunk, Rectangle, TileTable, flat_chunk, tile_table
 from planner.fusion.layouts import Sliced
 from planner.fusion.program import Node
 from planner.fusion.refusal import TypeRefusal
-from planner.fusion.stages import Stage
+from planner.fusion.stages import Stage, behind
 
 ROW = "4.5"
 ALIGN = 128
@@ -118,6 +118,10 @@ def member(stage: Stage, context: Context) -> Member:
     plan = collective.plan(stage, context)
     if plan.anatomy.permute is not None:
         raise TypeRefusal(stage.name, ROW, "found rows in the order of an index, expected chunks in their own order")
+    for lanes in plan.moves.lanes:
+        stored = [chunk for lane in lanes for move in lane.moves for chunk in outputs_of(move)]
+        if len(stored) > len(set(stored)):
+            raise TypeRefusal(stage.name, ROW, "found an algorithm that stores a chunk twice, expected once")
     return Member(stage, plan=plan)
 
 
@@ -141,21 +145,25 @@ def link(before: Member, after: Member, scope: Scope, arena: int) -> Link:
 
 
 def between(before: Member, after: Member, scope: Scope) -> Node:
-    """The value that goes from one stage to the other. Raises TypeRefusal when it is none, several or another one than
-    what the units of both are parts of."""
-    inside = {node.name: node for node in before.stage.nodes}
-    read = sorted({name for node in after.stage.nodes for name in node.reads if name in inside})
+    """The value that goes from one stage to the other. Raises TypeRefusal when it is none, several or one that the two
+    do not make and take unit by unit."""
+    program, inside = scope.program, {node.name: node for node in before.stage.nodes}
+    read = sorted({name for node in after.stage.nodes for name in node.reads if behind(program, name) in inside})
     last = before.plan.anatomy.last if before.plan is not None else None
     handed = {last.name} if last is not None else set(inside)
-    taken = after.stage.nodes[0].inputs[:1] if after.plan is None else None
-    if len(read) != 1 or read[0] not in handed or (taken is not None and taken != (read[0],)):
-        raise TypeRefusal(
-            after.stage.name,
-            ROW,
-            f"found {', '.join(read) or 'nothing'} read from {before.stage.name}, expected the one value that it hands "
-            "on chunk by chunk" + (", as the left operand" if taken is not None else ""),
-        )
+    if len(read) != 1 or read[0] not in handed:
+        found = ", ".join(read) or "nothing"
+        expected = "the one value that it hands on"
+        raise TypeRefusal(after.stage.name, ROW, f"found {found} read from {before.stage.name}, expected {expected}")
     tensor = inside[read[0]]
+    node = after.stage.nodes[0] if after.plan is None else after.plan.anatomy.sends
+    whole = program.type_of(node.inputs[0])
+    reduces = after.plan is not None and after.plan.anatomy.first is not None
+    direct = node.inputs[0] == tensor.name or (after.plan is not None and not reduces)
+    if not direct or whole is None or whole.shape != tensor.type.shape:
+        raise TypeRefusal(
+            after.stage.name, ROW, f"found {tensor.name} as another operand than the one it takes unit by unit"
+        )
     product = before.product or after.product
     if product is not None and isinstance(tensor.type.layout, Sliced) and tensor.type.layout.dim != 0:
         raise TypeRefusal(after.stage.name, ROW, f"found {tensor.name} in slices of columns, expected whole rows")

@@ -44,6 +44,14 @@ def test_share_of_survivors_and_their_scale():
     assert kept(np.arange(1000), 0, "k", seed=7, step=3).all()
 
 
+@given(st.integers(0, 10_000), st.integers(0, 2**32 - 1))
+def test_an_element_is_dropped_when_its_word_is_below_the_threshold(index, seed):
+    words = philox(np.array([index // 4, 0, 0, 0], np.uint32), (seed, op_key("k")))
+    word = int(words[index % 4])
+    for p, stays in [(word / 2**32, True), ((word + 1) / 2**32, False)]:
+        assert kept(np.array([index]), p, "k", seed=seed, step=0).tolist() == [stays]
+
+
 def test_other_seeds_steps_keys_and_ranks_are_other_masks():
     base = {"seed": 1, "step": 1, "rank": 0}
     masks = [kept(np.arange(256), 0.5, key, **{**base, **other}).tobytes() for key, other in CHANGES]

@@ -154,6 +154,9 @@ def test_slices_of_adam_by_hand():
     for op, parts in {"p": ([0, 3], [4, 3]), "m": ([2, -2], [-2, 2])}.items():
         update = program.updates[op]
         assert [held(update.type, two, values[update.name], rank).tolist() for rank in (0, 1)] == list(parts)
+    left = states(program, values)
+    everywhere(left["p"], [0, 3, 4, 3])
+    assert np.isnan(left["m"]).sum() == 4
 
 
 def lamb_ratio(schedule):

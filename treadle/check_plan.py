@@ -17,8 +17,14 @@ from planner.collective.draft import request_of
 from planner.collective.problem import Problem
 from planner.collective.universal import UNIVERSAL, universal_bound
 from planner.errors import CheckFailed
+from planner.fusion.bound import lower_bound as lower_fusion_bound
 from planner.fusion.check import check as check_fusion
 from planner.fusion.decisions import FusionDecisions
+from planner.fusion.machine import machine_of
+from planner.fusion.parsing import parse
+from planner.fusion.planning import nanoseconds
+from planner.fusion.price import price
+from planner.fusion.program import Bindings
 from planner.hardware import Hardware
 from planner.memory.check import check as check_memory
 from planner.memory.check import check_against_trace
@@ -30,7 +36,8 @@ from planner.sketch import Sketch
 from planner.swap.bound import lower_bound as swap_bound
 from planner.swap.check import check as check_swap
 from planner.swap.decisions import SwapDecisions
-from planner.swap.extract import machine_of, problem_from_trace
+from planner.swap.extract import machine_of as swap_machine
+from planner.swap.extract import problem_from_trace
 from planner.swap.problem import SwapProblem
 from planner.trace import Trace
 from planner.unrolling import as_run, copies_alone
@@ -226,7 +233,7 @@ def _swap_problem(decisions: SwapDecisions, trace: Trace, hardware: Hardware | N
         trace = with_roofline(trace, hardware)
     machine = decisions.problem.machine
     if hardware is not None:
-        machine = machine_of(hardware, memory_bytes=machine.memory_bytes, host_bytes=machine.host_bytes)
+        machine = swap_machine(hardware, memory_bytes=machine.memory_bytes, host_bytes=machine.host_bytes)
     return problem_from_trace(as_run(trace, decisions.runs), machine)
 
 
@@ -244,6 +251,26 @@ def swap_bound_again(decisions: SwapDecisions, plan: Plan) -> tuple[list[str], i
     if proof.lower_bound > bound and proof.argument != PROVED:
         return [f"certificate: lower bound {proof.lower_bound:g} ns, the problem proves only {bound} ns"], bound
     return [], bound
+
+
+def fusion_bound_again(
+    plan: Plan, decisions: FusionDecisions, hardware: Hardware | None
+) -> tuple[list[str], int | None]:
+    """Price the schedule again on the hardware and derive its bound again: findings, and the bound in ns."""
+    if hardware is None:
+        return [], None
+    machine = machine_of(hardware)
+    bindings = Bindings(decisions.extents, decisions.ranks, decisions.groups, decisions.parts)
+    program, schedule = (parse(text, "$.decisions") for text in (decisions.program, decisions.schedule))
+    priced = nanoseconds(price(schedule, bindings, machine).total_us)
+    bound = int(lower_fusion_bound(program, bindings, machine).total_us * 1000)
+    findings = []
+    if abs(priced - decisions.time_ns) > len(decisions.stages):
+        findings.append(f"time: {decisions.time_ns} ns, on the hardware the schedule takes {priced} ns")
+    if plan.certificate.lower_bound > bound:
+        told = plan.certificate.lower_bound
+        findings.append(f"certificate: lower bound {told:g} ns, the hardware proves only {bound} ns")
+    return findings, bound
 
 
 def check_against_problem(plan: Plan, decisions: MemoryDecisions, problem: MemoryProblem) -> list[str]:

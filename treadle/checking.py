@@ -30,7 +30,7 @@ from planner.swap.decisions import SwapDecisions
 from planner.swap.minimum import minimum_of
 from planner.swap.problem import SwapProblem
 from planner.trace import Trace
-from treadle.check_plan import bound_again, check_against, check_plan, quality, swap_bound_again
+from treadle.check_plan import bound_again, check_against, check_plan, fusion_bound_again, quality, swap_bound_again
 from treadle.check_selection import against_plans, against_times
 from treadle.cli.inputs import beside, plans_of
 from treadle.cli.output import listed, many
@@ -152,6 +152,9 @@ def _plan(plan: Plan, path: str, inputs: Inputs) -> Report:
         findings, bound = bound_again(plan, decisions, found)
     if not findings and isinstance(decisions, SwapDecisions):
         findings, bound = swap_bound_again(decisions, plan)
+    if not findings and isinstance(decisions, FusionDecisions):
+        hardware = found.get("hardware")
+        findings, bound = fusion_bound_again(plan, decisions, hardware if isinstance(hardware, Hardware) else None)
     words = [what, quality(plan, bound), *([f"inputs {', '.join(found)} checked"] if found else [])]
     return Report("; ".join(words), findings)
 

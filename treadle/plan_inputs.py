@@ -7,6 +7,7 @@ from pathlib import Path
 
 from planner import documents
 from planner.collective.algorithm import CollectiveDecisions
+from planner.fusion.decisions import FusionDecisions
 from planner.hardware import Hardware, scaled
 from planner.memory.problem import MemoryProblem
 from planner.pattern import Pattern
@@ -69,9 +70,15 @@ def inputs_beside(plan: Plan, path: str) -> dict[str, str]:
 
 def _as_large(hardware: Hardware, plan: Plan, reference: InputRef) -> Hardware:
     """The profile with the plan's number of nodes, where that is what the plan was made from (`--nodes`)."""
-    if documents.digest(hardware) == reference.digest or not isinstance(plan.decisions, CollectiveDecisions):
+    if documents.digest(hardware) == reference.digest:
         return hardware
-    nodes, rest = divmod(plan.decisions.ranks, hardware.devices_per_node)
+    match plan.decisions:
+        case CollectiveDecisions():
+            nodes, rest = divmod(plan.decisions.ranks, hardware.devices_per_node)
+        case FusionDecisions():
+            nodes, rest = plan.decisions.nodes, 0
+        case _:
+            return hardware
     if rest or nodes < 1 or (nodes > 1 and hardware.network is None):
         return hardware
     other = scaled(hardware, nodes)

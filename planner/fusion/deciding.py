@@ -28,8 +28,8 @@ COMPUTATION_FUSED = "computation fused: "
 def plan_of(found: FusionPlan, inputs: Mapping[str, InputRef], measured_ns: Mapping[str, int] | None = None) -> Plan:
     """The schedule of least predicted time, or of least measured time among those of `measured_ns`, by their names.
 
-    Its last two rivals are the program as it was written, and with its computation fused. Raises CheckFailed where the independent checker finds anything
-    wrong, which would be a bug.
+    Its last two rivals are the program as it was written, and with its computation fused. Raises CheckFailed where the
+    independent checker finds anything wrong, which would be a bug.
     """
     times = measured_ns or {}
     slowest = max(times.values(), default=0) + 1

@@ -16,7 +16,7 @@ from planner.fusion.moves import Moves, Reached, outcomes
 from planner.fusion.program import Program
 from planner.fusion.refusal import InvalidTransform
 
-LIMIT = 20_000
+LIMIT = 2000
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,7 @@ def enumerate_schedules(
             made = canonical_hash(outcome.rewrite.program)
             if made not in position:
                 if len(found) == limit:
-                    complete = False
-                    continue
+                    return Enumeration(tuple(found), tuple(edges), tuple(refusals), complete=False)
                 position[made] = len(found)
                 waiting.append(len(found))
                 calls = (*schedule.calls, *outcome.calls)

@@ -24,6 +24,10 @@ MOVABLE = (*COMPUTE, "matmul", "convolution", "send", "fused send")
 """Kinds of stages that may run before a gather instead of after it."""
 
 
+MOST_REGIONS = 256
+"""Sets of stages that are tried behind or before one collective."""
+
+
 @dataclass(frozen=True)
 class Moves:
     """What the search may do. `dims` are those that splits and slices divide along."""
@@ -194,10 +198,13 @@ def _sliced_states(program: Program) -> Iterator[Outcome]:
     for target, update in program.updates.items():
         if not isinstance(program.by_name[target].type.layout, Replicated):
             continue
+        gathers = [reader.name for reader in program.readers[update.name] if reader.op == "AllGather"]
+        if any(gather in kernel.members for kernel in program.kernels for gather in gathers):
+            continue
         outcome = _tried(program, "as_slice", t=target)
-        for gather in [reader.name for reader in program.readers[update.name] if reader.op == "AllGather"]:
+        for gather in gathers:
             if isinstance(outcome, Reached):
-                outcome = _tried(outcome.rewrite.program, "dead", outcome, ag=gather)
+                outcome = _tried(program, "dead", outcome, ag=gather)
         yield outcome
 
 
@@ -232,16 +239,28 @@ def _fusions(flow: Flow, moves: Moves) -> Iterator[Outcome]:
 
 
 def _ideals(names: list[str], needs: Mapping[str, frozenset[str]]) -> Iterator[tuple[list[str], Callable[[], None]]]:
-    """Sets of `names` that hold all their members need of them, smallest first; the call lets one grow further."""
+    """Sets of `names` that hold all their members need of them, smallest first; the call lets one grow further.
+
+    Where there are more than MOST_REGIONS, the rest are left out but for the set of all.
+    """
     waiting: list[frozenset[str]] = [frozenset()]
     seen = {frozenset[str]()}
     while waiting:
         held = waiting.pop(0)
         for name in names:
             grown = held | {name}
-            if name not in held and grown not in seen and needs[name] & set(names) <= held:
-                seen.add(grown)
-                yield [x for x in names if x in grown], partial(waiting.append, grown)
+            if name in held or grown in seen or not needs[name] & set(names) <= held:
+                continue
+            if len(seen) > MOST_REGIONS:
+                if frozenset(names) not in seen:
+                    yield names, _nothing
+                return
+            seen.add(grown)
+            yield [x for x in names if x in grown], partial(waiting.append, grown)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _connected(flow: Flow) -> Iterator[frozenset[str]]:

@@ -26,6 +26,7 @@ from codegen.templates import template
 from planner.errors import InputError
 from planner.fusion.dims import ONE, PARTS, Dim, Shape, volume
 from planner.fusion.dropout import op_key, scale, threshold
+from planner.fusion.infer import broadcast
 from planner.fusion.layouts import Layout, Local, Sliced
 from planner.fusion.operations import BINARY, LOGIC, UNARY
 from planner.fusion.program import BYTES, Bindings, Dtype, Node, Operand, Program, TensorType
@@ -287,9 +288,7 @@ class _Writer:
     def shape(self) -> Shape:
         """Of all elements that the functor runs through: every other shape is broadcast to it."""
         names = [*self.passing, *self.stores, *self.read, *self.computed]
-        return max(
-            (self.type(name).shape for name in names), key=lambda shape: (prod(self.scope.extents(shape)), len(shape))
-        )
+        return broadcast(self.name, [self.type(name).shape for name in names])
 
     def scalar(self, name: str) -> bool:
         """Whether a value is computed once for all elements."""

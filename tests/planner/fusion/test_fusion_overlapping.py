@@ -5,11 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from planner.fusion.language import *
 from planner.fusion.program import Program
 from planner.fusion.schedule import Schedule
-from planner.fusion.stages import groups
+from planner.fusion.stages import groups, stages
 from planner.fusion.transforms.overlapping import overlap
+from tests.planner.fusion.by_hand import by_hand
 from tests.planner.fusion.transform_samples import example, refused
 
 N, B, H, F = dims("N", "B", "H", "F")
@@ -56,6 +59,14 @@ def test_every_cut_of_the_kinds_of_section_7_is_legal() -> None:
     assert launched(overlap(schedule.program, [rs, ag, "p_"]).program) == [("rs", "ag", "p_")]
     schedule.reorder(ag, ["p_"])
     assert launched(overlap(schedule.program, ["rs", "p_s", "ag_p"]).program) == [("rs", "p_s", "ag_p")]
+
+
+@pytest.mark.parametrize("fixture", ["sgd extended", "attention", "attention apart", "pipeline"])
+def test_the_stages_of_the_fixtures_are_chains(fixture: str) -> None:
+    for program in by_hand(fixture).values():
+        names = [stage.name for stage in stages(program)]
+        if len(names) > 1:
+            assert launched(overlap(program, names).program) == [tuple(names)]
 
 
 def test_what_is_no_chain() -> None:

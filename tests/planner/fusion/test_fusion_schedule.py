@@ -22,7 +22,7 @@ from planner.fusion.schedule import Schedule
 from planner.fusion.stages import stages
 from planner.fusion.text import show
 from planner.scalars import Record
-from tests.planner.fusion.transform_samples import NAMES, assert_same, bindings, example, refused, values
+from tests.planner.fusion.transform_samples import NAMES, assert_same, bindings, drawn, example, refused, values
 
 N = dims("N")
 B, S, H = dims("B", "S", "H")
@@ -222,9 +222,10 @@ def candidates(program: Program, chance: random.Random) -> list[TransformCall]:
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
-@given(st.sampled_from(NAMES), st.sampled_from([2, 3, 4, 5, 8]), st.integers(0, 2**32))
+@given(st.sampled_from([*NAMES, *["drawn"] * 6]), st.sampled_from([2, 3, 4, 5, 8]), st.integers(0, 2**32))
 def test_any_sequence_of_legal_transformations_means_the_same(name: str, ranks: int, seed: int) -> None:
-    program, chance = example(name), random.Random(seed)
+    chance = random.Random(seed)
+    program = drawn(chance) if name == "drawn" else example(name)
     schedule, calls = program, []
     for _ in range(8):
         for call in candidates(schedule, chance):

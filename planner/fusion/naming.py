@@ -12,6 +12,9 @@ from dataclasses import replace
 from planner.fusion.operations import pointwise
 from planner.fusion.program import Node, Program
 
+HIGHEST = 100
+"""Levels of one expression; what lies below gets a visible name."""
+
 
 def canonical(program: Program) -> Program:
     """The same program with every anonymous node right before its owner, numbered in the order of evaluation.
@@ -75,7 +78,7 @@ def renamed(program: Program, names: Mapping[str, str]) -> Program:
 
 
 def _inlined(program: Program) -> set[str]:
-    """Anonymous nodes that stay so: pointwise, used once, and as true when their owner runs as where they stand."""
+    """Anonymous nodes that stay so: pointwise, used once, and the same when their owner runs as where they stand."""
     uses = Counter(x for node in program.nodes for x in node.inputs if isinstance(x, str))
     called = {*program.outputs, *(name for kernel in program.kernels for name in kernel.members)}
     called.update(name for chain in program.overlaps for name in chain.members)
@@ -88,6 +91,14 @@ def _inlined(program: Program) -> set[str]:
         and uses[node.name] == 1
         and node.name not in called
     }
+    heights: dict[str, int] = {}
+    for node in program.nodes:
+        if node.name in inner:
+            height = 1 + max((heights.get(read, 0) for read in node.reads), default=0)
+            if height > HIGHEST:
+                inner.discard(node.name)
+            else:
+                heights[node.name] = height
     place = {node.name: number for number, node in enumerate(program.nodes)}
     written = {target: place[node.name] for target, node in program.updates.items()}
     owner_place: dict[str, int] = {}

@@ -167,5 +167,8 @@ class _Reader:
 
 
 def _shown(tree: ast.AST) -> str:
-    text = " ".join(ast.unparse(tree).split())
+    try:
+        text = " ".join(ast.unparse(tree).split())
+    except RecursionError:
+        return "an expression"
     return f"`{text if len(text) <= 60 else text[:57] + '...'}`"

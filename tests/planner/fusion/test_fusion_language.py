@@ -10,8 +10,10 @@ from planner.fusion import language
 from planner.fusion.language import *
 from planner.fusion.naming import canonical, owners
 from planner.fusion.operations import OPERATIONS, completed
+from planner.fusion.parsing import parse
 from planner.fusion.program import Input, Node, Program, TensorType
 from planner.fusion.refusal import TypeRefusal
+from planner.fusion.text import show
 
 N = dims("N")
 
@@ -198,6 +200,14 @@ def _anonymous(op, *inputs, name):
     of = TensorType("f32", (), language.Replicated())
     attributes = completed(op, {"op": "+"} if op == "AllReduce" else {})
     return Node(name, op, inputs, of, attributes)
+
+
+def test_long_expressions_are_cut():
+    g, p, lr = tensors()
+    total = sum((p * k for k in range(1500)), p)
+    program = Execute("x", [p], [total])
+    assert 10 < sum(not node.anonymous for node in program.nodes) < 30
+    assert parse(show(program), "x") == program
 
 
 def test_canonical_names_follow_the_order_of_evaluation():

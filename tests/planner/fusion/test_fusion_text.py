@@ -148,6 +148,7 @@ TAIL = 'program = Execute("x", [g], [a])\n'
         ("a = Tensor('x', f32, N, Local)", "Tensor: found arguments that do not fit"),
         ("a = Tensor(3, f32, [N], Local)", "found the name 3, expected letters"),
         ("a = Send(g, 1)", "Send: found 1, expected GroupRank(GROUP + 1, RANK)"),
+        ("a = g[" + "-" * 1500 + "1]", "found an expression, expected a value of the language"),
         ("a = " + "(" * 150 + "g" + ")" * 150 + " + 1" * 250, "found an expression nested deeper than 200"),
     ],
 )

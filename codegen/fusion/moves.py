@@ -145,28 +145,41 @@ def _merge_copies(lanes: list[Lane]) -> None:
 
 
 def _take_once(lanes: list[Lane], program: Program) -> None:
-    """Each input chunk is taken by one move; the others read what that one has written to the output.
+    """Each input chunk is taken by one move: its copy to the output, where there is one, which the others then read.
 
     Raises InputError where several take it and none of them keeps it.
     """
-    readers: dict[tuple[Operand, int], list[Move]] = defaultdict(list)
-    for move in _all(lanes):
-        if move.read is not None and move.read[0] == "i":
-            readers[move.read, move.count].append(move)
-    first = {(read, count): next((m for m in moves if m.written is not None and m.written[0] == "o"), moves[0])
-             for (read, count), moves in readers.items()}  # fmt: skip
-    for key, moves in readers.items():
-        keeper = first[key]
-        for move in moves:
-            if move is keeper:
-                continue
-            if keeper.written is None:
-                raise InputError(
-                    f"found input chunk {key[0][1]} sent several times, expected once or from a copy in the output",
-                    where=program.name,
-                )
-            move.read = keeper.written
-            move.after.append(keeper)
+    taking = [move for move in _all(lanes) if move.read is not None and move.read[0] == "i"]
+    keepers = {
+        index: (move, move.written[1] + index - _first(move))
+        for move in taking
+        if move.written is not None and move.written[0] == "o"
+        for index in _indices(move)
+    }
+    taken: set[int] = set()
+    for move in taking:
+        kept = [keepers.get(index) for index in _indices(move)]
+        if all(keeper is not None and keeper[0] is move for keeper in kept):
+            continue
+        places = [keeper[1] for keeper in kept if keeper is not None]
+        if len(places) == move.count and places == list(range(places[0], places[0] + move.count)):
+            move.read = ("o", places[0])
+            move.after += dict.fromkeys(keeper[0] for keeper in kept if keeper is not None)
+        elif places or not taken.isdisjoint(_indices(move)):
+            raise InputError(
+                f"found input chunk {_first(move)} sent several times, expected once or from a copy in the output",
+                where=program.name,
+            )
+        else:
+            taken.update(_indices(move))
+
+
+def _first(move: Move) -> int:
+    return move.read[1] if move.read is not None else -1
+
+
+def _indices(move: Move) -> range:
+    return range(_first(move), _first(move) + move.count)
 
 
 def _all(lanes: Sequence[Lane]) -> Iterator[Move]:

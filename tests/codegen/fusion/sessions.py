@@ -29,7 +29,10 @@ AWAITED = ("nothing", "a message", "room", "a step", "blocks", "tiles", "partial
 
 
 class Call(ctypes.Structure):
-    _fields_ = [("streams", ctypes.c_void_p), *((name, ctypes.c_uint64) for name in ("timeout", "seed", "step", "order"))]
+    _fields_ = [
+        ("streams", ctypes.c_void_p),
+        *((name, ctypes.c_uint64) for name in ("timeout", "seed", "step", "order")),
+    ]
 
 
 class Stuck(ctypes.Structure):
@@ -60,7 +63,9 @@ class Session:
     def run(self, *, order: int = 0, seed: int = 0, step: int = 0) -> list[str]:
         """Runs once; what blocks waited for in vain, nothing when all came to their end."""
         call = Call(None, 0, seed, step, order)
-        assert self.library.treadle_fusion_run(self.handle, ctypes.byref(call)) == 0, self.library.treadle_fusion_message()
+        assert self.library.treadle_fusion_run(self.handle, ctypes.byref(call)) == 0, (
+            self.library.treadle_fusion_message()
+        )
         if self.library.treadle_fusion_wait(self.handle) == 0:
             return []
         rows = (Stuck * 256)()
@@ -84,7 +89,9 @@ GUARD = 64
 
 
 @contextmanager
-def session(lowered: Lowered, flags: Sequence[str] = ("-DTREADLE_COUNT",), text: str | None = None) -> Iterator[Session]:
+def session(
+    lowered: Lowered, flags: Sequence[str] = ("-DTREADLE_COUNT",), text: str | None = None
+) -> Iterator[Session]:
     files = dict(lowered.texts)
     if text is not None:
         files["schedule.cu"] = text
@@ -105,9 +112,7 @@ def session(lowered: Lowered, flags: Sequence[str] = ("-DTREADLE_COUNT",), text:
             views.append(raw[: buffer.elements * size].view(NUMPY[buffer.dtype]))
         memory.append(rows)
         tensors.append(views)
-    pointers = (ctypes.c_void_p * (ranks * len(lowered.buffers)))(
-        *(raw.ctypes.data for rows in memory for raw in rows)
-    )
+    pointers = (ctypes.c_void_p * (ranks * len(lowered.buffers)))(*(raw.ctypes.data for rows in memory for raw in rows))
     assert library.treadle_fusion_bind(handle, pointers) == 0
     try:
         yield Session(library, handle, lowered, tensors, memory)

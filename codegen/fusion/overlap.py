@@ -85,6 +85,7 @@ def emit(stages: Sequence[Stage], context: Context) -> tuple[KernelText, ...]:
 
     Raises TypeRefusal where a stage cannot follow the one before unit by unit: then they run one after the other.
     """
+    _only_neighbours(stages, context.scope)
     members = [member(stage, context) for stage in stages]
     arena, links = context.arena, []
     for before, after in pairwise(members):
@@ -142,6 +143,16 @@ def link(before: Member, after: Member, scope: Scope, arena: int) -> Link:
             feeds.append(met(before.spans(before.outputs[rank], tensor, columns), taken))
     alike = (feeds[0],) if len(set(feeds)) == 1 else tuple(feeds)
     return Link(f"{identifier(before.stage.name)}_to_{identifier(after.stage.name)}", arena, alike, units)
+
+
+def _only_neighbours(stages: Sequence[Stage], scope: Scope) -> None:
+    for number, stage in enumerate(stages):
+        read = {behind(scope.program, name) for node in stage.nodes for name in node.reads}
+        for other in stages[: max(0, number - 1)]:
+            if met := sorted(read & {node.name for node in other.nodes}):
+                raise TypeRefusal(
+                    stage.name, ROW, f"found {met[0]} of {other.name} read, expected values of the stage before"
+                )
 
 
 def between(before: Member, after: Member, scope: Scope) -> Node:

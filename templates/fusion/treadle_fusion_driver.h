@@ -181,7 +181,11 @@ class FusedSession {
     int any_blocks(const KernelEntry &entry, const Neighbours &group, int threads, int waiting) const {
         if (blocks_) return blocks_;
         if (!platform::STREAMS) return 2;
-        return std::max(1, (platform::resident_blocks(entry.kernel, group.device, threads) - waiting) / group.ranks);
+        // Others of this launch spin until this kernel has made what they wait for: it must never wait for their places.
+        const int blocks = (platform::resident_blocks(entry.kernel, group.device, threads) - waiting) / group.ranks;
+        if (blocks > 0) return blocks;
+        throw std::runtime_error("found " + std::to_string(waiting) + " threadblocks that wait for " + entry.name + " on device " +
+                                 std::to_string(group.device) + ", which leave it no room; use fewer channels");
     }
 
     void synchronise(uint64_t order) {

@@ -32,6 +32,8 @@ NAMES = (
     "swap.search",
     "swap.inference",
     "swap.recompute",
+    "fusion.published",
+    "fusion.planning",
 )
 
 

@@ -50,6 +50,17 @@ def optimizer(name: str) -> Schedules:
     }
 
 
+def moments_sliced() -> Program:
+    """Adam with its moments sliced and the master copy of the parameters gathered and kept whole."""
+    whole = optimizer("adam")["AR-Opt"]
+    parted = split(whole, "sum_", "ARSplitRSAG")
+    sliced = reorder(parted.program, parted.made[1], [stage.name for stage in stages(whole) if stage.name != "sum_"])
+    schedule = sliced.program
+    for state in ("m", "v"):
+        schedule = dead(as_slice(schedule, state).program, sliced.gathers[f"{state}_"]).program
+    return schedule
+
+
 def tail(name: str) -> Schedules:
     """Megatron-LM, MM-AR-C, MM-RS-C-AG and ol(MM,fuse(RS-C-AG)) of `attention` or `mlp`."""
     given = program(name)

@@ -151,7 +151,7 @@ def _links(
 
 def _rates(machine: Machine, place: Placement, tuning: Tuning) -> tuple[float, float]:
     node, network = 0.0, 0.0
-    for config in configs(machine, tuning):
+    for config in configs(machine, tuning, place, (), True):
         protocol = next(x for x in machine.protocols if x.name == config.protocol)
         channel = config.channels * protocol.channel_rate
         nics = min(config.channels, machine.nics, place.per_node)
@@ -206,7 +206,7 @@ def _fixed(
 
     def hops(op: str) -> float:
         movement = Movement(op, 0.0)
-        found = [timing(movement, place, machine, config) for config in configs(machine, tuning)]
+        found = [timing(movement, place, machine, config) for config in configs(machine, tuning, place, (op,), True)]
         return min((timed.latency for timed in found if timed is not None), default=0.0)
 
     whole = gathered_bytes(program, nodes, bindings) > 0

@@ -94,8 +94,7 @@ def timing(
     """None where the algorithm does not do it there. `slower` says by how much threadblocks are."""
     protocol = next(x for x in machine.protocols if x.name == config.protocol)
     channel = config.channels * protocol.channel_rate / slower
-    chunk = min(config.chunk_bytes, LL_CHUNK) if config.protocol == "LL" else config.chunk_bytes
-    together = config.channels * chunk * (1 if movement.op == "Send" else place.ranks)
+    together = config.channels * config.chunk_bytes * (1 if movement.op == "Send" else place.ranks)
     rounds = max(1, ceil(movement.payload / together))
     shape = _shape(movement, place, machine, config.algorithm)
     if shape is None:
@@ -175,13 +174,23 @@ def _tree(passes: int, payload: float, k: int, m: int) -> _Shape:
     return _Shape(*hops, sum(hops), passes * payload if m > 1 else 0.0, passes * payload if k > 1 else 0.0)
 
 
-def configs(machine: Machine, tuning: Tuning) -> list[Config]:
-    """All that the tuning allows on the machine, the fewest channels first."""
+@lru_cache(maxsize=4096)
+def configs(
+    machine: Machine, tuning: Tuning, place: Placement, ops: tuple[str, ...], alone: bool
+) -> tuple[Config, ...]:
+    """All ways that the tuning allows to run these operations in one kernel, the fewest channels first.
+
+    `alone`: nothing overlaps them, so that no chunk smaller than the largest helps, but between links that take turns.
+    """
     channels = [count for count in tuning.channels if count <= machine.channels] or [1]
-    return [
-        Config(algorithm, protocol, count, chunk)
-        for count in channels
-        for algorithm in tuning.algorithms
-        for protocol in tuning.protocols
-        for chunk in tuning.chunks
-    ]
+    shapes = {a: [_shape(Movement(op, 1.0), place, machine, a) for op in ops] for a in tuning.algorithms}
+    found: dict[Config, None] = {}
+    for count in channels:
+        for algorithm in tuning.algorithms:
+            if all(shape is not None for shape in shapes[algorithm]):
+                single = alone and algorithm != "hierarchical"
+                for protocol in tuning.protocols:
+                    for chunk in tuning.chunks[-1:] if single else tuning.chunks:
+                        size = min(chunk, LL_CHUNK) if protocol == "LL" else chunk
+                        found[Config(algorithm, protocol, count, size)] = None
+    return tuple(found)

@@ -70,9 +70,12 @@ class Protocol:
     """What one channel, a threadblock, sends and receives."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Machine:
-    """`nodes` equal nodes of `per_node` ranks; rates are bytes per us that kernels reach, each way."""
+    """`nodes` equal nodes of `per_node` ranks; rates are bytes per us that kernels reach, each way.
+
+    Equal to itself alone: prices are remembered by machine.
+    """
 
     name: str
     nodes: int
@@ -86,7 +89,7 @@ class Machine:
     memory_rate: float
     channel_memory_rate: float
     """Loads and stores of one threadblock."""
-    flops: dict[str, float] = field(hash=False)
+    flops: dict[str, float]
     """By dtype name of programs: FLOP per us that a GEMM reaches."""
     launch_us: float
     collective_launch_us: float
@@ -97,7 +100,7 @@ class Machine:
     register_pressure: float
     """By how much steps of a collective that computes are slower: it needs more registers, so fewer threads run."""
     protocols: tuple[Protocol, ...]
-    assumed: dict[str, str] = field(default_factory=dict, hash=False)
+    assumed: dict[str, str] = field(default_factory=dict)
     """What the profile does not say, and where its value comes from."""
 
     @property
@@ -106,6 +109,10 @@ class Machine:
 
     def base_us(self, protocol: str) -> float:
         return next(x.base_us for x in self.protocols if x.name == protocol)
+
+    def handover_us(self, protocol: str) -> float:
+        """From one kernel to another on the same device: store, fence, flag and load are those of a hop in a node."""
+        return next(x.node_us for x in self.protocols if x.name == protocol)
 
     def rate(self, dtype: Dtype) -> float:
         """FLOP per us of a GEMM on tensors of this dtype. Raises InputError for one that nobody multiplies."""

@@ -6,14 +6,15 @@ A stage by itself takes
     collective   launch + hops + steps + max(links of a node, links between nodes, bytes / memory rate)
 
 and stages run one after the other, except in an overlap: there each starts on the first piece of the one before, so
-the slowest sets the pace and the others add what they take for their first or last piece. While C channels hold C of
-the machine's multiprocessors, a GEMM has the rest. For every kernel with a collective an inner search takes the
-algorithm, protocol, channels and chunk size that cost least; kernels that overlap share one choice.
+the slowest sets the pace and the others add what they take for their first or last piece, and handing a piece to the
+next kernel is a hop of its own. While C channels hold C of the machine's multiprocessors, a GEMM has the rest. For
+every kernel with a collective an inner search takes the algorithm, protocol, channels and chunk size that cost least;
+kernels that overlap share one choice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -21,7 +22,7 @@ from planner.errors import InputError
 from planner.fusion.collective_costs import Config, Movement, Placement, Timing, Tuning, configs, placement, timing
 from planner.fusion.machine import Machine
 from planner.fusion.program import Bindings, Program
-from planner.fusion.stages import groups
+from planner.fusion.stages import Stage, groups
 from planner.fusion.work import Work, work_of
 
 DEFAULT = Tuning()
@@ -48,9 +49,9 @@ class StagePrice:
     body_us: float = 0.0
     """What is left of `total_us` without launch and latency."""
     head_us: float = 0.0
-    """From its start to its first finished piece, without launch."""
+    """From its start to its first finished piece, without launch and latency."""
     tail_us: float = 0.0
-    """From its last input to its end."""
+    """From its last input to its end, without latency."""
     config: Config | None = None
     """Of a collective: what the inner search chose."""
     offset: int = 0
@@ -80,13 +81,19 @@ def price(program: Program, bindings: Bindings, machine: Machine, tuning: Tuning
     place = placement(machine, bindings.ranks, bindings.groups)
     priced: list[StagePrice] = []
     totals = []
-    for together in groups(program):
+    for together in _groups(program):
         works = tuple(work_of(program, stage, bindings) for stage in together)
         total, parts = _together(works, place, machine, tuning)
         for at, (stage, part) in enumerate(zip(together, parts, strict=True)):
             priced.append(replace(part, name=stage.name, kind=stage.kind, overlaps=at > 0))
         totals.append(total)
     return Price(sum(totals), tuple(priced), tuple(totals))
+
+
+@lru_cache(maxsize=4096)
+def _groups(program: Program) -> tuple[tuple[Stage, ...], ...]:
+    """Remembered, since a schedule is priced for many sizes."""
+    return groups(program)
 
 
 @lru_cache(maxsize=65536)
@@ -98,17 +105,19 @@ def _together(
     if not moved:
         parts = _parts(works, place, machine, tuning, None)
         assert parts is not None
-        return overlapped(parts, machine), parts
+        return overlapped(parts), parts
     if all(movement.op in DIRECT for movement in moved):
         tuning = replace(tuning, algorithms=("all-pairs",))
     best: tuple[float, tuple[StagePrice, ...]] | None = None
-    for config in configs(machine, tuning):
+    ops = tuple(dict.fromkeys(movement.op for movement in moved))
+    for config in configs(machine, tuning, place, ops, len(works) == 1):
         parts = _parts(works, place, machine, tuning, config)
-        if parts is not None and (best is None or overlapped(parts, machine) < best[0]):
-            best = overlapped(parts, machine), parts
+        if parts is not None:
+            total = overlapped(parts) + (len(parts) - 1) * machine.handover_us(config.protocol)
+            if best is None or total < best[0]:
+                best = total, parts
     if best is None:
-        names = ", ".join(dict.fromkeys(movement.op for movement in moved))
-        message = f"found no way to run {names} on {place.ranks} ranks of {machine.name}"
+        message = f"found no way to run {', '.join(ops)} on {place.ranks} ranks of {machine.name}"
         raise InputError(f"{message}, expected links, a fitting algorithm and multiprocessors for all that overlaps")
     return best
 
@@ -186,8 +195,8 @@ def _collective(
         network_us=sum(one.network for one in times),
         memory_us=memory,
         body_us=body,
-        head_us=(0.0 if ops == ("AllGather",) else latency) + body * first / rounds,
-        tail_us=latency + body * share / rounds,
+        head_us=body * first / rounds,
+        tail_us=body * share / rounds,
         config=config,
         offset=work.offset,
     )
@@ -198,27 +207,29 @@ def _cut(part: StagePrice, pieces: int) -> StagePrice:
     return replace(part, head_us=part.body_us / pieces, tail_us=part.body_us / pieces)
 
 
-def overlapped(parts: Sequence[StagePrice], machine: Machine) -> float:
-    """us of launches that overlap: the pace of each with the first pieces before it and the last ones after it.
+RESOURCES: tuple[Callable[[StagePrice], float], ...] = (
+    lambda part: part.node_us,
+    lambda part: part.network_us,
+    lambda part: part.memory_us,
+    lambda part: part.compute_us,
+)
 
-    No less than all their hops and what any resource that they share needs for all of them.
+
+def overlapped(parts: Sequence[StagePrice]) -> float:
+    """us of launches that overlap: all their hops, and the slowest of them or of the resources that they share.
+
+    Before that one come the first pieces of the launches before it, after it the last pieces of those behind it.
     """
     heads, tails = [part.head_us for part in parts], [part.tail_us for part in parts]
-    paces = (sum(heads[:at]) + part.total_us + sum(tails[at + 1 :]) for at, part in enumerate(parts))
-    fixed = max(part.launch_us for part in parts) + sum(part.latency_us for part in parts)
-    offsets = sorted({part.offset for part in parts})
-    return max(*paces, fixed + max(_busy(part for part in parts if part.offset == offset) for offset in offsets))
-
-
-def _busy(parts: Iterable[StagePrice]) -> float:
-    """us of the busiest resource of one group's ranks."""
-    held = list(parts)
-    return max(
-        sum(part.node_us for part in held),
-        sum(part.network_us for part in held),
-        sum(part.memory_us for part in held),
-        sum(part.compute_us for part in held),
-    )
+    paces = [part.launch_us + sum(heads[:at]) + part.body_us + sum(tails[at + 1 :]) for at, part in enumerate(parts)]
+    launch = max(part.launch_us for part in parts)
+    for offset in {part.offset for part in parts} if len(parts) > 1 else ():
+        for need in RESOURCES:
+            users = [at for at, part in enumerate(parts) if part.offset == offset and need(part)]
+            if len(users) > 1:
+                busy = sum(need(parts[at]) for at in users)
+                paces.append(launch + sum(heads[: users[0]]) + busy + sum(tails[users[-1] + 1 :]))
+    return sum(part.latency_us for part in parts) + max(paces)
 
 
 def alone(movement: Movement, place: Placement, machine: Machine, tuning: Tuning = DEFAULT) -> float:
@@ -230,7 +241,7 @@ def alone(movement: Movement, place: Placement, machine: Machine, tuning: Tuning
 @lru_cache(maxsize=65536)
 def _alone(movement: Movement, place: Placement, machine: Machine, tuning: Tuning) -> tuple[float, Timing]:
     best: tuple[float, Timing] | None = None
-    for config in configs(machine, tuning):
+    for config in configs(machine, tuning, place, (movement.op,), True):
         timed = timing(movement, place, machine, config)
         launch = machine.collective_launch_us + machine.base_us(config.protocol)
         if timed is not None and (best is None or launch + timed.total < best[0] + best[1].total):

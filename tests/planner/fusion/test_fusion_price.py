@@ -126,7 +126,7 @@ def test_overlap_in_units(n):
     """GEMM of n units and ring of 2 (n - 1) without latency: what the model of unit times says of a matched order."""
     gemm = StagePrice("", "", 0, body_us=n, head_us=1, tail_us=1)
     reduced = StagePrice("", "", 0, body_us=2 * (n - 1), head_us=n - 1, tail_us=n - 1)
-    assert overlapped([gemm, reduced], shipped("dgx2")) == 2 * n - 1 == finish(ring(n), consumption(ring(n)))
+    assert overlapped([gemm, reduced]) == 2 * n - 1 == finish(ring(n), consumption(ring(n)))
 
 
 def test_the_order_of_the_pipelines_schedules():

@@ -140,6 +140,8 @@ def _element(op: str, operands: Sequence[Argument], given: Mapping[str, Attribut
 def broadcast(op: str, shapes: Sequence[Shape]) -> Shape:
     """The common shape, aligned at the last dimension; one scalar per tensor goes with the elements of the tensors."""
     length = max(len(shape) for shape in shapes)
+    if len(distinct := {shape for shape in shapes if shape}) <= 1:
+        return distinct.pop() if distinct else ()
     padded = [_padded(shape, length) for shape in shapes]
     extents = []
     for at in range(length):

@@ -63,6 +63,11 @@ class Space:
             self.known[found.hash] = chains(found.program, apart)
         return self.known[found.hash]
 
+    def among(self, *few: Found) -> Space:
+        """These schedules alone."""
+        at = [number for number, found in enumerate(self.kept) if found in few]
+        return replace(self, kept=tuple(self.kept[x] for x in at), counted=tuple(self.counted[x] for x in at))
+
 
 @dataclass(frozen=True)
 class Ranked:

@@ -9,14 +9,14 @@ from itertools import pairwise
 from planner.errors import InputError
 from planner.fusion.machine import Machine, machine_of
 from planner.fusion.moves import Moves
-from planner.fusion.planning import DEFAULTS, FusionPlan, Options, rank, search, useful
+from planner.fusion.planning import DEFAULTS, FusionPlan, Options, Space, rank, search, useful
 from planner.fusion.program import Bindings, Program
 from planner.hardware import Hardware
 
 
 @dataclass(frozen=True)
 class Crossover:
-    """From extent `at` of dimension `dim` on, `above` wins instead of `below`."""
+    """From extent `at` of dimension `dim` on, `above` takes less time than `below`."""
 
     dim: str
     at: int
@@ -46,8 +46,9 @@ def sweep(
     moves: Moves | None = None,
     options: Options = DEFAULTS,
 ) -> Sweep:
-    """Plans for these extents of one dimension, all else as in `bindings`, and the least extents at which winners
-    change, to the element where there is one change between neighbours.
+    """Plans for these extents of one dimension, all else as in `bindings`, and the extents at which winners change.
+
+    A change is that between the winners of two neighbours, to the element; another schedule may win in between.
 
     Raises InputError for extents that do not ascend, or a dimension that stands for several tensors.
     """
@@ -60,9 +61,9 @@ def sweep(
     machine = machine_of(machine) if isinstance(machine, Hardware) else machine
     space = search(program, moves or useful(program), options)
 
-    def at(extent: int) -> FusionPlan:
+    def at(extent: int, among: Space = space) -> FusionPlan:
         sized = replace(bindings, extents={**bindings.extents, dim: extent})
-        return FusionPlan(space, sized, machine, rank(space, sized, machine))
+        return FusionPlan(among, sized, machine, rank(among, sized, machine))
 
     plans = {extent: at(extent) for extent in extents}
     crossovers = []
@@ -70,9 +71,10 @@ def sweep(
         below, above = plans[low].chosen.name, plans[high].chosen.name
         if below == above:
             continue
+        two = space.among(plans[low].chosen.found, plans[high].chosen.found)
         while high - low > 1:
             middle = (low + high) // 2
-            if at(middle).chosen.name == below:
+            if at(middle, two).chosen.name == below:
                 low = middle
             else:
                 high = middle

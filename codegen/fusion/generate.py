@@ -2,18 +2,70 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 from codegen.fusion import tp_overlap
+from codegen.fusion.algorithms import Algorithm, chosen, named, planned
+from codegen.fusion.context import Protocol
+from codegen.fusion.lower import Lowered
+from codegen.fusion.lower import lower as lower_schedule
+from codegen.lower import lower as lower_collective
+from planner.collective.algorithm import CollectiveDecisions
 from planner.errors import InputError
 from planner.fusion.decisions import FusionDecisions
+from planner.fusion.parsing import parse
+from planner.fusion.program import Bindings
+
+NAMES = {"hierarchical": "two-level", "tree": "double-tree"}
+"""Algorithms of the price model by the names of the planner's templates, where they differ."""
 
 
-def generate(decisions: FusionDecisions, plan_file: str, target: str) -> tuple[dict[str, str], dict[str, Any]]:
-    """Texts by relative path, and the facts of their manifest. Raises InputError, which names `plan_file`, for what the
-    target cannot carry."""
+def generate(
+    decisions: FusionDecisions, plan_file: str, target: str, collectives: Sequence[CollectiveDecisions] = ()
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """Texts by relative path, and the facts of their manifest.
+
+    collectives: plans whose algorithms carry the schedule's collectives, instead of those that it was priced with.
+    Raises InputError, which names `plan_file`, for what the target cannot carry.
+    """
     facts: dict[str, Any] = {"planned_ns": decisions.time_ns, "ranks": decisions.ranks, "groups": decisions.groups}
     try:
-        return tp_overlap.generate(decisions), facts
+        if target == "tp-overlap":
+            return tp_overlap.generate(decisions), facts
+        lowered, changed = lowered_of(decisions, collectives)
     except InputError as error:
         raise InputError(f"{target}: {error}", where=plan_file) from error
+    fallbacks = {" -> ".join(each.members): each.why for each in lowered.fallbacks}
+    facts |= {"digest": lowered.digest, **({"in_turn": fallbacks} if fallbacks else {}), **changed}
+    return lowered.texts, facts
+
+
+def lowered_of(
+    decisions: FusionDecisions, collectives: Sequence[CollectiveDecisions] = ()
+) -> tuple[Lowered, dict[str, Any]]:
+    """The kernels of the plan's schedule, and where they are run otherwise than it was priced.
+
+    Raises InputError for stages without a kernel, and collective plans of other ranks.
+    """
+    schedule = parse(decisions.schedule, "$.decisions.schedule")
+    bindings = Bindings(decisions.extents, decisions.ranks, decisions.groups, decisions.parts)
+    priced = next((stage for stage in decisions.stages if stage.algorithm is not None), None)
+    name = "ring" if priced is None or priced.algorithm is None else priced.algorithm
+    per_node = -(-decisions.ranks * decisions.groups // decisions.nodes)
+    protocol = "Simple" if priced is None or priced.protocol in (None, "LL128") else priced.protocol
+    channels = (priced.channels if priced is not None else None) or 1
+    changed = {"protocol": f"{protocol} instead of {priced.protocol}"} if priced and protocol != priced.protocol else {}
+    given: dict[str, Algorithm] = {each.collective: planned(lower_collective(each)) for each in collectives}
+
+    def made(algorithm: str) -> Lowered:
+        usual = named(NAMES.get(algorithm, algorithm), min(per_node, decisions.ranks))
+        using = chosen(given, usual) if given else usual
+        return lower_schedule(schedule, bindings, protocol=cast(Protocol, protocol), channels=channels, algorithm=using)
+
+    try:
+        return made(name), changed
+    except InputError as error:
+        if name == "ring" or given:
+            raise
+        return made("ring"), {**changed, "algorithm": f"ring instead of {name}: {error}"}

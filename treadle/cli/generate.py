@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     type=click.Choice(
         [
             *("torch", "torch-sac", "torch-compile", "torch-swap", "torch-offload", "deepspeed"),
-            *("msccl-xml", "mscclpp-json", "cuda", "nccl-tuner"),
+            *("msccl-xml", "mscclpp-json", "cuda", "nccl-tuner", "tp-overlap"),
         ]
     ),
     help="[default: torch, torch-swap or msccl-xml]",

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from treadle.cli.output import json_option, many, print_json, require_good
+from treadle.cli.run_fusion import is_fusion, run_fusion
 
 MAX_DIGITS = 11
 DEFAULT_SIZES = "0,1,1000,65537,1000003"
@@ -74,6 +75,11 @@ def command(
         if world not in (None, 1):
             raise InputError(f"found {world}, expected 1: a swap plan runs in one process", where="--world")
         _run_swap(folder, backend, steps, timeout, as_json)
+        return
+    if target == "cuda" and is_fusion(Path(folder)):
+        if world is not None:
+            raise InputError(f"found {world}, expected none: the plan says how many ranks there are", where="--world")
+        run_fusion(Path(folder), backend, repeats, timeout, as_json)
         return
     if backend != "cpu":
         from treadle.cli.run_native import FIBER_SIZES, run_native

@@ -1,0 +1,111 @@
+"""Runs a folder that `treadle generate` made of a fusion plan, and compares it with the reference interpreter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Literal
+
+from codegen import emit
+from codegen.fusion.generate import lowered_of
+from codegen.fusion.lower import Lowered
+from codegen.targets import PLAN_NAME
+from planner import documents
+from planner.errors import InputError
+from planner.fusion.counts import counts
+from planner.fusion.decisions import FusionDecisions
+from planner.plan import Plan
+from treadle.runtime.fusion.build import MAIN, build
+from treadle.runtime.fusion.compare import compare
+from treadle.runtime.fusion.data import Kind
+from treadle.runtime.fusion.runs import TIMEOUT_SECONDS, Runs
+
+Backend = Literal["cpu", "fibers", "cuda"]
+KINDS: tuple[Kind, ...] = ("integers", "floats")
+MOST_FIBERS = 16
+"""Ranks that share one process."""
+MOST_PROCESSES = 64
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison. `sent` elements of each rank to its group, `sent_on` to the next one, `traffic` loaded and
+    stored, all of the rank with most, beside what the plan counts (`planned_*`)."""
+
+    data: Kind
+    runs: int
+    bits: bool
+    problems: tuple[str, ...]
+    seconds: float
+    planned_seconds: float
+    sent: int
+    sent_on: int
+    traffic: int
+    planned_sent: float
+    planned_sent_on: float
+    planned_traffic: float
+
+    @property
+    def good(self) -> bool:
+        return not self.problems
+
+
+def run_folder(
+    folder: Path | str, backend: Backend = "cpu", *, repeats: int = 5, timeout: float | None = None
+) -> list[Row]:
+    """Run the schedule in `folder`: one process for each rank (cpu), all ranks as fibers of one process in as many
+    random orders as `repeats` says (fibers), or on GPUs (cuda).
+
+    Raises InputError for another folder or too many ranks for this machine, MissingBackendError without a compiler or
+    GPU, CheckFailed for a schedule that hangs.
+    """
+    decisions, lowered = schedule_in(folder)
+    ranks = decisions.ranks * decisions.groups
+    most = {"fibers": MOST_FIBERS, "cpu": MOST_PROCESSES, "cuda": MOST_PROCESSES}[backend]
+    if ranks > most:
+        raise InputError(f"found {ranks} ranks, expected at most {most} on one machine", where=str(folder))
+    if backend == "cuda":
+        from treadle.runtime.fusion.cuda import compare as compare_here
+    else:
+        compare_here = compare
+    compiled = build(lowered, {"cpu": "process", "fibers": "fibers", "cuda": "cuda"}[backend], counts=backend != "cuda")
+    counted = counts(lowered.program)
+    rows = []
+    for kind in KINDS:
+        runs = Runs(repeats=repeats, timeout=timeout or TIMEOUT_SECONDS)
+        outcome = compare_here(compiled, lowered, runs, kind=kind)
+        each = outcome.report.counted
+        rows.append(
+            Row(
+                data=kind,
+                runs=repeats,
+                bits=outcome.bits,
+                problems=outcome.problems,
+                seconds=median(outcome.report.seconds),
+                planned_seconds=decisions.time_ns / 1e9,
+                sent=max((one.sent for one in each), default=0) // repeats,
+                sent_on=max((one.sent_on for one in each), default=0) // repeats,
+                traffic=max((one.loaded + one.stored for one in each), default=0) // repeats,
+                planned_sent=float(counted.volume.value(lowered.bindings)),
+                planned_sent_on=float(counted.between.value(lowered.bindings)),
+                planned_traffic=float(counted.traffic.value(lowered.bindings)),
+            )
+        )
+    return rows
+
+
+def schedule_in(folder: Path | str) -> tuple[FusionDecisions, Lowered]:
+    """The plan in a folder and its kernels, which must be those of the folder.
+
+    Raises InputError for a folder that `treadle generate` did not make of a fusion plan, or that was made otherwise.
+    """
+    manifest, texts = emit.read(folder)
+    plan = documents.loads(texts[PLAN_NAME], str(Path(folder) / PLAN_NAME), Plan) if PLAN_NAME in texts else None
+    if plan is None or not isinstance(plan.decisions, FusionDecisions) or manifest.target != "cuda":
+        raise InputError("found no kernels of a fusion plan", where=str(folder))
+    lowered, _ = lowered_of(plan.decisions)
+    if lowered.text != texts[MAIN]:
+        message = "found other kernels than this version of treadle makes of the plan; generate again"
+        raise InputError(message, where=str(Path(folder) / MAIN))
+    return plan.decisions, lowered

@@ -156,7 +156,7 @@ def _rates(machine: Machine, place: Placement, tuning: Tuning) -> tuple[float, f
         channel = config.channels * protocol.channel_rate
         nics = min(config.channels, machine.nics, place.per_node)
         node = max(node, min(machine.node_rate * protocol.wire_share, channel))
-        network = max(network, min(nics * machine.nic_rate * protocol.wire_share, channel))
+        network = max(network, min(nics * machine.nic_rate * protocol.wire_share, place.per_node * channel))
     return node, network
 
 

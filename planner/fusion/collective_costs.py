@@ -1,6 +1,6 @@
 """What one collective takes on a machine, by algorithm, protocol, channels and chunk size (CoCoNet, section 5.1).
 
-    time = latency of the hops + steps beyond the first round + the larger of the time on links of a node and between
+    time = latency of the hops + max(links inside a node, links between nodes, what a threadblock has to do)
 
 A channel is a copy of the algorithm on a threadblock of its own; channels divide the message and NICs among them. The
 message goes in rounds: in each of them every channel moves a chunk for every rank.
@@ -50,10 +50,11 @@ class Tuning:
 
 @dataclass(frozen=True)
 class Timing:
-    """us; `node` and `network` are the times on links inside a node and between nodes."""
+    """us; `node` and `network` are the times on links inside a node and between nodes, `channel` that of a channel."""
 
     latency: float
-    steps: float
+    channel: float
+    """To send its share of the bytes and, beyond the first round, the fixed cost of every step."""
     node: float
     network: float
     rounds: int
@@ -64,7 +65,7 @@ class Timing:
     def body(self) -> float:
         """Everything but latency."""
         longer, shorter = max(self.node, self.network), min(self.node, self.network)
-        return self.steps + longer + (shorter / self.rounds if self.serial else 0.0)
+        return max(self.channel, longer + (shorter / self.rounds if self.serial else 0.0))
 
     @property
     def total(self) -> float:
@@ -93,20 +94,19 @@ def timing(
 ) -> Timing | None:
     """None where the algorithm does not do it there. `slower` says by how much threadblocks are."""
     protocol = next(x for x in machine.protocols if x.name == config.protocol)
-    channel = config.channels * protocol.channel_rate / slower
     together = config.channels * config.chunk_bytes * (1 if movement.op == "Send" else place.ranks)
     rounds = max(1, ceil(movement.payload / together))
     shape = _shape(movement, place, machine, config.algorithm)
     if shape is None:
         return None
-    node_rate = min(machine.node_rate * protocol.wire_share, channel)
-    nics = min(config.channels, machine.nics, place.per_node)
-    network_rate = min(nics * machine.nic_rate * protocol.wire_share, channel)
+    node_rate = machine.node_rate * protocol.wire_share
+    network_rate = min(config.channels, machine.nics, place.per_node) * machine.nic_rate * protocol.wire_share
     if (shape.node_bytes and not node_rate) or (shape.network_bytes and not network_rate):
         return None
+    sending = shape.rank_bytes / (config.channels * protocol.channel_rate)
     return Timing(
         latency=slower * _latency(shape, protocol, machine),
-        steps=slower * (rounds - 1) * shape.steps * machine.step_us,
+        channel=slower * (sending + (rounds - 1) * shape.steps * machine.step_us),
         node=shape.node_bytes / node_rate if shape.node_bytes else 0.0,
         network=shape.network_bytes / network_rate if shape.network_bytes else 0.0,
         rounds=rounds,
@@ -116,13 +116,17 @@ def timing(
 
 @dataclass(frozen=True)
 class _Shape:
-    """Hops one after the other, steps of a threadblock in a round, bytes out of the busiest rank and node."""
+    """Hops one after the other, steps of a threadblock in a round, bytes out of the busiest rank and node.
+
+    `rank_bytes` leave a rank either way.
+    """
 
     node_hops: int
     network_hops: int
     steps: int
     node_bytes: float
     network_bytes: float
+    rank_bytes: float
 
 
 def _latency(shape: _Shape, protocol: Protocol, machine: Machine) -> float:
@@ -137,18 +141,18 @@ def _shape(movement: Movement, place: Placement, machine: Machine, algorithm: Al
     n, k, m, payload = place.ranks, place.nodes, place.per_node, movement.payload
     if movement.op == "Send":
         if n * place.groups <= machine.per_node:
-            return _Shape(1, 0, 1, payload, 0.0)
-        return _Shape(0, 1, 1, 0.0, m * payload)
+            return _Shape(1, 0, 1, payload, 0.0, payload)
+        return _Shape(0, 1, 1, 0.0, m * payload, payload)
     if n == 1:
-        return _Shape(0, 0, 0, 0.0, 0.0)
+        return _Shape(0, 0, 0, 0.0, 0.0, 0.0)
     if movement.op == "AllToAll":
         inside, outside = payload * (m - 1) / n, payload * m * (n - m) / n
-        return _Shape(int(k == 1), int(k > 1), n - 1, inside, outside)
+        return _Shape(int(k == 1), int(k > 1), n - 1, inside, outside, inside + outside / m)
     crossings = 0 if k == 1 else min(k, n - 1)
     if movement.op in ("Reduce", "Broadcast"):
         if algorithm == "ring":
             inside = payload if m > 1 else 0.0
-            return _Shape(n - 1 - crossings, crossings, n - 1, inside, payload if k > 1 else 0.0)
+            return _Shape(n - 1 - crossings, crossings, n - 1, inside, payload if k > 1 else 0.0, payload)
         if algorithm == "tree":
             return _tree(1, payload, k, m)
         return None
@@ -157,12 +161,13 @@ def _shape(movement: Movement, place: Placement, machine: Machine, algorithm: Al
     if algorithm == "ring":
         between = share if k > 1 else 0.0
         inside = share if m > 1 else 0.0
-        return _Shape(passes * (n - 1 - crossings), passes * crossings, passes * (n - 1), inside, between)
+        return _Shape(passes * (n - 1 - crossings), passes * crossings, passes * (n - 1), inside, between, share)
     if algorithm == "all-pairs" and k == 1:
-        return _Shape(passes, 0, passes * (n - 1), share, 0.0)
+        return _Shape(passes, 0, passes * (n - 1), share, 0.0, share)
     if algorithm == "hierarchical" and k > 1 and m > 1 and n == k * m:
         hops = passes * (m - 1), passes * (k - 1)
-        return _Shape(*hops, sum(hops), passes * payload * (m - 1) / m, passes * payload * (k - 1) / k)
+        inside, between = passes * payload * (m - 1) / m, passes * payload * (k - 1) / k
+        return _Shape(*hops, sum(hops), inside, between, inside + between / m)
     if algorithm == "tree" and movement.op == "AllReduce":
         return _tree(2, payload, k, m)
     return None
@@ -171,7 +176,8 @@ def _shape(movement: Movement, place: Placement, machine: Machine, algorithm: Al
 def _tree(passes: int, payload: float, k: int, m: int) -> _Shape:
     """A chain in each node under a binary tree of nodes, as NCCL's; two of them share the message."""
     hops = passes * (m - 1), passes * ceil(log2(k))
-    return _Shape(*hops, sum(hops), passes * payload if m > 1 else 0.0, passes * payload if k > 1 else 0.0)
+    whole = passes * payload
+    return _Shape(*hops, sum(hops), whole if m > 1 else 0.0, whole if k > 1 else 0.0, whole)
 
 
 @lru_cache(maxsize=4096)

@@ -3,7 +3,7 @@
 A stage by itself takes
 
     compute      launch + max(bytes / memory rate, FLOP / GEMM rate)
-    collective   launch + hops + steps + max(links of a node, links between nodes, bytes / memory rate)
+    collective   launch + hops + max(links inside a node, links between nodes, threadblocks, bytes / memory rate)
 
 and stages run one after the other, except in an overlap: there each starts on the first piece of the one before, so
 the slowest sets the pace and the others add what they take for their first or last piece, and handing a piece to the
@@ -39,7 +39,8 @@ class StagePrice:
     launch_us: float
     latency_us: float = 0.0
     """Hops one after the other."""
-    steps_us: float = 0.0
+    channel_us: float = 0.0
+    """Of a threadblock of a collective: what it sends, and its steps."""
     node_us: float = 0.0
     """On links inside a node."""
     network_us: float = 0.0
@@ -177,11 +178,11 @@ def _collective(
     times = [one for one in timed if one is not None]
     if len(times) < len(timed):
         return None
-    steps, links = sum(one.steps for one in times), sum(one.body - one.steps for one in times)
+    sent = sum(one.body for one in times)
     memory = work.memory / min(machine.memory_rate, config.channels * machine.channel_memory_rate / slower)
     small = sum(_alone(movement, place, machine, tuning)[1].total for movement in work.small)
-    latency, body, rounds = sum(one.latency for one in times) + small, steps + max(links, memory), times[0].rounds
-    gathered = times[-1].body / max(links + steps, 1e-12)
+    latency, body, rounds = sum(one.latency for one in times) + small, max(sent, memory), times[0].rounds
+    gathered = times[-1].body / max(sent, 1e-12)
     ops = tuple(movement.op for movement in work.movements)
     share = {"AllReduce": 0.5, "ReduceScatter": 1 / place.ranks}.get(ops[0], 1.0) if len(ops) == 1 else gathered
     first = {"AllReduce": 0.5, "AllGather": 1 / place.ranks}.get(ops[0], 1.0) if len(ops) == 1 else 1 - gathered
@@ -190,7 +191,7 @@ def _collective(
         "",
         launch_us=machine.collective_launch_us + machine.base_us(config.protocol),
         latency_us=latency,
-        steps_us=steps,
+        channel_us=sum(one.channel for one in times),
         node_us=sum(one.node for one in times),
         network_us=sum(one.network for one in times),
         memory_us=memory,

@@ -33,7 +33,8 @@ def test_a_ring_in_a_node():
     assert timed is not None
     assert timed.latency == pytest.approx(30 * 3.4)
     assert timed.node == pytest.approx(2 * 15 / 16 * 1e6 / (0.8 * 2**20 / 8))
-    assert (timed.network, timed.steps, timed.rounds) == (0, 0, 1)
+    assert timed.channel == pytest.approx(2 * 15 / 16 * 1e6 / (16 * 17e3))
+    assert (timed.network, timed.rounds) == (0, 1)
 
 
 def test_a_ring_over_nodes():

@@ -65,7 +65,8 @@ class Space:
 
     def among(self, *few: Found) -> Space:
         """These schedules alone."""
-        at = [number for number, found in enumerate(self.kept) if found in few]
+        hashes = {found.hash for found in few}
+        at = [number for number, found in enumerate(self.kept) if found.hash in hashes]
         return replace(self, kept=tuple(self.kept[x] for x in at), counted=tuple(self.counted[x] for x in at))
 
 
@@ -122,9 +123,11 @@ def plan_fusion(
 
 
 def useful(program: Program) -> Moves:
-    """The moves that can pay: slices of AllReduces where a Send follows, slices of rows where rows are computed on."""
+    """The moves that can pay: slices of AllReduces where a Send follows, of rows where rows are computed on; merges
+    where the program itself has the two halves of an AllReduce."""
     rows = any(node.op in ("MatMul", "Conv2d") or node.attribute("dim") is not None for node in _behind_sums(program))
     return Moves(
+        merge=idle(program),
         slice_intro=any(node.op == "Send" for node in program.nodes),
         as_slice=True,
         computation_fuse=False,
@@ -136,13 +139,15 @@ def useful(program: Program) -> Moves:
 
 
 def search(program: Program, moves: Moves, options: Options = DEFAULTS) -> Space:
-    """Every schedule of a program, those that no pruning leaves out counted."""
+    """Every schedule of a program, those that no pruning leaves out counted. Kernels and overlaps that the program has
+    already stay as they are."""
     prunings = options.prunings
     start, calls = pointwise_first(program, prunings.largest) if prunings.pointwise_first else (program, ())
     found = enumerate_schedules(
         start, replace(moves, lone_slice_intro=not prunings.lone_slices), begin_with=calls, limit=options.limit
     )
-    kept = tuple(x for x in found.schedules if not (prunings.idle_splits and idle(x.program)))
+    busy = tuple(x for x in found.schedules if not idle(x.program))
+    kept = busy if prunings.idle_splits and busy else found.schedules
     return Space(program, options, found, kept, tuple(counts(x.program) for x in kept))
 
 

@@ -23,9 +23,10 @@ from planner.fusion.overlaps import chains, choices
 from planner.fusion.parsing import parse
 from planner.fusion.planning import Options, Space, plan_fusion, rank, search, useful
 from planner.fusion.price import price
-from planner.fusion.program import Bindings, Program
+from planner.fusion.program import Bindings, Overlap, Program
 from planner.fusion.prune import OFF, PRUNED, Prunings, idle, pointwise_first, undominated
 from planner.fusion.reasons import decisions
+from planner.fusion.stages import stages
 from planner.fusion.sweep import sweep
 from planner.hardware import Hardware
 from tests.planner.fusion.by_hand import adam, attention, by_hand, pipeline, sgd
@@ -67,7 +68,7 @@ def test_no_pruning_loses_the_best_schedule(fixture: str, switch: str, machine: 
     whole = replace(OFF, lone_slices=False)
     apart = switch == "pointwise_first"
     both = [space(fixture, whole, apart), space(fixture, replace(whole, **{switch: True}), apart)]
-    for factor in (1, 64, 16384):
+    for factor in (1, 4096):
         best, pruned = (rank(each, sizes(fixture, factor), machine) for each in both)
         assert best[0].time_ns == pruned[0].time_ns
         assert len(pruned) <= len(best)
@@ -75,7 +76,7 @@ def test_no_pruning_loses_the_best_schedule(fixture: str, switch: str, machine: 
 
 @pytest.mark.parametrize("fixture", PROGRAMS)
 def test_prunings_together_lose_nothing_and_leave_less(fixture: str, machine: Machine) -> None:
-    for factor in (1, 16384):
+    for factor in (64, 16384):
         pruned, whole = (rank(space(fixture, each), sizes(fixture, factor), machine) for each in (PRUNED, OFF))
         assert pruned[0].time_ns == whole[0].time_ns
         assert len(pruned) < len(whole)
@@ -197,6 +198,28 @@ def test_shipped_programs_have_few_schedules_and_useful_moves(name: str) -> None
     assert 1 <= len(space.kept) <= 60
     assert (0 in useful(program).dims) == (name == "rmsnorm")
     assert useful(program).slice_intro == (name == "pipeline")
+
+
+def test_a_program_keeps_its_kernels_and_overlaps_and_may_merge_its_halves(machine: Machine) -> None:
+    bindings = sizes("sgd", 64)
+    fresh, halves, fused = (
+        plan_fusion(sgd(form), bindings, machine, options=OPTIONS) for form in ("ar", "rs ag c", "fused")
+    )
+    assert {ranked.name for ranked in halves.ranked} == {ranked.name for ranked in fresh.ranked}
+    assert [ranked.name for ranked in fused.ranked] == ["fuse(RS-C-AG)"]
+    rs_c_ag = sgd("rs c ag")
+    rs, computed, gather = (stage.name for stage in stages(rs_c_ag))
+    chained = replace(rs_c_ag, overlaps=(Overlap("ol", (rs, computed)),))
+    assert [ranked.name for ranked in plan_fusion(chained, bindings, machine).ranked] == ["ol(RS, C'); AG"]
+    assert gather in rs_c_ag.outputs
+
+
+def test_a_program_of_which_nothing_can_be_made_is_its_own_best_schedule(machine: Machine) -> None:
+    bare = sgd("rs ag c")
+    none = Moves(split=False, reorder=False, all_reduce_fuse=False)
+    plan = plan_fusion(bare, sizes("sgd", 64), machine, moves=none, options=OPTIONS)
+    assert [ranked.calls for ranked in plan.ranked] == [plan.chosen.calls]
+    assert plan.chosen.found.program == bare
 
 
 def test_an_unfused_start_reaches_what_the_fused_start_reaches() -> None:

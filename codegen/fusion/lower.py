@@ -62,8 +62,7 @@ class Lowered:
     @property
     def digest(self) -> str:
         """Of the schedule and the sizes that the text was made for."""
-        sizes = f"{sorted(self.bindings.extents.items())} {self.bindings.ranks} {self.bindings.groups} {sorted(self.bindings.parts.items())}"
-        return hashlib.sha256(f"{text.show(self.program)}\n{sizes}".encode()).hexdigest()
+        return digest_of(self.program, self.bindings)
 
     @cached_property
     def text(self) -> str:
@@ -93,6 +92,13 @@ class Lowered:
         return {**headers(), "schedule.cu": self.text}
 
 
+def digest_of(program: Program, bindings: Bindings) -> str:
+    """Of a schedule and the sizes that code is made for."""
+    extents, parts = sorted(bindings.extents.items()), sorted(bindings.parts.items())
+    sizes = f"{extents} {bindings.ranks} {bindings.groups} {parts}"
+    return hashlib.sha256(f"{text.show(program)}\n{sizes}".encode()).hexdigest()
+
+
 def headers() -> dict[str, str]:
     """The headers that generated schedules include, by file name."""
     folder = resources.folder("templates")
@@ -118,7 +124,7 @@ def lower(
 
     Raises TypeRefusal for stages that no kernel of ours computes, InputError for sizes that do not fit.
     """
-    buffers, places = _memory(program, bindings)
+    buffers, places = memory(program, bindings)
     scope = Scope(program, bindings, buffers, places, frozenset(scattered))
     made = named(algorithm) if isinstance(algorithm, str) else algorithm
     whole = groups(program)
@@ -171,7 +177,8 @@ def _used(launches: tuple[tuple[KernelText, ...], ...]) -> list[str]:
 # Memory.
 
 
-def _memory(program: Program, bindings: Bindings) -> tuple[list[Buffer], dict[str, int]]:
+def memory(program: Program, bindings: Bindings) -> tuple[list[Buffer], dict[str, int]]:
+    """The tensors of each rank, and in which of them each value lies that is in memory."""
     buffers: list[Buffer] = []
     places: dict[str, int] = {}
 

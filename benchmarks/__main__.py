@@ -34,6 +34,7 @@ NAMES = (
     "swap.recompute",
     "fusion.published",
     "fusion.planning",
+    "fusion.stress",
 )
 
 

@@ -21,10 +21,10 @@ from codegen.fusion.pointwise import live_outs
 from codegen.program import Program, RankProgram, Step, Threadblock
 from codegen.templates import template
 from planner.errors import InputError
-from planner.fusion.layouts import FLAT, Block, Replicated, RingTile, Sliced
+from planner.fusion.layouts import FLAT, RingTile, Sliced
 from planner.fusion.operations import operation
 from planner.fusion.program import BYTES, Dtype, Node
-from planner.fusion.program import Program as FusedProgram, TensorType
+from planner.fusion.program import Program as FusedProgram
 from planner.fusion.refusal import TypeRefusal
 from planner.fusion.stages import Stage
 
@@ -455,12 +455,12 @@ def _tables(
                 (lane.recv, *senders[lane.recv, rank, lane.channel], areas[lane.recv, rank, lane.channel])
                 if counts[0]
                 else (-1, -1, -1)
-            )  # type: ignore[index]
+            )
             sent = (
                 (lane.send, *receivers[rank, lane.send, lane.channel], areas[rank, lane.send, lane.channel])
                 if counts[1]
                 else (-1, -1, -1)
-            )  # type: ignore[index]
+            )
             plans[-1].append((len(rows), len(listed), *counts, *received, *sent))  # type: ignore[arg-type]
             rows += [(label if not place else "", row) for place, row in enumerate(listed)]
     entries: list[tuple[int, ...]] = []

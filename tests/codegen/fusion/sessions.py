@@ -90,11 +90,10 @@ GUARD = 64
 
 @contextmanager
 def session(
-    lowered: Lowered, flags: Sequence[str] = ("-DTREADLE_COUNT",), text: str | None = None
+    lowered: Lowered, flags: Sequence[str] = ("-DTREADLE_COUNT",), changed: Mapping[str, str] | None = None
 ) -> Iterator[Session]:
-    files = dict(lowered.texts)
-    if text is not None:
-        files["schedule.cu"] = text
+    """A session of all ranks, with `changed` files in place of generated ones."""
+    files = {**lowered.texts, **(changed or {})}
     library = ctypes.CDLL(str(compile_library(files, "schedule.cu", "fibers", list(flags))))
     library.treadle_fusion_message.restype = ctypes.c_char_p
     library.treadle_fusion_kernel.restype = ctypes.c_char_p
@@ -183,3 +182,10 @@ def compare(lowered: Lowered, given: Mapping[str, Any], orders: Sequence[int] = 
             fill(live, values)
             found += live.run(order=order, **options) or wrong(live, values)
     return found
+
+
+def optimizer_scalars(given: dict[str, Any]) -> dict[str, Any]:
+    """The inputs of a step with scalars for which all of it is exact."""
+    scalars = {"lr": 1.0, "b1": 0.5, "b2": 0.75, "t": 1.0, "eps": 1.0, "decay": 0.0}
+    positive = {name: abs(given[name]) for name in ("v",) if name in given}
+    return {**given, **{name: scalars[name] for name in scalars if name in given}, **positive}

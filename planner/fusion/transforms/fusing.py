@@ -192,13 +192,9 @@ class _Fusion:
                 refuse("fuse", "space", f"{full[0]}, {name}", f"found {found}, expected the same elements on each rank")
         reduced = {node.type.shape for node in self.nodes if kind(node) == "reduction"}
         for node in self.nodes:
-            if (
-                kind(node) == "pointwise"
-                and node.name not in full
-                and node.type.shape not in reduced
-                and self.live(node)
-            ):
-                message = f"found {node.name}, which is needed outside, over fewer elements than {full[0]}"
+            partial = kind(node) == "pointwise" and node.name not in full and node.type.shape not in reduced
+            if partial and (self.live(node) or node.op == "Update"):
+                message = f"found {node.name}, which is written to memory, over fewer elements than {full[0]}"
                 refuse("fuse", "space", f"{full[0]}, {node.name}", message)
 
     def phases(self) -> None:

@@ -168,6 +168,14 @@ def test_one_iteration_space() -> None:
     rejected(Execute("cross", [b, column], [rows, columns]), "space", "rows, columns", ["rows", "columns"])
 
 
+def test_what_is_written_is_written_once_for_every_element() -> None:
+    x, b = Tensor("x", f32, [B, H], Replicated), Tensor("b", f32, [H], Replicated)
+    total = x + b
+    _ = Update(b, b * 2, name="b_")
+    program = Execute("race", [x, b], [total])
+    rejected(program, "space", "total, b_", ["total", "b_"])
+
+
 def test_slices_of_one_kernel_are_the_same() -> None:
     x, y = Tensor("x", f32, [B, H], Local), Tensor("y", f32, [B, H], Sliced(1))
     rs = ReduceScatter("+", x, dim=0)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -21,6 +22,7 @@ from planner.fusion.refusal import InvalidTransform
 from planner.fusion.schedule import Schedule
 from planner.fusion.stages import stages
 from planner.fusion.text import show
+from planner.fusion.transforms.validate import validate
 from planner.scalars import Record
 from tests.planner.fusion.transform_samples import NAMES, assert_same, bindings, drawn, example, refused, values
 
@@ -154,6 +156,18 @@ def test_the_schedules_of_section_3_mean_the_same(name: str, ranks: int) -> None
     assert_same(program, BY_HAND[name][0]().program, of, values(program, of))
 
 
+def test_schedules_written_by_hand_are_validated() -> None:
+    for _, written in BY_HAND.values():
+        validate(written())
+    program = adam().program
+    (far,) = (kernel for kernel in program.kernels if kernel.policy == "AllReduceFuse")
+    short = replace(far, members=far.members[:-1])
+    wrong = replace(program, kernels=tuple(short if kernel is far else kernel for kernel in program.kernels))
+    refused("sinks", "AllGather", lambda: validate(wrong))
+    itself = replace(program, kernels=(replace(far, members=(*far.members, far.name)),))
+    refused("unknown", "fused_s", lambda: validate(itself))
+
+
 def test_state_and_outputs_after_the_calls() -> None:
     program = adam().program
     assert [stage.kind for stage in stages(program)] == ["fused allreduce"]
@@ -240,4 +254,4 @@ def test_any_sequence_of_legal_transformations_means_the_same(name: str, ranks: 
     assert_same(program, schedule, of, values(program, of, seed % 7))
     assert replay(program, calls) == schedule
     assert parse(show(schedule), name) == schedule
-    stages(schedule)
+    validate(schedule)

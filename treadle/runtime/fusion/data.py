@@ -79,15 +79,17 @@ def place(tensors: Tensors, rows: Sequence[int], lowered: Schedule, values: Mapp
 def differences(
     tensors: Tensors, rows: Sequence[int], lowered: Schedule, values: Mapping[str, Array], *, bits: bool
 ) -> Iterator[str]:
-    """A line for each tensor of a rank that is not what `evaluate` made, in its bits or within TOLERANCE."""
+    """A line for each tensor of a rank that is not what `evaluate` made, in its bits or within the TOLERANCE of the
+    coarsest of the program's types: a sum that is rounded otherwise goes into all that is made of it."""
     program, bindings = lowered.program, lowered.bindings
+    coarsest = max(TOLERANCE.get(value.type.dtype, 0.0) for value in program.by_name.values())
     left = states(program, values)
     for name in dict.fromkeys((*left, *program.outputs)):
         index = lowered.places[name]
         for rank in _ranks(program, bindings, name):
             want = _held(program, bindings, name, left.get(name, values[name]), rank)
             got = tensors.array(rows[rank], index)[: want.size]
-            if line := _difference(got, want, tensors.buffers[index].dtype, bits):
+            if line := _difference(got, want, tensors.buffers[index].dtype, 0.0 if bits else coarsest):
                 yield f"{name} of rank {rank}: {line}"
 
 
@@ -110,15 +112,15 @@ def _held(program: Program, bindings: Bindings, name: str, values: Array, rank: 
     return mine
 
 
-def _difference(got: Array, want: Array, dtype: Dtype, bits: bool) -> str | None:
+def _difference(got: Array, want: Array, dtype: Dtype, tolerance: float) -> str | None:
     if got.tobytes() == want.tobytes():
         return None
     a, b = (_floats(x, dtype) for x in (got, want))
     same = (got.view(np.uint8).reshape(got.size, -1) == want.view(np.uint8).reshape(got.size, -1)).all(axis=1)
     same |= (a == b) | (np.isnan(a) & np.isnan(b))
-    if not bits and dtype in TOLERANCE:
+    if tolerance and dtype in TOLERANCE:
         finite = b[np.isfinite(b)]
-        same |= np.abs(a - b) <= TOLERANCE[dtype] * max(1.0, float(np.abs(finite).max(initial=0)))
+        same |= np.abs(a - b) <= tolerance * max(1.0, float(np.abs(finite).max(initial=0)))
     wrong = np.flatnonzero(~same)
     if not wrong.size:
         return None

@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 
 from planner.errors import InputError
 from planner.fusion.operations import Kind, operation
-from planner.fusion.program import Kernel, Node, Overlap, Policy, Program
+from planner.fusion.program import Kernel, Node, Policy, Program
 
 Graph = Mapping[str, set[str]]
 """For every name the names that it waits for."""
@@ -175,11 +175,6 @@ def kind_of(nodes: tuple[Node, ...], policy: Policy = "ComputationFuse") -> str:
         return "pointwise"
     rows = all(node.attribute("dim") == len(node.type.shape) - 1 for node in reductions)
     return "rows" if rows else "reduction"
-
-
-def overlap_of(program: Program, stage: str) -> Overlap | None:
-    """The overlap that a stage takes part in."""
-    return next((overlap for overlap in program.overlaps if stage in overlap.members), None)
 
 
 def outermost(outer: Mapping[str, str], name: str) -> str:

@@ -216,7 +216,7 @@ def _restored(program: Program, node: Node) -> str | None:
 
 
 def _kept(program: Program, node: Node, homes: Mapping[str, str]) -> bool:
-    """Whether a value outlives the kernel that makes it."""
+    """Whether a value outlives the kernel that makes it; one that nobody reads is still made."""
     if node.op == "Update" or node.name in program.outputs or _restored(program, node) is not None:
         return True
     readers = list(program.readers[node.name])
@@ -226,4 +226,4 @@ def _kept(program: Program, node: Node, homes: Mapping[str, str]) -> bool:
             for reader in readers
             for x in (program.readers[reader.name] if kind_of_node(reader) == "view" else (reader,))
         ]
-    return any(homes[reader.name] != homes[node.name] for reader in readers)
+    return not readers or any(homes[reader.name] != homes[node.name] for reader in readers)

@@ -91,7 +91,7 @@ struct Unchanged {
 struct SimpleSlots {
     static constexpr bool FLAGGED = false;
     template <class T, int PACK>
-    static constexpr int64_t bytes(int64_t count) { return count * sizeof(T); }
+    TREADLE_BOTH static constexpr int64_t bytes(int64_t count) { return count * sizeof(T); }
 
     template <class T, int PACK, int N>
     static TREADLE_DEVICE bool receive(const Task &, const char *slot, int64_t i, int64_t, uint64_t, Pack<T, N> &pack) {
@@ -110,7 +110,7 @@ struct LLSlots {
     template <class T, int N>
     static constexpr int PACKETS = (sizeof(T) * N + 3) / 4;
     template <class T, int PACK>
-    static constexpr int64_t bytes(int64_t count) {
+    TREADLE_BOTH static constexpr int64_t bytes(int64_t count) {
         return 8 * (count / PACK * PACKETS<T, PACK> + count % PACK * PACKETS<T, 1>);
     }
 

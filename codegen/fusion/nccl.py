@@ -19,7 +19,7 @@ from codegen.fusion.expression import CPP, Ends, Scope, identifier
 from codegen.fusion.kernel import Buffer, KernelText
 from codegen.templates import template
 from planner.fusion import text
-from planner.fusion.layouts import FLAT, Block, Sliced
+from planner.fusion.layouts import FLAT, Block, Replicated, Sliced
 from planner.fusion.operations import operation
 from planner.fusion.program import Bindings, Dtype, Kernel, Node, Program
 from planner.fusion.refusal import TypeRefusal
@@ -44,6 +44,8 @@ class Call:
     about: str
     kernel: KernelText | None = None
     lines: tuple[str, ...] = ()
+    condition: str = ""
+    """Which ranks make the calls, in C++; all when empty."""
 
 
 @dataclass(frozen=True)
@@ -239,7 +241,13 @@ def _collective(node: Node, scope: Scope) -> Call:
             lines = _sent(node, x, out, scope)
         case _:
             raise TypeRefusal(node.name, "5.12", f"found {node.op}, expected a collective that NCCL has")
-    return Call(about, None, lines)
+    return Call(about, None, lines, "" if node.op == "Send" else _having(node, scope))
+
+
+def _having(node: Node, scope: Scope) -> str:
+    """The groups that a collective runs on."""
+    everywhere = replace(node.type, layout=Replicated())
+    return pointwise.condition(scope, everywhere).replace("rank /", "session.rank /")
 
 
 def _part(name: str, layout: object, scope: Scope) -> int:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from planner.errors import CheckFailed, InputError
 from planner.fusion.decisions import FusionDecisions
+from planner.fusion.dims import PARTS
 from planner.fusion.evaluate import evaluate
 from planner.fusion.layouts import Local, Replicated, Sliced
 from planner.fusion.parsing import parse
@@ -150,7 +151,7 @@ def _policy(schedule: Program, kernel: Kernel, nodes: list[Node]) -> Iterator[st
             yield f"kernel {kernel.name}: {node.name} is a {node.op}, which is a launch of its own"
         if node.op in SUMS and kernel.policy in ("SendFuse", "AllToAllFuse", "BroadcastFuse", "ReduceFuse"):
             yield f"kernel {kernel.name}: {node.name} needs all elements before the first can travel on"
-    computed = [node for node in nodes if node.op not in COLLECTIVES | SUMS | {"Send", "Permute"} and node.type.shape]
+    computed = [node for node in nodes if node.op not in COLLECTIVES | SUMS | {"Send", "Permute"} and _elements(node)]
     layouts = {node.type.layout for node in computed}
     if len(layouts) > 1:
         yield f"kernel {kernel.name}: its operations have {len(layouts)} layouts, expected one iteration space"
@@ -169,6 +170,11 @@ def _policy(schedule: Program, kernel: Kernel, nodes: list[Node]) -> Iterator[st
             leaves = leaves or node.name in schedule.outputs
             if leaves and node.name != gathered.name and node.op != "Update":
                 yield f"kernel {kernel.name}: {node.name} is used outside, and only the gathered value leaves it"
+
+
+def _elements(node: Node) -> bool:
+    """Whether it computes elements, and not a scalar or one scalar for each of several tensors."""
+    return any(not name.endswith(PARTS) for extent in node.type.shape for name in extent.names or ("",))
 
 
 def _launch_order(schedule: Program) -> Iterator[str]:

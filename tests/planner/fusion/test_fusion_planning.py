@@ -21,7 +21,7 @@ from planner.fusion.machine import Machine, machine_of
 from planner.fusion.moves import EVERYTHING, Moves
 from planner.fusion.overlaps import chains, choices
 from planner.fusion.parsing import parse
-from planner.fusion.planning import Options, Space, plan_fusion, rank, search, useful
+from planner.fusion.planning import FusionPlan, Options, Space, plan_fusion, rank, search, useful
 from planner.fusion.price import price
 from planner.fusion.program import Bindings, Overlap, Program
 from planner.fusion.prune import OFF, PRUNED, Prunings, idle, pointwise_first, undominated
@@ -191,13 +191,19 @@ def examples() -> list[str]:
 
 
 @pytest.mark.parametrize("name", examples())
-def test_shipped_programs_have_few_schedules_and_useful_moves(name: str) -> None:
+def test_shipped_programs_have_few_schedules_and_checked_plans(name: str, machine: Machine) -> None:
     program = parse((ROOT / "examples" / "fusion" / f"{name}.py").read_text(), name)
-    space = search(program, useful(program))
+    moves = useful(program)
+    assert (0 in moves.dims) == (name == "rmsnorm")
+    assert moves.slice_intro == (name == "pipeline")
+    space = search(program, moves, OPTIONS)
     assert space.enumeration.complete
     assert 1 <= len(space.kept) <= 60
-    assert (0 in useful(program).dims) == (name == "rmsnorm")
-    assert useful(program).slice_intro == (name == "pipeline")
+    extents = {key: 4096 for value in program.inputs for extent in value.type.shape for key in extent.names}
+    parts = {"N": (1500, 1024, 10, 1562)} if name == "lamb" else {}
+    bindings = Bindings(extents, ranks=8, groups=2 if name == "pipeline" else 1, parts=parts)
+    plan = FusionPlan(space, bindings, machine, rank(space, bindings, machine))
+    assert check(decisions(plan)) == []
 
 
 def test_a_program_keeps_its_kernels_and_overlaps_and_may_merge_its_halves(machine: Machine) -> None:

@@ -1,0 +1,77 @@
+"""What the kernels of a generated file need of a multiprocessor, as nvcc reports it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from codegen.fusion import lower
+from planner.errors import CheckFailed, MissingBackendError
+
+MAX_LINES = 20
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Of one kernel: registers of a thread, bytes of a thread that do not fit into them, bytes of a block."""
+
+    kernel: str
+    registers: int
+    spill_stores: int
+    spill_loads: int
+    shared: int
+
+
+def resources(text: str, arch: str, include: Sequence[Path] = ()) -> tuple[Resources, ...]:
+    """The kernels of a generated file, compiled for `arch` (sm_90) with our headers and those in the folders `include`.
+
+    Raises MissingBackendError without nvcc, CheckFailed with its words when it refuses the text.
+    """
+    compiler = shutil.which("nvcc")
+    if compiler is None:
+        raise MissingBackendError("found no nvcc, expected the CUDA toolkit 12 or newer with its bin folder on PATH")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, header in lower.headers().items():
+            (Path(folder) / name).write_text(header, encoding="utf-8")
+        (Path(folder) / "schedule.cu").write_text(text, encoding="utf-8")
+        options = ["-std=c++17", "-O3", f"-arch={arch}", "-Xptxas=-v", "-cubin", "-o", "schedule.cubin"]
+        folders = [f"-I{path}" for path in include]
+        command = [compiler, *options, *folders, "schedule.cu"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CheckFailed(f"nvcc refused the schedule for {arch}", tuple(done.stderr.strip().splitlines()[:MAX_LINES]))
+    return reported(done.stderr)
+
+
+_ENTRY = re.compile(r"Compiling entry function '(\w+)'")
+_SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
+_USED = re.compile(r"Used (\d+) registers")
+_SHARED = re.compile(r"(\d+) bytes smem")
+
+
+def reported(words: str) -> tuple[Resources, ...]:
+    """What `nvcc -Xptxas -v` says, by the names of kernels without their namespace."""
+    found = []
+    for part in words.split("Compiling entry function")[1:]:
+        name, spills, used = (x.search(f"Compiling entry function{part}") for x in (_ENTRY, _SPILLS, _USED))
+        if name is None or spills is None or used is None:
+            raise CheckFailed(f"found a report of nvcc without registers or spills: {part.strip()[:200]}")
+        shared = _SHARED.search(part)
+        numbers = int(used[1]), int(spills[1]), int(spills[2]), int(shared[1]) if shared else 0
+        found.append(Resources(_plain(name[1]), *numbers))
+    return tuple(found)
+
+
+def _plain(mangled: str) -> str:
+    """The last part of a mangled name `_ZN7treadle4nameE...`."""
+    rest, name = mangled.removeprefix("_ZN").removeprefix("_Z"), mangled
+    while length := re.match(r"\d+", rest):
+        begin = length.end()
+        end = begin + int(length[0])
+        name, rest = rest[begin:end], rest[end:]
+    return name

@@ -53,7 +53,7 @@ from planner.trace import Trace
 
 Target = Literal[
     "torch", "torch-sac", "torch-compile", "torch-swap", "torch-offload", "deepspeed", "msccl-xml", "mscclpp-json",
-    "cuda", "nccl-tuner", "tp-overlap",
+    "cuda", "nccl-tuner", "nccl", "nccl-device", "tp-overlap",
 ]  # fmt: skip
 
 MEMORY_TARGETS: tuple[Target, ...] = ("torch", "torch-sac", "torch-compile")
@@ -86,11 +86,13 @@ def generate(
     trace: Trace | None = None,
     target: Target | None = None,
     runtime: Name | None = None,
+    collectives: Mapping[str, Plan] | None = None,
 ) -> Artefacts:
     """The artefacts of `plan`, which errors and the manifest call `plan_file`; a memory or swap plan needs its `trace`.
 
     `target` defaults to the first of the plan's pass. MSCCL XML is written for `runtime`; by default in the dialect of
-    RCCL, whether or not RCCL takes so large a program. Raises InputError when plan, target, runtime and trace do not go
+    RCCL, whether or not RCCL takes so large a program. The collectives of a fusion plan run as plans in `collectives`,
+    by file name, do theirs. Raises InputError when plan, target, runtime and trace do not go
     together or no number of instances fits, CheckFailed when what comes out would be wrong.
     """
     decisions = plan.decisions
@@ -99,6 +101,8 @@ def generate(
     if chosen not in possible:
         raise InputError(f"found a plan for target {' or '.join(possible)}, expected one for {chosen}", where=plan_file)
     require_runtime(runtime, chosen, plan_file)
+    if collectives and not (isinstance(decisions, FusionDecisions) and chosen == "cuda"):
+        raise InputError("collective plans go into the kernels of a fusion plan only, target cuda", where=plan_file)
     if findings := check(decisions):
         raise CheckFailed(f"{plan_file}: not generated, its check failed", tuple(findings))
     match decisions:
@@ -107,7 +111,7 @@ def generate(
         case SwapDecisions():
             files, facts, entry = _swap(plan, decisions, plan_file, chosen, trace)
         case FusionDecisions():
-            files, facts, entry = *fusion_generate(decisions, plan_file, chosen), None
+            files, facts, entry = *fusion_generate(decisions, plan_file, chosen, collectives or {}), None
         case MemoryDecisions():
             files, facts, entry = _memory(plan, decisions, plan_file, chosen, trace)
     return Artefacts(

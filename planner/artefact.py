@@ -18,7 +18,7 @@ class Artefact(Record, frozen=True, kw_only=True, tag_field="kind", tag="artefac
     version: Positive
     target: Literal[
         "torch", "torch-sac", "torch-compile", "torch-swap", "torch-offload", "deepspeed", "msccl-xml", "mscclpp-json",
-        "cuda", "nccl-tuner",
+        "cuda", "nccl-tuner", "nccl", "nccl-device", "tp-overlap",
     ]  # fmt: skip
     plan: InputRef
     files: dict[str, Digest]

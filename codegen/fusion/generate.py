@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from codegen.fusion import tp_overlap
@@ -11,34 +11,48 @@ from codegen.fusion.context import Protocol
 from codegen.fusion.lower import Lowered
 from codegen.fusion.lower import lower as lower_schedule
 from codegen.lower import lower as lower_collective
+from planner import documents
 from planner.collective.algorithm import CollectiveDecisions
+from planner.collective.check import check
 from planner.errors import InputError
 from planner.fusion.decisions import FusionDecisions
 from planner.fusion.parsing import parse
 from planner.fusion.program import Bindings
+from planner.plan import Plan
 
 NAMES = {"hierarchical": "two-level", "tree": "double-tree"}
 """Algorithms of the price model by the names of the planner's templates, where they differ."""
 
 
 def generate(
-    decisions: FusionDecisions, plan_file: str, target: str, collectives: Sequence[CollectiveDecisions] = ()
+    decisions: FusionDecisions, plan_file: str, target: str, collectives: Mapping[str, Plan]
 ) -> tuple[dict[str, str], dict[str, Any]]:
     """Texts by relative path, and the facts of their manifest.
 
-    collectives: plans whose algorithms carry the schedule's collectives, instead of those that it was priced with.
-    Raises InputError, which names `plan_file`, for what the target cannot carry.
+    collectives: plans by file name whose algorithms carry the schedule's collectives, instead of those that it was
+    priced with; they go along. Raises InputError, which names `plan_file`, for what the target cannot carry.
     """
     facts: dict[str, Any] = {"planned_ns": decisions.time_ns, "ranks": decisions.ranks, "groups": decisions.groups}
     try:
         if target == "tp-overlap":
             return tp_overlap.generate(decisions), facts
-        lowered, changed = lowered_of(decisions, collectives)
+        lowered, changed = lowered_of(decisions, [collective_of(plan, name) for name, plan in collectives.items()])
     except InputError as error:
         raise InputError(f"{target}: {error}", where=plan_file) from error
     fallbacks = {" -> ".join(each.members): each.why for each in lowered.fallbacks}
     facts |= {"digest": lowered.digest, **({"in_turn": fallbacks} if fallbacks else {}), **changed}
-    return lowered.texts, facts
+    if collectives:
+        facts["collectives"] = sorted(collectives)
+    return {**lowered.texts, **{name: documents.dumps(plan) for name, plan in collectives.items()}}, facts
+
+
+def collective_of(plan: Plan, name: str) -> CollectiveDecisions:
+    """Raises InputError, which names the file, for a plan of another pass or one that its checker rejects."""
+    if not isinstance(plan.decisions, CollectiveDecisions):
+        raise InputError("found the plan of another pass, expected a collective's", where=name)
+    if findings := check(plan.decisions):
+        raise InputError(f"its check failed: {findings[0]}", where=name)
+    return plan.decisions
 
 
 def lowered_of(

@@ -34,6 +34,13 @@ if TYPE_CHECKING:
     "rccl, of any size]",
 )
 @click.option("--trace", help="The trace of a memory or swap plan. [default: the one it names, beside it]")
+@click.option(
+    "--collective",
+    "collectives",
+    multiple=True,
+    metavar="PLAN",
+    help="Let the collectives of a fusion plan travel as this plan of `treadle plan collective` says.",
+)
 @click.option("-o", "--output", required=True, metavar="DIR", help="The folder; a subfolder each for several plans.")
 @click.option("--force", is_flag=True, help="Write into a folder that holds other files.")
 @json_option
@@ -42,6 +49,7 @@ def command(
     target: Any,
     runtime: Any,
     trace: str | None,
+    collectives: tuple[str, ...],
     output: str,
     force: bool,
     as_json: bool,
@@ -86,7 +94,8 @@ def command(
             reference = document.inputs.get("trace")
             file = trace if trace is not None or reference is None else find("trace", reference, path, None)
             recorded = None if file is None else documents.load(file, Trace)
-            artefacts = targets.generate(document, path, recorded, target, runtime)
+            carried = {Path(name).name: documents.load(name, Plan) for name in collectives}
+            artefacts = targets.generate(document, path, recorded, target, runtime, carried)
             inputs = inputs_beside(document, path)
         else:
             kind = document.__struct_config__.tag

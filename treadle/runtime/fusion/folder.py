@@ -8,7 +8,7 @@ from statistics import median
 from typing import Literal
 
 from codegen import emit
-from codegen.fusion.generate import lowered_of
+from codegen.fusion.generate import collective_of, lowered_of
 from codegen.fusion.lower import Lowered
 from codegen.targets import PLAN_NAME
 from planner import documents
@@ -104,7 +104,9 @@ def schedule_in(folder: Path | str) -> tuple[FusionDecisions, Lowered]:
     plan = documents.loads(texts[PLAN_NAME], str(Path(folder) / PLAN_NAME), Plan) if PLAN_NAME in texts else None
     if plan is None or not isinstance(plan.decisions, FusionDecisions) or manifest.target != "cuda":
         raise InputError("found no kernels of a fusion plan", where=str(folder))
-    lowered, _ = lowered_of(plan.decisions)
+    names = manifest.facts.get("collectives", ())
+    carried = [collective_of(documents.loads(texts[name], str(Path(folder) / name), Plan), name) for name in names]
+    lowered, _ = lowered_of(plan.decisions, carried)
     if lowered.text != texts[MAIN]:
         message = "found other kernels than this version of treadle makes of the plan; generate again"
         raise InputError(message, where=str(Path(folder) / MAIN))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
-from codegen.fusion import collective, matmul, overlap, phased, pointwise, reductions
+from codegen.fusion import collective, collective_plan, matmul, overlap, phased, pointwise, reductions
 from codegen.fusion.algorithms import Algorithm, named
 from codegen.fusion.context import Context, Protocol
 from codegen.fusion.expression import Scope
@@ -151,7 +151,7 @@ def _emit(stages: tuple[Stage, ...], context: Context, fallbacks: list[Fallback]
             fallbacks.append(Fallback(tuple(stage.name for stage in stages), str(refusal)))
             return _in_turn(stages, context, fallbacks)
     stage = stages[0]
-    if any(node.op in collective.PROGRAMS for node in stage.nodes):
+    if any(node.op in collective_plan.PROGRAMS for node in stage.nodes):
         emitted: Emitted = phased.emit(stage, context) if phased.fits(stage) else collective.emit(stage, context)
     elif stage.kind in EMITTERS:
         emitted = EMITTERS[stage.kind](stage, context)

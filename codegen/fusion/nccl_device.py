@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from math import prod
 
 from codegen.fusion import lower
-from codegen.fusion.collective import JOINS, anatomy_of
+from codegen.fusion.collective import JOINS
+from codegen.fusion.collective_plan import anatomy_of
 from codegen.fusion.expression import CPP, Scope, functor, identifier
 from codegen.fusion.kernel import Buffer
 from codegen.fusion.pointwise import live_outs

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
-from codegen.fusion import collective, matmul
-from codegen.fusion.collective import Plan
+from codegen.fusion import collective, collective_plan, matmul
+from codegen.fusion.collective_plan import Plan
 from codegen.fusion.context import Context
 from codegen.fusion.expression import Scope, identifier
 from codegen.fusion.kernel import KernelText
@@ -66,17 +66,23 @@ class Member:
                 yield tuple(iteration * self.plan.moves.chunks + chunk for chunk in step)
 
     def spans(self, steps: Steps, tensor: Node, columns: int) -> tuple[Chunk, ...]:
-        """Where each unit of a collective lies in a tensor of so many columns, counted from where the rank's part of it
-        begins; () for those that the rank does not come to in `steps`."""
+        """Where each unit of a collective lies in a tensor whose rows have `columns` elements, counted from where the
+        rank's part of it begins; () for those that the rank does not come to in `steps`."""
         assert self.plan is not None
         own = {chunk for step in steps for chunk in step}
         sliced = isinstance(tensor.type.layout, Sliced)
         found: list[Chunk] = []
         for iteration in range(self.plan.chunking.iterations):
             for chunk in range(self.plan.moves.chunks):
-                begin, local, count = self.plan.chunking.chunk(iteration, chunk)
-                begin = local if sliced else begin
-                found.append(flat_chunk(begin, begin + count, columns) if chunk in own and count else ())
+                piece = self.plan.chunking.piece(iteration, chunk)
+                begin = piece.local if sliced else piece.begin
+                if chunk not in own or not piece.count:
+                    found.append(())
+                elif piece.columns:
+                    rows = piece.count // piece.columns
+                    found.append((Rectangle(begin // columns, begin % columns, rows, piece.columns),))
+                else:
+                    found.append(flat_chunk(begin, begin + piece.count, columns))
         return tuple(found)
 
 
@@ -114,10 +120,10 @@ def member(stage: Stage, context: Context) -> Member:
     """Raises TypeRefusal for a stage that neither multiplies nor communicates."""
     if stage.kind == "matmul":
         return Member(stage, product=matmul.product(context.scope, stage.nodes[0], context.tile))
-    if not any(node.op in collective.PROGRAMS for node in stage.nodes):
+    if not any(node.op in collective_plan.PROGRAMS for node in stage.nodes):
         raise TypeRefusal(stage.name, ROW, f"found a {stage.kind} kernel, expected a product or a collective")
-    plan = collective.plan(stage, context)
-    if plan.anatomy.permute is not None:
+    plan = collective_plan.plan(stage, context)
+    if plan.anatomy.permutes:
         raise TypeRefusal(stage.name, ROW, "found rows in the order of an index, expected chunks in their own order")
     for lanes in plan.moves.lanes:
         stored = [chunk for lane in lanes for move in lane.moves for chunk in outputs_of(move)]
@@ -131,15 +137,15 @@ def link(before: Member, after: Member, scope: Scope, arena: int) -> Link:
     if before.product is not None and after.product is not None:
         raise TypeRefusal(after.stage.name, ROW, "found a product behind another, expected a collective between")
     tensor = between(before, after, scope)
+    columns = scope.extents(tensor.type.shape)[-1]
     feeds, units = [], 0
     for rank in range(scope.bindings.ranks):
-        taken = _taken(after, before, tensor, rank)
+        taken = _taken(after, tensor, columns, rank)
         units = max(units, len(taken))
         if before.product is not None and after.plan is not None:
             table = _table(before.product, after, tensor, rank)
             feeds.append(tuple(table.fed_by(tile) for tile in range(len(table.order))))
         else:
-            columns = after.product.depth[rank] if after.product is not None else 1
             feeds.append(met(before.spans(before.outputs[rank], tensor, columns), taken))
     alike = (feeds[0],) if len(set(feeds)) == 1 else tuple(feeds)
     return Link(f"{identifier(before.stage.name)}_to_{identifier(after.stage.name)}", arena, alike, units)
@@ -181,10 +187,9 @@ def between(before: Member, after: Member, scope: Scope) -> Node:
     return tensor
 
 
-def _taken(after: Member, before: Member, tensor: Node, rank: int) -> tuple[Chunk, ...]:
+def _taken(after: Member, tensor: Node, columns: int, rank: int) -> tuple[Chunk, ...]:
     """Where the units of a stage lie in what it takes: chunks, or whole rows of tiles."""
     if after.product is None:
-        columns = before.product.columns[rank] if before.product is not None else 1
         return after.spans(after.inputs[rank], tensor, columns)
     rows, depth, height = after.product.rows[rank], after.product.depth[rank], after.product.tile[0]
     return tuple((Rectangle(row, 0, min(height, rows - row), depth),) for row in range(0, rows, height))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from codegen.fusion import collective, reductions
+from codegen.fusion import collective, collective_plan, reductions
 from codegen.fusion.collective import Parts
 from codegen.fusion.context import Context
 from codegen.fusion.expression import Ends, functor, identifier
@@ -43,10 +43,10 @@ def emit(stage: Stage, context: Context) -> KernelText:
         reduced[first.name] = arena.take(_slice_bytes(first, context))
         alone = Stage(f"{name}_first", first.op.lower(), (first,))
         within = replace(context, arena=arena.end)
-        made = collective.parts(collective.plan(alone, within), within, output_at=reduced[first.name])
+        made = collective.parts(collective_plan.plan(alone, within), within, output_at=reduced[first.name])
         arena.take(made.arena_bytes)
         collectives.append(made)
-    result, kept = collective.handed_out(program, stage.nodes, last)
+    result, kept = collective_plan.handed_out(program, stage.nodes, last)
     # The blocks are those of the collectives; how many they are is only known after both are planned.
     blocks = max(
         _blocks_of_last(stage, last, context),
@@ -60,7 +60,7 @@ def emit(stage: Stage, context: Context) -> KernelText:
         made_functor = functor(scope, f"{name}_elements", computing, result=result, stores=kept, reduced=reduced)
         ending = Stage(f"{name}_last", last.op.lower(), (*computing, last))
         within = replace(context, arena=arena.end)
-        made = collective.parts(collective.plan(ending, within, made_functor), within)
+        made = collective.parts(collective_plan.plan(ending, within, made_functor), within)
         arena.take(made.arena_bytes)
         collectives.append(made)
     about = f"{stage.name}: {', '.join(stage.named)}; {len(levels) + 1 + bool(first)} phases, {context.protocol}"
@@ -105,5 +105,5 @@ def _slice_bytes(first: Node, context: Context) -> int:
 def _blocks_of_last(stage: Stage, last: Node | None, context: Context) -> int:
     if last is None:
         return 1
-    alone = collective.plan(Stage(f"{stage.name}_last", last.op.lower(), (last,)), context)
+    alone = collective_plan.plan(Stage(f"{stage.name}_last", last.op.lower(), (last,)), context)
     return max(len(lanes) for lanes in alone.moves.lanes)

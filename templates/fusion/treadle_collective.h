@@ -2,6 +2,7 @@
 // each threadblock receives, adds, computes, writes and sends; it is the lowered program of any algorithm. Chunks are
 // partial sums of type In until the computation has made elements of type Out of them.
 #pragma once
+#include "treadle_buckets.h"
 #include "treadle_expression.h"
 #include "treadle_overlap.h"
 #include "treadle_slices.h"
@@ -34,6 +35,7 @@ struct LaneState {
 
 struct Chunk {
     int64_t global, local, count;  // where it begins in the tensor and in the owner's slice; elements
+    int32_t columns;               // of a rectangle
 };
 
 // Slices of neighbouring elements: PART of each owner, cut into PIECES chunks of WIDTH. An iteration moves SLICE of each.
@@ -45,7 +47,29 @@ struct BlockChunks {
     TREADLE_DEVICE static Chunk of(int64_t iteration, int chunk) {
         const int64_t local = chunk % PIECES * WIDTH + iteration * SLICE, global = chunk / PIECES * PART + local;
         const int64_t count = smaller(smaller(SLICE, WIDTH - iteration * SLICE), smaller(PART - local, SIZE - global));
-        return {global, local, larger(0, count)};
+        return {global, local, larger(0, count), 0};
+    }
+    // How far element i of a chunk lies behind its first.
+    TREADLE_DEVICE static int64_t at(const Chunk &, int64_t i) { return i; }
+};
+
+// The same in rectangles of a matrix with rows of PITCH elements: PART and WIDTH are whole rows, an iteration moves ROWS x
+// COLUMNS of each chunk. Columns and pitch are multiples of what a thread takes at once.
+template <int64_t SIZE, int64_t PART, int PIECES, int64_t WIDTH, int64_t ROWS, int64_t COLUMNS, int64_t PITCH>
+struct Rectangles {
+    static constexpr int64_t LONGEST = ROWS * COLUMNS;
+    static constexpr int64_t ACROSS = (PITCH + COLUMNS - 1) / COLUMNS;
+    static constexpr int64_t ITERATIONS = (WIDTH / PITCH + ROWS - 1) / ROWS * ACROSS;
+
+    TREADLE_DEVICE static Chunk of(int64_t iteration, int chunk) {
+        const int64_t row = iteration / ACROSS * ROWS, column = iteration % ACROSS * COLUMNS;
+        const int64_t local = chunk % PIECES * WIDTH + row * PITCH, global = chunk / PIECES * PART + local;
+        const int64_t rows = smaller(smaller(ROWS, WIDTH / PITCH - row), smaller(PART - local, SIZE - global) / PITCH);
+        const int64_t columns = smaller(COLUMNS, PITCH - column);
+        return {global + column, local + column, larger(0, rows) * columns, int32_t(columns)};
+    }
+    TREADLE_DEVICE static int64_t at(const Chunk &chunk, int64_t i) {
+        return uint32_t(i) / uint32_t(chunk.columns) * PITCH + uint32_t(i) % uint32_t(chunk.columns);
     }
 };
 
@@ -60,8 +84,9 @@ struct RingChunks {
         const int64_t base = iteration * Map::TILE, q = Map::chunk(base);
         const int owner = chunk / CHANNELS, channel = chunk % CHANNELS;
         const int64_t global = base + Map::place(owner, channel) * q;
-        return {global, base / RANKS + channel * q, larger(0, smaller(q, SIZE - global))};
+        return {global, base / RANKS + channel * q, larger(0, smaller(q, SIZE - global)), 0};
     }
+    TREADLE_DEVICE static int64_t at(const Chunk &, int64_t i) { return i; }
 };
 
 // How two contributions become one.
@@ -143,25 +168,36 @@ struct LLSlots {
     }
 };
 
-// Elements of one chunk in memory: of a tensor of the caller, or on a stage.
+// Elements of one chunk in memory: of a tensor of the caller, of many tensors that make up one, or in the arena. Element i
+// of a chunk lies `place` behind its first; on a stage, which is `dense`, i.
 template <class T>
 struct Elements {
     T *data;
-    bool users;
+    bool users, dense;
+    const Scattered *scattered = nullptr;
+    int64_t global = 0;
+    mutable Cursor cursor = {};
+
+    TREADLE_DEVICE bool there() const { return data || scattered; }
 
     template <int N>
-    TREADLE_DEVICE Pack<T, N> load(int64_t i) const {
-        return users ? load_user<T, N>(data + i) : load_again<T, N>(data + i);
+    TREADLE_DEVICE Pack<T, N> load(int64_t i, int64_t place) const {
+        if (scattered) return load_scattered<T, N>(*scattered, cursor, global + place);
+        const T *from = data + (dense ? i : place);
+        return users ? load_user<T, N>(from) : load_again<T, N>(from);
     }
     template <int N>
-    TREADLE_DEVICE void store(int64_t i, const Pack<T, N> &pack) const {
-        if (users) {
-            store_user<T, N>(data + i, pack);
-        } else if (aligned_to<Pack<T, N>>(data + i)) {
-            *reinterpret_cast<Pack<T, N> *>(data + i) = pack;
+    TREADLE_DEVICE void store(int64_t i, int64_t place, const Pack<T, N> &pack) const {
+        T *to = data + (dense ? i : place);
+        if (scattered) {
+            store_scattered<T, N>(*scattered, cursor, global + place, pack);
+        } else if (users) {
+            store_user<T, N>(to, pack);
+        } else if (aligned_to<Pack<T, N>>(to)) {
+            *reinterpret_cast<Pack<T, N> *>(to) = pack;
         } else {
             TREADLE_UNROLL
-            for (int k = 0; k < N; ++k) data[i + k] = pack[k];
+            for (int k = 0; k < N; ++k) to[k] = pack[k];
         }
     }
 };
@@ -184,7 +220,7 @@ struct Lane {
 //   CHUNK_BYTES and STAGE_BYTES: of a message, of a chunk in it, of a staged chunk
 //   INPUT, OUTPUT: buffers, -1 for none; INPUT_SLICED, OUTPUT_SLICED: whether they hold a rank's slice only
 //   OUTPUT_AT: where in the arena the rank's slice of the output lies instead of in a buffer, or -1
-//   INDEX: buffer of row numbers, or -1: rows of ROW elements are read in this order
+//   INPUT_SCATTERED, OUTPUT_SCATTERED: whether they consist of many tensors
 template <class C>
 struct Collective {
     using In = typename C::In;
@@ -323,14 +359,23 @@ struct Collective {
     static TREADLE_DEVICE Elements<T> elements(const Task &task, const Lane &lane, int space, int number) {
         if (space == ON_STAGE) {
             char *stage = lane.stages + number * C::STAGE_BYTES;
-            return {reinterpret_cast<T *>(stage) + lane.iteration * Chunks::LONGEST, false};
+            return {reinterpret_cast<T *>(stage) + lane.iteration * Chunks::LONGEST, false, true};
         }
         if (space == IN_OUTPUT && C::OUTPUT_AT >= 0)
-            return {reinterpret_cast<T *>(task.arenas[lane.rank] + C::OUTPUT_AT) + Chunks::of(lane.iteration, number).local, false};
-        if (space == NOWHERE || (space == IN_INPUT ? C::INPUT : C::OUTPUT) < 0) return {nullptr, false};
+            return {reinterpret_cast<T *>(task.arenas[lane.rank] + C::OUTPUT_AT) + Chunks::of(lane.iteration, number).local, false, false};
+        if (space == IN_INPUT && C::INPUT >= 0) return users<T, C::INPUT, C::INPUT_SLICED, C::INPUT_SCATTERED>(task, lane, number);
+        if (space == IN_OUTPUT && C::OUTPUT >= 0)
+            return users<T, C::OUTPUT, C::OUTPUT_SLICED, C::OUTPUT_SCATTERED>(task, lane, number);
+        return {nullptr, false, false};
+    }
+
+    template <class T, int BUFFER, bool SLICED, bool SCATTERED>
+    static TREADLE_DEVICE Elements<T> users(const Task &task, const Lane &lane, int number) {
         const Chunk chunk = Chunks::of(lane.iteration, number);
-        if (space == IN_INPUT) return {buffer<T>(task, lane.rank, C::INPUT) + (C::INPUT_SLICED ? chunk.local : chunk.global), true};
-        return {buffer<T>(task, lane.rank, C::OUTPUT) + (C::OUTPUT_SLICED ? chunk.local : chunk.global), true};
+        if constexpr (SCATTERED)
+            return {nullptr, true, false, buffer<const Scattered>(task, lane.rank, BUFFER), chunk.global};
+        else
+            return {buffer<T>(task, lane.rank, BUFFER) + (SLICED ? chunk.local : chunk.global), true, false};
     }
 
     template <class From, class To, bool COMPUTES>
@@ -367,26 +412,26 @@ struct Collective {
             if (flow & RECEIVE)
                 good = Slots::template receive<From, C::PACK, N>(task, piece.in, i, piece.chunk.count, piece.in_message, value[u]) && good;
             else if (flow & READ)
-                value[u] = given<From, N>(task, lane, piece.source, piece.chunk.global, i);
+                value[u] = loaded<N>(piece.source, piece.chunk, i);
         }
         if constexpr (C::REDUCES && std::is_same_v<From, In>) {
             if (flow & REDUCE) {
                 TREADLE_UNROLL
-                for (int u = 0; u < U; ++u) value[u] = C::Join::join(value[u], piece.addend.template load<N>(first + u * step));
+                for (int u = 0; u < U; ++u) value[u] = C::Join::join(value[u], loaded<N>(piece.addend, piece.chunk, first + u * step));
             }
         }
         TREADLE_UNROLL
         for (int u = 0; u < U; ++u) {
-            const int64_t i = first + u * step;
+            const int64_t i = first + u * step, place = Chunks::at(piece.chunk, i);
             if constexpr (COMPUTES && !GIVES) {
-                computed<N>(operands, piece.chunk, i, value[u]);
+                computed<N>(operands, piece.chunk, place, value[u]);
             } else {
                 Pack<To, N> result;
                 if constexpr (COMPUTES)
-                    result = computed<N>(operands, piece.chunk, i, value[u]);
+                    result = computed<N>(operands, piece.chunk, place, value[u]);
                 else
                     result = value[u];
-                if (flow & WRITE && piece.target.data) piece.target.template store<N>(i, result);
+                if (flow & WRITE && piece.target.there()) piece.target.template store<N>(i, place, result);
                 if (flow & SEND) Slots::template send<To, C::PACK, N>(piece.out, i, piece.chunk.count, piece.out_message, result);
             }
         }
@@ -394,27 +439,16 @@ struct Collective {
     }
 
     template <int N, class Value>
-    static TREADLE_DEVICE auto computed(const Operands &operands, const Chunk &chunk, int64_t i, const Value &value) {
+    static TREADLE_DEVICE auto computed(const Operands &operands, const Chunk &chunk, int64_t place, const Value &value) {
         if constexpr (C::TAKES)
-            return C::Finish::template apply<N>(operands, chunk.global + i, chunk.local + i, value);
+            return C::Finish::template apply<N>(operands, chunk.global + place, chunk.local + place, value);
         else
-            return C::Finish::template apply<N>(operands, chunk.global + i, chunk.local + i);
+            return C::Finish::template apply<N>(operands, chunk.global + place, chunk.local + place);
     }
 
-    template <class T, int N>
-    static TREADLE_DEVICE Pack<T, N> given(const Task &task, const Lane &lane, const Elements<T> &source, int64_t global, int64_t i) {
-        if constexpr (C::INDEX < 0) {
-            return source.template load<N>(i);
-        } else {
-            if (!source.users) return source.template load<N>(i);
-            Pack<T, N> pack;
-            TREADLE_UNROLL
-            for (int k = 0; k < N; ++k) {
-                const int64_t at = global + i + k, row = buffer<typename C::Index>(task, lane.rank, C::INDEX)[at / C::ROW];
-                pack[k] = load_user<T, 1>(buffer<T>(task, lane.rank, C::INPUT) + row * C::ROW + at % C::ROW)[0];
-            }
-            return pack;
-        }
+    template <int N, class T>
+    static TREADLE_DEVICE Pack<T, N> loaded(const Elements<T> &from, const Chunk &chunk, int64_t i) {
+        return from.template load<N>(i, Chunks::at(chunk, i));
     }
 };
 

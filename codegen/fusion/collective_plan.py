@@ -1,0 +1,209 @@
+"""How a collective stage runs: its parts, the algorithm's moves, the map from chunks to elements, the computation.
+
+RS, computation and AG are one allreduce program; a computation before an AG, Broadcast, AllToAll or Send runs where the
+owner of a chunk first takes it (CoCoNet, sections 3.5 and 5.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from codegen.fusion.chunking import Chunking, chunking_of, regular
+from codegen.fusion.context import Context
+from codegen.fusion.expression import Functor, elements_per_pack, functor, identifier
+from codegen.fusion.moves import Moves, moves_of
+from codegen.fusion.pointwise import live_outs
+from codegen.program import Program, RankProgram, Step, Threadblock
+from planner.errors import InputError
+from planner.fusion.layouts import RingTile, Sliced
+from planner.fusion.operations import operation
+from planner.fusion.program import BYTES, Dtype, Input, Node
+from planner.fusion.program import Program as FusedProgram
+from planner.fusion.refusal import TypeRefusal
+from planner.fusion.stages import Stage
+
+PROGRAMS = {
+    "AllReduce": "allreduce",
+    "ReduceScatter": "reducescatter",
+    "Reduce": "reduce",
+    "AllGather": "allgather",
+    "Broadcast": "broadcast",
+    "AllToAll": "alltoall",
+    "Send": "send",
+}
+"""The collective program of each operation."""
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """A stage taken apart: `first` reduces, `last` hands out, `members` are computed in between."""
+
+    first: Node | None
+    last: Node | None
+    members: tuple[Node, ...]
+
+    @property
+    def permutes(self) -> bool:
+        """Whether rows are read in the order of an index."""
+        return any(node.op == "Permute" for node in self.members)
+
+    @property
+    def collective(self) -> str:
+        if self.first is not None and self.last is not None:
+            return "allreduce"
+        return PROGRAMS[(self.first or self.last).op]  # type: ignore[union-attr]
+
+    @property
+    def sends(self) -> Node:
+        """The node whose operand goes in."""
+        return self.first or self.last  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A stage as it will be generated: its parts, the computation, the moves of its algorithm and where chunks lie."""
+
+    stage: Stage
+    anatomy: Anatomy
+    made: Functor | None
+    program: Program
+    moves: Moves
+    chunking: Chunking
+    dtype: Dtype
+    pack: int
+
+
+def plan(stage: Stage, context: Context, made: Functor | None = None) -> Plan:
+    """How a collective stage runs.
+
+    Raises TypeRefusal where slices are no runs of neighbouring elements, where the algorithm does not finish each
+    rank's slice at that rank, though the computation reads or keeps slices (CoCoNet, section 5.3), or finishes a chunk
+    several times; InputError for extents that AllToAll cannot divide.
+    """
+    anatomy = anatomy_of(stage)
+    scope, ranks = context.scope, context.scope.bindings.ranks
+    tensor = scope.program.type_of(anatomy.sends.inputs[0])
+    assert tensor is not None
+    made = made or _functor(stage, anatomy, context)
+    sliced = _slice_of(anatomy, scope.program.by_name)
+    tiles = sliced.map if sliced is not None and isinstance(sliced.map, RingTile) else None
+    channels = tiles.channels if tiles is not None else context.channels
+    program = _program(anatomy, context, channels)
+    try:
+        moves = moves_of(program, computes=made is not None)
+    except InputError as error:
+        if made is None:
+            raise
+        raise TypeRefusal(stage.name, "5.3", str(error)) from error
+    pack = _pack(made, tensor.dtype, context.protocol)
+    extents = scope.extents(tensor.shape)
+    widest = max(BYTES[each] for each in (tensor.dtype, made.result if made else None) if each)
+    most = context.slot_bytes // widest
+    chunking = chunking_of(stage.name, anatomy.collective, moves, extents, ranks, sliced, grain=pack, most=most)
+    if made is not None and anatomy.collective not in ("alltoall", "send") and not regular(moves, ranks):
+        _check_operands(stage, made, context)
+    return Plan(stage, anatomy, made, program, moves, chunking, tensor.dtype, pack)
+
+
+def anatomy_of(stage: Stage) -> Anatomy:
+    """Raises TypeRefusal for collectives that no one kernel holds."""
+    collectives = [node for node in stage.nodes if operation(node.op).kind in ("collective", "transfer")]
+    members = tuple(node for node in stage.nodes if operation(node.op).kind == "pointwise" or node.op == "Permute")
+    reducing = [node for node in collectives if node.op in ("AllReduce", "ReduceScatter", "Reduce")]
+    ending = [node for node in collectives if node not in reducing]
+    one = len(collectives) == 1 or [node.op for node in collectives] == ["ReduceScatter", "AllGather"]
+    if not one or len(collectives) + len(members) < len(stage.nodes):
+        names = ", ".join(node.op for node in stage.nodes)
+        message = f"found {names} in one kernel, expected one collective, or RS and AG, and pointwise operations"
+        raise TypeRefusal(stage.name, "5.3", message)
+    return Anatomy(reducing[0] if reducing else None, ending[0] if ending else None, members)
+
+
+def handed_out(program: FusedProgram, nodes: Sequence[Node], last: Node | None) -> tuple[str | None, list[str]]:
+    """The value that goes to the collective `last`, and those that a kernel of `nodes` keeps besides in memory."""
+    result = str(last.inputs[0]) if last is not None else None
+
+    def kept(name: str) -> bool:
+        others = any(reader is not last for reader in program.readers[name])
+        return last is None or (name != last.name and (name != result or others or name in program.outputs))
+
+    return result, [name for name in live_outs(program, nodes) if kept(name)]
+
+
+def _functor(stage: Stage, anatomy: Anatomy, context: Context) -> Functor | None:
+    if not anatomy.members:
+        return None
+    result, kept = handed_out(context.scope.program, stage.nodes, anatomy.last)
+    name = f"{identifier(stage.name)}_elements"
+    return functor(
+        context.scope,
+        name,
+        anatomy.members,
+        value=anatomy.first.name if anatomy.first else None,
+        result=result,
+        stores=kept,
+    )
+
+
+def _slice_of(anatomy: Anatomy, by_name: Mapping[str, Input | Node]) -> Sliced | None:
+    """The slices that the ranks own."""
+    if anatomy.first is not None and isinstance(anatomy.first.type.layout, Sliced):
+        return anatomy.first.type.layout
+    if anatomy.last is not None and anatomy.last.op in ("AllGather", "Send"):
+        layout = by_name[str(anatomy.last.inputs[0])].type.layout
+        return layout if isinstance(layout, Sliced) else None
+    return None
+
+
+def _program(anatomy: Anatomy, context: Context, channels: int) -> Program:
+    ranks = context.scope.bindings.ranks
+    collective = anatomy.collective
+    if collective == "send":
+        last = anatomy.last
+        assert last is not None
+        sliced = isinstance(last.type.layout, Sliced)
+        return send_program(ranks, context.scope.bindings.groups, channels, sliced, context.protocol)
+    root = anatomy.sends.attribute("root")
+    return context.algorithm(
+        collective, ranks, channels=channels, root=int(root) if root is not None else None, protocol=context.protocol
+    )
+
+
+def send_program(ranks: int, groups: int, channels: int, sliced: bool, protocol: str) -> Program:
+    """Every rank of a group sends to its like in the next one: all its chunks, or those of its slice."""
+    programs = []
+    for group in range(groups):
+        for rank in range(ranks):
+            blocks = []
+            first = rank * channels if sliced else 0
+            for channel in range(channels):
+                chunk = first + channel
+                if group < groups - 1:
+                    step = Step("s", ("i", chunk), ("o", chunk))
+                    blocks.append(Threadblock((group + 1) * ranks + rank, None, channel, (step,)))
+                if group > 0:
+                    step = Step("r", ("i", chunk), ("o", chunk))
+                    blocks.append(Threadblock(None, (group - 1) * ranks + rank, channel, (step,)))
+            chunks = channels * (ranks if sliced else 1)
+            programs.append(RankProgram(chunks, chunks, 0, tuple(blocks)))
+    loop = channels * (ranks if sliced else 1)
+    return Program(f"treadle_send_{ranks}", "send", tuple(programs), loop, channels, protocol)
+
+
+def _pack(made: Functor | None, dtype: Dtype, protocol: str) -> int:
+    """Elements at once: the widest type fills 16 bytes, 8 under LL (CoCoNet, section 5.5)."""
+    pack = made.pack if made is not None else elements_per_pack([dtype])
+    return max(1, pack // 2) if protocol == "LL" else pack
+
+
+def _check_operands(stage: Stage, made: Functor, context: Context) -> None:
+    """The computation runs on chunks at ranks that do not own them."""
+    for name in (*made.loads, *made.stores):
+        if isinstance(context.scope.storage(name)[1].layout, Sliced):
+            raise TypeRefusal(
+                stage.name,
+                "5.3",
+                f"found {name} in slices, expected tensors that every rank has whole: the algorithm finishes chunks at "
+                "other ranks than their owners",
+            )

@@ -1,4 +1,4 @@
-"""Schedules on host fibers: all ranks in this process, in an order of blocks that a seed chooses, against the interpreter."""
+"""Schedules on host fibers, in an order of blocks that a seed chooses, against the interpreter."""
 
 from __future__ import annotations
 
@@ -60,6 +60,10 @@ class Session:
     tensors: list[list[NDArray[Any]]]
     memory: list[list[NDArray[Any]]]
 
+    def bind(self) -> None:
+        rows = [raw.ctypes.data for rank in self.memory for raw in rank]
+        assert self.library.treadle_fusion_bind(self.handle, (ctypes.c_void_p * len(rows))(*rows)) == 0
+
     def run(self, *, order: int = 0, seed: int = 0, step: int = 0) -> list[str]:
         """Runs once; what blocks waited for in vain, nothing when all came to their end."""
         call = Call(None, 0, seed, step, order)
@@ -111,10 +115,10 @@ def session(
             views.append(raw[: buffer.elements * size].view(NUMPY[buffer.dtype]))
         memory.append(rows)
         tensors.append(views)
-    pointers = (ctypes.c_void_p * (ranks * len(lowered.buffers)))(*(raw.ctypes.data for rows in memory for raw in rows))
-    assert library.treadle_fusion_bind(handle, pointers) == 0
+    live = Session(library, handle, lowered, tensors, memory)
+    live.bind()
     try:
-        yield Session(library, handle, lowered, tensors, memory)
+        yield live
     finally:
         library.treadle_fusion_close(handle)
 

@@ -10,6 +10,8 @@ import pytest
 
 from codegen.fusion.algorithms import Algorithm, named
 from codegen.fusion.lower import headers, lower
+from codegen.fusion.scattered import addresses, header, index_of
+from planner.fusion.buckets import bucket_table
 from planner.fusion.evaluate import evaluate, held
 from planner.fusion.language import *
 from planner.fusion.layouts import RingTile
@@ -219,3 +221,35 @@ def test_lost_signals_and_short_waits_are_found(mutation: int, awaited: str) -> 
     assert bool(stuck) == bool(awaited)
     assert not stuck or any(each.startswith("far rank") and f"waits for {awaited} of" in each for each in stuck)
     assert harmed == (mutation in (4, 5, 6))
+
+
+def test_gradients_and_weights_in_many_tensors() -> None:
+    """Fused over buckets of tensors that were allocated apart, of which some lie across two ranks' slices."""
+    sizes = (1500, 1024, 10)
+    program, bindings = adam("fused"), Bindings({"N": sum(sizes)}, 3)
+    values = evaluate(program, bindings, optimizer_scalars(integers(program, bindings)))
+    lowered = lower(program, bindings, scattered=("g", "p"), protocol="LL", slot_bytes=1024)
+    index = index_of(bucket_table(sizes))
+    kept: list[object] = [index]
+    with session(lowered) as live:
+        apart: dict[tuple[str, int], list[np.ndarray]] = {}
+        for rank in range(3):
+            for name in ("g", "p"):
+                parts = [np.zeros(size, np.float32) for size in sizes]
+                places, offsets = addresses(index, [part.ctypes.data for part in parts])
+                arrays = (index.start, index.page, places, offsets)
+                table = header(index, *(array.ctypes.data for array in arrays))
+                kept += [*arrays, table]
+                apart[name, rank] = parts
+                live.memory[rank][lowered.places[name]] = table.view(np.uint8)
+        live.bind()
+        for order in range(2):
+            fill(live, values)
+            for (name, rank), parts in apart.items():
+                whole = held(program.by_name[name].type, bindings, values[name], rank).astype(np.float32)
+                for part, piece in zip(parts, np.split(whole, np.cumsum(sizes)[:-1]), strict=True):
+                    part[:] = piece
+            assert live.run(order=order) == []
+            for rank in range(3):
+                found = np.concatenate(apart["p", rank])
+                assert found.tobytes() == values["ag_p"][0, rank].astype(np.float32).tobytes()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import floor
+from math import floor, inf
 
 from planner.fusion.calls import replay
 from planner.fusion.collective_costs import Tuning
@@ -24,6 +24,7 @@ from planner.fusion.spelling import spelled
 from planner.hardware import Hardware
 
 NS = 1000
+CLOSE = 1e-3
 MOST_CHAINS = 16
 """Chains of one schedule of which all combinations are looked at; beyond that the best ones are taken one by one."""
 
@@ -152,15 +153,19 @@ def search(program: Program, moves: Moves, options: Options = DEFAULTS) -> Space
 
 
 def rank(space: Space, bindings: Bindings, machine: Machine) -> tuple[Ranked, ...]:
-    """The schedules by price for these sizes, the best first."""
+    """The schedules by price for these sizes, the best first; of those within CLOSE of the fastest, which no model can
+    tell apart, the one of fewest launches and overlaps."""
     worth: Sequence[int] = range(len(space.kept))
     if space.options.prunings.dominated:
         worth = undominated([found.program for found in space.kept], space.counted, bindings)
     ranked = [_overlapped(space, space.kept[at], space.counted[at], bindings, machine) for at in worth]
 
+    limit = (1 + CLOSE) * min(of.time_ns for of in ranked)
+
     def order(of: Ranked) -> tuple[float, ...]:
         state, traffic = of.counts.state.value(bindings), of.counts.traffic.value(bindings)
-        return of.time_ns, of.counts.launches, float(state), float(traffic)
+        close = (of.counts.launches, len(of.program.overlaps)) if of.time_ns <= limit else (inf, inf)
+        return *close, of.time_ns, of.counts.launches, float(state), float(traffic)
 
     return tuple(sorted(ranked, key=order))
 

@@ -100,7 +100,10 @@ def plan(stage: Stage, context: Context, made: Functor | None = None) -> Plan:
     extents = scope.extents(tensor.shape)
     widest = max(BYTES[each] for each in (tensor.dtype, made.result if made else None) if each)
     most = context.slot_bytes // widest
-    chunking = chunking_of(stage.name, anatomy.collective, moves, extents, ranks, sliced, grain=pack, most=most)
+    shape = None if anatomy.permutes else context.chunk
+    chunking = chunking_of(
+        stage.name, anatomy.collective, moves, extents, ranks, sliced, grain=pack, most=most, shape=shape
+    )
     if made is not None and anatomy.collective not in ("alltoall", "send") and not regular(moves, ranks):
         _check_operands(stage, made, context)
     return Plan(stage, anatomy, made, program, moves, chunking, tensor.dtype, pack)

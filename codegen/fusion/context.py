@@ -15,7 +15,8 @@ Protocol = Literal["Simple", "LL"]
 class Context:
     """`arena` is where in each rank's arena the stage may keep what is its own. `slot_bytes` of payload go in a message,
     and `channels` copies of `algorithm` carry a collective. `tile` is the rows and columns of a product that a
-    threadblock makes at once, None to choose them by its extents."""
+    threadblock makes at once, None to choose them by its extents. `chunk` is the rows and columns of a matrix that a
+    collective moves at once, None for as many neighbouring elements as a message takes."""
 
     scope: Scope
     algorithm: Algorithm
@@ -24,3 +25,4 @@ class Context:
     channels: int = 1
     slot_bytes: int = 1 << 19
     tile: tuple[int, int] | None = None
+    chunk: tuple[int, int] | None = None

@@ -22,7 +22,7 @@ from codegen.fusion.links import Link, Order, Steps, met, outputs_of, steps_of_i
 from codegen.fusion.matmul import Product
 from planner.fusion.gemm_tiles import Chunk, Rectangle, TileTable, flat_chunk, tile_table
 from planner.fusion.layouts import Sliced
-from planner.fusion.program import Node
+from planner.fusion.program import BYTES, Node
 from planner.fusion.refusal import TypeRefusal
 from planner.fusion.stages import Stage, behind
 
@@ -92,7 +92,9 @@ def emit(stages: Sequence[Stage], context: Context) -> tuple[KernelText, ...]:
     Raises TypeRefusal where a stage cannot follow the one before unit by unit: then they run one after the other.
     """
     _only_neighbours(stages, context.scope)
-    members = [member(stage, context) for stage in stages]
+    members = [
+        member(stage, replace(context, chunk=_shape(stages, number, context))) for number, stage in enumerate(stages)
+    ]
     arena, links = context.arena, []
     for before, after in pairwise(members):
         links.append(link(before, after, context.scope, arena))
@@ -130,6 +132,21 @@ def member(stage: Stage, context: Context) -> Member:
         if len(stored) > len(set(stored)):
             raise TypeRefusal(stage.name, ROW, "found an algorithm that stores a chunk twice, expected once")
     return Member(stage, plan=plan)
+
+
+def _shape(stages: Sequence[Stage], number: int, context: Context) -> tuple[int, int] | None:
+    """Rows and columns that a collective beside a product moves at once: behind it so wide that they need few of its
+    tiles, before it whole rows, as it reads them (CoCoNet, section 5.3)."""
+    sides = [stages[at] if 0 <= at < len(stages) else None for at in (number - 1, number + 1)]
+    before, after = (side if side is not None and side.kind == "matmul" else None for side in sides)
+    if stages[number].kind == "matmul" or (before is None and after is None):
+        return None
+    product = matmul.product(context.scope, (before or after).nodes[0], context.tile)  # type: ignore[union-attr]
+    most = context.slot_bytes // BYTES[product.dtype]
+    (height, width), pitch = product.tile, max(product.columns if before else product.depth)
+    columns = min(pitch, max(width, most // height // width * width)) if before else pitch
+    rows = max(1, most // columns)
+    return (rows // height * height if rows > height else rows), columns
 
 
 def link(before: Member, after: Member, scope: Scope, arena: int) -> Link:

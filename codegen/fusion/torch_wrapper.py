@@ -1,0 +1,37 @@
+"""A PyTorch module for a schedule: a class that is called with the tensors of the program (CoCoNet, section 5.11)."""
+
+from __future__ import annotations
+
+import re
+
+from codegen.templates import template
+from planner.fusion import text
+from planner.fusion.infer import layout_text, shape_text
+from planner.fusion.layouts import Sliced
+from planner.fusion.program import Input, Program
+
+
+def generate(program: Program) -> str:
+    """The text of a module with one class, named after the program: `Adam(group, extents={"N": 1024})(g, p, ...)`."""
+    names = {name for value in program.by_name.values() for extent in value.type.shape for name in extent.names}
+    return template("fusion/torch.py.j2").render(
+        program=program.name,
+        classname=class_name(program.name),
+        schedule=text.show(program).rstrip(),
+        inputs=[(value.name, _about(value, program)) for value in program.inputs],
+        outputs=program.outputs,
+        dimensions=sorted({name.split(".")[0] for name in names}),
+        sliced=[value.name for value in program.inputs if isinstance(value.type.layout, Sliced)],
+    )
+
+
+def class_name(name: str) -> str:
+    """In the style of classes: `self_attention` becomes SelfAttention."""
+    return "".join(part[:1].upper() + part[1:] for part in re.split(r"\W|_", name)) or "Program"
+
+
+def _about(value: Input, program: Program) -> str:
+    if not value.type.shape:
+        return f"{value.type.dtype}, a number or tensor"
+    state = ", updated in place" if value.name in program.updates else ""
+    return f"{value.type.dtype} {shape_text(value.type.shape)}, {layout_text(value.type.layout)}{state}"

@@ -96,7 +96,7 @@ def _taken(plan: FusionPlan) -> Iterator[Reason]:
         program = apply(program, call).program
         after = counts(program)
         now = price(program, plan.bindings, plan.machine, plan.space.options.tuning).total_us
-        changes = [*_changes(before, after, plan.bindings), f"{us:.4g} us become {now:.4g} us"]
+        changes = [*_changes(before, after, plan.bindings), f"{us:,.1f} us to {now:,.1f} us"]
         yield Reason(transform=_what(call), on=subjects(call), why="; ".join(changes))
         before, us = after, now
 
@@ -105,7 +105,7 @@ def _changes(before: Counts, after: Counts, bindings: Bindings) -> Iterator[str]
     for what in ("launches", "volume", "between", "traffic", "state"):
         old, new = getattr(before, what), getattr(after, what)
         if old != new:
-            yield f"{'volume between groups' if what == 'between' else what} {old} becomes {new}"
+            yield f"{'volume between groups' if what == 'between' else what} {old} to {new}"
 
 
 def _refused(plan: FusionPlan) -> Iterator[Reason]:
@@ -122,7 +122,7 @@ def _refused(plan: FusionPlan) -> Iterator[Reason]:
     for chain in overlaps.legal:
         if chain not in used:
             us = sum(alone[name] for name in chain)
-            why = f"it may overlap, but saves nothing of its {us:.4g} us, or less than chains that share its stages"
+            why = f"it may overlap, but saves nothing of its {us:,.1f} us, or less than chains that share its stages"
             yield Reason(transform="overlap", on=chain, why=why, code="slower", witness=" -> ".join(chain))
     yield from (_reason(refusal.calls[-1], refusal.error) for refusal in ordered[len(first) :])
 

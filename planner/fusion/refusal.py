@@ -20,5 +20,6 @@ class TypeRefusal(InputError):
     """Operands whose layouts, shapes, types or groups do not go together; `row` of the table in docs/fusion.md."""
 
     def __init__(self, op: str, row: str, message: str) -> None:
-        super().__init__(f"{op}: {message}")
+        told = f" (row {row} of the table in docs/fusion.md)" if row[:1].isdigit() else ""
+        super().__init__(f"{op}: {message}{told}")
         self.op, self.row = op, row

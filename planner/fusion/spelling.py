@@ -7,6 +7,7 @@ Where there are several of a kind they are numbered, or named after the tensor t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from planner.fusion.layouts import FLAT, At, Sliced
@@ -25,6 +26,29 @@ SHORT = {
     "convolution": "Conv",
     "permute": "Perm",
 }
+
+LEGEND = {
+    "ol": "ol(a, b) launches that overlap",
+    "fuse": "fuse(a-b) one kernel",
+    "AR": "AR AllReduce",
+    "RS": "RS ReduceScatter",
+    "AG": "AG AllGather",
+    "Red": "Red Reduce",
+    "BC": "BC Broadcast",
+    "A2A": "A2A AllToAll",
+    "P2P": "P2P Send",
+    "MM": "MM MatMul",
+    "Conv": "Conv Conv2d",
+    "Perm": "Perm Permute",
+    "C": "C computation",
+    "'": "' on slices or one rank",
+}
+
+
+def legend(text: str) -> str:
+    """What the words in schedules that were spelled mean, those that occur."""
+    words = {re.sub(r"[0-9]*$", "", word) if word != "A2A" else word for word in re.findall(r"\w+|'", text)}
+    return ", ".join(meaning for word, meaning in LEGEND.items() if word in words)
 
 
 def spelled(program: Program) -> str:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from planner.errors import InputError, MissingBackendError, TreadleError
@@ -24,6 +25,29 @@ class Step(NamedTuple):
     loss: Callable[..., Tensor] | None
 
 
+def load_module(name: str, spec: str, folder: Path | str = ".") -> ModuleType:
+    """The module `name`, which may lie in `folder` or be installed; errors tell it by `spec`.
+
+    Raises InputError when there is no such module, or when it cannot be imported.
+    """
+    place = str(Path(folder).resolve())
+    if place not in sys.path:
+        sys.path.insert(0, place)
+    importlib.invalidate_caches()
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(error.name + ".")):
+            raise InputError(
+                f"found no module {error.name!r} in {place} or among the installed ones", where=spec
+            ) from error
+        raise InputError(f"importing {name} needs the missing module {error.name!r}", where=spec) from error
+    except TreadleError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise InputError(f"importing {name} raised {_describe(error)}", where=spec) from error
+
+
 def load_function(spec: str, folder: Path | str = ".") -> Callable[[], Any]:
     """The function that `MODULE:FUNCTION` names; the module may lie in `folder` or be installed.
 
@@ -37,22 +61,7 @@ def load_function(spec: str, folder: Path | str = ".") -> Callable[[], Any]:
     if "/" in module_name or module_name.endswith(".py"):
         dotted = module_name.removesuffix(".py").strip("./").replace("/", ".")
         raise InputError(f"found a file, expected a module; try {dotted}:{function_name}", where=spec)
-    place = str(Path(folder).resolve())
-    if place not in sys.path:
-        sys.path.insert(0, place)
-    importlib.invalidate_caches()
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name and (module_name == error.name or module_name.startswith(error.name + ".")):
-            raise InputError(
-                f"found no module {error.name!r} in {place} or among the installed ones", where=spec
-            ) from error
-        raise InputError(f"importing {module_name} needs the missing module {error.name!r}", where=spec) from error
-    except TreadleError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise InputError(f"importing {module_name} raised {_describe(error)}", where=spec) from error
+    module = load_module(module_name, spec, folder)
     function = getattr(module, function_name, None)
     if not callable(function):
         names = sorted(

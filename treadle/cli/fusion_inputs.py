@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from planner.errors import InputError
 from planner.files import read_text
+from planner.fusion.dims import PARTS, volume
 from planner.fusion.layouts import WORLD
 from planner.fusion.parsing import parse
 from planner.fusion.program import Bindings, Program
 from planner.hardware import Hardware
 from planner.scalars import parse_bytes
+from treadle.capture.load import load_module
+from treadle.cli.output import many
 
 LEAST_STEP = 2
 MOST_SIZES = 64
+MOST_ELEMENTS = 2**48
+"""Of one tensor: 512 TiB of f16. Times of larger ones leave the range of a plan."""
 
 
 def load_program(name: str) -> Program:
@@ -26,16 +30,13 @@ def load_program(name: str) -> Program:
     if Path(name).is_file() or name.endswith(".py"):
         return parse(read_text(name), name)
     module, colon, attribute = name.partition(":")
-    if not colon:
-        raise InputError(f"found neither a file nor MODULE:NAME in {name!r}", where="PROGRAM")
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"{error}", where=name) from error
-    made = found() if callable(found) else found
-    if not isinstance(made, Program):
-        raise InputError(f"found a {type(made).__name__}, expected a program, as Execute makes it", where=name)
-    return made
+    if not colon or not module or not attribute:
+        raise InputError(f"found {name!r}, expected a file of program text, or MODULE:NAME", where="PROGRAM")
+    found = getattr(load_module(module, name), attribute, None)
+    if not isinstance(found, Program):
+        what = f"no {attribute!r}" if found is None else f"a {type(found).__name__}"
+        raise InputError(f"found {what} in {module}, expected a program, as Execute makes it", where=name)
+    return found
 
 
 def numbers(texts: Sequence[str], where: str) -> dict[str, str]:
@@ -60,6 +61,8 @@ def extent(text: str, where: str) -> int:
         raise InputError(f"found {text!r}, expected a number such as 4096, 64K or 1M", where=where) from None
     if count < 1:
         raise InputError(f"found {text!r}, expected at least 1", where=where)
+    if count > MOST_ELEMENTS:
+        raise InputError(f"found {text!r}, expected at most {MOST_ELEMENTS:,}", where=where)
     return count
 
 
@@ -86,16 +89,20 @@ def bindings_of(
             raise InputError(f"found {name}={extents[name]}, its parts sum up to {sum(each)}", where="--parts")
     used = dimensions(program)
     missing, unknown = sorted(used - set(extents)), sorted(set(extents) - used)
-    if missing:
-        raise InputError(f"found no value for {', '.join(missing)}, expected {missing[0]}=NUMBER", where="--bind")
     if unknown:
         known = ", ".join(sorted(used)) or "none"
         raise InputError(f"found {', '.join(unknown)}, the dimensions of {program.name} are {known}", where="--bind")
+    if missing:
+        raise InputError(f"found no value for {', '.join(missing)}, expected {missing[0]}=NUMBER", where="--bind")
+    require_sizes(program, extents)
     grouped = any(value.type.group != WORLD for value in program.inputs if value.type.shape)
     devices = hardware.nodes * hardware.devices_per_node
     groups = groups or (max(2, hardware.nodes) if grouped else 1)
     if not grouped and groups != 1:
         raise InputError(f"found {groups}, {program.name} is one of WORLD and has no groups", where="--groups")
+    if groups < reach(program):
+        why = f"{program.name} sends to the next group"
+        raise InputError(f"found {groups}, expected at least {reach(program)}: {why}", where="--groups")
     ranks = ranks or devices // groups
     require_ranks(ranks, groups, hardware)
     return Bindings(extents, ranks, groups, sizes)
@@ -105,15 +112,30 @@ def require_ranks(ranks: int, groups: int, hardware: Hardware) -> None:
     """Raises InputError for more ranks than the machine has devices."""
     devices = hardware.nodes * hardware.devices_per_node
     if ranks < 1 or ranks * groups > devices:
-        what = f"{groups} groups of {max(1, ranks)} ranks" if groups > 1 else f"{ranks} ranks"
-        raise InputError(f"found {what}, {hardware.name} has {devices} devices; see --nodes", where="--ranks")
+        each = many(max(1, ranks), "rank")
+        what = f"{many(groups, 'group')} of {each}" if groups > 1 else each
+        raise InputError(f"found {what}, {hardware.name} has {many(devices, 'device')}; see --nodes", where="--ranks")
+
+
+def require_sizes(program: Program, extents: Mapping[str, int]) -> None:
+    """Raises InputError for a tensor with more elements than a plan can tell the time of."""
+    for value in program.by_name.values():
+        known = {**extents, **{each: 1 for extent in value.type.shape for each in extent.names if each not in extents}}
+        if (elements := volume(value.type.shape).value(known)) > MOST_ELEMENTS:
+            message = f"found {elements:,} elements in {value.name}, expected at most {MOST_ELEMENTS:,}"
+            raise InputError(message, where="--bind")
+
+
+def reach(program: Program) -> int:
+    """How many groups a program needs: its own, and those that it sends to."""
+    return 1 + max(value.type.group.offset for value in program.by_name.values())
 
 
 def dimensions(program: Program) -> set[str]:
     """Names of the dimensions in the shapes of a program."""
     shapes = (value.type.shape for value in program.by_name.values())
     names = {name for shape in shapes for each in shape for name in each.names}
-    return {name for name in names if not name.endswith(".parts")}
+    return {name for name in names if not name.endswith(PARTS)}
 
 
 def sweep_of(text: str) -> tuple[str, tuple[int, ...]]:

@@ -59,13 +59,20 @@ def command(
     """Choose how a program of computation and collectives runs: what is split, moved before a collective, fused into
     one kernel and overlapped.
 
+    \b
+      treadle plan fusion adam.py --hardware dgx2 --bind N=64M -o adam.plan.json
+      treadle plan fusion adam.py --hardware dgx2 --sweep N=1K:1G -o plans/
+      treadle plan fusion --trace step.trace.json --hardware dgx2 -o plans/
+
     PROGRAM is a file of program text, which is read and not run, or MODULE:NAME. All schedules that legal
     transformations lead to are enumerated and priced on the machine; the plan tells every fusion taken and refused.
+    A schedule is printed as its launches in order: `ol(RS, fuse(C-AG))` is a ReduceScatter, overlapped with one kernel
+    of computation and an AllGather. docs/fusion.md has all of it.
     """
     if (program is None) == (trace is None):
         raise click.UsageError("give either PROGRAM or --trace")
     if trace is not None and (bind or parts or groups or sweep or measure):
-        raise click.UsageError("a trace has its own sizes: --bind, --parts, --groups, --sweep, --measure need PROGRAM")
+        raise click.UsageError("a trace has its own sizes; --bind, --parts, --groups, --sweep, --measure need PROGRAM")
     if optimizer is not None and trace is None:
         raise click.UsageError("--optimizer belongs to --trace")
     if sweep is not None and measure:
@@ -73,9 +80,12 @@ def command(
     require_apart(output, program, trace, hardware)
 
     from planner import documents
+    from planner.errors import InputError
     from planner.plan import InputRef
     from treadle.probe.resolve import load_hardware
 
+    if (trace or sweep) and Path(output).is_file():
+        raise InputError("found a file, expected a folder for several plans", where=output)
     profile = load_hardware(hardware, nodes)
     inputs = {"hardware": InputRef(file=hardware, digest=documents.digest(profile))}
     if trace is not None:
@@ -139,6 +149,7 @@ def _sweep(
     """A plan for every size in a folder, and the table of their winners."""
     from planner import documents
     from planner.fusion.deciding import plan_of
+    from planner.fusion.spelling import legend
     from planner.fusion.sweep import sweep
     from treadle.cli.fusion_inputs import bindings_of, load_program, sweep_of
 
@@ -171,8 +182,9 @@ def _sweep(
             for row in rows
         ],
     )
+    click.echo(f"where {legend(' '.join(row['schedule'] for row in rows))}")
     for change in changes:
-        click.echo(f"from {dimension}={change['from']:,} on {change['above']} is faster than {change['below']}")
+        click.echo(f"from {dimension}={change['from']:,} on, {change['above']} is faster than {change['below']}")
     click.echo(f"wrote {many(len(rows), 'plan')} to {folder}")
 
 
@@ -192,6 +204,7 @@ def _trace(
     from planner.fusion.parsing import parse
     from planner.fusion.planning import plan_fusion
     from planner.fusion.program import Bindings
+    from planner.fusion.spelling import legend
     from planner.plan import InputRef
     from planner.trace import Trace
     from treadle.cli.fusion_inputs import require_ranks
@@ -234,6 +247,7 @@ def _trace(
             for row in rows
         ],
     )
+    click.echo(f"where {legend(' '.join(row['schedule'] for row in rows))}")
     for line in dict.fromkeys(row["assumed"] for row in rows if row["assumed"]):
         click.echo(f"assumed: {line}")
     reasons = Counter(each.why for each in passed)
@@ -304,15 +318,20 @@ def _reason(reason: Any) -> dict[str, Any]:
 
 def describe(plan: Plan) -> None:
     """Print a plan: what it is, its launches, its rivals, what was taken and what was refused."""
+    from planner.fusion.deciding import AS_WRITTEN, COMPUTATION_FUSED
+    from planner.fusion.spelling import legend
+
     facts = summary(plan)
     sizes = ", ".join(f"{name}={extent:,}" for name, extent in sorted(facts["extents"].items()))
-    where = f"{facts['groups']} groups of {facts['ranks']}" if facts["groups"] > 1 else str(facts["ranks"])
+    ranks = many(facts["ranks"], "rank")
+    where = f"{many(facts['groups'], 'group')} of {ranks}" if facts["groups"] > 1 else ranks
     time = facts["time_us"]
     proof = "proved optimal" if facts["optimal"] else f"gap {facts['gap']:.1%}"
     crossing = f", {facts['volume_between_groups']:,.0f} to the next group" if facts["volume_between_groups"] else ""
     rows = [
-        ("program", f"{facts['program']}: {sizes} on {where} ranks"),
+        ("program", f"{facts['program']}: {sizes} on {where}"),
         ("schedule", facts["schedule"]),
+        ("where", legend(facts["schedule"])),
         ("time", f"{time:,.1f} us predicted, {_gain(facts, 'as_written_us')} as fast as written, "
                  f"{_gain(facts, 'computation_fused_us')} as with fused computation alone"),
         ("lower bound", f"{facts['lower_bound_us']:,.1f} us for any schedule ({proof}): {facts['bound']}"),
@@ -334,22 +353,29 @@ def describe(plan: Plan) -> None:
             for stage in facts["stages"]
         ],
     )
+    peers = [rival for rival in facts["rivals"] if rival["name"].startswith((AS_WRITTEN, COMPUTATION_FUSED))]
+    others = [rival for rival in facts["rivals"] if rival not in peers]
     print_table(
-        f"other schedules of {facts['considered']}",
+        f"other schedules, of {facts['considered']:,} that were priced",
         ("schedule", "us", "times"),
         [
             (rival["name"], f"{rival['time_us']:,.1f}", f"{rival['time_us'] / max(time, 1e-9):.2f}")
-            for rival in facts["rivals"][:MOST_SHOWN]
+            for rival in (*others[:MOST_SHOWN], *peers)
         ],
     )
     for title in ("taken", "refused"):
         print_table(
             title,
             ("transformation", "on", "why"),
-            [(each["transform"], ", ".join(each["on"]), each["why"]) for each in facts[title][:MOST_SHOWN]],
+            [(each["transform"], ", ".join(each["on"]), _short(each)) for each in facts[title][:MOST_SHOWN]],
         )
         if len(facts[title]) > MOST_SHOWN:
             click.echo(f"and {len(facts[title]) - MOST_SHOWN} more; --json and `treadle report` have all")
+
+
+def _short(reason: dict[str, Any]) -> str:
+    """Why, without the name of the transformation, which has a column of its own."""
+    return str(reason["why"]).removeprefix(f"{reason['transform'].split()[0]}: ")
 
 
 def _how(stage: dict[str, Any]) -> str:

@@ -27,6 +27,8 @@ PRODUCTS = {"aten.mm.default": (0, 1), "aten.addmm.default": (1, 2), "aten.linea
 SUMS = ("aten.add.Tensor", "aten.add_.Tensor")
 DROPOUTS = ("aten.native_dropout.default", "aten.dropout.default")
 REDUCED = ("_c10d_functional.all_reduce", "c10d_functional.all_reduce", "c10d.allreduce_")
+UNREAD = "treadle.rng_state"
+"""Named after the dropout whose random numbers it keeps, of which it reads no element."""
 WAITED = ("_c10d_functional.wait_tensor", "c10d_functional.wait_tensor")
 
 TEXT = """\
@@ -113,7 +115,7 @@ class _Graph:
         self.makers = {output: op for op in trace.ops for output in op.outputs if output is not None}
         self.readers: dict[str, list[Op]] = defaultdict(list)
         for op in trace.ops:
-            for name in dict.fromkeys(op.inputs):
+            for name in dict.fromkeys(op.inputs if op.target != UNREAD else ()):
                 self.readers[name].append(op)
 
     def source(self, name: str) -> Tensor:

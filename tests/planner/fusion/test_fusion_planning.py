@@ -178,10 +178,10 @@ def test_reasons_say_what_changes_and_what_stands_in_the_way(machine: Machine) -
     assert plan.chosen.name == "fuse(RS-C-AG)"
     document = decisions(plan)
     by_what = {(reason.transform, reason.on[0]): reason.why for reason in document.taken}
-    assert "traffic 9N becomes 9N+2N/n" in by_what["split ARSplitRSAG", "a"]
-    assert "state 3N becomes 2N+N/n" in by_what["as_slice", "m"]
-    assert "volume 4N-4N/n becomes 3N-3N/n" in by_what["dead", "ag_m"]
-    assert "launches 3 becomes 1" in by_what["fuse AllReduceFuse", "rs"]
+    assert "traffic 9N to 9N+2N/n" in by_what["split ARSplitRSAG", "a"]
+    assert "state 3N to 2N+N/n" in by_what["as_slice", "m"]
+    assert "volume 4N-4N/n to 3N-3N/n" in by_what["dead", "ag_m"]
+    assert "launches 3 to 1" in by_what["fuse AllReduceFuse", "rs"]
     refused = {(reason.transform, reason.code) for reason in document.refused}
     assert {("as_slice", "output"), ("as_slice", "read-whole"), ("fuse AllReduceFuse", "gathers")} <= refused
 

@@ -84,6 +84,21 @@ TREADLE_DEVICE void reduce_columns(const Task &task, int place, T *totals, Read 
     }
 }
 
+// The same along the last dimension: the threads of a block go along a row together.
+template <class R, class Whole, class Result, class Along, int64_t EXTENT, class T, class Read>
+TREADLE_DEVICE void reduce_rows(const Task &task, int place, Teams &shared, T *totals, Read read) {
+    for (int64_t row = block_of(task); row < Result::elements(place); row += task.blocks) {
+        const int64_t begin = Result::global(place, row) * EXTENT;
+        T total = R::start();
+        for (int64_t k = thread(); k < Along::elements(place); k += threads()) {
+            const int64_t global = begin + Along::global(place, k);
+            total = R::take(total, element(read(global, Whole::local(place, global)), 0));
+        }
+        total = over_block<R>(shared, total);
+        if (thread() == 0) totals[row] = total;
+    }
+}
+
 // Totals become values; the first block's threads share them.
 template <class R, class T>
 TREADLE_DEVICE void finish(const T *totals, int64_t count, typename R::Value *values) {

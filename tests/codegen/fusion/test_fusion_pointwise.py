@@ -56,7 +56,7 @@ def test_a_kernel_that_takes_too_much_is_noticed() -> None:
     values = evaluate(lowered.program, lowered.bindings, integers(lowered.program, lowered.bindings))
     text = lowered.text.replace("using Slice = BlockSlice<1, 203, 1, 3>", "using Slice = BlockSlice<1, 206, 1, 3>")
     assert text != lowered.text
-    with session(lowered, text=text) as live:
+    with session(lowered, changed={"schedule.cu": text}) as live:
         fill(live, values)
         assert live.run() or wrong(live, values)
 

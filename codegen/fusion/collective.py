@@ -170,8 +170,8 @@ IDLE: Row = (0, 0, 0, 0, -1, -1, -1, -1, -1, -1)
 
 
 def tables_of(moves: Moves, bindings: Bindings, groups: range | None, *, takes: bool) -> Tables:
-    """The tables of all ranks. Ranks of the moves are those of each of `groups`, or of the world. Unless the computation
-    `takes` what a move would read, that is not read."""
+    """The tables of all ranks. Ranks of the moves are those of each of `groups`, or of the world. Unless the
+    computation `takes` what a move would read, that is not read."""
     areas = _areas(moves)
     blocks = max((len(lanes) for lanes in moves.lanes), default=1)
     rows: list[tuple[str, Row]] = []

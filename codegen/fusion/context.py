@@ -13,8 +13,8 @@ Protocol = Literal["Simple", "LL"]
 
 @dataclass(frozen=True)
 class Context:
-    """`arena` is where in each rank's arena the stage may keep what is its own. `slot_bytes` of payload go in a message,
-    and `channels` copies of `algorithm` carry a collective. `tile` is the rows and columns of a product that a
+    """`arena` is where in each rank's arena the stage may keep what is its own. `slot_bytes` of payload go in a
+    message, and `channels` copies of `algorithm` carry a collective. `tile` is the rows and columns of a product that a
     threadblock makes at once, None to choose them by its extents. `chunk` is the rows and columns of a matrix that a
     collective moves at once, None for as many neighbouring elements as a message takes."""
 

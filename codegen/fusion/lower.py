@@ -1,7 +1,7 @@
 """A schedule becomes text: the tensors of each rank, one kernel or several for each launch, and the file of all.
 
-Extents are constants of the text. Values live in memory only where a stage leaves them for another one or the caller; the
-value of an Update lives in its target, and so does what gathers or broadcasts one (CoCoNet, sections 4 and 5).
+Extents are constants of the text. Values live in memory only where a stage leaves them for another one or the caller;
+the value of an Update lives in its target, and so does what gathers or broadcasts one (CoCoNet, sections 4 and 5).
 """
 
 from __future__ import annotations

@@ -95,8 +95,8 @@ def emit(stage: Stage, context: Context) -> KernelText:
 def levels_of(
     stage: Stage, scope: Scope, arena: Arena, blocks: int, reduced: dict[str, int], tables: list[Ends]
 ) -> list[list[Reduction]]:
-    """The reductions of a kernel of `blocks`, phase by phase. `reduced` are the values that lie at offsets of the arena:
-    those that come out join it. `tables` are added to."""
+    """The reductions of a kernel of `blocks`, phase by phase. `reduced` are values at offsets of the arena: those that
+    come out join it. `tables` are added to."""
     pointwise = [node for node in stage.nodes if kind(node) == "pointwise"]
     levels: list[list[Reduction]] = []
     for nodes in by_level(stage.nodes):

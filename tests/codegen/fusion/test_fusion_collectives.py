@@ -109,7 +109,7 @@ def test_fused_collectives(name: str) -> None:
     lowered = lower(
         program, bindings, algorithm=algorithm, protocol=protocol, channels=channels, slot_bytes=32  # type: ignore[arg-type]
     )  # fmt: skip
-    assert compare(lowered, given, orders=range(8), seed=7, step=2) == []
+    assert compare(lowered, given, orders=range(150), seed=7, step=2) == []
 
 
 @pytest.mark.parametrize(("extent", "ranks"), [(0, 3), (1, 8)])
@@ -125,7 +125,7 @@ def test_norms_of_tensors_over_all_ranks() -> None:
     values = evaluate(program, bindings, given)
     lowered = lower(program, bindings, protocol="LL", slot_bytes=32)
     with session(lowered) as live:
-        for order in range(6):
+        for order in range(150):
             fill(live, values)
             assert live.run(order=order) == []
             found = [tensors[lowered.places["ag"]] for tensors in live.tensors]
@@ -135,7 +135,7 @@ def test_norms_of_tensors_over_all_ranks() -> None:
 
 
 def test_traffic_and_volume_are_those_of_the_table() -> None:
-    """7.3 of the spec, for slices of 13, 13 and 11: 2N + 5N/n elements of tensors, (N - own) + (N - next) on the way."""
+    """7.3 of the spec, with slices of 13, 13 and 11: 2N + 5N/n elements of tensors, 2 (N - N/n) on the way."""
     program, bindings = CASES["adam, ring"][:2]
     with session(lower(program, bindings, channels=2, slot_bytes=32)) as live:
         fill(live, evaluate(program, bindings, optimizer_scalars(integers(program, bindings))))

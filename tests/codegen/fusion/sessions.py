@@ -76,7 +76,8 @@ class Session:
         count = self.library.treadle_fusion_stuck(self.handle, rows, 256)
         name = self.library.treadle_fusion_kernel
         return [
-            f"{name(row.kernel).decode()} rank {row.rank} block {row.block} waits for {AWAITED[row.awaited]} of {row.peer}"
+            f"{name(row.kernel).decode()} rank {row.rank} block {row.block}"
+            f" waits for {AWAITED[row.awaited]} of {row.peer}"
             for row in rows[:count]
         ]
 

@@ -129,10 +129,9 @@ def header_folder() -> Path:
     return found[0]
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-def test_lamb_on_nccl_compiles_and_spills_nothing(arch: str) -> None:
+def test_lamb_on_nccl_compiles_and_spills_nothing() -> None:
     made = nccl.generate(lamb(), Bindings({"N": 1003}, 4, parts={"N": (1000, 3)}))
-    found = resources(made.text, arch, [header_folder()])
+    found = resources(made.text, "sm_80", [header_folder()])
     assert len(found) == 3
     assert all(each.registers <= 128 and each.spill_stores == each.spill_loads == 0 for each in found), found
 

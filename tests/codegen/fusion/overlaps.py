@@ -124,7 +124,10 @@ CASES = {
     "tail, all pairs": Overlapped(tail, 4, options={"algorithm": "all-pairs"}),
     "tail, LL": Overlapped(tail, 3, options={"protocol": "LL"}),
     "tail, f16": Overlapped(lambda: tail(dtype="f16"), 3, options={"tile": (8, 8)}),
-    "tail, ring tiles": Overlapped(lambda: tail(tiles=RingTile(2, 24, 4)), 3),
+    "tail, rectangles": Overlapped(
+        tail, 3, options={"tile": (4, 8), "slot_bytes": 256, "channels": 2}, extents={"B": 2, "S": 11, "H": 40}
+    ),
+    "tail, ring tiles, LL": Overlapped(lambda: tail(tiles=RingTile(2, 24, 4)), 3, options={"protocol": "LL"}),
     "tail, unfused": Overlapped(lambda: tail(fused=False), 3),
     "tail, LL, tree": Overlapped(lambda: tail(fused=False), 4, options={"algorithm": "double-tree", "protocol": "LL"}),
     "matmul and RS": Overlapped(matmul_rs, 3),

@@ -51,7 +51,7 @@ def probed(lowered: Lowered) -> Iterator[Session]:
     text = lowered.text.replace("treadle::Done<rs_to_send>", "Counted<treadle::Done<rs_to_send>, made>")
     text = text.replace("treadle::Ready<send_to_ag>", "Begins<treadle::Ready<send_to_ag>>")
     at = text.index("struct rs_about")
-    with session(lowered, text=text[:at] + PROBE + text[at:]) as live:
+    with session(lowered, changed={"schedule.cu": text[:at] + PROBE + text[at:]}) as live:
         yield live
 
 

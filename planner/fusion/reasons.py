@@ -116,7 +116,7 @@ def _refused(plan: FusionPlan) -> Iterator[Reason]:
     first = [refusal for refusal in ordered if refusal.source == here]
     yield from (_reason(refusal.calls[-1], refusal.error) for refusal in first)
     for chain, error in overlaps.refused:
-        yield Reason(transform="overlap", on=chain, why=str(error), code=error.code, witness=error.witness)
+        yield Reason(transform="overlap", on=chain, why=_why(error), code=error.code, witness=error.witness)
     used = {overlap.members for overlap in chosen.program.overlaps}
     alone = {part.name: part.total_us for part in chosen.price.stages}
     for chain in overlaps.legal:
@@ -128,7 +128,11 @@ def _refused(plan: FusionPlan) -> Iterator[Reason]:
 
 
 def _reason(call: TransformCall, error: InvalidTransform) -> Reason:
-    return Reason(transform=_what(call), on=subjects(call), why=str(error), code=error.code, witness=error.witness)
+    return Reason(transform=_what(call), on=subjects(call), why=_why(error), code=error.code, witness=error.witness)
+
+
+def _why(error: InvalidTransform) -> str:
+    return str(error).removeprefix(f"{error.transform}: ")
 
 
 def _what(call: TransformCall) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     type=click.Choice(
         [
             *("torch", "torch-sac", "torch-compile", "torch-swap", "torch-offload", "deepspeed"),
-            *("msccl-xml", "mscclpp-json", "cuda", "nccl-tuner", "tp-overlap"),
+            *("msccl-xml", "mscclpp-json", "cuda", "nccl-tuner", "nccl", "nccl-device", "tp-overlap"),
         ]
     ),
     help="[default: torch, torch-swap or msccl-xml]",
@@ -57,7 +57,7 @@ def command(
     """Turn PLAN... into artefacts: a PyTorch module for a memory plan, or what makes PyTorch's own checkpointing
     (torch-sac) or torch.compile (torch-compile) follow it; a swap plan's step (torch-swap), or what torch.compile
     (torch-offload) or DeepSpeed (deepspeed) can follow of it; MSCCL XML, MSCCL++ plans or CUDA kernels for a
-    collective.
+    collective; CUDA kernels for a fusion plan, or what of its overlaps TransformerEngine can carry (tp-overlap).
 
     A selection becomes all of its programs, each with the sizes it is for, or a tuner file for stock NCCL. The plan and
     its inputs of a collective go along, so that the folder can be checked on its own.
@@ -122,6 +122,11 @@ def command(
             note("the compiler chooses its own order: the plan's budget is not promised; `treadle run` measures it")
         if manifest.target in ("torch-offload", "deepspeed"):
             note(_carried(manifest))
+        for members, why in manifest.facts.get("in_turn", {}).items():
+            note(f"{members}: one after another instead of overlapped: {why}")
+        for what in ("protocol", "algorithm") if manifest.facts.get("digest") else ():
+            if what in manifest.facts:
+                note(f"{what}: {manifest.facts[what]}; the plan was priced with the latter")
         if "instances" in manifest.facts:
             note(f"only {many(manifest.facts['instances'], 'instance')} of each threadblock fit")
         for place, count in manifest.facts.get("fewer_instances", {}).items():

@@ -367,15 +367,10 @@ def describe(plan: Plan) -> None:
         print_table(
             title,
             ("transformation", "on", "why"),
-            [(each["transform"], ", ".join(each["on"]), _short(each)) for each in facts[title][:MOST_SHOWN]],
+            [(each["transform"], ", ".join(each["on"]), each["why"]) for each in facts[title][:MOST_SHOWN]],
         )
         if len(facts[title]) > MOST_SHOWN:
             click.echo(f"and {len(facts[title]) - MOST_SHOWN} more; --json and `treadle report` have all")
-
-
-def _short(reason: dict[str, Any]) -> str:
-    """Why, without the name of the transformation, which has a column of its own."""
-    return str(reason["why"]).removeprefix(f"{reason['transform'].split()[0]}: ")
 
 
 def _how(stage: dict[str, Any]) -> str:

@@ -29,7 +29,7 @@ NATIVE_DTYPES = ("float32", "float16", "bfloat16", "int32")
     type=click.IntRange(min=1),
     default=5,
     show_default=True,
-    help="Collective: timed runs; on fibers, random orders.",
+    help="Collective or fusion: timed runs; on fibers, random orders.",
 )
 @click.option(
     "--timeout",
@@ -58,6 +58,9 @@ def command(
     (fibers, needs g++), or on GPUs (cuda, needs nvcc; ranks share a GPU where there are too few). Size N means N
     elements as the collective counts them: what a rank contributes (allgather, gather), receives (reducescatter,
     scatter), exchanges with each peer (alltoall), one part of a pattern, else the whole buffer.
+
+    Kernels of a fusion plan run in the same three ways and are compared with the reference interpreter, on whole
+    numbers, which must be equal to the last bit, and on floats. What they send, load and store is counted (not on GPUs).
     """
     from codegen import emit
     from codegen.targets import MEMORY_TARGETS
@@ -66,6 +69,10 @@ def command(
     target = emit.read(folder)[0].target if Path(folder).is_dir() else "msccl-xml"
     if target == "deepspeed":
         raise InputError("found a section of a DeepSpeed configuration, which DeepSpeed runs", where=folder)
+    if target == "tp-overlap":
+        raise InputError(
+            "found settings for TransformerEngine, which runs them; see --tp-comm-overlap-cfg", where=folder
+        )
     if target in (*MEMORY_TARGETS, "torch-offload"):
         if world not in (None, 1):
             raise InputError(f"found {world}, expected 1: a training step runs in one process", where="--world")

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
-from planner.fusion.decisions import FusionDecisions, StageChoice
+from planner.fusion.deciding import AS_WRITTEN, COMPUTATION_FUSED
+from planner.fusion.decisions import FusionDecisions, Reason, StageChoice
+from planner.fusion.parsing import parse
+from planner.fusion.spelling import legend, spelled
 from planner.plan import Plan
 from treadle.cli.output import many
 from treadle.report.page import Picture, Section, Table
 from treadle.report.timeline_figure import Bar, timeline_svg
 
-MOVING = ("all", "reduce", "broadcast", "send")
-"""How kinds of stages that use links begin, apart from the fused ones."""
+MOST_ROWS = 40
+"""Launches that get a row of the picture each; of more, those of a kind share one."""
 
 
 def fusion_section(name: str, plan: Plan, decisions: FusionDecisions) -> Section:
     """Stages over time, a table of them, the rivals, and every transformation that was taken or refused."""
+    few = len(decisions.stages) <= MOST_ROWS
     return Section(
         title=f"{name}: fusion",
         text=_text(plan, decisions),
         tables=tuple(_tables(decisions)),
         pictures=(
             Picture(
-                timeline_svg([_bar(stage) for stage in decisions.stages]),
+                timeline_svg([_bar(stage, stage.name if few else stage.kind) for stage in decisions.stages]),
                 "Launches of the schedule. One that overlaps starts on what the launch before has finished.",
             ),
         ),
@@ -36,36 +39,43 @@ def _text(plan: Plan, decisions: FusionDecisions) -> str:
     where = f"{many(decisions.groups, 'group')} of {ranks}" if decisions.groups > 1 else ranks
     count = len(decisions.stages)
     launches = "1 launch" if count == 1 else f"{count} launches"
+    schedule = spelled(parse(decisions.schedule, "schedule"))
+    sent_on = (
+        f"{decisions.volume_between_groups:,.0f} of them to the next group, " if decisions.volume_between_groups else ""
+    )
     words = [
-        f"{sizes} on {where}: {launches} in {decisions.time_ns / 1000:,.1f} us, predicted.",
-        f"The proven bound is {plan.certificate.gap:.1%} below.",
-        f"Each rank sends {decisions.volume:,.0f} elements, loads and stores {decisions.traffic:,.0f}, and keeps "
-        f"{decisions.state:,.0f} of state.",
+        f"{sizes} on {where}: {schedule}, which is {launches} in {decisions.time_ns / 1000:,.1f} us, predicted.",
+        f"({legend(schedule)}.)",
+        f"The proven bound, {plan.certificate.argument}, is {plan.certificate.gap:.1%} below.",
+        f"Each rank sends {decisions.volume:,.0f} elements, {sent_on}loads and stores {decisions.traffic:,.0f}, and "
+        f"keeps {decisions.state:,.0f} of state.",
     ]
-    slowest = max(decisions.rivals, key=lambda rival: rival.time_ns, default=None)
-    if slowest is not None and decisions.time_ns:
-        words.append(f"{slowest.name} takes {slowest.time_ns / decisions.time_ns:.2f} times as long.")
+    for rival in decisions.rivals if decisions.time_ns else ():
+        for peer in (AS_WRITTEN, COMPUTATION_FUSED):
+            if rival.name.startswith(peer):
+                times = rival.time_ns / decisions.time_ns
+                words.append(f"{peer.removesuffix(': ').capitalize()}, it takes {times:.2f} times as long.")
     return " ".join(words)
 
 
-def _bar(stage: StageChoice) -> Bar:
-    row = "communication" if "fused" in stage.kind or stage.kind.startswith(MOVING) else "computation"
-    label = stage.name if stage.name in stage.members else f"{stage.name}: {', '.join(stage.members)}"
+def _bar(stage: StageChoice, row: str) -> Bar:
+    label = "" if stage.name in stage.members else ", ".join(stage.members)
     return Bar(row, stage.start_ns / 1000, (stage.end_ns - stage.start_ns) / 1000, stage.kind, label)
 
 
 def _tables(decisions: FusionDecisions) -> Iterator[Table]:
     yield Table(
-        ("launch", "kind", "operations", "us", "protocol", "channels", "overlaps"),
+        ("launch", "kind", "operations", "us", "algorithm", "protocol", "channels", "overlaps"),
         tuple(
             (
                 stage.name,
                 stage.kind,
                 ", ".join(stage.members),
                 f"{stage.time_ns / 1000:,.2f}",
+                stage.algorithm or "-",
                 stage.protocol or "-",
                 str(stage.channels or "-"),
-                "the launch before" if stage.overlaps else "-",
+                "the one before" if stage.overlaps else "-",
             )
             for stage in decisions.stages
         ),
@@ -80,10 +90,13 @@ def _tables(decisions: FusionDecisions) -> Iterator[Table]:
             ),
             f"Other schedules, of {decisions.considered:,} that were priced",
         )
-    for title, reasons in (("Taken", decisions.taken), ("Refused", decisions.refused)):
-        if reasons:
-            counts = Counter(
-                (each.transform, ", ".join(each.on), " ".join(filter(None, (each.code, each.witness))), each.why)
-                for each in reasons
-            )
-            yield Table(("transformation", "on", "code and witness", "why"), tuple(counts), title, words=True)
+    if decisions.taken:
+        rows = [(each.transform, _on(each), each.why) for each in decisions.taken]
+        yield Table(("transformation", "on", "why"), tuple(rows), "Taken, in this order", words=True)
+    if decisions.refused:
+        told = dict.fromkeys((each.transform, _on(each), each.why, each.code or "-") for each in decisions.refused)
+        yield Table(("transformation", "on", "why", "code"), tuple(told), "Refused", words=True)
+
+
+def _on(reason: Reason) -> str:
+    return ", ".join(reason.on)

@@ -59,7 +59,7 @@ Target = Literal[
 MEMORY_TARGETS: tuple[Target, ...] = ("torch", "torch-sac", "torch-compile")
 SWAP_TARGETS: tuple[Target, ...] = ("torch-swap", "torch-offload", "deepspeed")
 COLLECTIVE_TARGETS: tuple[Target, ...] = ("msccl-xml", "mscclpp-json", "cuda")
-FUSION_TARGETS: tuple[Target, ...] = ("cuda", "tp-overlap")
+FUSION_TARGETS: tuple[Target, ...] = ("cuda", "torch", "nccl", "nccl-device", "tp-overlap")
 """What a plan of each pass becomes, its default first; `nccl-tuner` is what a selection becomes."""
 
 MAX_LANES = 32

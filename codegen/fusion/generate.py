@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from codegen.fusion import tp_overlap
+from codegen.fusion import nccl, nccl_device, torch_wrapper, tp_overlap
 from codegen.fusion.algorithms import Algorithm, chosen, named, planned
 from codegen.fusion.context import Protocol
-from codegen.fusion.lower import Lowered
+from codegen.fusion.lower import Lowered, headers
 from codegen.fusion.lower import lower as lower_schedule
 from codegen.lower import lower as lower_collective
 from planner import documents
@@ -17,7 +18,7 @@ from planner.collective.check import check
 from planner.errors import InputError
 from planner.fusion.decisions import FusionDecisions
 from planner.fusion.parsing import parse
-from planner.fusion.program import Bindings
+from planner.fusion.program import Bindings, Program
 from planner.plan import Plan
 
 NAMES = {"hierarchical": "two-level", "tree": "double-tree"}
@@ -33,9 +34,17 @@ def generate(
     priced with; they go along. Raises InputError, which names `plan_file`, for what the target cannot carry.
     """
     facts: dict[str, Any] = {"planned_ns": decisions.time_ns, "ranks": decisions.ranks, "groups": decisions.groups}
+    schedule, bindings = scheduled(decisions)
     try:
         if target == "tp-overlap":
             return tp_overlap.generate(decisions), facts
+        if target == "torch":
+            return {f"{identifier(schedule.name)}.py": torch_wrapper.generate(schedule)}, facts
+        if target == "nccl":
+            stock = nccl.generate(schedule, bindings)
+            return stock.texts, {**facts, **({"without": list(stock.notes)} if stock.notes else {})}
+        if target == "nccl-device":
+            return _device(schedule, bindings), facts
         lowered, changed = lowered_of(decisions, [collective_of(plan, name) for name, plan in collectives.items()])
     except InputError as error:
         raise InputError(f"{target}: {error}", where=plan_file) from error
@@ -55,6 +64,25 @@ def collective_of(plan: Plan, name: str) -> CollectiveDecisions:
     return plan.decisions
 
 
+def scheduled(decisions: FusionDecisions) -> tuple[Program, Bindings]:
+    """The schedule of a plan and what it is for."""
+    bindings = Bindings(decisions.extents, decisions.ranks, decisions.groups, decisions.parts)
+    return parse(decisions.schedule, "$.decisions.schedule"), bindings
+
+
+def identifier(name: str) -> str:
+    """A module name in Python."""
+    return re.sub(r"\W", "_", name).lower()
+
+
+def _device(schedule: Program, bindings: Bindings) -> dict[str, str]:
+    """A file for every fused AllReduce, with the headers. Raises InputError where there is none."""
+    made = nccl_device.generate(schedule, bindings)
+    if not made:
+        raise InputError("found no fused AllReduce, which is all that this target carries")
+    return {**headers(), **{f"{each.name}.cu": each.text for each in made}}
+
+
 def lowered_of(
     decisions: FusionDecisions, collectives: Sequence[CollectiveDecisions] = ()
 ) -> tuple[Lowered, dict[str, Any]]:
@@ -62,8 +90,7 @@ def lowered_of(
 
     Raises InputError for stages without a kernel, and collective plans of other ranks.
     """
-    schedule = parse(decisions.schedule, "$.decisions.schedule")
-    bindings = Bindings(decisions.extents, decisions.ranks, decisions.groups, decisions.parts)
+    schedule, bindings = scheduled(decisions)
     priced = next((stage for stage in decisions.stages if stage.algorithm is not None), None)
     name = "ring" if priced is None or priced.algorithm is None else priced.algorithm
     per_node = -(-decisions.ranks * decisions.groups // decisions.nodes)

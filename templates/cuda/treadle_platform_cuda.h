@@ -124,6 +124,10 @@ inline void *stream_of(int device) {
     good(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
     return stream;
 }
+inline void release_stream(int device, void *stream) {
+    On on(device);
+    cudaStreamDestroy(static_cast<cudaStream_t>(stream));
+}
 inline void follow(int device, void *stream, void *other) {
     On on(device);
     cudaEvent_t event;

@@ -28,8 +28,18 @@ struct Neighbours {
     void ***rows = nullptr;
     void **cells = nullptr;
     uint32_t *abort = nullptr;
+    uint64_t *runs = nullptr;  // where launches queue up: counted on the device, behind each run
     std::vector<void *> side_streams;
 };
+
+#ifdef __CUDACC__
+__global__ void count_run(uint64_t *runs) { ++*runs; }
+inline void count_runs(const Neighbours &group, void *stream) {
+    platform::start(count_run, group.device, 1, 1, group.runs, stream, false);
+}
+#else
+inline void count_runs(const Neighbours &group, void *) { ++*group.runs; }
+#endif
 
 class FusedSession {
   public:
@@ -91,7 +101,7 @@ class FusedSession {
                 if (given_up()) break;
             }
         }
-        ++epoch_;
+        for (const Neighbours &group : groups_) count_runs(group, call.streams ? call.streams[group.first_rank] : nullptr);
         order_ = call.order;
     }
 
@@ -135,6 +145,7 @@ class FusedSession {
             group.rows = static_cast<void ***>(platform::allocate(group.device, RANKS * sizeof(void **)));
             platform::upload(group.device, group.rows, rows.data(), RANKS * sizeof(void **));
             group.abort = static_cast<uint32_t *>(platform::allocate(group.device, LINE));
+            group.runs = static_cast<uint64_t *>(platform::allocate(group.device, LINE));
         }
     }
 
@@ -159,7 +170,7 @@ class FusedSession {
             task.first_rank = group.first_rank;
             task.blocks = blocks;
             task.first_report = number * REPORTED;
-            task.epoch = epoch_;
+            task.runs = group.runs;
             task.seed = call.seed;
             task.step = call.step;
             platform::start(entry.kernel, group.device, blocks * group.ranks, threads, task,
@@ -202,9 +213,11 @@ class FusedSession {
     }
 
     void release() {
-        for (Neighbours &group : groups_)
-            for (void *memory : {(void *)group.arenas, (void *)group.rows, (void *)group.cells, (void *)group.abort})
+        for (Neighbours &group : groups_) {
+            for (void *stream : group.side_streams) platform::release_stream(group.device, stream);
+            for (void *memory : {(void *)group.arenas, (void *)group.rows, (void *)group.cells, (void *)group.abort, (void *)group.runs})
                 if (memory) platform::release(group.device, memory);
+        }
         detach();
         for (int rank = 0; rank < RANKS; ++rank)
             if (devices_[rank] >= 0 && arenas_[rank]) platform::release(devices_[rank], arenas_[rank]);
@@ -214,7 +227,7 @@ class FusedSession {
     std::vector<int> devices_, attached_;
     std::vector<char *> arenas_;
     std::vector<Neighbours> groups_;
-    uint64_t epoch_ = 0, order_ = 0;
+    uint64_t order_ = 0;
     bool bound_ = false;
 };
 

@@ -8,15 +8,17 @@ import ctypes
 import numpy as np
 import pytest
 
-from codegen.fusion.algorithms import Algorithm, named
+from codegen.fusion.algorithms import Algorithm, named, planned
 from codegen.fusion.lower import headers, lower
 from codegen.fusion.scattered import addresses, header, index_of
+from codegen.lower import lower as lowered_program
 from planner.fusion.buckets import bucket_table
 from planner.fusion.evaluate import evaluate, held
 from planner.fusion.language import *
 from planner.fusion.layouts import RingTile
 from planner.fusion.program import Bindings, Program
 from planner.fusion.refusal import TypeRefusal
+from tests.codegen.algorithms import random_algorithm
 from tests.codegen.fusion.sessions import compare, fill, integers, optimizer_scalars, session, wrong
 from tests.planner.fusion.by_hand import adam, pipeline, sgd
 
@@ -88,9 +90,18 @@ def rows() -> Program:
     return Execute("rows", [y], [ag])
 
 
+PLANNED = planned(lowered_program(random_algorithm("allreduce", 4, 2, 1, 3)))
+
 CASES: dict[str, tuple[Program, Bindings, str | Algorithm, str, int]] = {
     "adam, ring": (adam("fused"), Bindings({"N": 37}, 3), "ring", "Simple", 2),
     "adam, two levels": (adam("fused"), Bindings({"N": 23}, 4), named("two-level", 2), "LL", 2),
+    "adam, a plan": (
+        adam("fused"),
+        Bindings({"N": 29}, 4),
+        PLANNED,
+        "Simple",
+        1,
+    ),
     "ring tiles": (tiles(RingTile(2, 4, 2, True)), Bindings({"N": 59}, 3), "ring", "LL", 1),
     "roots, trees": (rooted(), Bindings({"N": 21}, 5), "double-tree", "Simple", 1),
     "one-sided": (sgd("fused rs"), Bindings({"N": 13}, 5), "all-pairs", "Simple", 1),

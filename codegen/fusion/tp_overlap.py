@@ -2,7 +2,8 @@
 
 A product whose partial sums are reduced while it runs is one of `proj_fprop` and `fc2_fprop`, a product that starts on
 gathered pieces one of `qkv_fprop` and `fc1_fprop`; which of the two its shape tells. Layers that are not named keep
-TransformerEngine's own choice.
+TransformerEngine's own choice. Behind a product TransformerEngine reduces and scatters rows, and gathers them in the
+layer that follows: this is Megatron-LM's `--sequence-parallel`, which the file needs.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ FILE_NAME = "tp_comm_overlap.yaml"
 MOST_SMS = 32
 """Of TransformerEngine's userbuffers."""
 SPLITS = (4, 2)
-"""Pieces that a product is cut into, the first that its rows can be divided by."""
+"""Pieces that a product is cut into, the first that its width can be divided by, as TransformerEngine does it."""
+CLUSTER = 2
+"""Thread blocks of a cluster, which must divide the multiprocessors (`cga_size`)."""
 
 
 def layers_of(decisions: FusionDecisions) -> dict[str, dict[str, object]]:
-    """Settings by layer name. Raises InputError for a plan in which no product overlaps with a collective."""
+    """Settings by layer name. Raises InputError for a plan in which no product overlaps with a collective, or whose rows
+    do not come out even, as TransformerEngine wants them."""
     schedule = parse(decisions.schedule, "$.decisions.schedule")
     choices = {stage.name: stage for stage in decisions.stages}
     layers = dict(_layers(schedule, choices, decisions))
@@ -48,13 +52,22 @@ def _layers(
             ops = {name: {nodes[member].op for member in choices[name].members} for name in (before, after)}
             if ops[before] == {"MatMul"} and ops[after] & {"ReduceScatter", "AllReduce"}:
                 inner, width, rows = _extents(nodes[before], schedule, decisions)
+                _require_even(rows, before, decisions)
                 sms = min(MOST_SMS, choices[after].channels or 1)
-                splits = next((count for count in SPLITS if rows % (count * decisions.ranks) == 0), 1)
+                splits = next((count for count in SPLITS if width % count == 0), 1)
                 name = "fc2_fprop" if inner > width else "proj_fprop"
-                yield name, {"method": "pipeline", "num_sm": sms, "num_splits": splits, "set_sm_margin": 1}
+                settings = {"num_sm": sms, "cga_size": 1 if sms % CLUSTER else CLUSTER, "num_splits": splits}
+                yield name, {"method": "pipeline", **settings, "set_sm_margin": 1}
             elif "AllGather" in ops[before] and ops[after] == {"MatMul"}:
-                inner, width, _ = _extents(nodes[after], schedule, decisions)
+                inner, width, rows = _extents(nodes[after], schedule, decisions)
+                _require_even(rows, after, decisions)
                 yield "fc1_fprop" if width > 3 * inner else "qkv_fprop", {"method": "ring_exchange", "aggregate": 0}
+
+
+def _require_even(rows: int, product: str, decisions: FusionDecisions) -> None:
+    if rows % decisions.ranks:
+        message = f"found {rows} rows of {product} on {decisions.ranks} ranks, expected as many on each of them"
+        raise InputError(message)
 
 
 def _extents(product: Node, schedule: Program, decisions: FusionDecisions) -> tuple[int, int, int]:

@@ -59,8 +59,9 @@ def command(
     elements as the collective counts them: what a rank contributes (allgather, gather), receives (reducescatter,
     scatter), exchanges with each peer (alltoall), one part of a pattern, else the whole buffer.
 
-    Kernels of a fusion plan run in the same three ways and are compared with the reference interpreter, on whole
-    numbers, which must be equal to the last bit, and on floats. What they send, load and store is counted (not on GPUs).
+    Kernels of a fusion plan run in the same three ways and are compared with the reference interpreter: on whole
+    numbers, which must be equal to the last bit, and on floats. What they send, load and store is counted, but not on
+    GPUs.
     """
     from codegen import emit
     from codegen.targets import MEMORY_TARGETS
@@ -70,9 +71,7 @@ def command(
     if target == "deepspeed":
         raise InputError("found a section of a DeepSpeed configuration, which DeepSpeed runs", where=folder)
     if target == "tp-overlap":
-        raise InputError(
-            "found settings for TransformerEngine, which runs them; see --tp-comm-overlap-cfg", where=folder
-        )
+        raise InputError("found settings of TransformerEngine, which runs them by itself", where=folder)
     if target in (*MEMORY_TARGETS, "torch-offload"):
         if world not in (None, 1):
             raise InputError(f"found {world}, expected 1: a training step runs in one process", where="--world")

@@ -21,6 +21,7 @@ from planner.collective.algorithm import CollectiveDecisions
 from planner.errors import CheckFailed, InputError
 from planner.fusion.decisions import FusionDecisions
 from planner.hardware import Hardware
+from planner.memory.decisions import MemoryDecisions
 from planner.plan import Plan
 from planner.scalars import format_bytes
 from planner.selection import FILE_NAME as SELECTION_NAME
@@ -279,7 +280,7 @@ def _plan_in(folder: Path, manifest: Artefact, texts: dict[str, str], inputs: In
         if outer.is_file() and documents.digest(documents.load(outer, Plan)) != manifest.plan.digest:
             findings.append(f"stale: plan {outer} has changed since; generate again")
     trace: Trace | None = None
-    if not isinstance(plan.decisions, CollectiveDecisions):
+    if isinstance(plan.decisions, MemoryDecisions | SwapDecisions):
         reference = plan.inputs.get("trace")
         file = inputs.files.get("trace") or (beside(here, reference) if reference else None)
         if file is None or not Path(file).is_file():
@@ -288,7 +289,8 @@ def _plan_in(folder: Path, manifest: Artefact, texts: dict[str, str], inputs: In
     if findings:
         return findings, False
     try:
-        fresh = generate(plan, manifest.plan.file, trace, manifest.target, runtime_of(manifest))
+        carried = {name: documents.loads(texts[name], name, Plan) for name in manifest.facts.get("collectives", ())}
+        fresh = generate(plan, manifest.plan.file, trace, manifest.target, runtime_of(manifest), carried)
     except (CheckFailed, InputError) as error:
         return [str(error)], False
     return _changed(fresh, texts, [plan]), True

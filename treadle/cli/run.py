@@ -72,6 +72,8 @@ def command(
         raise InputError("found a section of a DeepSpeed configuration, which DeepSpeed runs", where=folder)
     if target == "tp-overlap":
         raise InputError("found settings of TransformerEngine, which runs them by itself", where=folder)
+    if target in ("torch", "nccl", "nccl-device") and is_fusion(Path(folder)):
+        raise InputError(f"found target {target} of a fusion plan, expected cuda, whose kernels run here", where=folder)
     if target in (*MEMORY_TARGETS, "torch-offload"):
         if world not in (None, 1):
             raise InputError(f"found {world}, expected 1: a training step runs in one process", where="--world")

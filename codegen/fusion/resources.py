@@ -14,6 +14,8 @@ from codegen.fusion import lower
 from planner.errors import CheckFailed, MissingBackendError
 
 MAX_LINES = 20
+OF_DRIVER = frozenset({"count_run"})
+"""Kernels that the driver of a schedule adds (templates/fusion/treadle_fusion_driver.h)."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def resources(text: str, arch: str, include: Sequence[Path] = ()) -> tuple[Resou
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         raise CheckFailed(f"nvcc refused the schedule for {arch}", tuple(done.stderr.strip().splitlines()[:MAX_LINES]))
-    return reported(done.stderr)
+    return tuple(each for each in reported(done.stderr) if each.kernel not in OF_DRIVER)
 
 
 _ENTRY = re.compile(r"Compiling entry function '(\w+)'")

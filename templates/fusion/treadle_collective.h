@@ -251,7 +251,7 @@ struct Collective {
             lane.receiver = states(task, entry.send_rank) + entry.send_block;
             lane.outbox = area(task, entry.send_rank, entry.send_area);
         }
-        lane.rounds = task.epoch * Chunks::ITERATIONS;
+        lane.rounds = epoch_of(task) * Chunks::ITERATIONS;
         lane.received = lane.rounds * entry.receives;
         lane.sent = lane.rounds * entry.sends;
         lane.failed = lane.silent = 0;

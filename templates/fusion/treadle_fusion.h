@@ -15,11 +15,15 @@ struct Task {
     int32_t ranks, first_rank, blocks;  // ranks in all; first of this launch; threadblocks of one rank in this launch
     int32_t first_report;               // this kernel's part of the reports
     uint64_t epoch, seed, step;         // runs before this one; key and step of dropout
+    const uint64_t *runs;               // counts the runs on the device instead, so that replays of a CUDA graph count
 };
 using FusedKernel = void (*)(TREADLE_TASK);
 
 TREADLE_DEVICE int rank_of(const Task &task) { return task.first_rank + block_index() / task.blocks; }
 TREADLE_DEVICE int block_of(const Task &task) { return block_index() % task.blocks; }
+
+// Runs of the schedule before this one.
+TREADLE_DEVICE uint64_t epoch_of(const Task &task) { return task.runs ? *task.runs : task.epoch; }
 
 template <class T>
 TREADLE_DEVICE T *buffer(const Task &task, int rank, int index) {

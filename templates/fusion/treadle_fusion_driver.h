@@ -33,9 +33,11 @@ struct Neighbours {
 };
 
 #ifdef __CUDACC__
-__global__ void count_run(uint64_t *runs) { ++*runs; }
+__global__ void count_run(uint64_t *runs) {
+    if (threadIdx.x == 0) ++*runs;
+}
 inline void count_runs(const Neighbours &group, void *stream) {
-    platform::start(count_run, group.device, 1, 1, group.runs, stream, false);
+    platform::start(count_run, group.device, 1, WARP, group.runs, stream, false);
 }
 #else
 inline void count_runs(const Neighbours &group, void *) { ++*group.runs; }

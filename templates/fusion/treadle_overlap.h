@@ -27,7 +27,7 @@ template <class Link>
 struct Ready {
     TREADLE_DEVICE static bool wait(const Task &task, int rank, int64_t unit) {
         const uint64_t need = Link::need(rank % Link::RANKS, unit);
-        return wait_rank(task, counters_of<Link>(task, rank) + unit, need * (task.epoch + 1), TILES, rank, unit);
+        return wait_rank(task, counters_of<Link>(task, rank) + unit, need * (epoch_of(task) + 1), TILES, rank, unit);
     }
 };
 
@@ -52,7 +52,7 @@ struct Always {
 template <class Order>
 TREADLE_DEVICE int64_t take_turn(const Task &task, int rank) {
     const uint64_t turns = Order::count(rank % Order::RANKS) + task.blocks;
-    return int64_t(add_rank(counters_of<Order>(task, rank), 1) - task.epoch * turns);
+    return int64_t(add_rank(counters_of<Order>(task, rank), 1) - epoch_of(task) * turns);
 }
 
 }  // namespace treadle

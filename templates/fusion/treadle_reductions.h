@@ -115,7 +115,7 @@ TREADLE_DEVICE T *in_arena(const Task &task, int rank, int64_t offset) {
 template <class R, int RANKS, class T>
 TREADLE_DEVICE bool exchange(const Task &task, int rank, int64_t flags, int64_t slots, int count, T *totals) {
     const int place = rank % RANKS, first = rank - place;
-    const int64_t half = slots + int64_t(task.epoch % 2) * RANKS * count * int64_t(sizeof(T));
+    const int64_t half = slots + int64_t(epoch_of(task) % 2) * RANKS * count * int64_t(sizeof(T));
     for (int peer = 0; peer < RANKS; ++peer) {
         T *to = reinterpret_cast<T *>(task.arenas[first + peer] + half) + int64_t(place) * count;
         for (int i = thread(); i < count; i += threads()) to[i] = totals[i];
@@ -126,10 +126,10 @@ TREADLE_DEVICE bool exchange(const Task &task, int rank, int64_t flags, int64_t 
 #endif
     barrier();
     for (int peer = thread(); peer < RANKS; peer += threads())
-        signal_system(&reinterpret_cast<Flag *>(task.arenas[first + peer] + flags)[place].value, task.epoch + 1);
+        signal_system(&reinterpret_cast<Flag *>(task.arenas[first + peer] + flags)[place].value, epoch_of(task) + 1);
     bool good = true;
     for (int peer = thread(); peer < RANKS; peer += threads())
-        good &= wait_system(task, &reinterpret_cast<Flag *>(task.arenas[rank] + flags)[peer].value, task.epoch + 1,
+        good &= wait_system(task, &reinterpret_cast<Flag *>(task.arenas[rank] + flags)[peer].value, epoch_of(task) + 1,
                             PARTIAL_SUMS, first + peer, count);
     barrier();
     const T *from = reinterpret_cast<const T *>(task.arenas[rank] + half);

@@ -171,6 +171,19 @@ def test_stages_that_cannot_follow_unit_by_unit_run_one_after_the_other() -> Non
     assert "pointwise" in fallback.why
 
 
+def test_a_chain_that_cannot_overlap_as_a_whole_overlaps_from_its_head_on() -> None:
+    s, h = cc.dims("S", "H")
+    x = cc.Tensor("x", cc.f32, [s, h], cc.Sliced(1))
+    w = cc.Tensor("w", cc.f32, [h, h], cc.Sliced(0))
+    y = cc.MatMul(x, w)
+    total = cc.AllReduce("+", y)
+    out = total * 2.0
+    ol = cc.overlap(y, total, out)  # noqa: F841
+    lowered = lower(cc.Execute("scaled", [x, w], [out]), Bindings({"S": 4, "H": 4}, 2))
+    assert [[kernel.name for kernel in launch] for launch in lowered.launches] == [["y", "total"], ["out"]]
+    assert [fallback.members for fallback in lowered.fallbacks] == [("y", "total", "out")]
+
+
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
 def test_overlapped_kernels_spill_no_registers_on_gpus() -> None:
     """A product on tensor cores and a fused collective, each with all registers of a multiprocessor to itself."""
@@ -197,7 +210,7 @@ struct Awaiting {
         if (mutation == NEVER_WAITS) return true;
         const int wrong = mutation == TOO_MANY ? 1 : mutation == TOO_FEW ? -1 : 0;
         const uint64_t need = layer_to_far::need(rank % layer_to_far::RANKS, unit) + wrong;
-        const uint64_t value = need * (mutation == NO_EPOCH ? 1 : task.epoch + 1);
+        const uint64_t value = need * (mutation == NO_EPOCH ? 1 : epoch_of(task) + 1);
         const bool good = wait_rank(task, counters_of<layer_to_far>(task, rank) + unit, value, TILES, rank, unit);
         if (taken[rank] < 0) taken[rank] = made[rank];
         return good;

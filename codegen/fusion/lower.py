@@ -144,13 +144,27 @@ MOST_KERNELS = 4
 
 
 def _emit(stages: tuple[Stage, ...], context: Context, fallbacks: list[Fallback]) -> list[tuple[KernelText, ...]]:
-    if len(stages) > 1:
-        try:
-            return [overlap.emit(stages, context)]
-        except TypeRefusal as refusal:
-            fallbacks.append(Fallback(tuple(stage.name for stage in stages), str(refusal)))
-            return _in_turn(stages, context, fallbacks)
-    stage = stages[0]
+    """The launches of stages that shall run at the same time: one, or several where not all of them can."""
+    launches: list[tuple[KernelText, ...]] = []
+    while stages:
+        used = sum(-(-kernel.arena_bytes // LINE) * LINE for launch in launches for kernel in launch)
+        within = replace(context, arena=context.arena + used)
+        count = len(stages)
+        while count > 1:
+            try:
+                launches.append(overlap.emit(stages[:count], within))
+                break
+            except TypeRefusal as refusal:
+                if count == len(stages) and not launches:
+                    fallbacks.append(Fallback(tuple(stage.name for stage in stages), str(refusal)))
+                count -= 1
+        else:
+            launches += _alone(stages[0], within)
+        stages = stages[count:]
+    return launches
+
+
+def _alone(stage: Stage, context: Context) -> list[tuple[KernelText, ...]]:
     if any(node.op in collective_plan.PROGRAMS for node in stage.nodes):
         emitted: Emitted = phased.emit(stage, context) if phased.fits(stage) else collective.emit(stage, context)
     elif stage.kind in EMITTERS:
@@ -159,14 +173,6 @@ def _emit(stages: tuple[Stage, ...], context: Context, fallbacks: list[Fallback]
         expected = ", ".join([*sorted(EMITTERS), "a collective"])
         raise InputError(f"{stage.name}: found no kernel for {stage.kind}, expected {expected}")
     return [(emitted,)] if isinstance(emitted, KernelText) else [(kernel,) for kernel in emitted]
-
-
-def _in_turn(stages: tuple[Stage, ...], context: Context, fallbacks: list[Fallback]) -> list[tuple[KernelText, ...]]:
-    launches: list[tuple[KernelText, ...]] = []
-    for stage in stages:
-        used = sum(-(-kernel.arena_bytes // LINE) * LINE for launch in launches for kernel in launch)
-        launches += _emit((stage,), replace(context, arena=context.arena + used), fallbacks)
-    return launches
 
 
 def _used(launches: tuple[tuple[KernelText, ...], ...]) -> list[str]:

@@ -32,7 +32,7 @@ ALIGN = 128
 
 @dataclass(frozen=True)
 class Fallback:
-    """Stages that a schedule overlaps and that run one after the other, and why."""
+    """Stages that a schedule overlaps and that do not all run at the same time, and why."""
 
     members: tuple[str, ...]
     why: str

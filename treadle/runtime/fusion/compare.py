@@ -42,13 +42,21 @@ def compare(
     Raises what the back-ends raise, among them CheckFailed for a schedule that hangs.
     """
     runs = runs or Runs()
-    program, bindings = lowered.program, lowered.bindings
-    given = example(program, bindings, kind, runs.seed) if values is None else values
-    bits = kind == "integers" and exact(program)
     tensors = Tensors(lowered.buffers, compiled.ranks * runs.repeats, shared=compiled.target == "process")
+    try:
+        given = example(lowered.program, lowered.bindings, kind, runs.seed) if values is None else values
+        return _compared(compiled, lowered, tensors, runs, given, kind == "integers" and exact(lowered.program))
+    finally:
+        tensors.close()
+
+
+def _compared(
+    compiled: Compiled, lowered: Schedule, tensors: Tensors, runs: Runs, given: Mapping[str, Array], bits: bool
+) -> Outcome:
     tensors.poison()
     wanted = [
-        evaluate(program, bindings, given, seed=runs.seed, step=runs.step + number) for number in range(runs.repeats)
+        evaluate(lowered.program, lowered.bindings, given, seed=runs.seed, step=runs.step + number)
+        for number in range(runs.repeats)
     ]
     rows = [range(first, first + compiled.ranks) for first in range(0, tensors.rows, compiled.ranks)]
     for row, each in zip(rows, wanted, strict=True):
@@ -59,5 +67,4 @@ def compare(
         for number, (row, each) in enumerate(zip(rows, wanted, strict=True))
         for line in differences(tensors, row, lowered, each, bits=bits)
     ]
-    tensors.close()
     return Outcome(tuple(problems[:MOST_PROBLEMS]), bits, report)

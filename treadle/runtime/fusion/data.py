@@ -84,8 +84,8 @@ def differences(
     program, bindings = lowered.program, lowered.bindings
     coarsest = max(TOLERANCE.get(value.type.dtype, 0.0) for value in program.by_name.values())
     left = states(program, values)
-    for name in dict.fromkeys((*left, *program.outputs)):
-        index = lowered.places[name]
+    by_place = {lowered.places[name]: name for name in (*program.outputs, *left)}
+    for index, name in by_place.items():
         for rank in _ranks(program, bindings, name):
             want = _held(program, bindings, name, left.get(name, values[name]), rank)
             got = tensors.array(rows[rank], index)[: want.size]

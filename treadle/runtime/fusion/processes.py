@@ -16,7 +16,7 @@ from treadle.runtime.fusion.session import HERE, Counted, Session
 from treadle.runtime.fusion.tensors import Handle, Tensors
 from treadle.runtime.launch import launch
 
-START_SECONDS = 60.0
+START_SECONDS, MOST_SECONDS = 60.0, 86_400.0
 
 
 def run(compiled: Compiled, tensors: Tensors, runs: Runs | None = None) -> Report:
@@ -28,7 +28,7 @@ def run(compiled: Compiled, tensors: Tensors, runs: Runs | None = None) -> Repor
     runs = runs or Runs()
     if compiled.target != "process":
         raise InputError(f"found a library for {compiled.target}, expected one for process")
-    limit = START_SECONDS + 2 * runs.timeout * runs.repeats
+    limit = min(START_SECONDS + 2 * runs.timeout * runs.repeats, MOST_SECONDS) if runs.timeout else None
     job = (compiled, tensors.handle, tensors.rows, Place(), runs)
     done = launch(compiled.ranks, _rank, job, limit, joined=False)
     seconds = tuple(max(times) for times in zip(*(times for times, _ in done), strict=True))

@@ -11,6 +11,7 @@ import ctypes
 import mmap
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,7 +90,9 @@ class Tensors:
                 self.array(row, index).view(np.uint8)[:] = POISON
 
     def close(self) -> None:
-        """Forget the memory; arrays of it stay good."""
+        """Give the memory back, once no array of it is left."""
+        with suppress(BufferError):
+            self._memory.close()
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

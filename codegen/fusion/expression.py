@@ -17,16 +17,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
 from math import prod
 
+from codegen.fusion.broadcast import Ends, extended, index_of, part_ends, split
 from codegen.fusion.kernel import Buffer
 from codegen.fusion.slices import slice_type
 from codegen.templates import template
 from planner.errors import InputError
-from planner.fusion.dims import ONE, PARTS, Dim, Shape, volume
+from planner.fusion.dims import Shape, volume
 from planner.fusion.dropout import op_key, scale, threshold
-from planner.fusion.infer import broadcast
+from planner.fusion.infer import broadcast as common_shape
 from planner.fusion.layouts import Layout, Local, Sliced
 from planner.fusion.operations import BINARY, LOGIC, UNARY
 from planner.fusion.program import BYTES, Bindings, Dtype, Node, Operand, Program, TensorType
@@ -100,22 +100,6 @@ class Functor:
     stores: tuple[str, ...]
     scattered: str = ""
     """The operand, if any, whose table of buckets says in which order to go."""
-
-
-@dataclass(frozen=True)
-class Ends:
-    """A table of C++ with the ends of the tensors that make up a dimension."""
-
-    name: str
-    ends: tuple[int, ...]
-
-
-def part_ends(scope: Scope, owner: str, extent: Dim) -> Ends:
-    """A table, named after its owner, of where each of the tensors that make up a dimension ends."""
-    (name,) = extent.names
-    name = name.removesuffix(PARTS)
-    sizes = scope.bindings.parts.get(name, (scope.bindings.extents[name],))
-    return Ends(f"{owner}_{identifier(name)}_ENDS", tuple(accumulate(sizes)))
 
 
 def identifier(name: str) -> str:
@@ -238,7 +222,7 @@ class _Writer:
         """Raises InputError for a scattered tensor in slices, or one that is broadcast."""
         if name in self.reduced or (buffer := self.scope.storage(name)[1]).name not in self.scope.scattered:
             return False
-        if isinstance(buffer.layout, Sliced) or self.extended(self.type(name).shape) != self.shape:
+        if isinstance(buffer.layout, Sliced) or extended(self.type(name).shape, self.shape) != self.shape:
             raise InputError(
                 f"{buffer.name}: found a scattered tensor sliced or broadcast, expected all elements of it"
             )
@@ -288,7 +272,7 @@ class _Writer:
     def shape(self) -> Shape:
         """Of all elements that the functor runs through: every other shape is broadcast to it."""
         names = [*self.passing, *self.stores, *self.read, *self.computed]
-        return broadcast(self.name, [self.type(name).shape for name in names])
+        return common_shape(self.name, [self.type(name).shape for name in names])
 
     def scalar(self, name: str) -> bool:
         """Whether a value is computed once for all elements."""
@@ -378,7 +362,7 @@ class _Writer:
         )
         mask = f"{{at.seed, {key}, at.step, {threshold(p):#x}u}}"
         survivors = literal(scale(p), "f64" if dtype == "f64" else "f32")
-        if self.extended(node.type.shape) == self.shape:
+        if extended(node.type.shape, self.shape) == self.shape:
             return f"op::dropout({x}, {mask}, global, {survivors})"
         index = f"[&](int64_t i) {{ return {self.broadcast(node.type.shape)[0]}; }}"
         return f"op::dropout<{CPP[dtype]}, N>({x}, {mask}, global, {survivors}, {index})"
@@ -404,7 +388,7 @@ class _Writer:
         counted = name not in self.again and name not in self.reduced
         if self.scattered(name):
             return f"load_scattered<{dtype}, N>(*{pointer}, at.cursor, global)"
-        if self.extended(shape) == self.shape:
+        if extended(shape, self.shape) == self.shape:
             return f"{'load_user' if counted else 'load_again'}<{dtype}, N>({pointer} + {self.index(name)})"
         index, period = self.broadcast(shape)
         if isinstance(layout, Sliced):
@@ -423,7 +407,7 @@ class _Writer:
         return self.type(name).layout if name in self.reduced else self.scope.storage(name)[1].layout
 
     def store(self, name: str) -> str:
-        if self.extended(self.type(name).shape) != self.shape:
+        if extended(self.type(name).shape, self.shape) != self.shape:
             raise InputError(f"{self.name}: found {name} stored among larger tensors, expected a kernel of its own")
         value = f"spread<{CPP[self.type(name).dtype]}, N>({self.term(name)})"
         value = value if self.rows else self.term(name)
@@ -436,43 +420,14 @@ class _Writer:
     def index(self, name: str) -> str:
         return "local" if isinstance(self.layout(name), Sliced) else "global"
 
-    def extended(self, shape: Shape) -> Shape:
-        return (ONE,) * (len(self.shape) - len(shape)) + shape
-
     def broadcast(self, shape: Shape) -> tuple[str, int]:
-        """The index of a tensor of this shape for element i of all, and after how many elements it begins anew."""
-        outer = [extent == ONE != whole for extent, whole in zip(self.extended(shape), self.shape, strict=True)]
-        extents = self.scope.extents(self.shape)
-        first = next((at for at in range(len(outer)) if not outer[at] and extents[at] > 1), len(outer))
-        terms, stride, inner, at = [], 1, 1, len(outer)
-        while at:
-            begin = at - 1
-            if outer[begin] or extents[begin] == 1:
-                inner, at = inner * extents[begin], begin
-                continue
-            own = self.extended(shape)
-            split = own[begin] != self.shape[begin]
-            while begin and not split and not outer[begin - 1] and own[begin - 1] == self.shape[begin - 1]:
-                begin -= 1
-            run = prod(extents[begin:at])
-            term = f"i / {inner}" if inner > 1 else "i"
-            term = f"{term} % {run}" if prod(extents[:begin]) > 1 else term
-            if split:
-                parts = self.ends(own[begin])
-                term, run = f"part_of({parts.name}, {len(parts.ends)}, {term})", len(parts.ends)
-            terms.append(f"{term} * {stride}" if stride > 1 else term)
-            stride, inner, at = stride * run, inner * prod(extents[begin:at]), begin
-        return " + ".join(reversed(terms)) or "0", prod(extents[first:])
-
-    def ends(self, extent: Dim) -> Ends:
-        return part_ends(self.scope, self.name, extent)
+        return index_of(shape, self.shape, self.scope.bindings, self.name)
 
     @cached_property
     def parts(self) -> tuple[Ends, ...]:
-        found = [
-            self.ends(x) for name in self.streams for x in self.type(name).shape if x not in self.shape and x != ONE
-        ]
-        return tuple(dict.fromkeys(found))
+        masked = [node.name for node in self.computed.values() if node.op == "Dropout"]
+        found = [extent for name in (*self.streams, *masked) for extent in split(self.type(name).shape, self.shape)]
+        return tuple(part_ends(self.scope.bindings, self.name, extent) for extent in dict.fromkeys(found))
 
     @cached_property
     def random(self) -> bool:

@@ -14,8 +14,9 @@ from math import prod
 
 from codegen.fusion import lower, matmul, pointwise, reductions, rows
 from codegen.fusion.algorithms import named
+from codegen.fusion.broadcast import Ends
 from codegen.fusion.context import Context
-from codegen.fusion.expression import CPP, Ends, Scope, identifier
+from codegen.fusion.expression import CPP, Scope, identifier
 from codegen.fusion.kernel import Buffer, KernelText
 from codegen.templates import template
 from planner.fusion import text

@@ -11,9 +11,10 @@ from dataclasses import replace
 from math import prod
 
 from codegen.fusion import collective, collective_plan, reductions
+from codegen.fusion.broadcast import Ends
 from codegen.fusion.collective import Parts
 from codegen.fusion.context import Context
-from codegen.fusion.expression import Ends, functor, identifier
+from codegen.fusion.expression import functor, identifier
 from codegen.fusion.kernel import KernelText
 from codegen.fusion.pointwise import condition
 from codegen.templates import template

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from math import prod
 
 from codegen.fusion import rows
+from codegen.fusion.broadcast import Ends, part_ends
 from codegen.fusion.context import Context
-from codegen.fusion.expression import CPP, Ends, Functor, Scope, functor, identifier, part_ends
+from codegen.fusion.expression import CPP, Functor, Scope, functor, identifier
 from codegen.fusion.kernel import KernelText
 from codegen.fusion.pointwise import condition, live_outs
 from codegen.fusion.slices import slice_type
@@ -155,7 +156,7 @@ def _reduction(
     exchanged = isinstance(of.layout, Sliced) and isinstance(node.type.layout, Replicated) and ranks > 1
     ends = "nullptr"
     if node.attribute("per") == "tensor":
-        tables.append(part_ends(scope, f"{stage.name}_{identifier(node.name)}_parts", of.shape[0]))
+        tables.append(part_ends(scope.bindings, f"{stage.name}_{identifier(node.name)}_parts", of.shape[0]))
         ends = tables[-1].name
     along: dict[str, str | int] = {}
     dim = node.attribute("dim")

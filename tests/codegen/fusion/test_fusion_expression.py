@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from codegen.fusion.broadcast import index_of
 from codegen.fusion.expression import Scope, elements_per_pack, functor, identifier, literal
 from codegen.fusion.kernel import Buffer
 from codegen.fusion.lower import lower
 from planner.errors import InputError
 from planner.fusion import language as cc
+from planner.fusion.dims import ONE, Dim
 from planner.fusion.evaluate import evaluate
 from planner.fusion.infer import FLOATS
 from planner.fusion.operations import ARITHMETIC, COMPARISONS, FLOAT_UNARY
@@ -219,3 +222,26 @@ def test_names_and_numbers_of_cpp() -> None:
         "int64_t(2)",
         "true",
     ]
+
+
+@pytest.mark.parametrize("kept", list(product([False, True], repeat=4)))
+@pytest.mark.parametrize("sizes", [(2, 0, 3), (0, 1)])
+def test_indices_of_broadcast_tensors_are_those_of_numpy(kept: tuple[bool, ...], sizes: tuple[int, ...]) -> None:
+    """All ways to leave dimensions out, the last one counted tensor by tensor or element by element."""
+    extents = {"A": 2, "B": 1, "C": 3, "N": sum(sizes)}
+    bindings = Bindings(extents, 1, parts={"N": sizes})
+    whole = tuple(Dim((name,)) for name in extents)
+    parts = np.repeat(np.arange(len(sizes)), sizes)
+    for last in (Dim(("N",)), Dim(("N.parts",))):
+        own = [extent if keep else ONE for extent, keep in zip((*whole[:3], last), kept, strict=True)]
+        shape = [extent.value(bindings.values) for extent in own]
+        elements = np.arange(int(np.prod(shape))).reshape(shape)
+        if kept[3] and last != whole[3]:
+            elements = elements[..., parts]
+        expected = np.broadcast_to(elements, list(extents.values())).reshape(-1)
+        text, period = index_of(tuple(own), whole, bindings, "f")
+        names = {"part_of": lambda table, count, at: int(parts[at]), "f_N_ENDS": None}
+        code = compile(text.replace("/", "//"), "index", "eval")
+        assert [eval(code, {**names, "i": i}) for i in range(expected.size)] == expected.tolist()
+        assert expected.size % period == 0
+        assert (expected.reshape(-1, period) == expected[:period]).all()

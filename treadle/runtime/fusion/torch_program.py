@@ -99,7 +99,9 @@ class FusedProgram:
         """One run with these inputs: tensors, numbers for scalars, lists for scattered tensors.
 
         The outputs: one, or a tuple. What an Update writes is written in place, and is the tensor that was given. On a
-        GPU the work is queued on the current stream. Each run is one step of dropout.
+        GPU the work is queued on the current stream, and outputs are the same tensors in every run. Each run is one
+        step of dropout. A run can be captured in a CUDA graph after one with the same tensors: replays count as runs,
+        but keep the numbers and the step of dropout that were captured, so pass scalars that change as tensors.
         """
         missing = [value.name for value in self.program.inputs if value.name not in given]
         if missing:

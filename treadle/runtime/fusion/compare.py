@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from planner.fusion.evaluate import evaluate
-from treadle.runtime.fusion import fibers, processes
+from treadle.runtime.fusion import cuda, fibers, processes
 from treadle.runtime.fusion.build import Compiled, Schedule
 from treadle.runtime.fusion.data import Array, Kind, differences, exact, example, place
 from treadle.runtime.fusion.runs import Report, Runs
 from treadle.runtime.fusion.tensors import Tensors
+from treadle.runtime.native_build import Target
 
 MOST_PROBLEMS = 20
+RUNNERS: Mapping[Target, Callable[[Compiled, Tensors, Runs], Report]] = {
+    "fibers": fibers.run,
+    "process": processes.run,
+    "cuda": cuda.run,
+}
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,7 @@ def _compared(
     rows = [range(first, first + compiled.ranks) for first in range(0, tensors.rows, compiled.ranks)]
     for row, each in zip(rows, wanted, strict=True):
         place(tensors, row, lowered, each)
-    report = (fibers if compiled.target == "fibers" else processes).run(compiled, tensors, runs)
+    report = RUNNERS[compiled.target](compiled, tensors, runs)
     problems = [
         f"run {number}: {line}"
         for number, (row, each) in enumerate(zip(rows, wanted, strict=True))

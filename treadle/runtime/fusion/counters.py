@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from planner.fusion.counts import counts, total
+from planner.fusion.counts import Counts, counts, total
+from planner.fusion.expressions import Expression
 from planner.fusion.program import Bindings, Program
 from treadle.runtime.fusion.session import Counted
 
@@ -44,8 +45,8 @@ def counters(program: Program, bindings: Bindings, counted: Sequence[Counted], r
         """`amounts` are those of ranks 0 to n-1 of the first group, then of the next one."""
         return Counter(what, plan, tuple(sum(amounts[rank::ranks]) // runs for rank in range(ranks)))
 
-    apart = total(stage.traffic for stage in planned.stages if stage.kind not in PRODUCTS).value(bindings)
-    rows = [row("traffic", apart, [each.loaded + each.stored for each in counted])]
+    traffic = counted_traffic(planned).value(bindings)
+    rows = [row("traffic", traffic, [each.loaded + each.stored for each in counted])]
     for group in range(groups):
         mine = [each.sent for each in counted[group * ranks : (group + 1) * ranks]]
         what = "volume" if groups == 1 else f"volume in group {group}"
@@ -54,3 +55,8 @@ def counters(program: Program, bindings: Bindings, counted: Sequence[Counted], r
         between = planned.between.value(bindings)
         rows.append(row("volume between groups", between, [each.sent_on for each in counted]))
     return rows
+
+
+def counted_traffic(planned: Counts) -> Expression:
+    """Of all stages that count theirs."""
+    return total(stage.traffic for stage in planned.stages if stage.kind not in PRODUCTS)

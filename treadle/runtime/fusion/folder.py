@@ -18,10 +18,13 @@ from planner.fusion.decisions import FusionDecisions
 from planner.plan import Plan
 from treadle.runtime.fusion.build import MAIN, build
 from treadle.runtime.fusion.compare import compare
+from treadle.runtime.fusion.counters import counted_traffic
 from treadle.runtime.fusion.data import Kind
 from treadle.runtime.fusion.runs import TIMEOUT_SECONDS, Runs
+from treadle.runtime.native_build import Target
 
 Backend = Literal["cpu", "fibers", "cuda"]
+TARGETS: dict[Backend, Target] = {"cpu": "process", "fibers": "fibers", "cuda": "cuda"}
 KINDS: tuple[Kind, ...] = ("integers", "floats")
 MOST_FIBERS = 16
 """Ranks that share one process."""
@@ -31,7 +34,7 @@ MOST_PROCESSES = 64
 @dataclass(frozen=True)
 class Row:
     """One comparison. `sent` elements of each rank to its group, `sent_on` to the next one, `traffic` loaded and
-    stored, all of the rank with most, beside what the plan counts (`planned_*`)."""
+    stored, without products, all of the rank with most, beside what the plan counts (`planned_*`)."""
 
     data: Kind
     runs: int
@@ -65,16 +68,12 @@ def run_folder(
     most = {"fibers": MOST_FIBERS, "cpu": MOST_PROCESSES, "cuda": MOST_PROCESSES}[backend]
     if ranks > most:
         raise InputError(f"found {ranks} ranks, expected at most {most} on one machine", where=str(folder))
-    if backend == "cuda":
-        from treadle.runtime.fusion.cuda import compare as compare_here
-    else:
-        compare_here = compare
-    compiled = build(lowered, {"cpu": "process", "fibers": "fibers", "cuda": "cuda"}[backend], counts=backend != "cuda")
+    compiled = build(lowered, TARGETS[backend], counts=backend != "cuda")
     counted = counts(lowered.program)
     rows = []
     for kind in KINDS:
         runs = Runs(repeats=repeats, timeout=timeout or TIMEOUT_SECONDS)
-        outcome = compare_here(compiled, lowered, runs, kind=kind)
+        outcome = compare(compiled, lowered, runs, kind=kind)
         each = outcome.report.counted
         rows.append(
             Row(
@@ -89,7 +88,7 @@ def run_folder(
                 traffic=max((one.loaded + one.stored for one in each), default=0) // repeats,
                 planned_sent=float(counted.volume.value(lowered.bindings)),
                 planned_sent_on=float(counted.between.value(lowered.bindings)),
-                planned_traffic=float(counted.traffic.value(lowered.bindings)),
+                planned_traffic=float(counted_traffic(counted).value(lowered.bindings)),
             )
         )
     return rows

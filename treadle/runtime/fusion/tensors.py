@@ -52,7 +52,7 @@ class Tensors:
         self, buffers: Sequence[Buffer], rows: int, *, shared: bool = False, handle: Handle | None = None
     ) -> None:
         self.buffers, self.rows, self._file = tuple(buffers), rows, -1
-        self._offsets, self._bytes = _layout(buffers)
+        self.offsets, self._bytes = _layout(buffers)
         size = max(1, rows * self._bytes)
         if handle is not None:
             file = _opened(handle)
@@ -72,12 +72,16 @@ class Tensors:
     def array(self, row: int, index: int) -> NDArray[Any]:
         """Buffer `index` of a row, flat; it is the memory itself."""
         buffer = self.buffers[index]
-        start = row * self._bytes + self._offsets[index]
+        start = row * self._bytes + self.offsets[index]
         return np.frombuffer(self._memory, NUMPY[buffer.dtype], buffer.elements, start)
 
     def address(self, row: int, index: int) -> int:
-        start = row * self._bytes + self._offsets[index]
+        start = row * self._bytes + self.offsets[index]
         return ctypes.addressof(ctypes.c_char.from_buffer(self._memory, start))
+
+    def row(self, row: int) -> NDArray[np.uint8]:
+        """All buffers of a row as bytes; they begin at `offsets`."""
+        return np.frombuffer(self._memory, np.uint8, self._bytes, row * self._bytes)
 
     def addresses(self, row: int) -> list[int]:
         """Of all buffers of a row."""

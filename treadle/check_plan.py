@@ -19,12 +19,17 @@ from planner.collective.universal import UNIVERSAL, universal_bound
 from planner.errors import CheckFailed
 from planner.fusion.bound import lower_bound as lower_fusion_bound
 from planner.fusion.check import check as check_fusion
+from planner.fusion.counts import Counts
+from planner.fusion.counts import counts as fusion_counts
 from planner.fusion.decisions import FusionDecisions
+from planner.fusion.find import find
+from planner.fusion.find.optimizers import OPTIMIZERS
 from planner.fusion.machine import machine_of
 from planner.fusion.parsing import parse
 from planner.fusion.planning import nanoseconds
 from planner.fusion.price import price
 from planner.fusion.program import Bindings
+from planner.fusion.text import show
 from planner.hardware import Hardware
 from planner.memory.check import check as check_memory
 from planner.memory.check import check_against_trace
@@ -193,6 +198,8 @@ def check_against(plan: Plan, found: Mapping[str, documents.Document]) -> list[s
             ]
     elif isinstance(decisions, SwapDecisions):
         return check_swap_against(decisions, found)
+    elif isinstance(decisions, FusionDecisions):
+        return [] if not isinstance(trace, Trace) else check_fusion_against(decisions, trace)
     elif isinstance(problem := found.get("problem"), MemoryProblem):
         return check_against_problem(plan, decisions, problem)
     elif isinstance(trace, Trace):
@@ -204,6 +211,16 @@ def check_against(plan: Plan, found: Mapping[str, documents.Document]) -> list[s
             trace = with_roofline(trace, hardware)
         return check_against_trace(decisions, trace)
     return []
+
+
+def check_fusion_against(decisions: FusionDecisions, trace: Trace) -> list[str]:
+    """What the plan solved must be a program that is found in the trace, at the sizes that it has there."""
+    solved = (decisions.program, decisions.extents, decisions.parts)
+    for optimizer in (None, *OPTIMIZERS):
+        found, _ = find(trace, tensor_ranks=decisions.ranks, optimizer=optimizer)
+        if solved in [(show(parse(each.text, each.name)), each.extents, each.parts) for each in found]:
+            return []
+    return ["$.decisions.program: not among the programs in the trace, at its sizes; plan again"]
 
 
 def check_swap_against(decisions: SwapDecisions, found: Mapping[str, documents.Document]) -> list[str]:
@@ -256,21 +273,34 @@ def swap_bound_again(decisions: SwapDecisions, plan: Plan) -> tuple[list[str], i
 def fusion_bound_again(
     plan: Plan, decisions: FusionDecisions, hardware: Hardware | None
 ) -> tuple[list[str], int | None]:
-    """Price the schedule again on the hardware and derive its bound again: findings, and the bound in ns."""
-    if hardware is None:
-        return [], None
-    machine = machine_of(hardware)
+    """Count what the schedule moves again; with the hardware, price it again and derive its bound again. Findings, and
+    the bound in ns."""
     bindings = Bindings(decisions.extents, decisions.ranks, decisions.groups, decisions.parts)
     program, schedule = (parse(text, "$.decisions") for text in (decisions.program, decisions.schedule))
+    findings = list(_counted(decisions, fusion_counts(schedule), bindings))
+    if hardware is None:
+        return findings, None
+    machine = machine_of(hardware)
     priced = nanoseconds(price(schedule, bindings, machine).total_us)
     bound = int(lower_fusion_bound(program, bindings, machine).total_us * 1000)
-    findings = []
     if abs(priced - decisions.time_ns) > len(decisions.stages):
         findings.append(f"time: {decisions.time_ns} ns, on the hardware the schedule takes {priced} ns")
     if plan.certificate.lower_bound > bound:
         told = plan.certificate.lower_bound
         findings.append(f"certificate: lower bound {told:g} ns, the hardware proves only {bound} ns")
     return findings, bound
+
+
+def _counted(decisions: FusionDecisions, counts: Counts, bindings: Bindings) -> Iterator[str]:
+    between = decisions.volume_between_groups
+    for what, told, counted in (
+        ("sends", decisions.volume, counts.volume),
+        ("sends to the next group", between, counts.between),
+        ("loads and stores", decisions.traffic, counts.traffic),
+        ("keeps as state", decisions.state, counts.state),
+    ):
+        if told != (found := float(counted.value(bindings))):
+            yield f"elements that each rank {what}: {told:,.0f}, the schedule has {found:,.0f}"
 
 
 def check_against_problem(plan: Plan, decisions: MemoryDecisions, problem: MemoryProblem) -> list[str]:

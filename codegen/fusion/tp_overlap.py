@@ -27,8 +27,10 @@ CLUSTER = 2
 
 
 def layers_of(decisions: FusionDecisions) -> dict[str, dict[str, object]]:
-    """Settings by layer name. Raises InputError for a plan in which no product overlaps with a collective, or whose rows
-    do not come out even, as TransformerEngine wants them."""
+    """Settings by layer name.
+
+    Raises InputError for a plan in which no product overlaps with a collective, or whose rows do not come out even.
+    """
     schedule = parse(decisions.schedule, "$.decisions.schedule")
     choices = {stage.name: stage for stage in decisions.stages}
     layers = dict(_layers(schedule, choices, decisions))

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from codegen.fusion import nccl, nccl_device
-from codegen.fusion.resources import Resources, reported, resources
 from planner.errors import CheckFailed
 from planner.fusion.program import Bindings, Program
 from planner.fusion.refusal import TypeRefusal
 from planner.fusion.schedule import Schedule
 from tests.planner.fusion.transform_samples import example
+from treadle.runtime.fusion.resources import Resources, reported, resources
 
 OPTIMIZER = ("avg", "m_", "v_", "m1", "v1")
 

@@ -21,7 +21,6 @@ from codegen.fusion.chunking import Chunking
 from codegen.fusion.links import Link, met, steps_of_inputs, steps_of_outputs
 from codegen.fusion.lower import lower
 from codegen.fusion.moves import moves_of
-from codegen.fusion.resources import resources
 from planner.fusion import language as cc
 from planner.fusion.evaluate import evaluate
 from planner.fusion.gemm_tiles import chunk_grid, flat_chunk
@@ -29,6 +28,7 @@ from planner.fusion.program import Bindings
 from planner.fusion.ring_order import consumption_by_owner, finish, ring
 from tests.codegen.fusion.overlaps import CASES, Overlapped, tail
 from tests.codegen.fusion.sessions import AWAITED, Session, Stuck, fill, integers, session, wrong
+from treadle.runtime.fusion.resources import resources
 
 ORDERS = range(6)
 

@@ -11,6 +11,8 @@ from codegen.fusion.algorithms import Algorithm, chosen, named, planned
 from codegen.fusion.context import Protocol
 from codegen.fusion.lower import Lowered, headers
 from codegen.fusion.lower import lower as lower_schedule
+from codegen.fusion.numbers import FILE_NAME as TABLES
+from codegen.fusion.numbers import apart
 from codegen.lower import lower as lower_collective
 from planner import documents
 from planner.collective.algorithm import CollectiveDecisions
@@ -21,6 +23,7 @@ from planner.fusion.parsing import parse
 from planner.fusion.program import Bindings, Program
 from planner.plan import Plan
 
+MAIN = "schedule.cu"
 NAMES = {"hierarchical": "two-level", "tree": "double-tree"}
 """Algorithms of the price model by the names of the planner's templates, where they differ."""
 
@@ -52,7 +55,13 @@ def generate(
     facts |= {"digest": lowered.digest, **({"in_turn": fallbacks} if fallbacks else {}), **changed}
     if collectives:
         facts["collectives"] = sorted(collectives)
-    return {**lowered.texts, **{name: documents.dumps(plan) for name, plan in collectives.items()}}, facts
+    return {**files_of(lowered), **{name: documents.dumps(plan) for name, plan in collectives.items()}}, facts
+
+
+def files_of(lowered: Lowered) -> dict[str, str]:
+    """The file of a schedule, its tables and all headers."""
+    text, tables = apart(lowered.text)
+    return {**headers(), MAIN: text, **({TABLES: tables} if tables else {})}
 
 
 def collective_of(plan: Plan, name: str) -> CollectiveDecisions:

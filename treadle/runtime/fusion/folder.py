@@ -8,7 +8,7 @@ from statistics import median
 from typing import Literal
 
 from codegen import emit
-from codegen.fusion.generate import collective_of, lowered_of
+from codegen.fusion.generate import collective_of, files_of, lowered_of
 from codegen.fusion.lower import Lowered
 from codegen.targets import PLAN_NAME
 from planner import documents
@@ -106,7 +106,7 @@ def schedule_in(folder: Path | str) -> tuple[FusionDecisions, Lowered]:
     names = manifest.facts.get("collectives", ())
     carried = [collective_of(documents.loads(texts[name], str(Path(folder) / name), Plan), name) for name in names]
     lowered, _ = lowered_of(plan.decisions, carried)
-    if lowered.text != texts[MAIN]:
+    if files_of(lowered)[MAIN] != texts[MAIN]:
         message = "found other kernels than this version of treadle makes of the plan; generate again"
         raise InputError(message, where=str(Path(folder) / MAIN))
     return plan.decisions, lowered

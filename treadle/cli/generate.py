@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from planner.artefact import Artefact
     from planner.selection import Selection
 
+MOST_HEADERS = 16
+"""That are listed by name."""
+
 
 @click.command()
 @click.argument("plans", nargs=-1, required=True, metavar="PLAN...")
@@ -139,7 +142,15 @@ def command(
         print_json(rows)
         return
     for row in rows:
-        click.echo(f"wrote {', '.join(sorted(row['files']))} to {row['folder']}")
+        click.echo(f"wrote {_listed(row['files'])} to {row['folder']}")
+
+
+def _listed(files: Mapping[str, str]) -> str:
+    """File names, but very many headers as their number."""
+    headers = [name for name in files if name.endswith(".h")]
+    if len(headers) <= MOST_HEADERS:
+        return ", ".join(sorted(files))
+    return f"{', '.join(sorted(files.keys() - set(headers)))} and {len(headers)} headers"
 
 
 def _carried(manifest: Artefact) -> str:

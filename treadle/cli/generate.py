@@ -127,6 +127,8 @@ def command(
             note(_carried(manifest))
         for members, why in manifest.facts.get("in_turn", {}).items():
             note(f"{members}: one after another instead of overlapped: {why}")
+        for line in manifest.facts.get("without", ()):
+            note(line)
         for what in ("protocol", "algorithm") if manifest.facts.get("digest") else ():
             if what in manifest.facts:
                 note(f"{what}: {manifest.facts[what]}; the plan was priced with the latter")

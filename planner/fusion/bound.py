@@ -24,10 +24,9 @@ import networkx as nx
 from planner.fusion.collective_costs import Movement, Placement, Tuning, configs, placement, timing
 from planner.fusion.layouts import At, Local, Replicated, Sliced
 from planner.fusion.machine import Machine
-from planner.fusion.operations import operation
 from planner.fusion.price import DEFAULT, alone
 from planner.fusion.program import Bindings, Node, Program, TensorType
-from planner.fusion.stages import behind
+from planner.fusion.stages import behind, kind, moves_data
 from planner.fusion.work import flops, whole_bytes
 
 SUMS = ("AllReduce", "ReduceScatter")
@@ -83,7 +82,7 @@ def live(program: Program) -> tuple[Node, ...]:
     needed = {behind(program, name) for name in program.outputs}
     found = []
     for node in reversed(program.nodes):
-        if operation(node.op).kind != "view" and (node.name in needed or node.op == "Update"):
+        if kind(node) != "view" and (node.name in needed or node.op == "Update"):
             needed |= {behind(program, name) for name in node.reads}
             found.append(node)
     return tuple(reversed(found))
@@ -216,9 +215,5 @@ def _fixed(
         "ReduceScatter": min(hops("ReduceScatter"), hops("AllReduce")),
         "AllGather": gather,
     }
-    longest = max((forms.get(node.op, hops(node.op)) for node in nodes if _moves(node)), default=0.0)
+    longest = max((forms.get(node.op, hops(node.op)) for node in nodes if moves_data(node)), default=0.0)
     return min(machine.launch_us, machine.collective_launch_us) + longest
-
-
-def _moves(node: Node) -> bool:
-    return operation(node.op).kind in ("collective", "transfer")

@@ -14,6 +14,7 @@ from math import ceil, log2
 from typing import Literal
 
 from planner.fusion.machine import Machine, Protocol
+from planner.fusion.operations import PASSES
 
 Algorithm = Literal["ring", "all-pairs", "hierarchical", "tree"]
 LL_CHUNK = 32768
@@ -132,9 +133,6 @@ class _Shape:
 def _latency(shape: _Shape, protocol: Protocol, machine: Machine) -> float:
     extra = max(0, shape.steps - shape.node_hops - shape.network_hops) * machine.step_us
     return shape.node_hops * protocol.node_us + shape.network_hops * protocol.network_us + extra
-
-
-PASSES = {"AllReduce": 2, "ReduceScatter": 1, "AllGather": 1}
 
 
 def _shape(movement: Movement, place: Placement, machine: Machine, algorithm: Algorithm) -> _Shape | None:

@@ -16,20 +16,9 @@ from typing import Literal
 from planner.fusion.dims import volume
 from planner.fusion.expressions import ZERO, Expression
 from planner.fusion.layouts import Sliced
-from planner.fusion.operations import operation
+from planner.fusion.operations import PASSES
 from planner.fusion.program import BYTES, Bindings, Node, Program, TensorType
-from planner.fusion.stages import Stage, behind, stages
-
-HALVES: Mapping[str, int] = {
-    "AllReduce": 2,
-    "ReduceScatter": 1,
-    "AllGather": 1,
-    "AllToAll": 1,
-    "Reduce": 1,
-    "Broadcast": 1,
-}
-"""How many times (n-1)/n of its tensor a collective sends from each rank."""
-
+from planner.fusion.stages import Stage, behind, consumers, kind, stages
 
 Role = Literal["input", "state", "output"]
 
@@ -102,47 +91,43 @@ class Counts:
 
 def counts(program: Program) -> Counts:
     """Everything counted for a schedule, in symbolic dimensions."""
-    return Counts(tuple(stage_counts(program, stage) for stage in stages(program)), memory(program))
+    memory = (Allocation(name, role, BYTES[of.dtype], _elements(of)) for name, role, of in _kept(program))
+    return Counts(tuple(_stage(program, stage) for stage in stages(program)), tuple(memory))
 
 
-def stage_counts(program: Program, stage: Stage) -> StageCounts:
-    inside = {node.name: node for node in stage.nodes}
+def _stage(program: Program, stage: Stage) -> StageCounts:
     sent: dict[int, Expression] = {}
     between = ZERO
     for node in stage.nodes:
-        source = program.type_of(node.inputs[0]) if node.inputs else None
-        if node.op == "Send" and source:
-            between += elements(source)
-        elif amount := ring_volume(node, source):
+        if node.op == "Send":
+            between += _elements(node.type)
+        elif amount := _sent(program, node):
             sent[node.type.group.offset] = sent.get(node.type.group.offset, ZERO) + amount
-    loaded = {(behind(program, name), str(size)): size for name, size in _loads(program, inside)}
-    stored = total(elements(node.type) for node in stage.nodes if _stored(program, node, inside))
-    return StageCounts(stage.name, stage.kind, sent, between, total(loaded.values()), stored)
+    stores = total(_elements(node.type) for node in stored(program, stage))
+    return StageCounts(stage.name, stage.kind, sent, between, total(_loads(program, stage)), stores)
 
 
-def ring_volume(node: Node, source: TensorType | None) -> Expression | None:
-    """Elements that each rank sends, None for operations that send nothing."""
-    if node.op in HALVES:
-        whole = Expression.of(volume(node.type.shape))
-        return (whole - whole.shared()).scaled(HALVES[node.op])
-    summed = operation(node.op).kind == "reduction" and source is not None and isinstance(source.layout, Sliced)
-    if summed and not isinstance(node.type.layout, Sliced):  # the AllReduce of the partial results
-        whole = Expression.of(volume(node.type.shape))
-        return (whole - whole.shared()).scaled(2)
-    return None
+def _sent(program: Program, node: Node) -> Expression | None:
+    """Elements that each rank sends within its group, None for operations that send nothing."""
+    passes = PASSES["AllReduce"] if sums_slices(program, node) else PASSES.get(node.op)
+    whole = Expression.of(volume(node.type.shape))
+    return (whole - whole.shared()).scaled(passes) if passes else None
 
 
-def elements(of: TensorType) -> Expression:
+def sums_slices(program: Program, node: Node) -> bool:
+    """Whether it reduces slices to what no rank has alone, so that an AllReduce of the ranks' parts belongs to it."""
+    if kind(node) != "reduction" or isinstance(node.type.layout, Sliced):
+        return False
+    return isinstance(program.by_name[str(node.inputs[0])].type.layout, Sliced)
+
+
+def _elements(of: TensorType) -> Expression:
     """Elements of a tensor on a rank that has them."""
     return Expression.of(volume(of.shape), share=int(isinstance(of.layout, Sliced)))
 
 
-def memory(program: Program) -> tuple[Allocation, ...]:
-    """What a rank keeps of the caller's tensors: what the program updates is state, and an Update is no new output."""
-    return tuple(Allocation(name, role, BYTES[of.dtype], elements(of)) for name, role, of in _kept(program))
-
-
 def _kept(program: Program) -> Iterator[tuple[str, Role, TensorType]]:
+    """What a rank keeps of the caller's tensors: what the program updates is state, and an Update is no new output."""
     for value in program.inputs:
         yield value.name, "state" if value.name in program.updates else "input", value.type
     for name in program.outputs:
@@ -166,28 +151,29 @@ def _completes(program: Program, node: Node) -> bool:
     return isinstance(source, Node) and source.op == "Update"
 
 
-def _loads(program: Program, inside: Mapping[str, Node]) -> list[tuple[str, Expression]]:
-    reads = dict.fromkeys(name for node in inside.values() for name in node.reads)
-    found = []
-    for name in reads:
-        of = program.by_name[name].type
-        if behind(program, name) not in inside and of.shape:
-            found.append((name, elements(of)))
-    return found
+def _loads(program: Program, stage: Stage) -> Iterable[Expression]:
+    """Once for each part of each tensor."""
+    inside = {node.name for node in stage.nodes}
+    found: dict[tuple[str, str], Expression] = {}
+    for name in dict.fromkeys(name for node in stage.nodes for name in node.reads):
+        of, source = program.by_name[name].type, behind(program, name)
+        if source not in inside and of.shape:
+            size = _elements(of)
+            found[source, str(size)] = size
+    return found.values()
 
 
-def _stored(program: Program, node: Node, inside: Mapping[str, Node]) -> bool:
-    """An Update lands in its target, whatever reads it: by itself, or whole by the AllGather of the same stage."""
-    readers = _readers(program, node.name)
-    if node.op == "Update":
-        return not any(reader.op == "AllGather" and reader.name in inside for reader in readers)
-    escapes = node.name in program.outputs or any(reader.name not in inside for reader in readers)
-    return bool(node.type.shape) and (escapes or _completes(program, node))
+def stored(program: Program, stage: Stage) -> tuple[Node, ...]:
+    """Operations of a stage whose results go to memory.
 
+    An Update lands in its target, whatever reads it: by itself, or whole by the AllGather of the same stage.
+    """
+    inside, readers = {node.name for node in stage.nodes}, consumers(program)
 
-def _readers(program: Program, name: str) -> list[Node]:
-    """Operations that read a value, through views as well."""
-    found = []
-    for reader in program.readers[name]:
-        found += _readers(program, reader.name) if operation(reader.op).kind == "view" else [reader]
-    return found
+    def goes(node: Node) -> bool:
+        if node.op == "Update":
+            return not any(reader.op == "AllGather" and reader.name in inside for reader in readers[node.name])
+        escapes = node.name in program.outputs or any(reader.name not in inside for reader in readers[node.name])
+        return bool(node.type.shape) and (escapes or _completes(program, node))
+
+    return tuple(node for node in stage.nodes if goes(node))

@@ -17,14 +17,14 @@ from planner.fusion.calls import apply
 from planner.fusion.counts import Counts
 from planner.fusion.decisions import TransformCall
 from planner.fusion.moves import Flow
-from planner.fusion.operations import operation
-from planner.fusion.program import Bindings, Node, Program
+from planner.fusion.program import Bindings, Program
 from planner.fusion.refusal import InvalidTransform
+from planner.fusion.stages import kind, moves_data
+from planner.fusion.transforms.merge import PAIRS
 
 NEIGHBOURS = ("pointwise", "rows", "reduction")
 LARGEST = 64
 """Operations that one kernel may have before the search."""
-PAIRS = {"AllGather": "ReduceScatter", "Broadcast": "Reduce"}
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,9 @@ def idle(program: Program) -> bool:
     """Whether a ReduceScatter (or Reduce) is read by nothing but the AllGather (Broadcast) that undoes the split."""
     held = {member for kernel in program.kernels for member in kernel.members}
     for node in program.nodes:
-        source = program.by_name[str(node.inputs[0])] if node.op in PAIRS else None
-        undone = isinstance(source, Node) and source.op == PAIRS[node.op] and not {node.name, source.name} & held
-        if undone and source and all(reader.op == node.op for reader in program.readers[source.name]):
+        readers = program.readers[node.name] if node.op in PAIRS and node.name not in held else ()
+        undone = all(reader.op == PAIRS[node.op] for reader in readers)
+        if undone and any(reader.name not in held for reader in readers):
             return True
     return False
 
@@ -107,11 +107,8 @@ def undominated(programs: Sequence[Program], counted: Sequence[Counts], bindings
 
 def _structure(program: Program, counts: Counts) -> tuple[object, ...]:
     """What is communicated and multiplied, in which kernels: everything but pointwise launches and their places."""
-    moved = ((node.op, node.type.group.offset) for node in program.nodes if operation(node.op).kind in _COUNTED)
+    moved = ((node.op, node.type.group.offset) for node in program.nodes if moves_data(node) or kind(node) == "layer")
     return (*sorted(moved), *sorted(stage.kind for stage in counts.stages if stage.kind not in NEIGHBOURS))
-
-
-_COUNTED = ("collective", "transfer", "layer")
 
 
 def _costs(counts: Counts, bindings: Bindings) -> tuple[Fraction | int, ...]:

@@ -7,7 +7,7 @@ an Update waits for all others that read the value from before (an anti-dependen
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
@@ -82,7 +82,7 @@ def home_of(program: Program) -> dict[str, str]:
             absorbed = node.anonymous and kind(node) == "pointwise" and node.name not in program.outputs
             computing = all(kind(reader) in ("pointwise", "reduction") for reader in readers)
             held = {homes[reader.name] for reader in readers} if absorbed and computing else set()
-            homes[node.name] = held.pop() if len(held) == 1 else outermost(outer, node.name)
+            homes[node.name] = held.pop() if len(held) == 1 else _outermost(outer, node.name)
     return homes
 
 
@@ -90,24 +90,31 @@ def dependences(program: Program, homes: Mapping[str, str]) -> dict[str, set[str
     """For every stage, in program order, the stages it waits for: makers of what it reads, readers of what it
     overwrites. `homes` are those of `home_of`, or others to see what would depend on what."""
     graph: dict[str, set[str]] = {homes[node.name]: set() for node in program.nodes if node.name in homes}
-    for before, after in links(program):
+    for before, after in _links(program):
         if homes[before] != homes[after]:
             graph[homes[after]].add(homes[before])
     return graph
 
 
-def links(program: Program) -> Iterator[tuple[str, str]]:
+def _links(program: Program) -> Iterator[tuple[str, str]]:
     """Pairs of operations, none a view, of which the second must follow the first: data and anti-dependences."""
-    readers_of: dict[str, list[str]] = {}
+    for source, readers in consumers(program).items():
+        update = program.updates.get(source)
+        for reader in readers:
+            if isinstance(program.by_name[source], Node):
+                yield source, reader.name
+            elif update is not None and reader is not update:
+                yield reader.name, update.name
+
+
+def consumers(program: Program) -> dict[str, list[Node]]:
+    """Operations that read each value, or a view of it, in program order; none of them a view."""
+    found: dict[str, list[Node]] = {name: [] for name in program.by_name}
     for node in program.nodes:
         if kind(node) != "view":
-            for name in node.reads:
-                source = behind(program, name)
-                readers_of.setdefault(source, []).append(node.name)
-                if isinstance(program.by_name[source], Node):
-                    yield source, node.name
-    for target, update in program.updates.items():
-        yield from ((reader, update.name) for reader in readers_of.get(target, ()) if reader != update.name)
+            for source in dict.fromkeys(behind(program, name) for name in node.reads):
+                found[source].append(node)
+    return found
 
 
 def behind(program: Program, name: str) -> str:
@@ -147,13 +154,13 @@ def stage_of(program: Program, name: str, homes: Mapping[str, str]) -> Stage:
     if kernel is None:
         whole = tuple(node for node in program.nodes if homes.get(node.name) == name)
         mine = whole or tuple(node for node in program.nodes if node.name == name)
-        return Stage(name, kind_of(mine), mine)
-    inside = tuple(stage_of(program, member, homes_inside(program, homes, name)) for member in kernel.members)
+        return Stage(name, _stage_kind(mine), mine)
+    inside = tuple(stage_of(program, member, _homes_inside(program, homes, name)) for member in kernel.members)
     nodes = tuple(node for node in program.nodes if homes.get(node.name) == name)
-    return Stage(name, kind_of(nodes, kernel.policy), nodes, kernel, inside)
+    return Stage(name, _stage_kind(nodes, kernel.policy), nodes, kernel, inside)
 
 
-def homes_inside(program: Program, homes: Mapping[str, str], kernel: str) -> dict[str, str]:
+def _homes_inside(program: Program, homes: Mapping[str, str], kernel: str) -> dict[str, str]:
     """The stages that the operations of a kernel would run in if it were taken apart."""
     without = replace(program, kernels=tuple(other for other in program.kernels if other.name != kernel))
     return {name: home for name, home in home_of(without).items() if homes.get(name) == kernel}
@@ -164,7 +171,28 @@ def kind(node: Node) -> Kind:
     return operation(node.op).kind
 
 
-def kind_of(nodes: tuple[Node, ...], policy: Policy = "ComputationFuse") -> str:
+def moves_data(node: Node) -> bool:
+    """Whether other ranks have a part in it."""
+    return kind(node) in ("collective", "transfer")
+
+
+def reduces_all(node: Node) -> bool:
+    """Whether it needs all elements of a tensor before its result, or all of one of the tensors that share it."""
+    return kind(node) == "reduction" and node.attribute("dim") is None
+
+
+def phases(program: Program, nodes: Iterable[Node], ends: Callable[[Node], bool]) -> dict[str, int]:
+    """By operation of a kernel: how many phases, each ended by a reduction that `ends` it, must be over before it."""
+    inside: dict[str, Node] = {}
+    found: dict[str, int] = {}
+    for node in nodes:
+        sources = (inside[x] for x in (behind(program, read) for read in node.reads) if x in inside)
+        found[node.name] = max((found[of.name] + ends(of) for of in sources), default=0)
+        inside[node.name] = node
+    return found
+
+
+def _stage_kind(nodes: tuple[Node, ...], policy: Policy = "ComputationFuse") -> str:
     """What a launch of these operations is called."""
     if policy != "ComputationFuse":
         return f"fused {policy.removesuffix('Fuse').lower()}"
@@ -177,7 +205,7 @@ def kind_of(nodes: tuple[Node, ...], policy: Policy = "ComputationFuse") -> str:
     return "rows" if rows else "reduction"
 
 
-def outermost(outer: Mapping[str, str], name: str) -> str:
+def _outermost(outer: Mapping[str, str], name: str) -> str:
     while name in outer:
         name = outer[name]
     return name

@@ -13,10 +13,10 @@ from math import prod
 
 from planner.fusion.buckets import ENTRY_BYTES, LIMIT
 from planner.fusion.collective_costs import Movement
+from planner.fusion.counts import stored, sums_slices
 from planner.fusion.layouts import Sliced
-from planner.fusion.operations import operation
 from planner.fusion.program import BYTES, Bindings, Dtype, Node, Program, TensorType
-from planner.fusion.stages import Stage, behind
+from planner.fusion.stages import Stage, behind, moves_data, phases, reduces_all
 
 TILE = 128
 """Rows and columns of a GEMM's tile."""
@@ -67,7 +67,8 @@ def whole_bytes(of: TensorType, bindings: Bindings) -> int:
 def work_of(program: Program, stage: Stage, bindings: Bindings) -> Work:
     """The work of a stage. Raises InputError for a dimension that the bindings do not know."""
     inside = {node.name: node for node in stage.nodes}
-    phase = phases(program, inside)
+    written = {node.name: node for node in stored(program, stage)}
+    phase = phases(program, stage.nodes, reduces_all)
     loads: dict[tuple[str, int, int], int] = {}
     kept = 0
     for node in stage.nodes:
@@ -77,20 +78,19 @@ def work_of(program: Program, stage: Stage, bindings: Bindings) -> Work:
                 continue
             if source not in inside:
                 loads[source, local_elements(of, bindings), phase[node.name]] = local_bytes(of, bindings)
-            elif phase[node.name] > phase[source] and not _whole(inside[source]):
+            elif phase[node.name] > phase[source] and not reduces_all(inside[source]):
                 loads[source, 0, phase[node.name]] = local_bytes(of, bindings)
-                kept += 0 if _stored(program, inside[source], inside) else local_bytes(of, bindings)
-    stored = sum(local_bytes(node.type, bindings) for node in stage.nodes if _stored(program, node, inside))
-    movements = tuple(_movement(program, node, bindings) for node in stage.nodes if _moves(node))
+                kept += 0 if source in written else local_bytes(of, bindings)
+    movements = tuple(_movement(program, node, bindings) for node in stage.nodes if moves_data(node))
     gemms = [node for node in stage.nodes if node.op in ("MatMul", "Conv2d")]
     return Work(
         loaded=sum(loads.values()) + _tables(program, stage, bindings),
-        stored=stored + kept,
+        stored=sum(local_bytes(node.type, bindings) for node in written.values()) + kept,
         flops=tuple((_first(program, node).dtype, flops(program, node, bindings)) for node in gemms),
         tiles=max((_tiles(node, bindings) for node in gemms), default=0),
         movements=movements,
         small=_small(program, stage, phase, bindings),
-        computes=any(not _moves(node) for node in stage.nodes),
+        computes=any(not moves_data(node) for node in stage.nodes),
         offset=max((node.type.group.offset for node in stage.nodes if node.op != "Send"), default=0),
     )
 
@@ -99,20 +99,10 @@ def _small(program: Program, stage: Stage, phase: Mapping[str, int], bindings: B
     """The partial results of reductions over slices: those of a phase are summed over the ranks in one message."""
     payload: dict[tuple[int, int], int] = {}
     for node in stage.nodes:
-        sliced = operation(node.op).kind == "reduction" and isinstance(_first(program, node).layout, Sliced)
-        if sliced and not isinstance(node.type.layout, Sliced):
+        if sums_slices(program, node):
             key = phase[node.name], node.type.group.offset
             payload[key] = payload.get(key, 0) + whole_bytes(node.type, bindings)
     return tuple(Movement("AllReduce", size, offset) for (_, offset), size in sorted(payload.items()))
-
-
-def phases(program: Program, inside: Mapping[str, Node]) -> dict[str, int]:
-    """By operation of a kernel: how many reductions over whole tensors must have ended before it."""
-    found: dict[str, int] = {}
-    for name, node in inside.items():
-        before = [behind(program, read) for read in node.reads]
-        found[name] = max((found[x] + _whole(inside[x]) for x in before if x in inside), default=0)
-    return found
 
 
 def flops(program: Program, node: Node, bindings: Bindings) -> float:
@@ -136,14 +126,6 @@ def _tiles(node: Node, bindings: Bindings) -> int:
     return max(1, -(-rows // TILE) * -(-columns // TILE))
 
 
-def _whole(node: Node) -> bool:
-    return operation(node.op).kind == "reduction" and node.attribute("dim") is None
-
-
-def _moves(node: Node) -> bool:
-    return operation(node.op).kind in ("collective", "transfer")
-
-
 def _movement(program: Program, node: Node, bindings: Bindings) -> Movement:
     of = _first(program, node)
     if node.op in ("Send", "AllToAll"):
@@ -153,27 +135,6 @@ def _movement(program: Program, node: Node, bindings: Bindings) -> Movement:
 
 def _first(program: Program, node: Node) -> TensorType:
     return program.by_name[str(node.inputs[0])].type
-
-
-def _readers(program: Program, name: str) -> list[Node]:
-    found: list[Node] = []
-    for reader in program.readers[name]:
-        found += _readers(program, reader.name) if operation(reader.op).kind == "view" else [reader]
-    return found
-
-
-def _stored(program: Program, node: Node, inside: Mapping[str, Node]) -> bool:
-    readers = _readers(program, node.name)
-    if node.op == "Update":
-        return not any(reader.op == "AllGather" and reader.name in inside for reader in readers)
-    escapes = node.name in program.outputs or any(reader.name not in inside for reader in readers)
-    completes = node.op == "AllGather" and _updates(program, node)
-    return bool(node.type.shape) and (escapes or completes)
-
-
-def _updates(program: Program, node: Node) -> bool:
-    source = program.by_name[behind(program, str(node.inputs[0]))]
-    return isinstance(source, Node) and source.op == "Update"
 
 
 def _tables(program: Program, stage: Stage, bindings: Bindings) -> float:

@@ -12,7 +12,7 @@ from planner.fusion.infer import broadcast, layout_text, scalar, shape_text
 from planner.fusion.layouts import Replicated, Sliced
 from planner.fusion.program import Kernel, Node, Policy, Program, TensorType
 from planner.fusion.refusal import TypeRefusal
-from planner.fusion.stages import behind, home_of, kind
+from planner.fusion.stages import behind, consumers, home_of, kind, phases
 from planner.fusion.transforms.editing import Names, Rewrite, distinct, launched, refuse, settled
 from planner.fusion.transforms.reorder import aligned
 
@@ -77,13 +77,7 @@ class _Fusion:
 
     @cached_property
     def consumers(self) -> dict[str, list[Node]]:
-        """Operations that read each value, or a view of it."""
-        found: dict[str, list[Node]] = {name: [] for name in self.program.by_name}
-        for node in self.program.nodes:
-            if kind(node) != "view":
-                for source in dict.fromkeys(self.sources(node)):
-                    found[source].append(node)
-        return found
+        return consumers(self.program)
 
     def sources(self, node: Node) -> list[str]:
         return [behind(self.program, name) for name in node.reads]
@@ -199,15 +193,11 @@ class _Fusion:
 
     def phases(self) -> None:
         """Reductions cut a kernel into phases; what is overwritten in one must not be read in a later one."""
-        phase: dict[str, int] = {}
         for node in self.nodes:
             if kind(node) == "reduction" and self.kernel.policy == "SendFuse":
                 message = f"found {node.name}, which needs all elements, in a kernel that sends them one by one"
                 refuse("fuse", "phases", node.name, message)
-            sources = [self.program.by_name[name] for name in self.sources(node) if name in phase]
-            phase[node.name] = max(
-                (phase[of.name] + (isinstance(of, Node) and kind(of) == "reduction") for of in sources), default=0
-            )
+        phase = phases(self.program, self.nodes, lambda node: kind(node) == "reduction")
         for target, update in self.program.updates.items():
             for reader in self.consumers[target] if update.name in phase else ():
                 if phase.get(reader.name, 0) > phase[update.name]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from planner.fusion.program import Node, Overlap, Program
-from planner.fusion.stages import Stage, behind, dependences, first_positions, home_of, kind, ordered
+from planner.fusion.stages import Stage, behind, dependences, first_positions, home_of, kind, ordered, reduces_all
 from planner.fusion.transforms.editing import (
     Names,
     Rewrite,
@@ -52,7 +52,7 @@ def overlap(program: Program, members: Sequence[str], name: str | None = None) -
 
 def _streamable(stage: Stage, node: Node) -> None:
     """Refuse what needs all of its input before its first output, or a part that is known only when it runs."""
-    if kind(node) == "reduction" and node.attribute("dim") is None:
+    if reduces_all(node):
         message = f"found {node.name} in {stage.name}, which needs all of its input before its first output"
         refuse("overlap", "not-streamable", node.name, message)
     if node.op == "Permute":

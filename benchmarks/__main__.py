@@ -35,6 +35,9 @@ NAMES = (
     "fusion.published",
     "fusion.planning",
     "fusion.stress",
+    "fusion.reachable",
+    "fusion.cpu",
+    "fusion.gpu",
 )
 
 

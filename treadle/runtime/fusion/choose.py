@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from codegen.fusion.lower import Lowered, lower
 from planner.errors import CheckFailed, InputError
-from planner.fusion.evaluate import evaluate
 from planner.fusion.planning import FusionPlan, Ranked
 from treadle.runtime.fusion import processes
 from treadle.runtime.fusion.build import Compiled, build
-from treadle.runtime.fusion.data import example, place
+from treadle.runtime.fusion.data import fill
 from treadle.runtime.fusion.measure import halving
 from treadle.runtime.fusion.runs import Runs
 from treadle.runtime.fusion.tensors import Tensors
@@ -36,7 +35,8 @@ def times_of(found: FusionPlan, show: Callable[[str], None] = lambda _: None) ->
     ranks = found.bindings.ranks * found.bindings.groups
     if ranks > MOST_RANKS:
         raise InputError(f"found {ranks} ranks, expected at most {MOST_RANKS} to be measured here", where="--measure")
-    candidates, why = [], "it has no schedules"
+    candidates: list[_Candidate] = []
+    why = "it has no schedules"
     for ranked in found.ranked:
         if len(candidates) == MOST_CANDIDATES:
             break
@@ -60,8 +60,7 @@ def _seconds(candidate: _Candidate, repeats: int) -> Sequence[float]:
     lowered, compiled = candidate.lowered, candidate.compiled
     tensors = Tensors(lowered.buffers, compiled.ranks, shared=True)
     try:
-        values = example(lowered.program, lowered.bindings, "integers", 0)
-        place(tensors, range(compiled.ranks), lowered, evaluate(lowered.program, lowered.bindings, values))
+        fill(tensors, range(compiled.ranks), lowered)
         return processes.run(compiled, tensors, Runs(repeats=repeats)).seconds
     finally:
         tensors.close()

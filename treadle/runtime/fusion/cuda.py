@@ -26,8 +26,8 @@ def run(compiled: Compiled, tensors: Tensors, runs: Runs | None = None) -> Repor
     try:
         for number in range(runs.repeats):
             first = number * compiled.ranks % tensors.rows
-            copies = {rank: _upload(tensors, first + rank, device) for rank, device in devices.items()}
-            session.bind({rank: _addresses(tensors, copy) for rank, copy in copies.items()}, keep=copies)
+            copies = {rank: upload(tensors, first + rank, device) for rank, device in devices.items()}
+            session.bind({rank: addresses(tensors, copy) for rank, copy in copies.items()}, keep=copies)
             _synchronise(devices)
             start = time.perf_counter()
             session.run(seed=runs.seed, step=runs.step + number, timeout=runs.timeout, streams=streams_of(devices))
@@ -66,12 +66,14 @@ def _torch() -> Any:
     return torch
 
 
-def _upload(tensors: Tensors, row: int, device: int) -> Any:
+def upload(tensors: Tensors, row: int, device: int) -> Any:
+    """A copy of a row on a GPU, as bytes."""
     torch = _torch()
     return torch.from_numpy(tensors.row(row).copy()).to(f"cuda:{device}")
 
 
-def _addresses(tensors: Tensors, copy: Any) -> list[int]:
+def addresses(tensors: Tensors, copy: Any) -> list[int]:
+    """Of the buffers in a copy."""
     return [copy.data_ptr() + offset for offset in tensors.offsets]
 
 

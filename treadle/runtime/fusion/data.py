@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.fusion.arithmetic import FLOATS, rounded
+from planner.fusion.arithmetic import rounded
 from planner.fusion.evaluate import held, states
 from planner.fusion.operations import operation
 from planner.fusion.program import Bindings, Dtype, Input, Program
@@ -45,7 +45,7 @@ def _values(program: Program, bindings: Bindings, value: Input, kind: Kind, rand
         return random.integers(1, 3, shape)
     if not extents:
         return rounded(random.choice(SCALARS), of.dtype)
-    if kind == "floats" and of.dtype in FLOATS:
+    if kind == "floats" and of.dtype in TOLERANCE:
         return rounded(random.random(shape) * 2 - several, of.dtype)
     return rounded(random.integers(-LARGEST if several else 0, LARGEST + 1, shape), of.dtype)
 
@@ -74,6 +74,22 @@ def place(tensors: Tensors, rows: Sequence[int], lowered: Schedule, values: Mapp
             for rank, row in enumerate(rows):
                 mine = _held(program, bindings, buffer.name, values[buffer.name], rank)
                 tensors.array(row, index)[: mine.size] = mine
+
+
+def fill(tensors: Tensors, rows: Sequence[int], lowered: Schedule, seed: int = 0) -> None:
+    """Random values for the inputs of all ranks, for runs whose results nobody looks at: without the interpreter, which
+    would take long and much memory."""
+    random = np.random.default_rng(seed)
+    for index, buffer in enumerate(tensors.buffers):
+        if buffer.role in ("input", "state"):
+            for row in rows:
+                array = tensors.array(row, index)
+                if _used(lowered.program, buffer.name, "Permute", 1):
+                    array[:] = np.arange(array.size)
+                elif buffer.dtype == "bf16":
+                    array[:] = rounded(random.random(array.size, np.float32), "bf16").view(np.uint32) >> 16
+                else:
+                    array[:] = random.random(array.size, np.float32) + (0.5 if buffer.dtype in TOLERANCE else 0)
 
 
 def differences(

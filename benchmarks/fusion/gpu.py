@@ -1,0 +1,174 @@
+"""Fused schedules on a GPU, beside the unfused ones and beside the floor that memory sets.
+
+Ranks are virtual: one GPU plays all of them, so links are its own memory. The floor is the time of a copy of as many
+bytes as the ranks together load from and store to their tensors, and to and from the slots of their messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from benchmarks.common import Row, Table, command, progress
+from benchmarks.fusion.schedules import optimizer, program, tail
+from codegen.fusion.lower import lower
+from planner.errors import InputError
+from planner.fusion.enumerate import enumerate_schedules
+from planner.fusion.moves import Moves
+from planner.fusion.program import BYTES, Bindings, Program
+from planner.fusion.prune import pointwise_first
+from planner.fusion.stages import stages
+from treadle.runtime.fusion import cuda, fibers
+from treadle.runtime.fusion.build import build
+from treadle.runtime.fusion.compare import compare
+from treadle.runtime.fusion.data import fill
+from treadle.runtime.fusion.runs import Runs
+from treadle.runtime.fusion.session import Session
+from treadle.runtime.fusion.tensors import Tensors
+
+RANKS, CHANNELS, REPEATS = 4, 8, 20
+SHRUNK = 1024
+"""Bytes are counted on fibers, at sizes so many times smaller."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Schedules by name, the first of which the others are compared with. `grows` is the dimension that all work is
+    proportional to, and its extents; `wire` are the bytes of an element that is sent."""
+
+    name: str
+    schedules: Mapping[str, Program]
+    extents: Mapping[str, int]
+    grows: str
+    sizes: tuple[int, ...]
+    wire: int = BYTES["f16"]
+
+    def bindings(self, size: int) -> Bindings:
+        return Bindings({**self.extents, self.grows: size}, RANKS)
+
+
+def cases() -> tuple[Case, ...]:
+    return (
+        Case("adam", optimizer("adam"), {}, "N", (1 << 20, 1 << 24)),
+        Case("rmsnorm", rows(), {"H": 4096}, "T", (1024, 8192)),
+        Case("attention", tail("attention"), {"B": 1, "H": 4096}, "S", (1024, 4096)),
+    )
+
+
+def rows() -> dict[str, Program]:
+    """RS+RMSNorm+AG: every schedule with the residual kept in slices or whole, by its launches."""
+    start, _ = pointwise_first(program("rmsnorm"))
+    found = enumerate_schedules(start, Moves(as_slice=True, dims=(0,))).schedules
+    return {" ".join(stage.kind for stage in stages(each.program)): each.program for each in found}
+
+
+def tables() -> Iterator[Table]:
+    """Fused schedules of virtual ranks on one GPU, beside the unfused ones and the time of a copy of the same bytes."""
+    try:
+        import torch
+    except ImportError:
+        yield Table("fused schedules on a GPU", [], ("no GPU: PyTorch is not installed",))
+        return
+    if not torch.cuda.is_available():
+        yield Table("fused schedules on a GPU", [], ("no GPU",))
+        return
+    for case in cases():
+        yield Table(
+            f"{case.name}: {RANKS} ranks on {torch.cuda.get_device_name(0)}",
+            [row for size in case.sizes for row in measured(case, size)],
+            (
+                f"ratio: time of {next(iter(case.schedules))} over this one's; above 1 is faster",
+                "floor: a device-to-device copy of as many bytes as tensors and slots are read and written,"
+                " without those of products",
+            ),
+        )
+
+
+def measured(case: Case, size: int) -> Iterator[Row]:
+    first = 0.0
+    for name, schedule in case.schedules.items():
+        progress(f"{case.name} {size} {name}")
+        row: Row = {"schedule": name, case.grows: size}
+        try:
+            ours = milliseconds(schedule, case.bindings(size))
+        except InputError as error:
+            yield {**row, "refused": str(error)}
+            continue
+        first = first or ours
+        least = copy_milliseconds(moved_bytes(case, schedule, size))
+        yield {
+            **row,
+            "right": right(schedule, case.bindings(max(RANKS, size // SHRUNK))),
+            "launches": len(stages(schedule)),
+            "ms": ours,
+            "ratio": first / ours,
+            "floor ms": least,
+            "of floor": least / ours,
+        }
+
+
+def milliseconds(schedule: Program, bindings: Bindings) -> float:
+    lowered = lower(schedule, bindings, channels=CHANNELS)
+    compiled = build(lowered, "cuda")
+    devices = cuda.devices_of(compiled)
+    host = Tensors(lowered.buffers, compiled.ranks)
+    fill(host, range(compiled.ranks), lowered)
+    copies = {rank: cuda.upload(host, rank, device) for rank, device in devices.items()}
+    session = Session(compiled.path, compiled.ranks, devices)
+    try:
+        session.bind({rank: cuda.addresses(host, copy) for rank, copy in copies.items()}, keep=copies)
+        time = _median(lambda: session.run(timeout=60, streams=cuda.streams_of(devices)))
+        session.wait()
+    finally:
+        session.close()
+    return time
+
+
+def right(schedule: Program, bindings: Bindings) -> bool:
+    """Whether the GPU computes what the interpreter does, at a size that it can take."""
+    lowered = lower(schedule, bindings, channels=CHANNELS)
+    return compare(build(lowered, "cuda"), lowered, Runs(repeats=3)).good
+
+
+def moved_bytes(case: Case, schedule: Program, size: int) -> int:
+    """Of all ranks: of tensors, as counted at a smaller size, and of messages, which are written and read."""
+    small = max(RANKS, size // SHRUNK)
+    lowered = lower(schedule, case.bindings(small), channels=CHANNELS)
+    compiled = build(lowered, counts=True, quickly=True)
+    host = Tensors(lowered.buffers, compiled.ranks)
+    fill(host, range(compiled.ranks), lowered)
+    counted = fibers.run(compiled, host).counted
+    return sum(each.loaded_bytes + each.stored_bytes + 2 * case.wire * each.sent for each in counted) * size // small
+
+
+def copy_milliseconds(moved: int) -> float:
+    """Of a copy that reads half of so many bytes and writes the other half."""
+    import torch
+
+    source = torch.empty(max(1, moved // 2), dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    return _median(lambda: target.copy_(source))
+
+
+def _median(work: Callable[[], Any]) -> float:
+    """Milliseconds of single runs between two events, after a few to warm up."""
+    import torch
+
+    event: Any = torch.cuda.Event
+    times: list[float] = []
+    for turn in range(REPEATS + 3):
+        start, end = event(enable_timing=True), event(enable_timing=True)
+        torch.cuda.synchronize()
+        start.record()
+        work()
+        end.record()
+        torch.cuda.synchronize()
+        if turn >= 3:
+            times.append(start.elapsed_time(end))
+    return median(times)
+
+
+if __name__ == "__main__":
+    command(tables)()

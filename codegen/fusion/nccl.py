@@ -19,6 +19,7 @@ from codegen.fusion.context import Context
 from codegen.fusion.expression import CPP, Scope, identifier
 from codegen.fusion.kernel import Buffer, KernelText
 from codegen.templates import template
+from planner.errors import InputError
 from planner.fusion import text
 from planner.fusion.layouts import FLAT, Block, Replicated, Sliced
 from planner.fusion.operations import operation
@@ -131,6 +132,8 @@ def _leaves(kernel: Kernel, kernels: dict[str, Kernel]) -> list[str]:
 def _calls(stage: Stage, context: Context, notes: list[str]) -> list[Call]:
     if len(stage.nodes) == 1 and operation(stage.nodes[0].op).kind in ("collective", "transfer"):
         return [_collective(stage.nodes[0], context.scope)]
+    if stage.kind == "convolution":
+        raise InputError(f"{stage.name}: found a convolution, for which there is no kernel")
     if stage.kind == "matmul":
         kernel = matmul.emit(stage, context)
         return [Call(kernel.about, kernel)]

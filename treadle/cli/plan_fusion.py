@@ -338,11 +338,8 @@ def describe(plan: Plan) -> None:
         ("per rank", f"sends {facts['volume']:,.0f} elements{crossing}; loads and stores {facts['traffic']:,.0f}; "
                      f"keeps {facts['state']:,.0f} of state"),
     ]  # fmt: skip
-    if facts["measured_us"]:
-        fastest = min(facts["measured_us"], key=facts["measured_us"].__getitem__)
-        rows.append(
-            ("measured", f"{facts['measured_us'][fastest]:,.1f} us, the fastest of {len(facts['measured_us'])}")
-        )
+    if measured := facts["measured_us"]:
+        rows.append(("measured", f"{min(measured.values()):,.1f} us, the fastest of {len(measured)}"))
     for name, text in rows:
         click.echo(f"{name:<13}{text}")
     print_table(
@@ -357,9 +354,14 @@ def describe(plan: Plan) -> None:
     others = [rival for rival in facts["rivals"] if rival not in peers]
     print_table(
         f"other schedules, of {facts['considered']:,} that were priced",
-        ("schedule", "us", "times"),
+        ("schedule", "us", "times", *(["measured us"] if measured else [])),
         [
-            (rival["name"], f"{rival['time_us']:,.1f}", f"{rival['time_us'] / max(time, 1e-9):.2f}")
+            (
+                rival["name"],
+                f"{rival['time_us']:,.1f}",
+                f"{rival['time_us'] / max(time, 1e-9):.2f}",
+                *([f"{measured[rival['name']]:,.1f}" if rival["name"] in measured else "-"] if measured else []),
+            )
             for rival in (*others[:MOST_SHOWN], *peers)
         ],
     )

@@ -26,10 +26,10 @@ from codegen.templates import template
 from planner.errors import InputError
 from planner.fusion.dims import Shape, volume
 from planner.fusion.dropout import op_key, scale, threshold
-from planner.fusion.infer import broadcast as common_shape
 from planner.fusion.layouts import Layout, Local, Sliced
 from planner.fusion.operations import BINARY, LOGIC, UNARY
 from planner.fusion.program import BYTES, Bindings, Dtype, Node, Operand, Program, TensorType
+from planner.fusion.rules.elementwise import broadcast as common_shape
 
 PACK_BYTES = 16
 """What a thread moves at once under the protocols Simple and LL128 (CoCoNet, section 5.2)."""

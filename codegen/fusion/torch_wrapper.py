@@ -6,8 +6,8 @@ import re
 
 from codegen.templates import template
 from planner.fusion import text
-from planner.fusion.infer import layout_text, shape_text
-from planner.fusion.layouts import Sliced
+from planner.fusion.dims import shape_text
+from planner.fusion.layouts import Sliced, layout_text
 from planner.fusion.program import Input, Program
 
 

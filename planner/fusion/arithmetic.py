@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erf
 
-from planner.fusion.program import Dtype
+from planner.fusion.program import FLOATS, Dtype
 
 Array: TypeAlias = NDArray[Any]
 STORED: dict[Dtype, type[np.generic]] = {
@@ -26,7 +26,6 @@ STORED: dict[Dtype, type[np.generic]] = {
     "bool": np.bool_,
 }
 COMPUTED: dict[Dtype, type[np.generic]] = {**STORED, "f16": np.float32}
-FLOATS = ("f16", "bf16", "f32", "f64")
 
 
 def rounded(values: Array | float, dtype: Dtype) -> Array:

@@ -64,3 +64,8 @@ def parts_of(extent: Dim) -> Dim:
     if extent.factor != 1 or len(extent.names) != 1:
         raise InputError(f"found the extent {extent}, expected a single named dimension that tensors may share")
     return Dim((extent.names[0] + PARTS,))
+
+
+def shape_text(shape: Shape) -> str:
+    """As messages and generated code write it."""
+    return f"[{', '.join(map(str, shape))}]"

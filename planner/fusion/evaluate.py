@@ -29,10 +29,10 @@ from planner.fusion.arithmetic import (
 )
 from planner.fusion.dims import ONE, PARTS
 from planner.fusion.dropout import kept, scale
-from planner.fusion.infer import broadcast
 from planner.fusion.layouts import WORLD, At, Local, Replicated, Sliced
 from planner.fusion.operations import pointwise
 from planner.fusion.program import Bindings, Node, Operand, Program, TensorType
+from planner.fusion.rules.elementwise import broadcast
 from planner.fusion.slice_maps import global_indices
 
 

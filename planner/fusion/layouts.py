@@ -78,3 +78,18 @@ class Group:
 
 WORLD = Group()
 GROUP = Group("GROUP")
+
+
+def layout_text(layout: Layout) -> str:
+    """As programs write it."""
+    match layout:
+        case Sliced(at, slice_map):
+            where = "FLAT" if at == FLAT else str(at)
+        case At(rank):
+            return f"At({rank})"
+        case _:
+            return type(layout).__name__
+    if not isinstance(slice_map, RingTile):
+        return f"Sliced({where})"
+    order = ", rank_major=True" if slice_map.rank_major else ""
+    return f"Sliced({where}, RingTile({slice_map.channels}, {slice_map.capacity}, {slice_map.align}{order}))"

@@ -9,12 +9,13 @@ from itertools import groupby
 
 from planner.errors import InputError
 from planner.fusion.dims import PARTS, Dim
-from planner.fusion.infer import layout_text, retyped, scalar
+from planner.fusion.infer import retyped
 from planner.fusion.language import RESERVED
-from planner.fusion.layouts import FLAT, WORLD, Sliced
+from planner.fusion.layouts import FLAT, WORLD, Sliced, layout_text
 from planner.fusion.naming import canonical
 from planner.fusion.operations import COMPARISONS
 from planner.fusion.program import Input, Kernel, Node, Operand, Overlap, Program, TensorType
+from planner.fusion.rules.operands import scalar
 from planner.fusion.slice_maps import map_of
 
 _INFIX = {

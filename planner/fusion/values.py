@@ -8,7 +8,8 @@ from itertools import count
 from typing import TypeAlias
 
 from planner.errors import InputError
-from planner.fusion.infer import infer, layout_text
+from planner.fusion.infer import infer
+from planner.fusion.layouts import layout_text
 from planner.fusion.program import Attribute, Policy, TensorType
 
 _serial = count()

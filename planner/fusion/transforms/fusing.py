@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast, get_args
 
-from planner.fusion.dims import ONE
-from planner.fusion.infer import broadcast, layout_text, scalar, shape_text
-from planner.fusion.layouts import Replicated, Sliced
+from planner.fusion.dims import ONE, shape_text
+from planner.fusion.layouts import Replicated, Sliced, layout_text
 from planner.fusion.program import Kernel, Node, Policy, Program, TensorType
 from planner.fusion.refusal import TypeRefusal
+from planner.fusion.rules.elementwise import aligned, broadcast
+from planner.fusion.rules.operands import scalar
 from planner.fusion.stages import behind, consumers, home_of, kind, phases
 from planner.fusion.transforms.editing import Names, Rewrite, distinct, launched, refuse, settled
-from planner.fusion.transforms.reorder import aligned
 
 ENDS: dict[Policy, tuple[str | None, str | None]] = {
     "ComputationFuse": (None, None),

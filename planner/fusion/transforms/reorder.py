@@ -12,10 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from planner.fusion.dims import Shape
-from planner.fusion.infer import full_along, layout_text, scalar, typed
-from planner.fusion.layouts import FLAT, At, Layout, Replicated, Sliced
-from planner.fusion.program import Attribute, Kernel, Node, Program, TensorType
+from planner.fusion.infer import typed
+from planner.fusion.layouts import FLAT, At, Layout, Replicated, Sliced, layout_text
+from planner.fusion.program import Attribute, Kernel, Node, Program
 from planner.fusion.refusal import InvalidTransform, TypeRefusal
+from planner.fusion.rules.elementwise import aligned, full_along
+from planner.fusion.rules.operands import scalar
 from planner.fusion.slice_maps import map_text
 from planner.fusion.stages import Stage, behind, home_of, kind
 from planner.fusion.transforms.editing import (
@@ -261,14 +263,6 @@ class _Move:
             if not materialises(program, cast(Node, program.by_name[name]))
         }
         return replace(program, nodes=tuple(node for node in program.nodes if node.name not in idle))
-
-
-def aligned(of: TensorType, shape: Shape) -> Layout:
-    """The layout of an operand in terms of the dimensions of `shape`, which it is broadcast to."""
-    layout = of.layout
-    if isinstance(layout, Sliced) and layout.dim != FLAT:
-        return replace(layout, dim=layout.dim + len(shape) - len(of.shape))
-    return layout
 
 
 def _unsliceable(node: Node, layout: Sliced, moved: tuple[str, ...]) -> str | None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from planner.fusion.infer import layout_text, scalar, typed
-from planner.fusion.layouts import FLAT, Block, Replicated, Sliced
+from planner.fusion.infer import typed
+from planner.fusion.layouts import FLAT, Block, Replicated, Sliced, layout_text
 from planner.fusion.program import Input, Node, Program
+from planner.fusion.rules.operands import scalar
 from planner.fusion.slice_maps import map_of
 from planner.fusion.stages import kind
 from planner.fusion.transforms.editing import Names, Rewrite, materialises, redirected, refuse, settled, single

@@ -18,9 +18,8 @@ from planner.errors import InputError
 from planner.fusion import language as cc
 from planner.fusion.dims import ONE, Dim
 from planner.fusion.evaluate import evaluate
-from planner.fusion.infer import FLOATS
 from planner.fusion.operations import ARITHMETIC, COMPARISONS, FLOAT_UNARY
-from planner.fusion.program import Bindings, Program
+from planner.fusion.program import FLOATS, Bindings, Program
 from tests.codegen.fusion.sessions import Session, fill, session, stored, wrong
 
 ROUGH = ("Exp", "Log", "Tanh", "GeLU", "SiLU", "Sigmoid", "Pow")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from planner.errors import InputError
 from planner.fusion.dims import ONE, Dim, dim
-from planner.fusion.infer import infer, layout_text, retyped, stale, typed
-from planner.fusion.layouts import FLAT, GROUP, WORLD, At, Block, Local, Replicated, RingTile, Sliced
+from planner.fusion.infer import infer, retyped, stale, typed
+from planner.fusion.layouts import FLAT, GROUP, WORLD, At, Block, Local, Replicated, RingTile, Sliced, layout_text
 from planner.fusion.operations import OPERATIONS
 from planner.fusion.program import Input, Program, TensorType
 from planner.fusion.refusal import TypeRefusal

@@ -17,6 +17,7 @@ from planner.fusion.enumerate import enumerate_schedules
 from planner.fusion.moves import Moves
 from planner.fusion.overlaps import chains, choices
 from planner.fusion.program import Bindings, Program
+from planner.fusion.prune import pointwise_first
 from treadle.runtime.fusion.build import build
 from treadle.runtime.fusion.compare import compare
 from treadle.runtime.fusion.runs import Runs
@@ -110,8 +111,10 @@ def executed(name: str, ranks: int, overlapped: bool = True) -> Iterator[Outcome
 
 
 def schedules(case: Case, overlapped: bool = True) -> Iterator[Program]:
-    """Without overlaps, then with every legal choice of them."""
-    for found in enumerate_schedules(program(case.program), case.moves).schedules:
+    """Each without overlaps and with every legal choice of them. Computations are fused first, unless moves do that."""
+    given = program(case.program)
+    start = given if case.moves.computation_fuse else pointwise_first(given)[0]
+    for found in enumerate_schedules(start, case.moves).schedules:
         yield found.program
         if overlapped:
             for chosen, made in choices(found.program, chains(found.program).legal):

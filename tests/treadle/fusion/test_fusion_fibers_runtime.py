@@ -6,18 +6,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from benchmarks.fusion.reachable import CASES, outcome, row, schedules
 from benchmarks.fusion.schedules import program
 from codegen.fusion.lower import lower
-from planner.errors import CheckFailed, InputError
+from planner.errors import CheckFailed, InputError, MissingBackendError
 from planner.fusion.evaluate import evaluate
 from planner.fusion.program import Bindings
 from tests.planner.fusion.by_hand import sgd
-from treadle.runtime.fusion import fibers
+from treadle.runtime.fusion import cuda, fibers
 from treadle.runtime.fusion.build import Compiled, build
 from treadle.runtime.fusion.compare import compare
-from treadle.runtime.fusion.data import differences, exact, example, place
+from treadle.runtime.fusion.data import differences, exact, example, fill, place
+from treadle.runtime.fusion.measure import halving
 from treadle.runtime.fusion.runs import Runs
 from treadle.runtime.fusion.tensors import Handle, Tensors
 
@@ -74,8 +76,37 @@ def test_sessions_refuse_what_does_not_fit(compiled: Compiled) -> None:
         fibers.run(compiled, Tensors(compiled.buffers[:2], 3))
     with pytest.raises(InputError, match="found a library for cuda"):
         fibers.run(replace(compiled, target="cuda"), Tensors(compiled.buffers, 3))
+    with pytest.raises(InputError, match="found a library for fibers, expected one for cuda"):
+        cuda.run(compiled, Tensors(compiled.buffers, 3))
     with pytest.raises(CheckFailed, match="found no memory of process 1"):
         Tensors(compiled.buffers, 3, handle=Handle(1, 9999))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_there_is_no_backend_cuda(compiled: Compiled) -> None:
+    with pytest.raises(MissingBackendError, match="found no GPU that PyTorch can use"):
+        cuda.run(replace(compiled, target="cuda"), Tensors(compiled.buffers, 3))
+
+
+def test_runs_whose_results_nobody_looks_at_need_no_interpreter(compiled: Compiled) -> None:
+    tensors = Tensors(compiled.buffers, 3)
+    fill(tensors, range(3), lower(sgd("fused"), BINDINGS))
+    before = tensors.array(0, 0).copy()
+    assert (before >= 0.5).all()
+    assert fibers.run(compiled, tensors, Runs(repeats=2)).seconds[1] > 0
+
+
+def test_the_slower_half_is_given_up() -> None:
+    calls: list[tuple[int, int]] = []
+
+    def run(candidate: int, repeats: int) -> list[float]:
+        calls.append((candidate, repeats))
+        return [float(candidate)] * repeats
+
+    timed = halving([5, 3, 8, 1, 7, 2, 6, 4], run, repeats=2, kept=2)
+    assert [each.candidate for each in timed] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert [each.repeats for each in timed] == [14, 14, 6, 6, 2, 2, 2, 2]
+    assert calls[8:] == [(1, 4), (2, 4), (3, 4), (4, 4), (1, 8), (2, 8)]
 
 
 def test_integers_are_exact_where_no_sum_rounds() -> None:

@@ -23,6 +23,8 @@ from planner.fusion.stages import Stage
 JOINS = {"+": "Plus", "min": "Least", "max": "Greatest"}
 SPACES: Mapping[Space, int] = {"input": 1, "output": 2, "stage": 3}
 LINE = 128
+LINE_PACKS = 15
+"""Packs that eight threads move together under LL128."""
 STATE_BYTES = 3 * LINE
 
 Row = tuple[int, ...]
@@ -143,9 +145,12 @@ def _groups(plan: Plan, context: Context) -> range | None:
 
 
 def _wire(size: int, pack: int, count: int, protocol: str) -> int:
-    """Bytes of `count` elements of `size` bytes in a slot, or of fewer: `bytes` of treadle_collective.h."""
+    """Bytes of `count` elements of `size` bytes in a slot, or of fewer: as treadle_slots.h lays them out."""
     if protocol == "Simple":
         return size * count
+    if protocol == "LL128":
+        groups = -(-count // (LINE_PACKS * pack))
+        return LINE * (groups * (2 if size * pack > 8 else 1) + (pack > 1))
     return 8 * (-(-count // pack) * -(-size * pack // 4) + (pack - 1) * -(-size // 4))
 
 

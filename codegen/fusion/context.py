@@ -8,7 +8,7 @@ from typing import Literal
 from codegen.fusion.algorithms import Algorithm
 from codegen.fusion.expression import Scope
 
-Protocol = Literal["Simple", "LL"]
+Protocol = Literal["Simple", "LL", "LL128"]
 
 
 @dataclass(frozen=True)

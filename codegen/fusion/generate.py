@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from codegen.fusion import nccl, nccl_device, torch_wrapper, tp_overlap
 from codegen.fusion.algorithms import Algorithm, chosen, named, planned
-from codegen.fusion.context import Protocol
 from codegen.fusion.lower import Lowered, headers
 from codegen.fusion.lower import lower as lower_schedule
 from codegen.fusion.numbers import FILE_NAME as TABLES
@@ -103,19 +102,18 @@ def lowered_of(
     priced = next((stage for stage in decisions.stages if stage.algorithm is not None), None)
     name = "ring" if priced is None or priced.algorithm is None else priced.algorithm
     per_node = -(-decisions.ranks * decisions.groups // decisions.nodes)
-    protocol = "Simple" if priced is None or priced.protocol in (None, "LL128") else priced.protocol
+    protocol = "Simple" if priced is None or priced.protocol is None else priced.protocol
     channels = (priced.channels if priced is not None else None) or 1
-    changed = {"protocol": f"{protocol} instead of {priced.protocol}"} if priced and protocol != priced.protocol else {}
     given: dict[str, Algorithm] = {each.collective: planned(lower_collective(each)) for each in collectives}
 
     def made(algorithm: str) -> Lowered:
         usual = named(NAMES.get(algorithm, algorithm), min(per_node, decisions.ranks))
         using = chosen(given, usual) if given else usual
-        return lower_schedule(schedule, bindings, protocol=cast(Protocol, protocol), channels=channels, algorithm=using)
+        return lower_schedule(schedule, bindings, protocol=protocol, channels=channels, algorithm=using)
 
     try:
-        return made(name), changed
+        return made(name), {}
     except InputError as error:
         if name == "ring" or given:
             raise
-        return made("ring"), {**changed, "algorithm": f"ring instead of {name}: {error}"}
+        return made("ring"), {"algorithm": f"ring instead of {name}: {error}"}

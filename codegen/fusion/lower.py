@@ -32,7 +32,7 @@ from planner.fusion.stages import kind as kind_of_node
 Emitted = KernelText | Sequence[KernelText]
 REPORTED = 64
 LINE = 128
-SLOT_BYTES: dict[Protocol, int] = {"Simple": 512 << 10, "LL": 16 << 10}
+SLOT_BYTES: dict[Protocol, int] = {"Simple": 512 << 10, "LL": 16 << 10, "LL128": 120 << 10}
 """Payload of a message."""
 
 EMITTERS: dict[str, Callable[[Stage, Context], Emitted]] = {

@@ -1,6 +1,7 @@
 // The body for several processes: a rank is a process, a threadblock is an operating system's thread, a thread of it is
 // all there is. Arenas are shared memory, so flags are atomics, and what the compiler and the processor may reorder is
-// reordered here too. Lines (LL128) need eight threads and are refused when compiled.
+// reordered here too. A line (LL128) is moved by the one thread where the caller has all of it, and is else refused when
+// compiled.
 #pragma once
 #include <sched.h>
 #include <time.h>
@@ -146,6 +147,20 @@ TREADLE_DEVICE bool load_packet(const Launch &launch, const char *from, uint32_t
         data = uint32_t(packet);
         return uint32_t(packet >> 32) == flag;
     });
+}
+
+// A whole line: the thread stands for all eight, of whose words that beside the last one's is the flag.
+TREADLE_DEVICE void store_line(Line *line, uint64_t flag, uint64_t (&word)[LINE_THREADS][2]) {
+    std::memcpy(line->word, word, LINE_DATA);
+    signal_system(&line->word[2 * LINE_THREADS - 1], flag);
+}
+
+template <class Launch>
+TREADLE_DEVICE bool load_line(const Launch &launch, const Line *line, uint64_t flag, uint64_t (&word)[LINE_THREADS][2]) {
+    const uint64_t *const last = &line->word[2 * LINE_THREADS - 1];
+    if (!spin(last, launch, [&] { return load_acquire_system(last) == flag; })) return false;
+    std::memcpy(word, line->word, LINE_DATA);
+    return true;
 }
 
 template <class T>

@@ -6,6 +6,7 @@
 #include "treadle_expression.h"
 #include "treadle_overlap.h"
 #include "treadle_slices.h"
+#include "treadle_slots.h"
 
 namespace treadle {
 
@@ -110,62 +111,6 @@ struct Nothing {};
 struct Unchanged {
     struct Operands {};
     static TREADLE_DEVICE Operands operands(const Task &, int) { return {}; }
-};
-
-// Elements in a slot: bare, with one flag per message.
-struct SimpleSlots {
-    static constexpr bool FLAGGED = false;
-    template <class T, int PACK>
-    TREADLE_BOTH static constexpr int64_t bytes(int64_t count) { return count * sizeof(T); }
-
-    template <class T, int PACK, int N>
-    static TREADLE_DEVICE bool receive(const Task &, const char *slot, int64_t i, int64_t, uint64_t, Pack<T, N> &pack) {
-        pack = *reinterpret_cast<const Pack<T, N> *>(slot + i * sizeof(T));
-        return true;
-    }
-    template <class T, int PACK, int N>
-    static TREADLE_DEVICE void send(char *slot, int64_t i, int64_t, uint64_t, const Pack<T, N> &pack) {
-        *reinterpret_cast<Pack<T, N> *>(slot + i * sizeof(T)) = pack;
-    }
-};
-
-// Packets of 4 bytes of data and a 4-byte flag; a pack is whole packets, and so is each element behind the last pack.
-struct LLSlots {
-    static constexpr bool FLAGGED = true;
-    template <class T, int N>
-    static constexpr int PACKETS = (sizeof(T) * N + 3) / 4;
-    template <class T, int PACK>
-    TREADLE_BOTH static constexpr int64_t bytes(int64_t count) {
-        return 8 * (count / PACK * PACKETS<T, PACK> + count % PACK * PACKETS<T, 1>);
-    }
-
-    // Never 0, which is what fresh slots hold; an old message of a slot has a smaller number.
-    static TREADLE_DEVICE uint32_t flag(uint64_t message) { return uint32_t((message - 1) % 0xffffffffu) + 1; }
-
-    template <class T, int PACK>
-    static TREADLE_DEVICE int64_t at(int64_t i, int64_t count) {
-        const int64_t packed = count / PACK * PACK;
-        return i < packed ? bytes<T, PACK>(i) : bytes<T, PACK>(packed) + 8 * (i - packed) * PACKETS<T, 1>;
-    }
-    template <class T, int PACK, int N>
-    static TREADLE_DEVICE bool receive(const Task &task, const char *slot, int64_t i, int64_t count, uint64_t message,
-                                       Pack<T, N> &pack) {
-        Word<4 * PACKETS<T, N>> words;
-        bool good = true;
-        TREADLE_UNROLL
-        for (int k = 0; k < PACKETS<T, N>; ++k)
-            good = good && load_packet(task, slot + at<T, PACK>(i, count) + 8 * k, flag(message), words.part[k]);
-        memcpy(&pack, &words, sizeof(T) * N);
-        return good;
-    }
-    template <class T, int PACK, int N>
-    static TREADLE_DEVICE void send(char *slot, int64_t i, int64_t count, uint64_t message, const Pack<T, N> &pack) {
-        Word<4 * PACKETS<T, N>> words{};
-        memcpy(&words, &pack, sizeof(T) * N);
-        TREADLE_UNROLL
-        for (int k = 0; k < PACKETS<T, N>; ++k)
-            store_packet(slot + at<T, PACK>(i, count) + 8 * k, words.part[k], flag(message));
-    }
 };
 
 // Elements of one chunk in memory: of a tensor of the caller, of many tensors that make up one, or in the arena. Element i
@@ -383,12 +328,17 @@ struct Collective {
         constexpr int N = C::PACK;
         const int64_t count = piece.chunk.count, step = int64_t(threads()) * N, packed = count / N * N;
         bool good = true;
-        int64_t i = int64_t(thread()) * N;
-        for (; i + (UNROLL - 1) * step + N <= packed; i += UNROLL * step)
-            good = packs<From, To, COMPUTES, N, UNROLL>(task, lane, operands, flow, piece, i, step) && good;
-        for (; i + N <= packed; i += step) good = packs<From, To, COMPUTES, N, 1>(task, lane, operands, flow, piece, i, step) && good;
-        for (i = packed + thread(); i < count; i += threads())
-            good = packs<From, To, COMPUTES, 1, 1>(task, lane, operands, flow, piece, i, 1) && good;
+        if constexpr (Slots::LINES) {
+            good = lines<From, To, COMPUTES, N>(task, operands, flow, piece, 0, packed);
+            if (N > 1 && good && packed < count) good = lines<From, To, COMPUTES, 1>(task, operands, flow, piece, packed, count);
+        } else {
+            int64_t i = int64_t(thread()) * N;
+            for (; i + (UNROLL - 1) * step + N <= packed; i += UNROLL * step)
+                good = packs<From, To, COMPUTES, N, UNROLL>(task, operands, flow, piece, i, step) && good;
+            for (; i + N <= packed; i += step) good = packs<From, To, COMPUTES, N, 1>(task, operands, flow, piece, i, step) && good;
+            for (i = packed + thread(); i < count; i += threads())
+                good = packs<From, To, COMPUTES, 1, 1>(task, operands, flow, piece, i, 1) && good;
+        }
 #ifdef TREADLE_COUNT
         if (flow & SEND && thread() == 0) {
             Counts &counts = *static_cast<Counts *>(block_context());
@@ -401,9 +351,8 @@ struct Collective {
 
     // U packs of N elements, all loads before the first store.
     template <class From, class To, bool COMPUTES, int N, int U>
-    static TREADLE_DEVICE bool packs(const Task &task, const Lane &lane, const Operands &operands, int flow,
-                                     const Piece<From, To> &piece, int64_t first, int64_t step) {
-        constexpr bool GIVES = !std::is_same_v<To, Nothing>;
+    static TREADLE_DEVICE bool packs(const Task &task, const Operands &operands, int flow, const Piece<From, To> &piece,
+                                     int64_t first, int64_t step) {
         Pack<From, N> value[U] = {};
         bool good = true;
         TREADLE_UNROLL
@@ -414,28 +363,80 @@ struct Collective {
             else if (flow & READ)
                 value[u] = loaded<N>(piece.source, piece.chunk, i);
         }
-        if constexpr (C::REDUCES && std::is_same_v<From, In>) {
-            if (flow & REDUCE) {
-                TREADLE_UNROLL
-                for (int u = 0; u < U; ++u) value[u] = C::Join::join(value[u], loaded<N>(piece.addend, piece.chunk, first + u * step));
-            }
-        }
+        TREADLE_UNROLL
+        for (int u = 0; u < U; ++u) join(flow, piece, first + u * step, value[u]);
         TREADLE_UNROLL
         for (int u = 0; u < U; ++u) {
-            const int64_t i = first + u * step, place = Chunks::at(piece.chunk, i);
-            if constexpr (COMPUTES && !GIVES) {
-                computed<N>(operands, piece.chunk, place, value[u]);
+            const int64_t i = first + u * step;
+            if constexpr (std::is_same_v<To, Nothing>) {
+                computed<N>(operands, piece.chunk, Chunks::at(piece.chunk, i), value[u]);
             } else {
-                Pack<To, N> result;
-                if constexpr (COMPUTES)
-                    result = computed<N>(operands, piece.chunk, place, value[u]);
-                else
-                    result = value[u];
-                if (flow & WRITE && piece.target.there()) piece.target.template store<N>(i, place, result);
+                const Pack<To, N> result = finished<COMPUTES>(operands, flow, piece, i, value[u]);
                 if (flow & SEND) Slots::template send<To, C::PACK, N>(piece.out, i, piece.chunk.count, piece.out_message, result);
             }
         }
         return good;
+    }
+
+    // Elements [begin, end) in packs of N, by the threads that move their lines.
+    template <class From, class To, bool COMPUTES, int N>
+    static TREADLE_DEVICE bool lines(const Task &task, const Operands &operands, int flow, const Piece<From, To> &piece,
+                                     int64_t begin, int64_t end) {
+        constexpr int OWN = Slots::OWN, TOGETHER = WARP / LINE_THREADS;
+        const int64_t packs = (end - begin) / N, groups = (packs + Slots::PACKS - 1) / Slots::PACKS;
+        for (int64_t first = thread() / WARP * TOGETHER; first < groups; first += (threads() + WARP - 1) / WARP * TOGETHER) {
+            const int64_t group = first + thread() % WARP / LINE_THREADS;
+            Pack<From, N> value[OWN] = {};
+            if (flow & RECEIVE) {
+                const int64_t line = Slots::template lines<From, C::PACK>(begin / C::PACK) + group * Slots::template HEIGHT<From, N>;
+                if (!Slots::template receive<From, N>(task, piece.in, line, group < groups, piece.in_message, value)) return false;
+            }
+            int64_t at[OWN];
+            bool there[OWN];
+            TREADLE_UNROLL
+            for (int own = 0; own < OWN; ++own) {
+                const int64_t pack = group * Slots::PACKS + Slots::number(own);
+                at[own] = begin + pack * N;
+                there[own] = Slots::number(own) < Slots::PACKS && pack < packs;
+                if (there[own] && flow & READ && !(flow & RECEIVE)) value[own] = loaded<N>(piece.source, piece.chunk, at[own]);
+            }
+            TREADLE_UNROLL
+            for (int own = 0; own < OWN; ++own)
+                if (there[own]) join(flow, piece, at[own], value[own]);
+            if constexpr (std::is_same_v<To, Nothing>) {
+                TREADLE_UNROLL
+                for (int own = 0; own < OWN; ++own)
+                    if (there[own]) computed<N>(operands, piece.chunk, Chunks::at(piece.chunk, at[own]), value[own]);
+            } else {
+                Pack<To, N> result[OWN] = {};
+                TREADLE_UNROLL
+                for (int own = 0; own < OWN; ++own)
+                    if (there[own]) result[own] = finished<COMPUTES>(operands, flow, piece, at[own], value[own]);
+                const int64_t line = Slots::template lines<To, C::PACK>(begin / C::PACK) + group * Slots::template HEIGHT<To, N>;
+                if (flow & SEND) Slots::template send<To, N>(piece.out, line, group < groups, piece.out_message, result);
+            }
+        }
+        return true;
+    }
+
+    template <class From, class To, int N>
+    static TREADLE_DEVICE void join([[maybe_unused]] int flow, const Piece<From, To> &piece, int64_t i, Pack<From, N> &value) {
+        if constexpr (C::REDUCES && std::is_same_v<From, In>)
+            if (flow & REDUCE) value = C::Join::join(value, loaded<N>(piece.addend, piece.chunk, i));
+    }
+
+    // What a value becomes, kept where the move says.
+    template <bool COMPUTES, class From, class To, int N>
+    static TREADLE_DEVICE Pack<To, N> finished(const Operands &operands, int flow, const Piece<From, To> &piece, int64_t i,
+                                               const Pack<From, N> &value) {
+        const int64_t place = Chunks::at(piece.chunk, i);
+        Pack<To, N> result;
+        if constexpr (COMPUTES)
+            result = computed<N>(operands, piece.chunk, place, value);
+        else
+            result = value;
+        if (flow & WRITE && piece.target.there()) piece.target.template store<N>(i, place, result);
+        return result;
     }
 
     template <int N, class Value>

@@ -123,6 +123,38 @@ def test_fused_collectives(name: str) -> None:
     assert compare(lowered, given, orders=range(150), seed=7, step=2) == []
 
 
+def wires() -> Program:
+    """Elements of all sizes go by themselves, and of different ones in and out; none of the extents divides."""
+    dtypes = (f16, f32, f64)
+    inputs = [Tensor(f"x_{dtype}", dtype, [N], Local) for dtype in dtypes]
+    sums = [AllReduce("+", x) for x in inputs]
+    rs = ReduceScatter("max", inputs[0])
+    wide = Cast(f64, rs) + 1.0
+    ag = AllGather(wide)
+    widening = fuse("AllReduceFuse", rs, wide, ag)
+    rs_ = ReduceScatter("+", inputs[1])
+    narrow = Cast(f16, rs_)
+    ag_ = AllGather(narrow)
+    narrowing = fuse("AllReduceFuse", rs_, narrow, ag_)
+    return Execute("wires", inputs, [*sums, ag, ag_])
+
+
+LINES: dict[str, tuple[Program, Bindings, str | Algorithm, int, int]] = {
+    "mixed precision, ring": (tiles(RingTile(2, 64, 2, True)), Bindings({"N": 999}, 3), "ring", 1, 1024),
+    "all sizes": (wires(), Bindings({"N": 1003}, 4), named("two-level", 2), 2, 600),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_collectives_in_lines(name: str) -> None:
+    program, bindings, algorithm, channels, slot_bytes = LINES[name]
+    given = optimizer_scalars(integers(program, bindings))
+    lowered = lower(
+        program, bindings, algorithm=algorithm, protocol="LL128", channels=channels, slot_bytes=slot_bytes
+    )  # fmt: skip
+    assert compare(lowered, given, orders=range(40)) == []
+
+
 @pytest.mark.parametrize(("extent", "ranks"), [(0, 3), (1, 8)])
 def test_tensors_smaller_than_their_group(extent: int, ranks: int) -> None:
     program, bindings = sgd("fused"), Bindings({"N": extent}, ranks)

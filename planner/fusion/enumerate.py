@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from planner.fusion.canonical import canonical_hash
 from planner.fusion.decisions import TransformCall
-from planner.fusion.moves import Moves, Reached, outcomes
+from planner.fusion.moves import LeftOut, Moves, Refused, outcomes
 from planner.fusion.program import Program
 from planner.fusion.refusal import InvalidTransform
 
@@ -49,7 +49,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Enumeration:
-    """`complete` unless a limit cut the search."""
+    """`complete` unless a limit cut the search: its depth, its number of schedules, or MOST_REGIONS of a move."""
 
     schedules: tuple[Found, ...]
     edges: tuple[Edge, ...]
@@ -78,7 +78,10 @@ def enumerate_schedules(
             complete = False
             continue
         for outcome in outcomes(schedule.program, moves):
-            if not isinstance(outcome, Reached):
+            if isinstance(outcome, LeftOut):
+                complete = False
+                continue
+            if isinstance(outcome, Refused):
                 refusals.append(Refusal(at, outcome.calls, outcome.error))
                 continue
             made = canonical_hash(outcome.rewrite.program)

@@ -6,9 +6,8 @@ joined where the first is of no use alone: slice-intro with a reorder, asSlice w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 from planner.fusion.calls import apply
 from planner.fusion.decisions import TransformCall
@@ -22,10 +21,8 @@ COMPUTE = ("pointwise", "rows", "reduction", "permute")
 """Kinds of stages that go into kernels of several."""
 MOVABLE = (*COMPUTE, "matmul", "convolution", "send", "fused send")
 """Kinds of stages that may run before a gather instead of after it."""
-
-
 MOST_REGIONS = 256
-"""Sets of stages that are tried behind or before one collective."""
+"""Sets of stages that are tried behind or before one collective, and the set of all."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +74,14 @@ class Refused:
     error: InvalidTransform
 
 
-Outcome = Reached | Refused
+@dataclass(frozen=True)
+class LeftOut:
+    """More sets of stages go with the collective `end` than the MOST_REGIONS that are tried."""
+
+    end: str
+
+
+Outcome = Reached | Refused | LeftOut
 
 
 def outcomes(program: Program, moves: Moves) -> Iterator[Outcome]:
@@ -168,11 +172,11 @@ def _reorders(flow: Flow, gather: str, before: Reached | None = None) -> Iterato
 
     Sets grow from valid ones: what is refused for a stage stays refused with more of them.
     """
-    for region, grow in _ideals(flow.after(gather, MOVABLE), flow.sources):
-        outcome = _tried(flow.program, "reorder", before, gather=gather, region=region)
-        if isinstance(outcome, Reached):
-            grow()
-        yield outcome
+
+    def moved(region: list[str]) -> Outcome:
+        return _tried(flow.program, "reorder", before, gather=gather, region=region)
+
+    yield from _ideals(gather, flow.after(gather, MOVABLE), flow.sources, moved, past_refusals=False)
 
 
 def _slice_intros(flow: Flow, moves: Moves) -> Iterator[Outcome]:
@@ -209,19 +213,15 @@ def _sliced_states(program: Program) -> Iterator[Outcome]:
 
 
 def _fusions(flow: Flow, moves: Moves) -> Iterator[Outcome]:
-    def fused(policy: Policy, members: Iterable[str]) -> Outcome:
-        held = set(members)
-        return _tried(flow.program, "fuse", members=[name for name in flow.stages if name in held], policy=policy)
-
     if moves.computation_fuse:
         for region in _connected(flow):
-            yield fused("ComputationFuse", region)
+            yield _fused(flow, "ComputationFuse", region)
     if moves.all_reduce_fuse:
         for scatter in flow.unfused("reducescatter"):
             between = flow.after(scatter, COMPUTE)
             for gather in flow.unfused("allgather"):
                 if between and flow.sources[gather] & set(between):
-                    yield fused("AllReduceFuse", (scatter, *between, gather))
+                    yield _fused(flow, "AllReduceFuse", {scatter, *between, gather})
     one_sided: list[tuple[Policy, str, bool]] = []
     if moves.one_sided_fuse:
         one_sided += [("ReduceScatterFuse", "reducescatter", True), ("AllGatherFuse", "allgather", False)]
@@ -232,16 +232,32 @@ def _fusions(flow: Flow, moves: Moves) -> Iterator[Outcome]:
         one_sided.append(("AllToAllFuse", "alltoall", False))
     for policy, kind, forward in one_sided:
         for end in flow.unfused(kind):
-            near = flow.after(end, COMPUTE) if forward else flow.before(end, COMPUTE)
-            for chosen, grow in _ideals(near, flow.sources if forward else flow.readers):
-                yield fused(policy, (end, *chosen))
-                grow()
+            yield from _fusions_with(flow, policy, end, forward)
 
 
-def _ideals(names: list[str], needs: Mapping[str, frozenset[str]]) -> Iterator[tuple[list[str], Callable[[], None]]]:
-    """Sets of `names` that hold all their members need of them, smallest first; the call lets one grow further.
+def _fusions_with(flow: Flow, policy: Policy, end: str, forward: bool) -> Iterator[Outcome]:
+    """Kernels of the collective `end` and computation behind it (`forward`) or before it."""
+    near = flow.after(end, COMPUTE) if forward else flow.before(end, COMPUTE)
+    needs = flow.sources if forward else flow.readers
+    return _ideals(end, near, needs, lambda held: _fused(flow, policy, {end, *held}), past_refusals=True)
 
-    Where there are more than MOST_REGIONS, the rest are left out but for the set of all.
+
+def _fused(flow: Flow, policy: Policy, members: Collection[str]) -> Outcome:
+    return _tried(flow.program, "fuse", members=[name for name in flow.stages if name in members], policy=policy)
+
+
+def _ideals(
+    end: str,
+    names: list[str],
+    needs: Mapping[str, frozenset[str]],
+    tried: Callable[[list[str]], Outcome],
+    *,
+    past_refusals: bool,
+) -> Iterator[Outcome]:
+    """What becomes of sets of `names` that hold all their members need of them, smallest first.
+
+    Sets grow from those that are reached, with `past_refusals` from all. Where there are more than MOST_REGIONS, the
+    rest are left out but for the set of all.
     """
     waiting: list[frozenset[str]] = [frozenset()]
     seen = {frozenset[str]()}
@@ -251,16 +267,16 @@ def _ideals(names: list[str], needs: Mapping[str, frozenset[str]]) -> Iterator[t
             grown = held | {name}
             if name in held or grown in seen or not needs[name] & set(names) <= held:
                 continue
-            if len(seen) > MOST_REGIONS:
+            if len(seen) > MOST_REGIONS and len(grown) < len(names):
+                yield LeftOut(end)
                 if frozenset(names) not in seen:
-                    yield names, _nothing
+                    yield tried(names)
                 return
             seen.add(grown)
-            yield [x for x in names if x in grown], partial(waiting.append, grown)
-
-
-def _nothing() -> None:
-    pass
+            outcome = tried([x for x in names if x in grown])
+            if past_refusals or isinstance(outcome, Reached):
+                waiting.append(grown)
+            yield outcome
 
 
 def _connected(flow: Flow) -> Iterator[frozenset[str]]:
@@ -284,7 +300,9 @@ def _dims(program: Program, name: str, moves: Moves) -> list[int]:
     return [dim for dim in moves.dims if dim == FLAT or (dim < extents and not (extents == 1 and FLAT in moves.dims))]
 
 
-def _tried(program: Program, transform: str, before: Reached | None = None, /, **arguments: object) -> Outcome:
+def _tried(
+    program: Program, transform: str, before: Reached | None = None, /, **arguments: object
+) -> Reached | Refused:
     call = TransformCall(transform=transform, arguments=arguments)
     calls = (*before.calls, call) if before else (call,)
     start = before.rewrite.program if before else program

@@ -189,6 +189,16 @@ def test_a_limit_leaves_the_enumeration_incomplete() -> None:
         assert len(enumeration.schedules) == least
 
 
+def test_regions_that_are_left_out_leave_the_enumeration_incomplete(monkeypatch: pytest.MonkeyPatch) -> None:
+    program, options = attention("ar"), Moves(one_sided_fuse=True)
+    whole = enumerate_schedules(program, options)
+    monkeypatch.setattr("planner.fusion.moves.MOST_REGIONS", 0)
+    cut = enumerate_schedules(program, options)
+    assert (whole.complete, cut.complete) == (True, False)
+    assert len(cut.schedules) < len(whole.schedules)
+    assert "MM; fuse(RS-C1-C2-AG)" in {spelled(of.program) for of in cut.schedules}, "the set of all is tried"
+
+
 def test_the_order_is_fixed_and_breadth_first(found: dict[str, Enumeration]) -> None:
     for fixture, (program, moves, _, _) in FIXTURES.items():
         again = enumerate_schedules(program, moves)

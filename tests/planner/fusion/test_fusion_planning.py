@@ -55,29 +55,36 @@ def sizes(fixture: str, factor: int) -> Bindings:
 
 
 @cache
-def space(fixture: str, prunings: Prunings, apart: bool = False) -> Space:
-    """`apart`: computations may be fused by the search (those of Adam are too many for a test)."""
+def space(fixture: str, prunings: Prunings, apart: bool = False, computation: bool = False) -> Space:
+    """`apart`: computations may be fused by the search (those of Adam are too many for a test). `computation`: launches
+    of nothing else may overlap."""
     program, moves = PROGRAMS[fixture]
     moves = replace(moves, computation_fuse=moves.computation_fuse or (apart and fixture != "adam"))
-    return search(program, moves, Options(prunings=prunings, overlap_computation=True, tuning=QUICK))
+    return search(program, moves, Options(prunings=prunings, overlap_computation=computation, tuning=QUICK))
 
 
+@pytest.mark.parametrize("computation", [False, True])
 @pytest.mark.parametrize("switch", ["pointwise_first", "idle_splits", "lone_slices", "dominated"])
 @pytest.mark.parametrize("fixture", PROGRAMS)
-def test_no_pruning_loses_the_best_schedule(fixture: str, switch: str, machine: Machine) -> None:
+def test_no_pruning_loses_the_best_schedule(fixture: str, switch: str, computation: bool, machine: Machine) -> None:
     whole = replace(OFF, lone_slices=False)
     apart = switch == "pointwise_first"
-    both = [space(fixture, whole, apart), space(fixture, replace(whole, **{switch: True}), apart)]
+    prunings = (whole, replace(whole, **{switch: True}))
+    both = [space(fixture, each, apart, computation) for each in prunings]
     for factor in (1, 4096):
         best, pruned = (rank(each, sizes(fixture, factor), machine) for each in both)
         assert best[0].time_ns == pruned[0].time_ns
         assert len(pruned) <= len(best)
 
 
+@pytest.mark.parametrize("computation", [False, True])
 @pytest.mark.parametrize("fixture", PROGRAMS)
-def test_prunings_together_lose_nothing_and_leave_less(fixture: str, machine: Machine) -> None:
+def test_prunings_together_lose_nothing_and_leave_less(fixture: str, computation: bool, machine: Machine) -> None:
     for factor in (64, 16384):
-        pruned, whole = (rank(space(fixture, each), sizes(fixture, factor), machine) for each in (PRUNED, OFF))
+        pruned, whole = (
+            rank(space(fixture, each, computation=computation), sizes(fixture, factor), machine)
+            for each in (PRUNED, OFF)
+        )
         assert pruned[0].time_ns == whole[0].time_ns
         assert len(pruned) < len(whole)
 
@@ -99,7 +106,7 @@ def test_domination_compares_schedules_of_one_structure_alone() -> None:
 @pytest.mark.parametrize("fixture", ["attention", "pipeline"])
 def test_the_overlaps_chosen_are_the_best_of_all(fixture: str, machine: Machine) -> None:
     bindings = sizes(fixture, 4096)
-    for ranked in rank(space(fixture, PRUNED), bindings, machine):
+    for ranked in rank(space(fixture, PRUNED, computation=True), bindings, machine):
         every = choices(ranked.found.program, chains(ranked.found.program).legal)
         least = min(price(made, bindings, machine, QUICK).total_us for _, made in every)
         assert ranked.price.total_us == pytest.approx(least, abs=2e-3)

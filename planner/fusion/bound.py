@@ -44,18 +44,35 @@ class Bound:
     why: str
 
 
+@dataclass(frozen=True)
+class _Case:
+    """What is bounded, and on what; `nodes` are those that something needs."""
+
+    program: Program
+    nodes: tuple[Node, ...]
+    bindings: Bindings
+    machine: Machine
+    place: Placement
+    tuning: Tuning
+
+    def hops(self, op: str) -> float:
+        """us of the hops of one collective in the form that has least of them."""
+        ways = configs(self.machine, self.tuning, self.place, (op,), True)
+        found = [timing(Movement(op, 0.0), self.place, self.machine, config) for config in ways]
+        return min((timed.latency for timed in found if timed is not None), default=0.0)
+
+
 def lower_bound(program: Program, bindings: Bindings, machine: Machine, tuning: Tuning = DEFAULT) -> Bound:
     """A proven lower bound of `price` over all schedules of the program. Raises InputError as `price` does."""
-    place = placement(machine, bindings.ranks, bindings.groups)
-    nodes = live(program)
-    node_us, network_us = _links(program, nodes, bindings, machine, place, tuning)
+    case = _Case(program, live(program), bindings, machine, placement(machine, bindings.ranks, bindings.groups), tuning)
+    node_us, network_us = _links(case)
     parts = {
         "links inside a node": node_us,
         "links between nodes": network_us,
-        "memory": _memory(program, nodes, bindings) / machine.memory_rate,
-        "multiplications": sum(_gemm_us(program, node, bindings, machine) for node in nodes),
+        "memory": _memory(case) / machine.memory_rate,
+        "multiplications": sum(_gemm_us(case, node) for node in case.nodes),
     }
-    fixed = _fixed(program, nodes, bindings, machine, place, tuning)
+    fixed = _fixed(case)
     binding = max(parts, key=lambda name: parts[name])
     if parts[binding] >= fixed:
         why = f"{binding} alone take {parts[binding]:.4g} us, launch and hops {fixed:.4g} us"
@@ -117,17 +134,11 @@ def _needs_whole(program: Program, node: Node) -> bool:
     return isinstance(x, Replicated) and isinstance(w, Sliced)
 
 
-def _links(
-    program: Program,
-    nodes: tuple[Node, ...],
-    bindings: Bindings,
-    machine: Machine,
-    place: Placement,
-    tuning: Tuning,
-) -> tuple[float, float]:
+def _links(case: _Case) -> tuple[float, float]:
     """us of links inside a node and between nodes, at the best rate that a protocol reaches on all channels."""
+    program, nodes, bindings, place = case.program, case.nodes, case.bindings, case.place
     n, k, m = place.ranks, place.nodes, place.per_node
-    node_rate, network_rate = _rates(machine, place, tuning)
+    node_rate, network_rate = _rates(case.machine, place, case.tuning)
     summed = sum(whole_bytes(node.type, bindings) for node in nodes if node.op in SUMS)
     gathered = gathered_bytes(program, nodes, bindings) if n > 1 else 0.0
     sends = any(node.op == "Send" for node in nodes)
@@ -141,7 +152,7 @@ def _links(
         if node.op == "Send":
             of = program.by_name[str(node.inputs[0])].type
             payload = _owned(of, bindings)
-            if n * place.groups <= machine.per_node:
+            if n * place.groups <= case.machine.per_node:
                 inside += payload
             else:
                 between += m * payload
@@ -149,6 +160,7 @@ def _links(
 
 
 def _rates(machine: Machine, place: Placement, tuning: Tuning) -> tuple[float, float]:
+    """Bytes per us out of a rank inside its node, and out of a node."""
     node, network = 0.0, 0.0
     for config in configs(machine, tuning, place, (), True):
         protocol = next(x for x in machine.protocols if x.name == config.protocol)
@@ -165,17 +177,18 @@ def _owned(of: TensorType, bindings: Bindings) -> float:
     return whole if isinstance(of.layout, Local) else 0.0 if isinstance(of.layout, At) else whole / bindings.ranks
 
 
-def _memory(program: Program, nodes: tuple[Node, ...], bindings: Bindings) -> float:
+def _memory(case: _Case) -> float:
     """Bytes of the ranks that the program starts on."""
+    program, nodes, bindings = case.program, case.nodes, case.bindings
     held = {node.name for node in nodes}
     read = {behind(program, name) for node in nodes for name in node.reads}
     total = 0.0
     for value in program.inputs:
         if value.name in read and value.type.shape:
             total += _owned(value.type, bindings)
-    for name in held & set(program.outputs):
+    for name in dict.fromkeys(program.outputs):
         of = program.by_name[name].type
-        if of.shape and not of.group.offset:
+        if name in held and of.shape and not of.group.offset:
             replicated = isinstance(of.layout, Replicated)
             total += whole_bytes(of, bindings) if replicated else _owned(of, bindings)
     return total + sum(
@@ -185,35 +198,23 @@ def _memory(program: Program, nodes: tuple[Node, ...], bindings: Bindings) -> fl
     )
 
 
-def _gemm_us(program: Program, node: Node, bindings: Bindings, machine: Machine) -> float:
+def _gemm_us(case: _Case, node: Node) -> float:
     if node.op not in ("MatMul", "Conv2d"):
         return 0.0
-    share = bindings.ranks if isinstance(node.type.layout, Replicated) else 1
-    dtype = program.by_name[str(node.inputs[0])].type.dtype
-    return flops(program, node, bindings) / machine.rate(dtype) / share
+    share = case.bindings.ranks if isinstance(node.type.layout, Replicated) else 1
+    dtype = case.program.by_name[str(node.inputs[0])].type.dtype
+    return flops(case.program, node, case.bindings) / case.machine.rate(dtype) / share
 
 
-def _fixed(
-    program: Program,
-    nodes: tuple[Node, ...],
-    bindings: Bindings,
-    machine: Machine,
-    place: Placement,
-    tuning: Tuning,
-) -> float:
+def _fixed(case: _Case) -> float:
     """One launch, and the hops of the collective that has most of them in any form that it may take."""
-
-    def hops(op: str) -> float:
-        movement = Movement(op, 0.0)
-        found = [timing(movement, place, machine, config) for config in configs(machine, tuning, place, (op,), True)]
-        return min((timed.latency for timed in found if timed is not None), default=0.0)
-
-    whole = gathered_bytes(program, nodes, bindings) > 0
+    hops = case.hops
+    whole = gathered_bytes(case.program, case.nodes, case.bindings) > 0
     gather = min(hops("AllGather"), hops("Broadcast"), hops("AllReduce")) if whole else 0.0
     forms = {
         "AllReduce": min(hops("AllReduce"), hops("ReduceScatter") + gather, hops("Reduce") + gather),
         "ReduceScatter": min(hops("ReduceScatter"), hops("AllReduce")),
         "AllGather": gather,
     }
-    longest = max((forms.get(node.op, hops(node.op)) for node in nodes if moves_data(node)), default=0.0)
-    return min(machine.launch_us, machine.collective_launch_us) + longest
+    longest = max((forms.get(node.op, hops(node.op)) for node in case.nodes if moves_data(node)), default=0.0)
+    return min(case.machine.launch_us, case.machine.collective_launch_us) + longest

@@ -7,7 +7,7 @@ virtual tensor divided by `limit` is not the number of its bucket: `bucket_of` s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,15 +21,6 @@ ENTRY_BYTES = 12
 """What a kernel keeps of a bucket: the address of its tensor, 8 bytes, and its offset there, 4 bytes."""
 
 Numbers = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Piece:
-    """`length` elements of bucket `bucket` from `skip` on, as a range of the virtual tensor meets it."""
-
-    bucket: int
-    skip: int
-    length: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,14 +52,6 @@ class BucketTable:
         if not 0 <= index < self.elements:
             raise InputError(f"found index {index}, expected one below {self.elements}")
         return int(np.searchsorted(self.start, index, side="right")) - 1
-
-    def pieces(self, begin: int, end: int) -> Iterator[Piece]:
-        """What elements `begin` to `end` of the virtual tensor, say one rank's slice, have of each bucket."""
-        if begin >= end:
-            return
-        for bucket in range(self.bucket_of(begin), self.bucket_of(end - 1) + 1):
-            first = max(begin, int(self.start[bucket]))
-            yield Piece(bucket, first - int(self.start[bucket]), min(end, int(self.start[bucket + 1])) - first)
 
     def of_warp(self, warp: int, warps: int) -> range:
         """Buckets of one warp out of `warps`."""

@@ -31,7 +31,7 @@ def collect(
     variables = {variable: value for variable, value in scope.items() if not variable.startswith("_")}
     wanted = [current(value) for value in outputs]
     written = [value.written for value in inputs if value.written is not None]
-    others = [value for value in variables.values() if isinstance(value, Value) and not _foreign(value, given)]
+    others = [value for value in variables.values() if isinstance(value, Value) and _at_home(value, given)]
     nodes = _made_for([*wanted, *written, *others], name, given)
     names = _names(name, inputs, nodes, variables, reserved)
     launches: dict[Launch, str] = {}
@@ -70,31 +70,28 @@ def collect(
 
 def _made_for(values: Sequence[Value], program: str, given: set[int]) -> list[Value]:
     """All that these are made of, without the inputs, in the order in which it was written."""
+    needed = _needed(values)
+    for value in needed:
+        if not value.op and value.serial not in given:
+            raise InputError(f"{program}: found the tensor {value.name!r} used, expected it among the inputs")
+    return [value for value in needed if value.op]
+
+
+def _needed(values: Sequence[Value]) -> list[Value]:
+    """These and all that they are made of, in the order in which it was written."""
     found: dict[int, Value] = {}
     waiting = list(values)
     while waiting:
         value = waiting.pop()
-        if not value.op and value.serial not in given:
-            raise InputError(f"{program}: found the tensor {value.name!r} used, expected it among the inputs")
-        if value.op and value.serial not in found:
+        if value.serial not in found:
             found[value.serial] = value
             waiting += [of for of in value.operands if isinstance(of, Value)]
     return [found[serial] for serial in sorted(found)]
 
 
-def _foreign(value: Value, given: set[int]) -> bool:
-    """Whether it needs a tensor that is no input."""
-    seen: set[int] = set()
-    waiting = [value]
-    while waiting:
-        of = waiting.pop()
-        if of.serial in seen:
-            continue
-        seen.add(of.serial)
-        if not of.op and of.serial not in given:
-            return True
-        waiting += [operand for operand in of.operands if isinstance(operand, Value)]
-    return False
+def _at_home(value: Value, given: set[int]) -> bool:
+    """Whether all tensors that it needs are inputs."""
+    return all(of.op or of.serial in given for of in _needed([value]))
 
 
 def _launched(launch: Launch) -> set[int]:

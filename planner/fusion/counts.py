@@ -17,7 +17,7 @@ from planner.fusion.dims import volume
 from planner.fusion.expressions import ZERO, Expression
 from planner.fusion.layouts import Sliced
 from planner.fusion.operations import PASSES
-from planner.fusion.program import BYTES, Bindings, Node, Program, TensorType
+from planner.fusion.program import BYTES, Node, Program, TensorType
 from planner.fusion.stages import Stage, behind, consumers, kind, stages
 
 Role = Literal["input", "state", "output"]
@@ -81,12 +81,6 @@ class Counts:
     @cached_property
     def state(self) -> Expression:
         return total(kept.elements for kept in self.memory if kept.role == "state")
-
-    def state_bytes(self, bindings: Bindings) -> int:
-        """Rounded up for extents that the ranks do not divide evenly."""
-        return sum(
-            -(-kept.elements.value(bindings) // 1) * kept.dtype_bytes for kept in self.memory if kept.role == "state"
-        )
 
 
 def counts(program: Program) -> Counts:

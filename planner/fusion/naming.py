@@ -41,20 +41,10 @@ def canonical(program: Program) -> Program:
         if node.name not in inner:
             names[node.name] = _visible(node, taken) if node.anonymous else node.name
             emit(node, names[node.name], 0)
-    return renamed(replace(program, nodes=tuple(order)), names)
+    return _renamed(replace(program, nodes=tuple(order)), names)
 
 
-def owners(program: Program) -> dict[str, str]:
-    """The named node whose expression an anonymous node is part of, by its name; canonical programs only."""
-    found: dict[str, str] = {}
-    for node in reversed(program.nodes):
-        if node.anonymous:
-            (reader,) = program.readers[node.name]
-            found[node.name] = found.get(reader.name, reader.name)
-    return found
-
-
-def renamed(program: Program, names: Mapping[str, str]) -> Program:
+def _renamed(program: Program, names: Mapping[str, str]) -> Program:
     """The program with these values called otherwise."""
     return replace(
         program,

@@ -10,7 +10,6 @@ from planner.fusion.decisions import TransformCall
 from planner.fusion.moves import Flow
 from planner.fusion.program import Program
 from planner.fusion.refusal import InvalidTransform
-from planner.fusion.stages import stages
 
 Chain = tuple[str, ...]
 """Stages that overlap, in order."""
@@ -30,11 +29,6 @@ class Chains:
     @property
     def legal(self) -> tuple[Chain, ...]:
         return tuple(self.programs)
-
-
-def chain_cuts(program: Program) -> int:
-    """Ways to cut the k stages, as one chain, into contiguous groups, whether or not they can stream: 2^(k-1)."""
-    return 1 << max(len(stages(program)) - 1, 0)
 
 
 def chains(program: Program, apart: Sequence[str] = ()) -> Chains:

@@ -21,6 +21,7 @@ from planner.fusion.program import Bindings, Node, Program
 from planner.fusion.prune import PRUNED, Prunings, idle, pointwise_first, undominated
 from planner.fusion.refusal import InvalidTransform
 from planner.fusion.spelling import spelled
+from planner.fusion.transforms.validate import validate
 from planner.hardware import Hardware
 
 NS = 1000
@@ -141,7 +142,9 @@ def useful(program: Program) -> Moves:
 
 def search(program: Program, moves: Moves, options: Options = DEFAULTS) -> Space:
     """Every schedule of a program, those that no pruning leaves out counted. Kernels and overlaps that the program has
-    already stay as they are."""
+    already stay as they are; raises InvalidTransform for one that fuse or overlap would not make."""
+    if program.kernels or program.overlaps:
+        validate(program)
     prunings = options.prunings
     start, calls = pointwise_first(program, prunings.largest) if prunings.pointwise_first else (program, ())
     found = enumerate_schedules(

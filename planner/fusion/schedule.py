@@ -68,8 +68,6 @@ class Schedule:
         """A chain of stages, each of which starts on what the one before has finished."""
         return self._apply("overlap", members=list(members), **({"name": name} if name else {})).made[0]
 
-    asSlice = as_slice
-
     def _apply(self, transform: str, **arguments: object) -> Rewrite:
         call = TransformCall(transform=transform, arguments=arguments)
         made = apply(self.program, call)

@@ -26,13 +26,8 @@ def test_size_of_the_table_of_bert():
     assert round(table.entry_bytes / (2 * 334e6), 5) == 0.00586
 
 
-@given(
-    st.lists(st.integers(0, 23), max_size=6),
-    st.integers(1, 7),
-    st.integers(1, 5),
-    st.data(),
-)
-def test_every_element_is_in_one_bucket(sizes, limit, warps, data):
+@given(st.lists(st.integers(0, 23), max_size=6), st.integers(1, 7), st.integers(1, 5))
+def test_every_element_is_in_one_bucket(sizes, limit, warps):
     table = bucket_table(sizes, limit)
     elements = [(tensor, place) for tensor, size in enumerate(sizes) for place in range(size)]
     rows = list(zip(table.tensor.tolist(), table.offset.tolist(), table.length.tolist(), strict=True))
@@ -42,15 +37,6 @@ def test_every_element_is_in_one_bucket(sizes, limit, warps, data):
         bucket = table.bucket_of(index)
         assert (rows[bucket][0], rows[bucket][1] + index - table.start[bucket]) == (tensor, place)
     assert sorted(b for warp in range(warps) for b in table.of_warp(warp, warps)) == list(range(len(rows)))
-    begin = data.draw(st.integers(0, len(elements)))
-    end = data.draw(st.integers(begin, len(elements)))
-    met = [
-        (rows[piece.bucket][0], rows[piece.bucket][1] + piece.skip + k)
-        for piece in table.pieces(begin, end)
-        for k in range(piece.length)
-    ]
-    assert met == elements[begin:end]
-    assert all(piece.length for piece in table.pieces(begin, end))
 
 
 @pytest.mark.parametrize("index", [-1, 10])

@@ -13,7 +13,7 @@ from planner.fusion.canonical import canonical_hash
 from planner.fusion.decisions import TransformCall
 from planner.fusion.enumerate import Enumeration, enumerate_schedules
 from planner.fusion.moves import EVERYTHING, Moves
-from planner.fusion.overlaps import chain_cuts, chains, choices
+from planner.fusion.overlaps import chains, choices
 from planner.fusion.program import Node, Program
 from planner.fusion.prune import pointwise_first
 from planner.fusion.refusal import InvalidTransform
@@ -31,6 +31,11 @@ FIXTURES: dict[str, tuple[Program, Moves, int, int]] = {
     "pipeline without slices": (pipeline("ar c p"), Moves(send_fuse=True), 8, 40),
 }
 """Program, moves, schedules, and ways to cut the schedules as chains: 2^(k-1) for k stages."""
+
+
+def chain_cuts(program: Program) -> int:
+    """Ways to cut the k stages, as one chain, into contiguous groups, whether or not they can stream."""
+    return 2 ** (len(stages(program)) - 1)
 
 
 @pytest.fixture(scope="module")

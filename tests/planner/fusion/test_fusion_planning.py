@@ -26,6 +26,7 @@ from planner.fusion.price import price
 from planner.fusion.program import Bindings, Overlap, Program
 from planner.fusion.prune import OFF, PRUNED, Prunings, idle, pointwise_first, undominated
 from planner.fusion.reasons import decisions
+from planner.fusion.refusal import InvalidTransform
 from planner.fusion.stages import stages
 from planner.fusion.sweep import sweep
 from planner.hardware import Hardware
@@ -225,6 +226,14 @@ def test_a_program_keeps_its_kernels_and_overlaps_and_may_merge_its_halves(machi
     chained = replace(rs_c_ag, overlaps=(Overlap("ol", (rs, computed)),))
     assert [ranked.name for ranked in plan_fusion(chained, bindings, machine).ranked] == ["ol(RS, C'); AG"]
     assert gather in rs_c_ag.outputs
+
+
+def test_kernels_that_a_program_has_already_are_validated(machine: Machine) -> None:
+    fused = sgd("fused")
+    (kernel,) = fused.kernels
+    headless = replace(fused, kernels=(replace(kernel, members=kernel.members[1:]),))
+    with pytest.raises(InvalidTransform, match="found 0 operations ReduceScatter"):
+        plan_fusion(headless, sizes("sgd", 64), machine)
 
 
 def test_a_program_of_which_nothing_can_be_made_is_its_own_best_schedule(machine: Machine) -> None:

@@ -22,6 +22,8 @@ VIEWS = frozenset(
         "contiguous.default", "expand.default", "unsqueeze.default", "squeeze.dim", "alias.default", "detach.default",
     )
 )  # fmt: skip
+CASTS = frozenset(("aten._to_copy.default", "prims.convert_element_type.default"))
+"""Of weights and biases, under autocast."""
 PRODUCTS = {"aten.mm.default": (0, 1), "aten.addmm.default": (1, 2), "aten.linear.default": (0, 1)}
 """Places of the data and the weight among the inputs."""
 SUMS = ("aten.add.Tensor", "aten.add_.Tensor")
@@ -37,7 +39,7 @@ from planner.fusion.language import *
 B, S, K, H = dims("B", "S", "K", "H")
 x = Tensor("x", {dtype}, [B, S, K], Sliced(2))
 w = Tensor("w", {dtype}, [K, H], Sliced(0))
-{inputs}r = Tensor("r", {dtype}, [B, S, H], Replicated)
+{inputs}r = Tensor("r", {residual}, [B, S, H], Replicated)
 layer = MatMul(x, w)
 total = AllReduce("+", layer)
 {steps}out = {last} + r
@@ -54,13 +56,15 @@ class _Tail:
     inner: int
     width: int
     dtype: str
+    residual: str
+    """Element type of the stream of residuals, which autocast leaves wide."""
     bias: bool
     dropout: float
     reduced: bool
 
     @property
     def shape(self) -> tuple[object, ...]:
-        return self.rows, self.inner, self.width, self.dtype, self.bias, self.dropout, self.reduced
+        return self.rows, self.inner, self.width, self.dtype, self.residual, self.bias, self.dropout, self.reduced
 
 
 def tails(trace: Trace, ranks: int) -> tuple[tuple[Found, ...], tuple[Passed, ...]]:
@@ -93,11 +97,13 @@ def _program(name: str, tail: _Tail, count: int, ranks: int) -> Found:
     if tail.dropout:
         steps += f'd = Dropout({last}, p={tail.dropout!r}, key="{place}")\n'
         last = "d"
+    residual = dtype_of(tail.residual, "a residual")
     text = TEXT.format(
         dtype=dtype,
+        residual=residual,
         inputs=f'b = Tensor("b", {dtype}, [H], Replicated)\n' if tail.bias else "",
         steps=steps,
-        last=last,
+        last=last if dtype == residual else f"Cast({residual}, {last})",
         names="b, " if tail.bias else "",
         name=name,
     )
@@ -119,8 +125,8 @@ class _Graph:
                 self.readers[name].append(op)
 
     def source(self, name: str) -> Tensor:
-        """What `name` is a view of."""
-        while name in self.makers and self.makers[name].target in VIEWS:
+        """What `name` is a view of, or a copy in another element type."""
+        while name in self.makers and self.makers[name].target in VIEWS | CASTS:
             name = self.makers[name].inputs[0]
         return self.tensors[name]
 
@@ -163,8 +169,9 @@ def _follow(graph: _Graph, product: Op, weight: Tensor) -> _Tail | Passed:
         elif reader.target in DROPOUTS:
             dropout = _probability(reader)
         elif reader.target in SUMS:
-            others = [graph.source(other) for other in reader.inputs if other != name]
-            other = others[0] if others else graph.tensors[name]
+            others = [other for other in reader.inputs if other != name]
+            added = graph.tensors[others[0] if others else name]
+            other = graph.source(added.id)
             if other.role == "parameter" and len(other.shape or ()) == 1:
                 bias = True
             elif len({graph.tensors[each].shape for each in reader.inputs}) == 1:
@@ -172,7 +179,8 @@ def _follow(graph: _Graph, product: Op, weight: Tensor) -> _Tail | Passed:
                 batch, last = (prod(rows[:-1]), rows[-1]) if rows else (1, 1)
                 dtype = graph.tensors[name].dtype or "unknown"
                 inner = prod(weight.shape or ()) // max(1, width)
-                return _Tail(product, (batch, last), inner, width, dtype, bias, dropout, reduced)
+                residual = added.dtype or "unknown"
+                return _Tail(product, (batch, last), inner, width, dtype, residual, bias, dropout, reduced)
             else:
                 return Passed(place, f"its result meets {other.id} of another shape in a sum")
         elif not reader.target.startswith(WAITED):

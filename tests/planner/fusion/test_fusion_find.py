@@ -142,3 +142,28 @@ def test_every_optimizer_is_a_program(optimizer: str, dtype: str) -> None:
 def test_an_unknown_optimizer_is_refused() -> None:
     with pytest.raises(InputError, match="'adagrad'"):
         find(LAYER, tensor_ranks=1, optimizer="adagrad")
+
+
+def test_under_autocast_the_residual_stays_wide() -> None:
+    narrow = dict.fromkeys(("y", "y3", "d", "wt"), "float16")
+    tensors = tuple(replace(each, dtype=narrow.get(each.id, each.dtype)) for each in LAYER.tensors)
+    cast = (tensor("wh", 4, 8, dtype="float16"), tensor("bh", 4, dtype="float16"))
+    ops = (
+        op("cast_w", "aten._to_copy.default", "w", "wh"),
+        op("cast_b", "aten._to_copy.default", "b", "bh"),
+        op("t", "aten.t.default", "wh", "wt"),
+        op("mm", "aten.addmm.default", "bh x wt", "y"),
+        *LAYER.ops[2:],
+    )
+    found, _ = find(replace(LAYER, tensors=(*tensors, *cast), ops=ops), tensor_ranks=2)
+    text = next(each.text for each in found if each.parallel == "tensor")
+    assert 'w = Tensor("w", f16, [K, H], Sliced(0))' in text
+    assert 'r = Tensor("r", f32, [B, S, H], Replicated)' in text
+    assert "out = Cast(f32, d) + r" in text
+    parse(text, "tail")
+
+
+def test_what_keeps_the_random_numbers_of_a_dropout_reads_no_element() -> None:
+    kept = op("state", "treadle.rng_state", "y3", "s")
+    trace = replace(LAYER, tensors=(*LAYER.tensors, tensor("s", 1)), ops=(*LAYER.ops, kept))
+    assert find(trace, tensor_ranks=2)[0] == find(LAYER, tensor_ranks=2)[0]

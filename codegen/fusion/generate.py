@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from codegen.fusion import nccl, nccl_device, torch_wrapper, tp_overlap
-from codegen.fusion.algorithms import Algorithm, chosen, named, planned
-from codegen.fusion.lower import Lowered, headers
-from codegen.fusion.lower import lower as lower_schedule
+from codegen.fusion.choices import Carried, choices_of
+from codegen.fusion.lower import Lowered, lower, with_headers
 from codegen.fusion.numbers import FILE_NAME as TABLES
 from codegen.fusion.numbers import apart
 from codegen.lower import lower as lower_collective
@@ -20,11 +19,10 @@ from planner.errors import InputError
 from planner.fusion.decisions import FusionDecisions
 from planner.fusion.parsing import parse
 from planner.fusion.program import Bindings, Program
+from planner.fusion.stages import stages
 from planner.plan import Plan
 
 MAIN = "schedule.cu"
-NAMES = {"hierarchical": "two-level", "tree": "double-tree"}
-"""Algorithms of the price model by the names of the planner's templates, where they differ."""
 
 
 def generate(
@@ -47,20 +45,22 @@ def generate(
             return stock.texts, {**facts, **({"without": list(stock.notes)} if stock.notes else {})}
         if target == "nccl-device":
             return _device(schedule, bindings), facts
-        lowered, changed = lowered_of(decisions, [collective_of(plan, name) for name, plan in collectives.items()])
+        lowered = lowered_of(decisions, collectives)
     except InputError as error:
         raise InputError(f"{target}: {error}", where=plan_file) from error
     fallbacks = {" -> ".join(each.members): each.why for each in lowered.fallbacks}
-    facts |= {"digest": lowered.digest, **({"in_turn": fallbacks} if fallbacks else {}), **changed}
+    changed = {name: f"{each.ran} instead of {each.wanted}: {each.why}" for name, each in lowered.changed.items()}
+    facts |= {"digest": lowered.digest, "choices": dict(lowered.ran)}
+    facts |= {**({"in_turn": fallbacks} if fallbacks else {}), **({"instead": changed} if changed else {})}
     if collectives:
         facts["collectives"] = sorted(collectives)
     return {**files_of(lowered), **{name: documents.dumps(plan) for name, plan in collectives.items()}}, facts
 
 
 def files_of(lowered: Lowered) -> dict[str, str]:
-    """The file of a schedule, its tables and all headers."""
+    """The file of a schedule, its tables and the headers that it needs."""
     text, tables = apart(lowered.text)
-    return {**headers(), MAIN: text, **({TABLES: tables} if tables else {})}
+    return with_headers({MAIN: text, **({TABLES: tables} if tables else {})})
 
 
 def collective_of(plan: Plan, name: str) -> CollectiveDecisions:
@@ -88,32 +88,23 @@ def _device(schedule: Program, bindings: Bindings) -> dict[str, str]:
     made = nccl_device.generate(schedule, bindings)
     if not made:
         raise InputError("found no fused AllReduce, which is all that this target carries")
-    return {**headers(), **{f"{each.name}.cu": each.text for each in made}}
+    return with_headers({f"{each.name}.cu": each.text for each in made})
 
 
-def lowered_of(
-    decisions: FusionDecisions, collectives: Sequence[CollectiveDecisions] = ()
-) -> tuple[Lowered, dict[str, Any]]:
-    """The kernels of the plan's schedule, and where they are run otherwise than it was priced.
+def lowered_of(decisions: FusionDecisions, collectives: Mapping[str, Plan] | None = None) -> Lowered:
+    """The kernels of the plan's schedule, each on its own choice of the plan or, where no kernel carries that, on a
+    stand-in, as `changed` of them tells. `collectives` are plans by file name that carry what they are for.
 
-    Raises InputError for stages without a kernel, and collective plans of other ranks.
+    Raises InputError for stages without a kernel, and collective plans that no stage can run.
     """
     schedule, bindings = scheduled(decisions)
-    priced = next((stage for stage in decisions.stages if stage.algorithm is not None), None)
-    name = "ring" if priced is None or priced.algorithm is None else priced.algorithm
-    per_node = -(-decisions.ranks * decisions.groups // decisions.nodes)
-    protocol = "Simple" if priced is None or priced.protocol is None else priced.protocol
-    channels = (priced.channels if priced is not None else None) or 1
-    given: dict[str, Algorithm] = {each.collective: planned(lower_collective(each)) for each in collectives}
-
-    def made(algorithm: str) -> Lowered:
-        usual = named(NAMES.get(algorithm, algorithm), min(per_node, decisions.ranks))
-        using = chosen(given, usual) if given else usual
-        return lower_schedule(schedule, bindings, protocol=protocol, channels=channels, algorithm=using)
-
-    try:
-        return made(name), {}
-    except InputError as error:
-        if name == "ring" or given:
-            raise
-        return made("ring"), {"algorithm": f"ring instead of {name}: {error}"}
+    carried = [
+        Carried(name, documents.digest(plan), lower_collective(collective_of(plan, name)))
+        for name, plan in sorted((collectives or {}).items())
+    ]
+    for each in carried:
+        if len(each.program.ranks) != bindings.ranks:
+            message = f"found a plan for {len(each.program.ranks)} ranks, expected one for {bindings.ranks}"
+            raise InputError(message, where=each.file)
+    per_node = min(-(-decisions.ranks * decisions.groups // decisions.nodes), decisions.ranks)
+    return lower(schedule, bindings, choices=choices_of(stages(schedule), decisions.stages, per_node, carried))

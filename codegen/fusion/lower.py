@@ -7,15 +7,18 @@ the value of an Update lives in its target, and so does what gathers or broadcas
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from math import prod
+from typing import TypeVar
 
 from codegen.fusion import collective, collective_plan, matmul, overlap, phased, pointwise, reductions
-from codegen.fusion.algorithms import Algorithm, named
+from codegen.fusion.algorithms import Algorithm
+from codegen.fusion.choices import Carried, Choice, Choices, collectives_of
 from codegen.fusion.context import Context, Protocol
-from codegen.fusion.expression import Scope
+from codegen.fusion.expression import Scope, identifier
 from codegen.fusion.kernel import Buffer, KernelText, Role
 from codegen.fusion.overlap import Fallback
 from codegen.templates import template
@@ -29,9 +32,11 @@ from planner.fusion.slice_maps import capacity
 from planner.fusion.stages import Stage, groups, home_of
 from planner.fusion.stages import kind as kind_of_node
 
+T = TypeVar("T")
 Emitted = KernelText | Sequence[KernelText]
 REPORTED = 64
 LINE = 128
+INCLUDES = re.compile(r'"(\w+\.h)"')
 SLOT_BYTES: dict[Protocol, int] = {"Simple": 512 << 10, "LL": 16 << 10, "LL128": 120 << 10}
 """Payload of a message."""
 
@@ -46,10 +51,20 @@ EMITTERS: dict[str, Callable[[Stage, Context], Emitted]] = {
 
 
 @dataclass(frozen=True)
+class Changed:
+    """A stage that runs on another choice than it should, each in words."""
+
+    wanted: str
+    ran: str
+    why: str
+
+
+@dataclass(frozen=True)
 class Lowered:
     """`places` says in which buffer each value lies that is in memory. A launch is one kernel, or several that run at
     the same time. `arena_bytes` of each rank. `fallbacks` are overlaps of the schedule that run one stage after the
-    other."""
+    other. `ran` says of each stage with a collective what carries it, and `changed` of which of them that is a
+    stand-in; `carried` are the collective plans among them."""
 
     program: Program
     bindings: Bindings
@@ -58,11 +73,15 @@ class Lowered:
     launches: tuple[tuple[KernelText, ...], ...]
     arena_bytes: int
     fallbacks: tuple[Fallback, ...] = ()
+    ran: Mapping[str, str] = field(default_factory=dict)
+    changed: Mapping[str, Changed] = field(default_factory=dict)
+    carried: tuple[Carried, ...] = ()
 
     @property
     def digest(self) -> str:
-        """Of the schedule and the sizes that the text was made for."""
-        return digest_of(self.program, self.bindings)
+        """Of the schedule, the sizes and the choices that the text was made for."""
+        plans = [f"{plan.file} {plan.digest}" for plan in self.carried]
+        return digest_of(self.program, self.bindings, [*(f"{name}: {ran}" for name, ran in self.ran.items()), *plans])
 
     @cached_property
     def text(self) -> str:
@@ -75,6 +94,8 @@ class Lowered:
             digest=self.digest,
             schedule=text.show(self.program).rstrip().splitlines(),
             launches=self.launches,
+            ran={identifier(name): ran for name, ran in self.ran.items()},
+            carried=self.carried,
             buffers=self.buffers,
             headers=[
                 "treadle_collective.h",
@@ -89,14 +110,14 @@ class Lowered:
     @property
     def texts(self) -> dict[str, str]:
         """`schedule.cu` and all headers, by file name."""
-        return {**headers(), "schedule.cu": self.text}
+        return with_headers({"schedule.cu": self.text})
 
 
-def digest_of(program: Program, bindings: Bindings) -> str:
-    """Of a schedule and the sizes that code is made for."""
+def digest_of(program: Program, bindings: Bindings, choices: Iterable[str] = ()) -> str:
+    """Of a schedule, the sizes that code is made for and what its collectives run on, in words."""
     extents, parts = sorted(bindings.extents.items()), sorted(bindings.parts.items())
     sizes = f"{extents} {bindings.ranks} {bindings.groups} {parts}"
-    return hashlib.sha256(f"{text.show(program)}\n{sizes}".encode()).hexdigest()
+    return hashlib.sha256("\n".join((text.show(program), sizes, *choices)).encode()).hexdigest()
 
 
 def headers() -> dict[str, str]:
@@ -109,6 +130,17 @@ def headers() -> dict[str, str]:
     }
 
 
+def with_headers(texts: Mapping[str, str]) -> dict[str, str]:
+    """Texts by file name and those of our headers that they include, or that these include."""
+    ours, left, needed = headers(), list(texts.values()), dict[str, str]()
+    while left:
+        for name in INCLUDES.findall(left.pop()):
+            if name in ours and name not in needed:
+                needed[name] = ours[name]
+                left.append(ours[name])
+    return {**dict(sorted(needed.items())), **texts}
+
+
 def lower(
     program: Program,
     bindings: Bindings,
@@ -119,49 +151,102 @@ def lower(
     slot_bytes: int | None = None,
     tile: tuple[int, int] | None = None,
     scattered: Collection[str] = (),
+    choices: Choices | None = None,
 ) -> Lowered:
     """The kernels of a schedule of `program` for these sizes.
 
-    Raises TypeRefusal for stages that no kernel of ours computes, InputError for sizes that do not fit.
+    choices: what each stage with a collective runs on, and its stand-ins; the others, or without them all, run on
+    `channels` copies of `algorithm` over `protocol`, and nothing else. Stages that overlap run on the choice of the
+    first of them. Raises TypeRefusal for stages that no kernel of ours computes, InputError for sizes that do not fit.
     """
     buffers, places = memory(program, bindings)
     scope = Scope(program, bindings, buffers, places, frozenset(scattered))
-    made = named(algorithm) if isinstance(algorithm, str) else algorithm
+    default = (Choice(algorithm, protocol, channels),)
     whole = groups(program)
     arena = LINE + sum(map(len, whole)) * MOST_KERNELS * REPORTED * LINE
     launches: list[tuple[KernelText, ...]] = []
-    fallbacks: list[Fallback] = []
+    run = _Run(scope, choices or {}, default, slot_bytes, tile)
     for stages in whole:
-        context = Context(scope, made, arena, protocol, channels, slot_bytes or SLOT_BYTES[protocol], tile)
-        emitted = _emit(stages, context, fallbacks)
-        arena += sum(-(-kernel.arena_bytes // LINE) * LINE for launch in emitted for kernel in launch)
+        emitted = _emit(stages, arena, run)
+        arena += _bytes(emitted)
         launches += emitted
-    return Lowered(program, bindings, tuple(buffers), places, tuple(launches), arena, tuple(fallbacks))
+    carried = {plan.file: plan for wanted in (choices or {}).values() for choice in wanted for plan in choice.carried}
+    return Lowered(
+        program,
+        bindings,
+        tuple(buffers),
+        places,
+        tuple(launches),
+        arena,
+        tuple(run.fallbacks),
+        run.ran,
+        run.changed,
+        tuple(carried.values()),
+    )
 
 
 MOST_KERNELS = 4
 """Kernels of one stage, for the reports at the beginning of an arena."""
 
 
-def _emit(stages: tuple[Stage, ...], context: Context, fallbacks: list[Fallback]) -> list[tuple[KernelText, ...]]:
+@dataclass(frozen=True)
+class _Run:
+    """What all stages share, and what becomes of them."""
+
+    scope: Scope
+    choices: Choices
+    default: tuple[Choice, ...]
+    slot_bytes: int | None
+    tile: tuple[int, int] | None
+    fallbacks: list[Fallback] = field(default_factory=list)
+    ran: dict[str, str] = field(default_factory=dict)
+    changed: dict[str, Changed] = field(default_factory=dict)
+
+    def first(self, stages: Sequence[Stage], arena: int, make: Callable[[Context], T]) -> T:
+        """What `make` makes of the first choice of these stages that it can. Raises InputError of the last one."""
+        moving = [stage for stage in stages if any(node.op in collective_plan.PROGRAMS for node in stage.nodes)]
+        wanted = next((self.choices[stage.name] for stage in moving if stage.name in self.choices), self.default)
+        why = ""
+        for choice in wanted:
+            slots = self.slot_bytes or SLOT_BYTES[choice.protocol]
+            try:
+                made = make(Context(self.scope, choice.made, arena, choice.protocol, choice.channels, slots, self.tile))
+            except InputError as error:
+                why = why or str(error)
+                if choice is wanted[-1]:
+                    raise
+                continue
+            for stage in moving:
+                kinds = collectives_of(stage)
+                self.ran[stage.name] = choice.told(kinds)
+                if why:
+                    self.changed[stage.name] = Changed(wanted[0].told(kinds), choice.told(kinds), why)
+            return made
+        raise AssertionError("a stage without choices")
+
+
+def _emit(stages: tuple[Stage, ...], arena: int, run: _Run) -> list[tuple[KernelText, ...]]:
     """The launches of stages that shall run at the same time: one, or several where not all of them can."""
     launches: list[tuple[KernelText, ...]] = []
     while stages:
-        used = sum(-(-kernel.arena_bytes // LINE) * LINE for launch in launches for kernel in launch)
-        within = replace(context, arena=context.arena + used)
+        begin = arena + _bytes(launches)
         count = len(stages)
         while count > 1:
             try:
-                launches.append(overlap.emit(stages[:count], within))
+                launches.append(run.first(stages[:count], begin, partial(overlap.emit, stages[:count])))
                 break
             except TypeRefusal as refusal:
                 if count == len(stages) and not launches:
-                    fallbacks.append(Fallback(tuple(stage.name for stage in stages), str(refusal)))
+                    run.fallbacks.append(Fallback(tuple(stage.name for stage in stages), str(refusal)))
                 count -= 1
         else:
-            launches += _alone(stages[0], within)
+            launches += run.first(stages[:1], begin, partial(_alone, stages[0]))
         stages = stages[count:]
     return launches
+
+
+def _bytes(launches: Sequence[tuple[KernelText, ...]]) -> int:
+    return sum(-(-kernel.arena_bytes // LINE) * LINE for launch in launches for kernel in launch)
 
 
 def _alone(stage: Stage, context: Context) -> list[tuple[KernelText, ...]]:

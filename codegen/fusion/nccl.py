@@ -62,7 +62,7 @@ class NcclSchedule:
     @property
     def texts(self) -> dict[str, str]:
         """The file and the headers beside it, by file name."""
-        return {**lower.headers(), "schedule.cu": self.text}
+        return lower.with_headers({"schedule.cu": self.text})
 
 
 def generate(program: Program, bindings: Bindings) -> NcclSchedule:

@@ -42,7 +42,7 @@ class DeviceSchedule:
     @property
     def texts(self) -> dict[str, str]:
         """The file and the headers beside it, by file name."""
-        return {**lower.headers(), "schedule.cu": self.text}
+        return lower.with_headers({"schedule.cu": self.text})
 
 
 def generate(program: Program, bindings: Bindings) -> tuple[DeviceSchedule, ...]:

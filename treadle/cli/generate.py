@@ -129,9 +129,8 @@ def command(
             note(f"{members}: one after another instead of overlapped: {why}")
         for line in manifest.facts.get("without", ()):
             note(line)
-        for what in ("protocol", "algorithm") if manifest.facts.get("digest") else ():
-            if what in manifest.facts:
-                note(f"{what}: {manifest.facts[what]}; the plan was priced with the latter")
+        for stage, what in manifest.facts.get("instead", {}).items():
+            note(f"{stage}: runs on {what}")
         if "instances" in manifest.facts:
             note(f"only {many(manifest.facts['instances'], 'instance')} of each threadblock fit")
         for place, count in manifest.facts.get("fewer_instances", {}).items():

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Literal
 
 from codegen import emit
-from codegen.fusion.generate import collective_of, files_of, lowered_of
+from codegen.fusion.generate import files_of, lowered_of
 from codegen.fusion.lower import Lowered
 from codegen.targets import PLAN_NAME
 from planner import documents
@@ -104,8 +104,8 @@ def schedule_in(folder: Path | str) -> tuple[FusionDecisions, Lowered]:
     if plan is None or not isinstance(plan.decisions, FusionDecisions) or manifest.target != "cuda":
         raise InputError("found no kernels of a fusion plan", where=str(folder))
     names = manifest.facts.get("collectives", ())
-    carried = [collective_of(documents.loads(texts[name], str(Path(folder) / name), Plan), name) for name in names]
-    lowered, _ = lowered_of(plan.decisions, carried)
+    carried = {name: documents.loads(texts[name], str(Path(folder) / name), Plan) for name in names}
+    lowered = lowered_of(plan.decisions, carried)
     if files_of(lowered)[MAIN] != texts[MAIN]:
         message = "found other kernels than this version of treadle makes of the plan; generate again"
         raise InputError(message, where=str(Path(folder) / MAIN))

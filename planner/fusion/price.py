@@ -39,8 +39,6 @@ class StagePrice:
     launch_us: float
     latency_us: float = 0.0
     """Hops one after the other."""
-    channel_us: float = 0.0
-    """Of a threadblock of a collective: what it sends, and its steps."""
     node_us: float = 0.0
     """On links inside a node."""
     network_us: float = 0.0
@@ -191,7 +189,6 @@ def _collective(
         "",
         launch_us=machine.collective_launch_us + machine.base_us(config.protocol),
         latency_us=latency,
-        channel_us=sum(one.channel for one in times),
         node_us=sum(one.node for one in times),
         network_us=sum(one.network for one in times),
         memory_us=memory,

@@ -72,7 +72,7 @@ class Node:
     def attribute(self, name: str, default: Attribute = None) -> Attribute:
         return dict(self.attributes).get(name, default)
 
-    @property
+    @cached_property
     def reads(self) -> tuple[str, ...]:
         """Names of the tensors it reads, each once; the target of an Update is not read."""
         operands = self.inputs[1:] if self.op == "Update" else self.inputs

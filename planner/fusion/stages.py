@@ -8,7 +8,7 @@ an Update waits for all others that read the value from before (an anti-dependen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
 
@@ -74,7 +74,12 @@ def launches(program: Program, homes: Mapping[str, str]) -> tuple[tuple[str, ...
 
 def home_of(program: Program) -> dict[str, str]:
     """The stage that each operation runs in, by name: that of its outermost kernel, its reader or itself. No views."""
-    outer = {member: kernel.name for kernel in program.kernels for member in kernel.members}
+    return _homes(program, program.kernels)
+
+
+def _homes(program: Program, kernels: Iterable[Kernel]) -> dict[str, str]:
+    """As `home_of`, were these its kernels."""
+    outer = {member: kernel.name for kernel in kernels for member in kernel.members}
     homes: dict[str, str] = {}
     for node in reversed(program.nodes):
         if kind(node) != "view":
@@ -155,15 +160,16 @@ def stage_of(program: Program, name: str, homes: Mapping[str, str]) -> Stage:
         whole = tuple(node for node in program.nodes if homes.get(node.name) == name)
         mine = whole or tuple(node for node in program.nodes if node.name == name)
         return Stage(name, _stage_kind(mine), mine)
-    inside = tuple(stage_of(program, member, _homes_inside(program, homes, name)) for member in kernel.members)
+    apart = _homes_inside(program, homes, name)
+    inside = tuple(stage_of(program, member, apart) for member in kernel.members)
     nodes = tuple(node for node in program.nodes if homes.get(node.name) == name)
     return Stage(name, _stage_kind(nodes, kernel.policy), nodes, kernel, inside)
 
 
 def _homes_inside(program: Program, homes: Mapping[str, str], kernel: str) -> dict[str, str]:
     """The stages that the operations of a kernel would run in if it were taken apart."""
-    without = replace(program, kernels=tuple(other for other in program.kernels if other.name != kernel))
-    return {name: home for name, home in home_of(without).items() if homes.get(name) == kernel}
+    apart = _homes(program, (other for other in program.kernels if other.name != kernel))
+    return {name: home for name, home in apart.items() if homes.get(name) == kernel}
 
 
 def kind(node: Node) -> Kind:

@@ -23,7 +23,7 @@ NAMES = ("sgd", "attention", "pipeline", "moe", "rmsnorm", "ag_matmul", "matmul_
 def schedules(name):
     if name in ("adam", "lamb"):
         return list(optimizer(name).values())
-    found = enumerate_schedules(program(name), EVERYTHING, limit=40).schedules
+    found = enumerate_schedules(program(name), EVERYTHING, limit=25).schedules
     return [made for each in found for _, made in choices(each.program, chains(each.program).legal)]
 
 

@@ -51,7 +51,7 @@ def test_examples_run_and_parse_to_the_same_program(path):
 
 
 @pytest.mark.filterwarnings("ignore:AllReduce of a Replicated")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(programs())
 def test_what_is_shown_parses_again(program):
     assert parse(show(program), "shown") == program

@@ -14,7 +14,7 @@ from codegen.fusion.collective_plan import Plan, plan
 from codegen.fusion.context import Context
 from codegen.fusion.expression import CPP, identifier
 from codegen.fusion.kernel import KernelText
-from codegen.fusion.moves import COMPUTE, Lane, Move, Moves, Space
+from codegen.fusion.moves import AGAIN, COMPUTE, Lane, Move, Moves, Space
 from codegen.templates import template
 from planner.fusion.layouts import Sliced
 from planner.fusion.program import BYTES, Bindings
@@ -184,9 +184,10 @@ def tables_of(moves: Moves, bindings: Bindings, groups: range | None, *, takes: 
     for rank, lanes in enumerate(moves.lanes):
         places = {move: (number, place) for number, lane in enumerate(lanes) for place, move in _numbered(lane)}
         awaited = {before for lane in lanes for move in lane.moves for before in move.after}
+        taken: set[int] = set()
         plans.append([])
         for lane in lanes:
-            listed = list(_rows(lane, places, awaited, takes))
+            listed = list(_rows(lane, places, awaited, taken, takes))
             plans[-1].append((len(rows), len(listed), *_connections(moves, areas, rank, lane)))
             rows += [(_words(rank, lane) if not place else "", row) for place, row in enumerate(listed)]
     entries: list[Row] = []
@@ -253,12 +254,15 @@ def _numbered(lane: Lane) -> Iterator[tuple[int, Move]]:
         place += 1
 
 
-def _rows(lane: Lane, places: Mapping[Move, tuple[int, int]], awaited: set[Move], takes: bool) -> Iterator[Row]:
+def _rows(
+    lane: Lane, places: Mapping[Move, tuple[int, int]], awaited: set[Move], taken: set[int], takes: bool
+) -> Iterator[Row]:
     for move in lane.moves:
         waits = [places[before] for before in move.after]
         for wait in waits[:-1]:
             yield (*(0,) * 9, *wait, 0)
         flow = move.flow if takes or not move.flow & COMPUTE else move.flow & ~READ
+        flow |= AGAIN if _again(move, taken) else 0
         operands = [
             (SPACES[operand[0]], operand[1]) if operand else (0, 0)
             for operand in (move.source, move.addend, move.target)
@@ -272,3 +276,13 @@ def _rows(lane: Lane, places: Mapping[Move, tuple[int, int]], awaited: set[Move]
             *last,
             int(move in awaited),
         )
+
+
+def _again(move: Move, taken: set[int]) -> bool:
+    """Whether a move reads tensors of the caller, but nothing that is new to the rank; `taken` are its input chunks so
+    far, which are added to."""
+    spaces = {operand[0] for operand in (move.source, move.addend) if operand}
+    chunks = set(range(move.chunk, move.chunk + move.count)) if "input" in spaces else set()
+    known = chunks <= taken
+    taken |= chunks
+    return known and bool(spaces & {"input", "output"})

@@ -19,8 +19,9 @@ from codegen.program import Buffer, Program
 from codegen.protocols import PROTOCOLS
 from planner.errors import InputError
 
-COMPUTE, FINISHED = 32, 64
-"""The computation runs in this move; what comes in is finished already (CoCoNet, section 3.5)."""
+COMPUTE, FINISHED, AGAIN = 32, 64, 128
+"""The computation runs in this move; what comes in is finished already (CoCoNet, section 3.5); what it reads of the
+caller's another move has read, or made: it counts as traffic once."""
 
 REDUCING = frozenset({"allreduce", "reducescatter", "reduce"})
 Operand = tuple[Buffer, int]

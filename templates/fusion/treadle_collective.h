@@ -13,6 +13,7 @@ namespace treadle {
 // What a move does besides the flow of treadle_types.h.
 constexpr int32_t COMPUTE = 32;   // the computation, on what has come together
 constexpr int32_t FINISHED = 64;  // what comes in is finished already
+constexpr int32_t AGAIN = 128;    // what it reads of the caller's the kernel has read before, or made: no more traffic
 
 // Where an operand lies: a tensor of the caller, by chunk, or a stage of the arena.
 enum Space : int32_t { NOWHERE, IN_INPUT, IN_OUTPUT, ON_STAGE };
@@ -281,6 +282,7 @@ struct Collective {
             piece.source = elements<From>(task, lane, move.source_space, move.source + k);
             piece.addend = elements<From>(task, lane, move.addend_space, move.addend + k);
             piece.target = elements<To>(task, lane, move.target_space, move.target + k);
+            if (move.flow & AGAIN) piece.source.users = piece.addend.users = false;
             good = moved<From, To, COMPUTES>(task, lane, operands, move.flow, piece) && good;
             yield();
         }

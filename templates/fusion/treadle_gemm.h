@@ -36,15 +36,21 @@ TREADLE_DEVICE T multiply_add(T total, T a, T b) {
 }
 
 // Elements [row, row + ROWS) x [column, column + COLUMNS) of a matrix into `panel`, zero outside it. Neighbouring threads
-// read neighbouring elements, 16 bytes at once where all of them are inside and aligned.
+// read neighbouring elements, 16 bytes at once where all of them are inside and aligned. A panel counts as traffic when
+// it is `fresh`: other tiles of the kernel load it again.
 template <int ROWS, int COLUMNS, int PITCH, class T>
-TREADLE_DEVICE void load_panel(T *panel, const T *matrix, int64_t rows, int64_t columns, int64_t row, int64_t column) {
+TREADLE_DEVICE void load_panel(T *panel, const T *matrix, int64_t rows, int64_t columns, int64_t row, int64_t column,
+                               [[maybe_unused]] bool fresh = false) {
     constexpr int WIDE = 16 / sizeof(T);
     static_assert(COLUMNS % WIDE == 0);
     for (int at = thread() * WIDE; at < ROWS * COLUMNS; at += threads() * WIDE) {
         const int r = at / COLUMNS, c = at % COLUMNS;
         T *to = panel + r * PITCH + c;
         const T *from = matrix + (row + r) * columns + column + c;
+#ifdef TREADLE_COUNT_PRODUCTS
+        if (fresh && row + r < rows)
+            count(&Counts::loaded, &Counts::loaded_bytes, int(larger(0, smaller(WIDE, columns - column - c))), sizeof(T));
+#endif
         if (row + r < rows && column + c + WIDE <= columns && reinterpret_cast<uintptr_t>(from) % 16 == 0) {
             const Word<16> word = *reinterpret_cast<const Word<16> *>(from);
             memcpy(to, &word, sizeof word);
@@ -77,8 +83,10 @@ struct ScalarTile {
         for (int first = 0; first < CELLS; first += HELD * threads()) {
             Sum sums[HELD][DOWN][ACROSS] = {};
             for (int64_t depth = 0; depth < of.depth; depth += DEPTH) {
-                load_panel<ROWS, DEPTH, DEPTH + WIDE>(&shared.left[0][0], of.left, of.rows, of.depth, row, depth);
-                load_panel<DEPTH, COLUMNS, COLUMNS>(&shared.right[0][0], of.right, of.depth, of.columns, depth, column);
+                load_panel<ROWS, DEPTH, DEPTH + WIDE>(&shared.left[0][0], of.left, of.rows, of.depth, row, depth,
+                                                      first == 0 && column == 0);
+                load_panel<DEPTH, COLUMNS, COLUMNS>(&shared.right[0][0], of.right, of.depth, of.columns, depth, column,
+                                                    first == 0 && row == 0);
                 barrier();
                 TREADLE_UNROLL
                 for (int held = 0; held < HELD; ++held) multiply(shared, first + held * threads() + thread(), sums[held]);
@@ -115,7 +123,11 @@ struct ScalarTile {
             TREADLE_UNROLL
             for (int j = 0; j < ACROSS; ++j) {
                 const int64_t r = row + cell / GRID_COLUMNS + i * GRID_ROWS, c = column + cell % GRID_COLUMNS + j * GRID_COLUMNS;
-                if (r < of.rows && c < of.columns) of.result[r * of.columns + c] = convert<T>(sums[i][j]);
+                if (r >= of.rows || c >= of.columns) continue;
+                of.result[r * of.columns + c] = convert<T>(sums[i][j]);
+#ifdef TREADLE_COUNT_PRODUCTS
+                count(&Counts::stored, &Counts::stored_bytes, 1, sizeof(T));
+#endif
             }
     }
 };

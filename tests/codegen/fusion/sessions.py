@@ -91,11 +91,12 @@ class Session:
 
 
 GUARD = 64
+COUNTING = ("-DTREADLE_COUNT", "-DTREADLE_COUNT_PRODUCTS")
 
 
 @contextmanager
 def session(
-    lowered: Lowered, flags: Sequence[str] = ("-DTREADLE_COUNT",), changed: Mapping[str, str] | None = None
+    lowered: Lowered, flags: Sequence[str] = COUNTING, changed: Mapping[str, str] | None = None
 ) -> Iterator[Session]:
     """A session of all ranks, with `changed` files in place of generated ones."""
     files = {**lowered.texts, **(changed or {})}

@@ -190,6 +190,18 @@ def test_traffic_and_volume_are_those_of_the_table() -> None:
             assert (counts.sent, counts.sent_on) == (2 * 37 - own[rank] - own[(rank + 1) % 3], 0)
 
 
+def test_what_an_algorithm_reads_again_is_no_traffic() -> None:
+    """Where each rank sends its slice to all others itself."""
+    lowered = lower(adam("fused"), Bindings({"N": 36}, 4), algorithm="all-pairs", protocol="LL")
+    with session(lowered) as live:
+        fill(
+            live,
+            evaluate(lowered.program, lowered.bindings, optimizer_scalars(integers(lowered.program, lowered.bindings))),
+        )
+        assert live.run() == []
+        assert {live.counts(rank).loaded + live.counts(rank).stored for rank in range(4)} == {2 * 36 + 5 * 9}
+
+
 # Refusals.
 
 

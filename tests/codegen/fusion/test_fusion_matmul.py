@@ -61,6 +61,22 @@ def test_products_of_whole_numbers_are_exact(live: Session, order: int) -> None:
     assert wrong(live, values) == []
 
 
+def test_operands_and_results_count_as_traffic_once(live: Session) -> None:
+    before = [(counts.loaded, counts.stored) for counts in map(live.counts, range(RANKS))]
+    fill(
+        live,
+        evaluate(live.lowered.program, live.lowered.bindings, integers(live.lowered.program, live.lowered.bindings)),
+    )
+    assert live.run() == []
+    its = scope(EXTENTS)
+    made = [product(its, node) for node in its.program.nodes]
+    for rank, (loaded, stored) in enumerate(before):
+        extents = [(each.rows[rank], each.depth[rank], each.columns[rank]) for each in made]
+        extents = [each for each in extents if each[0]]
+        assert live.counts(rank).loaded - loaded == sum(depth * (rows + columns) for rows, depth, columns in extents)
+        assert live.counts(rank).stored - stored == sum(rows * columns for rows, _, columns in extents)
+
+
 def test_products_of_floats(live: Session) -> None:
     """Sums of 16-bit floats are fp32."""
     program, random = live.lowered.program, np.random.default_rng(0)

@@ -1,17 +1,19 @@
 """`python -m benchmarks.fusion.reachable`: every schedule that transformations lead to, executed rank by rank on host
-fibers and compared with the reference interpreter, at sizes that the ranks do not divide."""
+fibers, those without overlaps with real processes too, and compared with the reference interpreter, at sizes that the
+ranks do not divide."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
 from benchmarks.common import Row, Table, command, progress
 from benchmarks.fusion.schedules import program
-from codegen.fusion.lower import lower
+from codegen.fusion.lower import Lowered, lower
 from planner.errors import TreadleError
 from planner.fusion.enumerate import enumerate_schedules
 from planner.fusion.moves import Moves
@@ -21,10 +23,13 @@ from planner.fusion.prune import pointwise_first
 from treadle.runtime.fusion.build import build
 from treadle.runtime.fusion.compare import compare
 from treadle.runtime.fusion.runs import Runs
+from treadle.runtime.native_build import Target
 
 RANKS = (2, 3, 4, 5, 8)
-ORDERS = 6
-"""Of fibers, for each schedule; every one is a run in the same session."""
+PROCESSES = (2, 3)
+"""Ranks of a group where each of them is a process."""
+ORDERS, REPEATS = 6, 2
+"""Runs of each schedule in the same session: on fibers in different random orders, and on processes."""
 SENT = Moves(slice_intro=True, send_fuse=True)
 
 
@@ -42,11 +47,14 @@ class Case:
         return Bindings(self.extents, ranks, self.groups, self.parts)
 
 
-CASES = {
+FIXTURES = {
     "sgd": Case("sgd", Moves(one_sided_fuse=True), {"N": 37}),
     "attention": Case("attention", Moves(computation_fuse=True), {"B": 1, "S": 5, "H": 13}),
     "adam": Case("adam_f32", Moves(as_slice=True), {"N": 101}),
     "pipeline": Case("pipeline", SENT, {"B": 1, "S": 5, "H": 7}, groups=2),
+}
+"""The hand-worked programs with the moves that they are counted with (CoCoNet, section 7 of the spec)."""
+OTHERS = {
     "adam f16": Case("adam", Moves(as_slice=True), {"N": 101}),
     "lamb": Case("lamb", Moves(as_slice=True), {"N": 70}, parts={"N": (37, 1, 32)}),
     "rmsnorm": Case("rmsnorm", Moves(as_slice=True, dims=(0,)), {"T": 11, "H": 12}),
@@ -54,6 +62,17 @@ CASES = {
     "matmul_rs": Case("matmul_rs", Moves(), {"T": 11, "H": 6, "F": 9}),
     "ag_matmul": Case("ag_matmul", Moves(), {"T": 11, "H": 6, "F": 9}),
 }
+CASES = {**FIXTURES, **OTHERS}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A schedule of a case that has kernels which no other one has."""
+
+    name: str
+    schedule: Program
+    ranks: int
+    target: Target = "fibers"
 
 
 @dataclass(frozen=True)
@@ -66,48 +85,89 @@ class Outcome:
     bits: bool = False
     compile_seconds: float = 0.0
     run_seconds: float = 0.0
+    target: Target = "fibers"
+
+    @property
+    def equal(self) -> bool:
+        """To the last bit."""
+        return self.bits and not self.problems and not self.refused
 
 
 def tables() -> Iterator[Table]:
     """Every reachable schedule of the example programs, executed by all ranks and compared bit by bit."""
-    wrong: list[str] = []
-    rows = []
-    for name in CASES:
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        for title, names in (("the hand-worked programs", FIXTURES), ("other shipped programs", OTHERS)):
+            yield _table(pool, title, tuple(names))
+
+
+def _table(pool: ProcessPoolExecutor, title: str, names: Sequence[str]) -> Table:
+    rows: list[Row] = []
+    notes: list[str] = []
+    why: Counter[str] = Counter()
+    for name in names:
+        found = list(schedules(CASES[name]))
         for ranks in RANKS:
             progress(f"{name} on {ranks} ranks")
-            outcomes = list(executed(name, ranks))
-            wrong += [
-                f"{name} on {ranks} ranks: {line}" for of in outcomes for line in (*of.problems, of.refused) if line
-            ]
-            rows.append(row(name, ranks, outcomes))
-    yield Table(
-        f"Schedules that transformations reach, {ORDERS} runs of each in random orders of all threads",
+            jobs, fallen = different(name, found, ranks)
+            outcomes = list(pool.map(executed, jobs))
+            why += fallen if ranks == RANKS[0] else Counter[str]()
+            rows.append({**row(name, ranks, outcomes), "fell back": sum(fallen.values())})
+            for of in outcomes:
+                notes += [
+                    f"{name} on {ranks} ranks, {of.target}: {line}" for line in (*of.problems, of.refused) if line
+                ]
+    executions = sum(one["executed"] + (one["as processes"] or 0) for one in rows)
+    equal = sum(one["equal"] + (one["equal as processes"] or 0) for one in rows)
+    return Table(
+        f"Schedules of {title}: {ORDERS} runs of each in random orders of all threads, {REPEATS} as processes",
         rows,
-        ("bits: integers, compared bit by bit; else floats within the tolerance of their type", *wrong[:40]),
+        (
+            f"{executions} times a schedule was executed by so many ranks, {equal} times equal to the last bit.",
+            "fell back: legally overlapped schedules of which something runs one after the other; such a one is "
+            "executed when no other has the same kernels. equal: integers, bit by bit.",
+            *(f"fell back, {count} schedules: {reason}" for reason, count in why.most_common()),
+            *notes[:40],
+        ),
     )
 
 
+def different(name: str, found: Sequence[Program], ranks: int) -> tuple[list[Job], Counter[str]]:
+    """Jobs for the schedules with different kernels, and how many overlapped ones fall back, by the reason."""
+    kept: dict[object, Job] = {}
+    fallen: Counter[str] = Counter()
+    for schedule in found:
+        job = Job(name, schedule, ranks)
+        try:
+            lowered = _lowered(job)
+        except TreadleError:
+            kept[schedule] = job
+            continue
+        if lowered.fallbacks:
+            fallen[lowered.fallbacks[0].why.partition(": ")[2]] += 1
+        kept.setdefault((lowered.buffers, lowered.launches), job)
+    jobs = list(kept.values())
+    if ranks in PROCESSES:
+        jobs += [Job(name, schedule, ranks, "process") for schedule in found if not schedule.overlaps]
+    return jobs, fallen
+
+
 def row(name: str, ranks: int, outcomes: list[Outcome]) -> Row:
-    run = [of for of in outcomes if not of.refused]
+    """What became of the schedules of a case; `executed` ones on fibers."""
+    fibers = [of for of in outcomes if of.target == "fibers"]
+    processes = [of for of in outcomes if of.target == "process"]
     return {
         "program": name,
         "ranks": ranks * CASES[name].groups,
-        "schedules": sum(not of.schedule.overlaps for of in outcomes),
-        "overlapped": sum(bool(of.schedule.overlaps) for of in outcomes),
-        "executed": len(run),
-        "right": sum(not of.problems for of in run),
-        "bits": all(of.bits for of in run),
+        "schedules": sum(not of.schedule.overlaps for of in fibers),
+        "overlapped": sum(bool(of.schedule.overlaps) for of in fibers),
+        "executed": sum(not of.refused for of in fibers),
+        "right": sum(not of.problems and not of.refused for of in fibers),
+        "equal": sum(of.equal for of in fibers),
+        "as processes": len(processes) or None,
+        "equal as processes": sum(of.equal for of in processes) if processes else None,
         "compile s": sum(of.compile_seconds for of in outcomes),
         "run s": sum(of.run_seconds for of in outcomes),
     }
-
-
-def executed(name: str, ranks: int, overlapped: bool = True) -> Iterator[Outcome]:
-    """Every schedule of a case on so many ranks of a group; several are compiled at the same time."""
-    case = CASES[name]
-    found = list(schedules(case, overlapped))
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        yield from pool.map(lambda schedule: outcome(schedule, case.bindings(ranks)), found)
 
 
 def schedules(case: Case, overlapped: bool = True) -> Iterator[Program]:
@@ -122,17 +182,22 @@ def schedules(case: Case, overlapped: bool = True) -> Iterator[Program]:
                     yield made
 
 
-def outcome(schedule: Program, bindings: Bindings, orders: int = ORDERS) -> Outcome:
+def executed(job: Job, orders: int = ORDERS) -> Outcome:
     start = time.perf_counter()
     try:
-        lowered = lower(schedule, bindings, channels=2, slot_bytes=64)
-        compiled = build(lowered, quickly=True)
+        lowered = _lowered(job)
+        compiled = build(lowered, job.target, quickly=True)
         built = time.perf_counter()
-        compared = compare(compiled, lowered, Runs(orders, order=1))
+        compared = compare(compiled, lowered, Runs(orders, order=1) if job.target == "fibers" else Runs(REPEATS))
     except TreadleError as error:
-        return Outcome(schedule, refused=str(error), compile_seconds=time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        return Outcome(job.schedule, refused=str(error), compile_seconds=seconds, target=job.target)
     end = time.perf_counter()
-    return Outcome(schedule, compared.problems, "", compared.bits, built - start, end - built)
+    return Outcome(job.schedule, compared.problems, "", compared.bits, built - start, end - built, job.target)
+
+
+def _lowered(job: Job) -> Lowered:
+    return lower(job.schedule, CASES[job.name].bindings(job.ranks), channels=2, slot_bytes=64)
 
 
 if __name__ == "__main__":

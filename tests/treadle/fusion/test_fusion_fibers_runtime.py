@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.fusion.reachable import CASES, outcome, row, schedules
+from benchmarks.fusion.reachable import CASES, Job, executed, row, schedules
 from benchmarks.fusion.schedules import program
 from codegen.fusion.lower import lower
 from planner.errors import CheckFailed, InputError, MissingBackendError
@@ -36,7 +36,7 @@ def compiled() -> Compiled:
 @pytest.mark.parametrize(("name", "ranks", "number"), REPRESENTATIVE)
 def test_reachable_schedules_leave_every_bit_of_the_interpreter(name: str, ranks: int, number: int) -> None:
     schedule = list(schedules(CASES[name], overlapped=False))[number]
-    found = outcome(schedule, CASES[name].bindings(ranks))
+    found = executed(Job(name, schedule, ranks))
     assert (found.problems, found.refused, found.bits) == ((), "", True)
     counted = row(name, ranks, [found, replace(found, problems=("wrong",)), replace(found, refused="no kernel")])
     assert (counted["executed"], counted["right"]) == (2, 1)

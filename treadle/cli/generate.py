@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,12 +146,12 @@ def command(
         click.echo(f"wrote {_listed(row['files'])} to {row['folder']}")
 
 
-def _listed(files: Mapping[str, str]) -> str:
+def _listed(files: Collection[str]) -> str:
     """File names, but very many headers as their number."""
     headers = [name for name in files if name.endswith(".h")]
     if len(headers) <= MOST_HEADERS:
         return ", ".join(sorted(files))
-    return f"{', '.join(sorted(files.keys() - set(headers)))} and {len(headers)} headers"
+    return f"{', '.join(sorted(set(files) - set(headers)))} and {len(headers)} headers"
 
 
 def _carried(manifest: Artefact) -> str:

@@ -1,7 +1,7 @@
 """The transformations that apply to a program: the edges of the search (CoCoNet, section 5).
 
 Every candidate is tried for real, so that an edge is a validated transformation and a refused one says why. Moves are
-joined where the first is of no use alone: slice-intro with a reorder, asSlice with dead.
+joined where the first is of no use alone: slice_intro with a reorder, as_slice with dead.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Moves:
     reorder: bool = True
     slice_intro: bool = False
     lone_slice_intro: bool = False
-    """Keep a slice-intro that no reorder follows."""
+    """Keep a slice_intro that no reorder follows."""
     as_slice: bool = False
     computation_fuse: bool = False
     all_reduce_fuse: bool = True

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import floor, inf
 
+from planner.errors import InputError
 from planner.fusion.calls import replay
 from planner.fusion.collective_costs import Tuning
 from planner.fusion.counts import Counts, counts
@@ -19,7 +20,6 @@ from planner.fusion.overlaps import Chain, Chains, chains, overlap_call
 from planner.fusion.price import DEFAULT, Price, price
 from planner.fusion.program import Bindings, Node, Program
 from planner.fusion.prune import PRUNED, Prunings, idle, pointwise_first, undominated
-from planner.fusion.refusal import InvalidTransform
 from planner.fusion.spelling import spelled
 from planner.fusion.transforms.validate import validate
 from planner.hardware import Hardware
@@ -178,7 +178,7 @@ def nanoseconds(us: float) -> int:
 
 
 def _overlapped(space: Space, found: Found, counted: Counts, bindings: Bindings, machine: Machine) -> Ranked:
-    """The schedule with the overlaps that save most."""
+    """The schedule with the overlaps that save most, of those that find multiprocessors for all their launches."""
 
     def priced(program: Program) -> Price:
         return price(program, bindings, machine, space.options.tuning)
@@ -187,16 +187,19 @@ def _overlapped(space: Space, found: Found, counted: Counts, bindings: Bindings,
     gains: dict[Chain, float] = {}
     overlapped = space.chains_of(found).programs
     for chain, program in overlapped.items():
-        gain = alone.total_us - priced(program).total_us
+        try:
+            gain = alone.total_us - priced(program).total_us
+        except InputError:
+            continue
         if gain * NS >= 1:
             gains[chain] = gain
     for chosen in _combinations(gains):
         calls = [overlap_call(chain) for chain in chosen]
         try:
             program = overlapped[chosen[0]] if len(chosen) == 1 else replay(found.program, calls)
-        except InvalidTransform:
+            return Ranked(found, program, (*found.calls, *calls), priced(program), counted)
+        except InputError:
             continue
-        return Ranked(found, program, (*found.calls, *calls), priced(program), counted)
     return Ranked(found, found.program, found.calls, alone, counted)
 
 

@@ -1,8 +1,8 @@
 """Ways to look at fewer schedules without missing the best (CoCoNet, section 5); each can be switched off.
 
-pointwise first   neighbouring computations become one kernel before the search
-idle splits       a split that neither a reorder nor a fusion follows moves the same bytes in more launches
-lone slices       a slice-intro without a reorder only adds a gather
+pointwise_first   neighbouring computations become one kernel before the search
+idle_splits       a split that neither a reorder nor a fusion follows moves the same bytes in more launches
+lone_slices       a slice_intro without a reorder only adds a gather
 dominated         another schedule with the same collectives and products is no worse in volume of any kind of link,
                   traffic, launches and state, and better in one
 """

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from math import floor
 from typing import Literal, cast
 
+from planner.errors import InputError
 from planner.fusion.calls import apply, subjects
 from planner.fusion.counts import Counts, counts
 from planner.fusion.decisions import FusionDecisions, Reason, Rival, StageChoice, TransformCall
@@ -119,11 +120,15 @@ def _refused(plan: FusionPlan) -> Iterator[Reason]:
         yield Reason(transform="overlap", on=chain, why=_why(error), code=error.code, witness=error.witness)
     used = {overlap.members for overlap in chosen.program.overlaps}
     alone = {part.name: part.total_us for part in chosen.price.stages}
-    for chain in overlaps.legal:
+    for chain, program in overlaps.programs.items():
         if chain not in used:
-            us = sum(alone[name] for name in chain)
+            us, code = sum(alone[name] for name in chain), "slower"
             why = f"it may overlap, but saves nothing of its {us:,.1f} us, or less than chains that share its stages"
-            yield Reason(transform="overlap", on=chain, why=why, code="slower", witness=" -> ".join(chain))
+            try:
+                price(program, plan.bindings, plan.machine, space.options.tuning)
+            except InputError as error:
+                code, why = "multiprocessors", str(error)
+            yield Reason(transform="overlap", on=chain, why=why, code=code, witness=" -> ".join(chain))
     yield from (_reason(refusal.calls[-1], refusal.error) for refusal in ordered[len(first) :])
 
 

@@ -123,6 +123,7 @@ def test_launches_of_computation_alone_overlap_on_request(machine: Machine) -> N
     )
     assert (apart.chosen.name, together.chosen.name) == ("RS; C'; AG", "ol(RS, C', AG)")
     assert {reason.code for reason in decisions(apart).refused} == {"computation"}
+    assert {reason.code for reason in decisions(together).refused} == {"slower"}
 
 
 def test_schedules_are_ranked_and_can_be_replayed(machine: Machine) -> None:

@@ -235,7 +235,7 @@ def candidates(program: Program, chance: random.Random) -> list[TransformCall]:
     return [TransformCall(transform=transform, arguments=arguments) for transform, arguments in drawn]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+@settings(max_examples=45, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
 @given(st.sampled_from([*NAMES, *["drawn"] * 6]), st.sampled_from([2, 3, 4, 5, 8]), st.integers(0, 2**32))
 def test_any_sequence_of_legal_transformations_means_the_same(name: str, ranks: int, seed: int) -> None:
     chance = random.Random(seed)

@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from math import prod
 from typing import TypeVar
 
-from codegen.fusion import collective, collective_plan, matmul, overlap, phased, pointwise, reductions
+from codegen.fusion import collective, collective_plan, conv2d, matmul, overlap, phased, pointwise, reductions
 from codegen.fusion.algorithms import Algorithm
 from codegen.fusion.choices import Carried, Choice, Choices, collectives_of
 from codegen.fusion.context import Context, Protocol
@@ -44,6 +44,7 @@ EMITTERS: dict[str, Callable[[Stage, Context], Emitted]] = {
     "pointwise": pointwise.emit,
     "permute": pointwise.emit,
     "matmul": matmul.emit,
+    "convolution": conv2d.emit,
     "rows": reductions.emit,
     "reduction": reductions.emit,
 }
@@ -261,8 +262,9 @@ def _alone(stage: Stage, context: Context) -> list[tuple[KernelText, ...]]:
 
 
 def _used(launches: tuple[tuple[KernelText, ...], ...]) -> list[str]:
-    products = any("Gemm<" in kernel.text for launch in launches for kernel in launch)
-    return ["treadle_gemm.h"] if products else []
+    texts = [kernel.text for launch in launches for kernel in launch]
+    headers = {"Gemm<": "treadle_gemm.h", "Convolution<": "treadle_conv2d.h"}
+    return [header for name, header in headers.items() if any(name in text for text in texts)]
 
 
 # Memory.

@@ -61,7 +61,7 @@ def product(scope: Scope, node: Node, tile: Tile | None = None) -> Product:
     if left is None or right is None or len(right.shape) != 2:
         raise InputError(f"{node.name}: found a right operand that is no matrix, expected two dimensions")
     ranks = range(scope.bindings.ranks)
-    lefts, rights = ([_local(scope, node, type_, rank) for rank in ranks] for type_ in (left, right))
+    lefts, rights = ([local_extents(scope, node, type_, rank) for rank in ranks] for type_ in (left, right))
     rows = tuple(prod(shape[:-1]) for shape in lefts)
     columns = tuple(shape[1] for shape in rights)
     return Product(
@@ -118,8 +118,11 @@ def about(made: Product) -> str:
     return f"{made.name}: {made.dtype} MatMul of {extents} a rank, tiles of {made.tile[0]} x {made.tile[1]}"
 
 
-def _local(scope: Scope, node: Node, type_: TensorType, rank: int) -> tuple[int, ...]:
-    """The shape of the part of a tensor that `rank` of a group holds."""
+def local_extents(scope: Scope, node: Node, type_: TensorType, rank: int) -> tuple[int, ...]:
+    """The shape of the part of a tensor that `rank` of a group holds.
+
+    Raises InputError for slices that are no blocks of a dimension.
+    """
     extents = scope.extents(type_.shape)
     if not isinstance(type_.layout, Sliced):
         return extents

@@ -1,0 +1,43 @@
+"""Convolutions as kernels, computed directly (CoCoNet, rows 16 and 17 of the table in section 3.3).
+
+Each rank convolves what it holds: its partial sums where channels are divided (row 16), its images (17a), its filters'
+results (17b) or all of it (17c).
+"""
+
+from __future__ import annotations
+
+from codegen.fusion.context import Context
+from codegen.fusion.expression import CPP, identifier
+from codegen.fusion.kernel import ANY, KernelText
+from codegen.fusion.matmul import local_extents
+from codegen.templates import template
+from planner.fusion.stages import Stage
+
+
+def emit(stage: Stage, context: Context) -> KernelText:
+    """The kernel of a Conv2d by itself, [N, C, H, W] with [K, C, h, w]. Raises InputError for slices that are no blocks
+    of a dimension."""
+    node, scope = stage.nodes[0], context.scope
+    ranks = range(scope.bindings.ranks)
+    types = [scope.program.by_name[str(name)].type for name in node.inputs]
+    images, filters = ([local_extents(scope, node, of, rank) for rank in ranks] for of in types)
+    batch, channels, kernels = ([shape[at] for shape in of] for of, at in ((images, 0), (images, 1), (filters, 0)))
+    image, kernel = images[0][2:], filters[0][2:]
+    largest = " x ".join(str(max(each)) for each in (batch, channels, kernels))
+    about = f"{node.name}: {node.type.dtype} Conv2d of {largest} images, channels and filters a rank"
+    text = template("fusion/conv2d.cu.j2").render(
+        name=identifier(node.name),
+        about=about,
+        type=CPP[node.type.dtype],
+        batch=batch,
+        channels=channels,
+        kernels=kernels,
+        image=image,
+        kernel=kernel,
+        stride=int(node.attribute("stride") or 1),
+        padding=int(node.attribute("padding") or 0),
+        left=scope.storage(str(node.inputs[0]))[0],
+        right=scope.storage(str(node.inputs[1]))[0],
+        result=scope.storage(node.name)[0],
+    )
+    return KernelText(identifier(node.name), text, ANY, "compute", about)

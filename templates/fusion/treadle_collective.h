@@ -139,11 +139,8 @@ struct Elements {
             store_scattered<T, N>(*scattered, cursor, global + place, pack);
         } else if (users) {
             store_user<T, N>(to, pack);
-        } else if (aligned_to<Pack<T, N>>(to)) {
-            *reinterpret_cast<Pack<T, N> *>(to) = pack;
         } else {
-            TREADLE_UNROLL
-            for (int k = 0; k < N; ++k) to[k] = pack[k];
+            store_pack(to, pack);
         }
     }
 };

@@ -229,16 +229,6 @@ TREADLE_DEVICE auto where(const C &condition, const A &x, const B &y) {
 
 }  // namespace op
 
-// N elements that are in a cache, as this kernel has loaded them before: they do not count as traffic.
-template <class T, int N>
-TREADLE_DEVICE Pack<T, N> load_again(const T *from) {
-    if (aligned_to<Pack<T, N>>(from)) return *reinterpret_cast<const Pack<T, N> *>(from);
-    Pack<T, N> pack;
-    TREADLE_UNROLL
-    for (int i = 0; i < N; ++i) pack[i] = from[i];
-    return pack;
-}
-
 // Elements `index(i)` of a tensor that is broadcast, for i from `global` on. The first time that a rank reads one counts
 // as traffic: among its first COUNTED elements, after which they repeat.
 template <class T, int N, int64_t COUNTED, class Index>

@@ -15,6 +15,7 @@ import pytest
 
 from codegen.fusion.lower import Lowered, lower
 from planner.errors import CheckFailed, InputError, LimitError
+from planner.fusion.parsing import parse
 from planner.fusion.program import Bindings
 from tests.planner.fusion.by_hand import pipeline, sgd
 from treadle.runtime.fusion import processes
@@ -75,6 +76,13 @@ def _children() -> list[psutil.Process]:
 
 def _lasts(file: str) -> bool:
     return os.path.islink(f"/proc/self/fd/{file}") and os.path.exists(f"/proc/self/fd/{file}")
+
+
+def test_chunks_need_not_be_aligned_where_the_compiler_does_all_it_can() -> None:
+    text = 'N = dims("N")\ng = Tensor("g", f16, [N], Local)\ns = AllReduce("+", g)\nprogram = Execute("ar", [g], [s])\n'
+    lowered = lower(parse(text, "ar"), Bindings({"N": 5000}, 4))
+    outcome = compare(build(lowered, "process", counts=True), lowered)
+    assert (outcome.good, outcome.bits) == (True, True)
 
 
 def test_every_bit_is_right_in_every_run_under_random_pauses(made: Made) -> None:

@@ -33,6 +33,8 @@ class Movement:
 
 @dataclass(frozen=True)
 class Config:
+    """One way to run a collective, or all of a kernel's; `channels` are threadblocks."""
+
     algorithm: Algorithm
     protocol: str
     channels: int

@@ -130,6 +130,7 @@ def _kept(program: Program) -> Iterator[tuple[str, Role, TensorType]]:
 
 
 def total(amounts: Iterable[Expression]) -> Expression:
+    """The sum of all, 0 of none."""
     return sum(amounts, ZERO)
 
 

@@ -48,6 +48,7 @@ Shape = tuple[Dim, ...]
 
 
 def dim(of: Dim | int) -> Dim:
+    """A number as the extent that it is."""
     return of if isinstance(of, Dim) else Dim((), of)
 
 

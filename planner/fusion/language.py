@@ -97,6 +97,7 @@ def group_size(group: Group, dtype: str = f32) -> Value:
 
 
 def Cast(dtype: str, x: Value, name: str | None = None) -> Value:
+    """`x` in another dtype: to the nearest value, ties to even; towards zero from floats to whole numbers."""
     return make("Cast", x, dtype=_dtype(dtype), name=name)
 
 
@@ -106,6 +107,7 @@ def Dropout(x: Value, p: float, key: str, name: str | None = None) -> Value:
 
 
 def Where(condition: Value, x: Operand, y: Operand, name: str | None = None) -> Value:
+    """Elements of `x` where the condition, a bool, holds, those of `y` elsewhere."""
     return make("Where", condition, x, y, name=name)
 
 
@@ -180,16 +182,19 @@ def Slice(x: Value, dim: int = FLAT, map: SliceMap = BLOCK, name: str | None = N
 
 
 def Load(x: Value, root: int, name: str | None = None) -> Value:
+    """What all ranks have, on rank `root` alone; nothing moves."""
     return make("Load", x, root=root, name=name)
 
 
 def AllReduce(op: str, x: Value, name: str | None = None) -> Value:
+    """The ranks' values combined by `op` ("+", "max", "min"), on every rank."""
     if isinstance(x, Value) and isinstance(x.type.layout, Replicated):
         warnings.warn("AllReduce of a Replicated tensor: a sum counts it once for every rank", stacklevel=2)
     return make("AllReduce", x, op=op, name=name)
 
 
 def ReduceScatter(op: str, x: Value, dim: int = FLAT, map: SliceMap = BLOCK, name: str | None = None) -> Value:
+    """The ranks' values combined by `op`, of which each rank has its slice."""
     return make("ReduceScatter", x, op=op, name=name, **_slicing(dim, map))
 
 
@@ -199,10 +204,12 @@ def AllGather(x: Value, name: str | None = None) -> Value:
 
 
 def Reduce(op: str, x: Value, root: int, name: str | None = None) -> Value:
+    """The ranks' values combined by `op`, on rank `root` alone."""
     return make("Reduce", x, op=op, root=root, name=name)
 
 
 def Broadcast(x: Value, root: int, name: str | None = None) -> Value:
+    """What rank `root` has, on every rank."""
     return make("Broadcast", x, root=root, name=name)
 
 

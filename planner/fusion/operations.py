@@ -72,6 +72,7 @@ def operation(name: str) -> Operation:
 
 
 def pointwise(name: str) -> bool:
+    """Whether it computes each element from the same elements. Raises InputError for a name that is no operation."""
     return operation(name).kind == "pointwise"
 
 

@@ -59,6 +59,7 @@ def _allowed(flow: Flow, names: Chain, apart: Sequence[str]) -> None:
 
 
 def overlap_call(chain: Chain) -> TransformCall:
+    """The transformation that overlaps a chain."""
     return TransformCall(transform="overlap", arguments={"members": list(chain)})
 
 

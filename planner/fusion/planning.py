@@ -32,6 +32,8 @@ MOST_CHAINS = 16
 
 @dataclass(frozen=True)
 class Options:
+    """How the search and its prices go about it; defaults are those of `treadle plan fusion`."""
+
     prunings: Prunings = PRUNED
     overlap: bool = True
     overlap_computation: bool = False
@@ -174,6 +176,7 @@ def rank(space: Space, bindings: Bindings, machine: Machine) -> tuple[Ranked, ..
 
 
 def nanoseconds(us: float) -> int:
+    """To the nearest one, halves up."""
     return floor(us * NS + 0.5)
 
 

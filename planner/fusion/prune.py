@@ -29,6 +29,8 @@ LARGEST = 64
 
 @dataclass(frozen=True)
 class Prunings:
+    """Which are switched on; `largest`: operations that one kernel may have before the search."""
+
     pointwise_first: bool = True
     idle_splits: bool = True
     lone_slices: bool = True

@@ -33,7 +33,7 @@ def decisions(plan: FusionPlan) -> FusionDecisions:
         groups=bindings.groups,
         nodes=plan.machine.nodes,
         transforms=chosen.calls,
-        stages=tuple(_choices(chosen)),
+        stages=tuple(stage_choices(chosen)),
         time_ns=chosen.time_ns,
         volume=float(counted.volume.value(bindings)),
         volume_between_groups=float(counted.between.value(bindings)),
@@ -60,7 +60,7 @@ def refused(plan: FusionPlan) -> tuple[Reason, ...]:
     return tuple(found.values())
 
 
-def _choices(chosen: Ranked) -> Iterator[StageChoice]:
+def stage_choices(chosen: Ranked) -> Iterator[StageChoice]:
     """Launches with their times in the schedule. In an overlap each begins behind the first pieces of those before it
     and ends before the last pieces of those after it."""
     launched = {stage.name: stage for stage in stages(chosen.program)}

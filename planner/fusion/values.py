@@ -78,6 +78,7 @@ class Launch:
 
 
 def make(kind: str, /, *operands: Operand, name: str | None = None, **attributes: Attribute) -> Value:
+    """The operation `kind` of these operands, typed at once. Raises InputError, TypeRefusal as `infer` does."""
     for operand in operands:
         if not isinstance(operand, Value | int | float) or isinstance(operand, bool) or operand != operand:
             raise InputError(f"{kind}: found {operand!r}, expected a tensor or a number")
@@ -86,6 +87,7 @@ def make(kind: str, /, *operands: Operand, name: str | None = None, **attributes
 
 
 def current(value: Value) -> Value:
+    """What reading a value means now: behind an Update of it, the Update."""
     return value if value.written is None else value.written
 
 

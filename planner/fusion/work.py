@@ -56,10 +56,12 @@ def local_elements(of: TensorType, bindings: Bindings) -> int:
 
 
 def local_bytes(of: TensorType, bindings: Bindings) -> int:
+    """Bytes on the rank that has most of them."""
     return local_elements(of, bindings) * BYTES[of.dtype]
 
 
 def whole_bytes(of: TensorType, bindings: Bindings) -> int:
+    """Bytes of the tensor on all ranks together, copies not counted."""
     values = bindings.values
     return prod(extent.value(values) for extent in of.shape) * BYTES[of.dtype]
 

@@ -27,31 +27,37 @@ def common_group(op: str, types: Sequence[TensorType], row: str) -> Group:
 
 
 def check_numbers(op: str, types: Sequence[TensorType]) -> None:
+    """Raises TypeRefusal (dtype) unless all are numbers of one dtype."""
     dtypes = sorted({of.dtype for of in types})
     if len(dtypes) > 1 or dtypes == ["bool"]:
         refuse(op, "dtype", f"found {' and '.join(dtypes)}, expected numbers of one dtype; write Cast")
 
 
 def check_reduction(op: str, by: Attribute) -> None:
+    """Raises TypeRefusal (row 19) for what elements cannot be combined by."""
     if by not in REDUCTIONS:
         refuse(op, "19", f"found op {by!r}, expected one of {', '.join(REDUCTIONS)}")
 
 
 def whole_number(op: str, name: str, value: Attribute) -> int:
+    """The attribute as a number. Raises TypeRefusal (shape)."""
     if not isinstance(value, int) or isinstance(value, bool):
         refuse(op, "shape", f"found {name}={value!r}, expected a whole number")
     return value
 
 
 def dtype_named(op: str, name: Attribute) -> Dtype:
+    """The attribute as an element type. Raises TypeRefusal (dtype)."""
     if name not in BYTES:
         refuse(op, "dtype", f"found dtype {name!r}, expected one of {', '.join(BYTES)}")
     return name
 
 
 def layouts_text(types: Sequence[TensorType]) -> str:
+    """Layouts as messages name them."""
     return " and ".join(layout_text(of.layout) for of in types)
 
 
 def refuse(op: str, row: str, message: str) -> NoReturn:
+    """Raises TypeRefusal."""
     raise TypeRefusal(op, row, message)

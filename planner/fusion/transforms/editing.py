@@ -27,6 +27,7 @@ class Rewrite:
 
 
 def refuse(transform: str, code: str, witness: str, message: str) -> NoReturn:
+    """Raises InvalidTransform."""
     raise InvalidTransform(transform, code, witness, message)
 
 

@@ -196,7 +196,8 @@ def test_reasons_say_what_changes_and_what_stands_in_the_way(machine: Machine) -
 
 
 def examples() -> list[str]:
-    return sorted(path.stem for path in (ROOT / "examples" / "fusion").glob("[a-z]*.py"))
+    """Without adam_f32, which `test_the_document_of_a_plan_passes_its_check` plans."""
+    return sorted({path.stem for path in (ROOT / "examples" / "fusion").glob("[a-z]*.py")} - {"adam_f32"})
 
 
 @pytest.mark.parametrize("name", examples())

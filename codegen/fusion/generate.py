@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from codegen.fusion import nccl, nccl_device, torch_wrapper, tp_overlap
@@ -16,7 +16,7 @@ from planner import documents
 from planner.collective.algorithm import CollectiveDecisions
 from planner.collective.check import check
 from planner.errors import InputError
-from planner.fusion.decisions import FusionDecisions
+from planner.fusion.decisions import FusionDecisions, StageChoice
 from planner.fusion.parsing import parse
 from planner.fusion.program import Bindings, Program
 from planner.fusion.stages import stages
@@ -98,6 +98,17 @@ def lowered_of(decisions: FusionDecisions, collectives: Mapping[str, Plan] | Non
     Raises InputError for stages without a kernel, and collective plans that no stage can run.
     """
     schedule, bindings = scheduled(decisions)
+    return lowered_as(schedule, bindings, decisions.stages, decisions.nodes, collectives)
+
+
+def lowered_as(
+    schedule: Program,
+    bindings: Bindings,
+    told: Sequence[StageChoice],
+    nodes: int,
+    collectives: Mapping[str, Plan] | None = None,
+) -> Lowered:
+    """The kernels of a schedule, each as it is `told`, on a machine of so many nodes. Raises as `lowered_of` does."""
     carried = [
         Carried(name, documents.digest(plan), lower_collective(collective_of(plan, name)))
         for name, plan in sorted((collectives or {}).items())
@@ -106,5 +117,5 @@ def lowered_of(decisions: FusionDecisions, collectives: Mapping[str, Plan] | Non
         if len(each.program.ranks) != bindings.ranks:
             message = f"found a plan for {len(each.program.ranks)} ranks, expected one for {bindings.ranks}"
             raise InputError(message, where=each.file)
-    per_node = min(-(-decisions.ranks * decisions.groups // decisions.nodes), decisions.ranks)
-    return lower(schedule, bindings, choices=choices_of(stages(schedule), decisions.stages, per_node, carried))
+    per_node = min(-(-bindings.ranks * bindings.groups // nodes), bindings.ranks)
+    return lower(schedule, bindings, choices=choices_of(stages(schedule), told, per_node, carried))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import floor
 from typing import Literal, cast
 
 from planner.errors import InputError
 from planner.fusion.calls import apply, subjects
+from planner.fusion.collective_costs import Tuning
 from planner.fusion.counts import Counts, counts
 from planner.fusion.decisions import FusionDecisions, Reason, Rival, StageChoice, TransformCall
+from planner.fusion.machine import Machine
 from planner.fusion.planning import NS, FusionPlan, Ranked, nanoseconds
-from planner.fusion.price import price
-from planner.fusion.program import Bindings
+from planner.fusion.price import DEFAULT, Price, price
+from planner.fusion.program import Bindings, Program
 from planner.fusion.refusal import InvalidTransform
 from planner.fusion.stages import Stage, stages
 from planner.fusion.text import show
@@ -48,7 +50,8 @@ def decisions(plan: FusionPlan) -> FusionDecisions:
 
 def taken(plan: FusionPlan) -> tuple[Reason, ...]:
     """The transformations of the chosen schedule, in order, and what each of them changes."""
-    return tuple(_taken(plan))
+    space = plan.space
+    return tuple(taken_by(space.program, plan.chosen.calls, plan.bindings, plan.machine, space.options.tuning))
 
 
 def refused(plan: FusionPlan) -> tuple[Reason, ...]:
@@ -61,11 +64,16 @@ def refused(plan: FusionPlan) -> tuple[Reason, ...]:
 
 
 def stage_choices(chosen: Ranked) -> Iterator[StageChoice]:
-    """Launches with their times in the schedule. In an overlap each begins behind the first pieces of those before it
-    and ends before the last pieces of those after it."""
-    launched = {stage.name: stage for stage in stages(chosen.program)}
-    parts, begin = list(chosen.price.stages), 0
-    for us in chosen.price.groups_us:
+    """Launches with their times in the schedule."""
+    return choices_of(chosen.program, chosen.price)
+
+
+def choices_of(schedule: Program, priced: Price) -> Iterator[StageChoice]:
+    """Launches with their times. In an overlap each begins behind the first pieces of those before it and ends before
+    the last pieces of those after it."""
+    launched = {stage.name: stage for stage in stages(schedule)}
+    parts, begin = list(priced.stages), 0
+    for us in priced.groups_us:
         group = [parts.pop(0)]
         while parts and parts[0].overlaps:
             group.append(parts.pop(0))
@@ -74,7 +82,7 @@ def stage_choices(chosen: Ranked) -> Iterator[StageChoice]:
             yield StageChoice(
                 name=part.name,
                 kind=part.kind,
-                members=_members(launched[part.name]),
+                members=members_of(launched[part.name]),
                 time_ns=nanoseconds(part.total_us),
                 start_ns=begin + floor(NS * sum(other.head_us for other in group[:at])),
                 end_ns=end - floor(NS * sum(other.tail_us for other in group[at + 1 :])),
@@ -86,20 +94,30 @@ def stage_choices(chosen: Ranked) -> Iterator[StageChoice]:
         begin = end
 
 
-def _members(stage: Stage) -> tuple[str, ...]:
+def members_of(stage: Stage) -> tuple[str, ...]:
+    """What a plan calls the operations of a launch."""
     return stage.named or (stage.name,)
 
 
-def _taken(plan: FusionPlan) -> Iterator[Reason]:
-    program = plan.space.program
-    before, us = counts(program), price(program, plan.bindings, plan.machine, plan.space.options.tuning).total_us
-    for call in plan.chosen.calls:
+def taken_by(
+    program: Program,
+    calls: Iterable[TransformCall],
+    bindings: Bindings,
+    machine: Machine | None = None,
+    tuning: Tuning = DEFAULT,
+) -> Iterator[Reason]:
+    """What each of the calls changes, one after the other; on a machine also of the time. Raises as `apply`."""
+    before, us = counts(program), price(program, bindings, machine, tuning).total_us if machine else 0.0
+    for call in calls:
         program = apply(program, call).program
-        after = counts(program)
-        now = price(program, plan.bindings, plan.machine, plan.space.options.tuning).total_us
-        changes = [*_changes(before, after, plan.bindings), f"{us:,.1f} us to {now:,.1f} us"]
-        yield Reason(transform=_what(call), on=subjects(call), why="; ".join(changes))
-        before, us = after, now
+        after, why = counts(program), []
+        if machine:
+            now = price(program, bindings, machine, tuning).total_us
+            why, us = [f"{us:,.1f} us to {now:,.1f} us"], now
+        yield Reason(
+            transform=told_as(call), on=subjects(call), why="; ".join([*_changes(before, after, bindings), *why])
+        )
+        before = after
 
 
 def _changes(before: Counts, after: Counts, bindings: Bindings) -> Iterator[str]:
@@ -133,13 +151,14 @@ def _refused(plan: FusionPlan) -> Iterator[Reason]:
 
 
 def _reason(call: TransformCall, error: InvalidTransform) -> Reason:
-    return Reason(transform=_what(call), on=subjects(call), why=_why(error), code=error.code, witness=error.witness)
+    return Reason(transform=told_as(call), on=subjects(call), why=_why(error), code=error.code, witness=error.witness)
 
 
 def _why(error: InvalidTransform) -> str:
     return str(error).removeprefix(f"{error.transform}: ")
 
 
-def _what(call: TransformCall) -> str:
+def told_as(call: TransformCall) -> str:
+    """The transformation with its policy, as reasons name it."""
     policy = call.arguments.get("policy")
     return f"{call.transform} {policy}" if policy else call.transform

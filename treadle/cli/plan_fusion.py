@@ -120,10 +120,10 @@ def _one(
     found = plan_fusion(program, bindings, profile)
     times = None
     if measure:
-        from treadle.runtime.fusion.choose import times_of
+        from treadle.runtime.fusion.choose import measured
 
         with live_line() as show:
-            times = times_of(found, show)
+            found, times = measured(found, show)
     plan = plan_of(found, inputs, times)
     documents.save(plan, output)
     note_limit(plan)
@@ -268,7 +268,7 @@ def note_limit(plan: Plan) -> None:
 
 def summary(plan: Plan) -> dict[str, Any]:
     """What `--json` prints of a plan, times in us."""
-    from planner.fusion.deciding import AS_WRITTEN, COMPUTATION_FUSED
+    from planner.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED
     from planner.fusion.decisions import FusionDecisions
     from planner.fusion.parsing import parse
     from planner.fusion.spelling import spelled
@@ -318,7 +318,7 @@ def _reason(reason: Any) -> dict[str, Any]:
 
 def describe(plan: Plan) -> None:
     """Print a plan: what it is, its launches, its rivals, what was taken and what was refused."""
-    from planner.fusion.deciding import AS_WRITTEN, COMPUTATION_FUSED
+    from planner.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED
     from planner.fusion.spelling import legend
 
     facts = summary(plan)

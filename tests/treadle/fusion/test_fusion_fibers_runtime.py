@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -99,9 +100,9 @@ def test_runs_whose_results_nobody_looks_at_need_no_interpreter(compiled: Compil
 def test_the_slower_half_is_given_up() -> None:
     calls: list[tuple[int, int]] = []
 
-    def run(candidate: int, repeats: int) -> list[float]:
-        calls.append((candidate, repeats))
-        return [float(candidate)] * repeats
+    def run(candidates: Sequence[int], repeats: int) -> list[list[float]]:
+        calls.extend((candidate, repeats) for candidate in candidates)
+        return [[float(candidate)] * repeats for candidate in candidates]
 
     timed = halving([5, 3, 8, 1, 7, 2, 6, 4], run, repeats=2, kept=2)
     assert [each.candidate for each in timed] == [1, 2, 3, 4, 5, 6, 7, 8]

@@ -1,22 +1,48 @@
-"""Times of the most promising schedules of a program, on this machine, with one process for each rank."""
+"""Times of the most promising schedules of a program, on this machine, with one process for each rank.
+
+First the schedules, each on what it was priced with, which is what `treadle generate` makes of it. Then an inner search
+for the fastest of them: every algorithm with every protocol, on the channels that are predicted to be best, and for the
+fastest of those other numbers of channels (CoCoNet, section 5.2). The slower half is given up after each round.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import islice
 
-from codegen.fusion.lower import Lowered, lower
+from codegen.fusion.generate import lowered_as
+from codegen.fusion.lower import Lowered
 from planner.errors import CheckFailed, InputError
+from planner.fusion.collective_costs import Algorithm
 from planner.fusion.planning import FusionPlan, Ranked
+from planner.fusion.price import price
+from planner.fusion.program import BYTES
+from planner.fusion.reasons import stage_choices
 from treadle.runtime.fusion import processes
 from treadle.runtime.fusion.build import Compiled, build
 from treadle.runtime.fusion.data import fill
-from treadle.runtime.fusion.measure import halving
+from treadle.runtime.fusion.measure import Timed, halving
 from treadle.runtime.fusion.runs import Runs
 from treadle.runtime.fusion.tensors import Tensors
 
-MOST_CANDIDATES = 8
+MOST_CANDIDATES = 6
+SEARCHED = 2
+"""Schedules whose algorithm, protocol and channels are searched for."""
 MOST_RANKS = 16
+COMPILE_SECONDS = 30.0
+"""After so long nothing more is compiled, but for what has begun."""
+MOST_BYTES = 1 << 30
+"""Of tensors that are in memory at once."""
+REPEATS = 3
+ALGORITHMS: tuple[Algorithm, ...] = ("ring", "all-pairs", "hierarchical")
+PROTOCOLS = ("Simple", "LL", "LL128")
+CHANNELS = (1, 2, 4)
+
+Show = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -25,42 +51,155 @@ class _Candidate:
     lowered: Lowered
     compiled: Compiled
 
+    @property
+    def name(self) -> str:
+        return " | ".join((self.ranked.name, *dict.fromkeys(self.lowered.ran.values())))
 
-def times_of(found: FusionPlan, show: Callable[[str], None] = lambda _: None) -> dict[str, int]:
-    """ns of one run by name of the schedule, for the schedules of least predicted time that this machine can run.
 
-    The slower ones are given up early. Raises InputError for too many ranks, or where nothing can be run;
-    MissingBackendError without g++.
+def measured(found: FusionPlan, show: Show = lambda _: None) -> tuple[FusionPlan, dict[str, int]]:
+    """Times of the schedules of least predicted time that this machine can run, and of choices of their collectives.
+
+    The plan with the schedules that were measured on what was fastest for each; and ns by name of the schedule, and by
+    name and what it ran on.
+
+    Raises InputError for too many ranks, or where nothing can be run; MissingBackendError without g++.
     """
     ranks = found.bindings.ranks * found.bindings.groups
     if ranks > MOST_RANKS:
         raise InputError(f"found {ranks} ranks, expected at most {MOST_RANKS} to be measured here", where="--measure")
-    candidates: list[_Candidate] = []
-    why = "it has no schedules"
-    for ranked in found.ranked:
-        if len(candidates) == MOST_CANDIDATES:
-            break
-        show(f"compiling {ranked.name}")
-        try:
-            lowered = lower(ranked.program, found.bindings)
-            candidates.append(_Candidate(ranked, lowered, build(lowered, "process")))
-        except (InputError, CheckFailed) as error:
-            why = str(error)
-    if not candidates:
-        raise InputError(f"found no schedule that runs on processes: {why}", where="--measure")
+    end = time.monotonic() + COMPILE_SECONDS
+    why: list[str] = ["it has no schedules"]
+    first = list(islice(_compiled(found, found.ranked, end, why, show), MOST_CANDIDATES))
+    if not first:
+        raise InputError(f"found no schedule that runs on processes: {why[-1]}", where="--measure")
 
-    def run(candidate: _Candidate, repeats: int) -> Sequence[float]:
-        show(f"running {candidate.ranked.name}, {repeats} times")
-        return _seconds(candidate, repeats)
+    def timed(candidates: Sequence[_Candidate]) -> list[Timed[_Candidate]]:
+        def run(few: Sequence[_Candidate], repeats: int) -> Sequence[Sequence[float]]:
+            show(f"running {len(few)} of {len(candidates)}, {repeats} times each")
+            return _seconds(few, repeats)
 
-    return {timed.candidate.ranked.name: round(timed.seconds * 1e9) for timed in halving(candidates, run)}
+        return halving(candidates, run, repeats=REPEATS)
+
+    schedules = timed(first)
+    best = [each.candidate for each in schedules[:SEARCHED]]
+    pairs = [one for of in best for one in _pairs(found, of.ranked)]
+    searched = timed([*best, *_new(_compiled(found, pairs, end, why, show), best)])
+    fastest = searched[0].candidate
+    others = _new(
+        _compiled(found, _channels(found, fastest.ranked), end, why, show), [each.candidate for each in searched]
+    )
+    last = timed([fastest, *others]) if others else []
+    return _measured(found, [*schedules, *searched, *last])
 
 
-def _seconds(candidate: _Candidate, repeats: int) -> Sequence[float]:
-    lowered, compiled = candidate.lowered, candidate.compiled
-    tensors = Tensors(lowered.buffers, compiled.ranks, shared=True)
+def _measured(found: FusionPlan, every: Iterable[Timed[_Candidate]]) -> tuple[FusionPlan, dict[str, int]]:
+    """Of several times of the same choice the last one counts: it is of most runs, beside its closest rivals."""
+    times = {each.candidate.name: each for each in every}
+    best: dict[str, Timed[_Candidate]] = {}
+    for each in sorted(times.values(), key=lambda timed: timed.seconds):
+        best.setdefault(each.candidate.ranked.name, each)
+    ranked = tuple(best[of.name].candidate.ranked if of.name in best else of for of in found.ranked)
+    nanoseconds = {name: round(each.seconds * 1e9) for name, each in (*times.items(), *best.items())}
+    return replace(found, ranked=ranked), nanoseconds
+
+
+def _new(made: Iterable[_Candidate], known: Sequence[_Candidate]) -> list[_Candidate]:
+    """Without those that are known, or that came out as another one since no kernel carries them."""
+    names = {each.name for each in known}
+    found: list[_Candidate] = []
+    for each in made:
+        if each.name not in names and not each.lowered.changed:
+            names.add(each.name)
+            found.append(each)
+    return found
+
+
+# What is tried.
+
+
+def _pairs(found: FusionPlan, ranked: Ranked) -> list[Ranked]:
+    """A schedule on every algorithm and protocol, on the channels of least predicted time; by that time."""
+    made = [
+        min(tried, key=lambda one: one.time_ns)
+        for algorithm in ALGORITHMS
+        for protocol in PROTOCOLS
+        if (tried := [one for channels in CHANNELS for one in _on(found, ranked, algorithm, protocol, channels)])
+    ]
+    return sorted(made, key=lambda one: one.time_ns)
+
+
+def _channels(found: FusionPlan, ranked: Ranked) -> list[Ranked]:
+    """A schedule on other numbers of channels."""
+    config = next((stage.config for stage in ranked.price.stages if stage.config is not None), None)
+    if config is None:
+        return []
+    return [one for channels in CHANNELS for one in _on(found, ranked, config.algorithm, config.protocol, channels)]
+
+
+def _on(found: FusionPlan, ranked: Ranked, algorithm: Algorithm, protocol: str, channels: int) -> Iterator[Ranked]:
+    """The schedule with all its collectives on this choice and priced so; nothing where the machine has no way to."""
+    tuning = replace(found.space.options.tuning, algorithms=(algorithm,), protocols=(protocol,), channels=(channels,))
     try:
-        fill(tensors, range(compiled.ranks), lowered)
-        return processes.run(compiled, tensors, Runs(repeats=repeats)).seconds
-    finally:
-        tensors.close()
+        made = price(ranked.program, found.bindings, found.machine, tuning)
+    except InputError:
+        return
+    configs = [stage.config for stage in made.stages if stage.config is not None]
+    if configs and all(config.channels == channels for config in configs):
+        yield replace(ranked, price=made)
+
+
+# Running.
+
+
+def _compiled(
+    found: FusionPlan, every: Sequence[Ranked], end: float, why: list[str], show: Show
+) -> Iterator[_Candidate]:
+    """Those that compile, in order, as many at once as there are cores, until it is `end`; the first in any case."""
+
+    def make(ranked: Ranked) -> _Candidate | str:
+        try:
+            told = tuple(stage_choices(ranked))
+            lowered = lowered_as(ranked.program, found.bindings, told, found.machine.nodes)
+            return _Candidate(ranked, lowered, build(lowered, "process"))
+        except (InputError, CheckFailed) as error:
+            return str(error)
+
+    several = max(1, os.cpu_count() or 1)
+    with ThreadPoolExecutor(several) as pool:
+        for at in range(0, len(every), several):
+            if at and time.monotonic() > end:
+                return
+            show(f"compiling {every[at].name}")
+            for made in pool.map(make, every[at : at + several]):
+                if isinstance(made, str):
+                    why.append(made)
+                else:
+                    yield made
+
+
+def _seconds(candidates: Sequence[_Candidate], repeats: int) -> list[Sequence[float]]:
+    """Of so many runs of each, in processes that are started once for as many as fit in memory."""
+    found: list[Sequence[float]] = []
+    left = list(candidates)
+    while left:
+        tensors: dict[int, Tensors] = {}
+        held = 0
+        jobs: list[tuple[Compiled, Tensors]] = []
+        try:
+            while left:
+                lowered, compiled = left[0].lowered, left[0].compiled
+                size = compiled.ranks * sum(BYTES[each.dtype] * each.elements for each in lowered.buffers)
+                key = hash(lowered.buffers)
+                if key not in tensors:
+                    if jobs and held + size > MOST_BYTES:
+                        break
+                    held += size
+                    tensors[key] = Tensors(lowered.buffers, compiled.ranks, shared=True)
+                    fill(tensors[key], range(compiled.ranks), lowered)
+                jobs.append((compiled, tensors[key]))
+                left.pop(0)
+            found += [report.seconds for report in processes.run_each(jobs, Runs(repeats=repeats))]
+        finally:
+            for each in tensors.values():
+                each.close()
+    return found

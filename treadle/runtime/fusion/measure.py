@@ -25,17 +25,21 @@ class Timed(Generic[T]):
 
 
 def halving(
-    candidates: Sequence[T], run: Callable[[T, int], Sequence[float]], *, repeats: int = FIRST_REPEATS, kept: int = KEPT
+    candidates: Sequence[T],
+    run: Callable[[Sequence[T], int], Sequence[Sequence[float]]],
+    *,
+    repeats: int = FIRST_REPEATS,
+    kept: int = KEPT,
 ) -> list[Timed[T]]:
-    """All candidates, the fastest first; `run` gives the seconds of so many runs of one.
+    """All candidates, the fastest first; `run` gives the seconds of so many runs of each.
 
     Those that are given up early come after those that ran on, with the times that they had then.
     """
     times: list[list[float]] = [[] for _ in candidates]
     left, order = list(range(len(candidates))), list[int]()
     while left:
-        for number in left:
-            times[number] += run(candidates[number], repeats)
+        for number, seconds in zip(left, run([candidates[number] for number in left], repeats), strict=True):
+            times[number] += seconds
         left.sort(key=lambda number: (median(times[number]), number))
         most = 0 if len(left) <= kept else max(kept, -(-len(left) // 2))
         order, left, repeats = left[most:] + order, left[:most], 2 * repeats

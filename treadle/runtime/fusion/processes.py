@@ -7,6 +7,7 @@ others are ended, the error names the one that failed first, and no memory is le
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from planner.errors import InputError
 from treadle.runtime.fusion.build import Compiled
@@ -25,20 +26,38 @@ def run(compiled: Compiled, tensors: Tensors, runs: Runs | None = None) -> Repor
     Raises CheckFailed naming what waits in vain where a schedule hangs, or the rank that died; LimitError when the
     processes take longer than all waits may; KeyboardInterrupt passes through.
     """
+    return run_each([(compiled, tensors)], runs)[0]
+
+
+def run_each(jobs: Sequence[tuple[Compiled, Tensors]], runs: Runs | None = None) -> list[Report]:
+    """Run several libraries of as many ranks, one after the other, on processes that are started once. Raises as `run`
+    does."""
     runs = runs or Runs()
-    if compiled.target != "process":
-        raise InputError(f"found a library for {compiled.target}, expected one for process")
-    limit = min(START_SECONDS + 2 * runs.timeout * runs.repeats, MOST_SECONDS) if runs.timeout else None
-    job = (compiled, tensors.handle, tensors.rows, Place(), runs)
-    done = launch(compiled.ranks, _rank, job, limit, joined=False)
-    seconds = tuple(max(times) for times in zip(*(times for times, _ in done), strict=True))
-    return Report(seconds, tuple(counted for _, counted in done))
+    for compiled, _ in jobs:
+        if compiled.target != "process":
+            raise InputError(f"found a library for {compiled.target}, expected one for process")
+    limit = min(START_SECONDS + 2 * runs.timeout * runs.repeats * len(jobs), MOST_SECONDS) if runs.timeout else None
+    work = [(compiled, tensors.handle, tensors.rows) for compiled, tensors in jobs]
+    done = launch(jobs[0][0].ranks, _rank, (work, Place(), runs), limit, joined=False)
+    reports = []
+    for each in zip(*done, strict=True):
+        seconds = tuple(max(times) for times in zip(*(times for times, _ in each), strict=True))
+        reports.append(Report(seconds, tuple(counted for _, counted in each)))
+    return reports
 
 
 def _rank(
-    rank: int, world: int, compiled: Compiled, handle: Handle, rows: int, place: Place, runs: Runs
-) -> tuple[list[float], Counted]:
+    rank: int, world: int, jobs: Sequence[tuple[Compiled, Handle, int]], place: Place, runs: Runs
+) -> list[tuple[list[float], Counted]]:
     meeting = Meeting(place, rank, world)
+    done = [_job(rank, world, compiled, handle, rows, meeting, runs) for compiled, handle, rows in jobs]
+    meeting.close()
+    return done
+
+
+def _job(
+    rank: int, world: int, compiled: Compiled, handle: Handle, rows: int, meeting: Meeting, runs: Runs
+) -> tuple[list[float], Counted]:
     tensors = Tensors(compiled.buffers, rows, handle=handle)
     session = Session(compiled.path, world, {rank: HERE})
     for other, arena in enumerate(meeting.exchange(session.share(rank))):
@@ -56,5 +75,4 @@ def _rank(
     counted = session.counted(rank)
     meeting.exchange()  # others may still read this rank's arena
     session.close()
-    meeting.close()
     return seconds, counted

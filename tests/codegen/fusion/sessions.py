@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from codegen.fusion.lower import Lowered
 from planner.fusion.evaluate import evaluate, held, states
 from planner.fusion.program import Bindings, Dtype, Program
-from treadle.runtime.native_build import compile_library
+from treadle.runtime.native_build import Target, compile_library
 
 NUMPY: dict[Dtype, Any] = {
     "f16": np.float16,
@@ -66,7 +66,7 @@ class Session:
 
     def run(self, *, order: int = 0, seed: int = 0, step: int = 0) -> list[str]:
         """Runs once; what blocks waited for in vain, nothing when all came to their end."""
-        call = Call(None, 0, seed, step, order)
+        call = Call(None, TIMEOUT_NS, seed, step, order)
         assert self.library.treadle_fusion_run(self.handle, ctypes.byref(call)) == 0, (
             self.library.treadle_fusion_message()
         )
@@ -91,16 +91,22 @@ class Session:
 
 
 GUARD = 64
+TIMEOUT_NS = 60_000_000_000
+"""Of processes; fibers know when they are stuck."""
 COUNTING = ("-DTREADLE_COUNT", "-DTREADLE_COUNT_PRODUCTS")
 
 
 @contextmanager
 def session(
-    lowered: Lowered, flags: Sequence[str] = COUNTING, changed: Mapping[str, str] | None = None
+    lowered: Lowered,
+    flags: Sequence[str] = COUNTING,
+    changed: Mapping[str, str] | None = None,
+    target: Target = "fibers",
 ) -> Iterator[Session]:
-    """A session of all ranks, with `changed` files in place of generated ones."""
+    """A session of all ranks, with `changed` files in place of generated ones. Of target process its ranks are threads
+    of this process."""
     files = {**lowered.texts, **(changed or {})}
-    library = ctypes.CDLL(str(compile_library(files, "schedule.cu", "fibers", list(flags))))
+    library = ctypes.CDLL(str(compile_library(files, "schedule.cu", target, list(flags))))
     library.treadle_fusion_message.restype = ctypes.c_char_p
     library.treadle_fusion_kernel.restype = ctypes.c_char_p
     ranks = lowered.bindings.ranks * lowered.bindings.groups

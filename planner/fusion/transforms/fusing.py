@@ -13,8 +13,9 @@ from planner.fusion.program import Kernel, Node, Policy, Program, TensorType
 from planner.fusion.refusal import TypeRefusal
 from planner.fusion.rules.elementwise import aligned, broadcast
 from planner.fusion.rules.operands import scalar
-from planner.fusion.stages import behind, consumers, home_of, kind, phases
+from planner.fusion.stages import behind, consumers, home_of, kind
 from planner.fusion.transforms.editing import Names, Rewrite, distinct, launched, refuse, settled
+from planner.fusion.transforms.overwriting import Overwriting
 
 ENDS: dict[Policy, tuple[str | None, str | None]] = {
     "ComputationFuse": (None, None),
@@ -108,10 +109,7 @@ class _Fusion:
                 message = f"found no computation on what {source.name} makes"
                 refuse("fuse", "disconnected", source.name, message)
         if sink is not None:
-            for reader in self.consumers[sink.name]:
-                if reader.name in self.inside:
-                    message = f"found {reader.name}, which reads {sink.name}, expected it outside the kernel"
-                    refuse("fuse", "after-sink", reader.name, message)
+            self.ends(sink)
             if not self.inside.issuperset(self.sources(sink)) or (source and not self.reaches(source, sink)):
                 refuse("fuse", "disconnected", sink.name, f"found {sink.name} of a value made elsewhere")
         if source is not None and sink is not None:
@@ -134,7 +132,7 @@ class _Fusion:
             refuse("fuse", "no-computation", self.kernel.members[0], message)
 
     def exchange(self) -> None:
-        """An AllToAll with computation before or after it, and rows put in order as they are read from outside."""
+        """An AllToAll of what is computed before it, from rows put in order as they are read from outside."""
         exchange = self.one("sources", "AllToAll")
         for node in self.moving:
             if node.op not in ("AllToAll", "Permute"):
@@ -142,9 +140,16 @@ class _Fusion:
             if node.op == "Permute" and (found := self.inside.intersection(self.sources(node))):
                 message = f"found {node.name}, which needs rows of {min(found)} that other blocks make"
                 refuse("fuse", "phases", node.name, message)
-        near = {*self.sources(exchange), *(reader.name for reader in self.consumers[exchange.name])}
-        if not near & self.inside:
-            refuse("fuse", "disconnected", exchange.name, f"found {exchange.name} of values of others")
+        self.ends(exchange)
+        if not self.inside.intersection(self.sources(exchange)):
+            refuse("fuse", "disconnected", exchange.name, f"found {exchange.name} of a value made elsewhere")
+
+    def ends(self, sink: Node) -> None:
+        """Refuse what reads the last collective of the kernel."""
+        for reader in self.consumers[sink.name]:
+            if reader.name in self.inside:
+                message = f"found {reader.name}, which reads {sink.name}, expected it outside the kernel"
+                refuse("fuse", "after-sink", reader.name, message)
 
     def reaches(self, source: Node, sink: Node) -> bool:
         reached = {source.name}
@@ -192,17 +197,14 @@ class _Fusion:
                 refuse("fuse", "space", f"{full[0]}, {node.name}", message)
 
     def phases(self) -> None:
-        """Reductions cut a kernel into phases; what is overwritten in one must not be read in a later one."""
+        """Reductions cut a kernel into phases; what is overwritten must not be read by others, or later."""
         for node in self.nodes:
             if kind(node) == "reduction" and self.kernel.policy == "SendFuse":
                 message = f"found {node.name}, which needs all elements, in a kernel that sends them one by one"
                 refuse("fuse", "phases", node.name, message)
-        phase = phases(self.program, self.nodes, lambda node: kind(node) == "reduction")
-        for target, update in self.program.updates.items():
-            for reader in self.consumers[target] if update.name in phase else ():
-                if phase.get(reader.name, 0) > phase[update.name]:
-                    message = f"found {reader.name}, which reads {target} in a phase after {update.name}"
-                    refuse("fuse", "anti-dependence", f"{update.name} -> {reader.name}", message)
+        for update, reader, why in Overwriting(self.program, self.nodes, self.live).races():
+            message = f"found {reader.name}, which reads {update.inputs[0]} {why}"
+            refuse("fuse", "anti-dependence", f"{update.name} -> {reader.name}", message)
 
     def live_outs(self) -> None:
         """What leaves the kernel besides its collective."""

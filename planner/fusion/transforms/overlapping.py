@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from planner.fusion.program import Node, Overlap, Program
-from planner.fusion.stages import Stage, behind, dependences, first_positions, home_of, kind, ordered, reduces_all
+from planner.fusion.stages import Stage, behind, dependences, first_positions, home_of, kind, ordered
 from planner.fusion.transforms.editing import (
     Names,
     Rewrite,
@@ -52,7 +52,7 @@ def overlap(program: Program, members: Sequence[str], name: str | None = None) -
 
 def _streamable(stage: Stage, node: Node) -> None:
     """Refuse what needs all of its input before its first output, or a part that is known only when it runs."""
-    if reduces_all(node):
+    if kind(node) == "reduction" and node.attribute("dim") != len(node.type.shape) - 1:
         message = f"found {node.name} in {stage.name}, which needs all of its input before its first output"
         refuse("overlap", "not-streamable", node.name, message)
     if node.op == "Permute":
@@ -66,6 +66,7 @@ def _overwriting(program: Program, stages: Sequence[Stage]) -> None:
         for target in (str(node.inputs[0]) for node in stage.nodes if node.op == "Update"):
             for earlier in stages[:number]:
                 for node in earlier.nodes:
-                    if kind(node) != "pointwise" and any(behind(program, read) == target for read in node.reads):
+                    alike = kind(node) == "pointwise" and node.type.shape == program.by_name[target].type.shape
+                    if not alike and any(behind(program, read) == target for read in node.reads):
                         message = f"found {node.name}, which reads {target} while {stage.name} overwrites it"
                         refuse("overlap", "anti-dependence", f"{node.name} -> {target}", message)

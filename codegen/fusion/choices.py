@@ -83,9 +83,7 @@ def choices_of(
     for number, plan in enumerate(carried):
         kind = plan.program.collective
         if kind not in have:
-            message = (
-                f"found a plan for {kind}, expected one for {', '.join(have) or 'no collective, as there is none'}"
-            )
+            message = f"found a plan for {kind}, expected one for {', '.join(have) or 'nothing'}"
             raise InputError(message, where=plan.file)
         if kind in [other.program.collective for other in carried[:number]]:
             raise InputError(f"found another plan for {kind}, expected one", where=plan.file)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, product, zip_longest
 
 from codegen.fusion.generate import lowered_as
 from codegen.fusion.lower import Lowered
@@ -33,8 +34,8 @@ MOST_CANDIDATES = 6
 SEARCHED = 2
 """Schedules whose algorithm, protocol and channels are searched for."""
 MOST_RANKS = 16
-COMPILE_SECONDS = 30.0
-"""After so long nothing more is compiled, but for what has begun."""
+SCHEDULE_SECONDS, PAIR_SECONDS, CHANNEL_SECONDS = 10.0, 18.0, 4.0
+"""Of compilers, for each part of the search; what has begun is still finished."""
 MOST_BYTES = 1 << 30
 """Of tensors that are in memory at once."""
 REPEATS = 3
@@ -67,9 +68,8 @@ def measured(found: FusionPlan, show: Show = lambda _: None) -> tuple[FusionPlan
     ranks = found.bindings.ranks * found.bindings.groups
     if ranks > MOST_RANKS:
         raise InputError(f"found {ranks} ranks, expected at most {MOST_RANKS} to be measured here", where="--measure")
-    end = time.monotonic() + COMPILE_SECONDS
     why: list[str] = ["it has no schedules"]
-    first = list(islice(_compiled(found, found.ranked, end, why, show), MOST_CANDIDATES))
+    first = list(islice(_compiled(found, found.ranked, SCHEDULE_SECONDS, why, show), MOST_CANDIDATES))
     if not first:
         raise InputError(f"found no schedule that runs on processes: {why[-1]}", where="--measure")
 
@@ -82,11 +82,12 @@ def measured(found: FusionPlan, show: Show = lambda _: None) -> tuple[FusionPlan
 
     schedules = timed(first)
     best = [each.candidate for each in schedules[:SEARCHED]]
-    pairs = [one for of in best for one in _pairs(found, of.ranked)]
-    searched = timed([*best, *_new(_compiled(found, pairs, end, why, show), best)])
+    pairs = [one for ones in zip_longest(*(_pairs(found, of.ranked) for of in best)) for one in ones if one is not None]
+    searched = timed([*best, *_new(_compiled(found, pairs, PAIR_SECONDS, why, show), best)])
     fastest = searched[0].candidate
     others = _new(
-        _compiled(found, _channels(found, fastest.ranked), end, why, show), [each.candidate for each in searched]
+        _compiled(found, _channels(found, fastest.ranked), CHANNEL_SECONDS, why, show),
+        [each.candidate for each in searched],
     )
     last = timed([fastest, *others]) if others else []
     return _measured(found, [*schedules, *searched, *last])
@@ -118,14 +119,20 @@ def _new(made: Iterable[_Candidate], known: Sequence[_Candidate]) -> list[_Candi
 
 
 def _pairs(found: FusionPlan, ranked: Ranked) -> list[Ranked]:
-    """A schedule on every algorithm and protocol, on the channels of least predicted time; by that time."""
-    made = [
-        min(tried, key=lambda one: one.time_ns)
-        for algorithm in ALGORITHMS
-        for protocol in PROTOCOLS
-        if (tried := [one for channels in CHANNELS for one in _on(found, ranked, algorithm, protocol, channels)])
-    ]
-    return sorted(made, key=lambda one: one.time_ns)
+    """A schedule on every algorithm and protocol, on the channels of least predicted time. In such an order that the
+    first few have all algorithms and all protocols; else by that time."""
+    left: dict[tuple[str, str], Ranked] = {}
+    for algorithm, protocol in product(ALGORITHMS, PROTOCOLS):
+        tried = [one for channels in CHANNELS for one in _on(found, ranked, algorithm, protocol, channels)]
+        if tried:
+            left[algorithm, protocol] = min(tried, key=lambda one: one.time_ns)
+    taken: Counter[str] = Counter()
+    ordered = []
+    while left:
+        pair = min(left, key=lambda pair: (taken[pair[0]] + taken[pair[1]], left[pair].time_ns))
+        taken.update(pair)
+        ordered.append(left.pop(pair))
+    return ordered
 
 
 def _channels(found: FusionPlan, ranked: Ranked) -> list[Ranked]:
@@ -152,9 +159,9 @@ def _on(found: FusionPlan, ranked: Ranked, algorithm: Algorithm, protocol: str, 
 
 
 def _compiled(
-    found: FusionPlan, every: Sequence[Ranked], end: float, why: list[str], show: Show
+    found: FusionPlan, every: Sequence[Ranked], seconds: float, why: list[str], show: Show
 ) -> Iterator[_Candidate]:
-    """Those that compile, in order, as many at once as there are cores, until it is `end`; the first in any case."""
+    """Those that compile, in order, as many at once as there are cores, for so many `seconds`."""
 
     def make(ranked: Ranked) -> _Candidate | str:
         try:
@@ -164,7 +171,7 @@ def _compiled(
         except (InputError, CheckFailed) as error:
             return str(error)
 
-    several = max(1, os.cpu_count() or 1)
+    several, end = max(1, os.cpu_count() or 1), time.monotonic() + seconds
     with ThreadPoolExecutor(several) as pool:
         for at in range(0, len(every), several):
             if at and time.monotonic() > end:

@@ -19,17 +19,13 @@ from planner.collective.universal import UNIVERSAL, universal_bound
 from planner.errors import CheckFailed
 from planner.fusion.bound import lower_bound as lower_fusion_bound
 from planner.fusion.check import check as check_fusion
-from planner.fusion.counts import Counts
-from planner.fusion.counts import counts as fusion_counts
 from planner.fusion.decisions import FusionDecisions
 from planner.fusion.find import find
 from planner.fusion.find.optimizers import OPTIMIZERS
 from planner.fusion.machine import machine_of
 from planner.fusion.parsing import parse
-from planner.fusion.planning import nanoseconds
-from planner.fusion.price import price
-from planner.fusion.program import Bindings
 from planner.fusion.text import show
+from planner.fusion.told import bindings_of, check_prices
 from planner.hardware import Hardware
 from planner.memory.check import check as check_memory
 from planner.memory.check import check_against_trace
@@ -48,6 +44,8 @@ from planner.trace import Trace
 from planner.unrolling import as_run, copies_alone
 from treadle.cli.output import many
 
+FUSION_CHECKER = check_fusion.__module__
+
 
 def check_plan(plan: Plan) -> list[str]:
     """What is wrong with a plan by itself: its decisions, and the numbers that must follow from them."""
@@ -57,7 +55,7 @@ def check_plan(plan: Plan) -> list[str]:
         case SwapDecisions():
             found = check_swap(plan.decisions)
         case FusionDecisions():
-            found = check_fusion(plan.decisions)
+            found = [*check_fusion(plan.decisions), *_fusion_certificate(plan)]
         case _:
             found = check_memory(plan.decisions)
     return [*found, *_certificate(plan)]
@@ -169,6 +167,17 @@ def _certificate(plan: Plan) -> Iterator[str]:
         yield "certificate: says not optimal, but the lower bound is the objective"
 
 
+def _fusion_certificate(plan: Plan) -> Iterator[str]:
+    """It says nothing of memory and of orders, and names the checker that was run."""
+    proof = plan.certificate
+    if proof.checker != FUSION_CHECKER:
+        yield f"certificate: checker {proof.checker!r}, expected {FUSION_CHECKER!r}"
+    if proof.scope is not None:
+        yield f"certificate: found the scope {proof.scope!r}, a fusion plan has none"
+    if plan.prediction.peak_bytes is not None:
+        yield f"prediction: peak of {plan.prediction.peak_bytes} bytes, a fusion plan has none"
+
+
 def _time_and_peak(decisions: Decisions) -> tuple[int, int | None]:
     match decisions:
         case CollectiveDecisions():
@@ -273,34 +282,22 @@ def swap_bound_again(decisions: SwapDecisions, plan: Plan) -> tuple[list[str], i
 def fusion_bound_again(
     plan: Plan, decisions: FusionDecisions, hardware: Hardware | None
 ) -> tuple[list[str], int | None]:
-    """Count what the schedule moves again; with the hardware, price it again and derive its bound again. Findings, and
-    the bound in ns."""
-    bindings = Bindings(decisions.extents, decisions.ranks, decisions.groups, decisions.parts)
-    program, schedule = (parse(text, "$.decisions") for text in (decisions.program, decisions.schedule))
-    findings = list(_counted(decisions, fusion_counts(schedule), bindings))
+    """With the hardware, price the schedule and its rivals again and derive the bound again: findings, and the bound in
+    ns."""
     if hardware is None:
+        return [], None
+    findings = list(check_prices(decisions, hardware))
+    if findings:
         return findings, None
-    machine = machine_of(hardware)
-    priced = nanoseconds(price(schedule, bindings, machine).total_us)
-    bound = int(lower_fusion_bound(program, bindings, machine).total_us * 1000)
-    if abs(priced - decisions.time_ns) > len(decisions.stages):
-        findings.append(f"time: {decisions.time_ns} ns, on the hardware the schedule takes {priced} ns")
-    if plan.certificate.lower_bound > bound:
-        told = plan.certificate.lower_bound
-        findings.append(f"certificate: lower bound {told:g} ns, the hardware proves only {bound} ns")
+    proved = lower_fusion_bound(
+        parse(decisions.program, "$.decisions.program"), bindings_of(decisions), machine_of(hardware)
+    )
+    bound, proof = min(int(proved.total_us * 1000), decisions.time_ns), plan.certificate
+    if abs(proof.lower_bound - bound) > 1:
+        findings.append(f"certificate: lower bound {proof.lower_bound:g} ns, the hardware proves {bound} ns")
+    elif proof.argument != (argument := f"under the cost model, {proved.why}"):
+        findings.append(f"certificate: found the argument {proof.argument!r}, expected {argument!r}")
     return findings, bound
-
-
-def _counted(decisions: FusionDecisions, counts: Counts, bindings: Bindings) -> Iterator[str]:
-    between = decisions.volume_between_groups
-    for what, told, counted in (
-        ("sends", decisions.volume, counts.volume),
-        ("sends to the next group", between, counts.between),
-        ("loads and stores", decisions.traffic, counts.traffic),
-        ("keeps as state", decisions.state, counts.state),
-    ):
-        if told != (found := float(counted.value(bindings))):
-            yield f"elements that each rank {what}: {told:,.0f}, the schedule has {found:,.0f}"
 
 
 def check_against_problem(plan: Plan, decisions: MemoryDecisions, problem: MemoryProblem) -> list[str]:

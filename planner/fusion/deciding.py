@@ -10,7 +10,7 @@ import msgspec
 from planner.errors import CheckFailed
 from planner.fusion.bound import lower_bound
 from planner.fusion.check import check
-from planner.fusion.decisions import Rival
+from planner.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED, Rival
 from planner.fusion.planning import NS, FusionPlan, nanoseconds
 from planner.fusion.price import price
 from planner.fusion.program import Program
@@ -20,9 +20,6 @@ from planner.fusion.spelling import spelled
 from planner.fusion.text import show
 from planner.plan import VERSION, Certificate, InputRef, Plan, Prediction, Provenance
 from planner.solver import relative_gap
-
-AS_WRITTEN = "as written: "
-COMPUTATION_FUSED = "computation fused: "
 
 
 def plan_of(found: FusionPlan, inputs: Mapping[str, InputRef], measured_ns: Mapping[str, int] | None = None) -> Plan:

@@ -10,6 +10,10 @@ from msgspec import Meta
 from planner.fusion.dims import PARTS
 from planner.scalars import Amount, Count, Name, Positive, Record
 
+AS_WRITTEN = "as written: "
+COMPUTATION_FUSED = "computation fused: "
+"""How the names of two rivals begin: the program without a search, and with its computation alone in kernels."""
+
 Text = Annotated[str, Meta(min_length=1, max_length=1 << 20)]
 
 
@@ -32,7 +36,7 @@ class StageChoice(Record, frozen=True, kw_only=True):
     end_ns: Count
     """In the schedule; what overlaps may begin before the stage before has ended, and waits for it."""
     algorithm: Name | None = None
-    """Of a collective: ring, all-pairs, double-tree, ... or the file of a collective plan."""
+    """Of a collective: ring, all-pairs, hierarchical or tree."""
     protocol: Literal["Simple", "LL", "LL128"] | None = None
     channels: Positive | None = None
     overlaps: bool = False

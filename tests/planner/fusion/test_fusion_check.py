@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,19 +10,27 @@ import pytest
 from msgspec.structs import replace as changed
 
 from planner.fusion.check import check
-from planner.fusion.decisions import FusionDecisions, StageChoice
+from planner.fusion.counts import counts
+from planner.fusion.decisions import (
+    AS_WRITTEN,
+    COMPUTATION_FUSED,
+    FusionDecisions,
+    Rival,
+    StageChoice,
+    TransformCall,
+)
 from planner.fusion.layouts import Local, Replicated, Sliced
 from planner.fusion.parsing import parse
-from planner.fusion.program import Kernel, Overlap, Program
-from planner.fusion.stages import stages
+from planner.fusion.program import Bindings, Kernel, Overlap, Program
+from planner.fusion.prune import pointwise_first
+from planner.fusion.schedule import Schedule
+from planner.fusion.spelling import spelled
+from planner.fusion.stages import moves_data, stages
 from planner.fusion.text import show
-from planner.fusion.transforms.fusing import fuse
-from planner.fusion.transforms.overlapping import overlap
-from planner.fusion.transforms.reorder import reorder
-from planner.fusion.transforms.slicing import as_slice, dead
 from planner.fusion.transforms.split import split
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "fusion"
+RING: Mapping[str, object] = {"algorithm": "ring", "protocol": "LL", "channels": 2}
 EXTENTS = {"B": 2, "S": 4, "H": 8, "N": 64, "T": 6, "F": 8}
 
 
@@ -29,10 +38,12 @@ def program(name: str) -> Program:
     return parse((EXAMPLES / f"{name}.py").read_text(), name)
 
 
-def decided(original: Program, schedule: Program | str, **changes: object) -> FusionDecisions:
+def decided(
+    original: Program, schedule: Program | str, calls: tuple[TransformCall, ...] = (), **changes: object
+) -> FusionDecisions:
     text = schedule if isinstance(schedule, str) else show(schedule)
-    launches = stages(parse(text, "schedule")) if isinstance(schedule, str) else stages(schedule)
-    followers = set() if isinstance(schedule, str) else {x for each in schedule.overlaps for x in each.members[1:]}
+    made = parse(text, "schedule") if isinstance(schedule, str) else schedule
+    followers = {x for each in made.overlaps for x in each.members[1:]}
     choices = tuple(
         StageChoice(
             name=each.name,
@@ -42,45 +53,56 @@ def decided(original: Program, schedule: Program | str, **changes: object) -> Fu
             start_ns=10 * place,
             end_ns=10 * place + 10,
             overlaps=each.name in followers,
+            **(RING if any(map(moves_data, each.nodes)) else {}),
         )
-        for place, each in enumerate(launches)
+        for place, each in enumerate(stages(made))
     )
-    dims = {name: extent for name, extent in EXTENTS.items() if f'"{name}"' in text}
+    dims = {name: EXTENTS[name] for value in original.inputs for extent in value.type.shape for name in extent.names}
+    groups = 2 if original.name == "pipeline" else 1
+    counted, bindings = counts(made), Bindings(dims, 4, groups)
+    peers = {AS_WRITTEN: original, COMPUTATION_FUSED: pointwise_first(original)[0]}
     facts: dict[str, object] = {
-        "program": show(original), "schedule": text, "extents": dims, "ranks": 4, "nodes": 1, "stages": choices,
-        "time_ns": 10 * len(choices), "volume": 1.0, "traffic": 1.0, "state": 1.0, "considered": 1,
+        "program": show(original), "schedule": text, "extents": dims, "ranks": 4, "groups": groups, "nodes": 1,
+        "transforms": calls, "stages": choices, "time_ns": 10 * len(choices), "considered": 1,
+        "volume": float(counted.volume.value(bindings)), "traffic": float(counted.traffic.value(bindings)),
+        "volume_between_groups": float(counted.between.value(bindings)),
+        "state": float(counted.state.value(bindings)),
+        "rivals": tuple(Rival(name=x + spelled(y), time_ns=10**6, schedule=show(y)) for x, y in peers.items()),
     }  # fmt: skip
     return FusionDecisions(**{**facts, **changes})  # type: ignore[arg-type]
 
 
-def fused_adam() -> tuple[Program, Program]:
-    original = program("adam_f32")
-    gathered = split(original, "sum_", "ARSplitRSAG")
-    scattered, whole = gathered.made
-    computed = [each.name for each in stages(gathered.program) if each.kind == "pointwise"]
-    moved = reorder(gathered.program, whole, computed)
-    made = moved.program
+def adam_fused() -> Schedule:
+    made = Schedule(program("adam_f32"))
+    scattered, whole = made.split("sum_", "ARSplitRSAG")
+    _, gathers = made.reorder(whole, [each.name for each in stages(made.program) if each.kind == "pointwise"])
     for state in ("m", "v"):
-        made = dead(as_slice(made, state).program, moved.gathers[f"{state}_"]).program
-    members = [scattered, *(each.name for each in stages(made) if each.kind == "pointwise"), moved.gathers["p_"]]
-    return original, fuse(made, members, "AllReduceFuse", "far").program
+        made.as_slice(state)
+        made.dead(gathers[f"{state}_"])
+    computed = [each.name for each in stages(made.program) if each.kind == "pointwise"]
+    made.fuse([scattered, *computed, gathers["p_"]], "AllReduceFuse", "far")
+    return made
+
+
+def fused_adam() -> tuple[Program, Program]:
+    made = adam_fused()
+    return made.start, made.program
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "lamb", "attention", "pipeline", "rmsnorm", "moe", "ag_matmul"])
 def test_a_program_is_a_schedule_of_itself(name: str) -> None:
-    groups = {"groups": 2} if name == "pipeline" else {}
-    assert check(decided(program(name), program(name), **groups)) == []
+    assert check(decided(program(name), program(name))) == []
 
 
 def test_a_fused_optimizer_step_with_sliced_state_passes() -> None:
-    original, schedule = fused_adam()
-    assert check(decided(original, schedule)) == []
+    made = adam_fused()
+    assert check(decided(made.start, made.program, made.calls)) == []
 
 
 def test_an_overlap_passes() -> None:
-    original = program("attention")
-    schedule = overlap(original, ["layer", "sum_"], "ol").program
-    assert check(decided(original, schedule)) == []
+    made = Schedule(program("attention"))
+    made.overlap(["layer", "sum_"], "ol")
+    assert check(decided(made.start, made.program, made.calls)) == []
 
 
 def test_a_changed_number_is_found() -> None:
@@ -108,9 +130,9 @@ def test_state_that_the_caller_needs_whole_must_not_be_sliced() -> None:
 
 
 def test_other_outputs_are_found() -> None:
-    original, schedule = fused_adam()
-    findings = check(decided(original, replace(schedule, outputs=("m_",) if "m_" in schedule.by_name else ("far",))))
-    assert findings
+    made = adam_fused()
+    schedule = show(replace(made.program, outputs=("m_s",)))
+    assert "output m_s is not" in check(changed(decided(made.start, made.program, made.calls), schedule=schedule))[0]
 
 
 ATTENTION = program("attention")

@@ -280,7 +280,10 @@ def _times(document):
     """Twice as slow, in itself without a fault."""
     document["decisions"]["time_ns"] *= 2
     for stage in document["decisions"]["stages"]:
+        stage["time_ns"] *= 2
         stage["end_ns"] *= 2
+    for rival in document["decisions"]["rivals"]:
+        rival["time_ns"] *= 2
     document["prediction"]["time_us"] *= 2
     document["certificate"]["objective"] *= 2
     document["certificate"]["gap"] = 1 - document["certificate"]["lower_bound"] / document["certificate"]["objective"]

@@ -1,0 +1,220 @@
+"""What a fusion plan tells beside its schedule, held against its two programs; with a machine, priced again.
+
+Its transformations must make the schedule again, its launches be those of the schedule, its rivals schedules of the
+same program that are not faster. Only here does a check use the transformations; planner.fusion.check has none of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import pairwise
+from typing import get_args
+
+from planner.errors import InputError
+from planner.fusion.calls import TRANSFORMS, replay
+from planner.fusion.canonical import canonical_hash
+from planner.fusion.collective_costs import Algorithm
+from planner.fusion.counts import counts
+from planner.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED, FusionDecisions, Rival, StageChoice
+from planner.fusion.layouts import WORLD
+from planner.fusion.machine import CHANNELS, machine_of
+from planner.fusion.parsing import parse
+from planner.fusion.planning import CLOSE, nanoseconds
+from planner.fusion.price import price
+from planner.fusion.program import Bindings, Program
+from planner.fusion.prune import pointwise_first
+from planner.fusion.reasons import choices_of, members_of, taken_by
+from planner.fusion.spelling import spelled
+from planner.fusion.stages import Stage, moves_data, stages
+from planner.hardware import Hardware
+
+PEERS = (AS_WRITTEN, COMPUTATION_FUSED)
+TIMES = r"[0-9,]+\.[0-9] us to [0-9,]+\.[0-9] us"
+"""What a reason tells of the time."""
+MOST_RIVALS = 24
+"""Rivals that are read and priced again; the peers at the end of the list are among them."""
+
+
+def bindings_of(decisions: FusionDecisions) -> Bindings:
+    return Bindings(decisions.extents, decisions.ranks, decisions.groups, decisions.parts)
+
+
+def check_sizes(decisions: FusionDecisions, program: Program) -> Iterator[str]:
+    """Every dimension has a size, and groups are as many as the program is of."""
+    used = {name for value in program.inputs for extent in value.type.shape for name in extent.names}
+    if used != set(decisions.extents):
+        yield f"extents: of {', '.join(sorted(decisions.extents))}, the program has {', '.join(sorted(used))}"
+    reach = 1 + max(value.type.group.offset for value in program.by_name.values())
+    grouped = any(value.type.group != WORLD for value in program.inputs if value.type.shape)
+    if decisions.groups < reach or (not grouped and decisions.groups != 1):
+        yield f"groups: {decisions.groups}, the program is of {f'at least {reach}' if grouped else '1'}"
+
+
+def check_told(decisions: FusionDecisions, program: Program, schedule: Program) -> Iterator[str]:
+    """Everything that needs no machine."""
+    if findings := list(_replayed(decisions, program, schedule)):
+        yield from findings
+        return
+    yield from _counted(decisions, schedule)
+    yield from _launches(decisions, stages(schedule))
+    yield from _reasons(decisions, program)
+    yield from _measured(decisions, schedule)
+
+
+def _replayed(decisions: FusionDecisions, program: Program, schedule: Program) -> Iterator[str]:
+    try:
+        made = replay(program, decisions.transforms)
+    except InputError as error:
+        yield f"transforms: {error}"
+        return
+    if canonical_hash(made) != canonical_hash(schedule):
+        yield "transforms: make another schedule of the program"
+
+
+def _counted(decisions: FusionDecisions, schedule: Program) -> Iterator[str]:
+    bindings, counted = bindings_of(decisions), counts(schedule)
+    between = decisions.volume_between_groups
+    for words, told, count in (
+        ("sends", decisions.volume, counted.volume),
+        ("sends to the next group", between, counted.between),
+        ("loads and stores", decisions.traffic, counted.traffic),
+        ("keeps as state", decisions.state, counted.state),
+    ):
+        if told != (found := float(count.value(bindings))):
+            yield f"elements that each rank {words}: {told:,.0f}, the schedule has {found:,.0f}"
+
+
+def _launches(decisions: FusionDecisions, launched: tuple[Stage, ...]) -> Iterator[str]:
+    """Kinds and members of the stages, algorithms that exist for those that have one, and times that fit together."""
+    for told, stage in zip(decisions.stages, launched, strict=True):
+        what_it_is = (told.name, told.kind, told.members)
+        if what_it_is != (stage.name, stage.kind, members_of(stage)):
+            expected = f"{stage.name}, {stage.kind} of {', '.join(members_of(stage))}"
+            yield f"stages: {told.name}, {told.kind} of {', '.join(told.members)}, the schedule has {expected}"
+        yield from _runs(told, any(map(moves_data, stage.nodes)))
+    for before, after in pairwise(decisions.stages):
+        if after.overlaps and not before.start_ns <= after.start_ns <= before.end_ns <= after.end_ns:
+            first, second = (f"from {each.start_ns} to {each.end_ns} ns" for each in (before, after))
+            yield f"stages: {after.name} runs {second}, {before.name}, which it overlaps, {first}"
+    followed = {before.name for before, after in pairwise(decisions.stages) if after.overlaps}
+    for told in decisions.stages:
+        has = told.end_ns - told.start_ns
+        if not told.overlaps and told.name not in followed and abs(has - told.time_ns) > 1:
+            yield f"stages: {told.name} takes {told.time_ns} ns by itself, and has {has} ns without an overlap"
+
+
+def _runs(told: StageChoice, moves: bool) -> Iterator[str]:
+    choice = (told.algorithm, told.protocol, told.channels)
+    if not moves and choice != (None, None, None):
+        yield f"stages: {told.name} has an algorithm, protocol or channels, and moves nothing between ranks"
+    if moves and None in choice:
+        yield f"stages: {told.name} has no algorithm, protocol or channels, and moves data between ranks"
+    if told.algorithm is not None and told.algorithm not in get_args(Algorithm):
+        yield f"stages: {told.name} runs on {told.algorithm!r}, expected one of {', '.join(get_args(Algorithm))}"
+    if told.channels is not None and told.channels > CHANNELS:
+        yield f"stages: {told.name} has {told.channels} channels, expected at most {CHANNELS}"
+
+
+def _reasons(decisions: FusionDecisions, program: Program) -> Iterator[str]:
+    """What was taken, where that is told, is the list of transformations; what was refused is one of them."""
+    found = tuple(taken_by(program, decisions.transforms, bindings_of(decisions)))
+    if decisions.taken and len(decisions.taken) != len(found):
+        yield f"taken: {len(decisions.taken)} transformations, the schedule is made by {len(found)}"
+    for told, reason in zip(decisions.taken, found, strict=False):
+        times = re.escape(reason.why) + ("; " if reason.why else "") + TIMES
+        same = (told.transform, told.on, told.code, told.witness) == (reason.transform, reason.on, None, None)
+        if not same or not re.fullmatch(times, told.why):
+            expected = f"{reason.transform} of {', '.join(reason.on)}: {reason.why}"
+            yield f"taken: {told.transform} of {', '.join(told.on)}: {told.why}, expected {expected}"
+    for told in decisions.refused:
+        if told.transform.partition(" ")[0] not in TRANSFORMS:
+            yield f"refused: found transformation {told.transform!r}, expected one of {', '.join(TRANSFORMS)}"
+        elif told.code is None or told.witness is None:
+            yield f"refused: {told.transform} of {', '.join(told.on)} without a code and a witness"
+
+
+def _measured(decisions: FusionDecisions, schedule: Program) -> Iterator[str]:
+    times, name = decisions.measured_ns, spelled(schedule)
+    known = {name, *(rival.name for rival in decisions.rivals if not rival.name.startswith(PEERS))}
+    if unknown := sorted(set(times) - known):
+        yield f"measured: {', '.join(unknown)}, neither the schedule nor a rival"
+    elif times and times.get(name, max(times.values()) + 1) > min(times.values()):
+        yield f"measured: {name} is not the fastest, which is taken"
+
+
+# Rivals.
+
+
+@lru_cache(maxsize=2 * MOST_RIVALS)
+def read(schedule: str) -> Program:
+    """The schedule of a rival, remembered between checks. Raises InputError."""
+    return parse(schedule, "$.decisions.rivals")
+
+
+def rivals_of(decisions: FusionDecisions) -> tuple[Rival, ...]:
+    """Those that are looked at."""
+    return (*decisions.rivals[:-2][: MOST_RIVALS - 2], *decisions.rivals[-2:])
+
+
+def check_rivals(decisions: FusionDecisions, program: Program) -> Iterator[str]:
+    """Names, number and times of the rivals; what their schedules mean is for planner.fusion.check to say."""
+    others = [rival for rival in decisions.rivals if not rival.name.startswith(PEERS)]
+    if decisions.considered != 1 + len(others):
+        yield f"considered: {decisions.considered} schedules, the plan and its rivals are {1 + len(others)}"
+    least = min((rival.time_ns for rival in decisions.rivals), default=decisions.time_ns)
+    if not decisions.measured_ns and decisions.time_ns > (1 + CLOSE) * least + 1:
+        yield f"rivals: one takes {least} ns, the plan {decisions.time_ns} ns, and neither was measured"
+    peers = {AS_WRITTEN: program, COMPUTATION_FUSED: pointwise_first(program)[0]}
+    for words, peer in peers.items():
+        named = [rival for rival in decisions.rivals[-2:] if rival.name.startswith(words)]
+        if [canonical_hash(read(rival.schedule)) for rival in named] != [canonical_hash(peer)]:
+            yield f"rivals: found no program {words.rstrip(': ')}, expected it among the last two"
+    for rival in rivals_of(decisions):
+        words = next((words for words in PEERS if rival.name.startswith(words)), "")
+        if rival.name != (name := words + spelled(read(rival.schedule))):
+            yield f"rivals: found the name {rival.name}, its schedule is {name}"
+    seen = Counter([decisions.schedule, *(rival.schedule for rival in others)])
+    if max(seen.values()) > 1:
+        yield "rivals: one schedule stands there twice"
+
+
+# With the machine.
+
+
+def check_prices(decisions: FusionDecisions, hardware: Hardware) -> Iterator[str]:
+    """The schedule, what was taken and the rivals priced again."""
+    program, schedule = (parse(text, "$.decisions") for text in (decisions.program, decisions.schedule))
+    bindings, ranks = bindings_of(decisions), decisions.ranks * decisions.groups
+    if decisions.nodes != hardware.nodes:
+        yield f"nodes: {decisions.nodes}, {hardware.name} has {hardware.nodes}"
+    if ranks > hardware.nodes * hardware.devices_per_node:
+        yield f"ranks: {ranks}, {hardware.name} has {hardware.nodes * hardware.devices_per_node}"
+        return
+    try:
+        machine = machine_of(hardware)
+        priced = price(schedule, bindings, machine)
+    except InputError as error:
+        yield str(error)
+        return
+    total = sum(map(nanoseconds, priced.groups_us))
+    if abs(total - decisions.time_ns) > len(decisions.stages):
+        yield f"time: {decisions.time_ns} ns, on the hardware the schedule takes {total} ns"
+        return
+    for told, stage in zip(decisions.stages, choices_of(schedule, priced), strict=True):
+        runs = (stage.algorithm, stage.protocol, stage.channels)
+        if (told.algorithm, told.protocol, told.channels) != runs:
+            yield f"stages: {told.name} is fastest on {', '.join(map(str, runs))}"
+        for field in ("time_ns", "start_ns", "end_ns"):
+            ours, theirs = getattr(told, field), getattr(stage, field)
+            if abs(ours - theirs) > 1 + len(decisions.stages) * (field != "time_ns"):
+                yield f"stages: {field} of {told.name} is {ours}, on the hardware {theirs}"
+    if decisions.taken and decisions.taken != tuple(taken_by(program, decisions.transforms, bindings, machine)):
+        yield "taken: the times that it tells are not those on the hardware"
+    for rival in rivals_of(decisions):
+        other = price(read(rival.schedule), bindings, machine)
+        found = sum(map(nanoseconds, other.groups_us))
+        if abs(found - rival.time_ns) > len(other.groups_us):
+            yield f"rivals: {rival.name} takes {rival.time_ns} ns, on the hardware {found} ns"

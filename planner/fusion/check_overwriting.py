@@ -73,3 +73,16 @@ def _wrong(schedule: Program, nodes: Sequence[Node], reader: Node, update: Node,
                 seen.add(each.name)
                 waiting.append(each)
     return ""
+
+
+def streaming(schedule: Program, overlap: str, chain: Sequence[Sequence[Node]]) -> Iterator[str]:
+    """Findings for launches of an overlap that need all of their input first, or overwrite what is still read."""
+    for number, nodes in enumerate(chain):
+        for node in nodes:
+            if node.op in SUMS and node.attribute("dim") != len(node.type.shape) - 1:
+                yield f"overlap {overlap}: {node.name} needs all elements before its first output"
+            if node.op == "Update":
+                for before in (each for earlier in chain[:number] for each in earlier):
+                    alike = before.op not in ELSEWHERE | SUMS and before.type.shape == node.type.shape
+                    if str(node.inputs[0]) in _tensors(schedule, before) and not alike:
+                        yield f"overlap {overlap}: {before.name} reads {node.inputs[0]}, which {node.name} overwrites"

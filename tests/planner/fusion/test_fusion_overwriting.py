@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.fusion.check_overwriting import overwriting
+from planner.fusion.check_overwriting import overwriting, streaming
 from planner.fusion.language import *
 from planner.fusion.program import Kernel, Policy, Program
 from planner.fusion.stages import stages
@@ -117,6 +117,10 @@ def test_sums_over_rows_that_come_later_break_the_stream() -> None:
     program = Execute("sums", [x, w], [m, r])
     refused("not-streamable", "m", lambda: overlap(program, ["product", "s", "m"]))
     assert overlap(program, ["product", "s", "r"]).made
+    chain = [[node] for node in program.nodes if node.name != "r"]
+    assert [line.split(":")[1] for line in streaming(program, "ol", chain)] == [
+        " m needs all elements before its first output"
+    ]
 
 
 def test_a_stage_that_overlaps_overwrites_what_another_reads_broadcast() -> None:
@@ -127,6 +131,9 @@ def test_a_stage_that_overlaps_overwrites_what_another_reads_broadcast() -> None
     t_ = Update(t, r)
     program = Execute("chain", [x, t], [s])
     refused("anti-dependence", "a -> t", lambda: overlap(program, ["a", "s", "r", "t_"]))
+    assert list(streaming(program, "ol", [[node] for node in program.nodes])) == [
+        "overlap ol: a reads t, which t_ overwrites"
+    ]
 
 
 def test_norms_of_what_a_later_phase_overwrites() -> None:

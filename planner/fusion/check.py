@@ -1,5 +1,7 @@
 """The independent checker of a fusion plan: from its two program texts alone, with none of the transformations' code.
 
+What the plan tells beside them (transformations, stages, rivals) is held against them by planner.fusion.told.
+
 The schedule must mean what the program means: both are run by the reference interpreter, on data of whole numbers, for
 several small sizes and numbers of ranks, and every output and every updated state must be the same to the last bit. Its
 kernels and overlaps must be launches that can run: no cycle of data or of reads before writes, the operations that the
@@ -24,6 +26,7 @@ from planner.fusion.layouts import Local, Replicated, Sliced
 from planner.fusion.parsing import parse
 from planner.fusion.program import Bindings, Input, Kernel, Node, Program
 from planner.fusion.slice_maps import global_indices
+from planner.fusion.told import check_rivals, check_sizes, check_told, read, rivals_of
 
 VIEWS = {"Slice", "Load"}
 COLLECTIVES = {"AllReduce", "ReduceScatter", "AllGather", "Reduce", "Broadcast", "AllToAll"}
@@ -49,12 +52,30 @@ def check(decisions: FusionDecisions) -> list[str]:
         schedule = parse(decisions.schedule, "$.decisions.schedule")
     except InputError as error:
         return [str(error)]
-    findings = [*_contract(program, schedule), *_kernels(schedule)]
+    findings = [*check_sizes(decisions, program), *_contract(program, schedule), *_kernels(schedule)]
     if not findings:
         findings += [*_launch_order(schedule), *_told(decisions, schedule)]
     if not findings:
         findings += _meaning(program, schedule, decisions)
+    if not findings:
+        findings += [*check_told(decisions, program, schedule), *_rivals(program, decisions)]
     return findings
+
+
+def _rivals(program: Program, decisions: FusionDecisions) -> Iterator[str]:
+    """Other schedules mean what the program means too; tried once each, on one size."""
+    bindings, values, ours = _first_tried(program, decisions)
+    for rival in rivals_of(decisions):
+        try:
+            schedule = read(rival.schedule)
+            findings = [*_contract(program, schedule), *_kernels(schedule)] or [*_launch_order(schedule)]
+            findings = findings or _compared(program, ours, schedule, bindings, values)
+        except (InputError, CheckFailed) as error:
+            findings = [str(error)]
+        if findings:
+            yield f"rivals: {rival.name}: {findings[0]}"
+            return
+    yield from check_rivals(decisions, program)
 
 
 def _contract(program: Program, schedule: Program) -> Iterator[str]:
@@ -72,6 +93,8 @@ def _contract(program: Program, schedule: Program) -> Iterator[str]:
             yield f"schedule: input {name} lives elsewhere than in the program, and is no state that may be sliced"
     if set(program.updates) != set(schedule.updates):
         yield "schedule: updates other tensors than the program"
+    if program.name != schedule.name:
+        yield f"schedule: of {schedule.name}, the program is {program.name}"
     if len(program.outputs) != len(schedule.outputs):
         yield f"schedule: {len(schedule.outputs)} outputs, the program has {len(program.outputs)}"
     for ours_, theirs_ in zip(program.outputs, schedule.outputs, strict=False):
@@ -135,9 +158,8 @@ def _kernels(schedule: Program) -> Iterator[str]:
             used.add(member)
     launch = _launches(schedule)
     for kernel in schedule.kernels:
-        if kernel.name in used:
-            continue
-        nodes = [node for node in schedule.nodes if launch.get(node.name) == kernel.name]
+        inside = set(_flat(schedule, kernel))
+        nodes = [node for node in schedule.nodes if node.name in inside or launch.get(node.name) == kernel.name]
         yield from _policy(schedule, kernel, nodes)
         yield from overwriting(schedule, kernel.name, nodes)
 
@@ -261,7 +283,8 @@ def _meaning(program: Program, schedule: Program, decisions: FusionDecisions) ->
     for ranks in sorted({min(each, decisions.ranks) for each in TRIED_RANKS}):
         for multiple in (False, True):
             try:
-                findings = _trial(program, schedule, _small(program, decisions, ranks, multiple))
+                bindings, values, ours = _tried(program, _small(program, decisions, ranks, multiple))
+                findings = _compared(program, ours, schedule, bindings, values)
             except CheckFailed as error:
                 return [f"schedule: {error}"]
             except InputError as error:
@@ -279,12 +302,28 @@ def _small(program: Program, decisions: FusionDecisions, ranks: int, multiple: b
         name: ranks * (1 + place % 2) if multiple else EXTENTS[place % len(EXTENTS)] for place, name in enumerate(names)
     }
     parts = {name: (extents[name] - 1, 1) for name in decisions.parts if extents[name] > 1}
-    return Bindings(extents, ranks, decisions.groups, parts)
+    return Bindings(extents, ranks, min(decisions.groups, 2 + _reach(program)), parts)
 
 
-def _trial(program: Program, schedule: Program, bindings: Bindings) -> list[str]:
+Values = Mapping[str, NDArray[Any]]
+
+
+def _tried(program: Program, bindings: Bindings) -> tuple[Bindings, Values, Values]:
+    """Inputs for these sizes, and what the program makes of them. Raises InputError for sizes that it does not take."""
     values = {value.name: _whole_numbers(value, bindings) for value in program.inputs}
-    ours, theirs = evaluate(program, bindings, values), evaluate(schedule, bindings, values)
+    return bindings, values, evaluate(program, bindings, values)
+
+
+def _first_tried(program: Program, decisions: FusionDecisions) -> tuple[Bindings, Values, Values]:
+    ranks = min(2, decisions.ranks)
+    try:
+        return _tried(program, _small(program, decisions, ranks, False))
+    except InputError:  # some programs take equal parts alone
+        return _tried(program, _small(program, decisions, ranks, True))
+
+
+def _compared(program: Program, ours: Values, schedule: Program, bindings: Bindings, values: Values) -> list[str]:
+    theirs = evaluate(schedule, bindings, values)
     summed = any(node.op in SUMS and node.attribute("dim") is None for node in program.nodes)
     findings = []
     pairs = [(a, b, f"output {b}") for a, b in zip(program.outputs, schedule.outputs, strict=True)]

@@ -25,11 +25,11 @@ struct Convolution {
         for (int64_t at = int64_t(block_of(task)) * threads() + thread(); at < elements; at += step) {
             const int64_t plane = at / (ROWS * COLUMNS);
             of.result[at] = convert<T>(sum(of, plane / of.kernels, plane % of.kernels, at / COLUMNS % ROWS, at % COLUMNS));
-#ifdef TREADLE_COUNT_PRODUCTS
+#ifdef TREADLE_COUNT
             count(&Counts::stored, &Counts::stored_bytes, 1, sizeof(T));
 #endif
         }
-#ifdef TREADLE_COUNT_PRODUCTS
+#ifdef TREADLE_COUNT
         // Operands are read again and again; they count once.
         if (block_of(task) == 0 && thread() == 0)
             count(&Counts::loaded, &Counts::loaded_bytes,

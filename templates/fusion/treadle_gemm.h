@@ -47,7 +47,7 @@ TREADLE_DEVICE void load_panel(T *panel, const T *matrix, int64_t rows, int64_t 
         const int r = at / COLUMNS, c = at % COLUMNS;
         T *to = panel + r * PITCH + c;
         const T *from = matrix + (row + r) * columns + column + c;
-#ifdef TREADLE_COUNT_PRODUCTS
+#ifdef TREADLE_COUNT
         if (fresh && row + r < rows)
             count(&Counts::loaded, &Counts::loaded_bytes, int(larger(0, smaller(WIDE, columns - column - c))), sizeof(T));
 #endif
@@ -125,7 +125,7 @@ struct ScalarTile {
                 const int64_t r = row + cell / GRID_COLUMNS + i * GRID_ROWS, c = column + cell % GRID_COLUMNS + j * GRID_COLUMNS;
                 if (r >= of.rows || c >= of.columns) continue;
                 of.result[r * of.columns + c] = convert<T>(sums[i][j]);
-#ifdef TREADLE_COUNT_PRODUCTS
+#ifdef TREADLE_COUNT
                 count(&Counts::stored, &Counts::stored_bytes, 1, sizeof(T));
 #endif
             }

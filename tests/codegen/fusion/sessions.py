@@ -93,7 +93,7 @@ class Session:
 GUARD = 64
 TIMEOUT_NS = 60_000_000_000
 """Of processes; fibers know when they are stuck."""
-COUNTING = ("-DTREADLE_COUNT", "-DTREADLE_COUNT_PRODUCTS")
+COUNTING = ("-DTREADLE_COUNT",)
 
 
 @contextmanager

@@ -15,11 +15,12 @@ from treadle.runtime.fusion.counters import Counter, counters
 from treadle.runtime.fusion.runs import Runs
 
 TABLE = [
-    ("attention", "fused+", {"B": 1, "S": 2, "H": 4}, 2, (24, 8)),
+    ("attention", "fused+", {"B": 1, "S": 2, "H": 4}, 2, (4 + 8 + 8 + 24, 8)),
     ("adam", "rs c agmv", {"N": 4}, 2, (26, 4)),
     ("pipeline", "rs cp ag", {"B": 1, "S": 2, "H": 2}, 2, (None, 2, 2, 2)),
 ]
-"""Fixture, schedule, extents, ranks of a group; traffic (CoCoNet spec, section 7) and volumes of each rank."""
+"""Fixture, schedule, extents, ranks of a group; traffic (CoCoNet spec, section 7, and before it a product that reads x
+and w and writes its result) and volumes of each rank."""
 
 
 @pytest.mark.parametrize(("fixture", "name", "extents", "ranks", "amounts"), TABLE)

@@ -1,7 +1,4 @@
-"""What the ranks of a schedule counted while it ran, beside what planner.fusion.counts says of it.
-
-Products are left out of the traffic: they load their operands as often as their tiles want them.
-"""
+"""What the ranks of a schedule counted while it ran, beside what planner.fusion.counts says of it."""
 
 from __future__ import annotations
 
@@ -9,12 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from planner.fusion.counts import Counts, counts, total
-from planner.fusion.expressions import Expression
+from planner.fusion.counts import counts
 from planner.fusion.program import Bindings, Program
 from treadle.runtime.fusion.session import Counted
-
-PRODUCTS = ("matmul", "convolution")
 
 
 @dataclass(frozen=True)
@@ -45,7 +39,7 @@ def counters(program: Program, bindings: Bindings, counted: Sequence[Counted], r
         """`amounts` are those of ranks 0 to n-1 of the first group, then of the next one."""
         return Counter(what, plan, tuple(sum(amounts[rank::ranks]) // runs for rank in range(ranks)))
 
-    traffic = counted_traffic(planned).value(bindings)
+    traffic = planned.traffic.value(bindings)
     rows = [row("traffic", traffic, [each.loaded + each.stored for each in counted])]
     for group in range(groups):
         mine = [each.sent for each in counted[group * ranks : (group + 1) * ranks]]
@@ -55,8 +49,3 @@ def counters(program: Program, bindings: Bindings, counted: Sequence[Counted], r
         between = planned.between.value(bindings)
         rows.append(row("volume between groups", between, [each.sent_on for each in counted]))
     return rows
-
-
-def counted_traffic(planned: Counts) -> Expression:
-    """Of all stages that count theirs."""
-    return total(stage.traffic for stage in planned.stages if stage.kind not in PRODUCTS)

@@ -18,7 +18,6 @@ from planner.fusion.decisions import FusionDecisions
 from planner.plan import Plan
 from treadle.runtime.fusion.build import MAIN, build
 from treadle.runtime.fusion.compare import compare
-from treadle.runtime.fusion.counters import counted_traffic
 from treadle.runtime.fusion.data import Kind
 from treadle.runtime.fusion.runs import TIMEOUT_SECONDS, Runs
 from treadle.runtime.native_build import Target
@@ -88,7 +87,7 @@ def run_folder(
                 traffic=max((one.loaded + one.stored for one in each), default=0) // repeats,
                 planned_sent=float(counted.volume.value(lowered.bindings)),
                 planned_sent_on=float(counted.between.value(lowered.bindings)),
-                planned_traffic=float(counted_traffic(counted).value(lowered.bindings)),
+                planned_traffic=float(counted.traffic.value(lowered.bindings)),
             )
         )
     return rows

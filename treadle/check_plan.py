@@ -168,8 +168,12 @@ def _certificate(plan: Plan) -> Iterator[str]:
 
 
 def _fusion_certificate(plan: Plan) -> Iterator[str]:
-    """It says nothing of memory and of orders, and names the checker that was run."""
-    proof = plan.certificate
+    """It says nothing of memory and of orders, and names the checker that was run and the search there is."""
+    proof, made = plan.certificate, plan.provenance
+    if (made.tool, made.method) != ("treadle", "enumeration"):
+        yield f"provenance: made by {made.tool} with {made.method}, expected treadle with enumeration"
+    if strange := sorted(set(plan.inputs) - {"hardware", "trace"}):
+        yield f"inputs: found {', '.join(strange)}, a fusion plan is made from hardware and perhaps a trace"
     if proof.checker != FUSION_CHECKER:
         yield f"certificate: checker {proof.checker!r}, expected {FUSION_CHECKER!r}"
     if proof.scope is not None:

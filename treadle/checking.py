@@ -155,7 +155,10 @@ def _plan(plan: Plan, path: str, inputs: Inputs) -> Report:
         findings, bound = swap_bound_again(decisions, plan)
     if not findings and isinstance(decisions, FusionDecisions):
         hardware = found.get("hardware")
-        findings, bound = fusion_bound_again(plan, decisions, hardware if isinstance(hardware, Hardware) else None)
+        if "hardware" not in plan.inputs and (inputs.fresh or "hardware" in inputs.files):
+            findings.append("inputs: found no hardware that the plan was made for; plan again")
+        again, bound = fusion_bound_again(plan, decisions, hardware if isinstance(hardware, Hardware) else None)
+        findings += again
     words = [what, quality(plan, bound), *([f"inputs {', '.join(found)} checked"] if found else [])]
     return Report("; ".join(words), findings)
 

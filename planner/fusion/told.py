@@ -129,6 +129,8 @@ def _reasons(decisions: FusionDecisions, program: Program) -> Iterator[str]:
         if not same or not re.fullmatch(times, told.why):
             expected = f"{reason.transform} of {', '.join(reason.on)}: {reason.why}"
             yield f"taken: {told.transform} of {', '.join(told.on)}: {told.why}, expected {expected}"
+    if len(set(decisions.refused)) < len(decisions.refused):
+        yield "refused: one reason stands there twice"
     for told in decisions.refused:
         if told.transform.partition(" ")[0] not in TRANSFORMS:
             yield f"refused: found transformation {told.transform!r}, expected one of {', '.join(TRANSFORMS)}"

@@ -33,6 +33,8 @@ PROGRAMS = {
     "Send": "send",
 }
 """The collective program of each operation."""
+MOST_CHANNELS = 32
+"""As the machine of a plan has at most (docs/fusion.md)."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,8 @@ def plan(stage: Stage, context: Context, made: Functor | None = None) -> Plan:
     sliced = _slice_of(anatomy, scope.program.by_name)
     tiles = sliced.map if sliced is not None and isinstance(sliced.map, RingTile) else None
     channels = tiles.channels if tiles is not None else context.channels
+    if channels > MOST_CHANNELS:
+        raise InputError(f"{stage.name}: found {channels} channels, expected at most {MOST_CHANNELS}")
     program = _program(anatomy, context, channels)
     try:
         moves = moves_of(program, computes=made is not None)

@@ -31,6 +31,7 @@ from planner.fusion.refusal import TypeRefusal
 from planner.fusion.slice_maps import capacity
 from planner.fusion.stages import Stage, groups, home_of
 from planner.fusion.stages import kind as kind_of_node
+from planner.fusion.transforms.validate import outputs_in_memory
 
 T = TypeVar("T")
 Emitted = KernelText | Sequence[KernelText]
@@ -160,6 +161,7 @@ def lower(
     `channels` copies of `algorithm` over `protocol`, and nothing else. Stages that overlap run on the choice of the
     first of them. Raises TypeRefusal for stages that no kernel of ours computes, InputError for sizes that do not fit.
     """
+    outputs_in_memory(program)
     buffers, places = memory(program, bindings)
     scope = Scope(program, bindings, buffers, places, frozenset(scattered))
     default = (Choice(algorithm, protocol, channels),)

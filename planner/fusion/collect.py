@@ -65,6 +65,8 @@ def collect(
         ),
         overlaps=tuple(Overlap(key, tuple(map(called, of.members))) for of, key in launches.items() if not of.policy),
     )
+    if not nodes:
+        raise InputError(f"{name}: found no operation, expected outputs or Updates")
     return canonical(retyped(program))
 
 

@@ -21,7 +21,7 @@ from planner.fusion.price import DEFAULT, Price, price
 from planner.fusion.program import Bindings, Node, Program
 from planner.fusion.prune import PRUNED, Prunings, idle, pointwise_first, undominated
 from planner.fusion.spelling import spelled
-from planner.fusion.transforms.validate import validate
+from planner.fusion.transforms.validate import outputs_in_memory, validate
 from planner.hardware import Hardware
 
 NS = 1000
@@ -145,6 +145,7 @@ def useful(program: Program) -> Moves:
 def search(program: Program, moves: Moves, options: Options = DEFAULTS) -> Space:
     """Every schedule of a program, those that no pruning leaves out counted. Kernels and overlaps that the program has
     already stay as they are; raises InvalidTransform for one that fuse or overlap would not make."""
+    outputs_in_memory(program)
     if program.kernels or program.overlaps:
         validate(program)
     prunings = options.prunings

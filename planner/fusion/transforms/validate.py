@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from planner.errors import InputError
 from planner.fusion.program import Kernel, Program
+from planner.fusion.stages import behind
 from planner.fusion.transforms.editing import settled
 from planner.fusion.transforms.fusing import fuse
 from planner.fusion.transforms.overlapping import overlap
@@ -20,6 +22,16 @@ def validate(program: Program) -> None:
         made = fuse(made, kernel.members, kernel.policy, kernel.name).program
     for chain in program.overlaps:
         made = overlap(made, chain.members, chain.name).program
+
+
+def outputs_in_memory(program: Program) -> None:
+    """Raises InputError for an output that is a view: it has no memory of its own, and what it shows may be
+    overwritten."""
+    for name in program.outputs:
+        if (shown := behind(program, name)) != name:
+            raise InputError(
+                f"{program.name}: found the output {name}, a view of {shown}, expected one that is computed"
+            )
 
 
 def _holds(kernel: Kernel, others: list[Kernel]) -> bool:

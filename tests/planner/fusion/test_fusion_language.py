@@ -225,3 +225,8 @@ def test_canonical_names_follow_the_order_of_evaluation():
         ("v", "Add"),
     ]
     assert canonical(program) == program
+
+
+def test_a_program_computes_something() -> None:
+    with pytest.raises(InputError, match="p: found no operation, expected outputs or Updates"):
+        Execute("p", [], [])

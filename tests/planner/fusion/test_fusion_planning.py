@@ -253,3 +253,10 @@ def test_an_unfused_start_reaches_what_the_fused_start_reaches() -> None:
     fused = enumerate_schedules(start, moves)
     assert {of.hash for of in fused.schedules} < {of.hash for of in apart.schedules}
     assert EVERYTHING.computation_fuse
+
+
+def test_outputs_are_no_views() -> None:
+    text = 'N = dims("N")\np = Tensor("p", f32, [N], Replicated)\nold = Slice(p)\np_ = Update(p, p * 2)\n'
+    program = parse(f'{text}program = Execute("view", [p], [old, p_])\n', "view")
+    with pytest.raises(InputError, match="view: found the output old, a view of p, expected one that is computed"):
+        search(program, Moves())

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from planner.errors import InputError
+from planner.fusion.carriers import carried
 from planner.fusion.collective_costs import Config, Movement, Placement, Timing, Tuning, configs, placement, timing
 from planner.fusion.machine import Machine
 from planner.fusion.program import Bindings, Program
@@ -82,7 +83,7 @@ def price(program: Program, bindings: Bindings, machine: Machine, tuning: Tuning
     totals = []
     for together in _groups(program):
         works = tuple(work_of(program, stage, bindings) for stage in together)
-        total, parts = _together(works, place, machine, tuning)
+        total, parts = _together(works, place, machine, tuning, carried(program, together, tuning))
         for at, (stage, part) in enumerate(zip(together, parts, strict=True)):
             priced.append(replace(part, name=stage.name, kind=stage.kind, overlaps=at > 0))
         totals.append(total)
@@ -97,19 +98,19 @@ def _groups(program: Program) -> tuple[tuple[Stage, ...], ...]:
 
 @lru_cache(maxsize=65536)
 def _together(
-    works: tuple[Work, ...], place: Placement, machine: Machine, tuning: Tuning
+    works: tuple[Work, ...], place: Placement, machine: Machine, tuning: Tuning, able: Tuning
 ) -> tuple[float, tuple[StagePrice, ...]]:
-    """The best choice for launches that overlap, or for one by itself."""
+    """The best choice for launches that overlap, or for one by itself, among those that kernels are `able` to run."""
     moved = [movement for work in works for movement in work.movements]
     if not moved:
         parts = _parts(works, place, machine, tuning, None)
         assert parts is not None
         return overlapped(parts), parts
     if all(movement.op in DIRECT for movement in moved):
-        tuning = replace(tuning, algorithms=("all-pairs",))
+        able = replace(able, algorithms=("all-pairs",))
     best: tuple[float, tuple[StagePrice, ...]] | None = None
     ops = tuple(dict.fromkeys(movement.op for movement in moved))
-    for config in configs(machine, tuning, place, ops, len(works) == 1):
+    for config in configs(machine, able, place, ops, len(works) == 1):
         parts = _parts(works, place, machine, tuning, config)
         if parts is not None:
             total = overlapped(parts) + (len(parts) - 1) * machine.handover_us(config.protocol)

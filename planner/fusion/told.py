@@ -16,7 +16,7 @@ from typing import get_args
 from planner.errors import InputError
 from planner.fusion.calls import TRANSFORMS, replay
 from planner.fusion.canonical import canonical_hash
-from planner.fusion.collective_costs import Algorithm
+from planner.fusion.collective_costs import Algorithm, Tuning
 from planner.fusion.counts import counts
 from planner.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED, FusionDecisions, Rival, StageChoice
 from planner.fusion.layouts import WORLD
@@ -34,7 +34,7 @@ from planner.hardware import Hardware
 PEERS = (AS_WRITTEN, COMPUTATION_FUSED)
 TIMES = r"[0-9,]+\.[0-9] us to [0-9,]+\.[0-9] us"
 """What a reason tells of the time."""
-MOST_RIVALS = 24
+MOST_RIVALS = 48
 """Rivals that are read and priced again; the peers at the end of the list are among them."""
 
 
@@ -170,10 +170,10 @@ def check_rivals(decisions: FusionDecisions, program: Program) -> Iterator[str]:
     if not decisions.measured_ns and decisions.time_ns > (1 + CLOSE) * least + 1:
         yield f"rivals: one takes {least} ns, the plan {decisions.time_ns} ns, and neither was measured"
     peers = {AS_WRITTEN: program, COMPUTATION_FUSED: pointwise_first(program)[0]}
-    for words, peer in peers.items():
-        named = [rival for rival in decisions.rivals[-2:] if rival.name.startswith(words)]
-        if [canonical_hash(read(rival.schedule)) for rival in named] != [canonical_hash(peer)]:
-            yield f"rivals: found no program {words.rstrip(': ')}, expected it among the last two"
+    for rival in decisions.rivals:
+        for words, peer in peers.items():
+            if rival.name.startswith(words) and canonical_hash(read(rival.schedule)) != canonical_hash(peer):
+                yield f"rivals: {rival.name} is not the program {words.rstrip(': ')}"
     for rival in rivals_of(decisions):
         words = next((words for words in PEERS if rival.name.startswith(words)), "")
         if rival.name != (name := words + spelled(read(rival.schedule))):
@@ -184,6 +184,15 @@ def check_rivals(decisions: FusionDecisions, program: Program) -> Iterator[str]:
 
 
 # With the machine.
+
+
+def _measured_on(decisions: FusionDecisions) -> Tuning:
+    """What a measured plan says that all its collectives run on; else everything is tried."""
+    told = {(stage.algorithm, stage.protocol, stage.channels) for stage in decisions.stages if stage.algorithm}
+    if not decisions.measured_ns or len(told) != 1:
+        return Tuning()
+    ((algorithm, protocol, channels),) = told
+    return Tuning((algorithm,), (str(protocol),), (channels or 1,))  # type: ignore[arg-type]
 
 
 def check_prices(decisions: FusionDecisions, hardware: Hardware) -> Iterator[str]:
@@ -197,7 +206,7 @@ def check_prices(decisions: FusionDecisions, hardware: Hardware) -> Iterator[str
         return
     try:
         machine = machine_of(hardware)
-        priced = price(schedule, bindings, machine)
+        priced = price(schedule, bindings, machine, _measured_on(decisions))
     except InputError as error:
         yield str(error)
         return

@@ -13,8 +13,11 @@ from codegen.lower import lower as lower_collective
 from planner.collective.decisions import decisions_of
 from planner.collective.limits import Effort
 from planner.errors import InputError
+from planner.fusion.carriers import carried
+from planner.fusion.collective_costs import Tuning
 from planner.fusion.decisions import StageChoice
-from planner.fusion.program import Bindings, Program
+from planner.fusion.layouts import RingTile, Sliced
+from planner.fusion.program import Bindings, Node, Program
 from planner.fusion.refusal import TypeRefusal
 from planner.fusion.stages import stages
 from tests.codegen.fusion.sessions import compare, integers, optimizer_scalars
@@ -128,3 +131,18 @@ def test_texts_carry_the_headers_that_they_include() -> None:
     assert {"treadle_gemm.h", "treadle_fusion.h", "treadle_device.h", "x.cu"} <= set(texts)
     assert "treadle_collective.h" not in texts
     assert with_headers({"x.yaml": "a: 1"}) == {"x.yaml": "a: 1"}
+
+
+def test_plans_promise_only_what_kernels_carry() -> None:
+    plain, fused = sgd("ar"), adam("fused")
+    assert carried(plain, stages(plain), Tuning()) == Tuning()
+    assert "tree" not in carried(fused, stages(fused), Tuning()).algorithms
+    tiles = Sliced(map=RingTile(2, 4))
+
+    def moved(node: Node) -> Node:
+        return replace(node, type=replace(node.type, layout=tiles)) if node.op == "ReduceScatter" else node
+
+    tiled = replace(fused, nodes=tuple(map(moved, fused.nodes)))
+    able = carried(tiled, stages(tiled), Tuning())
+    assert (able.algorithms, able.channels) == (("ring",), (2,))
+    assert carried(tiled, stages(tiled), Tuning(algorithms=("all-pairs",))).algorithms == ()

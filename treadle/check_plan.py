@@ -25,7 +25,7 @@ from planner.fusion.find.optimizers import OPTIMIZERS
 from planner.fusion.machine import machine_of
 from planner.fusion.parsing import parse
 from planner.fusion.text import show
-from planner.fusion.told import bindings_of, check_prices
+from planner.fusion.told import PEERS, bindings_of, check_prices
 from planner.hardware import Hardware
 from planner.memory.check import check as check_memory
 from planner.memory.check import check_against_trace
@@ -55,7 +55,7 @@ def check_plan(plan: Plan) -> list[str]:
         case SwapDecisions():
             found = check_swap(plan.decisions)
         case FusionDecisions():
-            found = [*check_fusion(plan.decisions), *_fusion_certificate(plan)]
+            found = [*check_fusion(plan.decisions), *_fusion_certificate(plan, plan.decisions)]
         case _:
             found = check_memory(plan.decisions)
     return [*found, *_certificate(plan)]
@@ -167,11 +167,13 @@ def _certificate(plan: Plan) -> Iterator[str]:
         yield "certificate: says not optimal, but the lower bound is the objective"
 
 
-def _fusion_certificate(plan: Plan) -> Iterator[str]:
+def _fusion_certificate(plan: Plan, decisions: FusionDecisions) -> Iterator[str]:
     """It says nothing of memory and of orders, and names the checker that was run and the search there is."""
     proof, made = plan.certificate, plan.provenance
     if (made.tool, made.method) != ("treadle", "enumeration"):
         yield f"provenance: made by {made.tool} with {made.method}, expected treadle with enumeration"
+    if [rival.name.partition(": ")[0] + ": " for rival in decisions.rivals[-2:]] != list(PEERS):
+        yield f"rivals: found no {' and '.join(words.rstrip(': ') for words in PEERS)}, expected them last"
     if strange := sorted(set(plan.inputs) - {"hardware", "trace"}):
         yield f"inputs: found {', '.join(strange)}, a fusion plan is made from hardware and perhaps a trace"
     if proof.checker != FUSION_CHECKER:

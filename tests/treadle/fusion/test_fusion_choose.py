@@ -19,7 +19,7 @@ from treadle.probe.resolve import load_hardware
 from treadle.runtime.fusion import choose
 from treadle.runtime.fusion.build import Compiled
 
-FASTEST = "all-pairs, LL, 2 channels"
+FASTEST = "all-pairs, LL, 4 channels"
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench bench-collective bench-memory bench-swap wheel schemas clean
+.PHONY: help install demo test lint format bench bench-collective bench-memory bench-swap bench-fusion wheel schemas clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -45,6 +45,9 @@ bench-swap: $(STAMP) ## swap plans beside their source's figures and six baselin
 
 bench-collective: $(STAMP) ## synthesis against published figures, plans against templates, execution, XML timing
 	$(BIN)/python -m benchmarks collective.synthesis collective.quality collective.cpu collective.gpu collective.xml_simulation
+
+bench-fusion: $(STAMP) ## fused schedules: published figures, planning, every reachable one executed, races, counters, registers; about an hour
+	$(BIN)/python -m benchmarks fusion.published fusion.planning fusion.stress fusion.reachable fusion.tables fusion.resources fusion.cpu fusion.gpu
 
 wheel: $(STAMP) ## build dist/*.whl
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist .

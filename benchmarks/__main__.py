@@ -36,6 +36,8 @@ NAMES = (
     "fusion.planning",
     "fusion.stress",
     "fusion.reachable",
+    "fusion.tables",
+    "fusion.resources",
     "fusion.cpu",
     "fusion.gpu",
 )

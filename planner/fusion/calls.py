@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from inspect import signature
-from typing import Any
+from typing import Any, get_type_hints
+
+from msgspec import ValidationError, convert
 
 from planner.errors import InputError
 from planner.fusion.decisions import TransformCall
@@ -32,9 +35,16 @@ def apply(program: Program, call: TransformCall) -> Rewrite:
     function = TRANSFORMS[call.transform]
     try:
         signature(function).bind(program, **call.arguments)
-    except TypeError as error:
+        for name, value in call.arguments.items():
+            convert(value, _types(call.transform)[name])
+    except (TypeError, ValidationError) as error:
         raise InputError(f"{call.transform}: found arguments that do not fit ({error})") from error
     return function(program, **call.arguments)
+
+
+@cache
+def _types(transform: str) -> dict[str, Any]:
+    return get_type_hints(TRANSFORMS[transform])
 
 
 def replay(program: Program, calls: Iterable[TransformCall]) -> Program:

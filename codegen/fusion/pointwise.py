@@ -43,13 +43,15 @@ def about(stage: Stage, made: Functor) -> str:
 
 
 def live_outs(program: Program, nodes: Sequence[Node]) -> tuple[str, ...]:
-    """What a kernel of these operations leaves in memory: values that others read or that are returned, and updates."""
+    """What a kernel of these operations leaves in memory: values that others read, or nobody, or that are returned, and
+    updates."""
     inside = {node.name for node in nodes}
     return tuple(
         node.name
         for node in nodes
         if node.op == "Update"
         or node.name in program.outputs
+        or not program.readers[node.name]
         or any(reader.name not in inside for reader in program.readers[node.name])
     )
 

@@ -55,12 +55,12 @@ def _sums_before(schedule: Program, nodes: Sequence[Node]) -> dict[str, int]:
 def _wrong(schedule: Program, nodes: Sequence[Node], reader: Node, update: Node, sums: dict[str, int]) -> str:
     if reader.op in ELSEWHERE:
         return "for other threads"
+    if sums[reader.name] > sums[update.name]:
+        return "and comes after it"
     names = {node.name for node in nodes}
     waiting, seen = [reader], {reader.name}
     while waiting:
         node = waiting.pop()
-        if sums[node.name] > sums[update.name] and (node is reader or node.op in SUMS):
-            return f"and {node.name} comes after it"
         if node.op in SUMS:
             continue
         users = [each for each in schedule.nodes if node.name in _tensors(schedule, each)]

@@ -85,7 +85,8 @@ class _Fusion:
 
     def live(self, node: Node) -> bool:
         outputs = {behind(self.program, name) for name in self.program.outputs}
-        return node.name in outputs or any(reader.name not in self.inside for reader in self.consumers[node.name])
+        readers = self.consumers[node.name]
+        return not readers or node.name in outputs or any(reader.name not in self.inside for reader in readers)
 
     def streams(self) -> None:
         """One collective in and one out at most, with computation between them or on the side of the whole values."""

@@ -1,7 +1,7 @@
 """Tensors that a kernel both reads and overwrites: no thread may read what another one has written.
 
-Threads of a kernel meet only where a reduction ends. So the old value of a tensor is read by reductions that are over
-when it is overwritten, or else by the thread that overwrites the same element.
+A kernel stores in its last phase, and its threads meet only where a reduction ends. So the old value of a tensor is
+read by reductions, or else by the thread that overwrites the same element.
 """
 
 from __future__ import annotations
@@ -64,8 +64,7 @@ class Overwriting:
     def race(self, update: Node, reader: Node, end: Node) -> str:
         if kind(reader) not in ("pointwise", "reduction"):
             return "where other threads need it"
-        late = end if kind(end) == "reduction" else reader
-        if self.phase[late.name] > self.phase[update.name]:
+        if self.phase[reader.name] > self.phase[update.name]:
             return f"in a phase after {update.name}"
         if kind(end) != "reduction" and self.over(end) != update.type.shape:
             return f"for other elements than {update.name} overwrites"

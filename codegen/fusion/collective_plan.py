@@ -16,7 +16,7 @@ from codegen.fusion.moves import Moves, moves_of
 from codegen.fusion.pointwise import live_outs
 from codegen.program import Program, RankProgram, Step, Threadblock
 from planner.errors import InputError
-from planner.fusion.layouts import RingTile, Sliced
+from planner.fusion.layouts import Replicated, RingTile, Sliced
 from planner.fusion.operations import operation
 from planner.fusion.program import BYTES, Dtype, Input, Node
 from planner.fusion.program import Program as FusedProgram
@@ -133,9 +133,19 @@ def handed_out(program: FusedProgram, nodes: Sequence[Node], last: Node | None) 
 
     def kept(name: str) -> bool:
         others = any(reader is not last for reader in program.readers[name])
-        return last is None or (name != last.name and (name != result or others or name in program.outputs))
+        stays = others or name in program.outputs or _overwrites(program, name, last)
+        return last is None or (name != last.name and (name != result or stays))
 
     return result, [name for name in live_outs(program, nodes) if kept(name)]
+
+
+def _overwrites(program: FusedProgram, name: str, last: Node | None) -> bool:
+    """Whether a value is an Update of a tensor that the collective `last` does not make whole again."""
+    made = program.by_name[name]
+    if not isinstance(made, Node) or made.op != "Update":
+        return False
+    whole = last is not None and last.op in ("AllGather", "Broadcast")
+    return not (whole and isinstance(program.by_name[str(made.inputs[0])].type.layout, Replicated))
 
 
 def _functor(stage: Stage, anatomy: Anatomy, context: Context) -> Functor | None:

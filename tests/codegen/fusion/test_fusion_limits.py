@@ -8,6 +8,7 @@ from codegen.fusion.lower import lower
 from planner.errors import InputError
 from planner.fusion.parsing import parse
 from planner.fusion.program import Bindings
+from tests.codegen.fusion.sessions import compare, integers
 from tests.planner.fusion.by_hand import sgd
 
 
@@ -29,3 +30,10 @@ def test_values_that_nobody_reads() -> None:
     lowered = lower(program, Bindings({"N": 10}, 2))
     assert [kernel.name for launch in lowered.launches for kernel in launch] == ["a", "out"]
     assert [buffer.name for buffer in lowered.buffers] == ["g", "a", "out"]
+
+
+def test_a_state_whose_new_value_an_exchange_sends_is_stored() -> None:
+    text = 'N = dims("N")\nx = Tensor("x", f32, [N], Local)\nx_ = Update(x, x * 2)\nout = AllToAll(x_)\n'
+    text += 'k = fuse("AllToAllFuse", x_, out)\nprogram = Execute("sent", [x], [out])\n'
+    program, bindings = parse(text, "sent"), Bindings({"N": 8}, 2)
+    assert compare(lower(program, bindings), integers(program, bindings)) == []

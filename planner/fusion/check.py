@@ -195,8 +195,8 @@ def _policy(schedule: Program, kernel: Kernel, nodes: list[Node]) -> Iterator[st
         for node in nodes:
             leaves = any(reader.name not in members for reader in schedule.readers[node.name])
             leaves = leaves or node.name in schedule.outputs
-            if leaves and node.name != gathered.name and node.op != "Update":
-                yield f"kernel {kernel.name}: {node.name} is used outside, and only the gathered value leaves it"
+            if leaves and node.name != gathered.name and not isinstance(node.type.layout, Sliced):
+                yield f"kernel {kernel.name}: {node.name} is used outside, and only slices and the gathered value leave"
 
 
 def _elements(node: Node) -> bool:

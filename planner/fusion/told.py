@@ -19,6 +19,7 @@ from planner.fusion.canonical import canonical_hash
 from planner.fusion.collective_costs import Algorithm, Tuning
 from planner.fusion.counts import counts
 from planner.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED, FusionDecisions, Rival, StageChoice
+from planner.fusion.dims import PARTS
 from planner.fusion.layouts import WORLD
 from planner.fusion.machine import CHANNELS, machine_of
 from planner.fusion.parsing import parse
@@ -44,7 +45,8 @@ def bindings_of(decisions: FusionDecisions) -> Bindings:
 
 def check_sizes(decisions: FusionDecisions, program: Program) -> Iterator[str]:
     """Every dimension has a size, and groups are as many as the program is of."""
-    used = {name for value in program.inputs for extent in value.type.shape for name in extent.names}
+    names = {name for value in program.inputs for extent in value.type.shape for name in extent.names}
+    used = {name.removesuffix(PARTS) for name in names}
     if used != set(decisions.extents):
         yield f"extents: of {', '.join(sorted(decisions.extents))}, the program has {', '.join(sorted(used))}"
     reach = 1 + max(value.type.group.offset for value in program.by_name.values())

@@ -173,7 +173,7 @@ def test_errors_inside_of_a_long_statement_name_their_own_line():
         "'only a docstring'",
         HEAD,
         "\0",
-        HEAD + "q = " + TAIL.replace("[a]", "[g]")[10:] + TAIL.replace("[a]", "[g]"),
+        HEAD + 'a = AllReduce("+", g)\nq = ' + TAIL[10:] + TAIL,
     ],
 )
 def test_texts_that_are_no_program(text):

@@ -268,8 +268,7 @@ def note_limit(plan: Plan) -> None:
 
 def summary(plan: Plan) -> dict[str, Any]:
     """What `--json` prints of a plan, times in us."""
-    from planner.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED
-    from planner.fusion.decisions import FusionDecisions
+    from planner.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED, FusionDecisions
     from planner.fusion.parsing import parse
     from planner.fusion.spelling import spelled
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from planner.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED
-from planner.fusion.decisions import FusionDecisions, Reason, StageChoice
+from planner.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED, FusionDecisions, Reason, StageChoice
 from planner.fusion.parsing import parse
 from planner.fusion.spelling import legend, spelled
 from planner.plan import Plan

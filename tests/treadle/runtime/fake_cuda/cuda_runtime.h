@@ -147,6 +147,16 @@ inline cudaError_t cudaLaunchCooperativeKernel(const void *kernel, dim3 grid, di
 #endif
     return cudaSuccess;
 }
+// Only collectives run here, whose launches meet: no kernel goes alone, and nothing is queued behind another stream.
+inline cudaError_t cudaLaunchKernel(const void *, dim3, dim3, void **, size_t, cudaStream_t) { return cudaErrorInvalidValue; }
+using cudaEvent_t = void *;
+constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2;
+inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t *, unsigned) { return cudaErrorInvalidValue; }
+inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaErrorInvalidValue; }
+inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t *, unsigned) { return cudaErrorInvalidValue; }
+inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaErrorInvalidValue; }
+inline cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaErrorInvalidValue; }
+inline cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaErrorInvalidValue; }
 inline cudaError_t cudaDeviceSynchronize() {
     if (!fake::state.world.run(1))
         for (uint32_t *word : fake::state.abort_words) *word = 1;

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from statistics import median
 from typing import Any
 
 import click
@@ -83,3 +84,21 @@ def _cell(value: Any) -> str:
             return f"{value:,}"
         case _:
             return str(value)
+
+
+def gpu_milliseconds(work: Callable[[], Any], repeats: int) -> float:
+    """Median of single runs between two events, after a few to warm up."""
+    import torch
+
+    event: Any = torch.cuda.Event
+    times: list[float] = []
+    for turn in range(repeats + 3):
+        start, end = event(enable_timing=True), event(enable_timing=True)
+        torch.cuda.synchronize()
+        start.record()
+        work()
+        end.record()
+        torch.cuda.synchronize()
+        if turn >= 3:
+            times.append(start.elapsed_time(end))
+    return median(times)

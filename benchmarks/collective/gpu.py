@@ -11,14 +11,13 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Any, Literal
 
 from benchmarks.collective.machines import EVERY_LINK
-from benchmarks.common import Row, Table, command, progress
+from benchmarks.common import Row, Table, command, gpu_milliseconds, progress
 from codegen import cuda_kernels
 from codegen.lower import lower
 from codegen.program import SENDING, Program
@@ -118,12 +117,12 @@ def _measured(library: Any, size: int) -> Row:
     spread = torch.cuda.device_count() >= RANKS
     count = size // 4 // (RANKS if program.collective == "allgather" else 1)
     inputs = [torch.randn(count, device=f"cuda:{rank if spread else 0}") for rank in range(RANKS)]
-    ours = _milliseconds(lambda: library.run(inputs, wait=False))
+    ours = gpu_milliseconds(lambda: library.run(inputs, wait=False), REPEATS)
     library.run(inputs)
     moved = message_bytes(program, size)
     source = torch.empty(moved // (RANKS if spread else 1), dtype=torch.uint8, device="cuda:0")
     target = torch.empty_like(source)
-    copy = _milliseconds(lambda: target.copy_(source))
+    copy = gpu_milliseconds(lambda: target.copy_(source), REPEATS)
     row: Row = {
         "buffer MiB": size >> 20,
         "messages MiB": round(moved / 2**20),
@@ -132,7 +131,7 @@ def _measured(library: Any, size: int) -> Row:
         "ratio": copy / ours,
     }
     if spread and program.collective == "allreduce":
-        nccl = _milliseconds(lambda: torch.cuda.nccl.all_reduce(inputs))
+        nccl = gpu_milliseconds(lambda: torch.cuda.nccl.all_reduce(inputs), REPEATS)
         row |= {"NCCL ms": nccl, "NCCL over kernel": nccl / ours}
     return row
 
@@ -141,23 +140,6 @@ def message_bytes(program: Program, size: int) -> int:
     """Payload of all messages of all ranks when the larger buffer of a rank has `size` bytes."""
     chunks = max(max(rank.input_chunks, rank.output_chunks) for rank in program.ranks)
     return sum(step.count for _, _, step in program.steps() if step.type in SENDING) * size // chunks
-
-
-def _milliseconds(work: Callable[[], object]) -> float:
-    """Median of single runs between two events, after a few to warm up."""
-    import torch
-
-    times = []
-    for turn in range(REPEATS + 3):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda.synchronize()
-        start.record()
-        work()
-        end.record()
-        torch.cuda.synchronize()
-        if turn >= 3:
-            times.append(start.elapsed_time(end))
-    return median(times)
 
 
 if __name__ == "__main__":

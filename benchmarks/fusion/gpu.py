@@ -6,12 +6,10 @@ bytes as the ranks together load from and store to their tensors, and to and fro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from statistics import median
-from typing import Any
 
-from benchmarks.common import Row, Table, command, progress
+from benchmarks.common import Row, Table, command, gpu_milliseconds, progress
 from benchmarks.fusion.schedules import optimizer, program, tail
 from codegen.fusion.lower import lower
 from planner.errors import InputError
@@ -119,7 +117,7 @@ def milliseconds(schedule: Program, bindings: Bindings) -> float:
     session = Session(compiled.path, compiled.ranks, devices)
     try:
         session.bind({rank: cuda.addresses(host, copy) for rank, copy in copies.items()}, keep=copies)
-        time = _median(lambda: session.run(timeout=60, streams=cuda.streams_of(devices)))
+        time = gpu_milliseconds(lambda: session.run(timeout=60, streams=cuda.streams_of(devices)), REPEATS)
         session.wait()
     finally:
         session.close()
@@ -149,25 +147,7 @@ def copy_milliseconds(moved: int) -> float:
 
     source = torch.empty(max(1, moved // 2), dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
-    return _median(lambda: target.copy_(source))
-
-
-def _median(work: Callable[[], Any]) -> float:
-    """Milliseconds of single runs between two events, after a few to warm up."""
-    import torch
-
-    event: Any = torch.cuda.Event
-    times: list[float] = []
-    for turn in range(REPEATS + 3):
-        start, end = event(enable_timing=True), event(enable_timing=True)
-        torch.cuda.synchronize()
-        start.record()
-        work()
-        end.record()
-        torch.cuda.synchronize()
-        if turn >= 3:
-            times.append(start.elapsed_time(end))
-    return median(times)
+    return gpu_milliseconds(lambda: target.copy_(source), REPEATS)
 
 
 if __name__ == "__main__":

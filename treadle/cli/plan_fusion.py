@@ -11,6 +11,7 @@ import click
 from treadle.cli.output import json_option, live_line, many, note, print_json, print_table, require_apart
 
 if TYPE_CHECKING:
+    from planner.fusion.program import Bindings, Program
     from planner.hardware import Hardware
     from planner.plan import InputRef, Plan
 
@@ -82,6 +83,7 @@ def command(
     from planner import documents
     from planner.errors import InputError
     from planner.plan import InputRef
+    from treadle.cli.fusion_inputs import bindings_of, load_program, sweep_of
     from treadle.probe.resolve import load_hardware
 
     if (trace or sweep) and Path(output).is_file():
@@ -90,21 +92,22 @@ def command(
     inputs = {"hardware": InputRef(file=hardware, digest=documents.digest(profile))}
     if trace is not None:
         _trace(trace, optimizer, profile, ranks, inputs, Path(output), as_json)
-    elif sweep is not None:
-        assert program is not None
-        _sweep(program, profile, bind, parts, ranks, groups, sweep, inputs, Path(output), as_json)
+        return
+    assert program is not None
+    given = load_program(program)
+    dimension, sizes = ("", ()) if sweep is None else sweep_of(sweep)
+    first = tuple(f"{dimension}={size}" for size in sizes[:1])
+    bindings = bindings_of(given, profile, (*bind, *first), parts, ranks, groups)
+    if sizes:
+        _sweep(given, bindings, dimension, sizes, profile, inputs, Path(output), as_json)
     else:
-        assert program is not None
-        _one(program, profile, bind, parts, ranks, groups, measure, inputs, output, as_json)
+        _one(given, bindings, profile, measure, inputs, output, as_json)
 
 
 def _one(
-    name: str,
+    program: Program,
+    bindings: Bindings,
     profile: Hardware,
-    bind: tuple[str, ...],
-    parts: tuple[str, ...],
-    ranks: int | None,
-    groups: int | None,
     measure: bool,
     inputs: dict[str, InputRef],
     output: str,
@@ -113,10 +116,7 @@ def _one(
     from planner import documents
     from planner.fusion.deciding import plan_of
     from planner.fusion.planning import plan_fusion
-    from treadle.cli.fusion_inputs import bindings_of, load_program
 
-    program = load_program(name)
-    bindings = bindings_of(program, profile, bind, parts, ranks, groups)
     found = plan_fusion(program, bindings, profile)
     times = None
     if measure:
@@ -135,13 +135,11 @@ def _one(
 
 
 def _sweep(
-    name: str,
+    program: Program,
+    bindings: Bindings,
+    dimension: str,
+    sizes: tuple[int, ...],
     profile: Hardware,
-    bind: tuple[str, ...],
-    parts: tuple[str, ...],
-    ranks: int | None,
-    groups: int | None,
-    span: str,
     inputs: dict[str, InputRef],
     folder: Path,
     as_json: bool,
@@ -151,11 +149,7 @@ def _sweep(
     from planner.fusion.deciding import plan_of
     from planner.fusion.spelling import legend
     from planner.fusion.sweep import sweep
-    from treadle.cli.fusion_inputs import bindings_of, load_program, sweep_of
 
-    program = load_program(name)
-    dimension, sizes = sweep_of(span)
-    bindings = bindings_of(program, profile, (*bind, f"{dimension}={sizes[0]}"), parts, ranks, groups)
     swept = sweep(program, bindings, dimension, sizes, profile)
     rows: list[dict[str, Any]] = []
     for size, found in zip(sizes, swept.plans, strict=True):

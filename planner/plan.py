@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal
 
+from msgspec import Struct, convert
+
 from planner.collective.algorithm import CollectiveDecisions
+from planner.explain import misfit
 from planner.fusion.decisions import FusionDecisions
 from planner.memory.decisions import MemoryDecisions
 from planner.scalars import Amount, Count, Digest, Name, Positive, Record
@@ -57,10 +60,32 @@ class Generation(Record, frozen=True, kw_only=True):
     worst_ns: Count
 
 
+class Transport(Struct, frozen=True):
+    """What the programs of a collective plan were simulated with, in us, by protocol and instances."""
+
+    chosen: str | None = None
+    simulated_us: dict[str, Amount] = {}
+    by_size: str | None = None
+    """Why nothing was simulated."""
+
+
+class KnownOptions(Struct, frozen=True):
+    """The entries of `Provenance.options` that the tool reads again; the rest is for people."""
+
+    gap: Amount | None = None
+    reserve_bytes: Count = 0
+    chosen: str | None = None
+    candidates_ns: dict[str, Amount] = {}
+    skipped: dict[str, str] = {}
+    not_followed: tuple[str, ...] = ()
+    transport: Transport | None = None
+
+
 class Provenance(Record, frozen=True, kw_only=True):
     """How it was made. A fired wall-clock limit or an interrupt is recorded: such a plan may differ between runs."""
 
     tool: Name
+    """Name and version of the program that made it."""
     method: Name
     """Which method found it."""
     parts: tuple[Name, ...] = ()
@@ -72,6 +97,11 @@ class Provenance(Record, frozen=True, kw_only=True):
     limit_fired: bool = False
     interrupted: bool = False
 
+    @property
+    def known(self) -> KnownOptions:
+        """The entries of `options` that the tool reads, typed. `Plan.problems` found them readable."""
+        return convert(self.options, KnownOptions)
+
 
 class Plan(Record, frozen=True, kw_only=True, tag_field="kind", tag="plan"):
     version: Positive
@@ -82,7 +112,9 @@ class Plan(Record, frozen=True, kw_only=True, tag_field="kind", tag="plan"):
     provenance: Provenance
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
-        """Yield (path, found, expected) for everything out of range inside the decisions."""
+        """Yield (path, found, expected) for everything out of range inside the decisions and the known options."""
+        if bad := misfit(self.provenance.options, KnownOptions):
+            yield bad[0].replace("$", "$.provenance.options", 1), *bad[1:]
         if isinstance(self.decisions, MemoryDecisions):
             for path, found, expected in self.decisions.problem.problems():
                 yield path.replace("$", "$.decisions.problem", 1), found, expected

@@ -84,6 +84,6 @@ class Selection(Record, frozen=True, kw_only=True, tag_field="kind", tag="select
 def other_methods(selection: Selection, plans: Mapping[str, Plan]) -> Iterator[str]:
     """Entries whose method is not the one that their plan, by file name, says it was made by."""
     for index, entry in enumerate(selection.entries):
-        made_by = plans[entry.plan.file].provenance.options.get("chosen", entry.method)
+        made_by = plans[entry.plan.file].provenance.known.chosen or entry.method
         if made_by != entry.method:
             yield f"entries[{index}]: method {entry.method}, but {entry.plan.file} was made by {made_by}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from planner.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from treadle.runtime.memory import apply as apply

@@ -170,7 +170,7 @@ def _certificate(plan: Plan) -> Iterator[str]:
 def _fusion_certificate(plan: Plan, decisions: FusionDecisions) -> Iterator[str]:
     """It says nothing of memory and of orders, and names the checker that was run and the search there is."""
     proof, made = plan.certificate, plan.provenance
-    if (made.tool, made.method) != ("treadle", "enumeration"):
+    if (made.tool.partition(" ")[0], made.method) != ("treadle", "enumeration"):
         yield f"provenance: made by {made.tool} with {made.method}, expected treadle with enumeration"
     if [rival.name.partition(": ")[0] + ": " for rival in decisions.rivals[-2:]] != list(PEERS):
         yield f"rivals: found no {' and '.join(words.rstrip(': ') for words in PEERS)}, expected them last"
@@ -311,11 +311,10 @@ def check_against_problem(plan: Plan, decisions: MemoryDecisions, problem: Memor
     the plan."""
     from planner.memory.planning import MemoryOptions, prepared
 
-    reserve = plan.provenance.options.get("reserve_bytes", 0)
     options = MemoryOptions(
         families=decisions.families,
         recompute=decisions.recompute,
-        reserve_bytes=reserve if isinstance(reserve, int) and reserve > 0 else 0,
+        reserve_bytes=plan.provenance.known.reserve_bytes,
     )
     expected = prepared(problem, decisions.problem.budget_bytes, options)
     if expected == decisions.problem:

@@ -31,6 +31,7 @@ from planner.pattern import Pattern
 from planner.plan import VERSION, Certificate, InputRef, Plan, Prediction, Provenance
 from planner.sketch import Sketch
 from planner.solver.interrupt import stop_on_sigint
+from planner.version import TOOL
 
 METHODS: dict[str, auto.Method] = {
     "exact": exact.synthesize,
@@ -50,7 +51,6 @@ METHODS: dict[str, auto.Method] = {
 
 DEFAULT_LIMITS = Limits()
 CHECKER = "planner.collective.check"
-TOOL = "treadle"
 
 
 def plan_collective(

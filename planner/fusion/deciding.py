@@ -20,6 +20,7 @@ from planner.fusion.spelling import spelled
 from planner.fusion.text import show
 from planner.plan import VERSION, Certificate, InputRef, Plan, Prediction, Provenance
 from planner.solver import relative_gap
+from planner.version import TOOL
 
 
 def plan_of(found: FusionPlan, inputs: Mapping[str, InputRef], measured_ns: Mapping[str, int] | None = None) -> Plan:
@@ -56,7 +57,7 @@ def plan_of(found: FusionPlan, inputs: Mapping[str, InputRef], measured_ns: Mapp
             gap=0.0 if gap is None else gap,
             optimal=least == decided.time_ns,
         ),
-        provenance=Provenance(tool="treadle", method="enumeration", limit_fired=not found.space.enumeration.complete),
+        provenance=Provenance(tool=TOOL, method="enumeration", limit_fired=not found.space.enumeration.complete),
     )
 
 

@@ -26,6 +26,7 @@ from planner.scalars import parse_bytes
 from planner.solver import Progress, relative_gap
 from planner.telling import Teller
 from planner.trace import Trace
+from planner.version import TOOL
 
 __all__ = ["Budget", "MemoryOptions", "budget_in_bytes", "parse_budget", "plan_memory", "plan_problem"]
 
@@ -157,7 +158,7 @@ def plan_of(
         prediction=Prediction(time_us=decisions.objective_ns / 1000, peak_bytes=decisions.exact_peak_bytes),
         certificate=certify(found, options.recompute),
         provenance=Provenance(
-            tool="treadle",
+            tool=TOOL,
             method=found.method,
             parts=found.parts,
             options=asdict(options),

@@ -31,6 +31,7 @@ from planner.swap.search.pools import live_counts
 from planner.telling import Teller
 from planner.trace import Trace
 from planner.unrolling import INPLACE, as_run, inplace_runs
+from planner.version import TOOL
 
 __all__ = [
     "Memory",
@@ -227,7 +228,7 @@ def plan_of(
             optimal=decided.time_ns == bound.time_ns,
         ),
         provenance=Provenance(
-            tool="treadle",
+            tool=TOOL,
             method=found.method,
             parts=found.parts,
             options=options.said,

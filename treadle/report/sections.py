@@ -77,12 +77,12 @@ def _ended(plan: Plan) -> str:
         return "wall-clock limit"
     if plan.certificate.optimal:
         return f"proved {optimal(plan)}"
-    status, target = made.solver_status, made.options.get("gap")
+    status, target = made.solver_status, made.known.gap
     if status is None:
         return "not recorded"
     if status == "none":
         return "limit before the solver found a plan"
-    if isinstance(target, float) and plan.certificate.gap <= target:
+    if target is not None and plan.certificate.gap <= target:
         return f"gap target of {target:.2%} reached"
     return f"gap target or deterministic limit ({status})" if "feasible" in status else f"by itself ({status})"
 
@@ -128,17 +128,16 @@ def _collective(name: str, plan: Plan, decisions: CollectiveDecisions, hardware:
 def candidates(plan: Plan) -> tuple[Table, ...]:
     """What `auto` compared, best first, and the protocols and instances that were simulated; nothing where the plan
     does not tell."""
-    options = plan.provenance.options
-    times, skipped, transport = options.get("candidates_ns"), options.get("skipped"), options.get("transport")
+    known = plan.provenance.known
     tables = []
-    if isinstance(times, dict):
-        rows = _ranked({name: time / 1e3 for name, time in times.items()}, options.get("chosen"))
+    if known.candidates_ns:
+        rows = _ranked({name: time / 1e3 for name, time in known.candidates_ns.items()}, known.chosen)
         tables.append(Table(("method", "planned us"), rows, "Methods that auto compared."))
-    if isinstance(skipped, dict) and skipped:
-        reasons = tuple((f"{name}: {why}",) for name, why in sorted(skipped.items()))
+    if known.skipped:
+        reasons = tuple((f"{name}: {why}",) for name, why in sorted(known.skipped.items()))
         tables.append(Table(("method that auto skipped",), reasons))
-    if isinstance(transport, dict) and isinstance(transport.get("simulated_us"), dict):
-        rows = _ranked(transport["simulated_us"], transport.get("chosen"))
+    if known.transport is not None and known.transport.simulated_us:
+        rows = _ranked(known.transport.simulated_us, known.transport.chosen)
         caption = "Protocols and instances, by the simulated time of the program."
         tables.append(Table(("protocol x instances", "simulated us"), rows, caption))
     return tuple(tables)

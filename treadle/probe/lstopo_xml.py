@@ -15,6 +15,7 @@ from treadle.probe.pcie_tree import (
     BRIDGE_CLASS,
     GPU_CLASSES,
     NIC_CLASSES,
+    VGA_CLASS,
     Attachment,
     Gpu,
     Place,
@@ -52,7 +53,7 @@ def import_lstopo(text: str, where: str, name: str) -> Hardware:
     found = _Found(version.partition(".")[0])
     _walk(topology, None, 0, Place(), found, where)
     if not found.gpus:
-        raise fault(topology, where, "found no GPU, expected a PCIDev of class 0302, 0300 or 1200")
+        raise fault(topology, where, "found no GPU, expected a PCIDev of class 0300, 0302, 0380 or 1200")
     found.gpus.sort(key=lambda gpu: gpu.key)
     links, attachments, trunks = _matrices(topology, found, where)
     return assemble(
@@ -94,7 +95,7 @@ def _device(device: Element, place: Place, found: _Found, where: str) -> None:
     }
     if device.get("subtype") == "NVSwitch":
         found.switches.add(busid)
-    elif code in GPU_CLASSES and (code != GPU_CLASSES[0] or backends.intersection(_GPU_BACKENDS)):
+    elif code in GPU_CLASSES and (code != VGA_CLASS or backends.intersection(_GPU_BACKENDS)):
         identity = re.search(r"\[([0-9a-f]{4}:[0-9a-f]{4})\]", text_of(device, "pci_type", where))
         model = infos.get("GPUModel") or (f"PCI {identity[1]}" if identity else "unknown GPU")
         kibibytes = infos.get("CUDAGlobalMemorySize", "")

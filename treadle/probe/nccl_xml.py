@@ -1,8 +1,10 @@
 """Topology XML of NCCL and RCCL: hand-written files (`NCCL_TOPO_FILE`) and dumps (`NCCL_TOPO_DUMP_FILE`).
 
 Dumps nest `<gpu>` with its `<nvlink>` or `<xgmi>` links, and `<nic><net>`, into `<pci>`. Hand-written files often have
-nothing but `<pci class=...>`; there GPUs, NICs and PCIe switches are known by their PCI class code. `<pci>` of class
-0x0604 is one PCIe switch: NCCL leaves out its downstream ports.
+nothing but `<pci class=...>`; there GPUs, NICs and PCIe switches are known by their PCI class code. What a `<pci>`
+holds says more than its class, which differs between generations of a vendor. `<pci>` of class 0x0604 is one PCIe
+switch: NCCL leaves out its downstream ports. A file of several hosts in one NVLink domain names the host of each
+`<cpu>` (`host_hash`); bus ids and names are then only good within their host.
 """
 
 from __future__ import annotations
@@ -32,14 +34,24 @@ _P9_BRIDGE = "0x068001"  # the NVLink of POWER9 leads to the CPU, not to another
 
 @dataclass
 class _Found:
+    where: str
+    dumped: bool
+    """Whether GPUs are said by `<gpu>`, so that other display controllers are none."""
     gpus: list[tuple[int, str, Element, Place]] = field(default_factory=list)
     ports: dict[str, Port] = field(default_factory=dict)
     bridges: dict[str, Place] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
+    hosts: list[str] = field(default_factory=list)
+    host: int = 0
+    """The host of the `<cpu>` at hand."""
+
+    def named(self, name: str) -> str:
+        """`name`, which is one of the host at hand, among those of all hosts."""
+        return name if len(self.hosts) < 2 else f"host{self.host}/{name}"
 
 
 def import_nccl(text: str, where: str, name: str) -> Hardware:
-    """A profile without costs. GPUs are numbered by `dev` where the file has it, by bus id otherwise.
+    """A profile without costs. GPUs are numbered host by host, by `dev` where the file has it, by bus id otherwise.
 
     Raises InputError with file and line for a file that is none of the dialects.
     """
@@ -47,33 +59,31 @@ def import_nccl(text: str, where: str, name: str) -> Hardware:
     cpus = system.findall("cpu")
     if not cpus:
         raise fault(system, where, "found <system> without <cpu>, expected at least one")
-    dumped = system.find(".//gpu") is not None
-    found = _Found()
-    for cpu in cpus:
-        numa = number_of(cpu, "numaid", where)
-        _walk(cpu, Place((), numa if numa >= 0 else None), found, dumped, where)
-    if not found.gpus:
-        raise fault(system, where, "found no GPU, expected <gpu> or <pci> of class 0x0302, 0x0300 or 0x1200")
-    ordered = sorted(found.gpus, key=lambda gpu: gpu[:2])
-    _require_distinct(ordered, where)
-    ranks = {busid: rank for rank, (_, busid, _, _) in enumerate(ordered)}
-    links, attachments = [], []
-    for rank, (_, _, pci, _) in enumerate(ordered):
-        for link in pci.iterfind("gpu/*"):
-            if link.tag not in ("nvlink", "xgmi"):
-                continue
-            target, count = text_of(link, "target", where).lower(), number_of(link, "count", where)
-            code = text_of(link, "tclass", where).lower()
-            if count < 1:
-                raise fault(link, where, f"found count={count}, expected at least 1")
-            if class_of(code) in GPU_CLASSES:
-                if target not in ranks or ranks[target] == rank:
-                    raise fault(link, where, f"found a link to {target!r}, expected the bus id of another GPU")
-                links.append((rank, ranks[target], str(link.tag), count))
-            elif class_of(code) == NVSWITCH_CLASS and code != _P9_BRIDGE:
-                attachments.append(Attachment(rank, target, count))
-    numas = {place.numa for *_, place in ordered if place.numa is not None}
-    numas |= {number for cpu in cpus if (number := number_of(cpu, "numaid", where)) >= 0}
+    hosts = list(dict.fromkeys(cpu.get("host_hash", "") for cpu in cpus))
+    found = _Found(where, system.find(".//gpu") is not None, hosts=hosts)
+    links: list[tuple[int, int, str, int]] = []
+    attachments: list[Attachment] = []
+    ordered: list[tuple[int, str, Element, Place]] = []
+    numas = set()
+    for found.host, host in enumerate(hosts):
+        for number, cpu in enumerate(cpus):
+            if cpu.get("host_hash", "") == host:
+                numa = number_of(cpu, "numaid", where)
+                numa = number if numa >= 0 and len(hosts) > 1 else numa
+                _walk(cpu, Place((), numa if numa >= 0 else None), found)
+                numas |= {numa} if numa >= 0 else set()
+        own = sorted(found.gpus[len(ordered) :], key=lambda gpu: gpu[:2])
+        _require_distinct(own, where)
+        base = len(ordered)
+        ordered += own
+        _connect(
+            own, base, {busid: base + rank for rank, (_, busid, _, _) in enumerate(own)}, links, attachments, found
+        )
+    if not ordered:
+        codes = sorted({str(pci.get("class")) for pci in system.iter("pci") if pci.get("class")})
+        seen = f" among <pci> of class {', '.join(codes)}" if codes else ""
+        expected = "expected <gpu>, or <pci> of class 0x0300, 0x0302, 0x0380 or 0x1200"
+        raise fault(system, where, f"found no GPU{seen}, {expected}")
     return assemble(
         name,
         "imported from NCCL topology XML",
@@ -82,56 +92,93 @@ def import_nccl(text: str, where: str, name: str) -> Hardware:
         tree(found.bridges),
         merged(links),
         fabrics("nvswitch", attachments),
-        Host(numa_nodes=len(numas) or None),
+        Host(numa_nodes=len(numas | {place.numa for *_, place in ordered if place.numa is not None}) or None),
     )
 
 
-def _walk(parent: Element, place: Place, found: _Found, dumped: bool, where: str) -> None:
+def _connect(
+    gpus: list[tuple[int, str, Element, Place]],
+    base: int,
+    ranks: dict[str, int],
+    links: list[tuple[int, int, str, int]],
+    attachments: list[Attachment],
+    found: _Found,
+) -> None:
+    """Add the `<nvlink>` and `<xgmi>` of one host's GPUs, whose ranks begin at `base`, to links and attachments.
+
+    A link leads to the GPU whose bus id is its target, else to what its class says.
+    """
+    where = found.where
+    for rank, (_, _, pci, _) in enumerate(gpus, start=base):
+        for link in pci.iterfind("gpu/*"):
+            if link.tag not in ("nvlink", "xgmi"):
+                continue
+            target, count = text_of(link, "target", where).lower(), number_of(link, "count", where, default=1)
+            if count < 1:
+                raise fault(link, where, f"found <{link.tag}> with count={count}, expected at least 1")
+            code = link.get("tclass", "").lower()
+            other = ranks.get(found.named(target))
+            if other is not None and other != rank:
+                links.append((rank, other, str(link.tag), count))
+            elif class_of(code) == NVSWITCH_CLASS:
+                if code != _P9_BRIDGE:
+                    attachments.append(Attachment(rank, target, count))
+            elif other == rank or not code or class_of(code) in GPU_CLASSES:
+                text = "of its own GPU" if other == rank else "of no GPU in the file"
+                raise fault(
+                    link,
+                    where,
+                    f"found <{link.tag}> with target={target!r}, the bus id {text}, expected that of another GPU",
+                )
+
+
+def _walk(parent: Element, place: Place, found: _Found) -> None:
     for child in parent.iterchildren():
         if child.tag == "nic":
-            _ports(child, place, None, found, where)
+            _ports(child, place, None, found)
         elif child.tag == "pci":
-            _pci(child, place, found, dumped, where)
+            _pci(child, place, found)
 
 
-def _pci(pci: Element, place: Place, found: _Found, dumped: bool, where: str) -> None:
-    busid = text_of(pci, "busid", where).lower()
+def _pci(pci: Element, place: Place, found: _Found) -> None:
+    busid = found.named(text_of(pci, "busid", found.where).lower())
     if busid in found.seen:
-        raise fault(pci, where, f"found bus id {busid!r} again, expected each once")
+        raise fault(pci, found.where, f"found <pci> with busid={busid!r} again, expected each bus id once")
     found.seen.add(busid)
-    code = _code(pci, where)
-    if code in GPU_CLASSES and (pci.find("gpu") is not None or not dumped):
-        gpu = pci.find("gpu")
-        dev = 0 if gpu is None else number_of(gpu, "dev", where)
+    gpu, nic = pci.find("gpu"), pci.find("nic")
+    code = _code(pci, found.where)
+    if gpu is not None or (code in GPU_CLASSES and not found.dumped):
+        dev = -1 if gpu is None else number_of(gpu, "dev", found.where, default=-1)
         found.gpus.append((dev, busid, pci, place))
+    elif nic is not None:
+        _ports(nic, place, busid, found)
     elif code in NIC_CLASSES:
-        nic = pci.find("nic")
-        if nic is None:
-            found.ports[busid] = Port(busid, place)
-        else:
-            _ports(nic, place, busid, found, where)
+        found.ports[busid] = Port(busid, place)
     else:
         if code == BRIDGE_CLASS:
             found.bridges[busid] = place
             place = Place((*place.path, busid), place.numa)
-        _walk(pci, place, found, dumped, where)
+        _walk(pci, place, found)
 
 
-def _code(pci: Element, where: str) -> int:
+def _code(pci: Element, where: str) -> int | None:
+    """The PCI class; files may leave it out where the children say what it is."""
     text = pci.get("class")
-    if text is None:  # hand-written files may leave it out where the children say what it is
-        for child, code in (("pci", BRIDGE_CLASS), ("gpu", GPU_CLASSES[0]), ("nic", NIC_CLASSES[0])):
-            if pci.find(child) is not None:
-                return code
-    code_number = class_of(text_of(pci, "class", where))
-    if code_number is None:
-        raise fault(pci, where, f"found class={text!r}, expected a PCI class code such as 0x030200")
-    return code_number
+    if text is None and pci.find("gpu") is None and pci.find("nic") is None:
+        if pci.find("pci") is not None:
+            return BRIDGE_CLASS
+        raise fault(pci, where, f"found <pci busid={pci.get('busid')!r}> without 'class', expected one")
+    code = class_of(text or "")
+    if text is not None and code is None:
+        raise fault(pci, where, f"found <pci> with class={text!r}, expected a PCI class code such as 0x030200")
+    return code
 
 
-def _ports(nic: Element, place: Place, busid: str | None, found: _Found, where: str) -> None:
+def _ports(nic: Element, place: Place, busid: str | None, found: _Found) -> None:
+    where = found.where
     for net in nic.iterfind("net"):
-        name = net.get("name") or busid or f"net{number_of(net, 'dev', where)}"
+        name = net.get("name")
+        name = found.named(name) if name else busid or found.named(f"net{number_of(net, 'dev', where)}")
         port = number_of(net, "port", where, default=1)
         if port > 1:
             name = f"{name}:{port}"
@@ -146,7 +193,8 @@ def _ports(nic: Element, place: Place, busid: str | None, found: _Found, where: 
 def _model(pci: Element) -> str:
     gpu = pci.find("gpu")
     if gpu is not None and gpu.get("gcn"):
-        return str(gpu.get("gcn"))
+        name = str(gpu.get("gcn")).removeprefix("gfx")
+        return f"gfx{'90a' if name == '910' else name}"  # older files have numbers, 910 for gfx90a
     if gpu is not None and gpu.get("sm"):
         return f"sm_{gpu.get('sm')}"
     vendor, device = pci.get("vendor"), pci.get("device")
@@ -154,7 +202,7 @@ def _model(pci: Element) -> str:
 
 
 def _require_distinct(ordered: list[tuple[int, str, Element, Place]], where: str) -> None:
-    devs = [(dev, pci) for dev, _, pci, _ in ordered if pci.find("gpu") is not None]
+    devs = [(dev, pci) for dev, _, pci, _ in ordered if dev >= 0]
     for (dev, _), (other, pci) in pairwise(devs):
         if dev == other:
             raise fault(pci, where, f"found a second GPU with dev={dev}, expected each once")

@@ -14,7 +14,9 @@ from msgspec.structs import replace
 from planner.hardware import VERSION, Device, Hardware, Host, Link, Nic, PcieSwitch, Switch
 from planner.scalars import MEBIBYTE
 
-GPU_CLASSES = (0x0300, 0x0302, 0x1200)
+VGA_CLASS = 0x0300
+GPU_CLASSES = (VGA_CLASS, 0x0302, 0x0380, 0x1200)
+"""VGA and 3D controllers, other display controllers (AMD MI50 to MI250), processing accelerators (MI300)."""
 NIC_CLASSES = (0x0200, 0x0207)
 BRIDGE_CLASS = 0x0604
 NVSWITCH_CLASS = 0x0680
@@ -100,13 +102,31 @@ def assemble(
 
 
 def _nics(gpus: list[Gpu], ports: list[Port]) -> tuple[Nic, ...]:
-    """Each GPU sends through its closest port; of equally close ones through the one with the fewest GPUs so far."""
+    """Each GPU sends through its closest port; of equally close ones through the one with the fewest GPUs so far.
+
+    A port that is then still without a GPU goes to one that has no closer port and none of another speed, so that a GPU
+    among several NICs has them all, and a slow or far one (management, storage) stays unused.
+    """
     usable = [index for index, port in enumerate(ports) if port.rdma] or list(range(len(ports)))
     users: dict[int, list[int]] = {index: [] for index in range(len(ports))}
+    first: list[Port] = []
     for rank, gpu in enumerate(gpus):
         if usable:
             best = min(usable, key=lambda i: (-gpu.place.closeness(ports[i].place), len(users[i]), i))
             users[best].append(rank)
+            first.append(ports[best])
+    taken = Counter[int]()
+    for index in usable:
+        port = ports[index]
+        alike = [
+            rank
+            for rank, (gpu, own) in enumerate(zip(gpus, first, strict=True))
+            if gpu.place.closeness(port.place) == gpu.place.closeness(own.place) and port.speed_gbps == own.speed_gbps
+        ]
+        if not users[index] and alike:
+            rank = min(alike, key=lambda rank: (taken[rank], rank))
+            users[index].append(rank)
+            taken[rank] += 1
     return tuple(
         Nic(
             name=port.name,

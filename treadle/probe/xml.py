@@ -55,7 +55,7 @@ def number_of(element: Element, name: str, where: str, default: int | None = Non
     except ValueError:
         number = -2
     if not -1 <= number <= 2**31:
-        raise fault(element, where, f"found {name}={value!r}, expected a whole number")
+        raise fault(element, where, f"found <{element.tag}> with {name}={value!r}, expected a whole number")
     return number
 
 

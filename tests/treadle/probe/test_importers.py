@@ -104,6 +104,52 @@ def test_rccl_dump():
     assert [(nic.name, nic.pcie, nic.speed_gbps) for nic in hardware.nics] == [("mlx5_0", "0000:05:00.0", 400.0)]
 
 
+def test_rccl_generations_differ_in_class_and_attributes():
+    """MI50 to MI250 are PCI class 0x0380; what a <pci> holds counts, and what a link leads to, not its class."""
+    hardware = sample("rccl_mi250_two_dies.xml")
+    assert [(device.model, device.count) for device in hardware.devices] == [("gfx90a", 3)]
+    # The GPU without `dev` goes first; of its two links of one each, a link of count 2 is made.
+    assert [(link.src, link.dst, link.kind, link.count) for link in hardware.links] == [
+        (0, 1, "xgmi", 2),
+        (1, 0, "xgmi", 2),
+        (1, 2, "xgmi", 4),
+        (2, 1, "xgmi", 4),
+    ]
+    assert [(nic.name, nic.devices, nic.speed_gbps, nic.gpudirect) for nic in hardware.nics] == [
+        ("mlx5_0", (1,), 200.0, True),
+        ("mlx5_0:2", (2,), 200.0, True),
+        ("eth0", (), 1.0, False),
+        ("0000:23:00.0", (0,), None, None),
+    ]
+
+
+@pytest.mark.parametrize("code", ["0x030000", "0x030200", "0x038000", "0x120000"])
+def test_every_class_of_accelerator_is_one(code):
+    text = (SAMPLES / "nccl_four_nics_a_gpu.xml").read_text().replace("0x030200", code)
+    assert import_nccl(text, "x", "x").devices_per_node == 2
+
+
+def test_a_file_without_gpus_is_refused_with_the_classes_it_has():
+    text = (SAMPLES / "nccl_four_nics_a_gpu.xml").read_text().replace("0x030200", "0x010800")
+    reason = "x:2: found no GPU among <pci> of class 0x010800, 0x020000, 0x060400, expected <gpu>, or <pci> of class"
+    with pytest.raises(InputError, match=reason):
+        import_nccl(text, "x", "x")
+
+
+def test_a_gpu_has_every_nic_that_is_as_close_and_as_fast():
+    hardware = sample("nccl_four_nics_a_gpu.xml")
+    users = {nic.name: nic.devices for nic in hardware.nics}
+    assert users == {f"rdma{i}": (i // 4,) for i in range(8)} | {"ens0": ()}
+    assert {nic.speed_gbps for nic in hardware.nics if nic.devices} == {100.0}
+
+
+def test_hosts_of_one_nvlink_domain_keep_their_own_names():
+    hardware = sample("nccl_two_hosts.xml")
+    assert [(s.members, s.count) for s in hardware.switches] == [((0, 1, 2), 18)]
+    assert [(nic.name, nic.devices) for nic in hardware.nics] == [("host0/mlx5_0", (0, 1)), ("host1/mlx5_0", (2,))]
+    assert hardware.host.numa_nodes == 2
+
+
 def test_nvidia_smi_old_columns():
     hardware = sample("smi_old.txt")
     assert hardware.devices_per_node == 3
@@ -246,13 +292,29 @@ def broken(text: str, old: str, new: str) -> str:
     ("name", "old", "new", "message"),
     [
         ("nccl_hand_written.xml", "</system>", "", r":\d+: found broken XML"),
-        ("nccl_hand_written.xml", 'numaid="1"', 'numaid="one"', r":3: found numaid='one', expected a whole number"),
+        ("nccl_hand_written.xml", 'numaid="1"', 'numaid="one"', r":3: found <cpu> with numaid='one', expected a"),
         ("nccl_hand_written.xml", 'numaid="1"', "", r":3: found <cpu> without 'numaid'"),
-        ("nccl_hand_written.xml", "0101:00:00.0", "0102:00:00.0", r":8: found bus id '0102:00:00.0' again"),
-        ("nccl_hand_written.xml", 'class="0x030200"', 'class="gpu"', r":5: found class='gpu'"),
+        ("nccl_hand_written.xml", "0101:00:00.0", "0102:00:00.0", r":8: found <pci> with busid='0102:00:00.0' again"),
+        (
+            "nccl_hand_written.xml",
+            'class="0x030200"',
+            'class="gpu"',
+            r":5: found <pci> with class='gpu', expected a PCI",
+        ),
+        ("nccl_hand_written.xml", 'class="0x030200"', "", r":5: found <pci busid='000B:00:00.0'> without 'class'"),
         ("nccl_hand_written.xml", 'busid="000B:00:00.0"', "", r":5: found <pci> without 'busid'"),
-        ("nccl_dump_nvlink.xml", 'target="0004:04:00.0"', 'target="9:9"', r":12: found a link to '9:9'"),
-        ("nccl_dump_nvlink.xml", 'count="3" tclass="0x03', 'count="0" tclass="0x03', r":12: found count=0"),
+        (
+            "nccl_dump_nvlink.xml",
+            'target="0004:04:00.0"',
+            'target="9:9"',
+            r":12: found <nvlink> with target='9:9', the bus id of no GPU",
+        ),
+        (
+            "nccl_dump_nvlink.xml",
+            'count="3" tclass="0x03',
+            'count="0" tclass="0x03',
+            r":12: found <nvlink> with count=0, expected at least 1",
+        ),
         ("nccl_dump_nvlink.xml", 'dev="1"', 'dev="0"', r":10: found a second GPU with dev=0"),
         ("nccl_dump_nvlink.xml", "<system", "<!DOCTYPE system [<!ENTITY a 'b'>]><system", "entity declarations"),
         ("smi_old.txt", "GPU0\tGPU1\tGPU2", "card0\tcard1\tcard2", "found no header with GPU0"),

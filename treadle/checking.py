@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from codegen import check_mscclpp, check_program, msccl_xml, mscclpp_plan
-from codegen.emit import manifest_in, text_digest
+from codegen.emit import manifest_in, manifest_of, text_digest
 from codegen.mscclpp_plan import ExecutionPlan
 from codegen.program import Program
 from codegen.runtime_rules import FATAL, Finding, judge
@@ -19,6 +19,7 @@ from planner import artefact, documents
 from planner.artefact import Artefact
 from planner.collective.algorithm import CollectiveDecisions
 from planner.errors import CheckFailed, InputError
+from planner.explain import short
 from planner.fusion.decisions import FusionDecisions
 from planner.hardware import Hardware
 from planner.memory.decisions import MemoryDecisions
@@ -35,7 +36,7 @@ from treadle.check_plan import bound_again, check_against, check_plan, fusion_bo
 from treadle.check_selection import against_plans, against_times
 from treadle.cli.inputs import beside, plans_of
 from treadle.cli.output import listed, many
-from treadle.plan_inputs import inputs_of
+from treadle.plan_inputs import inputs_beside, inputs_of, missing
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,13 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Report:
-    """`what` describes an accepted file in a few words. `judgements` is what the asked runtimes make of it."""
+    """`what` describes an accepted file in a few words. `judgements` is what the asked runtimes make of it.
+    `unverified` says why texts could not be compared with the plan, empty where they were or nothing is generated."""
 
     what: str
     findings: list[str]
     judgements: dict[Name, list[Finding]] = field(default_factory=dict)
+    unverified: str = ""
 
 
 def check_file(path: str, inputs: Inputs) -> Report:
@@ -190,7 +193,7 @@ def _selection(selection: Selection, path: str, inputs: Inputs) -> Report:
     return Report("; ".join(words), findings)
 
 
-def _selection_in(folder: Path, manifest: Artefact, texts: dict[str, str], inputs: Inputs) -> tuple[list[str], bool]:
+def _selection_in(folder: Path, manifest: Artefact, texts: dict[str, str], inputs: Inputs) -> list[str]:
     """Check the selection that lies in a folder, and that it still generates the other files."""
     here = str(folder / SELECTION_NAME)
     try:
@@ -199,22 +202,34 @@ def _selection_in(folder: Path, manifest: Artefact, texts: dict[str, str], input
         if documents.digest(selection) != manifest.plan.digest:
             findings.append(f"{SELECTION_NAME}: not the manifest's selection")
         if findings:
-            return findings, False
-        fresh = generate_selection(
-            selection, manifest.plan.file, plans_of(selection, here), manifest.target, runtime_of(manifest)
-        )
+            return findings
+        plans = plans_of(selection, here)
+        fresh = generate_selection(selection, manifest.plan.file, plans, manifest.target, runtime_of(manifest))
+        return _changed(fresh, manifest, texts, plans.values(), here)
     except (CheckFailed, InputError) as error:
-        return [str(error)], False
-    plans = [documents.loads(texts[entry.plan.file], here, Plan) for entry in selection.entries]
-    return _changed(fresh, texts, plans), True
+        return [str(error)]
 
 
-def _changed(fresh: Artefacts, texts: dict[str, str], plans: Iterable[Plan]) -> list[str]:
-    """Texts other than the fresh ones; inputs of the `plans` that lie beside them are not made from them."""
-    inputs = {Path(reference.file).name for plan in plans for reference in plan.inputs.values()}
-    made = {name for name in texts if name in fresh.files or name not in inputs}
-    names = [name for name in sorted({*fresh.files, *made}) if fresh.files.get(name) != texts.get(name)]
-    return [f"{name}: not what this version generates from the plan; generate again" for name in names]
+def _changed(
+    fresh: Artefacts, manifest: Artefact, texts: dict[str, str], plans: Iterable[Plan], here: str
+) -> list[str]:
+    """Texts, entry and facts other than the fresh ones; inputs of the `plans` may lie next to them."""
+    inputs = {name: text for plan in plans for name, text in inputs_beside(plan, here).items() if name in texts}
+    expected = {**inputs, **fresh.files}
+    names = [name for name in sorted({*expected, *texts}) if expected.get(name) != texts.get(name)]
+    findings = [f"{name}: not what this version generates from the plan; generate again" for name in names]
+    if manifest.entry != fresh.entry:
+        findings.append(f"{artefact.FILE_NAME}: entry {manifest.entry!r}, the plan makes {fresh.entry!r}")
+    facts = manifest.facts
+    made = documents.loads(documents.dumps(manifest_of(fresh)), artefact.FILE_NAME, Artefact).facts
+    for name in sorted({*facts, *made}):
+        if (name in facts, facts.get(name)) != (name in made, made.get(name)):
+            findings.append(f"{artefact.FILE_NAME}: {_fact(name, facts)}, the plan makes {_fact(name, made)}")
+    return findings
+
+
+def _fact(name: str, facts: Mapping[str, object]) -> str:
+    return f"fact {name} {short(facts[name])}" if name in facts else f"no fact {name}"
 
 
 # Artefacts.
@@ -237,18 +252,29 @@ def _folder(folder: Path, inputs: Inputs) -> Report:
     for name, text in texts.items():
         if name.endswith(".xml"):
             findings += _program(name, text, replace(inputs, runtimes=readers))
-    found, again = _plan_in(folder, manifest, texts, inputs)
-    lacking = "trace at hand, name it with --trace" if PLAN_NAME in texts else "plan in the folder"
-    how = "generated again to the same text" if again else f"not generated again: no {lacking}"
-    words = [f"{manifest.target} artefacts, {many(len(manifest.files), 'file')}, {how}"]
+    findings += _selection_in(folder, manifest, texts, inputs) if SELECTION_NAME in texts else []
+    unverified = "" if SELECTION_NAME in texts else "not regenerated: no plan in the folder"
+    if PLAN_NAME in texts and SELECTION_NAME not in texts:
+        found, unverified = _plan_in(folder, manifest, texts, inputs)
+        findings += found
+    if unverified and inputs.fresh:
+        findings.append(unverified)
+    words = [f"{manifest.target} artefacts, {many(len(manifest.files), 'file')}"]
+    words[0] += "" if unverified else ", generated again to the same text"
     if strangers := _strangers(folder, manifest):
         words.append(f"not of the manifest and not checked: {listed(strangers)}")
-    return Report("; ".join(words), findings + found)
+    return Report("; ".join(words), findings, unverified=unverified)
 
 
 def runtime_of(manifest: Artefact) -> Name | None:
-    """The runtime that MSCCL XML was written for; `generate` refuses one that does not exist."""
-    named: Name | None = manifest.facts.get("runtime")
+    """The runtime that MSCCL XML was written for. Raises InputError for one that does not exist."""
+    named = manifest.facts.get("runtime")
+    if named is not None and named not in [*RUNTIMES]:
+        raise InputError(
+            f"found {short(named)}, expected one of {', '.join(RUNTIMES)}",
+            where=artefact.FILE_NAME,
+            path="$.facts.runtime",
+        )
     return named
 
 
@@ -265,19 +291,19 @@ def _program(name: str, text: str, inputs: Inputs) -> list[str]:
         return [str(error)]
 
 
-def _plan_in(folder: Path, manifest: Artefact, texts: dict[str, str], inputs: Inputs) -> tuple[list[str], bool]:
-    """Check the plan that lies in the folder, and that it still generates the other files, where that can be tried."""
-    if SELECTION_NAME in texts:
-        return _selection_in(folder, manifest, texts, inputs)
-    if PLAN_NAME not in texts:
-        return [], False
+def _plan_in(folder: Path, manifest: Artefact, texts: dict[str, str], inputs: Inputs) -> tuple[list[str], str]:
+    """Check the plan that lies in the folder, and that it still generates the other files: findings, and why that
+    could not be tried."""
     here = str(folder / PLAN_NAME)
     try:
         plan = documents.loads(texts[PLAN_NAME], here, Plan)
     except InputError as error:
-        return [f"{PLAN_NAME}: {error.path}: {error.args[0]}"], False
+        return [f"{PLAN_NAME}: {error.path}: {error.args[0]}"], ""
     findings = [] if documents.digest(plan) == manifest.plan.digest else [f"{PLAN_NAME}: not the manifest's plan"]
-    findings += [f"{PLAN_NAME}: {finding}" for finding in _plan(plan, here, inputs).findings]
+    absent = missing(plan, here, inputs.files)
+    lacking = ", ".join(f"no {role} {plan.inputs[role].file!r}, name it with --{role}" for role in absent)
+    alone = replace(inputs, fresh=inputs.fresh and not absent)
+    findings += [f"{PLAN_NAME}: {finding}" for finding in _plan(plan, here, alone).findings]
     if inputs.fresh:
         outer = Path(beside(folder, manifest.plan))
         if outer.is_file() and documents.digest(documents.load(outer, Plan)) != manifest.plan.digest:
@@ -285,15 +311,29 @@ def _plan_in(folder: Path, manifest: Artefact, texts: dict[str, str], inputs: In
     trace: Trace | None = None
     if isinstance(plan.decisions, MemoryDecisions | SwapDecisions):
         reference = plan.inputs.get("trace")
-        file = inputs.files.get("trace") or (beside(here, reference) if reference else None)
-        if file is None or not Path(file).is_file():
-            return findings, False
+        if "trace" in absent or (reference is None and "trace" not in inputs.files):
+            return findings, f"not regenerated: {lacking or 'the plan names no trace'}"
+        file = inputs.files.get("trace") or (beside(here, reference) if reference else "")
         trace = documents.load(file, Trace)
+    if absent and inputs.fresh:
+        findings.append(f"not compared with its inputs: {lacking}")
     if findings:
-        return findings, False
+        return findings, ""
     try:
-        carried = {name: documents.loads(texts[name], name, Plan) for name in manifest.facts.get("collectives", ())}
+        carried = {name: documents.loads(texts[name], name, Plan) for name in _collectives(manifest, texts)}
         fresh = generate(plan, manifest.plan.file, trace, manifest.target, runtime_of(manifest), carried)
+        return _changed(fresh, manifest, texts, [plan], here), ""
     except (CheckFailed, InputError) as error:
-        return [str(error)], False
-    return _changed(fresh, texts, [plan]), True
+        return [str(error)], ""
+
+
+def _collectives(manifest: Artefact, texts: Mapping[str, str]) -> list[str]:
+    """The files of collective plans that a fusion plan's kernels execute. Raises InputError for other values."""
+    names = manifest.facts.get("collectives", [])
+    if not isinstance(names, list) or not all(isinstance(name, str) and name in texts for name in names):
+        raise InputError(
+            f"found {short(names)}, expected names of files in the folder",
+            where=artefact.FILE_NAME,
+            path="$.facts.collectives",
+        )
+    return names

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from planner import documents
 from planner.collective.algorithm import CollectiveDecisions
+from planner.errors import InputError
 from planner.fusion.decisions import FusionDecisions
 from planner.hardware import Hardware, scaled
 from planner.memory.problem import MemoryProblem
@@ -49,6 +50,17 @@ def inputs_of(
                 f"stale: {role} {file} is not the one the plan was made from ({reference.file}); plan again"
             )
     return findings, found
+
+
+def missing(plan: Plan, path: str, files: Mapping[str, str]) -> list[str]:
+    """The roles of inputs of the plan at `path` that are neither among `files`, which are named by role, nor found."""
+    absent = []
+    for role, reference in sorted(plan.inputs.items()):
+        try:
+            find(role, reference, path, files.get(role))
+        except InputError:
+            absent.append(role)
+    return absent
 
 
 def inputs_beside(plan: Plan, path: str) -> dict[str, str]:

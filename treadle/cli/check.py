@@ -48,7 +48,10 @@ def command(
 ) -> int:
     """Check plans, other documents, folders of artefacts, and anybody's MSCCL XML (docs/checking-xml.md).
 
-    Exit code 0 when all are accepted, 1 when one is rejected, 2 when one cannot be read.
+    Artefacts whose plan or trace is missing cannot be regenerated and are reported as such; with --fresh they are
+    rejected. Digests are no signatures (docs/security.md).
+
+    Exit code 0 when none is rejected, 1 when one is, 2 when one cannot be read.
     """
     from planner import resources
     from planner.errors import InputError
@@ -73,9 +76,11 @@ def command(
             rows.append({"file": path, "verdict": "unreadable", "error": str(error)})
             note(f"error: {error}")
             continue
-        verdict = "rejected" if report.findings else "accepted"
+        verdict = "rejected" if report.findings else "unverified" if report.unverified else "accepted"
         code = max(code, int(bool(report.findings)))
         row: dict[str, Any] = {"file": path, "verdict": verdict, "what": report.what, "findings": report.findings}
+        if report.unverified:
+            row["unverified"] = report.unverified
         if report.judgements:
             row["runtimes"] = {
                 name: [{**asdict(finding), "spots": [spot._asdict() for spot in finding.spots]} for finding in found]
@@ -98,7 +103,7 @@ def _print(path: str, report: Report) -> None:
     if report.findings:
         click.echo(f"{path}: rejected: {many(len(report.findings), 'finding')}")
     else:
-        click.echo(f"{path}: accepted ({report.what})")
+        click.echo(f"{path}: {report.unverified or 'accepted'} ({report.what})")
     for line in report.findings:
         click.echo(f"  {line}")
     for name, found in report.judgements.items():

@@ -54,6 +54,9 @@ def command(
 ) -> None:
     """Execute the artefacts in DIR, or one MSCCL XML file, and compare them with what PyTorch does by itself.
 
+    This executes code that DIR contains, and imports the model that it names: run only what you trust
+    (docs/security.md).
+
     A collective runs with one process per rank (cpu), as compiled kernels whose threads are fibers of one process
     (fibers, needs g++), or on GPUs (cuda, needs nvcc; ranks share a GPU where there are too few). Size N means N
     elements as the collective counts them: what a rank contributes (allgather, gather), receives (reducescatter,

@@ -12,10 +12,10 @@ from functools import cached_property
 
 from codegen.fusion import phased
 from codegen.fusion.algorithms import Algorithm, chosen, named, planned
-from codegen.fusion.collective_plan import PROGRAMS, anatomy_of
 from codegen.fusion.context import Protocol
 from codegen.program import Program
 from planner.errors import InputError
+from planner.fusion.anatomy import PROGRAMS, anatomy_of
 from planner.fusion.decisions import StageChoice
 from planner.fusion.stages import Stage
 

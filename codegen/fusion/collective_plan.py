@@ -16,50 +16,15 @@ from codegen.fusion.moves import Moves, moves_of
 from codegen.fusion.pointwise import live_outs
 from codegen.program import Program, RankProgram, Step, Threadblock
 from planner.errors import InputError
+from planner.fusion.anatomy import Anatomy, anatomy_of
 from planner.fusion.layouts import Replicated, RingTile, Sliced
-from planner.fusion.operations import operation
 from planner.fusion.program import BYTES, Dtype, Input, Node
 from planner.fusion.program import Program as FusedProgram
 from planner.fusion.refusal import TypeRefusal
 from planner.fusion.stages import Stage
 
-PROGRAMS = {
-    "AllReduce": "allreduce",
-    "ReduceScatter": "reducescatter",
-    "Reduce": "reduce",
-    "AllGather": "allgather",
-    "Broadcast": "broadcast",
-    "AllToAll": "alltoall",
-    "Send": "send",
-}
-"""The collective program of each operation."""
 MOST_CHANNELS = 32
 """As the machine of a plan has at most (docs/fusion.md)."""
-
-
-@dataclass(frozen=True)
-class Anatomy:
-    """A stage taken apart: `first` reduces, `last` hands out, `members` are computed in between."""
-
-    first: Node | None
-    last: Node | None
-    members: tuple[Node, ...]
-
-    @property
-    def permutes(self) -> bool:
-        """Whether rows are read in the order of an index."""
-        return any(node.op == "Permute" for node in self.members)
-
-    @property
-    def collective(self) -> str:
-        if self.first is not None and self.last is not None:
-            return "allreduce"
-        return PROGRAMS[(self.first or self.last).op]  # type: ignore[union-attr]
-
-    @property
-    def sends(self) -> Node:
-        """The node whose operand goes in."""
-        return self.first or self.last  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
@@ -111,20 +76,6 @@ def plan(stage: Stage, context: Context, made: Functor | None = None) -> Plan:
     if made is not None and anatomy.collective not in ("alltoall", "send") and not regular(moves, ranks):
         _check_operands(stage, made, context)
     return Plan(stage, anatomy, made, program, moves, chunking, tensor.dtype, pack)
-
-
-def anatomy_of(stage: Stage) -> Anatomy:
-    """Raises TypeRefusal for collectives that no one kernel holds."""
-    collectives = [node for node in stage.nodes if operation(node.op).kind in ("collective", "transfer")]
-    members = tuple(node for node in stage.nodes if operation(node.op).kind == "pointwise" or node.op == "Permute")
-    reducing = [node for node in collectives if node.op in ("AllReduce", "ReduceScatter", "Reduce")]
-    ending = [node for node in collectives if node not in reducing]
-    one = len(collectives) == 1 or [node.op for node in collectives] == ["ReduceScatter", "AllGather"]
-    if not one or len(collectives) + len(members) < len(stage.nodes):
-        names = ", ".join(node.op for node in stage.nodes)
-        message = f"found {names} in one kernel, expected one collective, or RS and AG, and pointwise operations"
-        raise TypeRefusal(stage.name, "5.3", message)
-    return Anatomy(reducing[0] if reducing else None, ending[0] if ending else None, members)
 
 
 def handed_out(program: FusedProgram, nodes: Sequence[Node], last: Node | None) -> tuple[str | None, list[str]]:

@@ -28,29 +28,33 @@ MAIN = "schedule.cu"
 def generate(
     decisions: FusionDecisions, plan_file: str, target: str, collectives: Mapping[str, Plan]
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """Texts by relative path, and the facts of their manifest.
+    """Texts by relative path, and the facts of their manifest; `planned_ns` among them where all of it runs as it was
+    priced.
 
     collectives: plans by file name whose algorithms carry the schedule's collectives, instead of those that it was
     priced with; they go along. Raises InputError, which names `plan_file`, for what the target cannot carry.
     """
-    facts: dict[str, Any] = {"planned_ns": decisions.time_ns, "ranks": decisions.ranks, "groups": decisions.groups}
+    facts: dict[str, Any] = {"ranks": decisions.ranks, "groups": decisions.groups}
+    planned = {"planned_ns": decisions.time_ns}
     schedule, bindings = scheduled(decisions)
     try:
         if target == "tp-overlap":
             return tp_overlap.generate(decisions), facts
         if target == "torch":
-            return {f"{identifier(schedule.name)}.py": torch_wrapper.generate(schedule)}, facts
+            return {f"{identifier(schedule.name)}.py": torch_wrapper.generate(schedule)}, facts | planned
         if target == "nccl":
             stock = nccl.generate(schedule, bindings)
-            return stock.texts, {**facts, **({"without": list(stock.notes)} if stock.notes else {})}
+            return stock.texts, facts | ({"without": list(stock.notes)} if stock.notes else planned)
         if target == "nccl-device":
-            return _device(schedule, bindings), facts
+            kernels = sum(stage.time_ns for stage in decisions.stages if stage.kind == "fused allreduce")
+            return _device(schedule, bindings), facts | {"planned_ns": kernels}
         lowered = lowered_of(decisions, collectives)
     except InputError as error:
         raise InputError(f"{target}: {error}", where=plan_file) from error
     fallbacks = {" -> ".join(each.members): each.why for each in lowered.fallbacks}
     changed = {name: f"{each.ran} instead of {each.wanted}: {each.why}" for name, each in lowered.changed.items()}
     facts |= {"digest": lowered.digest, "choices": dict(lowered.ran)}
+    facts |= {} if fallbacks or changed or collectives else planned
     facts |= {**({"in_turn": fallbacks} if fallbacks else {}), **({"instead": changed} if changed else {})}
     if collectives:
         facts["collectives"] = sorted(collectives)

@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from math import prod
 from typing import TypeVar
 
-from codegen.fusion import collective, collective_plan, conv2d, matmul, overlap, phased, pointwise, reductions
+from codegen.fusion import collective, conv2d, matmul, overlap, phased, pointwise, reductions
 from codegen.fusion.algorithms import Algorithm
 from codegen.fusion.choices import Carried, Choice, Choices, collectives_of
 from codegen.fusion.context import Context, Protocol
@@ -25,6 +25,7 @@ from codegen.templates import template
 from planner import resources
 from planner.errors import InputError
 from planner.fusion import text
+from planner.fusion.anatomy import PROGRAMS
 from planner.fusion.layouts import Replicated, Sliced
 from planner.fusion.program import Bindings, Node, Program, TensorType
 from planner.fusion.refusal import TypeRefusal
@@ -207,7 +208,7 @@ class _Run:
 
     def first(self, stages: Sequence[Stage], arena: int, make: Callable[[Context], T]) -> T:
         """What `make` makes of the first choice of these stages that it can. Raises InputError of the last one."""
-        moving = [stage for stage in stages if any(node.op in collective_plan.PROGRAMS for node in stage.nodes)]
+        moving = [stage for stage in stages if any(node.op in PROGRAMS for node in stage.nodes)]
         wanted = next((self.choices[stage.name] for stage in moving if stage.name in self.choices), self.default)
         why = ""
         for choice in wanted:
@@ -253,7 +254,7 @@ def _bytes(launches: Sequence[tuple[KernelText, ...]]) -> int:
 
 
 def _alone(stage: Stage, context: Context) -> list[tuple[KernelText, ...]]:
-    if any(node.op in collective_plan.PROGRAMS for node in stage.nodes):
+    if any(node.op in PROGRAMS for node in stage.nodes):
         emitted: Emitted = phased.emit(stage, context) if phased.fits(stage) else collective.emit(stage, context)
     elif stage.kind in EMITTERS:
         emitted = EMITTERS[stage.kind](stage, context)

@@ -12,13 +12,13 @@ from math import prod
 
 from codegen.fusion import lower
 from codegen.fusion.collective import JOINS
-from codegen.fusion.collective_plan import anatomy_of
 from codegen.fusion.expression import CPP, Scope, functor, identifier
 from codegen.fusion.kernel import Buffer
 from codegen.fusion.pointwise import live_outs
 from codegen.fusion.slices import slice_type
 from codegen.templates import template
 from planner.fusion import text
+from planner.fusion.anatomy import anatomy_of
 from planner.fusion.layouts import FLAT, Block, Sliced
 from planner.fusion.operations import operation
 from planner.fusion.program import Bindings, Program

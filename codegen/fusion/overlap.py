@@ -20,13 +20,13 @@ from codegen.fusion.expression import Scope, identifier
 from codegen.fusion.kernel import KernelText
 from codegen.fusion.links import Link, Order, Steps, met, outputs_of, steps_of_inputs, steps_of_outputs
 from codegen.fusion.matmul import Product
+from planner.fusion import pieces
 from planner.fusion.gemm_tiles import Chunk, Rectangle, TileTable, flat_chunk, tile_table
 from planner.fusion.layouts import Sliced
 from planner.fusion.program import BYTES, Node
 from planner.fusion.refusal import TypeRefusal
-from planner.fusion.stages import Stage, behind
+from planner.fusion.stages import Stage
 
-ROW = "4.5"
 ALIGN = 128
 
 
@@ -91,7 +91,7 @@ def emit(stages: Sequence[Stage], context: Context) -> tuple[KernelText, ...]:
 
     Raises TypeRefusal where a stage cannot follow the one before unit by unit: then they run one after the other.
     """
-    _only_neighbours(stages, context.scope)
+    pieces.require(context.scope.program, stages)
     members = [
         member(stage, replace(context, chunk=_shape(stages, number, context))) for number, stage in enumerate(stages)
     ]
@@ -119,18 +119,14 @@ def emit(stages: Sequence[Stage], context: Context) -> tuple[KernelText, ...]:
 
 
 def member(stage: Stage, context: Context) -> Member:
-    """Raises TypeRefusal for a stage that neither multiplies nor communicates."""
-    if stage.kind == "matmul":
+    """Raises TypeRefusal for an algorithm that stores a chunk twice."""
+    if pieces.multiplies(stage):
         return Member(stage, product=matmul.product(context.scope, stage.nodes[0], context.tile))
-    if not any(node.op in collective_plan.PROGRAMS for node in stage.nodes):
-        raise TypeRefusal(stage.name, ROW, f"found a {stage.kind} kernel, expected a product or a collective")
     plan = collective_plan.plan(stage, context)
-    if plan.anatomy.permutes:
-        raise TypeRefusal(stage.name, ROW, "found rows in the order of an index, expected chunks in their own order")
     for lanes in plan.moves.lanes:
         stored = [chunk for lane in lanes for move in lane.moves for chunk in outputs_of(move)]
         if len(stored) > len(set(stored)):
-            raise TypeRefusal(stage.name, ROW, "found an algorithm that stores a chunk twice, expected once")
+            raise TypeRefusal(stage.name, pieces.ROW, "found an algorithm that stores a chunk twice, expected once")
     return Member(stage, plan=plan)
 
 
@@ -150,10 +146,8 @@ def _shape(stages: Sequence[Stage], number: int, context: Context) -> tuple[int,
 
 
 def link(before: Member, after: Member, scope: Scope, arena: int) -> Link:
-    """Which units of `before` those of `after` wait for. Raises TypeRefusal when that cannot be told unit by unit."""
-    if before.product is not None and after.product is not None:
-        raise TypeRefusal(after.stage.name, ROW, "found a product behind another, expected a collective between")
-    tensor = between(before, after, scope)
+    """Which units of `before` those of `after` wait for."""
+    tensor = pieces.handed_on(scope.program, before.stage, after.stage)
     columns = scope.extents(tensor.type.shape)[-1]
     feeds, units = [], 0
     for rank in range(scope.bindings.ranks):
@@ -166,42 +160,6 @@ def link(before: Member, after: Member, scope: Scope, arena: int) -> Link:
             feeds.append(met(before.spans(before.outputs[rank], tensor, columns), taken))
     alike = (feeds[0],) if len(set(feeds)) == 1 else tuple(feeds)
     return Link(f"{identifier(before.stage.name)}_to_{identifier(after.stage.name)}", arena, alike, units)
-
-
-def _only_neighbours(stages: Sequence[Stage], scope: Scope) -> None:
-    for number, stage in enumerate(stages):
-        read = {behind(scope.program, name) for node in stage.nodes for name in node.reads}
-        for other in stages[: max(0, number - 1)]:
-            if met := sorted(read & {node.name for node in other.nodes}):
-                raise TypeRefusal(
-                    stage.name, ROW, f"found {met[0]} of {other.name} read, expected values of the stage before"
-                )
-
-
-def between(before: Member, after: Member, scope: Scope) -> Node:
-    """The value that goes from one stage to the other. Raises TypeRefusal when it is none, several or one that the two
-    do not make and take unit by unit."""
-    program, inside = scope.program, {node.name: node for node in before.stage.nodes}
-    read = sorted({name for node in after.stage.nodes for name in node.reads if behind(program, name) in inside})
-    last = before.plan.anatomy.last if before.plan is not None else None
-    handed = {last.name} if last is not None else set(inside)
-    if len(read) != 1 or read[0] not in handed:
-        found = ", ".join(read) or "nothing"
-        expected = "the one value that it hands on"
-        raise TypeRefusal(after.stage.name, ROW, f"found {found} read from {before.stage.name}, expected {expected}")
-    tensor = inside[read[0]]
-    node = after.stage.nodes[0] if after.plan is None else after.plan.anatomy.sends
-    whole = program.type_of(node.inputs[0])
-    reduces = after.plan is not None and after.plan.anatomy.first is not None
-    direct = node.inputs[0] == tensor.name or (after.plan is not None and not reduces)
-    if not direct or whole is None or whole.shape != tensor.type.shape:
-        raise TypeRefusal(
-            after.stage.name, ROW, f"found {tensor.name} as another operand than the one it takes unit by unit"
-        )
-    product = before.product or after.product
-    if product is not None and isinstance(tensor.type.layout, Sliced) and tensor.type.layout.dim != 0:
-        raise TypeRefusal(after.stage.name, ROW, f"found {tensor.name} in slices of columns, expected whole rows")
-    return tensor
 
 
 def _taken(after: Member, tensor: Node, columns: int, rank: int) -> tuple[Chunk, ...]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from planner.fusion import pieces
 from planner.fusion.calls import apply
 from planner.fusion.decisions import TransformCall
-from planner.fusion.moves import Flow
+from planner.fusion.moves import COMPUTE, Flow
 from planner.fusion.program import Program
 from planner.fusion.refusal import InvalidTransform
 
@@ -31,8 +32,8 @@ class Chains:
         return tuple(self.programs)
 
 
-def chains(program: Program, apart: Sequence[str] = ()) -> Chains:
-    """`apart`: kinds of stages that shall not overlap, whether or not they could."""
+def chains(program: Program, *, generated: bool = False) -> Chains:
+    """`generated`: only those that generated kernels run at the same time."""
     flow = Flow.of(program)
     legal: dict[Chain, Program] = {}
     refused: list[tuple[Chain, InvalidTransform]] = []
@@ -42,7 +43,8 @@ def chains(program: Program, apart: Sequence[str] = ()) -> Chains:
         for name in (name for name in flow.stages if name in flow.readers[chain[-1]]):
             longer = (*chain, name)
             try:
-                _allowed(flow, (chain[-1], name), apart)
+                if generated:
+                    _generated(flow, longer)
                 legal[longer] = apply(program, overlap_call(longer)).program
             except InvalidTransform as error:
                 refused.append((longer, error))
@@ -51,11 +53,13 @@ def chains(program: Program, apart: Sequence[str] = ()) -> Chains:
     return Chains(legal, tuple(refused))
 
 
-def _allowed(flow: Flow, names: Chain, apart: Sequence[str]) -> None:
-    for name in names:
-        if flow.stages[name].kind in apart:
+def _generated(flow: Flow, chain: Chain) -> None:
+    for name in chain[-2:]:
+        if flow.stages[name].kind in COMPUTE:
             message = f"found {name}, a launch of computation alone, expected it in the kernel of a neighbour"
             raise InvalidTransform("overlap", "computation", name, message)
+    if error := pieces.refusal(flow.program, [flow.stages[name] for name in chain]):
+        raise InvalidTransform("overlap", "in-turn", " -> ".join(chain[-2:]), str(error))
 
 
 def overlap_call(chain: Chain) -> TransformCall:

@@ -15,7 +15,7 @@ from planner.fusion.decisions import TransformCall
 from planner.fusion.enumerate import LIMIT, Enumeration, Found, enumerate_schedules
 from planner.fusion.layouts import FLAT
 from planner.fusion.machine import Machine, machine_of
-from planner.fusion.moves import COMPUTE, Moves
+from planner.fusion.moves import Moves
 from planner.fusion.overlaps import Chain, Chains, chains, overlap_call
 from planner.fusion.price import DEFAULT, Price, price
 from planner.fusion.program import Bindings, Node, Program
@@ -36,9 +36,6 @@ class Options:
 
     prunings: Prunings = PRUNED
     overlap: bool = True
-    overlap_computation: bool = False
-    """Whether launches of nothing but computation overlap too. Generated code overlaps products and communication;
-    computation joins the kernel of a neighbour instead."""
     tuning: Tuning = DEFAULT
     limit: int = LIMIT
     """Schedules that the search looks at, at most."""
@@ -59,12 +56,11 @@ class Space:
     known: dict[str, Chains] = field(default_factory=dict, compare=False)
 
     def chains_of(self, found: Found) -> Chains:
-        """Chains that may overlap; looked for once."""
+        """Chains that generated kernels overlap; looked for once."""
         if not self.options.overlap:
             return Chains({}, ())
         if found.hash not in self.known:
-            apart = () if self.options.overlap_computation else COMPUTE
-            self.known[found.hash] = chains(found.program, apart)
+            self.known[found.hash] = chains(found.program, generated=True)
         return self.known[found.hash]
 
     def among(self, *few: Found) -> Space:

@@ -5,11 +5,11 @@ A stage by itself takes
     compute      launch + max(bytes / memory rate, FLOP / GEMM rate)
     collective   launch + hops + max(links inside a node, links between nodes, threadblocks, bytes / memory rate)
 
-and stages run one after the other, except in an overlap: there each starts on the first piece of the one before, so
-the slowest sets the pace and the others add what they take for their first or last piece, and handing a piece to the
-next kernel is a hop of its own. While C channels hold C of the machine's multiprocessors, a GEMM has the rest. For
-every kernel with a collective an inner search takes the algorithm, protocol, channels and chunk size that cost least;
-kernels that overlap share one choice.
+and stages run one after the other, except in an overlap whose kernels meet piece by piece (`pieces`): there each starts
+on the first piece of the one before, so the slowest sets the pace and the others add what they take for their first or
+last piece, and handing a piece to the next kernel is a hop of its own. While C channels hold C of the machine's
+multiprocessors, a GEMM has the rest. For every kernel with a collective an inner search takes the algorithm, protocol,
+channels and chunk size that cost least; kernels that overlap share one choice.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from planner.errors import InputError
+from planner.fusion import pieces
 from planner.fusion.carriers import carried
 from planner.fusion.collective_costs import Config, Movement, Placement, Timing, Tuning, configs, placement, timing
 from planner.fusion.machine import Machine
@@ -81,7 +82,7 @@ def price(program: Program, bindings: Bindings, machine: Machine, tuning: Tuning
     place = placement(machine, bindings.ranks, bindings.groups)
     priced: list[StagePrice] = []
     totals = []
-    for together in _groups(program):
+    for together in _launched(program):
         works = tuple(work_of(program, stage, bindings) for stage in together)
         total, parts = _together(works, place, machine, tuning, carried(program, together, tuning))
         for at, (stage, part) in enumerate(zip(together, parts, strict=True)):
@@ -91,9 +92,9 @@ def price(program: Program, bindings: Bindings, machine: Machine, tuning: Tuning
 
 
 @lru_cache(maxsize=4096)
-def _groups(program: Program) -> tuple[tuple[Stage, ...], ...]:
-    """Remembered, since a schedule is priced for many sizes."""
-    return groups(program)
+def _launched(program: Program) -> tuple[tuple[Stage, ...], ...]:
+    """Stages that run at the same time. Remembered, since a schedule is priced for many sizes."""
+    return tuple(launched for group in groups(program) for launched in pieces.together(program, group))
 
 
 @lru_cache(maxsize=65536)

@@ -23,13 +23,14 @@ from planner.fusion.dims import PARTS
 from planner.fusion.layouts import WORLD
 from planner.fusion.machine import CHANNELS, machine_of
 from planner.fusion.parsing import parse
+from planner.fusion.pieces import together
 from planner.fusion.planning import CLOSE, nanoseconds
 from planner.fusion.price import price
 from planner.fusion.program import Bindings, Program
 from planner.fusion.prune import pointwise_first
 from planner.fusion.reasons import choices_of, members_of, taken_by
 from planner.fusion.spelling import spelled
-from planner.fusion.stages import Stage, moves_data, stages
+from planner.fusion.stages import groups, moves_data, stages
 from planner.hardware import Hardware
 
 PEERS = (AS_WRITTEN, COMPUTATION_FUSED)
@@ -61,7 +62,7 @@ def check_told(decisions: FusionDecisions, program: Program, schedule: Program) 
         yield from findings
         return
     yield from _counted(decisions, schedule)
-    yield from _launches(decisions, stages(schedule))
+    yield from _launches(decisions, schedule)
     yield from _reasons(decisions, program)
     yield from _measured(decisions, schedule)
 
@@ -89,14 +90,19 @@ def _counted(decisions: FusionDecisions, schedule: Program) -> Iterator[str]:
             yield f"elements that each rank {words}: {told:,.0f}, the schedule has {found:,.0f}"
 
 
-def _launches(decisions: FusionDecisions, launched: tuple[Stage, ...]) -> Iterator[str]:
+def _launches(decisions: FusionDecisions, schedule: Program) -> Iterator[str]:
     """Kinds and members of the stages, algorithms that exist for those that have one, and times that fit together."""
-    for told, stage in zip(decisions.stages, launched, strict=True):
+    for told, stage in zip(decisions.stages, stages(schedule), strict=True):
         what_it_is = (told.name, told.kind, told.members)
         if what_it_is != (stage.name, stage.kind, members_of(stage)):
             expected = f"{stage.name}, {stage.kind} of {', '.join(members_of(stage))}"
             yield f"stages: {told.name}, {told.kind} of {', '.join(told.members)}, the schedule has {expected}"
         yield from _runs(told, any(map(moves_data, stage.nodes)))
+    meet = {stage.name for group in groups(schedule) for each in together(schedule, group) for stage in each[1:]}
+    for told in decisions.stages:
+        if told.overlaps != (told.name in meet):
+            runs, expected = ("overlaps", "in turn") if told.overlaps else ("runs in turn", "overlapped")
+            yield f"stages: {told.name} {runs} with the one before, generated kernels run it {expected}"
     for before, after in pairwise(decisions.stages):
         if after.overlaps and not before.start_ns <= after.start_ns <= before.end_ns <= after.end_ns:
             first, second = (f"from {each.start_ns} to {each.end_ns} ns" for each in (before, after))

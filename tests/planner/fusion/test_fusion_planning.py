@@ -11,6 +11,7 @@ from msgspec.structs import replace as with_fields
 
 from planner.documents import load
 from planner.errors import InputError
+from planner.fusion import language as cc
 from planner.fusion.calls import replay
 from planner.fusion.canonical import canonical_hash
 from planner.fusion.check import check
@@ -41,6 +42,7 @@ PROGRAMS: dict[str, tuple[Program, Moves]] = {
 }
 
 
+STAY = Moves(split=False, reorder=False, all_reduce_fuse=False)
 QUICK = Tuning(algorithms=("ring",), channels=(8, 16), chunks=(131072,))
 OPTIONS = Options(tuning=QUICK)
 
@@ -56,36 +58,30 @@ def sizes(fixture: str, factor: int) -> Bindings:
 
 
 @cache
-def space(fixture: str, prunings: Prunings, apart: bool = False, computation: bool = False) -> Space:
-    """`apart`: computations may be fused by the search (those of Adam are too many for a test). `computation`: launches
-    of nothing else may overlap."""
+def space(fixture: str, prunings: Prunings, apart: bool = False) -> Space:
+    """`apart`: computations may be fused by the search (those of Adam are too many for a test)."""
     program, moves = PROGRAMS[fixture]
     moves = replace(moves, computation_fuse=moves.computation_fuse or (apart and fixture != "adam"))
-    return search(program, moves, Options(prunings=prunings, overlap_computation=computation, tuning=QUICK))
+    return search(program, moves, Options(prunings=prunings, tuning=QUICK))
 
 
-@pytest.mark.parametrize("computation", [False, True])
 @pytest.mark.parametrize("switch", ["pointwise_first", "idle_splits", "lone_slices", "dominated"])
 @pytest.mark.parametrize("fixture", PROGRAMS)
-def test_no_pruning_loses_the_best_schedule(fixture: str, switch: str, computation: bool, machine: Machine) -> None:
+def test_no_pruning_loses_the_best_schedule(fixture: str, switch: str, machine: Machine) -> None:
     whole = replace(OFF, lone_slices=False)
     apart = switch == "pointwise_first"
     prunings = (whole, replace(whole, **{switch: True}))
-    both = [space(fixture, each, apart, computation) for each in prunings]
+    both = [space(fixture, each, apart) for each in prunings]
     for factor in (1, 4096):
         best, pruned = (rank(each, sizes(fixture, factor), machine) for each in both)
         assert best[0].time_ns == pruned[0].time_ns
         assert len(pruned) <= len(best)
 
 
-@pytest.mark.parametrize("computation", [False, True])
 @pytest.mark.parametrize("fixture", PROGRAMS)
-def test_prunings_together_lose_nothing_and_leave_less(fixture: str, computation: bool, machine: Machine) -> None:
+def test_prunings_together_lose_nothing_and_leave_less(fixture: str, machine: Machine) -> None:
     for factor in (64, 16384):
-        pruned, whole = (
-            rank(space(fixture, each, computation=computation), sizes(fixture, factor), machine)
-            for each in (PRUNED, OFF)
-        )
+        pruned, whole = (rank(space(fixture, each), sizes(fixture, factor), machine) for each in (PRUNED, OFF))
         assert pruned[0].time_ns == whole[0].time_ns
         assert len(pruned) < len(whole)
 
@@ -107,23 +103,28 @@ def test_domination_compares_schedules_of_one_structure_alone() -> None:
 @pytest.mark.parametrize("fixture", ["attention", "pipeline"])
 def test_the_overlaps_chosen_are_the_best_of_all(fixture: str, machine: Machine) -> None:
     bindings = sizes(fixture, 4096)
-    for ranked in rank(space(fixture, PRUNED, computation=True), bindings, machine):
+    for ranked in rank(space(fixture, PRUNED), bindings, machine):
         every = choices(ranked.found.program, chains(ranked.found.program).legal)
         least = min(price(made, bindings, machine, QUICK).total_us for _, made in every)
         assert ranked.price.total_us == pytest.approx(least, abs=2e-3)
         assert price(ranked.program, bindings, machine, QUICK).total_us == ranked.price.total_us
 
 
-def test_launches_of_computation_alone_overlap_on_request(machine: Machine) -> None:
-    program, bindings = sgd("rs c ag"), sizes("sgd", 4096)
-    none = Moves(split=False, reorder=False, all_reduce_fuse=False)
-    apart, together = (
-        plan_fusion(program, bindings, machine, moves=none, options=Options(overlap_computation=switch, tuning=QUICK))
-        for switch in (False, True)
-    )
-    assert (apart.chosen.name, together.chosen.name) == ("RS; C'; AG", "ol(RS, C', AG)")
-    assert {reason.code for reason in decisions(apart).refused} == {"computation"}
-    assert {reason.code for reason in decisions(together).refused} == {"slower"}
+def test_overlaps_that_no_kernels_run_are_refused_and_priced_as_they_run(machine: Machine) -> None:
+    """A product takes its left operand row by row and needs all of its right one, so its gather ends before it begins."""
+    h = cc.dims("H")
+    x, w = cc.Tensor("x", cc.f16, [h, h], cc.Replicated), cc.Tensor("w", cc.f16, [h, h], cc.Sliced(0))
+    whole = cc.AllGather(w)
+    y = cc.MatMul(x, whole)
+    program, bindings = cc.Execute("gathered", [x, w], [y]), Bindings({"H": 4096}, 8)
+    plan = plan_fusion(program, bindings, machine, options=OPTIONS)
+    assert plan.chosen.name == "AG; MM"
+    (reason,) = (each for each in decisions(plan).refused if each.transform == "overlap")
+    assert (reason.code, reason.witness) == ("in-turn", "whole -> y")
+    (alone,) = chains(program).programs.values()
+    assert price(alone, bindings, machine, QUICK).total_us == plan.chosen.price.total_us
+    computed = plan_fusion(sgd("rs c ag"), sizes("sgd", 4096), machine, moves=STAY, options=OPTIONS)
+    assert {reason.code for reason in decisions(computed).refused} == {"computation"}
 
 
 def test_schedules_are_ranked_and_can_be_replayed(machine: Machine) -> None:

@@ -76,6 +76,7 @@ class KnownOptions(Struct, frozen=True):
     reserve_bytes: Count = 0
     chosen: str | None = None
     candidates_ns: dict[str, Amount] = {}
+    candidates_us: dict[str, Amount] = {}
     skipped: dict[str, str] = {}
     not_followed: tuple[str, ...] = ()
     transport: Transport | None = None

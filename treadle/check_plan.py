@@ -14,6 +14,7 @@ from planner.collective.bound import PROVED_BY_SEARCH, PROVED_BY_SOLVER, is_sear
 from planner.collective.check import check as check_collective
 from planner.collective.check import check_against_inputs
 from planner.collective.draft import request_of
+from planner.collective.pricing import label
 from planner.collective.problem import Problem
 from planner.collective.universal import UNIVERSAL, universal_bound
 from planner.errors import CheckFailed
@@ -149,8 +150,7 @@ def _certificate(plan: Plan) -> Iterator[str]:
     truth, peak = _time_and_peak(decisions)
     if proof.objective != truth:
         yield f"certificate: objective {proof.objective:g} {proof.unit}, the plan takes {truth} ns"
-    if not math.isclose(plan.prediction.time_us * 1000, truth, rel_tol=1e-9):
-        yield f"prediction: time {plan.prediction.time_us:g} us, the plan takes {truth / 1000:g} us"
+    yield from _time(plan, decisions, truth)
     if peak is not None and plan.prediction.peak_bytes != peak:
         yield f"prediction: peak of {plan.prediction.peak_bytes} bytes, the plan's is {peak} bytes"
     if proof.lower_bound > proof.objective:
@@ -165,6 +165,22 @@ def _certificate(plan: Plan) -> Iterator[str]:
         yield "certificate: says optimal, but the lower bound is not the objective"
     if not proof.optimal and proof.lower_bound == proof.objective:
         yield "certificate: says not optimal, but the lower bound is the objective"
+
+
+def _time(plan: Plan, decisions: Decisions, truth: int) -> Iterator[str]:
+    """A collective plan predicts the simulated time of its program where it records one; plans of older versions
+    predict that of the schedule."""
+    predicted = plan.prediction.time_us
+    program = _program_us(plan, decisions) if isinstance(decisions, CollectiveDecisions) else None
+    if not any(math.isclose(predicted, time, rel_tol=1e-9) for time in (program, truth / 1000) if time is not None):
+        takes = truth / 1000 if program is None else program
+        yield f"prediction: time {predicted:g} us, the plan takes {takes:g} us"
+
+
+def _program_us(plan: Plan, decisions: CollectiveDecisions) -> float | None:
+    """The simulated time of the plan's program, as its provenance records it."""
+    transport = plan.provenance.known.transport
+    return None if transport is None else transport.simulated_us.get(label(decisions.protocol, decisions.instances))
 
 
 def _fusion_certificate(plan: Plan, decisions: FusionDecisions) -> Iterator[str]:
@@ -210,6 +226,7 @@ def check_against(plan: Plan, found: Mapping[str, documents.Document]) -> list[s
             return [
                 *_against_pattern(decisions, found.get("pattern")),
                 *check_against_inputs(decisions, hardware, sketch),
+                *_against_program(plan, decisions, hardware),
             ]
     elif isinstance(decisions, SwapDecisions):
         return check_swap_against(decisions, found)
@@ -226,6 +243,19 @@ def check_against(plan: Plan, found: Mapping[str, documents.Document]) -> list[s
             trace = with_roofline(trace, hardware)
         return check_against_trace(decisions, trace)
     return []
+
+
+def _against_program(plan: Plan, decisions: CollectiveDecisions, hardware: Hardware) -> Iterator[str]:
+    """The predicted time of a program is what this version simulates."""
+    recorded = _program_us(plan, decisions)
+    if recorded is None or recorded != plan.prediction.time_us:
+        return
+    from treadle.tuning import Tuner
+
+    key = (decisions.protocol, decisions.instances)
+    truth = Tuner(decisions, hardware, key[:1], key[1:]).time_us(key, decisions.input_bytes)
+    if not math.isclose(recorded, truth, rel_tol=1e-6, abs_tol=2e-3):
+        yield f"prediction: time {recorded:g} us, this version simulates {truth:g} us; plan again"
 
 
 def check_fusion_against(decisions: FusionDecisions, trace: Trace) -> list[str]:

@@ -70,17 +70,17 @@ def against_times(
 def _simulated(entry: Entry, where: str, plan: Plan, hardware: Hardware) -> Iterator[str]:
     """Whether the program of an entry takes the simulated times that it tells."""
     key = (entry.protocol, entry.instances)
-    told = entry.simulated_us.get(label(key))
+    told = entry.simulated_us.get(label(*key))
     assert isinstance(plan.decisions, CollectiveDecisions)
     if told is None:
         if entry.simulated_us:
-            yield f"{where}: no simulated time of {label(key)}, which it uses"
+            yield f"{where}: no simulated time of {label(*key)}, which it uses"
         return
     found = Tuner(plan.decisions, hardware, (entry.protocol,), (entry.instances,))
     for size, time in zip((entry.min_bytes, entry.max_bytes), told, strict=True):
         truth = found.time_us(key, size)
         if time is None or not math.isclose(time, truth, rel_tol=1e-6, abs_tol=2e-3):
-            yield f"{where}: simulated {time} us at {format_bytes(size)} by {label(key)}, this version {truth} us"
+            yield f"{where}: simulated {time} us at {format_bytes(size)} by {label(*key)}, this version {truth} us"
 
 
 def require_told(selection: Selection, plans: Mapping[str, Plan], where: str) -> None:

@@ -19,12 +19,11 @@ from msgspec.structs import replace
 from codegen.lower import lower
 from codegen.program import Program
 from codegen.simulate_xml import simulate_xml
-from planner.collective.algorithm import CollectiveDecisions
-from planner.collective.decisions import Protocol
+from planner.collective.algorithm import CollectiveDecisions, Protocol
+from planner.collective.pricing import Price, Pricing, label
 from planner.collective.sweep import TOLERANCE, Setting, segments
 from planner.errors import CheckFailed, InputError
 from planner.hardware import Hardware
-from planner.plan import Plan
 
 PROTOCOLS: tuple[Protocol, ...] = ("Simple", "LL", "LL128")
 GAIN = 0.05
@@ -33,7 +32,7 @@ BLOCKS = 64
 """What RCCL takes, and every device holds at once."""
 CHANNELS = 32
 """What every runtime takes: each instance has a channel of its own."""
-MOST_TRANSFERS = 2500
+MOST_TRANSFERS = 8192
 """Plans with more are not simulated."""
 MOST_STEPS = 25_000
 """Programs with more are not simulated, unless with one instance."""
@@ -103,11 +102,6 @@ class Tuner:
         return blocks * factor > BLOCKS or steps * factor > MOST_STEPS
 
 
-def label(key: Key) -> str:
-    """`LL128 x 4`."""
-    return f"{key[0]} x {key[1]}"
-
-
 def best(times: Mapping[Key, float]) -> Key:
     """The fewest instances within GAIN of the least time, and of these protocols the first."""
     least = min(times.values())
@@ -120,8 +114,6 @@ def tuner(
 ) -> Tuner | str:
     """What chooses protocol and instances where they are None or "auto", or why nothing is simulated."""
     protocols = tuple(name for name in PROTOCOLS if protocol in (None, "auto", name))
-    if len(protocols) == 1 and instances is not None:
-        return "protocol and instances are given"
     if all(device.kind == "cpu" for device in hardware.devices):
         return "protocols are those of GPUs"
     if len(decisions.transfers) > MOST_TRANSFERS:
@@ -135,21 +127,20 @@ def tuner(
     return made
 
 
-def tuned(plan: Plan, hardware: Hardware, protocol: str | None, instances: int | None) -> Plan:
-    """`plan` with the protocol and instances of the least simulated time; `transport` of its provenance's options tells
-    all times in us, or why there are none."""
-    decisions = plan.decisions
-    assert isinstance(decisions, CollectiveDecisions)
-    found = tuner(decisions, hardware, protocol, instances)
-    if isinstance(found, str):
-        told: dict[str, object] = {"by_size": found}
-    else:
+def pricing(hardware: Hardware, protocol: str | None, instances: int | None) -> Pricing:
+    """Prices decisions on `hardware` by the simulated time of their program, in the protocol and instances that make it
+    least; where protocols are not those of the machine, or not simulated, as they stand."""
+
+    def price(decisions: CollectiveDecisions) -> Price:
+        found = tuner(decisions, hardware, protocol, instances)
+        if isinstance(found, str):
+            return Price(None, decisions.protocol, decisions.instances, {"by_size": found})
         times = found.search(decisions.input_bytes)
         chosen = best(times)
-        decisions = replace(decisions, protocol=chosen[0], instances=chosen[1])
-        told = {"chosen": label(chosen), "simulated_us": {label(key): time for key, time in times.items()}}
-    made = replace(plan.provenance, options={**plan.provenance.options, "transport": told})
-    return replace(plan, decisions=decisions, provenance=made)
+        compared = {label(*key): time for key, time in times.items()}
+        return Price(times[chosen], *chosen, {"chosen": label(*chosen), "simulated_us": compared})
+
+    return price
 
 
 def settings(
@@ -199,4 +190,4 @@ def _told(found: Tuner, chosen: Key, low: int, high: int) -> dict[str, tuple[flo
     """Simulated us at both ends, by protocol and instances; None where a search did not come to it."""
     first, last = ({**found.search(size), chosen: found.time_us(chosen, size)} for size in (low, high))
     keys: Sequence[Key] = sorted({*first, *last}, key=lambda key: (PROTOCOLS.index(key[0]), key[1]))
-    return {label(key): (first.get(key), last.get(key)) for key in keys}
+    return {label(*key): (first.get(key), last.get(key)) for key in keys}

@@ -14,7 +14,7 @@ from codegen.lower import lower
 from codegen.program import Program, RankProgram, Step, Threadblock
 from planner import documents, resources
 from planner.collective.algorithm import Collective
-from planner.collective.decisions import Protocol as WireProtocol
+from planner.collective.algorithm import Protocol as WireProtocol
 from planner.collective.decisions import decisions_of
 from planner.collective.draft import Draft, Request
 from planner.collective.limits import Effort

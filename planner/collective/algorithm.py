@@ -32,6 +32,10 @@ Latency = Literal["serial", "pipelined"]
 way (TE-CCL's model)."""
 
 
+Protocol = Literal["Simple", "LL", "LL128"]
+"""How a GPU carries messages: with fences, or with flags beside the data."""
+
+
 MAX_PLACES = 2**20
 """(chunk, rank) pairs that a checker can follow one by one; 1024 ranks with one piece each come to that."""
 
@@ -115,7 +119,7 @@ class CollectiveDecisions(
     ordering_ns: Count | None = None
     """T2: the makespan of the greedy ordering."""
     instances: Positive = 1
-    protocol: Literal["Simple", "LL", "LL128"] = "Simple"
+    protocol: Protocol = "Simple"
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield (path, found, expected) for every number out of range."""

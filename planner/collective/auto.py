@@ -1,14 +1,18 @@
-"""Auto: every method that suits the request is run, and the plan with the least simulated time is kept.
+"""Auto: every method that suits the request is run, and the plan whose program takes the least time is kept.
 
-Equal times go to the plan with fewer messages, then to the method tried first. Cheap methods go first, and the search
-ends with a plan close to the proven bound. Methods that cannot carry out the request, or whose search
-grows exponentially with it, are skipped and the reason is recorded. Work is deterministic, so the choice is too.
+Schedules that take at most REACH times as long as the best on links and ports are priced, the best first, as the
+programs that they become with their best protocol and instances; without a pricing, and where none can be priced, the
+schedule's time decides. Equal times go to the better schedule, then to fewer messages, then to the method tried first.
+Cheap methods go first, and the search ends with a schedule close to the proven bound. Methods that cannot carry out the
+request, or whose search grows exponentially with it, are skipped and the reason is recorded. Work is deterministic, so
+the choice is too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import inf
 
 from planner.collective.bound import Bound
 from planner.collective.check import check
@@ -16,6 +20,7 @@ from planner.collective.decisions import decisions_of
 from planner.collective.draft import Draft, Request
 from planner.collective.guidance import not_followed
 from planner.collective.limits import Effort, Limits
+from planner.collective.pricing import Price, Pricing
 from planner.collective.problem import Problem
 from planner.collective.symmetry import rank_maps
 from planner.collective.universal import universal_bound
@@ -29,6 +34,10 @@ ORDER = ("greedy", "hierarchical")
 """Methods that are tried first: what they find is often close to the bound."""
 CLOSE, NEAR = 0.005, 0.07
 """A plan this near to the bound, as a part of its time, ends the search: NEAR is for methods that take long."""
+REACH = 2.0
+"""Schedules slower than this, relative to the best, are not priced."""
+PRICED_TRANSFERS = 12_000
+"""Transfers of all schedules that are priced; the best one always is."""
 SHARE = Limits(routing=10.0, scheduling=5.0)
 DELIVERIES = 40_000
 """Chunks times their targets above which only the methods of ORDER are tried, if they find a plan."""
@@ -36,34 +45,59 @@ MILP_CHOICES = 40_000
 """Chunks times links above which the MILP is not tried; a tenth of it for sketches without symmetry."""
 
 
-def choose(methods: Mapping[str, Method], request: Request, effort: Effort) -> Draft:
-    """The best draft of `methods`; its `options` tell every method's time in ns, why others were skipped and
-    what of the sketch the best one did not follow.
+def choose(methods: Mapping[str, Method], request: Request, effort: Effort, pricing: Pricing | None = None) -> Draft:
+    """The best draft of `methods`, with its price; its `options` record the schedule's ns and the program's us by
+    method, why others were skipped and what of the sketch the best one did not follow.
 
     Raises InputError for inputs that do not fit together, and the MILP's own error where no method finds a plan.
     """
-    drafts, skipped, floor = candidates(methods, request, effort, early=True)
-    winner = min(drafts, key=lambda name: (drafts[name].makespan_ns, messages(drafts[name])))
+    drafts, skipped, floor = candidates(methods, request, effort, early=True, priced=pricing is not None)
+    prices = {} if pricing is None else prices_of(drafts, request, effort, pricing)
+    times = {name: price.time_us for name, price in prices.items() if price.time_us is not None}
+    by_schedule = sorted(drafts, key=lambda name: _by_schedule(drafts[name]))
+    winner = min(by_schedule, key=lambda name: times.get(name, inf))
     return replace(
         drafts[winner],
         method=f"auto: {drafts[winner].method}",
         floor=floor,
+        price=prices.get(winner),
         options={
             "chosen": winner,
             "candidates_ns": {name: draft.makespan_ns for name, draft in drafts.items()},
+            **({"candidates_us": times} if times else {}),
             "skipped": skipped,
             **not_followed(winner, drafts[winner], request.sketch),
         },
     )
 
 
+def prices_of(drafts: Mapping[str, Draft], request: Request, effort: Effort, pricing: Pricing) -> dict[str, Price]:
+    """The price of every draft within REACH, as far as PRICED_TRANSFERS and the time limit go."""
+    best, *others = sorted(drafts, key=lambda name: _by_schedule(drafts[name]))
+    found = {best: pricing(decisions_of(drafts[best], request.sketch.instances, None))}
+    left = PRICED_TRANSFERS - len(drafts[best].transfers)
+    for name in others:
+        draft = drafts[name]
+        if draft.makespan_ns > REACH * drafts[best].makespan_ns or effort.exhausted():
+            break
+        if len(draft.transfers) <= left:
+            left -= len(draft.transfers)
+            found[name] = pricing(decisions_of(draft, request.sketch.instances, None))
+    return found
+
+
+def _by_schedule(draft: Draft) -> tuple[int, int]:
+    return draft.makespan_ns, messages(draft)
+
+
 def candidates(
-    methods: Mapping[str, Method], request: Request, effort: Effort, *, early: bool = False
+    methods: Mapping[str, Method], request: Request, effort: Effort, *, early: bool = False, priced: bool = False
 ) -> tuple[dict[str, Draft], dict[str, str], Bound]:
     """What each method makes of the request, why the others make nothing of it, and the bound over all pieces.
 
-    With `early` the search ends at a plan near the bound, and drafts that cannot be the best are not checked. A draft
-    that fails its check is skipped. Raises as `choose`, and CheckFailed where no other draft is left.
+    With `early` the search ends at a plan near the bound, and drafts that cannot be the best are not checked; where
+    they will be `priced`, the cheap methods are all run and checked, for it is not the schedule alone that counts. A
+    draft that fails its check is skipped. Raises as `choose`, and CheckFailed where no other draft is left.
     """
     problem = request.problem()
     # A sketch of another machine is refused here, though only the MILP follows its symmetries.
@@ -85,7 +119,7 @@ def candidates(
         reason = too_large(name, problem, symmetric)
         if deliveries > DELIVERIES and drafts and name not in ORDER:
             reason = f"{deliveries} deliveries of a chunk, more than the {DELIVERIES} it is tried on"
-        close = NEAR if name in SEARCHES or deliveries > DELIVERIES else CLOSE
+        close = NEAR if name in SEARCHES else 0.0 if priced and deliveries <= DELIVERIES else CLOSE
         if early and best is not None and best - floor.time_ns <= close * best:
             reason = f"a plan within {close:.1%} of the bound was there already"
         elif drafts and effort.exhausted():
@@ -97,7 +131,7 @@ def candidates(
         try:
             draft = method(request, share)
             effort.limit_fired |= share.limit_fired
-            if not early or best is None or draft.makespan_ns <= best:
+            if not early or best is None or draft.makespan_ns <= (REACH if priced else 1) * best:
                 require_right(draft)
             drafts[name] = draft
             best = draft.makespan_ns if best is None else min(best, draft.makespan_ns)

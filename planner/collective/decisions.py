@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from planner.collective.algorithm import CollectiveDecisions
+from planner.collective.algorithm import CollectiveDecisions, Protocol
 from planner.collective.collectives import ROOTED
 from planner.collective.draft import Draft
 from planner.collective.problem import Problem
 from planner.scalars import MEBIBYTE
-
-Protocol = Literal["Simple", "LL", "LL128"]
 
 
 def decisions_of(

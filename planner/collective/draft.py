@@ -8,6 +8,7 @@ from typing import Any
 
 from planner.collective.algorithm import Collective, CollectiveDecisions, Demand, Transfer
 from planner.collective.bound import Bound
+from planner.collective.pricing import Price
 from planner.collective.problem import Problem, build_problem
 from planner.hardware import Hardware
 from planner.sketch import Sketch
@@ -69,6 +70,8 @@ class Draft:
     routing_ns: int | None = None
     ordering_ns: int | None = None
     fixed: bool = False
+    price: Price | None = None
+    """That of its program, where it is known already."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """What else provenance should say."""
 

@@ -6,14 +6,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
+from msgspec import structs
+
 from planner.collective import auto, exact, greedy, hierarchical, milp, trees
-from planner.collective.algorithm import Collective, CollectiveDecisions, Demand
+from planner.collective.algorithm import Collective, CollectiveDecisions, Demand, Protocol
 from planner.collective.bound import Bound, lower_bound
 from planner.collective.check import check
-from planner.collective.decisions import Protocol, decisions_of
+from planner.collective.decisions import decisions_of
 from planner.collective.draft import Draft, Request
 from planner.collective.guidance import not_followed
 from planner.collective.limits import Effort, Limits, OnProgress
+from planner.collective.pricing import Pricing
 from planner.collective.templates import (
     all_pairs,
     binomial,
@@ -65,6 +68,7 @@ def plan_collective(
     instances: int | None = None,
     protocol: Protocol | Literal["auto"] | None = None,
     limits: Limits = DEFAULT_LIMITS,
+    pricing: Pricing | None = None,
     on_progress: OnProgress | None = None,
     hardware_file: str | None = None,
     sketch_file: str | None = None,
@@ -72,6 +76,9 @@ def plan_collective(
 ) -> Plan:
     """The best plan that `method` finds for `collective` with `size_bytes` of input on every rank (default: the
     sketch's size, or the one that the pattern's unit gives).
+
+    With `pricing` the plan has the protocol and instances that it prices lowest and predicts the time of that program,
+    and `auto` chooses by it; else by the schedule on links and ports.
 
     `on_progress` hears the stage and the solver's progress in ns. `hardware_file`, `sketch_file` and `pattern_file`
     are recorded as names of the inputs. Raises InputError for inputs that do not fit together, InfeasibleError when
@@ -82,10 +89,13 @@ def plan_collective(
     with stop_on_sigint() as stop:
         effort = Effort(limits.within(sketch), on_progress, stop)
         request = Request(collective, hardware, sketch, size_bytes, root, demands)
-        draft = synthesize(method, request, effort)
+        draft = synthesize(method, request, effort, pricing)
     files = {"hardware": hardware_file, "sketch": sketch_file, "pattern": pattern_file}
     inputs = references(hardware, sketch, pattern, files)
-    return plan_of(draft, decisions_of(draft, instances or sketch.instances, protocol), request, inputs, effort)
+    decisions = decisions_of(draft, instances or sketch.instances, protocol)
+    if pricing is not None and draft.price is None:
+        draft = replace(draft, price=pricing(decisions))
+    return plan_of(draft, decisions, request, inputs, effort)
 
 
 def asked_of(
@@ -117,7 +127,11 @@ def references(
 def plan_of(
     draft: Draft, decisions: CollectiveDecisions, request: Request, inputs: dict[str, InputRef], effort: Effort
 ) -> Plan:
-    """The draft with its bound and its certificate. Raises CheckFailed should the decisions be wrong."""
+    """The draft with its bound and its certificate, in the protocol and instances of its price if it has one. Raises
+    CheckFailed should the decisions be wrong."""
+    price = draft.price
+    if price is not None:
+        decisions = structs.replace(decisions, protocol=price.protocol, instances=price.instances)
     findings = check(decisions)
     if findings:
         raise CheckFailed("the collective plan failed its own check; this is a bug, please report it", tuple(findings))
@@ -129,7 +143,7 @@ def plan_of(
         version=VERSION,
         inputs=inputs,
         decisions=decisions,
-        prediction=Prediction(time_us=objective / 1000),
+        prediction=Prediction(time_us=objective / 1000 if price is None or price.time_us is None else price.time_us),
         certificate=Certificate(
             verdict="accepted",
             checker=CHECKER,
@@ -148,6 +162,7 @@ def plan_of(
                 "scheduling_limit": effort.limits.scheduling,
                 **({} if effort.limits.time_s is None else {"time_limit_s": effort.limits.time_s}),
                 **draft.options,
+                **({} if price is None else {"transport": price.transport}),
             },
             solver_status=draft.status,
             limit_fired=effort.limit_fired,
@@ -156,10 +171,11 @@ def plan_of(
     )
 
 
-def synthesize(method: str, request: Request, effort: Effort) -> Draft:
-    """What `method`, one of METHODS or "auto", makes of the request. Raises InputError for another name."""
+def synthesize(method: str, request: Request, effort: Effort, pricing: Pricing | None = None) -> Draft:
+    """What `method`, one of METHODS or "auto", makes of the request; `auto` chooses by `pricing`. Raises InputError for
+    another name."""
     if method == "auto":
-        return auto.choose(METHODS, request, effort)
+        return auto.choose(METHODS, request, effort, pricing)
     if method not in METHODS:
         raise InputError(f"found {method!r}, expected auto or one of {', '.join(sorted(METHODS))}", where="--method")
     draft = METHODS[method](request, effort)

@@ -13,8 +13,8 @@ from itertools import groupby, pairwise
 from typing import Literal, NamedTuple
 
 from planner.collective import auto
-from planner.collective.algorithm import CollectiveDecisions
-from planner.collective.decisions import Protocol, decisions_of, instances_for, protocol_for
+from planner.collective.algorithm import CollectiveDecisions, Protocol
+from planner.collective.decisions import decisions_of, instances_for, protocol_for
 from planner.collective.draft import Request
 from planner.collective.limits import Effort
 from planner.collective.planning import METHODS, plan_of, synthesize

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def command(
     from planner.collective.collectives import ROOTED
     from planner.collective.limits import Limits
     from planner.collective.planning import plan_collective
-    from treadle.tuning import tuned
+    from treadle.tuning import pricing
 
     require_apart(output, hardware, sketch, pattern)
     if root is not None and collective not in ROOTED:
@@ -128,6 +129,7 @@ def command(
                 instances=instances,
                 protocol=protocol,
                 limits=limits,
+                pricing=pricing(profile, protocol, instances or guide.instances),
                 on_progress=told,
                 hardware_file=hardware,
                 sketch_file=sketch_file,
@@ -137,7 +139,6 @@ def command(
         if error.where != profile.name:
             raise
         raise InputError(error.args[0], where=hardware, path=error.path) from error
-    plan = tuned(plan, profile, protocol, instances or guide.instances)
     documents.save(plan, output)
     if sketch is None:
         documents.save(guide, Path(output).parent / sketch_file)
@@ -158,10 +159,11 @@ def command(
 def _facts(plan: Plan) -> dict[str, Any]:
     """The plan in numbers, for programs."""
     found, certificate, options = _collective(plan), plan.certificate, plan.provenance.options
-    time_us = plan.prediction.time_us
+    links = {name: time / 1000 for name, time in options.get("candidates_ns", {}).items()}
     return {
         "algorithm_bandwidth_GBps": _speed(plan),
-        "candidates_us": {name: time / 1000 for name, time in options.get("candidates_ns", {}).items()},
+        "candidates_us": options.get("candidates_us", links),
+        "candidates_links_us": links,
         "chunk_bytes": found.chunk_bytes,
         "collective": found.collective,
         "gap": certificate.gap,
@@ -175,7 +177,8 @@ def _facts(plan: Plan) -> dict[str, Any]:
         "skipped": options.get("skipped", {}),
         "t1_us": None if found.routing_ns is None else found.routing_ns / 1000,
         "t2_us": None if found.ordering_ns is None else found.ordering_ns / 1000,
-        "t3_us": time_us,
+        "t3_us": found.makespan_ns / 1000,
+        "time_us": plan.prediction.time_us,
         "transfers": len(found.transfers),
         "transport": options["transport"],
     }
@@ -192,7 +195,13 @@ def _print_plan(plan: Plan, method: str) -> None:
         f"{found.collective} on {many(found.ranks, 'rank')}, {format_bytes(found.input_bytes)} each, "
         f"chunks of {format_bytes(found.chunk_bytes)}"
     )
-    click.echo(f"  time         {time_us:,.3f} us, lower bound {certificate.lower_bound / 1000:,.3f} us ({verdict})")
+    bound = f"lower bound {certificate.lower_bound / 1000:,.3f} us ({verdict})"
+    if "chosen" in options["transport"]:
+        carried = f"{found.protocol}, {many(found.instances, 'instance')}"
+        click.echo(f"  time         {time_us:,.3f} us, simulated as a program: {carried}")
+        click.echo(f"  links        {_us(found.makespan_ns)} for its messages alone, {bound}")
+    else:
+        click.echo(f"  time         {time_us:,.3f} us, {bound}")
     click.echo(f"  method       {plan.provenance.method}")
     if found.routing_ns is not None:
         click.echo(
@@ -232,11 +241,13 @@ def proposed(hardware: Hardware, collective: str, size_bytes: int | None, output
 
 def _candidates(options: dict[str, Any]) -> list[str]:
     """What `auto` compared, best first, and why it skipped the rest, a paragraph for each reason."""
-    times = options.get("candidates_ns", {})
-    lines = [
-        f"    {name:<18} {time / 1000:>14,.3f} us" + ("  chosen" if name == options["chosen"] else "")
-        for name, time in sorted(times.items(), key=lambda item: (item[1], item[0] != options["chosen"], item[0]))
-    ]
+    links, programs = options.get("candidates_ns", {}), options.get("candidates_us", {})
+    ranked = sorted(links, key=lambda name: (programs.get(name, inf), links[name], name != options["chosen"], name))
+    lines = [f"    {'us':>32} {'on links alone':>16}"] if programs else []
+    for name in ranked:
+        time = (f"{programs[name]:>13,.3f}" if name in programs else "-".rjust(13)) + " " if programs else ""
+        chosen = "  chosen" if name == options["chosen"] else ""
+        lines.append(f"    {name:<18} {time}{links[name] / 1000:>13,.3f}{'' if programs else ' us'}{chosen}")
     names: dict[str, list[str]] = {}
     for name, why in sorted(options.get("skipped", {}).items()):
         names.setdefault(why, []).append(name)
@@ -248,13 +259,12 @@ def _candidates(options: dict[str, Any]) -> list[str]:
 
 def _transport(protocol: str, instances: int, told: dict[str, Any]) -> list[str]:
     """The protocol and instances, and the simulated us of all that were tried: a row each protocol, by instances."""
-    chosen = f"  transport    {protocol}, {many(instances, 'instance')}"
     if "by_size" in told:
-        return [f"{chosen}, not simulated: {told['by_size']}"]
+        return [f"  transport    {protocol}, {many(instances, 'instance')}, not simulated: {told['by_size']}"]
     times = {tuple(key.split(" x ")): time for key, time in told["simulated_us"].items()}
     counts = sorted({int(count) for _, count in times})
-    lines = [f"{chosen}, {times[protocol, str(instances)]:,.3f} us simulated"]
-    lines.append("    us by instances    " + " ".join(f"{count:>14}" for count in counts))
+    lines = ["  transport, us by instances"]
+    lines.append("                       " + " ".join(f"{count:>14}" for count in counts))
     for name in dict.fromkeys(name for name, _ in times):
         row = [times.get((name, str(count))) for count in counts]
         cells = " ".join("-".rjust(14) if time is None else f"{time:>14,.3f}" for time in row)

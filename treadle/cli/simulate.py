@@ -46,6 +46,7 @@ def command(
 def _plan(file: str, perfetto: str | None, as_json: bool) -> None:
     from codegen.simulate_plan import MEMORY, simulate_plan
     from planner import documents
+    from planner.collective.algorithm import CollectiveDecisions
     from planner.plan import Plan
     from planner.scalars import format_bytes
     from planner.swap.decisions import SwapDecisions
@@ -60,10 +61,13 @@ def _plan(file: str, perfetto: str | None, as_json: bool) -> None:
     peak = timeline.schedule.peak.get(MEMORY)
     decisions = document.decisions
     swap = decisions if isinstance(decisions, SwapDecisions) else None
+    collective = isinstance(decisions, CollectiveDecisions)
+    time_us = document.prediction.time_us if collective else makespan / 1000
     if as_json:
         result: dict[str, Any] = {
-            "time_us": makespan / 1000,
+            "time_us": time_us,
             "planned_us": document.prediction.time_us,
+            **({"links_us": makespan / 1000} if collective else {}),
             "tasks": len(timeline.tasks),
             "busy_us": {name: time / 1000 for name, time in busy.items()},
         }
@@ -74,7 +78,10 @@ def _plan(file: str, perfetto: str | None, as_json: bool) -> None:
             result |= {"idle_us": idle, "in_bytes": swap.in_bytes, "out_bytes": swap.out_bytes}
         print_json(result)
         return
-    click.echo(f"{file}: {makespan / 1000:,.3f} us simulated, {document.prediction.time_us:,.3f} us planned")
+    if collective:
+        click.echo(f"{file}: {time_us:,.3f} us predicted; its messages alone take {makespan / 1000:,.3f} us on links")
+    else:
+        click.echo(f"{file}: {time_us:,.3f} us simulated, {document.prediction.time_us:,.3f} us planned")
     if peak is not None:
         steps = "nodes" if swap is not None else "instructions"
         click.echo(f"  peak         {format_bytes(peak)} over {len(timeline.tasks)} {steps}")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from math import inf
 
 from planner.collective.algorithm import CollectiveDecisions
 from planner.fusion.decisions import FusionDecisions
 from planner.hardware import Hardware
 from planner.memory.decisions import MemoryDecisions
-from planner.plan import Plan
+from planner.plan import KnownOptions, Plan
 from planner.scalars import format_bytes
 from planner.swap.decisions import SwapDecisions
 from treadle.check_plan import check_plan, optimal, quality
@@ -110,12 +111,14 @@ def _collective(name: str, plan: Plan, decisions: CollectiveDecisions, hardware:
             Picture(topology_svg(hardware, dict(bytes_over)), "The links the algorithm uses; wider means more bytes.")
         )
     pictures.append(Picture(timeline_svg(bars), "Every transfer on its link, labelled with its chunk."))
-    bandwidth = decisions.input_bytes / max(decisions.makespan_ns, 1)
+    time_us = plan.prediction.time_us
+    bandwidth = decisions.input_bytes / max(time_us * 1e3, 1)
     text = (
         f"{decisions.collective} of {format_bytes(decisions.input_bytes)} on each of {many(decisions.ranks, 'rank')} "
-        f"in {decisions.makespan_ns / 1e3:,.1f} us ({bandwidth:.3g} GB/s of input), "
+        f"in {time_us:,.1f} us ({bandwidth:.3g} GB/s of input), "
         f"{many(len(decisions.transfers), 'transfer')} of {format_bytes(decisions.chunk_bytes)}, "
-        f"protocol {decisions.protocol}, {many(decisions.instances, 'instance')}."
+        f"protocol {decisions.protocol}, {many(decisions.instances, 'instance')}; its messages alone take "
+        f"{decisions.makespan_ns / 1e3:,.1f} us on links and ports, as drawn."
     )
     rows = tuple(
         (f"{src} → {dst}", str(size // decisions.chunk_bytes), format_bytes(size))
@@ -131,8 +134,7 @@ def candidates(plan: Plan) -> tuple[Table, ...]:
     known = plan.provenance.known
     tables = []
     if known.candidates_ns:
-        rows = _ranked({name: time / 1e3 for name, time in known.candidates_ns.items()}, known.chosen)
-        tables.append(Table(("method", "planned us"), rows, "Methods that auto compared."))
+        tables.append(_compared(known))
     if known.skipped:
         reasons = tuple((f"{name}: {why}",) for name, why in sorted(known.skipped.items()))
         tables.append(Table(("method that auto skipped",), reasons))
@@ -141,6 +143,22 @@ def candidates(plan: Plan) -> tuple[Table, ...]:
         caption = "Protocols and instances, by the simulated time of the program."
         tables.append(Table(("protocol x instances", "simulated us"), rows, caption))
     return tuple(tables)
+
+
+def _compared(known: KnownOptions) -> Table:
+    """The methods by the time of their program where it was simulated, then by that of their messages alone."""
+    links, programs = known.candidates_ns, known.candidates_us
+    ranked = sorted(links, key=lambda name: (programs.get(name, inf), links[name], name != known.chosen, name))
+    rows = tuple(
+        (
+            f"{name} (chosen)" if name == known.chosen else name,
+            *([f"{programs[name]:,.3f}" if name in programs else "-"] if programs else []),
+            f"{links[name] / 1e3:,.3f}",
+        )
+        for name in ranked
+    )
+    titles = ("method", *(["us"] if programs else []), "us on links alone")
+    return Table(titles, rows, "Methods that auto compared.")
 
 
 def _ranked(times: Mapping[str, float], chosen: str | None) -> tuple[tuple[str, ...], ...]:

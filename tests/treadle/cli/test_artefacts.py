@@ -252,11 +252,13 @@ def test_simulated_and_planned_times_agree(plans: Path, capsys: pytest.CaptureFi
     trace = plans / "trace.json"
     assert run(["simulate", str(plans / "allreduce.plan.json"), "--perfetto", str(trace), "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
-    assert result["time_us"] == result["planned_us"]
+    plan = documents.load(str(plans / "allreduce.plan.json"), Plan)
+    assert result["time_us"] == result["planned_us"] == plan.prediction.time_us
+    assert result["links_us"] * 1000 == plan.decisions.makespan_ns
     assert result["tasks"] == 48
     spans = [event for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"]
     assert len(spans) == 48
-    assert max(span["ts"] + span["dur"] for span in spans) == pytest.approx(result["time_us"])
+    assert max(span["ts"] + span["dur"] for span in spans) == pytest.approx(result["links_us"])
 
 
 def test_run_prints_a_table_and_wrong_programs_do_not_run(plans: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,29 @@
+"""What a plan costs on the runtime that will carry it; the caller supplies the pricing, for it lowers and simulates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from planner.collective.algorithm import CollectiveDecisions, Protocol
+
+
+@dataclass(frozen=True)
+class Price:
+    """`time_us` is that of the program with this protocol and these instances, None where nothing was simulated;
+    `transport` says in the plan's provenance what was compared, or why nothing was."""
+
+    time_us: float | None
+    protocol: Protocol
+    instances: int
+    transport: Mapping[str, Any]
+
+
+Pricing = Callable[[CollectiveDecisions], Price]
+"""The price of decisions, whose own protocol and instances are only a proposal."""
+
+
+def label(protocol: str, instances: int) -> str:
+    """`LL128 x 4`."""
+    return f"{protocol} x {instances}"

@@ -36,6 +36,7 @@ from treadle.capture.fake import ExactStorages, conversions_allowed, copyable, u
 from treadle.capture.load import Step, build_step
 from treadle.capture.modules import module_names
 from treadle.capture.recurrent import CellByCell
+from treadle.capture.whole import whole_operators
 
 Mode = Literal["train", "infer"]
 
@@ -206,6 +207,7 @@ def _trace(
         functional = _Functional(step, names, where, copy_outputs)
         try:
             stack.enter_context(traceback_of_graphs.preserve_node_meta())
+            stack.enter_context(whole_operators())
             module = aot_export_joint_with_descriptors(stack, functional, tuple(tensors)).graph_module
         except TreadleError:
             raise

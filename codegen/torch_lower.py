@@ -85,11 +85,11 @@ def schedule(decisions: MemoryDecisions, trace: Trace) -> Schedule:
     split = next(index for index, event in enumerate(events) if event.op is None)
     forward, backward = events[: split + 1], events[split + 1 :]
     _place_writes(forward, graph)
+    backward = _without_unread(backward, graph)
     _place_gives(backward, graph)
     tangents = set(trace.tangents)
-    backward, needed = _place_frees(backward, set(), graph)
-    saved = needed - tangents
-    forward, unmade = _place_frees(forward, saved, graph)
+    saved = _place_frees(backward, set(), graph) - tangents
+    unmade = _place_frees(forward, saved, graph)
     if unmade:
         raise InputError(f"the plan reads {min(unmade)!r}, which it never makes", where=trace.name)
     spared = _place_spares(forward, backward, graph)
@@ -201,40 +201,51 @@ def _place_writes(forward: list[Event], graph: Graph) -> None:
         forward[place].writes.append((buffer, value))
 
 
+def _without_unread(backward: Sequence[Event], graph: Graph) -> list[Event]:
+    """The events without repeated calls whose results no later call reads and no gradient holds."""
+    gradients = (tensor.id for tensor in graph.trace.tensors if tensor.gradient_of is not None)
+    needed = {root for tensor in gradients for root in graph.root(tensor)}
+    useful = []
+    for event in reversed(backward):
+        if not event.again or needed.intersection(event.made):
+            needed -= set(event.made)
+            needed |= reads(event, graph)
+            useful.append(event)
+    return useful[::-1]
+
+
 def _place_gives(backward: list[Event], graph: Graph) -> None:
-    """Hand a gradient over as soon as it is there and no later op reads its memory."""
+    """Hand a gradient over as soon as no later op reads its memory or its leaf, which a hook of the caller may change
+    then."""
     rank = {tensor: index for index, tensor in enumerate(graph.trace.gradient_order)}
     gradients = [(tensor.gradient_of, tensor.id) for tensor in graph.trace.tensors if tensor.gradient_of is not None]
     last_use = {
         value: index
         for index, event in enumerate(backward)
-        if event.call
-        for value in (*graph.roots(event.call), *event.made)
+        for call in (event.call, event.op if event.spares else None)
+        if call
+        for value in (*graph.roots(call), *event.made)
     }
     for leaf, gradient in sorted(gradients, key=lambda pair: (rank.get(pair[1], len(rank)), pair)):
         places = [last_use[root] for root in graph.root(gradient) if root in last_use]
         if not places:
             raise InputError(f"the plan never computes gradient {gradient!r}", where=graph.trace.name)
-        backward[max(places)].gives.append((leaf, gradient))
+        backward[max(*places, last_use.get(leaf, 0))].gives.append((leaf, gradient))
 
 
-def _place_frees(events: list[Event], needed: set[str], graph: Graph) -> tuple[list[Event], set[str]]:
-    """Walk `events` against time from where `needed` is read later: mark where each value dies, leave out repeated
-    calls that nobody reads, and return the rest with what has to be there at the start."""
-    useful = []
+def _place_frees(events: Sequence[Event], needed: set[str], graph: Graph) -> set[str]:
+    """Walk `events` against time from where `needed` is read later: mark where each value dies, and return what has to
+    be there at the start."""
     needed = set(needed)
     for event in reversed(events):
         made = set(event.made)
-        if event.again and not needed.intersection(made):
-            continue
         handed = {root for _, tensor in (*event.writes, *event.gives) for root in graph.root(tensor)}
         before, after = reads(event, graph), {root for root in handed if root in graph.producer}
         event.frees = sorted((before | after | made) - needed)
         needed |= after
         needed -= made
         needed |= before
-        useful.append(event)
-    return useful[::-1], needed
+    return needed
 
 
 def _place_spares(forward: Sequence[Event], backward: Iterable[Event], graph: Graph) -> dict[int, tuple[Event, ...]]:

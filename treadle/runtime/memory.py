@@ -3,7 +3,8 @@
 What runs is the generated text itself (`codegen.torch_module`). Autograd sees a chain of small nodes: one that starts
 from the outputs' gradients, then one for each parameter in the order in which the gradients become ready. Each node
 lets the generated backward pass run until its gradient is there, so gradients reach `.grad`, accumulate, and set off
-hooks (DistributedDataParallel's too) one after the other while the rest of the backward pass is still to come.
+hooks (DistributedDataParallel's, an optimizer's) one after the other while the rest of the backward pass is still to
+come. By then no call of the backward pass reads the parameter any more, so that a hook may change it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from planner.trace import Trace
 from treadle.runtime.inverting import require_invertible
 from treadle.runtime.sources import plan_and_trace
 from treadle.runtime.step import Step, load_step, require_alike, require_covered
+from treadle.runtime.versions import UnchangedInputs, UnchangedNames, changed, version
 
 CALLER = "treadle.apply"
 
@@ -107,23 +109,30 @@ class _Flight:
     inputs: list[Tensor]
     saved: dict[str, Tensor] = field(default_factory=dict)
     gradients: dict[str, Tensor] = field(default_factory=dict)
-    versions: list[int] = field(default_factory=list)
+    returned: dict[str, tuple[str, int | None]] = field(default_factory=dict)
+    """Saved values in the memory of outputs: the output, and its version."""
     running: Iterator[str] | None = None
 
     def forward(self) -> list[Tensor]:
         with self._as_written():
             outputs, self.saved = self.step.forward(self.parameters, self.buffers, self.inputs)
-        self.versions = self._versions()
+        where = self.step.name
+        self.parameters = UnchangedNames(self.parameters, self.parameters, "parameter", where)
+        self.buffers = UnchangedNames(self.buffers, self.step.reread, "buffer", where)
+        self.inputs = UnchangedInputs(self.inputs, where)
+        places = {x.untyped_storage()._cdata: f"output {index}" for index, x in enumerate(outputs)}
+        for name, value in self.saved.items():
+            place = places.get(value.untyped_storage()._cdata) if isinstance(value, Tensor) else None
+            if place is not None:
+                self.returned[name] = place, version(value)
         return outputs
 
     def start(self, tangents: list[Tensor]) -> None:
         if not self.parameters and not self.inputs:
             raise InputError("found a second backward pass after one forward pass, expected one", where=self.step.name)
-        if self._versions() != self.versions:
-            raise InputError(
-                "found a parameter, buffer or input changed in place between forward and backward, expected none",
-                where=self.step.name,
-            )
+        for name, (output, before) in self.returned.items():
+            if version(self.saved[name]) != before:
+                raise changed(output, self.step.name)
         self.running = self.step.backward(
             self.saved, self.parameters, self.buffers, self.inputs, tangents, self.gradients
         )
@@ -147,11 +156,6 @@ class _Flight:
         """The step has its conversions of types in it; autocast would add others."""
         device = next(iter([*self.parameters.values(), *self.inputs])).device.type
         return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
-
-    def _versions(self) -> list[int]:
-        reread = (self.buffers[name] for name in self.step.reread)
-        tensors = (*self.parameters.values(), *reread, *self.inputs)
-        return [tensor._version for tensor in tensors if not tensor.is_inference()]
 
 
 class _Outputs(torch.autograd.Function):

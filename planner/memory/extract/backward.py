@@ -110,16 +110,20 @@ def _node(ops: _Ops, group: Sequence[int]) -> BackwardNode:
 
 
 def _lives(step: Step, hold_gradients: bool) -> tuple[dict[str, int], dict[str, int]]:
-    """First and last place among the backward ops at which each gradient-side storage takes room."""
+    """First and last place among the backward ops at which each gradient-side storage takes room. A gradient that is
+    added to a held one is handed over after the last op that reads its parameter."""
     end = len(step.backward)
     births = dict.fromkeys(sorted(step.tangents), -1)
     deaths = dict.fromkeys(births, end)
+    read_at: dict[str, int] = {}
     for place, op in enumerate(step.backward):
-        for tensor in step.made(op):
-            births[tensor] = deaths[tensor] = place
-        for tensor in step.read(ways_of(op)) & births.keys():
-            deaths[tensor] = max(deaths[tensor], place)
-    for tensor in step.gradients - (step.parameter_gradients if hold_gradients else frozenset()):
+        births.update(dict.fromkeys(step.made(op), place))
+        for tensor in step.read(ways_of(op)):
+            read_at[tensor] = place
+    for tensor in births.keys() - deaths.keys():
+        leaf = step.parameter_gradients.get(tensor, tensor) if hold_gradients else tensor
+        deaths[tensor] = max(births[tensor], *(read_at.get(t, 0) for t in (tensor, leaf)))
+    for tensor in step.gradients - (step.parameter_gradients.keys() if hold_gradients else frozenset()):
         if tensor in births:
             deaths[tensor] = end
     return births, deaths

@@ -15,7 +15,8 @@ read, so whoever reads a view reads the storage's owner.
   |Lhat_k| and |y_k| come from the exact lives of the gradient-side storages: |Lhat_k| is alive when the node starts,
   |Lhat_k| + |y_k| is the peak while it runs. Tangents live through the whole backward pass, because the caller's
   engine holds them. Gradients of parameters and inputs live from where they are made to the end; with
-  `hold_gradients` the parameters' are in `base` instead, and a new one is added to what is held as soon as it is made.
+  `hold_gradients` the parameters' are in `base` instead, and a new one is there besides from where it is made to the
+  last read of its parameter, after which it is added to what is held.
 * Implementations of an op are those of its node, by name. Families `inplace` and calls for repeated runs are no choices
   of their own: they give a forward node what it may overwrite and what a recomputation costs. What a repeated run reads
   is then never made again. An optional op is an intermediate node if any backward op may read what it makes. A

@@ -21,7 +21,8 @@ class Step:
     owner: dict[str, str]
     forward: tuple[Op, ...]
     backward: tuple[Op, ...]
-    parameter_gradients: frozenset[str]
+    parameter_gradients: dict[str, str]
+    """From the storage of a gradient to that of its parameter."""
     gradients: frozenset[str]
     tangents: frozenset[str]
 
@@ -67,7 +68,9 @@ class Step:
             owner=owner,
             forward=tuple(phases["forward"]),
             backward=tuple(phases["backward"]),
-            parameter_gradients=frozenset(t for t, of in finals.items() if tensors[of].role == "parameter") & made,
+            parameter_gradients={
+                t: owner[of] for t, of in finals.items() if tensors[of].role == "parameter" and t in made
+            },
             gradients=frozenset(finals) & made,
             tangents=frozenset(owner[t] for t in trace.tangents),
         )

@@ -43,8 +43,8 @@ GRADIENTS = [
     "layer_norm.bias",
     "hidden.weight",
     "hidden.bias",
-    "conv.weight",
     "conv.bias",
+    "conv.weight",
     "norm.weight",
     "norm.bias",
     "stem.weight",
@@ -202,12 +202,13 @@ def backward(saved, parameters, buffers, inputs, tangents, gradients):
 
     # stage 27: 1 call; at most 178 KiB live
     mm_1 = aten.mm.default(aten.t.default(log_softmax_backward_data), relu_1)
-    gradients["output.weight"] = mm_1
-    del mm_1, relu_1
-    yield "output.weight"
+    del relu_1
 
     # stage 26: 1 call; at most 178 KiB live
     mm = aten.mm.default(log_softmax_backward_data, parameters["output.weight"])
+    gradients["output.weight"] = mm_1
+    del mm_1
+    yield "output.weight"
 
     # stage 24: 1 call; at most 178 KiB live
     sum_1 = aten.sum.dim_IntList(log_softmax_backward_data, [0], True)
@@ -263,12 +264,13 @@ def backward(saved, parameters, buffers, inputs, tangents, gradients):
         aten.t.default(native_layer_norm_backward_out0),
         aten.view.default(native_dropout_out0, [6, 128]),
     )
-    gradients["hidden.weight"] = mm_3
-    del mm_3, native_dropout_out0
-    yield "hidden.weight"
+    del native_dropout_out0
 
     # stage 16: 1 call; at most 193.3 KiB live
     mm_2 = aten.mm.default(native_layer_norm_backward_out0, parameters["hidden.weight"])
+    gradients["hidden.weight"] = mm_3
+    del mm_3
+    yield "hidden.weight"
 
     # stage 14: 1 call; at most 193.4 KiB live
     sum_2 = aten.sum.dim_IntList(native_layer_norm_backward_out0, [0], True)
@@ -312,10 +314,8 @@ def backward(saved, parameters, buffers, inputs, tangents, gradients):
         1,
         "direct",
     )
-    gradients["conv.weight"] = convolution_backward_out1
     gradients["conv.bias"] = convolution_backward_out2
-    del convolution_backward_out1, convolution_backward_out2, max_pool2d_with_indices_out0
-    yield "conv.weight"
+    del convolution_backward_out2, max_pool2d_with_indices_out0
     yield "conv.bias"
 
     # stage 6: 1 call; at most 191.2 KiB live
@@ -329,7 +329,9 @@ def backward(saved, parameters, buffers, inputs, tangents, gradients):
         1,
         "direct",
     )
-    del hardtanh_backward
+    gradients["conv.weight"] = convolution_backward_out1
+    del convolution_backward_out1, hardtanh_backward
+    yield "conv.weight"
 
     # stage 5: 1 call; at most 191.2 KiB live
     add_2 = aten.add.Tensor(max_pool2d_with_indices_backward, convolution_backward_out0)

@@ -7,6 +7,7 @@ import gc
 import io
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 import pytest
 import torch
@@ -285,11 +286,11 @@ def test_what_the_plan_does_not_cover_is_refused_by_name(case):
         misuse(both.planned, both.inputs)
 
 
-def planned_as(function, **changes):
-    """A fresh model of `function` beside one that is planned to keep everything, and the inputs."""
+def planned_as(function, kept=range(99), **changes):
+    """A fresh model of `function` beside one whose plan keeps the nodes `kept`, and the inputs."""
     captured = capture(function, "here")
     trace = replace(captured, ops=tuple(replace(op, time_ns=1) for op in captured.ops), **changes)
-    plan = replace(plan_of("mlp"), inputs={}, decisions=decisions_keeping(trace, range(99)))
+    plan = replace(plan_of("mlp"), inputs={}, decisions=decisions_keeping(trace, kept))
     torch.manual_seed(0)
     model, inputs, *_ = function()
     return copy.deepcopy(model), apply(model, plan, trace), inputs
@@ -332,12 +333,77 @@ def test_a_buffer_that_the_backward_pass_reads_may_not_change_before_it(name, re
     result = planned(*inputs).sum()
     planned.model.get_buffer(name).add_(1)
     if read:
-        with pytest.raises(InputError, match="buffer or input changed in place"):
+        with pytest.raises(InputError, match=f"buffer '{name}' changed in place"):
             result.backward()
         return
     result.backward()
     for expected, found in zip(plain.parameters(), planned.parameters(), strict=True):
         assert torch.equal(expected.grad, found.grad)
+
+
+class Products(nn.Module):
+    """PyTorch computes the gradients of `left` and `scale` before it reads them for those of their inputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 6, bias=False)
+        self.scale, self.left = nn.Parameter(torch.rand(6)), nn.Parameter(torch.rand(5, 5))
+
+    def forward(self, x):
+        for _ in range(2):
+            x = x + torch.tanh(self.left @ (self.scale * self.first(x)))
+        return self.last(x).sigmoid()
+
+
+def products():
+    return Products(), (torch.randn(5, 6),)
+
+
+@pytest.mark.parametrize("kept", [range(99), (), (1, 4)], ids=str)
+def test_an_optimizer_may_step_each_parameter_as_soon_as_its_gradient_is_there(kept):
+    plain, planned, inputs = planned_as(products, kept)
+
+    def step(parameter):
+        with torch.no_grad():
+            parameter.sub_(parameter.grad, alpha=0.1)
+        parameter.grad = None
+
+    for model in (plain, planned):
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook(step)
+        for _ in range(3):
+            model(*inputs).sum().backward()
+    assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), planned.parameters(), strict=True))
+
+
+def _changing(change, model, inputs):
+    result = model(*inputs)
+    change(dict(model.named_parameters()), inputs)
+    return result
+
+
+def _hooked(parameters, _):
+    def change(_):
+        parameters["scale"].detach().add_(0)
+
+    parameters["last.weight"].register_post_accumulate_grad_hook(change)
+
+
+CHANGES = {
+    "output 0": lambda model, inputs: model(*inputs).mul_(2),
+    "input 0": partial(_changing, lambda _, inputs: inputs[0].add_(0)),
+    "parameter 'left'": partial(_changing, lambda parameters, _: parameters["left"].detach().add_(0)),
+    "parameter 'scale'": partial(_changing, _hooked),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_changes_before_its_last_read_is_refused_by_name_where_plain_pytorch_refuses_it(what):
+    plain, planned, inputs = planned_as(products)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        CHANGES[what](plain, inputs).sum().backward()
+    with pytest.raises(InputError, match=f"found {what} changed in place"):
+        CHANGES[what](planned, inputs).sum().backward()
 
 
 def test_modules_stay_in_the_mode_of_the_capture():

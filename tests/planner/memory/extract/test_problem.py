@@ -92,11 +92,14 @@ def test_perceptron_by_hand():
     ]
 
 
-def test_held_gradients_are_in_the_base_and_new_ones_are_added_to_them_at_once():
+def test_held_gradients_are_in_the_base_and_new_ones_are_added_to_them_once_their_parameter_is_read_no_more():
     problem = problem_from_trace(perceptron(), 500, hold_gradients=True)
     assert problem.base["gradients"] == 100
     assert [(n.ops, n.live_grad_bytes, n.out_grad_bytes) for n in problem.bwd] == [
-        (("mm_2", "mm_3", "relu_backward", "mm_4"), 30, 60),  # dy and dw2 at first; dy, dh and dw1 at last
+        (("mm_2",), 30, 60),  # dy and dw2
+        (("mm_3",), 90, 20),  # dw2 still, for it reads w2
+        (("relu_backward",), 50, 20),
+        (("mm_4",), 50, 40),
     ]
 
 

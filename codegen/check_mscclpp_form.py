@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from codegen.mscclpp_plan import (
     MAX_BARRIERS,
@@ -112,6 +113,26 @@ def _operations(plan: ExecutionPlan) -> Iterator[str]:
             for op, spot in flattened(gpu, block):
                 for problem in _operation(plan, gpu, block, op):
                     yield f"{spot}: {op.name} {problem}"
+            for number, op in enumerate(block.ops):
+                if op.name == "pipeline":
+                    for problem in _pipeline(plan, gpu, op):
+                        yield f"gpu {gpu.id} tb {block.id} op {number}: {problem}"
+
+
+def _pipeline(plan: ExecutionPlan, gpu: Gpu, op: Op) -> Iterator[str]:
+    """The runtime gives each iteration its part of plain data, and all of the packets."""
+    if op.iter_context is None:
+        yield "a pipeline without iter_context"
+        return
+    if any(inner.name == "pipeline" for inner in op.ops):
+        yield "a pipeline in a pipeline, which the runtime does not open"
+    packets = [inner.name for inner in op.ops if set("PQT") & set("".join(SHAPES.get(inner.name, ("", ""))))]
+    largest = -(-plan.max_message_size // gpu.input_chunks) * op.iter_context.num_chunks
+    if packets and largest > op.iter_context.unit_size:
+        yield (
+            f"{packets[0]} moves all of its packets in every iteration of the pipeline, expected messages of one "
+            "iteration (max_message_size)"
+        )
 
 
 def _operation(plan: ExecutionPlan, gpu: Gpu, block: Block, op: Op) -> Iterator[str]:
@@ -235,33 +256,56 @@ def _overlays(plan: ExecutionPlan) -> Iterator[str]:
 def nop_findings(plan: ExecutionPlan) -> list[str]:
     """Where threads of a block may run ahead of each other: one thread signals and waits, all move data.
 
-    Data before a signal needs a nop between, and data after a wait, and data on the same chunks.
+    Data before a signal needs a nop between, and data after a wait, and data on the same chunks. Operations on packets
+    all deal the elements of a range out to the threads alike, so two of them keep each element in order where their
+    ranges begin at the same place.
     """
     tables = Tables(plan)
     return [finding for block in tables.blocks for finding in _nops(block, tables.units)]
 
 
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """`begin`: where the range of a packet operation begins; absent for others, which deal out differently."""
+
+    written: bool
+    begin: int | None
+    spot: str
+
+    def meets(self, other: _Access) -> bool:
+        """Whether different threads may be at one element at the same time."""
+        return (self.written or other.written) and (self.begin is None or self.begin != other.begin)
+
+
 def _nops(block: Sequence[Flat], units: int) -> Iterator[str]:
-    used: dict[tuple[str, int], tuple[bool, str]] = {}
+    used: dict[tuple[str, int], list[_Access]] = defaultdict(list)
     moved = waited = ""
     for flat in block:
         name, spot = flat.op.name, flat.spot
         if name in ("nop", "barrier"):
-            used, moved, waited = {}, "", ""
+            used.clear()
+            moved = waited = ""
         elif name in ("wait", "rlxwait", "sem_acquire", "flush"):
             waited = spot
         elif name in ("signal", "rlxsignal", "sem_release"):
             if moved:
                 yield f"{spot}: {name} while other threads may still be at {moved}; a nop is missing"
         else:
-            plain = [part for part in operands_of(flat, units) if not part.packets]
+            operands = operands_of(flat, units)
+            plain = [part for part in operands if not part.packets]
+            by_element = len(plain) < len(operands) and flat.op.channel_type != "port"
             if waited and plain:
                 yield f"{spot}: {name} by threads that have not seen {waited}; a nop is missing"
-            local = [part for part in plain if part.rank == flat.rank]
-            keys = [((part.buffer, unit), part.written) for part in local for unit in part.units]
-            shared = [used[key][1] for key, written in keys if key in used and (written or used[key][0])]
+            accesses = [
+                ((part.buffer, unit), _Access(part.written, part.units.start if by_element else None, spot))
+                for part in plain
+                if part.rank == flat.rank
+                for unit in part.units
+            ]
+            shared = [before for key, access in accesses for before in used[key] if access.meets(before)]
             if shared:
-                yield f"{spot}: {name} on chunks that other threads may still be at in {shared[0]}; a nop is missing"
-            for key, written in keys:
-                used[key] = written or (key in used and used[key][0]), spot
+                where = shared[0].spot
+                yield f"{spot}: {name} on chunks that other threads may still be at in {where}; a nop is missing"
+            for key, access in accesses:
+                used[key].append(access)
             moved = spot

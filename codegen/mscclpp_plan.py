@@ -81,6 +81,8 @@ class Op(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     tbg_info: Share | None = None
     iter_context: Iterations | None = None
     ops: tuple[Op, ...] = ()
+    buff: BufferType | tuple[Chunks, ...] | None = None
+    """Which buffers a pipeline is about; the runtime does not read it."""
 
 
 class RankGroup(_Part, frozen=True):
@@ -105,9 +107,11 @@ class SwitchChannels(_Part, frozen=True, tag_field="channel_type", tag="switch")
     rank_groups: tuple[RankGroup, ...]
 
 
-class BlockChannels(_Part, frozen=True):
+class BlockChannels(_Part, frozen=True, omit_defaults=True):
     channel_type: ChannelType
     channel_ids: tuple[Natural, ...]
+    buff: BufferType | None = None
+    """The buffer that the channels are for; the channels themselves say it too."""
 
 
 class BlockBuffers(_Part, frozen=True):

@@ -15,6 +15,7 @@ from codegen import check_mscclpp, mscclpp_plan
 from codegen.lower import lower
 from codegen.mscclpp_json import emit
 from codegen.mscclpp_plan import ExecutionPlan
+from planner.errors import InputError
 from tests.codegen.algorithms import Move, decide, exchange_allreduce, random_algorithm, ring_allreduce
 
 Document = dict[str, Any]
@@ -297,3 +298,91 @@ def test_barriers_join_threadblocks() -> None:
     assert "reads scratch chunk 0 of gpu 0" in verdict()[0]
     del blocks[1]["ops"][1]
     assert "deadlock: waits at barrier 0, where 1 of 2 are" in verdict()[0]
+
+
+def chunk(index: int, size: int = 1, **place: object) -> Document:
+    return {**place, "index": index, "size": size}
+
+
+def unfused_packets() -> Document:
+    """An allreduce of two ranks as the DSL writes it without fusion: a sum of packets, then packets of the sum.
+
+    Each rank sums 2 of 4 chunks; packets 0-1 of scratch carry parts, 2-3 sums.
+    """
+
+    def gpu(rank: int) -> Document:
+        mine, theirs = 2 * rank, 2 - 2 * rank
+        ops = [
+            {"name": "ppkt", "channel_type": "memory", "src_buff": [chunk(theirs, 2, type="i")],
+             "dst_buff": [chunk(0, 2, buffer_id=0)]},
+            {"name": "repkt", "src_buff": [chunk(mine, 2, type="i"), chunk(0, 2, type="s")],
+             "dst_buff": [chunk(mine, 2, type="i")], "reduce_op": "sum"},
+            {"name": "ppkt", "channel_type": "memory", "src_buff": [chunk(mine, 2, type="i")],
+             "dst_buff": [chunk(2, 2, buffer_id=0)]},
+            {"name": "upkt", "src_buff": [chunk(2, 2, type="s")], "dst_buff": [chunk(theirs, 2, type="i")]},
+        ]  # fmt: skip
+        return {
+            "id": rank, "input_chunks": 4, "output_chunks": 4, "scratch_chunks": 4,
+            "threadblocks": [{
+                "id": 0, "ops": ops,
+                "channels": [{"channel_type": "memory", "channel_ids": [0], "buff": "s"}],
+                "remote_buffer_refs": [{"access_channel_type": "memory", "remote_buffer_ids": [0]}],
+            }],
+            "channels": [{"channel_type": "memory", "connected_to": [1 - rank]}],
+            "remote_buffers": [{"rank": 1 - rank, "type": "s", "access_channel_types": ["memory"]}],
+            "semaphores": [],
+        }  # fmt: skip
+
+    return {
+        "name": "unfused", "collective": "allreduce", "protocol": "LL", "inplace": True,
+        "gpus": [gpu(0), gpu(1)], "use_double_scratch_buffer": True,
+    }  # fmt: skip
+
+
+def checked(document: Document) -> list[str]:
+    return check_mscclpp.check(mscclpp_plan.loads(json.dumps(document), "plan.json"))
+
+
+def test_packets_keep_each_element_in_order_without_a_nop() -> None:
+    assert checked(unfused_packets()) == []
+
+
+@pytest.mark.parametrize("other", ["another range", "plain data"])
+def test_packets_and_what_threads_share_differently_need_a_nop(other: str) -> None:
+    document = unfused_packets()
+    ops = document["gpus"][0]["threadblocks"][0]["ops"]
+    if other == "another range":  # the second half alone: its elements belong to other threads than in the whole
+        ops[2:3] = [copy.deepcopy(ops[2]), copy.deepcopy(ops[2])]
+        for part in (0, 1):
+            ops[2 + part]["src_buff"], ops[2 + part]["dst_buff"] = (
+                [chunk(part, type="i")],
+                [chunk(2 + part, buffer_id=0)],
+            )
+    else:
+        ops.insert(2, {"name": "copy", "src_buff": [chunk(0, 2, type="i")], "dst_buff": [chunk(0, 2, type="o")]})
+    assert ["a nop is missing" in finding for finding in checked(document)] == [True]
+    ops.insert(3 if other == "another range" else 2, {"name": "nop"})
+    if other == "plain data":
+        assert checked(document) == []  # in place, input and output are one buffer, and both operations read
+
+
+def piped(where: list[Document], place: int, **fields: object) -> None:
+    """The operation at `place` becomes the only one of a pipeline."""
+    loop = {"unit_size": 2**20, "num_chunks": 1}
+    where[place] = {"name": "pipeline", "iter_context": loop, "ops": [where[place]], **fields}
+
+
+def test_a_pipeline_may_name_its_buffer() -> None:
+    assert changed(PLANS["ring"], lambda document: piped(*next(ops(document, "put")), buff="i")) == []
+    with pytest.raises(InputError, match="found no MSCCL"):
+        changed(PLANS["ring"], lambda document: piped(*next(ops(document, "put")), buff="z"))
+
+
+def test_packets_in_a_pipeline_of_several_iterations_are_refused() -> None:
+    def change(document: Document) -> None:
+        piped(*next(ops(document, "respkt")))
+
+    said = "gpu 1 tb 0 op 1: respkt moves all of its packets in every iteration of the pipeline"
+    (finding,) = changed(PLANS["packets"], change)
+    assert finding.startswith(said)
+    assert changed(structs.replace(PLANS["packets"], max_message_size=2**20), change) == []

@@ -10,11 +10,23 @@ TreadleError
 
 from __future__ import annotations
 
+import re
+
+_LONG = re.compile(r"""(?<!\w)(['"])((?:(?!\1).){121,})\1(?!\w)|\S{401,}""", re.DOTALL)
+
+
+def brief(message: str) -> str:
+    """`message` with the middle of over-long quoted values and words left out: one line stays one line."""
+    return _LONG.sub(lambda match: f"{match[0][:60]}...{match[0][-20:]}", message)
+
 
 class TreadleError(Exception):
     """Base of all errors that end in one line for the user instead of a traceback."""
 
     exit_code = 2
+
+    def __init__(self, message: str) -> None:
+        super().__init__(brief(message))
 
 
 class CheckFailed(TreadleError):
@@ -24,7 +36,7 @@ class CheckFailed(TreadleError):
 
     def __init__(self, message: str, findings: tuple[str, ...] = ()) -> None:
         super().__init__(message)
-        self.findings = findings
+        self.findings = tuple(map(brief, findings))
 
 
 class InputError(TreadleError):

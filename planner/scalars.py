@@ -1,4 +1,8 @@
-"""The constrained numbers and words that every document is made of, and how people write quantities."""
+"""The constrained numbers and words that every document is made of, and how people write quantities.
+
+One rule for units: KiB, MiB and GiB are powers of 1024, and so are the bare letters K, M and G, as TACCL writes sizes;
+KB, MB and GB are powers of 1000, and so are rates in GB/s. Times take the unit in which they are easily read.
+"""
 
 from __future__ import annotations
 
@@ -26,22 +30,23 @@ Digest = Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
 
 MEBIBYTE = 2**20
 
-_UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
-_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgtp]?)(?:i?b)?\s*", re.IGNORECASE)
+_PREFIXES = ("", "k", "m", "g", "t", "p")
+_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgtp]?)(i?b)?\s*", re.IGNORECASE)
 
 
 def parse_bytes(text: str, *, where: str = "<size>") -> int:
-    """Bytes of a size as people write it: `4096`, `64K`, `1MB`, `8GiB` (K, M, G, T, P are powers of 1024).
+    """Bytes of a size as people write it: `4096`, `64K` and `64KiB` (65,536), `64KB` (64,000), up to P.
 
-    Raises InputError for anything else.
+    Raises InputError for anything else, a part of a byte included.
     """
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise InputError(f"found {text!r}, expected a size such as 4096, 64KiB or 8GiB", where=where)
-    unit = _UNITS[match[2].lower()]
-    if unit == 1 and "." in match[1]:
+    decimal = (match[3] or "").lower() == "b"
+    power = _PREFIXES.index(match[2].lower())
+    if power == 0 and "." in match[1]:
         raise InputError(f"found {text!r}, expected whole bytes", where=where)
-    return int(Fraction(match[1]) * unit)
+    return int(Fraction(match[1]) * (1000 if decimal else 1024) ** power)
 
 
 def format_bytes(count: int) -> str:
@@ -52,3 +57,11 @@ def format_bytes(count: int) -> str:
             return f"{count} B" if unit == "B" else f"{size:.4g} {unit}"
         size /= 1024
     return f"{size:.4g} PiB"
+
+
+def format_time(nanoseconds: float) -> str:
+    """`nanoseconds` with up to six digits in ns, us, ms, or from ten seconds on s."""
+    for below, size, unit in ((1e3, 1, "ns"), (1e6, 1e3, "us"), (1e10, 1e6, "ms")):
+        if abs(nanoseconds) < below:
+            return f"{nanoseconds / size:.6g} {unit}"
+    return f"{nanoseconds / 1e9:.6g} s"

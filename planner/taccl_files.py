@@ -141,7 +141,8 @@ def hardware_of(
             raise InputError(
                 "found costs for one message size that the file does not name, expected --message-size", where=where
             )
-        size, told = parse_bytes(match[1], where=where), f"assumed from the name {own!r}"
+        binary = match[1].rstrip("Bb")  # TACCL's 1 MB is 1024 KB
+        size, told = parse_bytes(binary, where=where), f"assumed from the name {own!r}"
     count = _whole(raw, "gpus_per_node", where, 1, 64)
     links, switches, graph = _fabric(raw, where, count, size, scale)
     nics = _whole(raw, "nics_per_node", where, -1, count) if "nics_per_node" in raw else -1

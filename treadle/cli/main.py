@@ -8,7 +8,7 @@ import traceback
 
 import click
 
-from planner.errors import CheckFailed, InputError, MissingBackendError, TreadleError
+from planner.errors import CheckFailed, InputError, MissingBackendError, TreadleError, brief
 from treadle import __version__
 from treadle.cli.lazy import LazyGroup
 
@@ -95,5 +95,5 @@ def run(arguments: list[str]) -> int:
 def _fail(message: str, code: int) -> int:
     if os.environ.get("TREADLE_DEBUG", "0") not in ("", "0"):
         traceback.print_exc()
-    click.echo(f"error: {' '.join(message.split())}", err=True)
+    click.echo(f"error: {brief(' '.join(message.split()))}", err=True)
     return code

@@ -224,13 +224,14 @@ def _with_times(trace: Trace, hardware: str) -> tuple[Trace, InputRef]:
 
 def progress_line(progress: Progress) -> str:
     """What is at work, incumbent, bound, gap and elapsed time; times come in ns."""
+    from planner.scalars import format_time
 
-    def ms(value: float | None) -> str:
-        return "none yet" if value is None else f"{value / 1e6:.6g} ms"
+    def told(value: float | None) -> str:
+        return "none yet" if value is None else format_time(value)
 
     gap = "" if progress.gap is None else f"   gap {progress.gap:.2%}"
     method = f"{progress.method}: " if progress.method else ""
-    return f"{method}best {ms(progress.incumbent)}   bound {ms(progress.bound)}{gap}   {progress.elapsed_s:.0f} s"
+    return f"{method}best {told(progress.incumbent)}   bound {told(progress.bound)}{gap}   {progress.elapsed_s:.0f} s"
 
 
 def summary(plan: Plan) -> dict[str, Any]:
@@ -270,7 +271,7 @@ def summary(plan: Plan) -> dict[str, Any]:
 
 def describe(facts: dict[str, Any]) -> str:
     """The summary as a few aligned lines."""
-    from planner.scalars import format_bytes
+    from planner.scalars import format_bytes, format_time
 
     whole, plain = facts["store_all_peak_bytes"], facts["own_calls_peak_bytes"]
 
@@ -287,8 +288,8 @@ def describe(facts: dict[str, Any]) -> str:
         *reserved,
         ("peak", share(facts["peak_bytes"])),
         *([("own calls", f"plain PyTorch: about {share(plain)}")] if plain is not None and plain < whole else []),
-        ("time", f"{facts['time_ns'] / 1e6:.6g} ms, {overhead:+.2%} against store-all"),
-        ("lower bound", f"{facts['lower_bound_ns'] / 1e6:.6g} ms, {proof} for {facts['bound_holds_for']}"),
+        ("time", f"{format_time(facts['time_ns'])}, {overhead:+.2%} against store-all"),
+        ("lower bound", f"{format_time(facts['lower_bound_ns'])}, {proof} for {facts['bound_holds_for']}"),
         ("recomputed", f"{again}, {many(facts['recomputations'], 'extra run')}"),
         *_used(facts["uses"]),
         ("found by", facts["method"]),

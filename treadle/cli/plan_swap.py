@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
+from planner.scalars import format_bytes, format_time, parse_bytes
 from treadle.cli.output import json_option, live_line, many, note, print_json, require_apart
 
 if TYPE_CHECKING:
@@ -193,7 +194,6 @@ def _sources(
     """The problem that the files describe, the runs that it speaks of, the trace with its times, and the files."""
     from planner import documents
     from planner.plan import InputRef
-    from planner.scalars import parse_bytes
     from planner.swap.extract import machine_of
     from planner.swap.planning import inplace_problem
     from planner.swap.problem import SwapProblem
@@ -230,18 +230,14 @@ def progress_line(progress: Progress) -> str:
     """Generation, best, mean and worst time, bound, gap and elapsed time; times come in ns."""
     number, best = progress.generation.number, progress.generation.best_ns
     parts = [
-        f"generation {number}: best {_ms(best)}",
-        f"mean {_ms(progress.generation.mean_ns)}",
-        f"worst {_ms(progress.generation.worst_ns)}",
-        f"bound {_ms(progress.bound_ns)}",
+        f"generation {number}: best {format_time(best)}",
+        f"mean {format_time(progress.generation.mean_ns)}",
+        f"worst {format_time(progress.generation.worst_ns)}",
+        f"bound {format_time(progress.bound_ns)}",
         f"gap {1 - progress.bound_ns / max(1, best):.2%}",
         f"{progress.elapsed_s:.0f} s",
     ]
     return "   ".join(parts)
-
-
-def _ms(time_ns: float) -> str:
-    return f"{time_ns / 1e6:.6g} ms"
 
 
 def summary(plan: Plan) -> dict[str, Any]:
@@ -299,8 +295,6 @@ def repeated(decisions: SwapDecisions) -> list[SwapOp]:
 
 def describe(facts: dict[str, Any]) -> str:
     """The summary as a few aligned lines."""
-    from planner.scalars import format_bytes
-
     whole, memory = facts["footprint_bytes"], facts["device_memory_bytes"]
     beside = [f"{format_bytes(facts[key + '_bytes'])} {key}" for key in ("scratch", "reserve") if facts[key + "_bytes"]]
     memory_line = f"{format_bytes(memory)} ({memory / max(1, whole):.2f}x of the {format_bytes(whole)} without copies)"
@@ -309,7 +303,9 @@ def describe(facts: dict[str, Any]) -> str:
     pool = "1 class" if len(objects) == 1 else f"{len(objects)} classes"
     generations = facts["generations"]
 
-    made_again = f"{many(facts['repeated_runs'], 'run')} of operators that ran before, {_ms(facts['repeated_ns'])}"
+    made_again = (
+        f"{many(facts['repeated_runs'], 'run')} of operators that ran before, {format_time(facts['repeated_ns'])}"
+    )
 
     def moved(way: str) -> str:
         return f"{facts[f'{way}_copies']} {way} of {format_bytes(facts[f'{way}_bytes'])}"
@@ -318,9 +314,12 @@ def describe(facts: dict[str, Any]) -> str:
         ("memory", memory_line),
         ("least", f"{format_bytes(facts['least_memory_bytes'])} for any plan with the allocator {facts['allocator']}"),
         ("peak", " + ".join([f"{format_bytes(facts['peak_bytes'])} of tensors", *beside])),
-        ("time", f"{_ms(facts['time_ns'])}, {facts['of_ideal']:.2%} of ideal ({_ms(facts['ideal_ns'])})"),
-        ("idle", f"{_ms(facts['idle_ns'])} of waiting for copies"),
-        ("lower bound", f"{_ms(facts['lower_bound_ns'])}, {proof} for {facts['bound_holds_for']}"),
+        (
+            "time",
+            f"{format_time(facts['time_ns'])}, {facts['of_ideal']:.2%} of ideal ({format_time(facts['ideal_ns'])})",
+        ),
+        ("idle", f"{format_time(facts['idle_ns'])} of waiting for copies"),
+        ("lower bound", f"{format_time(facts['lower_bound_ns'])}, {proof} for {facts['bound_holds_for']}"),
         ("copies", f"{moved('in')}, {moved('out')}, {many(facts['drops'], 'drop')} without a copy"),
         *([("made again", made_again)] if facts["repeated_runs"] else []),
         *([("pool", f"{pool}: {', '.join(objects)}")] if objects else []),

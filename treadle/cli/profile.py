@@ -263,7 +263,7 @@ def _cost(alpha: float | None, beta: float | None, count: int) -> tuple[str | No
     shared = None if beta is None else beta / count
     return (
         None if alpha is None else f"{alpha:.4g} us",
-        None if shared is None else f"{shared:.4g} us/MB",
+        None if shared is None else f"{shared:.4g} us/MiB",
         f"{MEBIBYTE / shared / 1e3:.4g} GB/s" if shared else None,
     )
 
@@ -275,7 +275,7 @@ def _number(value: float | None) -> str | None:
 def _show_fits(fits: dict[str, LinkFit]) -> None:
     print_table(
         "fits (95 % intervals by resampling the repeats)",
-        ("link", "alpha us", "interval", "beta us/MB", "interval", "relative error"),
+        ("link", "alpha us", "interval", "beta us/MiB", "interval", "relative error"),
         [
             (
                 name,

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from planner import documents
 from planner.errors import CheckFailed, InputError, MissingBackendError
-from planner.scalars import format_bytes
+from planner.scalars import format_bytes, format_time
 from planner.trace import Trace
 from treadle.cli.output import json_option, live_line, note, print_json, require_apart
 
@@ -165,7 +165,7 @@ def _show(summary: dict[str, Any]) -> None:
     console.print(_overview(summary["trace"]))
     if summary["trace"]["collectives"]:
         collectives = [
-            (r["collective"], r["calls"], format_bytes(r["bytes"]), _ms(r["time_ns"]))
+            (r["collective"], r["calls"], format_bytes(r["bytes"]), _time(r["time_ns"]))
             for r in summary["trace"]["collectives"]
         ]
         console.print(_table("Collectives", ("collective", "calls", "bytes", "time"), collectives))
@@ -175,7 +175,7 @@ def _show(summary: dict[str, Any]) -> None:
         (
             _short(row["operator"]),
             row["calls"],
-            _ms(row["time_ns"]),
+            _time(row["time_ns"]),
             f"{100 * row['time_ns'] / whole:.1f} %" if row["time_ns"] is not None and whole else "-",
             _giga(row["flops"]),
             _size(row["bytes_moved"]),
@@ -238,7 +238,7 @@ def _overview(trace: dict[str, Any]) -> str:
         ("gradients", str(trace["gradients"])),
         ("bytes", ", ".join(f"{role} {format_bytes(size)}" for role, size in trace["bytes"].items()) or "-"),
         ("work", f"{_giga(trace['flops'])} GFLOP, {_size(trace['bytes_moved'])} moved"),
-        ("time", f"{_ms(trace['time_ns'])} summed over ops, {trace['costs']}{device}"),
+        ("time", f"{_time(trace['time_ns'])} summed over ops, {trace['costs']}{device}"),
     ]
     return "\n".join(f"{label:<11}{text}" for label, text in lines)
 
@@ -255,8 +255,8 @@ def _table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]]
     return table
 
 
-def _ms(nanoseconds: int | None) -> str:
-    return "-" if nanoseconds is None else f"{nanoseconds / 1e6:,.3f} ms"
+def _time(nanoseconds: int | None) -> str:
+    return "-" if nanoseconds is None else format_time(nanoseconds)
 
 
 def _giga(flops: int | None) -> str:

@@ -15,7 +15,7 @@ from planner.hardware import Hardware
 from planner.job import Job
 from planner.plan import Plan
 from planner.resources import locate
-from planner.scalars import format_bytes
+from planner.scalars import format_bytes, format_time
 from planner.sketch import Sketch
 from planner.trace import Trace
 from treadle.cli.output import require_apart
@@ -118,7 +118,7 @@ def _quality(plan: Plan) -> str:
     proof = plan.certificate
     quality = f"proved {optimal(plan)}" if proof.optimal else f"within {proof.gap:.1%} of the proven bound"
     peak = f", peak {format_bytes(plan.prediction.peak_bytes)}" if plan.prediction.peak_bytes else ""
-    return f"{plan.prediction.time_us / 1e3:,.2f} ms predicted{peak}, {quality}"
+    return f"{format_time(plan.prediction.time_us * 1e3)} predicted{peak}, {quality}"
 
 
 def _check(planned: Planned) -> None:

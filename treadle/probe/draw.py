@@ -128,7 +128,7 @@ class _Picture:
         count = getattr(part, "count", 1)
         rate = _rate(part)
         costs = [f"{alpha:.4g} us" if alpha is not None else "alpha unknown"]
-        costs.append(f"{beta / count:.4g} us/MB ({rate:.4g} GB/s)" if rate else "beta unknown")
+        costs.append(f"{beta / count:.4g} us/MiB ({rate:.4g} GB/s)" if rate else "beta unknown")
         self.legend.setdefault(f"{name}: {' + '.join(costs)}", (self._color(kind), self._width(part)))
 
     def _node(self, node: int) -> None:

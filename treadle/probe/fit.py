@@ -26,7 +26,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class LinkFit:
-    """alpha in us, beta in us per MB, with 95 % intervals; `residual` is the relative root mean square error."""
+    """alpha in us, beta in us per MiB, with 95 % intervals; `residual` is the relative root mean square error."""
 
     alpha_us: float
     beta_us_per_MB: float

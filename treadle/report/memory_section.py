@@ -10,7 +10,7 @@ from planner.memory.decisions import MemoryDecisions
 from planner.memory.problem import BackwardNode, ForwardNode
 from planner.memory.program import RunBackward, RunForward, Stage
 from planner.memory.simulate import curve
-from planner.scalars import format_bytes
+from planner.scalars import format_bytes, format_time
 from treadle.cli.output import many
 from treadle.report.memory_figure import memory_svg
 from treadle.report.page import Picture, Section, Table
@@ -31,7 +31,7 @@ def memory_section(name: str, decisions: MemoryDecisions, measured: Mapping[str,
         f"storing everything, with the fastest implementations, would take "
         f"{format_bytes(decisions.store_all_peak_bytes)}. Of {many(len(choices), 'forward op')}, {kept} are kept for "
         f"the backward pass, and {many(again, 'operator call')} run again. The step takes "
-        f"{decisions.objective_ns / 1e6:.4g} ms{_overhead(decisions, sum(choice.again_ns for choice in choices))}."
+        f"{format_time(decisions.objective_ns)}{_overhead(decisions, sum(choice.again_ns for choice in choices))}."
     )
     picture = memory_svg(
         _points(decisions, times),

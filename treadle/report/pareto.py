@@ -12,7 +12,7 @@ from planner.memory.methods.heuristics import Planner, chen
 from planner.memory.problem import MemoryProblem
 from planner.memory.variants import VARIANTS, restrict
 from planner.plan import Plan
-from planner.scalars import format_bytes
+from planner.scalars import format_bytes, format_time
 from treadle.report.page import Picture, Section, Table
 from treadle.report.pareto_figure import Tradeoff, pareto_svg, undominated
 
@@ -83,7 +83,7 @@ def _section(plans: Mapping[str, Plan]) -> Section:
 
 
 FOUND_BY = {"start": "the budget below"}
-HEAD = ("budget", "peak", "time ms", "overhead", "lower bound ms", "gap", "found by")
+HEAD = ("budget", "peak", "time", "overhead", "lower bound", "gap", "found by")
 
 
 def cells(plan: Plan) -> tuple[str, ...]:
@@ -92,9 +92,9 @@ def cells(plan: Plan) -> tuple[str, ...]:
     return (
         format_bytes(made.problem.budget_bytes),
         format_bytes(made.exact_peak_bytes),
-        f"{made.objective_ns / 1e6:.6g}",
+        format_time(made.objective_ns),
         f"{round(made.objective_ns / max(1, made.store_all_ns) - 1, 4) + 0.0:+.2%}",
-        f"{proof.lower_bound / 1e6:.6g}",
+        format_time(proof.lower_bound),
         "optimal" if proof.optimal else f"{proof.gap:.2%}",
         FOUND_BY.get(plan.provenance.method, plan.provenance.method),
     )

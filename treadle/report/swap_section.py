@@ -8,7 +8,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from planner.plan import Generation, Plan
-from planner.scalars import format_bytes
+from planner.scalars import format_bytes, format_time
 from planner.swap.decisions import SwapDecisions
 from planner.swap.timeline_of import begins, footprints, frees_of, label, start_bytes, tasks_of
 from planner.timeline import Schedule, simulate
@@ -110,17 +110,13 @@ def _text(decisions: SwapDecisions, copies: Sequence[Copy]) -> str:
     again = len(decisions.runs) - len({run.op for run in decisions.runs})
     repeated = f"{many(again, 'operator call')} made again instead of a copy. " if again else ""
     return (
-        f"An iteration takes {_ms(decisions.time_ns)}, at {share:.1%} of the speed without any copy "
-        f"({_ms(problem.ideal_ns)}); the operators wait {_ms(decisions.idle_ns)}. {moved} "
+        f"An iteration takes {format_time(decisions.time_ns)}, at {share:.1%} of the speed without any copy "
+        f"({format_time(problem.ideal_ns)}); the operators wait {format_time(decisions.idle_ns)}. {moved} "
         f"{repeated}Tensors "
         f"take {format_bytes(decisions.peak_bytes)} at most, of {format_bytes(problem.arena_bytes)} left for them of "
         f"the device's {format_bytes(problem.machine.memory_bytes)}. Allocator {decisions.allocator}, "
         f"{many(len(problem.ops), 'operator')}, {many(len(problem.tensors), 'tensor')}."
     )
-
-
-def _ms(ns: int) -> str:
-    return f"{ns / 1e6:,.0f} ms" if ns >= 10**9 else f"{ns / 1e6:.4g} ms"
 
 
 def _row(decisions: SwapDecisions, schedule: Schedule, row: str) -> Iterator[Bar]:

@@ -43,7 +43,8 @@ from tests.planner.memory.strategies import problems
     [
         ("8GiB", 8 * 2**30),
         ("4096", 4096),
-        (" 1.5 MB ", 3 * 2**19),
+        (" 1.5 MB ", 1_500_000),
+        ("1.5M", 3 * 2**19),
         ("0.6x", Fraction(3, 5)),
         ("1X", Fraction(1)),
         ("3/4x", Fraction(3, 4)),

@@ -36,9 +36,9 @@ def test_show_tells_costs_and_sources(capsys):
     out = capsys.readouterr().out
     assert out.startswith("ndv2: 2 nodes of 8 devices\n")
     words = [line.split() for line in out.splitlines()]
-    assert ["nvlink", "16", "1", "0.7", "us", "46", "us/MB", "22.8", "GB/s"] in words
-    assert ["nvlink", "16", "2", "0.7", "us", "23", "us/MB", "45.59", "GB/s"] in words
-    assert ["ib", "1.7", "us", "106", "us/MB", "9.892", "GB/s"] in words
+    assert ["nvlink", "16", "1", "0.7", "us", "46", "us/MiB", "22.8", "GB/s"] in words
+    assert ["nvlink", "16", "2", "0.7", "us", "23", "us/MiB", "45.59", "GB/s"] in words
+    assert ["ib", "1.7", "us", "106", "us/MiB", "9.892", "GB/s"] in words
     assert ["ib0", "0-7", "pcie0", "no", "100"] in words
     assert "TACCL, Table 5.1" in out
     assert not any(line.endswith(" ") for line in out.splitlines())

@@ -52,9 +52,9 @@ def test_the_same_input_gives_the_same_text_without_dates_or_versions():
 def test_the_legend_tells_costs_per_kind():
     pytest.importorskip("matplotlib")
     shown = texts(topology_svg(load_hardware("ndv2")))
-    assert "nvlink: 0.7 us + 46 us/MB (22.8 GB/s)" in shown
-    assert "nvlink x 2: 0.7 us + 23 us/MB (45.59 GB/s)" in shown
-    assert "ib between nodes, per NIC: 1.7 us + 106 us/MB (9.892 GB/s)" in shown
+    assert "nvlink: 0.7 us + 46 us/MiB (22.8 GB/s)" in shown
+    assert "nvlink x 2: 0.7 us + 23 us/MiB (45.59 GB/s)" in shown
+    assert "ib between nodes, per NIC: 1.7 us + 106 us/MiB (9.892 GB/s)" in shown
 
 
 def test_highlights_are_drawn_over_pale_links_and_may_name_ranks_out_of_sight():

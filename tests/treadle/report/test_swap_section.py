@@ -107,7 +107,7 @@ def test_the_section_tells_what_the_operators_wait_for() -> None:
     decisions = left_fine()
     section = swap_section("mine", plan_of(decisions), decisions)
     assert section.title == "Swap: mine"
-    assert "An iteration takes 7e-06 ms, at 85.7% of the speed without any copy (6e-06 ms)" in section.text
+    assert "An iteration takes 7 ns, at 85.7% of the speed without any copy (6 ns)" in section.text
     assert "Tensors take 10 B at most, of 10 B left for them of the device's 10 B." in section.text
     roles, trips, waits, pool = section.tables
     assert {row[0] for row in roles.rows} == {"activations"}

@@ -19,6 +19,7 @@ $(STAMP): pyproject.toml constraints.txt
 install: $(STAMP) ## make .venv with treadle and everything its tests need
 
 demo: $(STAMP) ## plan, check and train a reduced GPT-2 on 4 processes; writes build/demo/report.html
+	@mkdir -p build
 	$(BIN)/treadle plan job examples/gpt2_dp/job.yaml -o build/demo
 
 test: $(STAMP) ## run the test suite (under 10 minutes on 2 cores)

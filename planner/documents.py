@@ -22,6 +22,7 @@ from planner.memory import problem as memory_problem
 from planner.parsing import parse
 from planner.swap import problem as swap_problem
 from planner.taccl_files import adapted
+from planner.yaml_text import to_yaml
 
 Document = (
     trace.Trace
@@ -125,8 +126,13 @@ def digest(document: Document) -> str:
 
 
 def save(document: Document, path: Path | str) -> None:
-    """Write the canonical form of `document`, whole or not at all; what `load` would refuse raises InputError."""
+    """Write `document`, whole or not at all: YAML into `.yaml` and `.yml`, else its canonical form.
+
+    What `load` would refuse raises InputError.
+    """
     text = dumps(document)
+    if Path(path).suffix in (".yaml", ".yml"):
+        text = to_yaml(json.loads(text))
     loads(text, str(path), type(document))
     write_text(path, text)
 

@@ -1,7 +1,8 @@
 """The hardware profile: one kind of node, how many there are, and the network between them.
 
 Costs are alpha in us and beta in us per MiB, spelled `beta_us_per_MB` as in TACCL (1 MB = 1024 KB, section 5.3). A
-profile describes one node; `expand` numbers the ranks (`rank = node * devices_per_node + local`) and builds every directed link.
+profile describes one node; `expand` numbers the ranks (`rank = node * devices_per_node + local`) and builds every
+directed link.
 """
 
 from __future__ import annotations

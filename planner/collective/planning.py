@@ -171,13 +171,18 @@ def plan_of(
     )
 
 
+def require_method(method: str) -> None:
+    """Raises InputError for a name that is neither "auto" nor one of METHODS."""
+    if method != "auto" and method not in METHODS:
+        raise InputError(f"found {method!r}, expected auto or one of {', '.join(sorted(METHODS))}", where="--method")
+
+
 def synthesize(method: str, request: Request, effort: Effort, pricing: Pricing | None = None) -> Draft:
     """What `method`, one of METHODS or "auto", makes of the request; `auto` chooses by `pricing`. Raises InputError for
     another name."""
+    require_method(method)
     if method == "auto":
         return auto.choose(METHODS, request, effort, pricing)
-    if method not in METHODS:
-        raise InputError(f"found {method!r}, expected auto or one of {', '.join(sorted(METHODS))}", where="--method")
     draft = METHODS[method](request, effort)
     return replace(draft, options={**draft.options, **not_followed(method, draft, request.sketch)})
 

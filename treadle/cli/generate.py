@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from treadle.cli.output import json_option, many, note, print_json, require_apart
+from treadle.cli.output import FOLDER, json_option, many, note, print_json, require_apart
 
 if TYPE_CHECKING:
     from planner.artefact import Artefact
@@ -44,7 +44,9 @@ MOST_HEADERS = 16
     metavar="PLAN",
     help="Let the collectives of a fusion plan travel as this plan of `treadle plan collective` says.",
 )
-@click.option("-o", "--output", required=True, metavar="DIR", help="The folder; a subfolder each for several plans.")
+@click.option(
+    "-o", "--output", required=True, type=FOLDER, metavar="DIR", help="The folder; a subfolder each for several plans."
+)
 @click.option("--force", is_flag=True, help="Write into a folder that holds other files.")
 @json_option
 def command(

@@ -17,6 +17,34 @@ import click
 from planner.errors import CheckFailed, InputError
 from planner.files import read_text
 
+FORMATS = frozenset(
+    (".html", ".htm", ".json", ".yaml", ".yml", ".pdf", ".png", ".jpg", ".gif", ".svg", ".xml", ".csv", ".txt", ".py")
+)
+"""Endings that say what is in a file."""
+
+
+class Output(click.ParamType):
+    """A file or folder to write: in a folder that exists, and without the ending of another format.
+
+    Checked with the options, so before anything is read, planned or written.
+    """
+
+    name = "file"
+
+    def __init__(self, *endings: str) -> None:
+        self.endings = endings
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        path, where = Path(value), param.opts[-1] if param else ""
+        if not path.parent.is_dir():
+            raise InputError(f"found no folder {str(path.parent)!r} to write {path.name!r} into", where=where)
+        if self.endings and path.suffix in FORMATS and path.suffix not in self.endings:
+            raise InputError(f"found {value!r}, expected a file that ends in {' or '.join(self.endings)}", where=where)
+        return str(value)
+
+
+DOCUMENT = Output(".json", ".yaml", ".yml")
+FOLDER = Output()
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 
 
@@ -49,15 +77,28 @@ def require_apart(output: str, *inputs: str | None) -> None:
             raise InputError("found an input of this command, expected another file to write", where=output)
 
 
-def require_same(output: Path, text: str) -> None:
+def require_same(output: Path, text: str, plans: Iterable[Path]) -> None:
     """Raises InputError where a sketch that would be proposed as `output` is there already and reads otherwise: it may
-    be somebody's work."""
-    if os.path.lexists(output) and read_text(output) != text:
+    be somebody's work. A sketch that one of the older `plans` beside it was made with, unedited, may be replaced with
+    that plan."""
+    if os.path.lexists(output) and read_text(output) != text and not _was_proposed(output, plans):
         raise InputError(
             "found a sketch that differs from the one proposed here, which would replace it; give it with --sketch, "
             "or remove it",
             where=str(output),
         )
+
+
+def _was_proposed(sketch: Path, plans: Iterable[Path]) -> bool:
+    from planner import documents
+    from planner.plan import InputRef, Plan
+    from planner.sketch import Sketch
+
+    try:
+        reference = InputRef(file=sketch.name, digest=documents.digest(documents.load(sketch, Sketch)))
+        return any(documents.load(plan, Plan).inputs.get("sketch") == reference for plan in plans if plan.is_file())
+    except InputError:
+        return False
 
 
 @contextmanager

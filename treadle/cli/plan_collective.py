@@ -18,7 +18,7 @@ from planner.plan import Plan
 from planner.scalars import format_bytes, parse_bytes
 from planner.sketch import Sketch
 from treadle.cli.inputs import load_sketch
-from treadle.cli.output import json_option, live_line, many, note, print_json, require_apart, require_same
+from treadle.cli.output import DOCUMENT, json_option, live_line, many, note, print_json, require_apart, require_same
 from treadle.probe.resolve import load_hardware
 
 COLLECTIVES = (
@@ -56,7 +56,9 @@ COLLECTIVES = (
     type=click.FloatRange(min=0, min_open=True),
     help="Seconds after which the best plan so far is taken. [default: none]",
 )
-@click.option("-o", "--output", required=True, metavar="FILE|DIR", help="The plan; with --sizes, a new folder.")
+@click.option(
+    "-o", "--output", required=True, type=DOCUMENT, metavar="FILE|DIR", help="The plan; with --sizes, a new folder."
+)
 @json_option
 def command(
     collective: Any,
@@ -80,10 +82,11 @@ def command(
     """
     from planner.collective.collectives import ROOTED
     from planner.collective.limits import Limits
-    from planner.collective.planning import plan_collective
+    from planner.collective.planning import plan_collective, require_method
     from treadle.tuning import pricing
 
     require_apart(output, hardware, sketch, pattern)
+    require_method(method)
     if root is not None and collective not in ROOTED:
         raise InputError(f"found {root}, expected none: {collective} has no root", where="--root")
     if sizes is not None and size is not None:
@@ -115,7 +118,7 @@ def command(
                 guide, sketch_file = proposed(profile, collective, one_size or fixed, output)
                 beside = Path(output).parent / sketch_file
                 require_apart(str(beside), hardware, pattern, output)
-                require_same(beside, documents.dumps(guide))
+                require_same(beside, documents.dumps(guide), [Path(output)])
             else:
                 guide, sketch_file = load_sketch(sketch), sketch
             plan = plan_collective(

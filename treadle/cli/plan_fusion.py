@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from treadle.cli.output import json_option, live_line, many, note, print_json, print_table, require_apart
+from treadle.cli.output import DOCUMENT, json_option, live_line, many, note, print_json, print_table, require_apart
 
 if TYPE_CHECKING:
     from planner.fusion.program import Bindings, Program
@@ -40,7 +40,14 @@ MOST_SHOWN = 8
 @click.option("--groups", type=click.IntRange(1), help="Groups of a pipeline. [default: the nodes]")
 @click.option("--sweep", metavar="NAME=FROM:TO", help="Plan for many extents, N=1K:1G; -o is then a folder.")
 @click.option("--measure", is_flag=True, help="Time the best schedules here, with a process for each rank, and pick.")
-@click.option("-o", "--output", required=True, metavar="FILE|DIR", help="The plan; a folder with --trace or --sweep.")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=DOCUMENT,
+    metavar="FILE|DIR",
+    help="The plan; a folder with --trace or --sweep.",
+)
 @json_option
 def command(
     program: str | None,

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import click
 
-from treadle.cli.output import json_option, note, print_json
+from treadle.cli.output import FOLDER, json_option, note, print_json
 
 
 @click.command()
 @click.argument("job", metavar="JOB.yaml")
-@click.option("-o", "--output", required=True, metavar="DIR", help="Folder for documents, artefacts and the report.")
+@click.option(
+    "-o", "--output", required=True, type=FOLDER, metavar="DIR", help="Folder for documents, artefacts and the report."
+)
 @click.option("--no-run", is_flag=True, help="Plan, check and generate only; train nothing.")
 @json_option
 def command(job: str, output: str, no_run: bool, as_json: bool) -> None:

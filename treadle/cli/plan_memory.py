@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from treadle.cli.output import json_option, live_line, many, note, print_json, require_apart
+from treadle.cli.output import DOCUMENT, json_option, live_line, many, note, print_json, require_apart
 
 if TYPE_CHECKING:
     from planner.memory.problem import MemoryProblem
@@ -43,7 +43,14 @@ SCOPES: dict[Scope, str] = {
     help="Instead of --budget: 0.2x..1.0x or 4GiB..12GiB for nine budgets, 0.2x..1.0x:5 for five, each started from "
     "the one below. -o is then a folder of plans, with a table and a curve.",
 )
-@click.option("-o", "--output", required=True, metavar="FILE", help="The plan to write, or the folder of --sweep.")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=DOCUMENT,
+    metavar="FILE|DIR",
+    help="The plan to write, or the folder of --sweep.",
+)
 @click.option(
     "--dependency-set",
     type=click.Choice(["entering", "leaving"]),

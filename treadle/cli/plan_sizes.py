@@ -63,7 +63,7 @@ def plan_sizes(
     kept = dict(sorted((file, guide) for guide, file in sketches.values())) if sketch is None else {}
     for file, guide in kept.items():
         require_apart(str(folder / file), hardware_file, pattern_file)
-        require_same(folder / file, documents.dumps(guide))
+        require_same(folder / file, documents.dumps(guide), [folder / name for name in sorted(older)])
     guides = [
         Guide(
             start,

@@ -10,7 +10,7 @@ import click
 from msgspec.structs import replace
 
 from planner.scalars import format_bytes, format_time, parse_bytes
-from treadle.cli.output import json_option, live_line, many, note, print_json, require_apart
+from treadle.cli.output import DOCUMENT, json_option, live_line, many, note, print_json, require_apart
 
 if TYPE_CHECKING:
     from planner.plan import InputRef, Plan
@@ -88,7 +88,7 @@ SIZE = "SIZE|SHAREx"
     show_default=True,
     help="Seconds after which the best plan so far is taken.",
 )
-@click.option("-o", "--output", required=True, metavar="FILE", help="The plan to write.")
+@click.option("-o", "--output", required=True, type=DOCUMENT, metavar="FILE", help="The plan to write.")
 @json_option
 def command(
     trace: str | None,

@@ -16,7 +16,18 @@ from planner import documents, resources
 from planner.errors import InputError
 from planner.hardware import Hardware
 from planner.scalars import MEBIBYTE, format_bytes, parse_bytes
-from treadle.cli.output import json_option, many, note, print_json, print_rich, print_table, ranges, require_apart
+from treadle.cli.output import (
+    DOCUMENT,
+    Output,
+    json_option,
+    many,
+    note,
+    print_json,
+    print_rich,
+    print_table,
+    ranges,
+    require_apart,
+)
 from treadle.probe.resolve import LOCAL, load_hardware
 
 if TYPE_CHECKING:
@@ -52,7 +63,7 @@ def list_(as_json: bool) -> None:
 @command.command()
 @click.argument("name")
 @click.option("--nodes", type=click.IntRange(min=1), help="As many nodes instead of the profile's own number.")
-@click.option("--svg", type=click.Path(dir_okay=False), help="Write a picture of the profile to this file.")
+@click.option("--svg", type=Output(".svg"), metavar="FILE", help="Write a picture of the profile to this file.")
 @json_option
 def show(name: str, nodes: int | None, svg: str | None, as_json: bool) -> None:
     """Show the profile NAME (a shipped name, a file, or `local`)."""
@@ -73,7 +84,7 @@ def show(name: str, nodes: int | None, svg: str | None, as_json: bool) -> None:
 @command.command()
 @click.option("--world", type=int, help="Number of processes. [default: one per GPU, or 4]")
 @click.option("--sizes", help="Chunk sizes to send, such as 4K,64K,1M. [default: 4K,64K,1M]")
-@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the profile to this file.")
+@click.option("-o", "--output", type=DOCUMENT, metavar="FILE", help="Write the profile to this file.")
 @json_option
 def measure(world: int | None, sizes: str | None, output: str | None, as_json: bool) -> None:
     """Measure this machine: links between processes, memory, matrix products, operator overhead, host copies."""
@@ -102,7 +113,7 @@ def measure(world: int | None, sizes: str | None, output: str | None, as_json: b
 
 @command.command("import")
 @click.argument("file", type=click.Path())
-@click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Write the profile to this file.")
+@click.option("-o", "--output", type=DOCUMENT, metavar="FILE", required=True, help="Write the profile to this file.")
 @click.option("--name", help="Name of the profile. [default: the file's name]")
 @click.option("--costs-from", help="Copy alpha and beta of equal link kinds from this profile.")
 @click.option("--message-size", help="Of a TACCL topology: the message its costs are for. [default: from its name]")

@@ -6,12 +6,19 @@ from pathlib import Path
 
 import click
 
-from treadle.cli.output import json_option, many, note, print_json, require_apart
+from treadle.cli.output import Output, json_option, many, note, print_json, require_apart
 
 
 @click.command()
 @click.argument("plans", nargs=-1, required=True, metavar="PLAN...")
-@click.option("-o", "--output", required=True, metavar="FILE", help="HTML, or of one plan its picture as SVG.")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=Output(".html", ".htm", ".svg"),
+    metavar="FILE",
+    help="HTML, or of one plan its picture as SVG.",
+)
 @click.option("--hardware", metavar="NAME|FILE", help="Draw the collectives on this machine.")
 @click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes of the hardware.")
 @json_option

@@ -8,12 +8,17 @@ from typing import Any
 
 import click
 
-from treadle.cli.output import json_option, many, print_json, require_apart
+from treadle.cli.output import Output, json_option, many, print_json, require_apart
 
 
 @click.command()
 @click.argument("file", metavar="FILE")
-@click.option("--perfetto", metavar="OUT", help="Write the timeline in the Chrome trace format, for ui.perfetto.dev.")
+@click.option(
+    "--perfetto",
+    type=Output(".json"),
+    metavar="OUT",
+    help="Write the timeline in the Chrome trace format, for ui.perfetto.dev.",
+)
 @click.option("--hardware", help="Of MSCCL XML: a profile, shipped name or file.")
 @click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes. [default: the profile's]")
 @click.option("--size", help="Of MSCCL XML: bytes as minBytes counts them, such as 1MiB (the larger buffer of a rank).")

@@ -12,7 +12,18 @@ from planner.errors import InputError
 from planner.scalars import MEBIBYTE, format_bytes, parse_bytes
 from planner.sketch import Sketch
 from treadle.cli.inputs import load_sketch
-from treadle.cli.output import json_option, many, note, print_json, print_rich, print_table, ranges, require_apart
+from treadle.cli.output import (
+    DOCUMENT,
+    Output,
+    json_option,
+    many,
+    note,
+    print_json,
+    print_rich,
+    print_table,
+    ranges,
+    require_apart,
+)
 from treadle.cli.plan_collective import COLLECTIVES
 from treadle.probe.resolve import load_hardware
 
@@ -54,7 +65,7 @@ def list_(as_json: bool) -> None:
 @click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes. [default: the profile's]")
 @click.option("--collective", type=click.Choice(COLLECTIVES), help="Make it for this one. [default: for any]")
 @click.option("--size", help="Make it for this input buffer of one rank, such as 64K. [default: for large ones]")
-@click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Write the sketch to this file.")
+@click.option("-o", "--output", type=DOCUMENT, metavar="FILE", required=True, help="Write the sketch to this file.")
 @json_option
 def new(hardware: str, nodes: int | None, collective: str | None, size: str | None, output: str, as_json: bool) -> None:
     """Propose a sketch for a machine, as YAML whose comments say why each choice was made."""
@@ -83,7 +94,7 @@ def new(hardware: str, nodes: int | None, collective: str | None, size: str | No
 @click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes. [default: the sketch's or the profile's]")
 @click.option("--collective", type=click.Choice(COLLECTIVES[:6]), default="allgather", show_default=True)
 @click.option("--size", help="Input buffer of one rank. [default: the sketch's, else 1MiB]")
-@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Draw it as SVG to this file.")
+@click.option("-o", "--output", type=Output(".svg"), metavar="FILE", help="Draw it as SVG to this file.")
 @json_option
 def show(
     name: str,

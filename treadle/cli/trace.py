@@ -13,7 +13,7 @@ from planner import documents
 from planner.errors import CheckFailed, InputError, MissingBackendError
 from planner.scalars import format_bytes, format_time
 from planner.trace import Trace
-from treadle.cli.output import json_option, live_line, note, print_json, require_apart
+from treadle.cli.output import DOCUMENT, json_option, live_line, note, print_json, require_apart
 
 
 @click.group(no_args_is_help=True)
@@ -42,7 +42,7 @@ def command() -> None:
     show_default=True,
     help="Where the step will run; decides the kernels PyTorch picks.",
 )
-@click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Write the trace to this file.")
+@click.option("-o", "--output", type=DOCUMENT, metavar="FILE", required=True, help="Write the trace to this file.")
 @json_option
 def capture(
     spec: str,
@@ -117,7 +117,7 @@ def _with_cudnn(trace: Trace) -> Trace:
 @command.command("import")
 @click.argument("file", type=click.Path(dir_okay=False))
 @click.option("--step", type=click.IntRange(min=0), help="Which ProfilerStep of a Kineto trace. [default: the last]")
-@click.option("-o", "--output", type=click.Path(dir_okay=False), required=True, help="Write the trace to this file.")
+@click.option("-o", "--output", type=DOCUMENT, metavar="FILE", required=True, help="Write the trace to this file.")
 @json_option
 def import_(file: str, step: int | None, output: str, as_json: bool) -> None:
     """Import a PyTorch ExecutionTrace, a Kineto or Chrome trace, or a Chakra trace, packed or not."""

@@ -44,13 +44,13 @@ def test_an_output_that_is_an_input_is_refused(
     monkeypatch.chdir(tmp_path)
     document, arguments = COMMANDS[name]
     text = dumps(document)
-    Path("in.json").write_text(text)
-    Path("link.json").symlink_to("in.json")
-    for output in ("in.json", "./in.json", str(tmp_path / "in.json"), "link.json"):
-        assert run([{"IN": "in.json", "OUT": output}.get(word, word) for word in arguments]) == 2
+    Path("in").write_text(text)
+    Path("link").symlink_to("in")
+    for output in ("in", "./in", str(tmp_path / "in"), "link"):
+        assert run([{"IN": "in", "OUT": output}.get(word, word) for word in arguments]) == 2
         message = f"error: {output}: found an input of this command, expected another file to write\n"
         assert capsys.readouterr().err == message
-        assert Path("in.json").read_text() == text
+        assert Path("in").read_text() == text
 
 
 def test_the_model_is_not_written_over(
@@ -59,7 +59,7 @@ def test_the_model_is_not_written_over(
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text("def step(): ...\n")
     assert run(["trace", "capture", "mine:step", "-o", "mine.py"]) == 2
-    assert "found an input of this command" in capsys.readouterr().err
+    assert "found 'mine.py', expected a file that ends in .json" in capsys.readouterr().err
     assert Path("mine.py").read_text() == "def step(): ...\n"
 
 
@@ -79,3 +79,53 @@ def test_generated_files_do_not_replace_the_plan(
     assert documents.digest(documents.load_any("out/plan.json")) == documents.digest(
         documents.load_any("artefact.json")
     )
+
+
+PLAN = ["plan", "collective", "allgather", "--hardware", "ring4", "--method", "ring"]
+
+
+def test_a_sketch_that_the_tool_proposed_is_replaced_with_its_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run([*PLAN, "--size", "1KiB", "-o", "x.json"]) == 0
+    first = Path("x.sketch.json").read_text()
+    assert run([*PLAN, "--size", "64MiB", "-o", "x.json"]) == 0
+    assert Path("x.sketch.json").read_text() != first
+    mine = first.replace('"direct"', '"none"')
+    Path("x.sketch.json").write_text(mine)
+    assert run([*PLAN, "--size", "1KiB", "-o", "x.json"]) == 2
+    assert Path("x.sketch.json").read_text() == mine
+    assert "found a sketch that differs" in capsys.readouterr().err
+    assert run([*PLAN[:-1], "best", "--size", "1KiB", "-o", "x.json"]) == 2
+    assert capsys.readouterr().err.startswith("error: --method: found 'best'"), "options come before files"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["report", "p.json", "-o", "x.pdf"], "--output: found 'x.pdf', expected a file that ends in .html or"),
+        (["report", "p.json", "-o", "x.json"], "--output: found 'x.json', expected a file that ends in .html or"),
+        (
+            ["simulate", "p.json", "--perfetto", "x.svg"],
+            "--perfetto: found 'x.svg', expected a file that ends in .json",
+        ),
+        (["profile", "show", "ring4", "--svg", "x.html"], "--svg: found 'x.html', expected a file that ends in .svg"),
+        ([*PLAN, "-o", "typo/x.json"], "--output: found no folder 'typo' to write 'x.json' into"),
+        (["generate", "p.json", "-o", "typo/out"], "--output: found no folder 'typo' to write 'out' into"),
+    ],
+)
+def test_no_ending_of_another_format_and_no_folder_that_is_a_typing_error(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert run(arguments) == 2
+    assert capsys.readouterr().err.startswith(f"error: {message}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_yaml_holds_yaml(tmp_path: Path) -> None:
+    assert run([*PLAN, "--size", "1KiB", "-o", str(tmp_path / "x.yaml")]) == 0
+    assert (tmp_path / "x.yaml").read_text().startswith("certificate:\n")
+    assert run(["check", str(tmp_path / "x.yaml")]) == 0

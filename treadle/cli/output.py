@@ -39,7 +39,9 @@ class Output(click.ParamType):
         if not path.parent.is_dir():
             raise InputError(f"found no folder {str(path.parent)!r} to write {path.name!r} into", where=where)
         if self.endings and path.suffix in FORMATS and path.suffix not in self.endings:
-            raise InputError(f"found {value!r}, expected a file that ends in {' or '.join(self.endings)}", where=where)
+            *first, last = self.endings
+            expected = " or ".join([", ".join(first), last] if first else [last])
+            raise InputError(f"found {value!r}, expected a file that ends in {expected}", where=where)
         return str(value)
 
 

@@ -104,8 +104,14 @@ def test_a_sketch_that_the_tool_proposed_is_replaced_with_its_plan(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["report", "p.json", "-o", "x.pdf"], "--output: found 'x.pdf', expected a file that ends in .html or"),
-        (["report", "p.json", "-o", "x.json"], "--output: found 'x.json', expected a file that ends in .html or"),
+        (
+            ["report", "p.json", "-o", "x.pdf"],
+            "--output: found 'x.pdf', expected a file that ends in .html, .htm or .svg",
+        ),
+        (
+            ["report", "p.json", "-o", "x.json"],
+            "--output: found 'x.json', expected a file that ends in .html, .htm or .svg",
+        ),
         (
             ["simulate", "p.json", "--perfetto", "x.svg"],
             "--perfetto: found 'x.svg', expected a file that ends in .json",

@@ -256,15 +256,16 @@ def test_what_cannot_be_planned_is_told_in_one_line(folder, capsys, arguments, m
 @pytest.mark.parametrize(
     ("arguments", "output", "message"),
     [
-        (("--hardware", "switch4", "--bind", "N=1"), "sgd.py", "found an input of this command"),
+        (("--hardware", "switch4", "--bind", "N=1"), "sgd.py", "expected a file that ends in"),
         (("--hardware", "switch4", "--bind", "N=1"), ".", "found a folder, expected a file to write"),
-        (("--hardware", "switch4", "--sweep", "N=1:2"), "none.py", "found a file, expected a folder for several plans"),
+        (("--hardware", "switch4", "--sweep", "N=1:2"), "a-file", "found a file, expected a folder for several plans"),
         (("--hardware", "alone.yaml", "--bind", "N=1"), "alone.yaml", "found an input of this command"),
         (("--hardware", "alone.yaml", "--bind", "N=1"), "p.json", "found no way to run AllReduce on 2 ranks of alone"),
         (("--hardware", "nothing", "--bind", "N=1"), "p.json", "nothing: no such file, and not one of the shipped"),
     ],
 )
 def test_outputs_and_machines_that_do_not_fit_are_told(folder, capsys, arguments, output, message):
+    Path("a-file").write_text("")
     assert run(["plan", "fusion", "sgd.py", *arguments, "-o", output]) == 2
     assert message in capsys.readouterr().err
     assert (folder / "sgd.py").read_text() == (EXAMPLES / "sgd.py").read_text()

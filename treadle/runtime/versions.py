@@ -51,4 +51,5 @@ def version(tensor: Tensor) -> int | None:
 
 def changed(what: str, where: str) -> InputError:
     """What to raise where the backward pass reads a tensor that is not as the forward pass left it."""
-    return InputError(f"found {what} changed in place before the backward pass reads it, expected no change", where=where)
+    message = f"found {what} changed in place before the backward pass reads it, expected no change"
+    return InputError(message, where=where)

@@ -111,7 +111,7 @@ def test_the_overlaps_chosen_are_the_best_of_all(fixture: str, machine: Machine)
 
 
 def test_overlaps_that_no_kernels_run_are_refused_and_priced_as_they_run(machine: Machine) -> None:
-    """A product takes its left operand row by row and needs all of its right one, so its gather ends before it begins."""
+    """A product takes its left operand row by row and needs all of its right one, so that gather ends first."""
     h = cc.dims("H")
     x, w = cc.Tensor("x", cc.f16, [h, h], cc.Replicated), cc.Tensor("w", cc.f16, [h, h], cc.Sliced(0))
     whole = cc.AllGather(w)

@@ -51,7 +51,7 @@ def evaluate(
     rank for what is Local. `keep` has masks by the key of a Dropout, in place of random ones. Raises InputError for
     values that do not fit, CheckFailed when a layout is not what its type says.
     """
-    run = _Run(program, bindings, seed, step, keep or {})
+    run = Run(program, bindings, seed, step, keep or {})
     for value in program.inputs:
         if value.name not in values:
             raise InputError(f"{program.name}: found no value for {value.name!r}, expected one")
@@ -84,7 +84,9 @@ def held(of: TensorType, bindings: Bindings, values: Array, rank: int, group: in
 
 
 @dataclass
-class _Run:
+class Run:
+    """An evaluation under way."""
+
     program: Program
     bindings: Bindings
     seed: int
@@ -218,17 +220,8 @@ class _Run:
             mask = np.broadcast_to(np.stack(masks), x.shape)
         return rounded(np.where(mask, x * x.dtype.type(scale(p)), x.dtype.type(0)), node.type.dtype)
 
-    def matmul(self, node: Node) -> Array:
-        x, w = self.owned(node, 0, 0), self.owned(node, 1, 0)
-        rows = x.reshape(*x.shape[:2], -1, x.shape[-1])
-        return rounded(np.matmul(rows, w).reshape(*x.shape[:-1], w.shape[-1]), node.type.dtype)
-
-    def conv2d(self, node: Node) -> Array:
-        x, w = self.owned(node, 0, 0), self.owned(node, 1, 0)
-        padding, stride = int(node.attribute("padding") or 0), int(node.attribute("stride") or 1)
-        x = np.pad(x, [(0, 0)] * 4 + [(padding, padding)] * 2)
-        windows = sliding_window_view(x, w.shape[-2:], axis=(-2, -1))[..., ::stride, ::stride, :, :]
-        return rounded(np.einsum("grnchwij,grocij->grnohw", windows, w), node.type.dtype)
+    def layer(self, node: Node) -> Array:
+        return rounded(multiplied(node, self.owned(node, 0, 0), self.owned(node, 1, 0)), node.type.dtype)
 
     def permute(self, node: Node) -> Array:
         _, x = self.operand(node)
@@ -239,12 +232,16 @@ class _Run:
         return np.take_along_axis(x, index.reshape(*index.shape, *(1 for _ in x.shape[3:])), axis=2)
 
     def reduction(self, node: Node) -> Array:
-        """ReduceTensor and Norm. What is sliced is reduced together with the other ranks' slices."""
+        """ReduceTensor and Norm."""
         of, _ = self.operand(node)
-        op = str(node.attribute("op", "+"))
-        x = self.owned(node, 0, neutral(op, of.dtype))
-        if node.op == "Norm":
-            x = x * x
+        x = self.owned(node, 0, neutral(str(node.attribute("op", "+")), of.dtype))
+        total = self.reduced(node, x * x if node.op == "Norm" else x)
+        return rounded(np.sqrt(total) if node.op == "Norm" else total, node.type.dtype)
+
+    def reduced(self, node: Node, x: Array) -> Array:
+        """Sums, least or greatest elements of `x`, which stands for the operand of a ReduceTensor or Norm. What is
+        sliced is reduced together with the other ranks' slices."""
+        of, op = self.operand(node)[0], str(node.attribute("op", "+"))
         at = node.attribute("dim")
         if node.attribute("per") == "tensor":
             ends = np.cumsum((0, *self.sizes(of.shape[0].names[0])))
@@ -256,7 +253,7 @@ class _Run:
             partial = _reduced(op, x, tuple(range(2, x.ndim)), neutral(op, of.dtype))
         if isinstance(of.layout, Sliced) and isinstance(node.type.layout, Replicated):
             partial = self.combined(op, partial)
-        return rounded(np.sqrt(partial) if node.op == "Norm" else partial, node.type.dtype)
+        return partial
 
     def combined(self, op: str, x: Array) -> Array:
         """The ranks' arrays of a group combined in the order of the ranks, on every rank."""
@@ -321,25 +318,36 @@ def _everywhere(of: TensorType) -> bool:
     return of.group == WORLD and not of.shape
 
 
+def multiplied(node: Node, x: Array, w: Array) -> Array:
+    """Arrays [groups, ranks, ...] as the operands of a MatMul or Conv2d, in their own dtype."""
+    if node.op == "MatMul":
+        rows = x.reshape(*x.shape[:2], -1, x.shape[-1])
+        return np.asarray(np.matmul(rows, w).reshape(*x.shape[:-1], w.shape[-1]))
+    padding, stride = int(node.attribute("padding") or 0), int(node.attribute("stride") or 1)
+    x = np.pad(x, [(0, 0)] * 4 + [(padding, padding)] * 2)
+    windows = sliding_window_view(x, w.shape[-2:], axis=(-2, -1))[..., ::stride, ::stride, :, :]
+    return np.asarray(np.einsum("grnchwij,grocij->grnohw", windows, w))
+
+
 def _reduced(op: str, x: Array, axes: tuple[int, ...], start: float) -> Array:
     if op == "+":
         return np.asarray(x.sum(axis=axes, dtype=x.dtype))
     return np.asarray(x.max(axis=axes, initial=start) if op == "max" else x.min(axis=axes, initial=start))
 
 
-_OPERATIONS: dict[str, Callable[[_Run, Node], Array]] = {
-    "MatMul": _Run.matmul,
-    "Conv2d": _Run.conv2d,
-    "Permute": _Run.permute,
-    "ReduceTensor": _Run.reduction,
-    "Norm": _Run.reduction,
-    "Slice": _Run.view,
-    "Load": _Run.load,
-    "AllReduce": _Run.all_reduce,
-    "ReduceScatter": _Run.all_reduce,
-    "AllGather": _Run.all_gather,
-    "Reduce": _Run.reduce,
-    "Broadcast": _Run.broadcast,
-    "AllToAll": _Run.all_to_all,
-    "Send": _Run.send,
+_OPERATIONS: dict[str, Callable[[Run, Node], Array]] = {
+    "MatMul": Run.layer,
+    "Conv2d": Run.layer,
+    "Permute": Run.permute,
+    "ReduceTensor": Run.reduction,
+    "Norm": Run.reduction,
+    "Slice": Run.view,
+    "Load": Run.load,
+    "AllReduce": Run.all_reduce,
+    "ReduceScatter": Run.all_reduce,
+    "AllGather": Run.all_gather,
+    "Reduce": Run.reduce,
+    "Broadcast": Run.broadcast,
+    "AllToAll": Run.all_to_all,
+    "Send": Run.send,
 }

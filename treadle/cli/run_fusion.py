@@ -47,6 +47,9 @@ def run_fusion(folder: Path, backend: Any, repeats: int, timeout: float | None, 
                 for row in rows
             ],
         )
+        for row in rows:
+            for line in row.undecided:
+                click.echo(f"{row.data}, undecided: {line}; either side is right")
         if backend != "cuda":
             click.echo("sent and traffic are elements of the rank that has most of them, counted while it runs")
     wrong = [f"{row.data}: {line}" for row in rows for line in row.problems]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from planner.fusion.evaluate import evaluate
+from planner.fusion.rounding import Intervals, intervals
 from treadle.runtime.fusion import cuda, fibers, processes
 from treadle.runtime.fusion.build import Compiled, Schedule
 from treadle.runtime.fusion.data import Array, Kind, differences, exact, example, place
@@ -23,11 +25,13 @@ RUNNERS: Mapping[Target, Callable[[Compiled, Tensors, Runs], Report]] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """`problems` has a line for each tensor that is wrong; `bits` says whether every bit was compared."""
+    """`problems` has a line for each tensor that is wrong, `undecided` one for each operation that jumps where rounding
+    decides on which side its operand is; `bits` says whether every bit was compared."""
 
     problems: tuple[str, ...]
     bits: bool
     report: Report
+    undecided: tuple[str, ...] = ()
 
     @property
     def good(self) -> bool:
@@ -43,7 +47,7 @@ def compare(
     values: Mapping[str, Array] | None = None,
 ) -> Outcome:
     """Every run begins with the same `values`, by default random ones; integers are compared bit by bit where no order
-    of sums changes them, all else within a tolerance.
+    of sums changes them, all else with the interval in which rounding may leave each element.
 
     Raises what the back-ends raise, among them CheckFailed for a schedule that hangs.
     """
@@ -60,17 +64,23 @@ def _compared(
     compiled: Compiled, lowered: Schedule, tensors: Tensors, runs: Runs, given: Mapping[str, Array], bits: bool
 ) -> Outcome:
     tensors.poison()
-    wanted = [
-        evaluate(lowered.program, lowered.bindings, given, seed=runs.seed, step=runs.step + number)
-        for number in range(runs.repeats)
-    ]
+    program, bindings = lowered.program, lowered.bindings
+    draws = any(node.op == "Dropout" for node in program.nodes)
+
+    @cache
+    def expected(step: int) -> tuple[dict[str, Array], Intervals | None]:
+        values = evaluate(program, bindings, given, seed=runs.seed, step=step)
+        return values, None if bits else intervals(program, bindings, values, seed=runs.seed, step=step)
+
+    wanted = [expected(runs.step + number * draws) for number in range(runs.repeats)]
     rows = [range(first, first + compiled.ranks) for first in range(0, tensors.rows, compiled.ranks)]
-    for row, each in zip(rows, wanted, strict=True):
-        place(tensors, row, lowered, each)
+    for row, (values, _) in zip(rows, wanted, strict=True):
+        place(tensors, row, lowered, values)
     report = RUNNERS[compiled.target](compiled, tensors, runs)
     problems = [
         f"run {number}: {line}"
-        for number, (row, each) in enumerate(zip(rows, wanted, strict=True))
-        for line in differences(tensors, row, lowered, each, bits=bits)
+        for number, (row, (values, within)) in enumerate(zip(rows, wanted, strict=True))
+        for line in differences(tensors, row, lowered, values, within)
     ]
-    return Outcome(tuple(problems[:MOST_PROBLEMS]), bits, report)
+    undecided = {str(each): None for _, within in wanted if within is not None for each in within.undecided}
+    return Outcome(tuple(problems[:MOST_PROBLEMS]), bits, report, tuple(undecided))

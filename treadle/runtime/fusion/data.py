@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from planner.fusion.arithmetic import rounded
 from planner.fusion.evaluate import held, states
 from planner.fusion.operations import operation
-from planner.fusion.program import Bindings, Dtype, Input, Program
+from planner.fusion.program import FLOATS, Bindings, Dtype, Input, Program
+from planner.fusion.rounding import Intervals
 from treadle.runtime.fusion.build import Schedule
 from treadle.runtime.fusion.tensors import Tensors
 
@@ -21,8 +22,6 @@ Kind = Literal["integers", "floats"]
 LARGEST = 3
 """Of random integers: sums of products of hundreds of them are exact in f16."""
 SCALARS = (0.5, 0.25, 0.75)
-TOLERANCE: dict[Dtype, float] = {"f16": 2e-2, "bf16": 1e-1, "f32": 2e-4, "f64": 1e-9}
-"""Of floats, relative to the largest element of a tensor: other orders of sums round differently."""
 _WHOLE = frozenset(("Add", "Sub", "Mul", "Neg", "Max", "Min", "Abs", "ReLU", "Cast", "Update", "Where", "ReduceTensor"))
 _MOVES = ("collective", "transfer", "view", "layer")
 _SUMS = frozenset(("MatMul", "Conv2d", "ReduceTensor", "Norm", "AllReduce", "ReduceScatter", "Reduce"))
@@ -45,7 +44,7 @@ def _values(program: Program, bindings: Bindings, value: Input, kind: Kind, rand
         return random.integers(1, 3, shape)
     if not extents:
         return rounded(random.choice(SCALARS), of.dtype)
-    if kind == "floats" and of.dtype in TOLERANCE:
+    if kind == "floats" and of.dtype in FLOATS:
         return rounded(random.random(shape) * 2 - several, of.dtype)
     return rounded(random.integers(-LARGEST if several else 0, LARGEST + 1, shape), of.dtype)
 
@@ -89,23 +88,33 @@ def fill(tensors: Tensors, rows: Sequence[int], lowered: Schedule, seed: int = 0
                 elif buffer.dtype == "bf16":
                     array[:] = rounded(random.random(array.size, np.float32), "bf16").view(np.uint32) >> 16
                 else:
-                    array[:] = random.random(array.size, np.float32) + (0.5 if buffer.dtype in TOLERANCE else 0)
+                    array[:] = random.random(array.size, np.float32) + (0.5 if buffer.dtype in FLOATS else 0)
 
 
 def differences(
-    tensors: Tensors, rows: Sequence[int], lowered: Schedule, values: Mapping[str, Array], *, bits: bool
+    tensors: Tensors,
+    rows: Sequence[int],
+    lowered: Schedule,
+    values: Mapping[str, Array],
+    within: Intervals | None = None,
 ) -> Iterator[str]:
-    """A line for each tensor of a rank that is not what `evaluate` made, in its bits or within the TOLERANCE of the
-    coarsest of the program's types: a sum that is rounded otherwise goes into all that is made of it."""
+    """A line for each tensor of a rank that is not what `evaluate` made: in its bits or, where given, `within` the
+    intervals around it."""
     program, bindings = lowered.program, lowered.bindings
-    coarsest = max(TOLERANCE.get(value.type.dtype, 0.0) for value in program.by_name.values())
     left = states(program, values)
+    ends = [(each, states(program, each)) for each in (within.low, within.high)] if within is not None else []
     by_place = {lowered.places[name]: name for name in (*program.outputs, *left)}
     for index, name in by_place.items():
+        dtype = tensors.buffers[index].dtype
         for rank in _ranks(program, bindings, name):
             want = _held(program, bindings, name, left.get(name, values[name]), rank)
+            low, high = (
+                (_part(program, bindings, name, one.get(name, each[name]), rank) for each, one in ends)
+                if ends
+                else (None, None)
+            )
             got = tensors.array(rows[rank], index)[: want.size]
-            if line := _difference(got, want, tensors.buffers[index].dtype, 0.0 if bits else coarsest):
+            if line := _difference(got, want, dtype, low, high):
                 yield f"{name} of rank {rank}: {line}"
 
 
@@ -119,29 +128,36 @@ def _ranks(program: Program, bindings: Bindings, name: str) -> Iterator[int]:
                 yield group * bindings.ranks + rank
 
 
+def _part(program: Program, bindings: Bindings, name: str, values: Array, rank: int) -> Array:
+    """What a rank of the world holds of a value, as a flat array."""
+    return held(program.by_name[name].type, bindings, values, rank % bindings.ranks, rank // bindings.ranks).reshape(-1)
+
+
 def _held(program: Program, bindings: Bindings, name: str, values: Array, rank: int) -> Array:
-    """As it lies in memory."""
-    of = program.by_name[name].type
-    mine = held(of, bindings, values, rank % bindings.ranks, rank // bindings.ranks).reshape(-1)
-    if of.dtype == "bf16":
+    """The same as it lies in memory."""
+    mine = _part(program, bindings, name, values, rank)
+    if program.by_name[name].type.dtype == "bf16":
         return (np.ascontiguousarray(mine, np.float32).view(np.uint32) >> 16).astype(np.uint16)
     return mine
 
 
-def _difference(got: Array, want: Array, dtype: Dtype, tolerance: float) -> str | None:
+def _difference(got: Array, want: Array, dtype: Dtype, low: Array | None, high: Array | None) -> str | None:
+    """Elements that have other bits and do not lie between `low` and `high`, which is -inf to inf for anything at all
+    and NaN for NaN."""
     if got.tobytes() == want.tobytes():
         return None
     a, b = (_floats(x, dtype) for x in (got, want))
     same = (got.view(np.uint8).reshape(got.size, -1) == want.view(np.uint8).reshape(got.size, -1)).all(axis=1)
     same |= (a == b) | (np.isnan(a) & np.isnan(b))
-    if tolerance and dtype in TOLERANCE:
-        finite = b[np.isfinite(b)]
-        same |= np.abs(a - b) <= tolerance * max(1.0, float(np.abs(finite).max(initial=0)))
+    if low is not None and high is not None:
+        same |= ((low <= a) & (a <= high)) | (np.isneginf(low) & np.isposinf(high))
     wrong = np.flatnonzero(~same)
     if not wrong.size:
         return None
     first = int(wrong[0])
-    return f"{wrong.size} of {got.size} elements differ, first [{first}]: found {a[first]:g}, expected {b[first]:g}"
+    around = f", or from {low[first]:g} to {high[first]:g}" if low is not None and high is not None else ""
+    found = f"{wrong.size} of {got.size} elements differ, first [{first}]: found {a[first]:g}"
+    return f"{found}, expected {b[first]:g}{around}"
 
 
 def _floats(bits: Array, dtype: Dtype) -> NDArray[np.float64]:

@@ -33,12 +33,14 @@ MOST_PROCESSES = 64
 @dataclass(frozen=True)
 class Row:
     """One comparison. `sent` elements of each rank to its group, `sent_on` to the next one, `traffic` loaded and
-    stored, without products, all of the rank with most, beside what the plan counts (`planned_*`)."""
+    stored, without products, all of the rank with most, beside what the plan counts (`planned_*`). `undecided`:
+    operations that jump, and how many of their elements are so close to it that either side is right."""
 
     data: Kind
     runs: int
     bits: bool
     problems: tuple[str, ...]
+    undecided: tuple[str, ...]
     seconds: float
     planned_seconds: float
     sent: int
@@ -80,6 +82,7 @@ def run_folder(
                 runs=repeats,
                 bits=outcome.bits,
                 problems=outcome.problems,
+                undecided=outcome.undecided,
                 seconds=median(outcome.report.seconds),
                 planned_seconds=decisions.time_ns / 1e9,
                 sent=max((one.sent for one in each), default=0) // repeats,

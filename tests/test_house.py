@@ -138,6 +138,15 @@ def test_no_file_shows_the_machine_it_was_written_on() -> None:
                 assert not re.search(pattern, text), f"{path.relative_to(ROOT)} holds {pattern}"
 
 
+def test_no_test_asserts_how_long_something_takes() -> None:
+    for path in files():
+        if path.suffix == ".py" and path.is_relative_to(ROOT / "tests"):
+            timed = re.search(
+                r"assert [^\n]*(monotonic|perf_counter|process_time|time\.time)\(\) - \w+ <", path.read_text()
+            )
+            assert not timed, f"{path.relative_to(ROOT)}: {timed[0]}; figures belong into benchmarks"
+
+
 def test_links_in_the_documents_lead_somewhere() -> None:
     pages = [path for path in files() if path.suffix == ".md"]
     assert pages

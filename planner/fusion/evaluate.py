@@ -187,7 +187,7 @@ class Run:
     def aligned(self, node: Node) -> list[Array]:
         """The operands, wide, with leading extents of 1 where they lack dimensions and parts repeated."""
         types = {x: self.program.by_name[x].type for x in node.inputs if isinstance(x, str)}
-        dtype = [of.dtype for of in types.values()][-1]
+        dtype = node.number_dtype({name: of.dtype for name, of in types.items()})
         shape = broadcast(node.op, [of.shape for of in types.values()])
 
         def one(operand: Operand) -> Array:

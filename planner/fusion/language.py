@@ -107,7 +107,7 @@ def Dropout(x: Value, p: float, key: str, name: str | None = None) -> Value:
 
 
 def Where(condition: Value, x: Operand, y: Operand, name: str | None = None) -> Value:
-    """Elements of `x` where the condition, a bool, holds, those of `y` elsewhere."""
+    """Elements of `x` where the condition, a bool, holds, those of `y` elsewhere; of two numbers in f32."""
     return make("Where", condition, x, y, name=name)
 
 
@@ -268,7 +268,7 @@ def _slicing(at: int, slice_map: SliceMap) -> dict[str, Attribute]:
 
 
 def _dtype(name: str) -> Dtype:
-    if name not in BYTES:
+    if not isinstance(name, str) or name not in BYTES:
         raise InputError(f"found dtype {name!r}, expected one of {', '.join(BYTES)}")
     return name
 

@@ -15,7 +15,7 @@ from planner.errors import InputError
 from planner.fusion import language
 from planner.fusion.dims import Dim
 from planner.fusion.layouts import Group
-from planner.fusion.program import Program
+from planner.fusion.program import BYTES, Program
 from planner.fusion.values import Launch, Value
 
 MODULE = "planner.fusion.language"
@@ -115,7 +115,9 @@ class _Reader:
                 return constant
             case ast.Name(name):
                 if name not in self.scope and name not in self.words:
-                    raise self.error(f"found {name}, expected a variable assigned before or a word of the language")
+                    dtypes = ", ".join(BYTES).replace("bool", "bool_")
+                    expected = f"a variable assigned before, a word of the language or a dtype: {dtypes}"
+                    raise self.error(f"found {name}, expected {expected}")
                 return self.scope[name] if name in self.scope else self.words[name]
             case ast.List(elts):
                 return [self.value(of, depth + 1) for of in elts]

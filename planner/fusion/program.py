@@ -78,6 +78,12 @@ class Node:
         operands = self.inputs[1:] if self.op == "Update" else self.inputs
         return tuple(dict.fromkeys(x for x in operands if isinstance(x, str)))
 
+    def number_dtype(self, dtypes: Mapping[str, Dtype]) -> Dtype:
+        """What numbers among its operands are rounded to: the result's of Where, else that of the last tensor;
+        `dtypes` of its operands by name."""
+        tensors = [dtypes[operand] for operand in self.inputs if isinstance(operand, str)]
+        return self.type.dtype if self.op == "Where" or not tensors else tensors[-1]
+
 
 @dataclass(frozen=True)
 class Kernel:

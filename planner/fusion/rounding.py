@@ -349,10 +349,12 @@ def _in_doubles(program: Program) -> Program:
         return replace(of, dtype="f64") if of.dtype in FLOATS else of
 
     def node(each: Node) -> Node:
-        dtypes = [program.by_name[name].type.dtype for name in each.inputs if isinstance(name, str)]
+        dtype = each.number_dtype(
+            {name: program.by_name[name].type.dtype for name in each.inputs if isinstance(name, str)}
+        )
 
         def number(operand: Operand) -> Operand:
-            return operand if isinstance(operand, str) else wide(operand, dtypes[-1]).item()
+            return operand if isinstance(operand, str) else wide(operand, dtype).item()
 
         return replace(each, inputs=tuple(map(number, each.inputs)), type=doubled(each.type))
 

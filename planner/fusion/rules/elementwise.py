@@ -29,11 +29,13 @@ def elementwise(op: str, operands: Sequence[Argument], given: Mapping[str, Attri
 
 
 def _element(op: str, operands: Sequence[Argument], given: Mapping[str, Attribute]) -> Dtype:
-    """The dtype of a pointwise result. Operands must agree, casts are written out."""
+    """The dtype of a pointwise result. Operands must agree, casts are written out; numbers alone are f32."""
     values = list(operands[1:]) if op == "Where" else list(operands)
     dtypes = sorted({of.dtype for of in values if isinstance(of, TensorType)})
     if op == "Where" and (not isinstance(operands[0], TensorType) or operands[0].dtype != "bool"):
-        refuse(op, "dtype", "found a condition that is not bool, expected a comparison")
+        refuse(op, "dtype", "found a condition that is not bool, expected a comparison, such as x > 0")
+    if op == "Where" and not dtypes:
+        return "f32"
     if len(dtypes) != 1:
         refuse(op, "dtype", f"found {' and '.join(dtypes) or 'numbers only'}, expected one dtype; write Cast")
     dtype = dtypes[0]

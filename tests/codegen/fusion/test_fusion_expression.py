@@ -49,7 +49,7 @@ def every_operation() -> Program:
         if dtype in FLOATS:
             binary["Div"] = a / b
         binary |= {"Eq": cc.Eq(a, b), "Ne": cc.Ne(a, b), "Lt": a < b, "Le": a <= b, "Gt": a > b, "Ge": a >= b}
-        binary["Where"] = cc.Where(a < b, a, 1)
+        binary |= {"Where": cc.Where(a < b, a, 1), "Sign": cc.Where(a < b, 0.1, -1)}
         binary["Literal"] = a * (0.1 if dtype in FLOATS else 3) + 7
         if dtype not in FLOATS:
             binary |= {"And": a & b, "Or": a | b, "Xor": a ^ b, "Not": ~a}

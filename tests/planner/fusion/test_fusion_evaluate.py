@@ -420,6 +420,7 @@ def test_roots_that_are_no_ranks():
         (lambda x: 2 / x, lambda x: 2 / x),
         (lambda x: Max(x, 1) - Min(x, 2), lambda x: max(x, 1) - min(x, 2)),
         (lambda x: Where(x < 1, x, 7), lambda x: x if x < 1 else 7),
+        (lambda x: Where(x < 1, 0.5, -1), lambda x: 0.5 if x < 1 else -1),
     ],
 )
 @pytest.mark.parametrize(("dtype", "tolerance"), [("f64", 1e-12), ("f32", 1e-6), ("f16", 2e-3), ("bf16", 2e-2)])

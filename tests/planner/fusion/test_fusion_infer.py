@@ -227,7 +227,6 @@ REFUSED = [
     ("dtype", "Dropout", [t(R, dtype="i32")], {"p": 0.5, "key": "k"}),
     ("dtype", "Cast", [t(R)], {"dtype": "f8"}),
     ("dtype", "Where", [t(R), t(R), t(R)], {}),
-    ("dtype", "Where", [t(R, dtype="bool"), 1, 2], {}),
     ("dtype", "Where", [t(R, dtype="bool"), t(R), t(R, dtype="f16")], {}),
     ("dtype", "Update", [t(R), t(R, dtype="f16")], {}),
     ("dtype", "MatMul", [t(R, "T K"), t(R, "K H", "f16")], {}),
@@ -273,6 +272,7 @@ def test_dtypes_of_results():
     assert infer("Cast", [t(R)], {"dtype": "f16"}).dtype == "f16"
     assert infer("Add", [t(R, dtype="bf16"), 1.5], {}).dtype == "bf16"
     assert infer("Where", [t(R, dtype="bool"), t(R, dtype="i32"), 3], {}).dtype == "i32"
+    assert infer("Where", [t(R, dtype="bool"), 1, -1], {}).dtype == "f32", "a sign needs no tensor, as Cast would"
     assert infer("Xor", [t(R, dtype="i64"), 3], {}).dtype == "i64"
     assert infer("GroupSize", [], {"dtype": "f16"}).dtype == "f16"
     assert infer("Norm", [t(L, dtype="f16")], {}).dtype == "f16"

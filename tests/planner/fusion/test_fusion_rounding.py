@@ -70,8 +70,8 @@ def lion() -> Program:
     p = cc.Tensor("p", cc.f32, [n], cc.Replicated)
     total = cc.AllReduce("+", g)
     c = m * 0.5 + total
-    sign = cc.Where(c > 0, 1.0, cc.Where(c < 0, -1.0, c * 0.0))
-    p_ = cc.Update(p, p - cc.Cast(cc.f32, sign) * 0.125)
+    sign = cc.Where(c > 0, 1.0, cc.Where(c < 0, -1.0, 0.0))
+    p_ = cc.Update(p, p - sign * 0.125)
     return cc.Execute("lion", [g, m, p], [p_])
 
 

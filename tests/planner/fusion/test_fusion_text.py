@@ -115,7 +115,10 @@ TAIL = 'program = Execute("x", [g], [a])\n'
     ("line", "message"),
     [
         ("a = ", "found what is no Python (invalid syntax), expected a program"),
-        ("a = b", "found b, expected a variable assigned before or a word of the language"),
+        (
+            "a = b",
+            "found b, expected a variable assigned before, a word of the language or a dtype: f16, bf16, f32, f64,",
+        ),
         ("a = __import__('os')", "found a call of __import__, expected an operation of the language"),
         ("a = open('x')", "found a call of open, expected an operation of the language"),
         ("import os", "found `import os`, expected `name = expression`"),

@@ -27,7 +27,8 @@ from codegen.program import Connection, Place, Program, Step
 from codegen.protocols import PROTOCOLS, piece_chunks
 from codegen.simulate_plan import Timeline
 from planner.errors import CheckFailed, InputError
-from planner.hardware import Hardware, ProtocolCost, Topology, Transport, expand
+from planner.hardware import Hardware, ProtocolCost, Transport
+from planner.nodes import Topology, expand
 from planner.timeline import Resource, Schedule, Task
 
 MB = 1 << 20

@@ -1,8 +1,8 @@
 """The hardware profile: one kind of node, how many there are, and the network between them.
 
 Costs are alpha in us and beta in us per MiB, spelled `beta_us_per_MB` as in TACCL (1 MB = 1024 KB, section 5.3). A
-profile describes one node; `expand` numbers the ranks (`rank = node * devices_per_node + local`) and builds every
-directed link.
+profile describes one node, and how many there are; nodes unlike that one follow in `other_nodes`. `planner.nodes`
+numbers the ranks.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 from msgspec.structs import replace
 
 from planner.errors import InputError
@@ -69,7 +69,10 @@ class Switch(Record, frozen=True, kw_only=True):
 
 
 class Nic(Record, frozen=True, kw_only=True):
-    """`devices` are the local devices that send through it; `pcie` is the name of the PCIe switch it hangs under."""
+    """`devices` are the local devices that send through it; `pcie` is the name of the PCIe switch it hangs under.
+
+    A device among several NICs sends through all of them at once.
+    """
 
     name: Name
     devices: tuple[Rank, ...]
@@ -97,13 +100,31 @@ class CopyEngine(Record, frozen=True, kw_only=True):
     count: Positive = 1
 
 
+class NodeGroup(Record, frozen=True, kw_only=True):
+    """Nodes between which the network has other costs: those under one switch, or a pair; absent ones are the same."""
+
+    name: Name
+    nodes: tuple[Rank, ...]
+    alpha_us: Amount | None = None
+    beta_us_per_MB: PositiveAmount | None = None
+    """Of one NIC."""
+
+
 class Network(Record, frozen=True, kw_only=True):
-    """Between nodes every device reaches every device of every other node, through its NIC."""
+    """Between nodes every device reaches every device of every other node, through its NICs."""
 
     kind: Name
     alpha_us: Amount
     beta_us_per_MB: PositiveAmount
-    """Of one NIC."""
+    """Of one NIC, the fastest where their `speed_gbps` differ."""
+    groups: tuple[NodeGroup, ...] = ()
+    """Two nodes have the costs of the smallest group of both that states them."""
+
+    def between(self, one: int, other: int) -> tuple[float, float]:
+        """alpha_us, and beta_us_per_MB of one NIC, between two nodes."""
+        common = sorted((g for g in self.groups if {one, other} <= set(g.nodes)), key=lambda g: len(g.nodes))
+        alpha = next((g.alpha_us for g in common if g.alpha_us is not None), self.alpha_us)
+        return alpha, next((g.beta_us_per_MB for g in common if g.beta_us_per_MB is not None), self.beta_us_per_MB)
 
 
 class ProtocolCost(Record, frozen=True, kw_only=True):
@@ -143,8 +164,19 @@ class Transport(Record, frozen=True, kw_only=True):
         return {"Simple": self.Simple, "LL": self.LL, "LL128": self.LL128}[name]
 
 
+class OtherNodes(Record, frozen=True, kw_only=True):
+    """`nodes` nodes unlike those that the profile describes; what is absent is as in those."""
+
+    nodes: Positive = 1
+    devices: tuple[Device, ...] | None = None
+    links: tuple[Link, ...] | None = None
+    switches: tuple[Switch, ...] | None = None
+    nics: tuple[Nic, ...] | None = None
+    pcie: tuple[PcieSwitch, ...] | None = None
+
+
 class Hardware(Record, frozen=True, kw_only=True, tag_field="kind", tag="hardware"):
-    """A machine or cluster of `nodes` equal nodes."""
+    """A machine or cluster of `nodes` equal nodes, and of `other_nodes`."""
 
     version: Positive
     name: Name
@@ -159,6 +191,8 @@ class Hardware(Record, frozen=True, kw_only=True, tag_field="kind", tag="hardwar
     copy_together: PositiveAmount | None = None
     """Bytes per second of copies in both directions together; absent where they do not slow each other down."""
     network: Network | None = None
+    other_nodes: tuple[OtherNodes, ...] = ()
+    """Nodes unlike those described so far; their ranks follow, in this order."""
     transport: Transport | None = None
     """What collective programs cost beyond links, for `simulate`."""
     latency: Literal["serial", "pipelined"] = "serial"
@@ -168,74 +202,123 @@ class Hardware(Record, frozen=True, kw_only=True, tag_field="kind", tag="hardwar
 
     @property
     def devices_per_node(self) -> int:
+        """Devices of one of the `nodes` equal nodes."""
         return sum(device.count for device in self.devices)
+
+    @property
+    def every_node(self) -> tuple[Hardware, ...]:
+        """A profile of one node for each node of the machine, in the order of their ranks."""
+        alike = replace(self, nodes=1, other_nodes=())
+        found = [alike] * self.nodes
+        for other in self.other_nodes:
+            given = {name: value for name in _OF_NODES if (value := getattr(other, name)) is not None}
+            found += [replace(alike, **given)] * other.nodes
+        return tuple(found)
+
+    @property
+    def ranks(self) -> int:
+        """Devices of all nodes."""
+        return self.nodes * self.devices_per_node + sum(
+            other.nodes * sum(device.count for device in (self.devices if other.devices is None else other.devices))
+            for other in self.other_nodes
+        )
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all nodes are alike, and what lies between any two of them."""
+        groups = self.network.groups if self.network is not None else ()
+        return not self.other_nodes and all(g.alpha_us is None and g.beta_us_per_MB is None for g in groups)
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield (path, found, expected) for every broken cross reference."""
+        total = self.nodes + sum(other.nodes for other in self.other_nodes)
+        if total > 1 and self.network is None:
+            yield "$.network", "nothing", f"the network between {total} nodes"
+        if self.network is not None:
+            yield from _cost_problems("$.network", self.network)
+            for index, group in enumerate(self.network.groups):
+                path = f"$.network.groups[{index}]"
+                yield from _cost_problems(path, group)
+                for place, node in enumerate(group.nodes):
+                    if node >= total:
+                        yield f"{path}.nodes[{place}]", str(node), f"a node below {total}"
+                    if node in group.nodes[:place]:
+                        yield f"{path}.nodes[{place}]", f"{node} again", "each node once"
+        yield from self._problems_of_node("$")
+        start = self.nodes
+        for index, other in enumerate(self.other_nodes):
+            if total <= MAX_RANKS:
+                yield from self.every_node[start]._problems_of_node(f"$.other_nodes[{index}]")
+            start += other.nodes
+        if total > MAX_RANKS and self.other_nodes:
+            yield "$.other_nodes", f"{total} nodes", f"at most {MAX_RANKS}"
+
+    def _problems_of_node(self, prefix: str) -> Iterator[tuple[str, str, str]]:
         size = self.devices_per_node
         expected = f"a local device index below {size}"
         if not self.devices:
-            yield "$.devices", "no device", "at least one"
+            yield f"{prefix}.devices", "no device", "at least one"
         if size > MAX_RANKS:
-            yield "$.devices", f"{size} devices in one node", f"at most {MAX_RANKS}"
-        if self.nodes > 1 and self.network is None:
-            yield "$.network", "nothing", f"the network between {self.nodes} nodes"
-        costs: list[tuple[str, Link | Switch | Network]] = [
-            (f"$.links[{i}]", link) for i, link in enumerate(self.links)
-        ]
-        costs += [(f"$.switches[{i}]", switch) for i, switch in enumerate(self.switches)]
-        costs += [] if self.network is None else [("$.network", self.network)]
-        for path, cost in costs:
-            for field, value in (("alpha_us", cost.alpha_us), ("beta_us_per_MB", cost.beta_us_per_MB)):
-                if value is not None and value > MAX_COST_US:
-                    yield f"{path}.{field}", f"{value:g}", f"at most {MAX_COST_US:g}"
+            yield f"{prefix}.devices", f"{size} devices in one node", f"at most {MAX_RANKS}"
+        for index, link in enumerate(self.links):
+            yield from _cost_problems(f"{prefix}.links[{index}]", link)
+        for index, switch in enumerate(self.switches):
+            yield from _cost_problems(f"{prefix}.switches[{index}]", switch)
         seen: set[tuple[int, int, str]] = set()
         for index, link in enumerate(self.links):
             for field in ("src", "dst"):
                 if getattr(link, field) >= size:
-                    yield f"$.links[{index}].{field}", str(getattr(link, field)), expected
+                    yield f"{prefix}.links[{index}].{field}", str(getattr(link, field)), expected
             if link.src == link.dst:
-                yield f"$.links[{index}]", f"a link from {link.src} to itself", "two different ends"
+                yield f"{prefix}.links[{index}]", f"a link from {link.src} to itself", "two different ends"
             key = (link.src, link.dst, link.kind)
             if key in seen:
                 yield (
-                    f"$.links[{index}]",
+                    f"{prefix}.links[{index}]",
                     f"a second {link.kind} link {link.src} -> {link.dst}",
                     "`count` for parallel links",
                 )
             seen.add(key)
         names: set[str] = set()
-        parts: tuple[tuple[str, tuple[Switch | Nic | PcieSwitch, ...]], ...] = (
+        named: tuple[tuple[str, tuple[Switch | Nic | PcieSwitch, ...]], ...] = (
             ("switches", self.switches),
             ("nics", self.nics),
             ("pcie", self.pcie),
         )
-        for field, entries in parts:
+        for field, entries in named:
             for index, entry in enumerate(entries):
                 if entry.name in names:
-                    yield f"$.{field}[{index}].name", f"second {entry.name!r}", "names that occur once"
+                    yield f"{prefix}.{field}[{index}].name", f"second {entry.name!r}", "names that occur once"
                 names.add(entry.name)
                 members = entry.members if isinstance(entry, Switch) else entry.devices
                 inner = "members" if isinstance(entry, Switch) else "devices"
                 for place, member in enumerate(members):
                     if member >= size:
-                        yield f"$.{field}[{index}].{inner}[{place}]", str(member), expected
+                        yield f"{prefix}.{field}[{index}].{inner}[{place}]", str(member), expected
                     if member in members[:place]:
-                        yield f"$.{field}[{index}].{inner}[{place}]", f"{member} again", "each device once"
+                        yield f"{prefix}.{field}[{index}].{inner}[{place}]", f"{member} again", "each device once"
         parents = {pcie.name: pcie.parent for pcie in self.pcie}
         for index, nic in enumerate(self.nics):
             if nic.pcie is not None and nic.pcie not in parents:
-                yield f"$.nics[{index}].pcie", f"unknown switch {nic.pcie!r}", "the name of a PCIe switch"
+                yield f"{prefix}.nics[{index}].pcie", f"unknown switch {nic.pcie!r}", "the name of a PCIe switch"
         for index, pcie in enumerate(self.pcie):
             if pcie.parent is not None and pcie.parent not in parents:
-                yield f"$.pcie[{index}].parent", f"unknown switch {pcie.parent!r}", "the name of a PCIe switch"
+                yield f"{prefix}.pcie[{index}].parent", f"unknown switch {pcie.parent!r}", "the name of a PCIe switch"
             above, steps = pcie.parent, 0
             while above is not None and steps <= len(parents):
                 above, steps = parents.get(above), steps + 1
             if above is not None:
-                yield f"$.pcie[{index}].parent", "a cycle of PCIe switches", "a tree that ends at a CPU"
+                yield f"{prefix}.pcie[{index}].parent", "a cycle of PCIe switches", "a tree that ends at a CPU"
 
 
+def _cost_problems(path: str, part: Link | Switch | Network | NodeGroup) -> Iterator[tuple[str, str, str]]:
+    for field, value in (("alpha_us", part.alpha_us), ("beta_us_per_MB", part.beta_us_per_MB)):
+        if value is not None and value > MAX_COST_US:
+            yield f"{path}.{field}", f"{value:g}", f"at most {MAX_COST_US:g}"
+
+
+_OF_NODES = ("devices", "links", "switches", "nics", "pcie")
+"""What `other_nodes` may have of their own."""
 MAX_COST_US = 1e7
 """Of alpha, and of beta for 1 MB: ten seconds. Plans count whole ns, whose sums must stay within 62 bits."""
 MAX_RANKS = 1024
@@ -251,95 +334,21 @@ def source_of(hardware: Hardware, path: str) -> str | None:
     return None
 
 
-class Topology(Struct, frozen=True, kw_only=True):
-    """A profile with ranks numbered: what collective planning looks at."""
-
-    ranks: int
-    per_node: int
-    links: tuple[Link, ...]
-    """Sorted by (src, dst, kind). Costs are present on every link; beta is already divided by `count`."""
-    switches: tuple[Switch, ...]
-    nics: tuple[tuple[int, ...], ...]
-    """Global ranks that share each NIC, node by node."""
-
-    def node(self, rank: int) -> int:
-        return rank // self.per_node
-
-
 def scaled(hardware: Hardware, nodes: int) -> Hardware:
-    """The same profile with another number of nodes. Raises InputError when it has no network to scale over."""
+    """The same profile with another number of nodes. Raises InputError when it has no network to scale over, or
+    unequal nodes."""
     if nodes < 1:
         raise InputError(f"found {nodes}, expected at least 1", where="--nodes")
     if nodes > 1 and hardware.network is None:
         raise InputError(
             f"profile {hardware.name!r} has no network between nodes, so it cannot have {nodes}", where="--nodes"
         )
-    return replace(hardware, nodes=nodes)
-
-
-def expand(hardware: Hardware) -> Topology:
-    """Number the ranks and build every directed link, inside nodes and between them.
-
-    A switch contributes a link for each ordered pair of members (`kind` of the switch, its costs). Raises InputError
-    when a link or switch carries no costs (an imported profile that nobody measured) or there are over MAX_RANKS.
-    """
-    per_node = hardware.devices_per_node
-    if hardware.nodes * per_node > MAX_RANKS:
+    if hardware.other_nodes:
         raise InputError(
-            f"found {hardware.nodes} nodes of {per_node} devices, expected at most {MAX_RANKS} ranks",
-            where=hardware.name,
-            path="$.nodes",
+            f"profile {hardware.name!r} has unequal nodes, so its file says how many of each", where="--nodes"
         )
-    links: list[Link] = []
-    switches: list[Switch] = []
-    for node in range(hardware.nodes):
-        base = node * per_node
-        for index, link in enumerate(hardware.links):
-            if link.alpha_us is None or link.beta_us_per_MB is None:
-                raise _unmeasured(hardware, f"$.links[{index}]")
-            links.append(
-                replace(link, src=base + link.src, dst=base + link.dst, beta_us_per_MB=link.beta_us_per_MB / link.count)
-            )
-        for index, switch in enumerate(hardware.switches):
-            if switch.alpha_us is None or switch.beta_us_per_MB is None:
-                raise _unmeasured(hardware, f"$.switches[{index}]")
-            members = tuple(base + member for member in switch.members)
-            name = switch.name if hardware.nodes == 1 else f"{switch.name}@{node}"
-            beta = switch.beta_us_per_MB / switch.count
-            switches.append(replace(switch, name=name, members=members, beta_us_per_MB=beta))
-            links.extend(
-                Link(src=a, dst=b, kind=switch.kind, alpha_us=switch.alpha_us, beta_us_per_MB=beta)
-                for a in members
-                for b in members
-                if a != b
-            )
-    if hardware.nodes > 1 and hardware.network is not None:
-        net = hardware.network
-        ranks = range(hardware.nodes * per_node)
-        links.extend(
-            Link(src=a, dst=b, kind=net.kind, alpha_us=net.alpha_us, beta_us_per_MB=net.beta_us_per_MB)
-            for a in ranks
-            for b in ranks
-            if a // per_node != b // per_node
-        )
-    nics = tuple(
-        tuple(node * per_node + device for device in nic.devices)
-        for node in range(hardware.nodes)
-        for nic in hardware.nics
-    )
-    return Topology(
-        ranks=hardware.nodes * per_node,
-        per_node=per_node,
-        links=tuple(sorted(links, key=lambda link: (link.src, link.dst, link.kind))),
-        switches=tuple(switches),
-        nics=nics,
-    )
-
-
-def _unmeasured(hardware: Hardware, path: str) -> InputError:
-    return InputError(
-        "found no alpha_us or no beta_us_per_MB, expected both; measure them with `treadle profile measure`, copy them "
-        "with `treadle profile import FILE --costs-from NAME`, or write them into the profile",
-        where=hardware.name,
-        path=path,
-    )
+    network = hardware.network
+    if network is not None and nodes < hardware.nodes:
+        kept = (replace(g, nodes=tuple(n for n in g.nodes if n < nodes)) for g in network.groups)
+        network = replace(network, groups=tuple(g for g in kept if len(g.nodes) > 1))
+    return replace(hardware, nodes=nodes, network=network)

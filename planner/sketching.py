@@ -18,6 +18,7 @@ from planner.collective.automorphisms import generators
 from planner.collective.gates import SMALL, Gates, gates_of
 from planner.errors import InputError
 from planner.hardware import Hardware
+from planner.nodes import one_node, passes_nics
 from planner.scalars import MEBIBYTE, format_bytes
 from planner.sketch import (
     VERSION,
@@ -59,6 +60,7 @@ def propose(hardware: Hardware, *, collective: str | None = None, size_bytes: in
 
 def proposal(hardware: Hardware, *, collective: str | None = None, size_bytes: int | None = None) -> Proposal:
     """The same with the reason for every choice."""
+    unequal, hardware = not hardware.is_even, one_node(hardware)
     nodes, size = hardware.nodes, hardware.devices_per_node
     reasons: dict[str, str] = {}
     chunk = None if size_bytes is None else -(-size_bytes // (nodes * size if collective in SPLIT else 1))
@@ -68,6 +70,8 @@ def proposal(hardware: Hardware, *, collective: str | None = None, size_bytes: i
     ).strip()
     name = " ".join(hardware.name.split())
     reasons[""] = f"Proposed for {nodes} x {size} devices of profile {name}, {for_what}."
+    if unequal:
+        reasons[""] += " The nodes are unequal, so they count as one; every link between them is there."
     intra = _intranode(hardware, chunk, reasons)
     gates = gates_of(hardware, collective, chunk) if nodes > 1 and hardware.network else None
     inter = None if gates is None else _internode(gates, size, collective, reasons)
@@ -75,21 +79,22 @@ def proposal(hardware: Hardware, *, collective: str | None = None, size_bytes: i
     listed: tuple[Symmetry, ...] = ()
     if collective not in ONE_SOURCE:
         offsets, listed = _symmetries(hardware, gates, reasons)
-    if gates is not None and gates.nics:
+    takes_turns = bool(gates.nics if gates is not None else hardware.nics and passes_nics(hardware))
+    if takes_turns:
         reasons["ib_ports"] = "The devices of one NIC take turns on it, in each direction."
-    if gates is not None:
+    if gates is not None or passes_nics(hardware):
         reasons["contiguity"] = "Neighbouring chunks may cross in one message where that saves an alpha."
     sketch = Sketch(
         version=VERSION,
         name=f"{name}-{nodes}x{size}",
-        num_nodes=nodes,
+        num_nodes=None if unequal else nodes,
         intranode_sketch=intra,
         internode_sketch=inter,
         symmetry_offsets=offsets,
         symmetries=listed,
-        ib_ports="per_nic" if gates is not None and gates.nics else "per_device",
+        ib_ports="per_nic" if takes_turns else "per_device",
         contiguity=Contiguity(links=(hardware.network.kind,))
-        if gates is not None and hardware.network
+        if hardware.network and (gates is not None or passes_nics(hardware))
         else Contiguity(),
         hyperparameters=Hyperparameters(
             input_chunkup=_chunkup(hardware, collective, size_bytes, chunk, reasons),
@@ -230,7 +235,7 @@ def _offset(rotation: tuple[int, int], ranks: int) -> tuple[int, ...]:
 def _chunkup(
     hardware: Hardware, collective: str | None, size_bytes: int | None, chunk: int | None, reasons: dict[str, str]
 ) -> int:
-    ranks = hardware.nodes * hardware.devices_per_node
+    ranks = hardware.ranks
     if size_bytes is None or chunk is None:
         return 1
     if collective in PIPELINED:

@@ -91,7 +91,7 @@ def _as_large(hardware: Hardware, plan: Plan, reference: InputRef) -> Hardware:
             nodes, rest = plan.decisions.nodes, 0
         case _:
             return hardware
-    if rest or nodes < 1 or (nodes > 1 and hardware.network is None):
+    if rest or nodes < 1 or (nodes > 1 and hardware.network is None) or hardware.other_nodes:
         return hardware
     other = scaled(hardware, nodes)
     return other if documents.digest(other) == reference.digest else hardware

@@ -19,6 +19,7 @@ from networkx.algorithms.isomorphism import DiGraphMatcher
 from planner.collective.gates import Gates
 from planner.collective.symmetry import rotated
 from planner.hardware import Hardware
+from planner.nodes import nic_rates, passes_nics
 
 Perm = tuple[int, ...]
 
@@ -66,6 +67,9 @@ def structure(hardware: Hardware, gates: Gates | None) -> nx.DiGraph[Any]:
         (("switch", s.kind, s.alpha_us, s.beta_us_per_MB, s.count), s.members) for s in hardware.switches
     ]
     groups += [(("nic",), devices) for devices in (gates.nics if gates else ())]
+    if gates is None and passes_nics(hardware):
+        groups += [(("nic", nic.speed_gbps), nic.devices) for nic in hardware.nics]
+    rates = nic_rates(hardware)
     for index, (what, members) in enumerate(groups):
         graph.add_node(("group", index), what=what)
         for device in members:
@@ -73,7 +77,8 @@ def structure(hardware: Hardware, gates: Gates | None) -> nx.DiGraph[Any]:
     if gates is not None:
         receivers = {device for to in gates.connections.values() for device in to}
         for device in range(hardware.devices_per_node):
-            graph.nodes[device]["what"] = (device in gates.connections, device in receivers, gates.share.get(device))
+            role = (device in gates.connections, device in receivers, gates.share.get(device))
+            graph.nodes[device]["what"] = role if len(set(rates)) == 1 else (*role, rates[device])
         for sender, to in gates.connections.items():
             for receiver in to:
                 labels.setdefault((sender, receiver), []).append(("crosses",))

@@ -163,6 +163,7 @@ def _cuts(problem: Problem, network: Network, distance: list[list[float]], group
     groups = {frozenset({rank}) for rank in group.roots}
     for base in sorted({rank - rank % problem.per_node for rank in group.roots}):
         groups.add(frozenset(range(base, base + problem.per_node)))
+    groups.update(problem.topology.islands)
     sources = groups | {everyone - group for group in groups}
     if problem.collective in ("allgather", "reducescatter"):
         sources |= _worst_cuts(problem, network, group)
@@ -318,12 +319,16 @@ def _worst_cuts(problem: Problem, network: Network, group: Translations | None =
 
 
 def _messages(problem: Problem, network: Network, group: Translations) -> Iterator[Bound]:
-    for size, word in ((1, "ranks"), (problem.per_node, "nodes")):
-        groups = [frozenset(range(base, base + size)) for base in range(0, problem.ranks, size)]
+    everyone = frozenset(range(problem.ranks))
+    for size, word in ((1, "ranks"), (problem.per_node, "nodes"), (0, "unequal nodes")):
+        if size:
+            groups = [frozenset(range(base, base + size)) for base in range(0, problem.ranks, size)]
+            alike = Counter(group.representative[base] // size for base in range(0, problem.ranks, size))
+        else:
+            groups = list(problem.topology.islands)
+            alike = Counter(range(len(groups)))
         if len(groups) < 2 or (size == 1 and word == "nodes"):
             continue
-        everyone = frozenset(range(problem.ranks))
-        alike = Counter(group.representative[base] // size for base in range(0, problem.ranks, size))
         out_rate = sum((n * capacity(network, groups[i]) for i, n in sorted(alike.items())), Fraction(0))
         in_rate = sum((n * capacity(network, everyone - groups[i]) for i, n in sorted(alike.items())), Fraction(0))
         rate = min(out_rate, in_rate)

@@ -45,6 +45,8 @@ class Fluid:
     wires: dict[Edge, Wire]
     ports: tuple[tuple[Edge, ...], ...]
     shift: int
+    islands: tuple[frozenset[int], ...] = ()
+    """Unequal nodes, see `LogicalTopology`."""
 
     def turned(self) -> Fluid:
         return Fluid(
@@ -53,6 +55,7 @@ class Fluid:
             {(dst, src): wire for (src, dst), wire in self.wires.items()},
             tuple(tuple((dst, src) for src, dst in port) for port in self.ports),
             self.shift,
+            self.islands,
         )
 
 
@@ -77,7 +80,8 @@ def fluid_of(collective: Collective, hardware: Hardware, sketch: Sketch) -> Flui
     fixed = {edge for edge, link in short.plan.links.items() if link.kind == long.plan.links[edge].kind}
     ports = [tuple(edge for edge in port.links if edge in fixed) for port in long.plan.ports]
     shift = lcm(*(rotation(it.ranks, it.plan.links, [port.links for port in it.plan.ports]) for it in (short, long)))
-    fluid = Fluid(short.ranks, short.per_node, wires, tuple(port for port in ports if len(port) > 1), shift)
+    kept = tuple(port for port in ports if len(port) > 1)
+    fluid = Fluid(short.ranks, short.per_node, wires, kept, shift, long.islands)
     return fluid.turned() if collective in ("reducescatter", "reduce") else fluid
 
 

@@ -54,7 +54,7 @@ def gates_of(hardware: Hardware, collective: str | None, chunk: int | None) -> G
         return Gates(own, relays, "No NIC is named, so each device sends to its like in other nodes.", {})
     if all(len(nic.devices) == 1 for nic in users) and len(share) == size:
         reason = "Each device has its own NIC and sends to its like in other nodes (rails)."
-        return Gates(own, relays, reason, {}, tuple(frozenset(nic.devices) for nic in users))
+        return Gates(own, relays, reason, {}, tuple(dict.fromkeys(frozenset(nic.devices) for nic in users)))
     if small:
         reason = (
             "Small chunks: each device beside a NIC sends to its like in other nodes and gets an equal part of the "
@@ -76,7 +76,7 @@ def gates_of(hardware: Hardware, collective: str | None, chunk: int | None) -> G
         "for all that share it, another receives."
     )
     to = {sender: tuple(receivers) for sender, receivers in sorted(connections.items())}
-    return Gates(to, tuple(sender_of), reason, {}, tuple(frozenset(nic.devices) for nic in users))
+    return Gates(to, tuple(sender_of), reason, {}, tuple(dict.fromkeys(frozenset(nic.devices) for nic in users)))
 
 
 def _on(users: list[Nic]) -> list[int]:

@@ -76,7 +76,7 @@ def _tries(request: Request, effort: Effort) -> Iterator[_Try]:
     worse = 0
     ends: list[tuple[int, int]] = []
     likely: list[int] = []
-    ranks = request.hardware.nodes * request.hardware.devices_per_node
+    ranks = request.hardware.ranks
     rooted = request.collective in ("broadcast", "reduce")
     for pieces in ROOTED_PIECES if rooted else PIECES:
         if pieces > 1 and pieces > max_chunkup(request.collective, ranks):

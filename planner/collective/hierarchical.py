@@ -66,7 +66,7 @@ def synthesize(request: Request, effort: Effort) -> Draft:
     best: _Try | None = None
     worse = spent = 0
     for pieces in PIECES:
-        ranks = request.hardware.nodes * request.hardware.devices_per_node
+        ranks = request.hardware.ranks
         if pieces > 1 and pieces > max_chunkup(request.collective, ranks):
             break
         problem = request.problem(pieces)

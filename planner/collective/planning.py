@@ -104,7 +104,7 @@ def asked_of(
     """The demands of an irregular collective, and the size where the pattern fixes it. Raises InputError."""
     if pattern is None:
         return None, size_bytes
-    pattern.require(collective, hardware.nodes * hardware.devices_per_node, file or pattern.name)
+    pattern.require(collective, hardware.ranks, file or pattern.name)
     fixed = pattern.input_bytes()
     if fixed is not None and size_bytes not in (None, fixed):
         raise InputError(f"found {size_bytes} bytes, expected {fixed}: the unit of the pattern says so", where="--size")

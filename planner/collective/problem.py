@@ -133,7 +133,7 @@ def build_problem(
     Raises InputError where sketch, hardware and collective do not fit together or a rank cannot be reached.
     """
     where = f"sketch {sketch.name}"
-    ranks = hardware.nodes * hardware.devices_per_node
+    ranks = hardware.ranks
     chunkup = chunkup or sketch.hyperparameters.input_chunkup
     if not 0 <= root < ranks:
         raise InputError(f"found {root}, expected a rank below {ranks}", where="--root")

@@ -19,7 +19,8 @@ from msgspec.structs import replace
 
 from planner.collective.algorithm import LinkCost, Port
 from planner.errors import InputError
-from planner.hardware import MAX_RANKS, Hardware, Link, Switch, Topology, expand
+from planner.hardware import MAX_RANKS, Hardware, Link, Switch
+from planner.nodes import Topology, expand, nic_rates, one_node
 from planner.scalars import MEBIBYTE
 from planner.sketch import InternodeSketch, Policy, Sketch
 
@@ -52,15 +53,21 @@ class LogicalTopology:
     routing: Network
     plan: Network
     hyperedges: tuple[Hyperedge, ...]
+    islands: tuple[frozenset[int], ...] = ()
+    """Of unequal nodes, which are planned for as one: the ranks that links other than the network's join."""
 
 
 @dataclass(frozen=True)
 class _Machine:
-    """The physical side: one node with its cheapest link for each pair, repeated, and a network between all."""
+    """The physical side: one node with its cheapest link for each pair, repeated, and a network between all.
+
+    `rates` are those of `nic_rates`.
+    """
 
     hardware: Hardware
     node: Topology
     inside: dict[Edge, Link]
+    rates: tuple[float, ...]
 
     @property
     def bases(self) -> range:
@@ -73,7 +80,15 @@ class _Machine:
             return self.inside.get((src % size, dst % size))
         net = self.hardware.network
         assert net is not None
-        return Link(src=src, dst=dst, kind=net.kind, alpha_us=net.alpha_us, beta_us_per_MB=net.beta_us_per_MB)
+        beta = net.beta_us_per_MB / min(self.rates[src % size], self.rates[dst % size])
+        return Link(src=src, dst=dst, kind=net.kind, alpha_us=net.alpha_us, beta_us_per_MB=beta)
+
+    def crosses(self, link: LinkCost) -> bool:
+        """Whether `link` passes through NICs: it leads to another node, or is of the network's kind."""
+        size, net = self.node.per_node, self.hardware.network
+        return link.src // size != link.dst // size or (
+            net is not None and self.hardware.nodes == 1 and link.kind == net.kind
+        )
 
 
 def build_topology(
@@ -84,6 +99,7 @@ def build_topology(
     `forward` and `inverted` say in which directions the plan uses the sketch's links. Raises InputError where the
     sketch names devices or links that the hardware does not have.
     """
+    hardware = one_node(hardware)
     machine = _machine(hardware, chunk_bytes)
     _require_match(hardware, sketch)
     groups = _switch_groups(sketch, machine)
@@ -117,6 +133,7 @@ def build_topology(
         routing=routing,
         plan=routing if used == split else network(used),
         hyperedges=_hyperedges(sketch, machine, routing.links, groups, chunk_bytes),
+        islands=_islands(machine, routing.links.values()) if hardware.nodes == 1 else (),
     )
 
 
@@ -155,10 +172,33 @@ def relays_of(sketch: Sketch, rank: int, per_node: int) -> frozenset[int] | None
 
 
 def _machine(hardware: Hardware, chunk_bytes: int) -> _Machine:
-    if hardware.nodes * hardware.devices_per_node > MAX_RANKS:
+    if hardware.ranks > MAX_RANKS:
         expand(hardware)  # refuses it
     node = expand(replace(hardware, nodes=1))
-    return _Machine(hardware, node, _cheapest(node, chunk_bytes))
+    return _Machine(hardware, node, _cheapest(node, chunk_bytes), nic_rates(hardware))
+
+
+def _islands(machine: _Machine, links: Iterable[LinkCost]) -> tuple[frozenset[int], ...]:
+    links = list(links)
+    if not any(map(machine.crosses, links)):
+        return ()
+    near: dict[int, set[int]] = {rank: set() for rank in range(machine.node.per_node)}
+    for link in links:
+        if not machine.crosses(link):
+            near[link.src].add(link.dst)
+            near[link.dst].add(link.src)
+    found: list[frozenset[int]] = []
+    seen: set[int] = set()
+    for start in near:
+        if start not in seen:
+            island, fresh = {start}, [start]
+            while fresh:
+                more = near[fresh.pop()] - island
+                island |= more
+                fresh += more
+            seen |= island
+            found.append(frozenset(island))
+    return tuple(found)
 
 
 def _require_match(hardware: Hardware, sketch: Sketch) -> None:
@@ -330,7 +370,7 @@ def _ports(
         for rank in sorted({rank for edge in edges for rank in edge}):
             add(f"{name} rank {rank}", [rank], ends)
     size = machine.node.per_node
-    across = _by_end(e for e in links if e[0] // size != e[1] // size)
+    across = _by_end(edge for edge, link in links.items() if machine.crosses(link))
     nics = [[base + device for device in nic.devices] for base in machine.bases for nic in machine.hardware.nics]
     shared: set[int] = set()
     if sketch.ib_ports == "per_nic":

@@ -120,7 +120,7 @@ def _packings(problem: Problem, fabric: Fabric) -> Iterator[tuple[int, list[Pack
 
 def _screened(request: Request, packings: Sequence[Packing], count: int) -> tuple[tuple[Tree, ...], Rule]:
     """Of packings that load links alike, the one whose schedule ends first with two pieces, and the rule it took."""
-    ranks = request.hardware.nodes * request.hardware.devices_per_node
+    ranks = request.hardware.ranks
     pieces = min(2, max(1, max_chunkup(request.collective, ranks) // count))
     work = count * len(packings[0].trees) * (ranks - 1) * pieces
     tried = packings[: max(1, SCREENED // work)]
@@ -134,7 +134,7 @@ def _pipelines(request: Request, trees: tuple[Tree, ...], count: int, rule: Rule
     before: int | None = None
     pieces = 1
     while True:
-        ranks = request.hardware.nodes * request.hardware.devices_per_node
+        ranks = request.hardware.ranks
         if count * pieces > max_chunkup(request.collective, ranks):
             return
         problem = request.problem(count * pieces)

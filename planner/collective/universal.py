@@ -64,7 +64,7 @@ def universal_bound(
     demands: Sequence[Demand] | None = None,
 ) -> Bound:
     """The largest of the bounds above for `size_bytes` of input on every rank; the first of equals."""
-    ranks = hardware.nodes * hardware.devices_per_node
+    ranks = hardware.ranks
     if ranks == 1:
         return Bound(0, "One rank has nothing to send.")
     fluid = fluid_of(collective, hardware, sketch)
@@ -110,6 +110,7 @@ def _cuts(
     count = fluid.shift if symmetric else n
     groups = [frozenset({rank}) for rank in range(count)]
     groups += [frozenset(range(b, b + fluid.per_node)) for b in range(0, n, fluid.per_node) if b < max(count, 1)]
+    groups += fluid.islands
     links = sorted(fluid.wires)
     flow = flow_of(n, links, fluid.ports)
     sources = groups + [everyone - group for group in groups]
@@ -195,14 +196,17 @@ def _groups(fluid: Fluid, size: int) -> Iterator[Bound]:
     caps, _ = rates(flow, cost, unit)
     alpha = min(wire.alpha for wire in fluid.wires.values())
     everyone = frozenset(range(fluid.ranks))
-    for width, word in ((1, "ranks"), (fluid.per_node, "nodes")):
-        count = fluid.ranks // width
+    for width, word in ((1, "ranks"), (fluid.per_node, "nodes"), (0, "unequal nodes")):
+        count = fluid.ranks // width if width else len(fluid.islands)
         if count < 2 or (width == 1 and word == "nodes"):
             continue
-        # Groups that the rotation maps onto each other send alike.
-        stand = 1 if width % fluid.shift == 0 else fluid.shift // width if fluid.shift % width == 0 else count
-        groups = [frozenset(range(b * width, b * width + width)) for b in range(stand)]
-        repeat = Fraction(count, stand)
+        if width:
+            # Groups that the rotation maps onto each other send alike.
+            stand = 1 if width % fluid.shift == 0 else fluid.shift // width if fluid.shift % width == 0 else count
+            groups = [frozenset(range(b * width, b * width + width)) for b in range(stand)]
+            repeat = Fraction(count, stand)
+        else:
+            groups, repeat = list(fluid.islands), Fraction(1)
         for way in (0, 1):
             sides = [everyone - group if way else group for group in groups]
             rate = repeat * sum(flow.rate(caps, side) for side in sides) / SCALE
@@ -277,6 +281,7 @@ def _alltoall(fluid: Fluid, distance: Floats, size: Fraction) -> Iterator[Bound]
     everyone = frozenset(range(n))
     groups = [frozenset({rank}) for rank in range(fluid.shift)]
     groups += [frozenset(range(b, b + fluid.per_node)) for b in range(0, max(fluid.shift, 1), fluid.per_node)]
+    groups += fluid.islands
     best = 0
     for source in dict.fromkeys(s for g in groups for s in (g, everyone - g) if s != everyone):
         if not source:

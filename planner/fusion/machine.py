@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from planner.errors import InputError
 from planner.fusion.program import Dtype
 from planner.hardware import Hardware, Link, Switch, Transport
+from planner.nodes import nic_sets
 
 MB = 1 << 20
 EFFICIENCY = 0.8
@@ -128,7 +129,10 @@ class Machine:
 
 
 def machine_of(hardware: Hardware) -> Machine:
-    """The machine of a profile. Raises InputError when one of its links carries no costs."""
+    """The machine of a profile. Raises InputError when one of its links carries no costs or its nodes are unequal."""
+    if not hardware.is_even:
+        at = "$.other_nodes" if hardware.other_nodes else "$.network.groups"
+        raise InputError("found unequal nodes, expected equal ones for fusion", where=hardware.name, path=at)
     device = hardware.devices[0]
     transport = hardware.transport or Transport()
     efficient = transport.link_efficiency
@@ -145,14 +149,15 @@ def machine_of(hardware: Hardware) -> Machine:
     kind, alpha, node_rate = _inside(hardware)
     if transport.device_gbps is not None:
         node_rate = min(node_rate, transport.device_gbps * 1e3 / efficient)
-    network = hardware.network
+    network, sets = hardware.network, nic_sets(hardware)
+    ports, together = len(sets) or hardware.devices_per_node, min((rate for _, rate in sets), default=1.0)
     return Machine(
         name=hardware.name,
         nodes=hardware.nodes,
         per_node=hardware.devices_per_node,
         node_rate=node_rate * efficient,
-        nic_rate=MB / network.beta_us_per_MB * efficient if network else 0.0,
-        nics=len(hardware.nics) or hardware.devices_per_node,
+        nic_rate=MB / network.beta_us_per_MB * efficient * together if network else 0.0,
+        nics=ports,
         multiprocessors=device.multiprocessors or MULTIPROCESSORS,
         memory_rate=(device.memory_bandwidth or MEMORY_BANDWIDTH) * EFFICIENCY / 1e6,
         channel_memory_rate=2e3 * transport.local_gbps,

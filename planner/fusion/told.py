@@ -209,8 +209,8 @@ def check_prices(decisions: FusionDecisions, hardware: Hardware) -> Iterator[str
     bindings, ranks = bindings_of(decisions), decisions.ranks * decisions.groups
     if decisions.nodes != hardware.nodes:
         yield f"nodes: {decisions.nodes}, {hardware.name} has {hardware.nodes}"
-    if ranks > hardware.nodes * hardware.devices_per_node:
-        yield f"ranks: {ranks}, {hardware.name} has {hardware.nodes * hardware.devices_per_node}"
+    if ranks > hardware.ranks:
+        yield f"ranks: {ranks}, {hardware.name} has {hardware.ranks}"
         return
     try:
         machine = machine_of(hardware)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from planner import documents, resources
 from planner.errors import InputError
-from planner.hardware import Device, Hardware, Link, Network, Nic, PcieSwitch, Switch, expand, scaled, source_of
+from planner.hardware import Device, Hardware, Link, Network, Nic, PcieSwitch, Switch, scaled, source_of
+from planner.nodes import expand
 
 NAMES = resources.names("profiles")
 GPUS = Device(model="toy", kind="gpu", count=4)

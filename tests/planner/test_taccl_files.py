@@ -14,7 +14,8 @@ from planner import documents, resources
 from planner.collective.planning import plan_collective
 from planner.collective.problem import build_problem
 from planner.errors import InputError
-from planner.hardware import Hardware, expand, scaled
+from planner.hardware import Hardware, scaled
+from planner.nodes import expand
 from planner.parsing import parse
 from planner.sketch import Sketch
 from planner.taccl_files import hardware_of, is_topology, remarks

@@ -96,7 +96,7 @@ def bindings_of(
         raise InputError(f"found no value for {', '.join(missing)}, expected {missing[0]}=NUMBER", where="--bind")
     require_sizes(program, extents)
     grouped = any(value.type.group != WORLD for value in program.inputs if value.type.shape)
-    devices = hardware.nodes * hardware.devices_per_node
+    devices = hardware.ranks
     groups = groups or (max(2, hardware.nodes) if grouped else 1)
     if not grouped and groups != 1:
         raise InputError(f"found {groups}, {program.name} is one of WORLD and has no groups", where="--groups")
@@ -110,7 +110,7 @@ def bindings_of(
 
 def require_ranks(ranks: int, groups: int, hardware: Hardware) -> None:
     """Raises InputError for more ranks than the machine has devices."""
-    devices = hardware.nodes * hardware.devices_per_node
+    devices = hardware.ranks
     if ranks < 1 or ranks * groups > devices:
         each = many(max(1, ranks), "rank")
         what = f"{many(groups, 'group')} of {each}" if groups > 1 else each

@@ -211,7 +211,7 @@ def _trace(
     from treadle.cli.fusion_inputs import require_ranks
 
     trace = documents.load(file, Trace)
-    devices = profile.nodes * profile.devices_per_node
+    devices = profile.ranks
     require_ranks(ranks or devices, 1, profile)
     tensor_ranks = min(ranks or devices, profile.devices_per_node)
     found, passed = find(trace, tensor_ranks=tensor_ranks, optimizer=optimizer)

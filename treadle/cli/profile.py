@@ -162,6 +162,7 @@ def _summary(hardware: Hardware) -> dict[str, object]:
         "name": hardware.name,
         "nodes": hardware.nodes,
         "devices_per_node": hardware.devices_per_node,
+        "ranks": hardware.ranks,
         "devices": [device.model for device in hardware.devices],
         "links": sum(link.count for link in hardware.links),
         "switches": len(hardware.switches),
@@ -169,6 +170,15 @@ def _summary(hardware: Hardware) -> dict[str, object]:
         "pcie_switches": len(hardware.pcie),
         "network": hardware.network.kind if hardware.network else None,
     }
+
+
+def _other_kinds(hardware: Hardware) -> list[tuple[int, Hardware]]:
+    """How many there are of each kind of `other_nodes`, and such a node."""
+    start, found = hardware.nodes, []
+    for other in hardware.other_nodes:
+        found.append((other.nodes, hardware.every_node[start]))
+        start += other.nodes
+    return found
 
 
 def _devices(hardware: Hardware) -> str:
@@ -188,7 +198,8 @@ def _fabric(hardware: Hardware) -> str:
 def _show(hardware: Hardware) -> None:
     from rich.markup import escape
 
-    sizes = f"{many(hardware.nodes, 'node')} of {many(hardware.devices_per_node, 'device')}"
+    kinds = [(hardware.nodes, hardware), *_other_kinds(hardware)]
+    sizes = ", ".join(f"{many(count, 'node')} of {many(kind.devices_per_node, 'device')}" for count, kind in kinds)
     print_rich(f"[bold]{escape(hardware.name)}[/]: {sizes}")
     print_table(
         "devices of a node",
@@ -222,6 +233,19 @@ def _show(hardware: Hardware) -> None:
             ("kind", "alpha", "beta per NIC", "rate per NIC"),
             [(net.kind, *_cost(net.alpha_us, net.beta_us_per_MB, 1))],
         )
+        print_table(
+            "groups of nodes: the network between two of one, where it has other costs",
+            ("name", "nodes", "alpha", "beta per NIC", "rate per NIC"),
+            [
+                (group.name, ranges(group.nodes), *_cost(group.alpha_us, group.beta_us_per_MB, 1))
+                for group in net.groups
+            ],
+        )
+    print_table(
+        "other nodes, whose ranks follow",
+        ("nodes", "devices", "links and switches", "NICs"),
+        [(count, _devices(kind), _fabric(kind), len(kind.nics)) for count, kind in _other_kinds(hardware)],
+    )
     print_table(
         "NICs of a node",
         ("name", "devices", "PCIe switch", "GPUDirect", "Gb/s"),

@@ -107,11 +107,12 @@ def show(
 ) -> None:
     """Show what the sketch NAME (a shipped name or a file) means on a machine."""
     from planner.collective.problem import MAX_CHOICES, build_problem
+    from planner.nodes import one_node
 
     if output is not None:
         require_apart(output, name, hardware)
     sketch = load_sketch(name)
-    profile = load_hardware(hardware, nodes if nodes is not None else sketch.num_nodes)
+    profile = one_node(load_hardware(hardware, nodes if nodes is not None else sketch.num_nodes))
     sizes = sketch.sizes if size is None else (parse_bytes(size, where="--size"),)
     problem = build_problem(collective, profile, sketch, (sizes or (MEBIBYTE,))[0], restricted=False)
     topology = problem.topology

@@ -42,7 +42,7 @@ class Planned:
 
     @property
     def world(self) -> int:
-        return self.hardware.nodes * self.hardware.devices_per_node
+        return self.hardware.ranks
 
 
 def plan_job(path: Path, out: Path, say: Say) -> Planned:

@@ -64,9 +64,14 @@ def with_costs(hardware: Hardware, costs: Hardware) -> Hardware:
     for field, before, after in (("links", hardware.links, links), ("switches", hardware.switches, switches)):
         if before != after:
             sources[field] = f"{sources[field]}; what it lacked of alpha and beta {source}"
-    if hardware.network is None and costs.network is not None:
-        sources["network"] = source
-    return replace(hardware, links=links, switches=switches, network=hardware.network or costs.network, sources=sources)
+    network = hardware.network
+    if network is None and costs.network is not None:
+        network, sources["network"] = costs.network, source
+        speeds = [max((nic.speed_gbps or 0 for nic in it.nics if nic.devices), default=0) for it in (hardware, costs)]
+        if all(speeds) and speeds[0] != speeds[1]:
+            network = replace(network, beta_us_per_MB=network.beta_us_per_MB * speeds[1] / speeds[0])
+            sources["network"] += f", its beta for a NIC of {speeds[0]:g} instead of {speeds[1]:g} Gb/s"
+    return replace(hardware, links=links, switches=switches, network=network, sources=sources)
 
 
 def _with_cost(part: Link | Switch, costs: Hardware) -> Link | Switch:

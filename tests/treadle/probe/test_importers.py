@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from planner import documents, resources
 from planner.errors import InputError
-from planner.hardware import Hardware, expand, source_of
+from planner.hardware import Hardware, source_of
+from planner.nodes import expand, nic_rates
 from tests.planner.test_hardware import numeric_leaves
 from treadle.probe.importer import import_profile, with_costs
 from treadle.probe.lstopo_xml import import_lstopo
@@ -281,6 +282,16 @@ def test_costs_are_copied_by_kind_and_the_sources_say_so():
         with_costs(sample("rccl_dump_xgmi.xml"), shipped("ndv4"))
     with pytest.raises(InputError, match="--costs-from"):
         expand(sample("rccl_dump_xgmi.xml"))
+
+
+def test_the_network_that_is_copied_is_for_the_speed_of_the_nics():
+    hardware, ndv5 = sample("nccl_four_nics_a_gpu.xml"), shipped("ndv5")
+    copied = with_costs(hardware, ndv5)
+    assert copied.network.beta_us_per_MB == pytest.approx(4 * ndv5.network.beta_us_per_MB)
+    assert "for a NIC of 100 instead of 400 Gb/s" in copied.sources["network"]
+    # Four NICs of a quarter of the speed: what a GPU gets is the same.
+    (rate,) = set(nic_rates(copied))
+    assert copied.network.beta_us_per_MB / rate == pytest.approx(ndv5.network.beta_us_per_MB)
 
 
 def broken(text: str, old: str, new: str) -> str:

@@ -10,7 +10,8 @@ import pytest
 
 from planner import documents
 from planner.errors import InputError
-from planner.hardware import Device, Hardware, Link, Switch, expand, source_of
+from planner.hardware import Device, Hardware, Link, Switch, source_of
+from planner.nodes import expand
 from tests.planner.test_hardware import numeric_leaves
 from treadle.probe import measure as module
 from treadle.probe.fit import LinkFit

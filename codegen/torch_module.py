@@ -88,7 +88,9 @@ class _Writer:
         events = self._events
         if any(call.target.startswith("treadle.") for event in events for call in (event.call, event.op) if call):
             yield "from treadle import kernels"
-        helpers = [name for name, used in (("inverting", self.schedule.spared), ("rng", self.states)) if used]
+        by_strides = any(op.target in _BY_STRIDES for op in self.schedule.graph.trace.ops)
+        candidates = (("inverting", self.schedule.spared), ("rng", self.states), ("strides", by_strides))
+        helpers = [name for name, used in candidates if used]
         if helpers:
             yield "from treadle.runtime import " + ", ".join(helpers)
 
@@ -287,10 +289,17 @@ class _Writer:
     def _local(self, value: str) -> str:
         return self.names.get(value) or self.external[value]
 
+    def _in_strides(self, root: str, spares: Mapping[str, str]) -> str:
+        text = spares.get(root) or self._local(root)
+        stride = self.schedule.graph.tensors[root].stride
+        return text if stride is None else f"strides.exact({text}, {literal(stride)})"
+
     def _call(self, op: Op | Implementation, event: Event, spares: Mapping[str, str] = NO_SPARES) -> Call:
+        if op.target in _BY_STRIDES:
+            spares = {**spares, **{root: self._in_strides(root, spares) for root in self.schedule.graph.roots(op)}}
         items = [self._value(tree, op, event, spares) for tree in op.args or ()]
         items += [labelled(f"{key}=", self._value(tree, op, event, spares)) for key, tree in (op.kwargs or {}).items()]
-        namespace, rest = op.target.split(".", 1)
+        namespace, rest = _WITHOUT_STRIDES.get(op.target, op.target).split(".", 1)
         return Call(f"{_NAMESPACES.get(namespace, 'torch.ops.' + namespace)}.{rest}(", tuple(items))
 
     def _read(
@@ -313,8 +322,8 @@ class _Writer:
             return spares.get(tensor) or self._local(tensor)
         call = self._call(op, event, spares)
         inner = call.items[0]
-        if isinstance(inner, Call) and inner.head in _RESHAPES and call.head in _RESHAPES:
-            return Call("aten.view.default(", (inner.items[0], *call.items[1:]))
+        if isinstance(inner, Call) and inner.head == call.head == _RESHAPE:
+            return Call(call.head, (inner.items[0], *call.items[1:]))
         if isinstance(inner, Call) and inner.head == call.head == "aten.t.default(":
             return inner.items[0]
         return Call(call.head, call.items, f")[{op.outputs.index(tensor)}]") if _in_pieces(op) else call
@@ -337,10 +346,22 @@ class _Writer:
 
 _RESERVED = (
     *("_", "aten", "backward", "buffers", "device", "float", "forward", "gradients", "inputs", "inverting", "kernels"),
-    *("parameters", "rng", "saved", "spare", "tangents", "torch"),
+    *("parameters", "rng", "saved", "spare", "strides", "tangents", "torch"),
 )
 _NAMESPACES = {"aten": "aten", "treadle": "kernels"}
-_RESHAPES = ("aten.view.default(", "aten._unsafe_view.default(")
+_RESHAPE = "aten.reshape.default("
+_WITHOUT_STRIDES = {"aten.view.default": "aten.reshape.default", "aten._unsafe_view.default": "aten.reshape.default"}
+"""Views that need certain strides, and calls that copy where a tensor has others than the capture expected: kernels
+choose their own, and gradients come from the caller in any."""
+_BY_STRIDES = (
+    *("aten.as_strided.default", "aten.as_strided_copy.default", "aten.as_strided_scatter.default"),
+    *("aten.view.dtype", "aten.view_as_complex.default"),
+    *("aten.native_group_norm.default", "aten.native_group_norm_backward.default"),
+    *("aten._cdist_forward.default", "aten._cdist_backward.default"),
+    *("aten._weight_norm_interface.default", "aten._weight_norm_interface_backward.default"),
+)
+"""Calls that compute something else, or raise, where a tensor has other strides than the capture expected. Before the
+later ones PyTorch itself makes tensors contiguous where they are not (derivatives.yaml), which the capture decides."""
 _DEVICE = "    device = next(iter([*parameters.values(), *buffers.values(), *inputs])).device"
 
 

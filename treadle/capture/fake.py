@@ -3,20 +3,44 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, _BypassDispatchCache
+
+_aten = torch.ops.aten
+_INPUT_OF_NORMALISATION = {
+    _aten.native_batch_norm: 0,
+    _aten._native_batch_norm_legit: 0,
+    _aten._native_batch_norm_legit_functional: 0,
+    _aten._native_batch_norm_legit_no_training: 0,
+    _aten.native_batch_norm_backward: 1,
+}
+NO_KEYWORDS: Mapping[str, Any] = MappingProxyType({})
 
 
 class ExactStorages(FakeTensorMode):
-    """Fake tensors that never answer from the cache where a storage is larger than its tensor.
+    """Fake tensors with the storages, and the strides of normalised batches, that the kernels make.
 
-    PyTorch's cache forgets such a size, so what a trace says of it would depend on what was traced before.
+    They never answer from the cache where a storage is larger than its tensor: PyTorch's cache forgets such a size, so
+    what a trace says of it would depend on what was traced before. On the CPU batch normalisation lays its result out
+    row by row or channels last whatever the strides of its input, which fake tensors take over.
     """
+
+    def dispatch(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] = NO_KEYWORDS
+    ) -> Any:
+        result = super().dispatch(func, types, args, kwargs)
+        place = _INPUT_OF_NORMALISATION.get(getattr(func, "overloadpacket", None))
+        if place is None or result[0] is None or result[0].device.type != "cpu":
+            return result
+        laid_out = torch.empty_like(result[0], memory_format=suggest_memory_format(args[place]))
+        return (laid_out, *result[1:])
 
     def _validate_output_for_cache_entry(
         self, state: Any, key: Any, func: Any, args: Any, kwargs: Any, output: Any

@@ -86,7 +86,7 @@ def forward(parameters, buffers, inputs):
     del cat
     saved["generator native_dropout"] = rng.state(device)
     native_dropout_out0, native_dropout_out1 = aten.native_dropout.default(
-        aten.view.default(avg_pool2d, [3, 32]),
+        aten.reshape.default(avg_pool2d, [3, 32]),
         0.5,
         True,
     )
@@ -165,7 +165,7 @@ def backward(saved, parameters, buffers, inputs, tangents, gradients):
     del cat
     with rng.replayed(saved["generator native_dropout"], device):
         native_dropout_out0, native_dropout_out1 = aten.native_dropout.default(
-            aten.view.default(avg_pool2d, [3, 32]),
+            aten.reshape.default(avg_pool2d, [3, 32]),
             0.5,
             True,
         )
@@ -176,7 +176,7 @@ def backward(saved, parameters, buffers, inputs, tangents, gradients):
     # stage 6: 3 calls; at most 21.86 KiB live
     sum_2 = aten.sum.dim_IntList(gelu_backward, [0], True)
     del gelu_backward
-    add_1 = aten.add.Tensor(aten.view.default(sum_1, [32]), aten.view.default(sum_2, [32]))
+    add_1 = aten.add.Tensor(aten.reshape.default(sum_1, [32]), aten.reshape.default(sum_2, [32]))
     gradients["linear.bias"] = add_1
     del add_1, sum_1, sum_2
     yield "linear.bias"
@@ -213,7 +213,7 @@ def backward(saved, parameters, buffers, inputs, tangents, gradients):
     del cat
     with rng.replayed(saved.pop("generator native_dropout"), device):
         native_dropout_out0, native_dropout_out1 = aten.native_dropout.default(
-            aten.view.default(avg_pool2d, [3, 32]),
+            aten.reshape.default(avg_pool2d, [3, 32]),
             0.5,
             True,
         )
@@ -246,7 +246,7 @@ def backward(saved, parameters, buffers, inputs, tangents, gradients):
     cat = aten.cat.default([relu, neg], 1)
     del neg, relu
     avg_pool2d_backward = aten.avg_pool2d_backward.default(
-        aten.view.default(native_dropout_backward, [3, 8, 2, 2]),
+        aten.reshape.default(native_dropout_backward, [3, 8, 2, 2]),
         cat,
         [4, 4],
         [],

@@ -118,7 +118,7 @@ def forward(parameters, buffers, inputs):
     del max_pool2d_with_indices_1_out0
     addmm = aten.addmm.default(
         parameters["hidden.bias"],
-        aten.view.default(native_dropout_out0, [6, 128]),
+        aten.reshape.default(native_dropout_out0, [6, 128]),
         aten.t.default(parameters["hidden.weight"]),
     )
     native_layer_norm_out0, native_layer_norm_out1, native_layer_norm_out2 = aten.native_layer_norm.default(
@@ -212,7 +212,7 @@ def backward(saved, parameters, buffers, inputs, tangents, gradients):
 
     # stage 24: 1 call; at most 178 KiB live
     sum_1 = aten.sum.dim_IntList(log_softmax_backward_data, [0], True)
-    gradients["output.bias"] = aten.view.default(sum_1, [5])
+    gradients["output.bias"] = aten.reshape.default(sum_1, [5])
     del log_softmax_backward_data, sum_1
     yield "output.bias"
 
@@ -262,7 +262,7 @@ def backward(saved, parameters, buffers, inputs, tangents, gradients):
     # stage 17: 1 call; at most 193.3 KiB live
     mm_3 = aten.mm.default(
         aten.t.default(native_layer_norm_backward_out0),
-        aten.view.default(native_dropout_out0, [6, 128]),
+        aten.reshape.default(native_dropout_out0, [6, 128]),
     )
     del native_dropout_out0
 
@@ -274,13 +274,13 @@ def backward(saved, parameters, buffers, inputs, tangents, gradients):
 
     # stage 14: 1 call; at most 193.4 KiB live
     sum_2 = aten.sum.dim_IntList(native_layer_norm_backward_out0, [0], True)
-    gradients["hidden.bias"] = aten.view.default(sum_2, [32])
+    gradients["hidden.bias"] = aten.reshape.default(sum_2, [32])
     del native_layer_norm_backward_out0, sum_2
     yield "hidden.bias"
 
     # stage 10: 1 call; at most 195.7 KiB live
     native_dropout_backward = aten.native_dropout_backward.default(
-        aten.view.default(mm_2, [6, 8, 4, 4]),
+        aten.reshape.default(mm_2, [6, 8, 4, 4]),
         native_dropout_out1,
         1.6666666666666667,
     )

@@ -1,0 +1,97 @@
+"""Steps whose real strides differ from those of fake tensors train as plain PyTorch does."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from planner import documents, resources
+from planner.hardware import Hardware
+from planner.implementations import with_implementations
+from tests.codegen.plans import decisions_keeping, plan_with
+from treadle.capture.costs import with_roofline
+from treadle.capture.graph import capture
+from treadle.runtime.memory import apply
+from treadle.runtime.strides import exact
+
+LAST = {"memory_format": torch.channels_last}
+
+
+class Layers(nn.Module):
+    """Calls `function(layers, x)`."""
+
+    def __init__(self, function, *layers):
+        super().__init__()
+        self.layers, self.function = nn.ModuleList(layers), function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self.layers, x)
+
+
+def normalised(function, *shape):
+    """A linear layer, a normalisation over channels in the middle, another linear layer."""
+    return lambda: (Layers(function, nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 5)), (torch.randn(*shape, 6),))
+
+
+def groups():
+    """The gradient that a split convolution makes is row by row where the capture expected channels last."""
+    layers = nn.Conv2d(3, 8, 3), nn.GroupNorm(4, 8), nn.Conv2d(8, 4, 1)
+    x = torch.randn(2, 3, 6, 6).to(**LAST)
+    return Layers(lambda layers, x: layers[2](F.silu(layers[1](layers[0](x)))).flatten(1), *layers), (x,)
+
+
+STEPS = {
+    "normalised": normalised(
+        lambda layers, x: layers[2](layers[1](layers[0](x).transpose(1, 2)).transpose(1, 2)), 2, 8
+    ),
+    "addresses": normalised(
+        lambda layers, x: layers[1](layers[0](x).transpose(1, 2)).as_strided((2, 3, 5), (40, 10, 1)).sin(), 2, 8
+    ),
+    "softmax": normalised(
+        lambda layers, x: layers[2](layers[0](x).transpose(1, 2).log_softmax(1).transpose(1, 2)), 2, 8
+    ),
+    "groups": groups,
+}
+
+
+@pytest.mark.parametrize("kept", [range(99), ()], ids=["all", "none"])
+@pytest.mark.parametrize("name", STEPS)
+def test_gradients_are_those_of_plain_pytorch(name, kept):
+    hardware = documents.load(resources.locate("profiles", "cpu-2x2"), Hardware)
+    trace = with_roofline(with_implementations(capture(STEPS[name], name)), hardware)
+    torch.manual_seed(0)
+    plain, (x,) = STEPS[name]()
+    planned = apply(copy.deepcopy(plain), plan_with(decisions_keeping(trace, kept)), trace)
+    row_by_row = torch.randn(plain(x).shape)
+    for tangent in (row_by_row, row_by_row.mT.contiguous().mT, row_by_row[:1].expand(plain(x).shape)):
+        for model in (plain, planned):
+            model.zero_grad()
+            model(x).backward(tangent)
+        for a, b in zip(plain.parameters(), planned.parameters(), strict=True):
+            assert (a.grad is None) == (b.grad is None)
+            if a.grad is not None:
+                torch.testing.assert_close(b.grad, a.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_batch_normalisation_is_laid_out_as_its_kernel_does_it():
+    for shape, order in (((2, 3, 5), (0, 2, 1)), ((2, 3, 4, 5), (0, 3, 2, 1)), ((2, 3, 4, 5), (0, 3, 1, 2))):
+        norm = (nn.BatchNorm1d if len(shape) == 3 else nn.BatchNorm2d)(shape[-1])
+
+        def function(norm=norm, shape=shape, order=order):
+            return norm, (torch.randn(shape).permute(order),)
+
+        trace = capture(function, "norm", "train")
+        (output,) = (tensor for tensor in trace.tensors if tensor.role == "output")
+        assert output.stride == norm(function()[1][0]).stride()
+
+
+def test_a_tensor_of_other_strides_is_copied():
+    x = torch.randn(2, 3, 1)
+    assert exact(x, (3, 1, 99)) is x
+    other = exact(x, (1, 2, 1))
+    assert other.stride() == (1, 2, 1)
+    assert torch.equal(x, other)

@@ -6,6 +6,7 @@ import hashlib
 from contextlib import suppress
 from pathlib import Path
 
+from codegen.python_form import require_form
 from codegen.targets import Artefacts
 from planner import documents
 from planner.artefact import FILE_NAME, VERSION, Artefact
@@ -17,8 +18,12 @@ def write(artefacts: Artefacts, directory: Path | str, *, force: bool = False) -
     """Write all texts and then `artefact.json` into `directory`; each file is whole or absent.
 
     A folder of older artefacts is replaced: what its manifest lists and is no more goes. Raises InputError for any
-    other folder with something in it, unless `force`, which leaves strangers where they are.
+    other folder with something in it, unless `force`, which leaves strangers where they are, and for Python that
+    treadle does not write.
     """
+    for name, text in artefacts.files.items():
+        if name.endswith(".py"):
+            require_form(artefacts.target, text, name)
     folder = Path(directory)
     older = _older(folder, force)
     manifest = manifest_of(artefacts)

@@ -6,6 +6,8 @@ which kernel. So of a plan only S^K is carried over: the forward nodes that are 
 
 from __future__ import annotations
 
+import re
+
 from codegen.python_text import Call, layout
 from codegen.templates import quote
 from planner.memory.decisions import MemoryDecisions
@@ -48,8 +50,9 @@ def kept_nodes(decisions: MemoryDecisions) -> frozenset[int]:
 
 
 def operator_name(target: str) -> str:
-    """`aten.relu_.default` and `aten.relu.default` are both `relu`."""
-    name = target.split(".")[1]
+    """`aten.relu_.default` and `aten.relu.default` are both `relu`, as is `aten::relu` of an imported trace."""
+    words = re.split(r"\.|::", target)
+    name = words[min(1, len(words) - 1)]
     stripped = name.rstrip("_")
     return SAME_OPERATOR.get(stripped, stripped)
 

@@ -9,6 +9,7 @@ themselves do not run in NCCL: a row is written only where NCCL has the method, 
 
 from __future__ import annotations
 
+from codegen.templates import remark
 from planner.selection import Entry, Selection
 
 FILE_NAME = "nccl_tuner.conf"
@@ -44,12 +45,12 @@ def emit(selection: Selection) -> str:
     lines = [HEADER.format(name=selection.name, nodes=nodes)]
     for entry in selection.entries:
         low, high = call_bytes(selection, entry)
-        algorithm = algorithm_of(selection, entry)
+        algorithm, method = algorithm_of(selection, entry), remark(entry.method)
         times = f"predicted {entry.predicted_us[0]:.3f} to {entry.predicted_us[1]:.3f} us"
         if algorithm is None:
-            lines.append(f"# {low} to {high} bytes: {entry.method}, {times}. NCCL has no such algorithm and chooses.\n")
+            lines.append(f"# {low} to {high} bytes: {method}, {times}. NCCL has no such algorithm and chooses.\n")
             continue
-        lines.append(f"# {entry.method}, {times} as planned\n")
+        lines.append(f"# {method}, {times} as planned\n")
         fields = (selection.collective, low, high, algorithm, protocol_of(algorithm, entry), CHANNELS, selection.nodes,
                   selection.ranks)  # fmt: skip
         lines.append(",".join(map(str, fields)) + "\n")

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from codegen.templates import quote
+from planner.arguments import WORDS, word_expected
+from planner.errors import InputError
 
 WIDTH = 120
 
@@ -54,12 +56,24 @@ def container(tree: Any, names: dict[str, str]) -> str | Call:
     if kind == "tensor":
         return names[value]
     if kind == "float":
-        return f'float("{value}")'
+        return word(kind, value)
     if kind == "tuple":
         head, tail = ("tuple([", "])") if len(value) == 1 else ("(", ")")
         return Call(head, tuple(container(item, names) for item in value), tail)
     items = (labelled(f"{container(key, names)}: ", container(item, names)) for key, item in value)
     return Call("{", tuple(items), "}")
+
+
+def word(kind: str, value: str) -> str:
+    """The Python expression of a leaf of an argument tree that is no tensor, such as `{"dtype": "float32"}`.
+
+    Raises InputError for one that stands for nothing.
+    """
+    if kind == "device":
+        return "device"
+    if value not in WORDS.get(kind, ()):
+        raise InputError(f"found {kind} {value!r}, expected {word_expected(kind) if kind in WORDS else 'an argument'}")
+    return f"float({quote(value)})" if kind == "float" else f"torch.{value}"
 
 
 def labelled(label: str, value: str | Call) -> str | Call:

@@ -24,7 +24,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from codegen.python_text import WIDTH, Call, container, labelled, layout, literal
+from codegen.python_text import WIDTH, Call, container, labelled, layout, literal, word
 from codegen.templates import quote, template
 from codegen.torch_lower import Event, Schedule, affine, reads_statistics_only, schedule
 from planner.errors import InputError
@@ -101,10 +101,10 @@ class _Writer:
     @cached_property
     def names(self) -> dict[str, str]:
         """Python name of every tensor that a call makes."""
-        taken = set(_RESERVED)
+        taken = {*_RESERVED, *self.external.values()}
         names = {}
         for tensor in self.schedule.graph.producer:
-            name = re.sub(r"\W", "_", tensor).lstrip("_")
+            name = re.sub(r"\W", "_", tensor, flags=re.ASCII).lstrip("_")
             name = name if name.isidentifier() and not keyword.iskeyword(name) else f"x_{name}"
             while name in taken:
                 name += "_"
@@ -336,17 +336,15 @@ class _Writer:
         ((key, value),) = tree.items()
         if key == "tensor":
             return self._read(value, event, op, spares)
-        if key == "device":
-            return "device"
-        return f'float("{value}")' if key == "float" else f"torch.{value}"
+        return word(key, value)
 
     def _peak(self, events: Iterable[Event]) -> str:
         return format_bytes(max(event.live_bytes for event in events))
 
 
 _RESERVED = (
-    *("_", "aten", "backward", "buffers", "device", "float", "forward", "gradients", "inputs", "inverting", "kernels"),
-    *("parameters", "rng", "saved", "spare", "strides", "tangents", "torch"),
+    *("_", "aten", "backward", "buffers", "device", "float", "forward", "gradients", "inputs", "inverting", "iter"),
+    *("kernels", "next", "parameters", "rng", "saved", "spare", "strides", "tangents", "torch", "tuple"),
 )
 _NAMESPACES = {"aten": "aten", "treadle": "kernels"}
 _RESHAPE = "aten.reshape.default("

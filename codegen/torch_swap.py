@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from codegen.python_text import WIDTH, Call, container, labelled, layout, literal
+from codegen.python_text import WIDTH, Call, container, labelled, layout, literal, word
 from codegen.templates import quote, template
 from planner.errors import InputError
 from planner.graph import Graph
@@ -330,9 +330,7 @@ def _value(tree: Any) -> str | Call:
     ((key, value),) = tree.items()
     if key == "tensor":
         return f"T({quote(value)})"
-    if key == "device":
-        return "device"
-    return f'float("{value}")' if key == "float" else f"torch.{value}"
+    return word(key, value)
 
 
 def _table(heading: str, entries: dict[str, Any]) -> Iterator[str]:

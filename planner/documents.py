@@ -20,6 +20,7 @@ from planner.explain import found, misfit
 from planner.files import read_text, write_text
 from planner.memory import problem as memory_problem
 from planner.parsing import parse
+from planner.printable import require_printable
 from planner.swap import problem as swap_problem
 from planner.taccl_files import adapted
 from planner.yaml_text import to_yaml
@@ -81,14 +82,15 @@ def loads(text: str, where: str, expect: type[D]) -> D:
     kind = kind_of(raw, where)
     if kind != wanted:
         raise InputError(f"found {found(kind)}, expected {wanted!r}", where=where, path="$.kind")
-    return _convert(raw, where, expect)
+    return _convert(raw, text, where, expect)
 
 
 def load_any(path: Path | str) -> Document:
     """Read a document of whatever kind it says it is."""
     where = str(path)
-    raw = adapted(parse(read_text(path), where), where)
-    return _convert(raw, where, TYPES[kind_of(raw, where)])
+    text = read_text(path)
+    raw = adapted(parse(text, where), where)
+    return _convert(raw, text, where, TYPES[kind_of(raw, where)])
 
 
 def kind_of(raw: Any, where: str) -> str:
@@ -137,8 +139,9 @@ def save(document: Document, path: Path | str) -> None:
     write_text(path, text)
 
 
-def _convert(raw: Any, where: str, expect: type[D]) -> D:
+def _convert(raw: Any, text: str, where: str, expect: type[D]) -> D:
     document = _typed(raw, where, expect)
+    require_printable(raw, text, where)
     _require_sound(document, where)
     return document
 

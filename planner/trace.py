@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal
 
+from planner.arguments import DTYPES, call_problems, word_expected
 from planner.scalars import Count, Name, Positive, Record
 
 VERSION = 1
@@ -163,6 +164,7 @@ class Trace(Record, frozen=True, kw_only=True, tag_field="kind", tag="trace"):
                 if target is not None and target not in known:
                     yield f"$.tensors[{index}].{field}", f"unknown tensor {target!r}", "the id of a tensor"
         yield from self._op_problems(known)
+        yield from self._call_problems()
         for field in ("inputs", "outputs", "tangents", "gradient_order", "detached"):
             for index, target in enumerate(getattr(self, field)):
                 if target not in known:
@@ -214,6 +216,22 @@ class Trace(Record, frozen=True, kw_only=True, tag_field="kind", tag="trace"):
                                 yield f"{path}.dict[{index}]", "something else", "a key and its value"
                 case _:
                     yield path, "something else", "a tree of outputs, numbers, texts, lists, tuples and dicts"
+
+    def _call_problems(self) -> Iterator[tuple[str, str, str]]:
+        """What generated programs could not spell: calls without recorded arguments are never generated."""
+        if self.autocast is not None and self.autocast not in DTYPES:
+            yield "$.autocast", repr(self.autocast), word_expected("dtype")
+        calls = [(f"$.ops[{index}]", op) for index, op in enumerate(self.ops) if op.args is not None]
+        for path, op in calls:
+            yield from call_problems(path, op.target, op.args, op.kwargs)
+        for index, tensor in enumerate(self.tensors if calls else ()):
+            if tensor.dtype is not None and tensor.dtype not in DTYPES:
+                yield f"$.tensors[{index}].dtype", repr(tensor.dtype), word_expected("dtype")
+        for index, op in enumerate(self.ops):
+            for place, way in enumerate(op.implementations):
+                yield from call_problems(
+                    f"$.ops[{index}].implementations[{place}]", way.target, way.args, way.kwargs
+                )
 
     def _op_problems(self, known: dict[str, int]) -> Iterator[tuple[str, str, str]]:
         position: dict[str, int] = {}

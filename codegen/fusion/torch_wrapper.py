@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 
 from codegen.templates import template
+from planner.errors import InputError
 from planner.fusion import text
 from planner.fusion.dims import shape_text
 from planner.fusion.layouts import Sliced, layout_text
@@ -12,7 +14,13 @@ from planner.fusion.program import Input, Program
 
 
 def generate(program: Program) -> str:
-    """The text of a module with one class, named after the program: `Adam(group, extents={"N": 1024})(g, p, ...)`."""
+    """The text of a module with one class, named after the program: `Adam(group, extents={"N": 1024})(g, p, ...)`.
+
+    Raises InputError for a program or an input whose name Python keeps for itself.
+    """
+    for taken in (class_name(program.name), *program.input_names):
+        if keyword.iskeyword(taken) or taken == "self":
+            raise InputError(f"found the name {taken!r}, which Python keeps for itself, expected another")
     names = {name for value in program.by_name.values() for extent in value.type.shape for name in extent.names}
     return template("fusion/torch.py.j2").render(
         program=program.name,

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from codegen import torch_compile, torch_module, torch_offload, torch_sac
+from codegen.python_form import require_form
 from treadle.runtime.memory import PlannedModule
 from treadle.runtime.meter import Meter
 from treadle.runtime.offload_ops import stand_in
@@ -42,9 +43,11 @@ def plain(model: nn.Module, loss: Loss) -> Follower:
 def follow(target: str, text: str, name: str, model: nn.Module, loss: Loss) -> Follower:
     """`model`, changed in place where the target asks for it, trained as `text` says; `name` is what errors call it.
 
-    On the CPU stand-ins make the copies of `torch-offload`."""
+    On the CPU stand-ins make the copies of `torch-offload`. Raises InputError for a text that treadle does not
+    generate."""
     if target == "torch":
         return plain(PlannedModule(model, load_step(text, name)), None)
+    require_form(target, text, FILES[target])
     generated = types.ModuleType(FILES[target].removesuffix(".py"))
     generated.__file__ = FILES[target]
     exec(compile(text, FILES[target], "exec"), generated.__dict__)

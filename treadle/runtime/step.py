@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from codegen.python_form import require_form
 from planner.errors import InputError
 
 
@@ -58,7 +59,11 @@ class Expected(Named, Protocol):
 
 
 def load_step(text: str, name: str) -> Step:
-    """Execute the text of a generated module; its lines show up in tracebacks under `name`."""
+    """Execute the text of a generated module; its lines show up in tracebacks under `name`.
+
+    Raises InputError for a text that treadle does not generate.
+    """
+    require_form("torch", text, f"the step of {name}")
     file = f"<treadle step of {name}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     names: dict[str, Any] = {}

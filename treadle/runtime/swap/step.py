@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from codegen.python_form import require_form
 from planner.errors import InputError
 from planner.swap.problem import Machine
 
@@ -228,9 +229,11 @@ class SwapStep:
 
 
 def load_swap_step(text: str) -> SwapStep:
-    """Execute a generated text. Raises InputError where it calls operators that this PyTorch does not have."""
+    """Execute a generated text. Raises InputError for one that treadle does not generate, or where it calls operators
+    that this PyTorch does not have."""
     names: dict[str, Any] = {}
     file = "<treadle swap step>"
+    require_form("torch-swap", text, file)
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     exec(compile(text, file, "exec"), names)
     storages = {

@@ -229,9 +229,7 @@ class Trace(Record, frozen=True, kw_only=True, tag_field="kind", tag="trace"):
                 yield f"$.tensors[{index}].dtype", repr(tensor.dtype), word_expected("dtype")
         for index, op in enumerate(self.ops):
             for place, way in enumerate(op.implementations):
-                yield from call_problems(
-                    f"$.ops[{index}].implementations[{place}]", way.target, way.args, way.kwargs
-                )
+                yield from call_problems(f"$.ops[{index}].implementations[{place}]", way.target, way.args, way.kwargs)
 
     def _op_problems(self, known: dict[str, int]) -> Iterator[tuple[str, str, str]]:
         position: dict[str, int] = {}

@@ -90,7 +90,7 @@ def test_a_name_of_several_lines_is_refused(here: None, capsys: pytest.CaptureFi
     capsys.readouterr()
     assert run([*PLAN, "-o", "memory.json"]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("error: step.json: $.name: found 'x\"\"\"\\n__import__")
+    assert error.startswith('error: step.json: $.name: found \'x"""\\n__import__')
     assert error.count("\n") == 1
 
 

@@ -23,8 +23,8 @@ from planner.errors import InputError
 @dataclass(frozen=True)
 class Form:
     """imports: names by module, none for the module itself. `defines` are names that the text must assign or define,
-    `words` what it may read and call without assigning it, `methods` attributes of values, `functions` those of modules.
-    """
+    `words` what it may read and call without assigning it, `methods` attributes of values, `functions` attributes of
+    our modules."""
 
     imports: Mapping[str, frozenset[str]]
     defines: frozenset[str] = frozenset()
@@ -40,13 +40,13 @@ def _names(text: str) -> frozenset[str]:
 
 
 STEP = Form(
-    imports={"torch": frozenset(), "treadle": _names("kernels"), "treadle.runtime": _names("inverting rng")},
+    imports={"torch": frozenset(), "treadle": _names("kernels"), "treadle.runtime": _names("inverting rng strides")},
     defines=_names(
         "PARAMETERS BUFFERS INPUTS TANGENTS GRADIENTS FROZEN EVALUATING returned forward backward aten torch"
     ),
     words=_names("float iter next tuple"),
     methods=_names("clone copy_ detach device pop values"),
-    functions=_names("inverting.spare rng.replayed rng.state"),
+    functions=_names("inverting.spare rng.replayed rng.state strides.exact"),
     kinds=frozenset({ast.With, ast.withitem, ast.If, ast.Compare, ast.Is, ast.Delete, ast.Del, ast.Starred, ast.Yield}),
 )
 SWAP = Form(
@@ -85,7 +85,7 @@ _KINDS: frozenset[type[ast.AST]] = frozenset(
         *(ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.UnaryOp, ast.USub),
     }
 )
-_MODULES = _names("aten inverting kernels rng torch")
+_MODULES = _names("aten inverting kernels rng strides torch")
 _WORDS_OF_TORCH = DTYPES | LAYOUTS | MEMORY_FORMATS
 
 

@@ -115,7 +115,10 @@ def measure(world: int | None, sizes: str | None, output: str | None, as_json: b
 @click.argument("file", type=click.Path())
 @click.option("-o", "--output", type=DOCUMENT, metavar="FILE", required=True, help="Write the profile to this file.")
 @click.option("--name", help="Name of the profile. [default: the file's name]")
-@click.option("--costs-from", help="Copy alpha and beta of equal link kinds from this profile.")
+@click.option(
+    "--costs-from",
+    help="Copy alpha and beta of equal link kinds from this profile; of topograph: the node and its network.",
+)
 @click.option("--message-size", help="Of a TACCL topology: the message its costs are for. [default: from its name]")
 @click.option(
     "--cost-scale",
@@ -132,21 +135,24 @@ def import_(
     cost_scale: float | None,
     as_json: bool,
 ) -> None:
-    """Read FILE: NCCL or RCCL topology XML, lstopo XML, the text of `nvidia-smi topo -m`, or TACCL topology JSON."""
+    """Read FILE: NCCL or RCCL topology XML, lstopo XML, the text of `nvidia-smi topo -m`,
+    TACCL topology JSON, or topograph YAML."""
     from treadle.probe.importer import import_profile, with_costs
 
     require_apart(output, file, costs_from)
     message_bytes = None if message_size is None else parse_bytes(message_size, where="--message-size")
     if message_bytes == 0:
         raise InputError("found 0 bytes, expected at least 1", where="--message-size")
-    hardware = import_profile(Path(file), name, message_bytes, cost_scale)
-    if costs_from is not None:
-        hardware = with_costs(hardware, load_hardware(costs_from))
+    costs = None if costs_from is None else load_hardware(costs_from)
+    hardware = import_profile(Path(file), name, message_bytes, cost_scale, costs)
+    if costs is not None:
+        hardware = with_costs(hardware, costs)
     documents.save(hardware, output)
     if as_json:
         print_json(_summary(hardware))
         return
-    note(f"wrote {output}: {_devices(hardware)}, {_fabric(hardware)}, {many(len(hardware.nics), 'NIC')}")
+    nodes = f"{many(hardware.nodes, 'node')} of " if hardware.nodes > 1 else ""
+    note(f"wrote {output}: {nodes}{_devices(hardware)}, {_fabric(hardware)}, {many(len(hardware.nics), 'NIC')}")
     for field, source in hardware.sources.items():
         if "assumed" in source:
             note(f"{field}: {source}")

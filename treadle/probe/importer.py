@@ -14,30 +14,40 @@ from planner.parsing import parse
 from treadle.probe.lstopo_xml import import_lstopo
 from treadle.probe.nccl_xml import import_nccl
 from treadle.probe.nvidia_smi import import_nvidia_smi
+from treadle.probe.topograph import import_topograph, is_topograph
 
 _ROOT = re.compile(r"<(system|topology)[\s>/]")
 
 
 def import_profile(
-    path: Path, name: str | None = None, message_bytes: int | None = None, cost_scale: float | None = None
+    path: Path,
+    name: str | None = None,
+    message_bytes: int | None = None,
+    cost_scale: float | None = None,
+    node: Hardware | None = None,
 ) -> Hardware:
-    """Read NCCL or RCCL topology XML, lstopo XML, `nvidia-smi topo -m`, or TACCL topology JSON; the profile has one
-    node.
+    """Read NCCL or RCCL topology XML, lstopo XML, `nvidia-smi topo -m`, TACCL topology JSON, or topograph YAML; the
+    profile has one node, or those that topograph lists, each like that of `node`.
 
     `message_bytes` and `cost_scale` belong to a TACCL topology: the message its costs are for, and what they were
     multiplied by. Raises InputError with file and line when the file is none of these or malformed.
     """
     text, where = documents.read_text(path).removeprefix("\ufeff"), str(path)
     name = name or re.split(r"[.\s]", path.name.lstrip("."))[0] or "imported"
-    if text.lstrip("\ufeff \t\r\n").startswith("{"):
-        raw = parse(text, where)
-        if not taccl_files.is_topology(raw):
-            raise InputError("found JSON without gpus_per_node and alpha, expected a TACCL topology", where=where)
+    raw = parse(text, where) if text.lstrip("\ufeff \t\r\n").startswith("{") or is_topograph(text) else None
+    if taccl_files.is_topology(raw):
         return taccl_files.hardware_of(raw, where, name, message_bytes, cost_scale or 1)
     if message_bytes is not None or cost_scale is not None:
         option = "--message-size" if message_bytes is not None else "--cost-scale"
         raise InputError("found a size or scale of costs, expected one only for a TACCL topology", where=option)
-    if not text.lstrip("\ufeff \t\r\n").startswith("<"):
+    if raw is not None:
+        if isinstance(raw, dict) and not {"switches", "nodes", "blocks", "capacity_blocks"} & raw.keys():
+            expected = "a TACCL topology (gpus_per_node, alpha) or one of topograph (switches, nodes, blocks)"
+            raise InputError(
+                f"found keys {', '.join(sorted(raw)[:8]) or 'none'}, expected {expected}", where=where, path="$"
+            )
+        hardware = import_topograph(raw, where, name, node)
+    elif not text.lstrip("\ufeff \t\r\n").startswith("<"):
         hardware = import_nvidia_smi(text, where, name)
     else:
         root = _ROOT.search(text)

@@ -89,7 +89,10 @@ def _matrix(text: str, where: str) -> tuple[list[str], dict[str, _Row]]:
         elif rows:
             break
     if not columns:
-        raise InputError("found no header with GPU0, expected the output of `nvidia-smi topo -m`", where=where)
+        raise InputError(
+            "found no header with GPU0, expected the output of `nvidia-smi topo -m`, XML, JSON or topograph YAML",
+            where=where,
+        )
     missing = [column for column in columns if column not in rows]
     if missing:
         raise InputError(f"found no row {missing[0]}, expected one for each column", where=where)

@@ -45,7 +45,7 @@ bench-swap: $(STAMP) ## swap plans beside their source's figures and six baselin
 	$(BIN)/python -m benchmarks swap.models swap.evaluation swap.baselines swap.real swap.search swap.inference swap.recompute
 
 bench-collective: $(STAMP) ## synthesis against published figures, plans against templates, execution, XML timing
-	$(BIN)/python -m benchmarks collective.synthesis collective.quality collective.cpu collective.gpu collective.xml_simulation
+	$(BIN)/python -m benchmarks collective.synthesis collective.quality collective.order collective.cpu collective.gpu collective.xml_simulation
 
 bench-fusion: $(STAMP) ## fused schedules: published figures, planning, every reachable one executed, races, counters, registers; about an hour
 	$(BIN)/python -m benchmarks fusion.published fusion.planning fusion.stress fusion.reachable fusion.tables fusion.resources fusion.cpu fusion.gpu

@@ -4,11 +4,14 @@ In order: every rank's copy of a chunk gets a place in input, output or scratch;
 steps, batches of neighbouring chunks one step each, cut into one sub-chunk per instance; receives and sends of the same
 chunks are fused; what is left goes into a threadblock per (rank, channel, peer, direction) in the order of the
 schedule; dependences between threadblocks that nothing else implies are written down, one per step, the others on
-`nop` steps before it.
+`nop` steps before it. Where the decisions say so, messages through one port of a rank depend on each other as well, in
+the order of the schedule.
 """
 
 from __future__ import annotations
 
+from bisect import bisect
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -17,7 +20,7 @@ from codegen.draft import Draft, chunks, drafts_of
 from codegen.fuse import Fused, TooLong, fuse
 from codegen.placement import Batch, Event, Layout, Operand, Run, batches_of, events_of, place_chunks
 from codegen.program import Program, RankProgram, Step, Threadblock
-from planner.collective.algorithm import CollectiveDecisions
+from planner.collective.algorithm import CollectiveDecisions, Port
 from planner.collective.collectives import ROOTED
 
 BlockKey = tuple[int, int, int, int]
@@ -51,7 +54,8 @@ def lower(
     total = decisions.instances
     cut = 1 if _instances_are_alike(batches, copies) else total
     fused = _fused(layout, copies, batches, events, cut, lanes, pairs=fuse, merge=merge)
-    threadblocks, scratch = _threadblocks(fused, decisions.ranks, fenced=decisions.protocol == "Simple")
+    before = _in_turn(fused, decisions.ports, lanes) if decisions.ordered else fused.hazards
+    threadblocks, scratch = _threadblocks(fused, before, decisions.ranks, fenced=decisions.protocol == "Simple")
     parts = total // cut
     sizes = [layout.sizes(rank) for rank in range(decisions.ranks)]
     ranks = tuple(
@@ -136,12 +140,37 @@ def _copies_of(blocks: Sequence[Threadblock], parts: int, lanes: int) -> Iterato
 # Threadblocks.
 
 
-def _threadblocks(fused: Fused, ranks: int, *, fenced: bool) -> tuple[list[tuple[Threadblock, ...]], list[int]]:
-    """The threadblocks of every rank, sorted by channel and peers, and how many scratch chunks it uses."""
+def _in_turn(fused: Fused, ports: Sequence[Port], lanes: int) -> list[list[int]]:
+    """The places that each draft must follow: its hazards and, where it sends, the last draft of its rank and instance
+    that sends before it through the same port, by the schedule and by the order of the drafts."""
+    through: dict[tuple[int, int], list[str]] = defaultdict(list)
+    for port in ports:
+        for link in port.links:
+            through[link].append(port.name)
+    sent: dict[tuple[int, int, str], list[tuple[int, int]]] = defaultdict(list)
+    before = []
+    for place, (draft, others) in enumerate(zip(fused.drafts, fused.hazards, strict=True)):
+        needed = set(others)
+        if draft.send is not None:
+            for name in through[draft.rank, draft.send]:
+                earlier = sent[draft.rank, draft.channel // lanes, name]
+                at = bisect(earlier, (draft.leaves, place))
+                if at:
+                    needed.add(earlier[at - 1][1])
+                earlier.insert(at, (draft.leaves, place))
+        before.append(sorted(needed))
+    return before
+
+
+def _threadblocks(
+    fused: Fused, before: Sequence[Sequence[int]], ranks: int, *, fenced: bool
+) -> tuple[list[tuple[Threadblock, ...]], list[int]]:
+    """The threadblocks of every rank, sorted by channel and peers, and how many scratch chunks it uses; `before` are
+    the places that each draft must follow."""
     drafts = fused.drafts
     keys = [_key(draft, fused) for draft in drafts]
     owners = [(draft.rank, *key) for draft, key in zip(drafts, keys, strict=True)]
-    awaits = waits(drafts, fused.hazards, owners, fenced=fenced)
+    awaits = waits(drafts, before, owners, fenced=fenced)
     members: list[dict[BlockKey, list[int]]] = [{} for _ in range(ranks)]
     for place, (draft, key) in enumerate(zip(drafts, keys, strict=True)):
         members[draft.rank].setdefault(key, []).append(place)

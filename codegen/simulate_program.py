@@ -1,19 +1,19 @@
-"""Alpha-beta time of an executable program on the links and ports of the algorithm it was lowered from (spec 7.12).
+"""Alpha-beta time of an executable program on the links and ports of the algorithm it was lowered from.
 
 A message of `count` sub-chunks takes alpha + beta * count / instances on its link; the instances of one planned batch
-are issued at once and share one alpha (TACCL, section 5.2.1: bulk sends). It starts when its threadblock has come to
-it, and, where the receiver adds it to a sum, when the summand before it has been added. Links and ports serve messages
-in the planned order. Local steps take no time: the model has no cost for them. So the time of a program with one
-instance is the makespan of the algorithm, unless a batch had to be split.
+are issued at once and share one alpha (TACCL, section 5.2.1: bulk sends). It is ready when its threadblock has come to
+it, the message before it on its connection has left and, where the receiver adds it to a sum, the summand before it has
+been added. Links and ports serve messages first come first served, those ready at one time in an order in which the
+program can run, and let a message pass one that waits for another port: no runtime knows the order of the plan. Local
+steps take no time: the model has no cost for them.
 
 With pipelined latency (TE-CCL) a message holds its link and ports for beta only and arrives alpha later.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import defaultdict
-from itertools import accumulate
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from codegen import order
@@ -35,61 +35,52 @@ class Simulation(NamedTuple):
     schedule: Schedule
 
 
-class _Plan(NamedTuple):
-    """The batches of one link by send time: when each leaves, and how many chunks the link has carried after it."""
-
-    cost: LinkCost
-    send_ns: list[int]
-    carried: list[int]
-
-
 def simulate_program(program: Program, decisions: CollectiveDecisions) -> Simulation:
     """Raises InputError where `program` sends something else than `decisions` plans, or never ends."""
     steps = {place: step for place, _, step in program.steps()}
     number = {place: index for index, place in enumerate(steps)}
-    after = {place: _local_waits(place, step, number) for place, step in steps.items()}
-    plans = _plans(decisions)
+    turn = {place: index for index, place in enumerate(order.run(program, len(steps)).sequence)}
+    costs, planned = _links(decisions)
     ports: dict[Link, list[str]] = defaultdict(list)
     for port in decisions.ports:
         for link in port.links:
             ports[link].append(f"port {port.name}")
-    queues: dict[str, list[tuple[tuple[int, ...], int]]] = defaultdict(list)
     messages: list[Task] = []
     arrivals: list[tuple[str, int, Place]] = []
     for connection, ends in order.connections(program).items():
-        plan = plans.get((connection.src, connection.dst))
+        link = connection.src, connection.dst
         counts = [steps[place].count for place in ends.sends]
-        if plan is None or len(ends.sends) != len(ends.receives) or sum(counts) != plan.carried[-1]:
+        if len(ends.sends) != len(ends.receives) or sum(counts) != planned[link]:
             raise InputError(
                 f"gpu {connection.src} sends {sum(counts)} chunks to gpu {connection.dst} on channel "
-                f"{connection.channel}, the plan {0 if plan is None else plan.carried[-1]}"
+                f"{connection.channel}, the plan {planned[link]}"
             )
-        names = (f"link {connection.src}->{connection.dst}", *ports[connection.src, connection.dst])
-        for place, receiver, total in zip(ends.sends, ends.receives, accumulate(counts), strict=True):
-            task = len(steps) + len(messages)
-            left = plan.send_ns[bisect_right(plan.carried, total - steps[place].count)]
-            for name in names:
-                queues[name].append(((left, connection.src, connection.dst, total, connection.channel), task))
-            duration = _duration(plan.cost, steps[place].count, connection, decisions)
-            gates = _summand_waits(program, receiver, number)
+        names = (f"link {connection.src}->{connection.dst}", *ports[link])
+        before: list[int] = []
+        for place, receiver in zip(ends.sends, ends.receives, strict=True):
+            duration = _duration(costs[link], steps[place].count, connection, decisions)
+            after = (number[place], *before, *_summand_waits(program, receiver, number))
             label = _label(connection, steps[place], decisions)
-            messages.append(Task(label, duration, names, (number[place], *gates)))
-            arrivals.append((label, plan.cost.alpha_ns, receiver))
-            after[receiver].append(task)
+            messages.append(Task(label, duration, names, after, priority=turn.get(place, 0)))
+            arrivals.append((label, costs[link].alpha_ns, receiver))
+            before = [len(steps) + len(messages) - 1]
+    arrived: dict[Place, int] = {}
     flights: list[Task] = []
-    if decisions.latency == "pipelined":
-        for index, (label, alpha, receiver) in enumerate(arrivals, len(steps)):
-            after[receiver].remove(index)
-            after[receiver].append(len(steps) + len(messages) + len(flights))
+    for index, (label, alpha, receiver) in enumerate(arrivals, len(steps)):
+        arrived[receiver] = index
+        if decisions.latency == "pipelined":
+            arrived[receiver] = len(steps) + len(messages) + len(flights)
             flights.append(Task(f"{label} on its way", alpha, after=(index,)))
     tasks = (
-        *(Task(f"{step.type}@{place.rank}", 0, after=tuple(after[place])) for place, step in steps.items()),
+        *(
+            Task(f"{step.type}@{place.rank}", 0, after=tuple(_waits(place, step, number, arrived)))
+            for place, step in steps.items()
+        ),
         *messages,
         *flights,
     )
-    resources = tuple(
-        Resource(name, order=tuple(task for _, task in sorted(queue))) for name, queue in sorted(queues.items())
-    )
+    names = tuple(sorted({name for task in messages for name in task.resources}))
+    resources = tuple(Resource(name, first="fits") for name in names)
     return Simulation(tasks, resources, simulate(tasks, resources))
 
 
@@ -101,18 +92,13 @@ def _label(connection: Connection, step: Step, decisions: CollectiveDecisions) -
     return f"{connection.src}->{connection.dst}{place}{more} {size}"
 
 
-def _plans(decisions: CollectiveDecisions) -> dict[Link, _Plan]:
+def _links(decisions: CollectiveDecisions) -> tuple[dict[Link, LinkCost], Counter[Link]]:
+    """What a chunk costs on every link, and how many chunks each carries."""
     costs = {(link.src, link.dst): link for link in decisions.links}
-    batches: dict[Link, dict[tuple[int, int], int]] = defaultdict(lambda: defaultdict(int))
-    for move in decisions.transfers:
-        batches[move.src, move.dst][move.send_ns, move.batch] += 1
-    plans = {}
-    for link, sizes in batches.items():
-        if link not in costs:
-            raise InputError(f"chunks go from {link[0]} to {link[1]}, where the plan has no link")
-        keys = sorted(sizes)
-        plans[link] = _Plan(costs[link], [key[0] for key in keys], list(accumulate(sizes[key] for key in keys)))
-    return plans
+    carried = Counter((move.src, move.dst) for move in decisions.transfers)
+    if strange := sorted(carried.keys() - costs.keys()):
+        raise InputError(f"chunks go from {strange[0][0]} to {strange[0][1]}, where the plan has no link")
+    return costs, carried
 
 
 def _duration(cost: LinkCost, count: int, connection: Connection, decisions: CollectiveDecisions) -> int:
@@ -122,9 +108,14 @@ def _duration(cost: LinkCost, count: int, connection: Connection, decisions: Col
     return alpha + (i + 1) * whole // parts - i * whole // parts
 
 
-def _local_waits(place: Place, step: Step, number: dict[Place, int]) -> list[int]:
-    waits = [number[place._replace(step=place.step - 1)]] if place.step else []
-    return waits if step.depends is None else [*waits, number[Place(place.rank, *step.depends)]]
+def _waits(place: Place, step: Step, number: dict[Place, int], arrived: dict[Place, int]) -> Iterator[int]:
+    """The step before it, the step it depends on, the message it receives."""
+    if place.step:
+        yield number[place._replace(step=place.step - 1)]
+    if step.depends is not None:
+        yield number[Place(place.rank, *step.depends)]
+    if place in arrived:
+        yield arrived[place]
 
 
 def _summand_waits(program: Program, receiver: Place, number: dict[Place, int]) -> list[int]:

@@ -66,7 +66,9 @@ class Transport(Struct, frozen=True):
     chosen: str | None = None
     simulated_us: dict[str, Amount] = {}
     by_size: str | None = None
-    """Why nothing was simulated."""
+    """Why protocol and instances were not simulated."""
+    program_us: Amount | None = None
+    """The simulated time of the plan's program, which is what the plan predicts."""
 
 
 class KnownOptions(Struct, frozen=True):

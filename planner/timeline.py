@@ -55,13 +55,17 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """order: task indices in the order to run them, for an exclusive resource; None serves by `first`."""
+    """order: task indices in the order to run them, for an exclusive resource; None serves by `first`.
+
+    "ready" serves first come first served, and a task that another resource holds up keeps those behind it waiting;
+    "fits" lets them pass. A task's exclusive resources are all "fits" or none is.
+    """
 
     name: str
     shared: bool = False
     capacity: int = 1
     order: tuple[int, ...] | None = None
-    first: Literal["ready", "priority"] = "ready"
+    first: Literal["ready", "priority", "fits"] = "ready"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,7 @@ class _Run:
         self.capacity = [r.capacity for r in resources]
         self.waiting_for, self.dependents = _dependences(tasks, resources, self.exclusive)
         self.by_priority = [resource.first == "priority" for resource in resources]
+        self.passing = [resource.first == "fits" for resource in resources]
         self.queues: list[list[tuple[int, int, int]]] = [[] for _ in resources]
         self.idle = [True] * len(resources)
         self.sharing: list[dict[int, None]] = [{} for _ in resources]  # running tasks of a shared resource
@@ -170,8 +175,9 @@ class _Run:
                 touched.append(r)
             if not self.exclusive[i]:
                 started.append(i)
+        started += self._fitting([r for r in touched if self.passing[r]])
         for r in touched:
-            if self.idle[r] and self.queues[r]:
+            if self.idle[r] and self.queues[r] and not self.passing[r]:
                 i = self.queues[r][0][2]
                 needs = self.exclusive[i]
                 if all(self.idle[q] and self.queues[q][0][2] == i for q in needs):
@@ -184,6 +190,18 @@ class _Run:
         self._account(now, ended, started)
         if changed:
             self._share(now, changed)
+
+    def _fitting(self, touched: list[int]) -> list[int]:
+        """Of the tasks that wait for these resources, in the order of arrival, those that find all of theirs idle."""
+        started = []
+        for entry in sorted({entry for r in touched if self.idle[r] for entry in self.queues[r]}):
+            needs = self.exclusive[entry[2]]
+            if all(self.idle[q] for q in needs):
+                for q in needs:
+                    self.queues[q].remove(entry)
+                    self.idle[q] = False
+                started.append(entry[2])
+        return started
 
     def _begin(self, i: int, now: int, changed: list[int]) -> None:
         self.start[i] = now
@@ -323,6 +341,8 @@ def _needs(
             if demand <= 0:
                 raise InputError(f"task {i} ({task.name}) demands {demand} of {name}, expected more than 0")
             shared.append((r, demand))
+        if len({resources[r].first == "fits" for r in alone}) > 1:
+            raise InputError(f"task {i} ({task.name}) names resources of which only some let others pass")
         held = [*alone, *(r for r, _ in shared)]
         if len(held) > 1 and len(set(held)) < len(held):
             raise InputError(f"task {i} ({task.name}) names a resource twice")

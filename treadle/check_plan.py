@@ -14,7 +14,6 @@ from planner.collective.bound import PROVED_BY_SEARCH, PROVED_BY_SOLVER, is_sear
 from planner.collective.check import check as check_collective
 from planner.collective.check import check_against_inputs
 from planner.collective.draft import request_of
-from planner.collective.pricing import label
 from planner.collective.problem import Problem
 from planner.collective.universal import UNIVERSAL, universal_bound
 from planner.errors import CheckFailed
@@ -171,16 +170,11 @@ def _time(plan: Plan, decisions: Decisions, truth: int) -> Iterator[str]:
     """A collective plan predicts the simulated time of its program where it records one; plans of older versions
     predict that of the schedule."""
     predicted = plan.prediction.time_us
-    program = _program_us(plan, decisions) if isinstance(decisions, CollectiveDecisions) else None
+    transport = plan.provenance.known.transport if isinstance(decisions, CollectiveDecisions) else None
+    program = None if transport is None else transport.program_us
     if not any(math.isclose(predicted, time, rel_tol=1e-9) for time in (program, truth / 1000) if time is not None):
         takes = truth / 1000 if program is None else program
         yield f"prediction: time {predicted:g} us, the plan takes {takes:g} us"
-
-
-def _program_us(plan: Plan, decisions: CollectiveDecisions) -> float | None:
-    """The simulated time of the plan's program, as its provenance records it."""
-    transport = plan.provenance.known.transport
-    return None if transport is None else transport.simulated_us.get(label(decisions.protocol, decisions.instances))
 
 
 def _fusion_certificate(plan: Plan, decisions: FusionDecisions) -> Iterator[str]:
@@ -247,15 +241,14 @@ def check_against(plan: Plan, found: Mapping[str, documents.Document]) -> list[s
 
 def _against_program(plan: Plan, decisions: CollectiveDecisions, hardware: Hardware) -> Iterator[str]:
     """The predicted time of a program is what this version simulates."""
-    recorded = _program_us(plan, decisions)
-    if recorded is None or recorded != plan.prediction.time_us:
+    transport = plan.provenance.known.transport
+    if transport is None or transport.program_us != plan.prediction.time_us:
         return
-    from treadle.tuning import Tuner
+    from treadle.tuning import program_us
 
-    key = (decisions.protocol, decisions.instances)
-    truth = Tuner(decisions, hardware, key[:1], key[1:]).time_us(key, decisions.input_bytes)
-    if not math.isclose(recorded, truth, rel_tol=1e-6, abs_tol=2e-3):
-        yield f"prediction: time {recorded:g} us, this version simulates {truth:g} us; plan again"
+    truth = program_us(decisions, hardware, transport)
+    if not math.isclose(plan.prediction.time_us, truth, rel_tol=1e-6, abs_tol=2e-3):
+        yield f"prediction: time {plan.prediction.time_us:g} us, this version simulates {truth:g} us; plan again"
 
 
 def check_fusion_against(decisions: FusionDecisions, trace: Trace) -> list[str]:

@@ -9,21 +9,25 @@ more than GAIN the one with the fewest instances is taken.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf, isqrt
 
 from msgspec.structs import replace
 
+from codegen import check_program
 from codegen.lower import lower
 from codegen.program import Program
+from codegen.promise import promise_of
+from codegen.simulate_program import simulate_program
 from codegen.simulate_xml import simulate_xml
 from planner.collective.algorithm import CollectiveDecisions, Protocol
 from planner.collective.pricing import Price, Pricing, label
 from planner.collective.sweep import TOLERANCE, Setting, segments
 from planner.errors import CheckFailed, InputError
 from planner.hardware import Hardware
+from planner.plan import Transport
 
 PROTOCOLS: tuple[Protocol, ...] = ("Simple", "LL", "LL128")
 GAIN = 0.05
@@ -93,6 +97,15 @@ class Tuner:
             before = now
         return found
 
+    def chosen(self, input_bytes: int) -> Key:
+        """Protocol and instances for calls with `input_bytes`."""
+        return best(self.search(input_bytes))
+
+    def in_turn_us(self, key: Key, input_bytes: int) -> float | None:
+        """`time_us` of the program whose messages through one port wait for each other, None where there is none."""
+        decisions = replace(self.decisions, protocol=key[0], instances=key[1])
+        return time_in_turn(decisions, lambda other: _alone(other, self.hardware, key, input_bytes))
+
     def _too_large(self, protocol: Protocol, count: int) -> bool:
         """Whether `count` instances are more than a program may have; judged by the one with the fewest."""
         ranks = self.program((protocol, self.counts[0])).ranks
@@ -129,18 +142,64 @@ def tuner(
 
 def pricing(hardware: Hardware, protocol: str | None, instances: int | None) -> Pricing:
     """Prices decisions on `hardware` by the simulated time of their program, in the protocol and instances that make it
-    least; where protocols are not those of the machine, or not simulated, as they stand."""
+    least; where those are not simulated, as they stand, by the time of the program on links and ports. Messages through
+    one port wait for each other where that takes less time."""
 
     def price(decisions: CollectiveDecisions) -> Price:
         found = tuner(decisions, hardware, protocol, instances)
         if isinstance(found, str):
-            return Price(None, decisions.protocol, decisions.instances, {"by_size": found})
+            return _on_links(decisions, found)
         times = found.search(decisions.input_bytes)
         chosen = best(times)
-        compared = {label(*key): time for key, time in times.items()}
-        return Price(times[chosen], *chosen, {"chosen": label(*chosen), "simulated_us": compared})
+        time, in_turn = times[chosen], found.in_turn_us(chosen, decisions.input_bytes)
+        ordered = in_turn is not None and in_turn < time
+        compared = {"chosen": label(*chosen), "simulated_us": {label(*key): time for key, time in times.items()}}
+        return _price(min(time, in_turn or time), *chosen, ordered, compared)
 
     return price
+
+
+def _on_links(decisions: CollectiveDecisions, reason: str) -> Price:
+    if len(decisions.transfers) > MOST_TRANSFERS:
+        return Price(None, decisions.protocol, decisions.instances, False, {"by_size": reason})
+    time = links_us(decisions)
+    in_turn = time_in_turn(decisions, links_us)
+    ordered = in_turn is not None and in_turn < time
+    least = min(time, in_turn or time)
+    return _price(least, decisions.protocol, decisions.instances, ordered, {"by_size": reason})
+
+
+def _price(time_us: float, protocol: Protocol, instances: int, ordered: bool, transport: dict[str, object]) -> Price:
+    return Price(time_us, protocol, instances, ordered, {**transport, "program_us": time_us})
+
+
+def links_us(decisions: CollectiveDecisions) -> float:
+    """The time of the program on links and ports alone, in us."""
+    return simulate_program(lower(decisions), decisions).schedule.makespan / 1000
+
+
+def program_us(decisions: CollectiveDecisions, hardware: Hardware, transport: Transport) -> float:
+    """The time of the program of a plan whose provenance says `transport`, in us, simulated again."""
+    if transport.by_size is not None:
+        return links_us(decisions)
+    return _alone(decisions, hardware, (decisions.protocol, decisions.instances), decisions.input_bytes)
+
+
+def _alone(decisions: CollectiveDecisions, hardware: Hardware, key: Key, input_bytes: int) -> float:
+    return Tuner(decisions, hardware, key[:1], key[1:]).time_us(key, input_bytes)
+
+
+def time_in_turn(decisions: CollectiveDecisions, time_us: Callable[[CollectiveDecisions], float]) -> float | None:
+    """The time when messages through one port wait for each other; None where no port has several links of one rank,
+    and where the program would be none."""
+    if not any(len({src for src, _ in port.links}) < len(port.links) for port in decisions.ports):
+        return None
+    ordered = replace(decisions, ordered=True)
+    try:
+        program = lower(ordered)
+        return None if check_program.check(program, promise=promise_of(ordered)) else time_us(ordered)
+    except (InputError, CheckFailed):
+        return None
 
 
 def settings(

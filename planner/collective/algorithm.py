@@ -120,6 +120,9 @@ class CollectiveDecisions(
     """T2: the makespan of the greedy ordering."""
     instances: Positive = 1
     protocol: Protocol = "Simple"
+    ordered: bool = False
+    """Whether the program makes the messages of a rank through one port, in one instance, wait for each other in the
+    order of the schedule; else they leave as their threadblocks come to them."""
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield (path, found, expected) for every number out of range."""

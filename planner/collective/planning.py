@@ -127,11 +127,13 @@ def references(
 def plan_of(
     draft: Draft, decisions: CollectiveDecisions, request: Request, inputs: dict[str, InputRef], effort: Effort
 ) -> Plan:
-    """The draft with its bound and its certificate, in the protocol and instances of its price if it has one. Raises
-    CheckFailed should the decisions be wrong."""
+    """The draft with its bound and its certificate, in the protocol, instances and order of its price if it has one.
+    Raises CheckFailed should the decisions be wrong."""
     price = draft.price
     if price is not None:
-        decisions = structs.replace(decisions, protocol=price.protocol, instances=price.instances)
+        decisions = structs.replace(
+            decisions, protocol=price.protocol, instances=price.instances, ordered=price.ordered
+        )
     findings = check(decisions)
     if findings:
         raise CheckFailed("the collective plan failed its own check; this is a bug, please report it", tuple(findings))

@@ -11,12 +11,13 @@ from planner.collective.algorithm import CollectiveDecisions, Protocol
 
 @dataclass(frozen=True)
 class Price:
-    """`time_us` is that of the program with this protocol and these instances, None where nothing was simulated;
+    """`time_us` is that of the program with this protocol, these instances and order, None where nothing was simulated;
     `transport` says in the plan's provenance what was compared, or why nothing was."""
 
     time_us: float | None
     protocol: Protocol
     instances: int
+    ordered: bool
     transport: Mapping[str, Any]
 
 

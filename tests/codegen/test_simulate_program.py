@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from codegen import check_program
 from codegen.lower import lower
+from codegen.promise import promise_of
 from codegen.simulate_program import simulate_program
 from planner.collective.algorithm import Port
 from planner.errors import InputError
@@ -60,6 +62,32 @@ def test_ports_take_turns() -> None:
     moves = [Move((0,), 0, rank) for rank in (1, 2, 3)]
     assert time_of(decide("broadcast", 4, moves, root=0)) == 9000
     assert time_of(decide("broadcast", 4, moves, root=0, ports=(port,))) == 27000
+
+
+def test_ports_serve_who_comes_first_unless_the_program_says_otherwise() -> None:
+    """The schedule sends to rank 2 first, which has to pass the chunk on; no runtime knows that."""
+    port = Port(name="hub", links=((0, 1), (0, 2)))
+    moves = [Move((0,), 0, 2), Move((0,), 0, 1), Move((0,), 2, 3)]
+    decisions = decide("broadcast", 4, moves, root=0, ports=(port,))
+    assert decisions.makespan_ns == 18000
+    assert time_of(decisions) == 27000
+    in_turn = structs.replace(decisions, ordered=True)
+    assert time_of(in_turn) == 18000
+    assert check_program.check(lower(in_turn), promise=promise_of(in_turn)) == []
+
+
+@given(collective=st.sampled_from(["allgather", "allreduce", "alltoall"]), seed=st.integers(0, 10**6))
+def test_programs_in_turn_are_right(collective: str, seed: int) -> None:
+    decisions = random_algorithm(collective, 5, 1, 1, seed)
+    ports = tuple(Port(name=f"{s}", links=tuple((s, d) for d in range(5) if d != s)) for s in range(5))
+    in_turn = structs.replace(decisions, ports=ports, ordered=True)
+    program = lower(in_turn)
+    assert check_program.check(program, promise=promise_of(in_turn)) == []
+    free = lower(structs.replace(in_turn, ordered=False))
+    assert sum(step.type == "nop" or step.depends is not None for *_, step in program.steps()) >= sum(
+        step.type == "nop" or step.depends is not None for *_, step in free.steps()
+    )
+    assert simulate_program(program, in_turn).schedule.makespan > 0
 
 
 def test_same_chunk_reductions_take_turns() -> None:

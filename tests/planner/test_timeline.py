@@ -45,6 +45,17 @@ def test_nothing_overtakes_a_task_that_waits_for_two_ports() -> None:
     assert spans(tasks, ports) == [(0, 5), (5, 6), (6, 7)]
 
 
+def test_what_fits_passes_a_task_that_waits_for_another_port() -> None:
+    resources = [Resource("a", first="fits"), Resource("b", first="fits")]
+    tasks = [Task("one", 10, ("a",)), Task("two", 10, ("a", "b")), Task("three", 5, ("b",)), Task("four", 1, ("b",))]
+    found = simulate(tasks, resources)
+    assert found.start == [0, 10, 0, 5]
+    later = simulate([*tasks, Task("five", 5, ("b",), release=5)], resources)
+    assert later.start == [0, 11, 0, 5, 6]
+    with pytest.raises(InputError, match="of which only some let others pass"):
+        simulate([Task("x", 1, ("a", "c"))], [*resources, Resource("c")])
+
+
 def test_a_given_order_is_kept_even_if_the_resource_idles() -> None:
     tasks = [Task("a", 2, ("link",)), Task("b", 3, ("link",), release=10), Task("c", 1, ("link",))]
     assert spans(tasks, [Resource("link", order=(2, 1, 0))]) == [(13, 15), (10, 13), (0, 1)]

@@ -90,7 +90,7 @@ def test_auto_takes_the_program_that_is_soonest_done_not_the_schedule():
     assert check_plan(plan) == check_against(plan, {"hardware": hardware, "sketch": sketch}) == []
     other = replace(plan, prediction=replace(plan.prediction, time_us=100.0))
     assert "prediction: time 100 us, the plan takes 465.046 us" in check_plan(other)
-    transport = {**options["transport"], "simulated_us": {"Simple x 32": 100.0}}
+    transport = {**options["transport"], "program_us": 100.0}
     claimed = replace(other, provenance=replace(plan.provenance, options={**options, "transport": transport}))
     assert check_plan(claimed) == []
     assert "this version simulates 465.046 us" in check_against(claimed, {"hardware": hardware, "sketch": sketch})[0]

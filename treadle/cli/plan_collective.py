@@ -199,8 +199,8 @@ def _print_plan(plan: Plan, method: str) -> None:
         f"chunks of {format_bytes(found.chunk_bytes)}"
     )
     bound = f"lower bound {certificate.lower_bound / 1000:,.3f} us ({verdict})"
-    if "chosen" in options["transport"]:
-        carried = f"{found.protocol}, {many(found.instances, 'instance')}"
+    if "program_us" in options["transport"]:
+        carried = f"{found.protocol}, {many(found.instances, 'instance')}{', ports in turn' if found.ordered else ''}"
         click.echo(f"  time         {time_us:,.3f} us, simulated as a program: {carried}")
         click.echo(f"  links        {_us(found.makespan_ns)} for its messages alone, {bound}")
     else:
@@ -263,7 +263,7 @@ def _candidates(options: dict[str, Any]) -> list[str]:
 def _transport(protocol: str, instances: int, told: dict[str, Any]) -> list[str]:
     """The protocol and instances, and the simulated us of all that were tried: a row each protocol, by instances."""
     if "by_size" in told:
-        return [f"  transport    {protocol}, {many(instances, 'instance')}, not simulated: {told['by_size']}"]
+        return [f"  transport    {protocol}, {many(instances, 'instance')}, not compared: {told['by_size']}"]
     times = {tuple(key.split(" x ")): time for key, time in told["simulated_us"].items()}
     counts = sorted({int(count) for _, count in times})
     lines = ["  transport, us by instances"]

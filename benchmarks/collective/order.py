@@ -1,0 +1,68 @@
+"""Programs on ports that serve messages first come first served, beside the schedules that they were lowered from.
+
+Ratios to the schedule's time: the program with one instance on links and ports alone, as its threadblocks come to their
+messages ("free") and with messages through one port waiting for each other ("in turn"); then the simulated time of both
+with what threadblocks cost, in the protocol and instances that suit the first best. `auto` takes the lesser of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from benchmarks.common import Row, Table, command, progress
+from planner import documents, resources
+from planner.collective.algorithm import Collective, CollectiveDecisions
+from planner.collective.planning import plan_collective
+from planner.hardware import Hardware, scaled
+from planner.scalars import format_bytes
+from planner.sketching import propose
+from treadle.tuning import links_us, time_in_turn, tuner
+
+MACHINES = (("dgx2", 2), ("ndv2", 2), ("ndv5", 1), ("dgx1", 1), ("cluster-25gbe", 4))
+COLLECTIVES: tuple[Collective, ...] = ("allgather", "allreduce", "alltoall")
+METHODS = ("greedy", "hierarchical")
+SIZE = 2**20
+
+
+def tables() -> Iterator[Table]:
+    """Two methods on machines with NVSwitches, shared NICs and plain links."""
+    rows = [
+        row(name, nodes, collective, method)
+        for name, nodes in MACHINES
+        for collective in COLLECTIVES
+        for method in METHODS
+    ]
+    yield Table(f"first come first served, {format_bytes(SIZE)} of input on every rank", rows)
+
+
+def row(name: str, nodes: int, collective: Collective, method: str) -> Row:
+    """One schedule and its two programs."""
+    progress(f"order: {collective} on {nodes} {name} by {method}")
+    hardware = scaled(documents.load(resources.locate("profiles", name), Hardware), nodes)
+    sketch = propose(hardware, collective=collective, size_bytes=SIZE)
+    decisions = plan_collective(collective, hardware, sketch, size_bytes=SIZE, method=method).decisions
+    assert isinstance(decisions, CollectiveDecisions)
+    one = replace(decisions, instances=1, protocol="Simple")
+    schedule = one.makespan_ns / 1000
+    in_turn = time_in_turn(one, links_us)
+    found = tuner(decisions, hardware, None, None)
+    assert not isinstance(found, str)
+    key = found.chosen(SIZE)
+    return {
+        "machine": f"{nodes} x {name}",
+        "collective": collective,
+        "method": method,
+        "schedule us": schedule,
+        "free": links_us(one) / schedule,
+        "in turn": "-" if in_turn is None else in_turn / schedule,
+        "simulated us free": found.time_us(key, SIZE),
+        "simulated us in turn": "-" if in_turn is None else found.in_turn_us(key, SIZE) or "-",
+    }
+
+
+main = command(tables)
+
+if __name__ == "__main__":
+    main()

@@ -1,13 +1,13 @@
 """Swapping and recomputation together: from a trace and a machine to a checked swap plan in which ops run again.
 
 Programs are scored by quick swap plans: the step as it stands, sets that a linear program suggests or that are cheaper
-to make again than to copy, the plan of the memory pass and its plans at other budgets, and a local search from the
-best. Whatever is ahead then is decided, checked and told, so that nothing that was found is lost. At last the swap pass
-searches order and memory of the step as it stands and of the best few programs.
+to recompute than to copy, and the plan of the memory pass. Then the swap pass searches the step as it stands, in half
+of the time, unless the best plan is at the bound of swapping alone already. From what its plan copies, plans of the
+memory pass at other budgets and a local search come more programs; the swap pass searches order and memory of the best
+few in the time that is left. Whatever leads is decided, checked and handed on at once.
 
-So the outcome is never behind what the swap pass makes of the memory plan, nor behind the swap pass by itself where
-that got all it wanted: the limits of `SwapOptions` but the time, and no more than there is. It is left out only where
-the best plan is at the bound of swapping alone already.
+So the outcome is never behind the swap pass by itself, as far as that comes in half of the time, nor behind the memory
+plan.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from planner.joint.prices import cheaper
 from planner.joint.programs import Side, memory_alone, memory_plans, sides
 from planner.joint.relaxation import joint_bound
 from planner.joint.scoring import Scored, Scorer
-from planner.joint.sets import Program
+from planner.joint.sets import Program, Value
 from planner.memory.lower import store_all
 from planner.memory.planning import MemoryOptions
 from planner.plan import InputRef, Plan
@@ -74,9 +74,9 @@ class JointOptions:
 
 
 DEFAULTS = JointOptions()
-SETS, MEMORY, FASTEST_SETS, BUDGETS, LOCAL, BEHIND, ALONE, ALL = 0.1, 0.3, 0.37, 0.45, 0.55, 0.65, 0.88, 0.95
-"""When each part ends, in shares of the time limit: sets made again, the memory plan, sets with its fastest calls, its
-plans at other budgets, the local search, swapping alone where it is behind and where it leads, and all searches."""
+SETS, MEMORY, ALONE, FASTEST_SETS, BUDGETS, LOCAL, ALL = 0.05, 0.15, 0.65, 0.7, 0.75, 0.8, 0.95
+"""When each part ends, in shares of the time limit: recomputed sets, the memory plan, swapping alone, sets with its
+fastest calls, memory plans at other budgets, the local search, and all searches."""
 PARTS = (1, 2, 4, 6, 8)
 """So many eighths of what is cheaper to make again than to copy are tried as a set, the cheapest first."""
 OWN_CALLS, FASTEST, MEMORY_PLAN, SWAP_ALONE = "own calls", "fastest calls", "memory plan", "swap alone"
@@ -111,8 +111,11 @@ def plan_joint(
     scorer = Scorer(chosen, whole.machine, reserve_bytes, options.swap.allocator)
     with stop_on_signals() as stop:
         joint = _Joint(scorer, bound, options, inputs, began, stop.is_set, on_progress, on_plan)
-        joint.score_programs(sets)
-        joint.search(whole, runs)
+        found = sides(chosen, whole.machine, reserve_bytes)
+        joint.score_starts(found, sets)
+        joint.search_alone(whole, runs)
+        joint.score_programs(found, sets)
+        joint.search_programs()
     return joint.finished()
 
 
@@ -154,17 +157,33 @@ class _Joint:
 
         return over
 
-    def score_programs(self, sets: Collection[frozenset[str]]) -> None:
-        """Score programs by quick plans."""
-        trace = self.scorer.trace
-        self.score(inplace_runs(trace), OWN_CALLS)
+    def score_starts(self, found: list[Side], sets: Collection[frozenset[str]]) -> None:
+        """The step as it stands, sets over it and the memory plan, by quick plans."""
+        runs = inplace_runs(self.scorer.trace)
+        self.score(runs, OWN_CALLS)
         self.tell_best()
-        self.score_sets(inplace_runs(trace), sets, self.ended(SETS))
-        found = sides(trace, self.scorer.machine, self.scorer.reserve_bytes)
+        self.score_sets(runs, sets, self.ended(SETS))
         with suppress(InputError):
             self.score_memory_alone(found)
+        self.tell_best()
+
+    def search_alone(self, whole: SwapProblem, runs: tuple[Run, ...]) -> None:
+        """The swap pass on the step as it stands, and sets of what its plan copies."""
+        if self.beyond_swapping(whole):
+            return
+        plan = self.plan(whole, runs, SWAP_ALONE, self.at(ALONE))
+        if plan is not None:
+            copied = copied_tensors(plan)
+            self.score_set_parts(
+                inplace_runs(self.scorer.trace), self.ended(FASTEST_SETS), "swap plan",
+                lambda program, value: program.instance(value) in copied,
+            )  # fmt: skip
+
+    def score_programs(self, found: list[Side], sets: Collection[frozenset[str]]) -> None:
+        """Programs with the fastest calls, memory plans at other budgets, and a local search, by quick plans."""
+        with suppress(InputError):
             for side in found:
-                if not self.ended(BUDGETS)():
+                if not self.ended(FASTEST_SETS)():
                     runs = side.runs(store_all(side.problem))
                     self.score(runs, FASTEST)
                     self.score_sets(runs, sets, self.ended(FASTEST_SETS))
@@ -184,10 +203,23 @@ class _Joint:
             if not over():
                 values = [value for value in program.gaps if value.tensor in members]
                 self.score(program.with_set(values), "linear program")
-        cheap = [] if over() else cheaper(program, self.scorer.machine)
+        self.score_set_parts(runs, over, "prices")
+
+    def score_set_parts(
+        self,
+        runs: tuple[Run, ...],
+        over: Callable[[], bool],
+        name: str,
+        among: Callable[[Program, Value], bool] = lambda program, value: True,
+    ) -> None:
+        """Programs that recompute the cheapest of what is cheaper to recompute than to copy, of values `among` some."""
+        if over():
+            return
+        program = Program(self.scorer.trace, runs)
+        cheap = [value for value in cheaper(program, self.scorer.machine) if among(program, value)]
         for part in PARTS:
             if cheap and not over():
-                self.score(program.with_set(cheap[: len(cheap) * part // 8]), "prices")
+                self.score(program.with_set(cheap[: len(cheap) * part // 8]), name)
 
     def score_memory_alone(self, found: list[Side]) -> None:
         """The memory plan is a candidate whenever the memory pass has one by then, however late it is."""
@@ -197,13 +229,9 @@ class _Joint:
                 self.score(memory_alone(found, memory, self.at(MEMORY), self.ended(MEMORY)), MEMORY_PLAN)
                 self.tell_best()
 
-    def search(self, whole: SwapProblem, runs: tuple[Run, ...]) -> None:
-        """The swap pass on the step as it stands, and on the best programs."""
-        ranked = self.ranked()
-        leads = not ranked or ranked[0].name == OWN_CALLS
-        if leads or not self.beyond_swapping(whole):
-            self.plan(whole, runs, SWAP_ALONE, self.at(ALONE if leads else BEHIND))
-        finalists = [one for one in ranked if one.name != OWN_CALLS][: self.options.finalists]
+    def search_programs(self) -> None:
+        """The swap pass on the best programs."""
+        finalists = [one for one in self.ranked() if one.name != OWN_CALLS][: self.options.finalists]
         for place, one in enumerate(finalists):
             now = time.monotonic()
             self.plan(one.problem, one.runs, one.name, now + (self.at(ALL) - now) / (len(finalists) - place))
@@ -215,13 +243,13 @@ class _Joint:
             return self.best is not None and time_of(self.best) <= lower_bound(whole, order).time_ns
         return False
 
-    def plan(self, problem: SwapProblem, runs: tuple[Run, ...], name: str, until: float) -> None:
-        """The swap pass on one program."""
+    def plan(self, problem: SwapProblem, runs: tuple[Run, ...], name: str, until: float) -> Plan | None:
+        """The swap pass on one program; None where it has no time or no plan."""
         left_s = until - time.monotonic()
         if self.best is not None and (self.interrupted or self.stopped() or left_s <= 0):
             self.interrupted = self.interrupted or self.stopped()
             self.limit_fired = self.limit_fired or left_s <= 0
-            return
+            return None
 
         def tell(plan: Plan) -> None:
             if self.on_plan is not None and (self.best is None or time_of(plan) < time_of(self.best)):
@@ -243,12 +271,13 @@ class _Joint:
             )
         except (InfeasibleError, LimitError) as error:
             self.failure = self.failure or error
-            return
+            return None
         self.parts[name] = None
         self.interrupted = self.interrupted or plan.provenance.interrupted
         self.limit_fired = self.limit_fired or plan.provenance.limit_fired
         if self.best is None or time_of(plan) < time_of(self.best):
             self.best = self.named(plan, runs, name)
+        return plan
 
     def score(self, runs: tuple[Run, ...], name: str) -> None:
         found = self.scorer.score(runs, name)
@@ -305,6 +334,13 @@ class _Joint:
             interrupted=self.interrupted,
         )
         return msgspec.structs.replace(self.best, provenance=provenance)
+
+
+def copied_tensors(plan: Plan) -> frozenset[str]:
+    """Ids of the tensors that a swap plan copies back to the device."""
+    made = plan.decisions
+    assert isinstance(made, SwapDecisions)
+    return frozenset(made.problem.tensors[node.item].id for node in made.nodes if node.kind == "in")
 
 
 def time_of(plan: Plan) -> int:

@@ -35,8 +35,9 @@ from planner.memory.planning import MemoryOptions
 from planner.plan import InputRef, Plan
 from planner.solver import relative_gap
 from planner.solver.interrupt import stop_on_signals
+from planner.swap.allocators import plan_swap_allocators, time_of
 from planner.swap.bound import Bound, lower_bound
-from planner.swap.decisions import Run, SwapDecisions
+from planner.swap.decisions import Allocator, Run, SwapDecisions
 from planner.swap.minimum import require_feasible
 from planner.swap.planning import (
     Memory,
@@ -44,7 +45,6 @@ from planner.swap.planning import (
     SwapOptions,
     inplace_problem,
     plan_of,
-    plan_swap_problem,
     prepared,
 )
 from planner.swap.problem import Machine, SwapProblem
@@ -60,6 +60,8 @@ class JointOptions:
     without its families and time limit. evaluations: of the local search, from so many `starts`."""
 
     swap: SwapOptions = field(default_factory=SwapOptions)
+    allocators: tuple[Allocator, ...] = ()
+    """What swapping alone chooses from, and by its quick plan everything else; that of `swap` where empty."""
     families: tuple[str, ...] | None = None
     memory: MemoryOptions = field(default_factory=MemoryOptions)
     evaluations: int = 300
@@ -106,8 +108,9 @@ def plan_joint(
     try:
         bound, sets = joint_bound(chosen, whole.machine, reserve_bytes)
     except InfeasibleError:
-        require_feasible(whole, options.swap.allocator)
+        require_feasible(whole, (*options.allocators, options.swap.allocator)[-1])
         raise
+    options = with_quickest(options, chosen, whole.machine, reserve_bytes)
     scorer = Scorer(chosen, whole.machine, reserve_bytes, options.swap.allocator)
     with stop_on_signals() as stop:
         joint = _Joint(scorer, bound, options, inputs, began, stop.is_set, on_progress, on_plan)
@@ -117,6 +120,18 @@ def plan_joint(
         joint.score_programs(found, sets)
         joint.search_programs()
     return joint.finished()
+
+
+def with_quickest(options: JointOptions, trace: Trace, machine: Machine, reserve_bytes: int) -> JointOptions:
+    """`options` with the allocator whose quick plan of the step as it stands is the fastest."""
+    runs = inplace_runs(trace)
+    times = {name: Scorer(trace, machine, reserve_bytes, name).score(runs, OWN_CALLS) for name in options.allocators}
+    found = {name: scored.time_ns for name, scored in times.items() if scored is not None}
+    if not found:
+        return options
+    return dataclasses.replace(
+        options, swap=dataclasses.replace(options.swap, allocator=min(found, key=found.__getitem__))
+    )
 
 
 class _Joint:
@@ -261,8 +276,9 @@ class _Joint:
                 self.on_progress(progress._replace(bound_ns=self.bound.time_ns, elapsed_s=elapsed_s))
 
         try:
-            plan = plan_swap_problem(
+            plan = plan_swap_allocators(
                 problem,
+                (name == SWAP_ALONE and self.options.allocators) or (self.options.swap.allocator,),
                 options=dataclasses.replace(self.options.swap, time_limit_s=max(0.1, left_s)),
                 inputs=self.inputs,
                 bound=self.bound,
@@ -341,9 +357,3 @@ def copied_tensors(plan: Plan) -> frozenset[str]:
     made = plan.decisions
     assert isinstance(made, SwapDecisions)
     return frozenset(made.problem.tensors[node.item].id for node in made.nodes if node.kind == "in")
-
-
-def time_of(plan: Plan) -> int:
-    """Nanoseconds of one iteration under a swap plan."""
-    assert isinstance(plan.decisions, SwapDecisions)
-    return plan.decisions.time_ns

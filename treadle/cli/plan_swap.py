@@ -36,10 +36,11 @@ SIZE = "SIZE|SHAREx"
 @click.option("--reserve", metavar="SIZE", help="Leave so much of the device's memory alone: the framework's context.")
 @click.option(
     "--allocator",
-    type=click.Choice(["pool", "offset", "bytes"]),
-    default="pool",
+    type=click.Choice(["auto", "pool", "offset", "bytes"]),
+    default="auto",
     show_default=True,
-    help="Memory is classes of equal objects, one arena with an address for each tensor, or counted bytes only.",
+    help="Memory is classes of equal objects, one arena with an address for each tensor, or counted bytes only; auto "
+    "takes the faster plan of the first two.",
 )
 @click.option(
     "--method",
@@ -97,6 +98,7 @@ def command(
     device_memory: str | None,
     host_memory: str | None,
     reserve: str | None,
+    allocator: str,
     time_limit: float,
     workers: int | None,
     with_recompute: bool,
@@ -126,10 +128,15 @@ def command(
 
     from planner import documents
     from planner.errors import LimitError
+    from planner.swap.allocators import BOTH, plan_swap_allocators
     from planner.swap.compiled import COMPILES
-    from planner.swap.planning import SwapOptions, parse_memory, plan_swap_problem
+    from planner.swap.planning import SwapOptions, parse_memory
 
-    options = SwapOptions(time_limit_s=time_limit, workers=workers or os.cpu_count() or 1, **searching)
+    pool_only = searching["faithful"] or searching["keep_pool"] or searching["free_classes"]
+    allocators: Any = (allocator,) if allocator != "auto" else ("pool",) if pool_only else BOTH
+    options = SwapOptions(
+        time_limit_s=time_limit, workers=workers or os.cpu_count() or 1, allocator=allocators[0], **searching
+    )
     memory = None if device_memory is None else parse_memory(device_memory)
     # a share is of the footprint, so the profile need not tell the memory, and what stands here is replaced
     stands = memory if memory is None or isinstance(memory, int) else 0
@@ -148,10 +155,10 @@ def command(
                 from planner.joint.memory_runs import SAME_BITS
                 from planner.joint.planning import JointOptions, plan_joint
 
-                joint = JointOptions(swap=options, families=SAME_BITS if same_bits else None)
+                joint = JointOptions(swap=options, allocators=allocators, families=SAME_BITS if same_bits else None)
                 plan = plan_joint(step, whole.machine, reserve_bytes=whole.reserve_bytes, options=joint, **common)
             else:
-                plan = plan_swap_problem(whole, runs=runs, options=options, **common)
+                plan = plan_swap_allocators(whole, allocators, runs=runs, options=options, **common)
     except KeyboardInterrupt:
         raise LimitError("interrupted before a plan was found") from None
     documents.save(plan, output)

@@ -157,3 +157,12 @@ def test_quick_scores_are_those_of_the_allocator() -> None:
     assert scored["bytes"] is not None
     assert scored["pool"] is not None
     assert scored["bytes"].time_ns < scored["pool"].time_ns
+
+
+def test_swapping_alone_chooses_its_allocator() -> None:
+    trace = captured("mlp")
+    machine = machine_for(trace, 0.8, 1.0)
+    plan = plan_joint(trace, machine, options=replace_options(JOINT, allocators=("pool", "offset")))
+    assert "swap alone" in plan.provenance.parts
+    assert decided(plan).allocator == "offset"
+    assert decided(plan).time_ns < decided(plan_joint(trace, machine, options=JOINT)).time_ns

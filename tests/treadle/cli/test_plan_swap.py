@@ -96,9 +96,20 @@ def test_reserve_and_host_memory_become_part_of_the_problem(files):
 
 
 def test_too_little_memory_is_exit_3_with_the_least(files, capsys):
-    assert run(["plan", "swap", "--problem", "small.json", *QUICK, "-o", "plan.json"]) == 3
+    small = ["plan", "swap", "--problem", "small.json", *QUICK, "-o", "plan.json"]
+    assert run([*small, "--allocator", "pool"]) == 3
     assert "expected at least 5 B" in capsys.readouterr().err
     assert not (files / "plan.json").exists()
+    assert run([*small, "--device-memory", "3"]) == 3
+    assert "expected at least 4 B" in capsys.readouterr().err, "of the allocator that needs least"
+
+
+def test_auto_takes_the_allocator_whose_plan_is_faster(files):
+    """A pool cannot run the problem in 4 bytes, an arena can; in 10 bytes the pool is at the bound."""
+    for problem, allocator in (("small.json", "offset"), ("problem.json", "pool")):
+        assert run(["plan", "swap", "--problem", problem, *QUICK, "-o", "plan.json"]) == 0
+        plan = documents.load(files / "plan.json", Plan)
+        assert (plan.decisions.allocator, plan.provenance.options["allocators"]) == (allocator, ["pool", "offset"])
 
 
 def test_the_same_seed_gives_the_same_bytes(files):

@@ -58,6 +58,7 @@ def generate(plan: Plan, trace: Trace) -> dict[str, str]:
         stages=len(decisions.problem.bwd),
         imports=list(writer.imports()),
         autocast=trace.autocast is not None,
+        partial=bool(writer.partial),
         scales=bool(writer.scales),
         reread=bool(writer.reread),
         constants=list(writer.constants()),
@@ -139,10 +140,27 @@ class _Writer:
         yield from layout("EVALUATING = ", literal(trace.evaluating), 0)
         if trace.autocast is not None:
             yield from layout("AUTOCAST = ", quote(trace.autocast), 0)
+        if self.partial:
+            yield from layout(
+                "PARTIAL = ", Call("{", tuple(f"{quote(k)}: {v}" for k, v in self.partial.items()), "}"), 0
+            )
         if self.scales:
             yield from layout("SCALES = ", literal(self.scales), 0)
         if self.reread:
             yield from layout("REREAD = ", literal(self.reread), 0)
+
+    @cached_property
+    def partial(self) -> dict[str, list[int]]:
+        """Gradients that come from some of the outputs only, and the places of those."""
+        trace = self.schedule.graph.trace
+        every = self._differentiable_outputs()
+        sources = {tangent: frozenset((place,)) for tangent, place in zip(trace.tangents, every, strict=True)}
+        for op in trace.ops:
+            read = frozenset[int]().union(*(sources.get(tensor, ()) for tensor in op.inputs))
+            sources.update((tensor, read) for tensor in op.outputs if tensor is not None and read)
+        gives = [give for event in self.schedule.backward for give in event.gives]
+        found = {leaf_name(trace, leaf): sorted(sources.get(gradient, every)) for leaf, gradient in gives}
+        return {leaf: places for leaf, places in found.items() if len(places) < len(every)}
 
     @cached_property
     def scales(self) -> list[list[str]]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, _BypassDispatchCache
+from torch.overrides import TorchFunctionMode
 
 _aten = torch.ops.aten
 _INPUT_OF_NORMALISATION = {
@@ -65,6 +66,34 @@ def conversions_allowed(fake: FakeTensorMode) -> Iterator[None]:
         yield
     finally:
         converter.tensor_memo = memo
+
+
+class Placed(TorchFunctionMode):
+    """Tensors that would be made on the meta device, or go there, get fake ones on `device` instead.
+
+    Large models are built on the meta device to save memory, which fake tensors do not take; the step runs elsewhere.
+    """
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.device = device
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        def place(value: Any) -> Any:
+            meta = (
+                value == "meta" if isinstance(value, str) else isinstance(value, torch.device) and value.type == "meta"
+            )
+            return self.device if meta else value
+
+        return func(*map(place, args), **{key: place(value) for key, value in (kwargs or {}).items()})
+
+
+def from_meta(tensor: Tensor, device: torch.device) -> Tensor:
+    """A fake tensor on `device` like `tensor`, which is on the meta device; made inside the mode of fake tensors."""
+    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+    return made.requires_grad_(tensor.requires_grad)
 
 
 @contextmanager

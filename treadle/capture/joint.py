@@ -32,7 +32,8 @@ from torch.utils._pytree import tree_leaves
 import treadle
 from planner.errors import InputError, TreadleError
 from treadle.capture.buffers import new_values
-from treadle.capture.fake import ExactStorages, conversions_allowed, copyable, unlogged
+from treadle.capture.fake import ExactStorages, Placed, conversions_allowed, copyable, from_meta, unlogged
+from treadle.capture.foreign_random import require_no_draws
 from treadle.capture.load import Step, build_step
 from treadle.capture.modules import module_names
 from treadle.capture.recurrent import CellByCell
@@ -89,7 +90,7 @@ def export(function: Callable[[], Any], where: str, mode: Mode) -> JointGraph:
     is traced outside of it. Raises InputError when the step cannot be traced.
     """
     with ExactStorages(allow_non_fake_inputs=False) as fake, unlogged():
-        with conversions_allowed(fake), copyable():
+        with conversions_allowed(fake), copyable(), Placed("cpu"):
             step = build_step(function, where)
         if mode == "infer":
             step.model.eval()
@@ -144,7 +145,7 @@ class _Functional(nn.Module):
 
         def run(*tensors: Tensor) -> tuple[Tensor, ...]:
             state = {f"model.{name}": tensor for name, tensor in zip(names, tensors, strict=False)}
-            with module_names(step.model), CellByCell():
+            with require_no_draws(step.model, where), module_names(step.model), CellByCell():
                 result, buffers = torch.func.functional_call(whole, state, tensors[len(names) :])
             outputs: list[Tensor] = []
             self.returned = _returned(result, outputs, where)
@@ -193,7 +194,9 @@ def _leaves(step: Step, fake: FakeTensorMode) -> tuple[list[Leaf], list[Tensor]]
     leaves = [Leaf("parameter", name) for name in parameters] + [Leaf("buffer", name) for name in buffers]
     leaves += [Leaf("input", None) for _ in step.inputs]
     tensors = [*parameters.values(), *buffers.values(), *step.inputs]
-    return leaves, [x if isinstance(x, FakeTensor) else fake.from_tensor(x, static_shapes=True) for x in tensors]
+    device = next((tensor.device for tensor in tensors if not tensor.is_meta), torch.device("cpu"))
+    placed = [from_meta(tensor, device) if tensor.is_meta else tensor for tensor in tensors]
+    return leaves, [x if isinstance(x, FakeTensor) else fake.from_tensor(x, static_shapes=True) for x in placed]
 
 
 def _trace(

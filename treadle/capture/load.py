@@ -126,8 +126,10 @@ def on_device(function: Callable[[], Any], device: str) -> Callable[[], Any]:
     if not torch.cuda.is_available():
         raise MissingBackendError("no CUDA device that PyTorch can use; capture with --device cpu")
 
+    from treadle.capture.fake import Placed
+
     def placed() -> Any:
-        with torch.device(device):
+        with torch.device(device), Placed(device):
             return function()
 
     return placed

@@ -9,9 +9,10 @@ come. By then no call of the backward pass reads the parameter any more, so that
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,10 @@ class _Flight:
     gradients: dict[str, Tensor] = field(default_factory=dict)
     returned: dict[str, tuple[str, int | None]] = field(default_factory=dict)
     """Saved values in the memory of outputs: the output, and its version."""
+    zeros: list[Callable[[], Tensor]] = field(default_factory=list)
+    """Makes the gradient of an output of which none comes."""
+    absent: set[str] = field(default_factory=set)
+    """Leaves whose gradients come from no output that has one: they get none, as in plain PyTorch."""
     running: Iterator[str] | None = None
 
     def forward(self) -> list[Tensor]:
@@ -125,14 +130,20 @@ class _Flight:
             place = places.get(value.untyped_storage()._cdata) if isinstance(value, Tensor) else None
             if place is not None:
                 self.returned[name] = place, version(value)
+        self.zeros = [partial(torch.zeros, x.shape, dtype=x.dtype, device=x.device) for x in outputs]
         return outputs
 
-    def start(self, tangents: list[Tensor]) -> None:
+    def start(self, gradients: Sequence[Tensor | None]) -> None:
+        """Begin the backward pass from the gradients of the outputs, None for one that is not used."""
         if not self.parameters and not self.inputs:
             raise InputError("found a second backward pass after one forward pass, expected one", where=self.step.name)
         for name, (output, before) in self.returned.items():
             if version(self.saved[name]) != before:
                 raise changed(output, self.step.name)
+        used = {place for place, gradient in enumerate(gradients) if gradient is not None}
+        self.absent = {name for name, places in self.step.partial.items() if used.isdisjoint(places)}
+        given = ((place, gradients[place]) for place in self.step.tangents)
+        tangents = [self.zeros[place]() if gradient is None else gradient for place, gradient in given]
         self.running = self.step.backward(
             self.saved, self.parameters, self.buffers, self.inputs, tangents, self.gradients
         )
@@ -164,17 +175,18 @@ class _Outputs(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, flight: _Flight, token: Tensor) -> tuple[Tensor, ...]:
         ctx.flight = flight
+        ctx.set_materialize_grads(False)
         outputs = flight.forward()
         ctx.mark_non_differentiable(*(x for i, x in enumerate(outputs) if i not in flight.step.tangents))
         return tuple(outputs)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
         flight: _Flight = ctx.flight
         if torch.is_grad_enabled():  # so in a backward pass that is recorded to be differentiated again
             raise InputError("found create_graph=True, expected first derivatives only", where=flight.step.name)
-        flight.start([gradients[index] for index in flight.step.tangents])
-        return None, gradients[0].new_empty(0)
+        flight.start(gradients)
+        return None, next(gradient for gradient in gradients if gradient is not None).new_empty(0)
 
 
 class _Gradient(torch.autograd.Function):
@@ -191,4 +203,4 @@ class _Gradient(torch.autograd.Function):
         gradient = ctx.flight.gradient(ctx.name)
         if ctx.last:
             ctx.flight.finish()
-        return None, None, token, gradient
+        return None, None, token, gradient if ctx.name not in ctx.flight.absent else None

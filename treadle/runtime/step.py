@@ -30,6 +30,7 @@ class Step:
     frozen: list[str]
     evaluating: list[str]
     autocast: str | None
+    partial: dict[str, list[int]]
     scales: list[list[str]]
     reread: list[str]
     returned: Callable[[list[Tensor]], Any]
@@ -75,6 +76,7 @@ def load_step(text: str, name: str) -> Step:
         text,
         *found,
         autocast=names.get("AUTOCAST"),
+        partial=names.get("PARTIAL", {}),
         scales=names.get("SCALES", []),
         reread=names.get("REREAD", []),
         returned=names["returned"],

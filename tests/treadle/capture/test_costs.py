@@ -106,6 +106,16 @@ def test_a_product_of_integers_takes_the_time_of_its_bytes() -> None:
     assert product.time_ns == product.bytes_moved + 3000
 
 
+def test_double_precision_has_half_the_rate_of_single_where_the_profile_has_none() -> None:
+    def step() -> Any:
+        return nn.Linear(64, 64).double(), (torch.randn(32, 64, dtype=torch.float64),)
+
+    trace = capture(step, "double")
+    for rates, rate in (({"float32": 4e9}, 2e9), ({"float32": 4e9, "float64": 1e9}, 1e9)):
+        timed = costs.with_roofline(trace, toy(peak_flops=rates, memory_bandwidth=1e15))
+        assert one(timed, "aten.addmm.default").time_ns == round(2 * 32 * 64 * 64 / rate * 1e9)
+
+
 @pytest.mark.parametrize(
     ("fields", "path"),
     [({"peak_flops": {"float32": 1e12}}, "memory_bandwidth"), ({"memory_bandwidth": 1e9}, "peak_flops")],

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import copy
+import random
 
+import numpy as np
+import pytest
 import torch
 from torch import nn
 
+from planner.errors import InputError
 from treadle.capture.graph import capture
 
 
@@ -39,3 +43,57 @@ def test_deepcopy_is_as_before_afterwards():
     before = torch.Tensor.__deepcopy__
     capture(copied, "copied")
     assert torch._subclasses.fake_tensor.FakeTensor.__deepcopy__ is before
+
+
+def layers():
+    return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 2))
+
+
+with torch.device("meta"):
+    MADE_BEFORE = layers(), (torch.empty(3, 4),)
+
+
+def on_meta():
+    with torch.device("meta"):
+        return layers(), (torch.randn(3, 4),)
+
+
+BUILT = {
+    "under a device": on_meta,
+    "by argument": lambda: (nn.Sequential(nn.Linear(4, 6, device="meta"), *layers()[1:]), (torch.empty(3, 4),)),
+    "moved": lambda: (layers().to("meta"), (torch.empty(3, 4, device=torch.device("meta")),)),
+    "before": lambda: MADE_BEFORE,
+}
+
+
+@pytest.mark.parametrize("how", BUILT)
+def test_a_model_on_the_meta_device_is_captured_as_on_the_cpu(how):
+    assert capture(BUILT[how], "x") == capture(lambda: (layers(), (torch.randn(3, 4),)), "x")
+
+
+class Draws(nn.Module):
+    """A branch by a number that does not come from PyTorch."""
+
+    def __init__(self, draw):
+        super().__init__()
+        self.layer, self.draw, self.own = nn.Linear(4, 4), draw, np.random.default_rng(0)
+
+    def forward(self, x):
+        return self.layer(x) if self.draw(self) < 0.5 else x
+
+
+DRAWS = {
+    "Python's module random": lambda model: random.random(),
+    "numpy.random": lambda model: np.random.rand(),
+    "the attribute 1.own": lambda model: model.own.random(),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_random_numbers_from_elsewhere_are_refused_by_name(name):
+    def function():
+        return nn.Sequential(nn.Linear(4, 4), Draws(DRAWS[name])), (torch.randn(2, 4),)
+
+    with pytest.raises(InputError, match=f"draws random numbers from {name}, which would be the same in every step"):
+        capture(function, "x")
+    assert capture(lambda: (Draws(lambda model: 0), (torch.randn(2, 4),)), "x").ops

@@ -440,6 +440,20 @@ def test_a_parameter_used_without_gradient_need_not_be_frozen():
         assert expected.grad is None or torch.equal(expected.grad, found.grad)
 
 
+def test_an_output_without_a_gradient_leaves_its_own_parameters_without_one():
+    plain, planned, inputs = planned_as(
+        applied(lambda layers, x: (layers[0](x), layers[2](layers[0](x)), layers[2](x)))
+    )
+    for used in ((0, 1), (0,), (2,), (0, 2)):
+        for model in (plain, planned):
+            model.zero_grad()
+            outputs = model(*inputs)
+            sum(outputs[place].sum() for place in used).backward()
+        for expected, found in zip(plain.parameters(), planned.parameters(), strict=True):
+            assert (expected.grad is None) == (found.grad is None)
+            assert expected.grad is None or torch.equal(expected.grad, found.grad)
+
+
 RETURNS = {
     "dict": lambda layers, x: {"a": layers[0](x), "smiles 😀": [layers[2](x)], 3: (x * 2, None, "word")},
     "one in a tuple": lambda layers, x: (layers[0](x),),

@@ -103,7 +103,7 @@ def _roofline_ns(op: Op | Implementation, tensors: Mapping[str, Tensor], device:
     dtype = next((kind for kind in kinds if kind in _FLOATS), None)
     peak = None
     if op.flops and dtype is not None:  # profiles have no rates of integer arithmetic
-        peak = device.peak_flops.get(dtype)
+        peak = _peak(device, dtype)
         if peak is None:
             raise InputError(
                 f"found rates for {', '.join(sorted(device.peak_flops)) or 'no dtype'}, expected one for {dtype} "
@@ -119,6 +119,16 @@ def _roofline_ns(op: Op | Implementation, tensors: Mapping[str, Tensor], device:
     return math.ceil(seconds * 1e9 + launches * device.launch_us * 1e3)
 
 
+def _peak(device: Device, dtype: str) -> float | None:
+    """FLOP/s of the profile, else derived: vector units do half as many operations on numbers twice as wide, and a
+    product of complex numbers takes four of their parts. None where the profile says too little."""
+    if dtype in device.peak_flops:
+        return device.peak_flops[dtype]
+    base, share = _DERIVED.get(dtype, (None, 1))
+    rate = _peak(device, base) if base is not None else None
+    return rate / share if rate is not None else None
+
+
 def _share(phase: Phase, device: Device) -> float:
     if device.kind != "gpu":
         return 1.0
@@ -126,3 +136,4 @@ def _share(phase: Phase, device: Device) -> float:
 
 
 _FLOATS = {"float64", "float32", "bfloat16", "float16", "complex64", "complex128"}
+_DERIVED = {"float64": ("float32", 2), "complex64": ("float32", 4), "complex128": ("float64", 4)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from fractions import Fraction
@@ -79,13 +80,20 @@ def plan_memory(
     without backward ops or without times, InfeasibleError with the least feasible budget where there is provably no
     plan, LimitError when the limits ended the search without one.
     """
+    started = time.monotonic()
     if isinstance(budget, str):
         budget = parse_budget(budget)
     problem = problem_from_trace(trace, 0, hold_gradients=options.hold_gradients)
     if inputs is None:
         inputs = {"trace": InputRef(file=trace_file, digest=digest(trace))}
     return plan_problem(
-        problem, budget=budget, options=options, inputs=inputs, on_progress=on_progress, on_plan=on_plan
+        problem,
+        budget=budget,
+        options=options,
+        inputs=inputs,
+        on_progress=on_progress,
+        on_plan=on_plan,
+        started=started,
     )
 
 
@@ -97,13 +105,16 @@ def plan_problem(
     inputs: dict[str, InputRef] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     on_plan: Callable[[Plan], None] | None = None,
+    started: float | None = None,
 ) -> Plan:
-    """The same for an explicit problem; without `budget` the problem's own holds."""
+    """The same for an explicit problem; without `budget` the problem's own holds. The time limit runs from `started` on
+    time.monotonic's clock, where that is given."""
+    started = time.monotonic() if started is None else started
     problem = prepared(problem, budget, options)
     if on_plan is None:
-        return plan_of(problem, search(problem, options, on_progress), options, inputs)
+        return plan_of(problem, search(problem, options, on_progress, started=started), options, inputs)
     tick, offer = telling(problem, options, inputs, on_progress, on_plan)
-    return plan_of(problem, search(problem, options, tick, offer), options, inputs)
+    return plan_of(problem, search(problem, options, tick, offer, started=started), options, inputs)
 
 
 def telling(

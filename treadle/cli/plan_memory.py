@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import groupby
@@ -153,12 +154,12 @@ def command(
             from treadle.cli.plan_memory_sweep import parse_budgets, plan_budgets
 
             budgets = parse_budgets(sweep)
-            whole, inputs = _sources(trace, problem, hardware, options)
+            whole, inputs, _ = _sources(trace, problem, hardware, options)
             _warn_of_size(whole, method)
             plan_budgets(whole, budgets, output, options, inputs, trace or problem, progress_line, summary, as_json)
             return
         limit = None if budget is None else parse_budget(budget)
-        whole, inputs = _sources(trace, problem, hardware, options)
+        whole, inputs, started = _sources(trace, problem, hardware, options)
         if problem is not None and budget is None and not whole.budget_bytes:
             expected = "expected bytes, or a budget by --budget"
             raise InputError(f"found 0, {expected}", where=problem, path="$.budget_bytes")
@@ -171,6 +172,7 @@ def command(
                 inputs=inputs,
                 on_progress=lambda progress: show(progress_line(progress)),
                 on_plan=lambda plan: documents.save(plan, output),
+                started=started,
             )
     except KeyboardInterrupt:
         raise LimitError("interrupted before a plan was found") from None
@@ -189,8 +191,8 @@ def command(
 
 def _sources(
     trace: str | None, problem: str | None, hardware: str | None, options: MemoryOptions
-) -> tuple[MemoryProblem, dict[str, InputRef]]:
-    """The problem that the files describe, and the files."""
+) -> tuple[MemoryProblem, dict[str, InputRef], float]:
+    """The problem that the files describe, the files, and when they had been read on time.monotonic's clock."""
     from planner import documents
     from planner.memory.extract.problem import problem_from_trace
     from planner.memory.problem import MemoryProblem
@@ -199,14 +201,16 @@ def _sources(
 
     if trace is None:
         loaded = documents.load(problem or "", MemoryProblem)
-        return loaded, {"problem": InputRef(file=Path(problem or "").name, digest=documents.digest(loaded))}
+        inputs = {"problem": InputRef(file=Path(problem or "").name, digest=documents.digest(loaded))}
+        return loaded, inputs, time.monotonic()
     step = documents.load(trace, Trace)
     inputs = {"trace": InputRef(file=Path(trace).name, digest=documents.digest(step))}
+    started = time.monotonic()
     if hardware is not None and step.costs.model == "absent":
         step, inputs["hardware"] = _with_times(step, hardware)
     elif hardware is not None:
         note(f"the trace already has {step.costs.model} times of {step.costs.device}; it keeps them")
-    return problem_from_trace(step, 0, hold_gradients=options.hold_gradients), inputs
+    return problem_from_trace(step, 0, hold_gradients=options.hold_gradients), inputs, started
 
 
 def _warn_of_size(problem: MemoryProblem, method: Method) -> None:

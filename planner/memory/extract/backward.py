@@ -19,7 +19,6 @@ class _Ops:
     ways: list[list[Call]]
     needs: list[list[frozenset[int]]]
     births: dict[str, int]
-    deaths: dict[str, int]
     in_use: list[int]
 
     def op(self, place: int) -> Op:
@@ -31,8 +30,8 @@ class _Ops:
 
     def live(self, place: int) -> int:
         """Gradient bytes that are there before the op runs and still while it does."""
-        alive = (t for t, birth in self.births.items() if birth < place <= self.deaths[t])
-        return sum(map(self.step.size, alive))
+        born = (t for t in self.step.made(self.op(place)) if self.births[t] == place)
+        return self.in_use[place] - sum(map(self.step.size, born))
 
     def reused(self, way: Call) -> int:
         """Bytes of the gradient that the call overwrites."""
@@ -53,7 +52,6 @@ def backward_nodes(step: Step, node_of: dict[str, int], *, hold_gradients: bool)
         ways=ways,
         needs=[[frozenset(node_of[t] for t in step.read([way]) if t in node_of) for way in some] for some in ways],
         births=births,
-        deaths=deaths,
         in_use=_bytes_in_use(step, births, deaths, len(step.backward)),
     )
     slack = sum(map(step.size, node_of)) // 1024

@@ -93,12 +93,12 @@ def _forward_nodes(step: Step, held: frozenset[str]) -> tuple[dict[str, int], li
                 node_of.update(dict.fromkeys(made, len(nodes)))
                 nodes.append(_optional(step, op, place_of[op.intermediate_of], node_of, nodes))
             continue
-        main, extra = [t for t in made if t in early], [t for t in made if t in late - early]
+        main, extra = [t for t in made if t in early], [t for t in made if t in late and t not in early]
         size, beside = sum(map(step.size, main)), sum(map(step.size, extra))
         alone = not overwritten.isdisjoint(main) or any(way.again for way in op.implementations)
         split = bool(main and extra) and (alone or late.isdisjoint(main) or beside >= SPLIT_SHARE * size)
         # A recomputation makes everything again; a first run puts what is held where `base` has room for it.
-        unread = [t for t in made if t not in early | late and (t not in held or main or extra)]
+        unread = [t for t in made if t not in early and t not in late and (t not in held or main or extra)]
         aside = sum(map(step.size, unread)) + (beside if split else 0)
         place = place_of[op.id] = len(nodes)
         nodes.append(

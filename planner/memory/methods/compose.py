@@ -33,6 +33,8 @@ FEWEST = 4
 """With fewer segments than this there is nothing to compose."""
 LARGEST = 160
 """Stretches with more forward and backward nodes than this are no step of several segments."""
+WORTH = 2
+"""Eviction from store-all is given up once it is so many times slower than the best plan."""
 OnBetter = Callable[[Schedule], None]
 
 
@@ -62,19 +64,19 @@ def solve_segments(
             on_better(best[1])
 
     found: list[Lives] = []
-    for lives in _whole_plans(problem):
-        if evict(lives, room):
-            refill(lives, room)
-            found.append(lives)
-            hear(lives)
-            if lives.time_ns == least_time(problem):
-                return lives.schedule()
     composed = compose(problem, levels=3 + 3 * effort, rounds=6 * effort, group=1 + effort)
     if composed is not None:
         found.append(Lives(problem, composed[0]))
         hear(found[-1])
         refill(found[-1], room)
         hear(found[-1])
+    for lives in _whole_plans(problem):
+        if evict(lives, room, None if best is None else WORTH * best[0]):
+            refill(lives, room)
+            found.append(lives)
+            hear(lives)
+            if lives.time_ns == least_time(problem):
+                return lives.schedule()
     found.sort(key=lambda lives: lives.time_ns)
     for seed, lives in enumerate(found):
         polish(lives, room, 100 * effort, seed, hear)
@@ -91,17 +93,21 @@ def _whole_plans(problem: MemoryProblem) -> list[Lives]:
     return [fastest, leanest] if leanest.snapshot() != fastest.snapshot() else [fastest]
 
 
-def compose(problem: MemoryProblem, levels: int, rounds: int, group: int) -> tuple[Schedule, int] | None:
+def compose(
+    problem: MemoryProblem, levels: int, rounds: int, group: int, repeated: int = 1
+) -> tuple[Schedule, int] | None:
     """The best plan made of segments, pruned, and an estimate in bytes that its exact peak does not exceed.
 
     Up to `group` segments are one step. `levels` and `rounds` say how much work goes into the options of a segment
-    (`blocks.py`). None where there are too few segments or no choice fits.
+    (`blocks.py`). None where there are too few segments, fewer than `repeated` of a kind on average, or no choice fits.
     """
     cut = Cut.of(problem, narrow_places(problem))
     known: dict[bytes, list[Option]] = {}
     steps: dict[tuple[int, int], tuple[Segment, list[Option]]] = {}
     count = len(cut.fwd)
     if count < FEWEST:
+        return None
+    if repeated > 1 and count < repeated * len({cut.segment(at, at + 1).signature for at in range(count)}):
         return None
     for first in range(count):
         for end in range(first + 1, min(first + group, count) + 1):

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from functools import cache
 
 from planner.memory.lower import Schedule, lower, prune, store_all
 from planner.memory.problem import MemoryProblem
 from planner.memory.program import RunForward
 from planner.memory.simulate import Simulation, simulate
 
+EACH = 16
+"""Every number of segments is tried up to twice this; above, it grows by such a share."""
+
 
 def chen(problem: MemoryProblem) -> list[frozenset[int]]:
-    """What to keep with 1, 2, .. 2 sqrt(N) + 1 segments: the nodes that end equal shares of all bytes."""
+    """What to keep with 1, 2, .. about 2 sqrt(N) segments: the nodes that end equal shares of all bytes."""
     return [frozenset(max(share) for share in shares) for shares in _segments(problem)]
 
 
@@ -27,17 +31,29 @@ def crossings(problem: MemoryProblem) -> list[frozenset[int]]:
     At a residual connection one tensor crosses, inside a block several do.
     """
     last = {j: i for i, node in enumerate(problem.fwd) for j in node.inputs}
-    crossing = [frozenset(j for j, t in last.items() if j <= i < t) for i in range(len(problem.fwd))]
-    width = [sum(problem.fwd[j].out_bytes for j in nodes) for nodes in crossing]
+    crossing = cache(lambda i: frozenset(j for j, t in last.items() if j <= i < t))
+    width = crossing_bytes(problem)
     ends = [[min(share, key=lambda i: (width[i], -i)) for share in shares] for shares in _segments(problem)]
-    return [frozenset[int]().union(*(crossing[i] for i in places)) for places in ends]
+    return [frozenset[int]().union(*map(crossing, places)) for places in ends]
+
+
+def crossing_bytes(problem: MemoryProblem) -> list[int]:
+    """For each forward node the bytes that it and those before it make and later ones read."""
+    last = {j: i for i, node in enumerate(problem.fwd) for j in node.inputs}
+    change = [0] * len(problem.fwd)
+    for j, i in last.items():
+        change[j] += problem.fwd[j].out_bytes
+        change[i] -= problem.fwd[j].out_bytes
+    return list(itertools.accumulate(change))
 
 
 def _segments(problem: MemoryProblem) -> list[list[list[int]]]:
-    """Forward nodes cut into 1, 2, .. 2 sqrt(N) + 1 runs of about equal bytes."""
+    """Forward nodes cut into 1, 2, .. then by a sixteenth more at a time up to 2 sqrt(N) + 1 runs of about equal
+    bytes."""
     made = [0, *itertools.accumulate(node.out_bytes for node in problem.fwd)]
     cuts = []
-    for count in range(1, 2 * int(len(made) ** 0.5) + 2):
+    count, most = 0, 2 * int(len(made) ** 0.5) + 1
+    while (count := count + max(1, count // EACH)) <= most:
         shares = [before * count // max(1, made[-1]) for before in made[:-1]]
         cuts.append([list(run) for _, run in itertools.groupby(range(len(shares)), shares.__getitem__)])
     return cuts

@@ -74,7 +74,7 @@ def unfold(problem: MemoryProblem, kept: frozenset[int], backward: tuple[int, ..
         available = frozenset((available | again) & soon) | (available & (kept | once))
         stores.append(available)
     schedule = prune(problem, Schedule(tuple(runs), tuple(stores), backward))
-    return _fastest(problem, _in_place(problem, schedule))
+    return fastest_within(problem, _in_place(problem, schedule))
 
 
 def _in_place(problem: MemoryProblem, schedule: Schedule) -> Schedule:
@@ -87,8 +87,8 @@ def _in_place(problem: MemoryProblem, schedule: Schedule) -> Schedule:
     return replace(schedule, runs=tuple(runs))
 
 
-def _fastest(problem: MemoryProblem, schedule: Schedule) -> Schedule:
-    """Implementations by the room that is left where they run; the least workspace where none fits."""
+def fastest_within(problem: MemoryProblem, schedule: Schedule) -> Schedule:
+    """The same with implementations by the room that is left where they run; the least workspace where none fits."""
     program = lower(problem, schedule)
     room = problem.budget_bytes - problem.base_bytes
     stage = -1

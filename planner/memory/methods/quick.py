@@ -1,4 +1,5 @@
-"""The first plans, in seconds at any size: two ways down to the budget, then whatever fits is kept again.
+"""Good plans in seconds at any size. Where blocks repeat, as the layers of a transformer do, they are solved once and
+composed (`compose.py`). Elsewhere two ways lead down to the budget; then whatever fits is kept again.
 
 * From segments: the forward pass keeps what crosses between equal shares of its bytes (`heuristics.crossings`), and
   the number of shares that fits and costs least time is taken, or else the one that is least over.
@@ -12,7 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from planner.memory.bound import least_time
 from planner.memory.lower import Schedule, lower, store_all
+from planner.memory.methods.compose import compose
 from planner.memory.methods.heuristics import crossings
 from planner.memory.methods.keeping import unfold
 from planner.memory.methods.lean import leanest
@@ -25,6 +28,8 @@ EVICTING, FILLING = 400_000, 100_000
 """`Lives.work` on each way at most, some ten seconds each: none goes on for ever."""
 RUNS = 6_000
 """A plan of least peak with more runs than this is left as it is: filling it takes minutes."""
+REPEATED, LEVELS, ROUNDS, GROUP = 3, 6, 6, 2
+"""Segments are composed at this effort where on average so many are alike."""
 WORTH = 2
 """What brings segments within the budget may make them so many times slower."""
 
@@ -35,12 +40,19 @@ def solve_quick(
     """The fastest plan found within the budget; None where none was. `on_better` hears of plans on the way."""
     room = problem.budget_bytes - problem.base_bytes
     found: list[Lives] = []
+    whole = store_all(problem)
+    kept = simulate(problem, lower(problem, whole))
+    if kept.time_ns == least_time(problem) and kept.peak_bytes <= problem.budget_bytes:
+        return whole
+    composed = compose(problem, LEVELS, ROUNDS, GROUP, repeated=REPEATED)
+    if composed is not None:
+        return _filled(Lives(problem, composed[0]), room, on_better).schedule()
     lives = Lives(problem, _segments(problem))
     most_ns = None
     if evict(lives, room, WORTH * lives.time_ns, EVICTING):
         most_ns = lives.time_ns
         found.append(_filled(lives, room, on_better))
-    lives = Lives(problem, store_all(problem))
+    lives = Lives(problem, whole)
     if evict(lives, room, most_ns, EVICTING):
         found.append(_filled(lives, room, on_better))
     if len(found) < 2:

@@ -8,6 +8,7 @@ the same plan.
 
 from __future__ import annotations
 
+import math
 import os
 import selectors
 import signal
@@ -33,7 +34,9 @@ from planner.memory.search.attempts import Answer, Job, MemoryOptions
 from planner.memory.search.race_child import Better, Bound, Done, Failure, Message, Request
 
 GRACE_S = 6.0
-"""How long a job may take to answer when it is told to stop; longer than the child's own grace."""
+"""How long a job may take to answer when Ctrl-C tells it to stop; longer than the child's own grace."""
+LAST_S, LAST = 1.0, 0.1
+"""A job hears so many seconds before the deadline that it has to answer, or so much of its time before it."""
 
 
 @dataclass
@@ -78,16 +81,19 @@ def race(
     """Run `jobs`; the callbacks get a job's place in the list and what it found. True if the deadline ended them.
 
     `over` is asked after each message; when it says yes, the jobs that remain are ended and say nothing.
-    deadline: on time.monotonic's clock. `tick` is called about ten times a second. Raises what a job raised.
+    deadline: on time.monotonic's clock; jobs are told to stop just before, and ended there. `tick` is called about ten
+    times a second. Raises what a job raised.
     """
+    began = time.monotonic()
+    told_to_stop_at = deadline - min(LAST_S, LAST * (deadline - began))
     with ExitStack() as stack:
         runners = [_start(job, problem, start, options, stack) for job in jobs]
         selector = stack.enter_context(selectors.DefaultSelector())
         for place, runner in enumerate(runners):
             assert runner.process.stdout is not None
             selector.register(runner.process.stdout, selectors.EVENT_READ, place)
-        asked_at = None
-        overdue = False
+        end = math.inf
+        overdue = asked = False
         while not all(runner.done for runner in runners):
             for key, _ in selector.select(0.1):
                 runner = runners[key.data]
@@ -95,7 +101,7 @@ def race(
                 if not chunk:
                     selector.unregister(key.fileobj)
                     if not runner.done:
-                        runner.answer = _cut_off(runner, asked_at is not None)
+                        runner.answer = _cut_off(runner, asked)
                         on_answer(key.data, runner.answer)
                 for message in runner.messages(chunk):
                     match message:
@@ -113,13 +119,13 @@ def race(
                         return overdue
             tick()
             now = time.monotonic()
-            overdue = overdue or (asked_at is None and now > deadline)
-            if asked_at is None and (overdue or stop.is_set()):
-                asked_at = now
+            overdue = overdue or (not asked and now > told_to_stop_at)
+            if not asked and (overdue or stop.is_set()):
+                asked, end = True, min(deadline, now + GRACE_S)
                 for runner in runners:
                     with suppress(ProcessLookupError):
                         runner.process.send_signal(signal.SIGINT)
-            if asked_at is not None and now > asked_at + GRACE_S:
+            if now > end:
                 for runner in runners:
                     runner.process.kill()
         return overdue
@@ -140,10 +146,15 @@ def _start(
     stack.callback(_end, process)
     assert process.stdin is not None
     text = msgspec.msgpack.encode(Request(job, problem, start, options))
-    with suppress(BrokenPipeError):  # the child is gone; what it said last explains why
-        process.stdin.write(struct.pack("<Q", len(text)) + text)
-        process.stdin.flush()
+    # A pipe holds 64 KiB: beside a child that is slow to start the parent has to look at its clock.
+    threading.Thread(target=_ask, args=(process.stdin, struct.pack("<Q", len(text)) + text), daemon=True).start()
     return Runner(job, process, complaints)
+
+
+def _ask(stream: IO[bytes], text: bytes) -> None:
+    with suppress(BrokenPipeError):  # the child is gone; what it said last explains why
+        stream.write(text)
+        stream.flush()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

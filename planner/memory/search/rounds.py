@@ -2,7 +2,7 @@
 
 `auto` goes from milliseconds to minutes. In each round one job looks for plans, and one beside it proves a bound:
 
-    1  heuristics; where they find nothing, the plan of least peak
+    1  heuristics, from checkpoints that stand at once; where they find nothing, the plan of least peak
     2                a quick lower bound
     3  segments      beside  a better lower bound
     4  windows       beside  a better lower bound
@@ -14,7 +14,8 @@ A problem of at most SMALL node pairs goes from the heuristics straight to the 0
 Equal inputs give equal plans wherever every round ended by itself: what comes next follows from node counts, and from
 plans and bounds at the end of a round. A round also ends with the first plan within the gap of the bound from which the
 round started, whatever else in it has been proved by then, and with a proof that nothing better exists. The wall-clock
-limit, half of what is left of it, and Ctrl-C cut a round short; the plan says so.
+limit, half of what is left of it, and Ctrl-C cut a round short; the plan says so. The limit holds for the whole of
+planning: what checking and writing a plan took once is kept free for the last time.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from dataclasses import dataclass, field, replace
 from planner.errors import InfeasibleError, InputError, LimitError
 from planner.memory.bound import ONCE, Argument, least_bytes, least_time
 from planner.memory.lower import Schedule, lower, prune, store_all
+from planner.memory.methods.checkpoints import solve_checkpoints
 from planner.memory.methods.lean import leanest
 from planner.memory.minimum import Minimum, least_budget
 from planner.memory.problem import MemoryProblem
@@ -42,6 +44,11 @@ SMALL = 1_000
 """Forward nodes times backward nodes up to which the 0-1 program takes a second or two."""
 FULL = 40_000
 """The same up to which it is worth trying: above, its root relaxation alone takes longer than all else together."""
+HERE = 10_000
+"""The same up to which heuristics take a fraction of a second, less than a process of their own is worth."""
+
+CHECK, AGAIN = 6, 1.5
+"""A plan is checked and written in at most so many times what its simulation took, or checking and writing another."""
 
 HEURISTIC = (Job("heuristic"),)
 AUTO = (
@@ -89,8 +96,10 @@ def search(
     on_progress: OnProgress = None,
     on_better: Callable[[Found], None] = lambda found: None,
     start: Schedule | None = None,
+    started: float | None = None,
 ) -> Found:
-    """The fastest schedule found whose exact peak is within the budget. `start` is a plan to begin with.
+    """The fastest schedule found whose exact peak is within the budget. `start` is a plan to begin with, `started` when
+    the time limit began on time.monotonic's clock, now if absent.
 
     `on_better` hears of each plan that beats all before it, in this process. Raises InfeasibleError naming the least
     feasible budget where there is provably none, LimitError when the limits ended the search before there was one,
@@ -104,15 +113,21 @@ def search(
     if problem.budget_bytes < least_bytes(problem):
         raise BudgetTooSmall(problem, _least_feasible(problem, options))
     state = _Standing(problem, options, on_progress, on_better)
+    if started is not None:
+        state.started = started
     if start is not None:
         state.offer("start", start)
     pairs = len(problem.fwd) * len(problem.bwd)
     turns = rounds(pairs, options)
     with stop_on_sigint() as stop:
         for jobs in turns:
-            if state.over or state.near() or stop.is_set() or state.overdue():
+            if state.over or state.near() or stop.is_set():
                 break
-            state.run(jobs, stop, isolated=pairs > (FULL if jobs == HEURISTIC else SMALL), last=jobs == turns[-1])
+            if jobs == HEURISTIC:
+                state.offer("heuristic", solve_checkpoints(problem))
+            if state.overdue():
+                break
+            state.run(jobs, stop, isolated=pairs > (HERE if jobs == HEURISTIC else SMALL), last=jobs == turns[-1])
             if state.best is None and jobs == HEURISTIC and options.method == "auto" and SMALL < pairs <= FULL:
                 state.squeeze()
         if state.best is None and state.least is None and not stop.is_set():
@@ -178,13 +193,17 @@ class _Standing:
     """What is known of the least budget, where that was asked."""
     waiting: list[tuple[Job, Answer]] = field(default_factory=list)
     """What ended in the round that runs; it counts when the round does."""
+    finish_s: float = 0.0
+    """What it takes to check and to write a plan, as far as that was seen."""
 
     def __post_init__(self) -> None:
         self.bound_ns = least_time(self.problem)
 
     @property
     def deadline(self) -> float:
-        return math.inf if self.options.time_limit_s is None else self.started + self.options.time_limit_s
+        """When the search has to end, so that its plan is written within the limit."""
+        limit = self.options.time_limit_s
+        return math.inf if limit is None else self.started + limit - min(limit / 2, self.finish_s)
 
     def overdue(self) -> bool:
         late = time.monotonic() > self.deadline
@@ -193,12 +212,16 @@ class _Standing:
 
     def offer(self, method: str, schedule: Schedule) -> None:
         """Take a plan that fits and beats all before it."""
+        began = time.monotonic()
         pruned = prune(self.problem, schedule)
         result = simulate(self.problem, lower(self.problem, pruned))
         if result.peak_bytes > self.problem.budget_bytes or (self.best and result.time_ns >= self.best.time_ns):
             return
         self.best = Found(pruned, result.time_ns, method, min(self.bound_ns, result.time_ns), self.argument)
-        self.on_better(self.found(self.best, interrupted=True))
+        seen = time.monotonic()
+        if seen + self.finish_s < self.deadline:
+            self.on_better(self.found(self.best, interrupted=True))
+        self.finish_s = max(self.finish_s, CHECK * (seen - began), AGAIN * (time.monotonic() - seen))
         self.report()
 
     def hear(self, job: Job, answer: Answer) -> None:

@@ -186,6 +186,7 @@ def no_answer(status: Status = Status.UNKNOWN, **fields) -> Solution:
 def test_a_limit_without_any_plan_is_exit_4(monkeypatch):
     monkeypatch.setattr(methods, "solve", lambda *args, **options: no_answer())
     monkeypatch.setattr(methods, "solve_quick", lambda problem, on_better: None)
+    monkeypatch.setattr(rounds, "solve_checkpoints", store_all)
     monkeypatch.setattr(rounds, "least_budget", lambda *args, **options: Minimum(8, 6, None))
     said = r"no plan within 6 B \(6 bytes\) was found in .* s; 8 B \(8 bytes\) would be enough; raise --time-limit or"
     with pytest.raises(LimitError, match=said):
@@ -208,6 +209,7 @@ def test_an_interrupt_keeps_the_best_plan(monkeypatch):
     monkeypatch.setattr(methods, "solve", interrupted)
     assert plan_problem(cases.a(8)).provenance.interrupted
     monkeypatch.setattr(methods, "solve_quick", lambda problem, on_better: None)
+    monkeypatch.setattr(rounds, "solve_checkpoints", store_all)
     with pytest.raises(LimitError, match="interrupted"):
         plan_problem(cases.a(6))
 

@@ -18,6 +18,7 @@ from planner.errors import InfeasibleError, InputError, LimitError
 from planner.memory.bound import Argument
 from planner.memory.check import check
 from planner.memory.lower import lower, store_all
+from planner.memory.methods.checkpoints import solve_checkpoints
 from planner.memory.minimum import Minimum
 from planner.memory.planning import plan_problem
 from planner.memory.problem import MemoryProblem
@@ -203,6 +204,7 @@ def test_infeasible_budgets_carry_what_is_known_of_the_least():
 
 def test_auto_goes_on_from_the_plan_of_least_peak_where_heuristics_find_none(as_large, monkeypatch):
     monkeypatch.setattr(attempts, "solve_quick", lambda problem, on_better: None)
+    monkeypatch.setattr(searching, "solve_checkpoints", store_all)
     told: list[Found] = []
     found = search(cases.a(6), MemoryOptions(gap=1.0), on_better=told.append)
     assert found.parts == ("heuristic", "least-budget")
@@ -210,10 +212,31 @@ def test_auto_goes_on_from_the_plan_of_least_peak_where_heuristics_find_none(as_
     assert simulate(cases.a(6), lower(cases.a(6), found.schedule)).peak_bytes == 6
 
 
+@pytest.mark.parametrize("share", [0.6, 0.25])
+def test_without_any_time_there_are_checkpoints_and_nothing_slower(share):
+    problem = uneven(60, 0)
+    whole = simulate(problem, lower(problem, store_all(problem)))
+    problem = msgspec.structs.replace(problem, budget_bytes=int(share * whole.peak_bytes))
+    found = search(problem, MemoryOptions(time_limit_s=1e-9))
+    assert (found.method, found.limit_fired) == ("heuristic", True)
+    assert simulate(problem, lower(problem, found.schedule)).peak_bytes <= problem.budget_bytes
+    assert found.time_ns == simulate(problem, lower(problem, solve_checkpoints(problem))).time_ns
+    assert found.time_ns < 2.5 * whole.time_ns
+
+
+def test_writing_a_plan_counts_against_the_limit(monkeypatch):
+    clock = iter(range(0, 1000, 10))
+    monkeypatch.setattr(searching.time, "monotonic", lambda: float(next(clock)))
+    state = standing(cases.a(6), time_limit_s=1000.0)
+    state.offer("heuristic", search(cases.a(6), replace(EXACT, time_limit_s=None)).schedule)
+    assert state.started + 500.0 <= state.deadline < state.started + 1000.0
+
+
 def test_what_is_not_proved_infeasible_is_not_called_so(monkeypatch):
     """With nothing found at a budget that the bound leaves open, the true time and the other ways are named."""
     problem = msgspec.structs.replace(cases.a(6), budget_bytes=6)
     monkeypatch.setattr(attempts, "solve_quick", lambda problem, on_better: None)
+    monkeypatch.setattr(searching, "solve_checkpoints", store_all)
     monkeypatch.setattr(searching, "leanest", store_all)
     with pytest.raises(LimitError) as caught:
         search(problem, MemoryOptions(method="heuristic"))

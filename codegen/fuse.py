@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from codegen.depend import hazards
 from codegen.draft import Draft, chunks
@@ -189,6 +188,8 @@ def _joined(drafts: Sequence[Draft], pairs: Sequence[tuple[int, int]], merge: bo
         assert first.recv is not None
         assert second.send is not None
         passed[first.rank, first.channel][first.recv, second.send].append(send - receive)
+    from scipy.optimize import linear_sum_assignment  # slow to import
+
     most = len(drafts) * len(drafts)
     joined: dict[End, int] = {}
     for where, incoming in receives.items():

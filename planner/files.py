@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from planner.errors import InputError
@@ -64,9 +65,25 @@ def _replace(target: Path, text: str) -> None:
             stream.write(text)
         if target.exists():
             os.chmod(fresh, stat.S_IMODE(target.stat().st_mode))
-        os.replace(fresh, target)
+        replace_file(fresh, target)
     finally:
         fresh.unlink(missing_ok=True)
+
+
+def replace_file(fresh: Path, target: Path) -> None:
+    """Rename `fresh` to `target` in a way that a crash of the machine leaves the old file or the new one, whole."""
+    _flush(fresh)
+    os.replace(fresh, target)
+    with suppress(OSError):  # some file systems refuse this for folders
+        _flush(target.parent)
+
+
+def _flush(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
 
 
 def _file_type(mode: int) -> str:

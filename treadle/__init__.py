@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from planner.version import __version__ as __version__
-
 if TYPE_CHECKING:
+    from planner.version import __version__ as __version__
     from treadle.runtime.memory import apply as apply
     from treadle.runtime.swap.swapped import swapped as swapped
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from planner.version import __version__
+
+        return __version__
     if name == "apply":
         from treadle.runtime.memory import apply
 

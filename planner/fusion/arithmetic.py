@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import erf
 
 from planner.fusion.program import FLOATS, Dtype
 
@@ -59,6 +58,8 @@ def _sigmoid(x: Array) -> Array:
 
 
 def _gelu(x: Array) -> Array:
+    from scipy.special import erf  # slow to import
+
     half, one, root = (x.dtype.type(number) for number in (0.5, 1, math.sqrt(0.5)))
     return np.asarray(half * x * (one + np.asarray(erf(x * root))))
 

@@ -19,8 +19,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 
-import networkx as nx
-
 from planner.fusion.collective_costs import Movement, Placement, Tuning, configs, placement, timing
 from planner.fusion.layouts import At, Local, Replicated, Sliced
 from planner.fusion.machine import Machine
@@ -107,6 +105,8 @@ def live(program: Program) -> tuple[Node, ...]:
 
 def gathered_bytes(program: Program, nodes: Iterable[Node], bindings: Bindings) -> float:
     """Bytes of the values that are made whole at least: a minimum cut between what is summed and what is replicated."""
+    import networkx as nx  # slow to import
+
     held = {node.name: node for node in nodes}
     graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_nodes_from(("source", "sink"))

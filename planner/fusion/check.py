@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
@@ -206,6 +205,8 @@ def _elements(node: Node) -> bool:
 
 def _launch_order(schedule: Program) -> Iterator[str]:
     """Launches must have an order in which data is made before it is read, and read before it is overwritten."""
+    import networkx as nx  # slow to import
+
     launch = _launches(schedule)
     graph: nx.DiGraph[Any] = nx.DiGraph()
     graph.add_nodes_from(launch.values())

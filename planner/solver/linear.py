@@ -10,9 +10,7 @@ Programming using Primal-Dual Hybrid Gradient").
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 from planner.errors import LimitError
@@ -62,10 +60,10 @@ def relax(
         _parameters(solver, tolerance, iterations, time_limit_s),
         model_parameters_pb2.ModelSolveParametersProto(),
     ]
-    with tempfile.TemporaryDirectory(prefix="treadle-solver-") as scratch, stop_on_sigint() as stop:
-        state = converse(kind, [m.SerializeToString() for m in messages], Backend.HIGHS, options, stop, Path(scratch))
-        if state.killed:
-            return Relaxed([], None, limit_fired=state.overdue, interrupted=not state.overdue)
+    with stop_on_sigint() as stop:
+        state = converse(kind, [m.SerializeToString() for m in messages], Backend.HIGHS, options, stop)
+    if state.killed:
+        return Relaxed([], None, limit_fired=state.overdue, interrupted=not state.overdue)
     if state.result is None:
         raise LimitError(f"{model.name}: {solver} ended without a result: {state.error}")
     result = result_pb2.SolveResultProto.FromString(state.result)

@@ -7,7 +7,8 @@ Enforced rows: SCIP takes them as indicator constraints. For HiGHS they become b
 
 (z replaced by 1 - z for a negated literal), which needs finite bounds on the variables of the row.
 Interrupts: SCIP stops by itself. HiGHS cannot be stopped inside MathOpt, so it writes each improving solution to a
-file; the child is killed, and the last whole solution of the file and the last bound of the log are the result.
+file without a name, which the child inherits; the child is killed, and the last whole solution of the file and the last
+bound of the log are the result.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
+from planner.endings import ending
 from planner.errors import InputError, LimitError
 from planner.solver.interface import Backend, Limit, MatrixForm, Model, Options, RawResult
 from planner.solver.mathopt_log import Running, note_log, read_improving
@@ -52,18 +54,20 @@ def run(model: Model, form: MatrixForm, backend: Backend, options: Options, stop
         feasible = bool((written.row_lower <= 0).all() and (written.row_upper >= 0).all())
         return RawResult(candidates=[[]] if feasible else [], bound=0.0, infeasible=not feasible)
     solver_type = parameters_pb2.SOLVER_TYPE_HIGHS if highs else parameters_pb2.SOLVER_TYPE_GSCIP
-    with tempfile.TemporaryDirectory(prefix="treadle-solver-") as scratch:
-        improving = Path(scratch) / "improving.sol"
+    with tempfile.TemporaryFile() as improving:
         messages = [
             model_proto(written),
             parameters_pb2.SolverInitializerProto(),
-            solve_parameters(backend, options, improving),
+            solve_parameters(backend, options, improving.fileno()),
             hint_parameters(model),
         ]
-        state = converse(solver_type, [m.SerializeToString() for m in messages], backend, options, stop, Path(scratch))
+        inherited = (improving.fileno(),)
+        state = converse(solver_type, [m.SerializeToString() for m in messages], backend, options, stop, inherited)
         if state.killed:
             limit = Limit.TIME if state.overdue else None
-            return RawResult(read_improving(improving, written.matrix.shape[1]), state.bound, limit_fired=limit)
+            improving.seek(0)
+            found = read_improving(improving.read().decode(errors="replace"), written.matrix.shape[1])
+            return RawResult(found, state.bound, limit_fired=limit)
     if state.result is None:
         raise LimitError(f"{model.name}: {backend} ended without a result: {state.error}")
     result = result_pb2.SolveResultProto.FromString(state.result)
@@ -142,7 +146,8 @@ def model_proto(form: MatrixForm) -> Any:
     return proto
 
 
-def solve_parameters(backend: Backend, options: Options, improving: Path) -> Any:
+def solve_parameters(backend: Backend, options: Options, improving: int) -> Any:
+    """`improving` is the number of an open file that the solver's process inherits."""
     from ortools.math_opt import parameters_pb2
 
     parameters = parameters_pb2.SolveParametersProto()
@@ -157,7 +162,7 @@ def solve_parameters(backend: Backend, options: Options, improving: Path) -> Any
         parameters.highs.int_options["threads"] = options.workers
         parameters.highs.double_options["mip_min_logging_interval"] = 1.0
         parameters.highs.bool_options["mip_improving_solution_save"] = True
-        parameters.highs.string_options["mip_improving_solution_file"] = str(improving)
+        parameters.highs.string_options["mip_improving_solution_file"] = f"/dev/fd/{improving}"
     return parameters
 
 
@@ -219,19 +224,26 @@ def relax_enforced(model: Model, form: MatrixForm) -> MatrixForm:
 
 
 def converse(
-    solver_type: int, messages: list[bytes], backend: Backend, options: Options, stop: threading.Event, scratch: Path
+    solver_type: int,
+    messages: list[bytes],
+    backend: Backend,
+    options: Options,
+    stop: threading.Event,
+    inherited: tuple[int, ...] = (),
 ) -> Conversation:
-    """Runs the child to its end, to an interrupt, or to the end of our patience with its time limit."""
+    """Runs the child, which keeps the open files `inherited`, to its end, to an interrupt, or to the end of our
+    patience with its time limit."""
     state = Conversation()
     deadline = math.inf if options.time_limit_s is None else time.monotonic() + 1.1 * options.time_limit_s + GRACE_S
     child_script = Path(__file__).with_name("mathopt_child.py")
-    with open(scratch / "stderr", "w+b") as complaints:
+    with tempfile.TemporaryFile() as complaints:
         child = subprocess.Popen(
             [sys.executable, "-P", str(child_script)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=complaints,
             start_new_session=True,  # Ctrl-C on the terminal must not reach it
+            pass_fds=inherited,
         )
         assert child.stdin is not None
         assert child.stdout is not None
@@ -248,8 +260,7 @@ def converse(
         if state.result is None and not state.killed and not state.error:
             complaints.seek(0)
             tail = complaints.read()[-2000:].decode(errors="replace").strip().splitlines()
-            memory = " (out of memory?)" if child.returncode == -9 else ""
-            state.error = f"its process ended with {child.returncode}{memory}" + (f": {tail[-1]}" if tail else "")
+            state.error = f"its process {ending(child.returncode)}" + (f": {tail[-1]}" if tail else "")
     return state
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 
 from planner.solver.interface import Backend
 
@@ -61,15 +60,13 @@ def last_digit(text: str) -> float:
     return float(10.0 ** (int(exponent or 0) - decimals))
 
 
-def read_improving(path: Path, n: int) -> list[list[float]]:
-    """The solutions HiGHS wrote, last first: sections of a title line `# Columns n` and n lines `name value`.
+def read_improving(text: str, n: int) -> list[list[float]]:
+    """The solutions in what HiGHS wrote, last first: sections of a title line `# Columns n` and n lines `name value`.
 
     A section that breaks off, or that belongs to a sub-problem of another size, is left out.
     """
-    if not path.exists():
-        return []
     found: list[list[float]] = []
-    lines = path.read_text(errors="replace").splitlines()
+    lines = text.splitlines()
     for at, line in enumerate(lines):
         if line != f"# Columns {n}":
             continue

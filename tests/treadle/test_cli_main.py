@@ -22,6 +22,7 @@ from treadle.cli import main as main_module
 from treadle.cli.main import SUBCOMMANDS, cli, run
 from treadle.cli.plan import PASSES
 
+XML = Path(__file__).parents[1] / "golden" / "msccl_xml" / "allreduce_ring4.out.xml"
 ROOT = Path(__file__).parents[2]
 TREADLE = [sys.executable, "-m", "treadle"]
 
@@ -215,6 +216,59 @@ def test_ctrl_c_ends_in_130_without_a_traceback() -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=20)
     assert (process.returncode, err) == (130, "error: interrupted\n")
+
+
+@pytest.mark.parametrize("module", ["treadle.cli.main", "click", "planner.errors", "lxml", "numpy"])
+def test_ctrl_c_during_an_import_ends_in_one_line(module: str) -> None:
+    code = f"""
+        import os, signal, sys
+        from treadle.__main__ import main
+
+        class Finder:
+            def find_spec(self, name, path=None, target=None):
+                if name == {module!r}:
+                    os.kill(os.getpid(), signal.SIGINT)
+
+        sys.meta_path.insert(0, Finder())
+        sys.argv = ["treadle", "check", {str(XML)!r}]
+        main()
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "error: interrupted\n")
+
+
+def test_what_ignores_ctrl_c_goes_on_ignoring_it() -> None:
+    """As in the background of a shell script."""
+    code = (
+        "import os, signal, sys; from treadle.__main__ import main\n"
+        "sys.meta_path.insert(0, type('F', (), {'find_spec': lambda *_: os.kill(os.getpid(), signal.SIGINT)})())\n"
+        "sys.argv = ['treadle', '--version']; main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_checking_one_xml_imports_no_solver_and_no_graph_library() -> None:
+    code = (
+        "import sys\nfrom treadle.cli.main import run\n"
+        f"code = run(['check', {str(XML)!r}])\n"
+        "print([name for name in ('scipy', 'networkx', 'ortools', 'torch', 'numba') if name in sys.modules])\n"
+        "sys.exit(code)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr, done.stdout.splitlines()[1:]) == (0, "", ["[]"])
 
 
 HEAVY = ["torch", "ortools", "msgspec", "numpy", "scipy", "lxml", "yaml", "rich", "jinja2", "networkx", "matplotlib"]

@@ -9,7 +9,8 @@ import traceback
 import click
 
 from planner.errors import CheckFailed, InputError, MissingBackendError, TreadleError, brief
-from treadle import __version__
+from planner.version import __version__
+from treadle.__main__ import INTERRUPTED
 from treadle.cli.lazy import LazyGroup
 
 SUBCOMMANDS = {
@@ -25,7 +26,6 @@ SUBCOMMANDS = {
 }
 
 INTERNAL_ERROR = 70
-INTERRUPTED = 130
 EXTRAS = {"torch": "torch", "google": "traces", "matplotlib": "report", "gurobipy": "gurobi"}
 """Top-level module -> the extra of this package that installs it."""
 

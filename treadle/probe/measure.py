@@ -8,12 +8,10 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import subprocess
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 from statistics import median
 from typing import Any, Literal, TypeVar
 
@@ -28,6 +26,7 @@ from treadle.probe.local import detect
 from treadle.probe.nvidia_smi import import_nvidia_smi
 from treadle.probe.processes import messages
 from treadle.probe.timing import Settings, Timing
+from treadle.scratch import scratch
 
 SIZES = (4 << 10, 64 << 10, 1 << 20)
 CHUNKS = 8
@@ -73,12 +72,12 @@ def measure(
     if importlib.util.find_spec("torch") is None:
         raise MissingBackendError("measuring needs torch; install it with: pip install 'treadle[torch]'")
     threads = max(1, (psutil.cpu_count() or 1) // world)
-    with tempfile.TemporaryDirectory(prefix="treadle-") as folder:
+    with scratch() as folder:
         settings = Settings(
             world=world,
             device="cuda" if on_gpu else "cpu",
             threads=threads,
-            store=str(Path(folder) / "store"),
+            store=str(folder / "store"),
             sizes=tuple(sizes),
             chunks=CHUNKS,
             repeats=REPEATS,

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from treadle.loopback import stay_on_loopback
 from treadle.probe.timing import COPY_BYTES, DTYPES, MATMUL, PINNED_BYTES, RATE_SECONDS, Settings, Timing
 
 
@@ -49,8 +50,7 @@ def _measure(rank: int, settings: Settings, queue: Any) -> None:
     torch.set_num_threads(settings.threads)
     if settings.device == "cuda":
         torch.cuda.set_device(rank)
-    elif sys.platform == "linux":
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    stay_on_loopback()
     dist.init_process_group(
         "nccl" if settings.device == "cuda" else "gloo",
         init_method=f"file://{settings.store}",

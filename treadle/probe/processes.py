@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from planner.endings import ending
 from planner.errors import CheckFailed, LimitError
 
 STALL_SECONDS = 120.0
@@ -69,6 +70,4 @@ def _processes(context: Any, world: int, entry: Any, settings: Any, queue: Any) 
 def _require_running(processes: list[Any]) -> None:
     for rank, process in enumerate(processes):
         if process.exitcode not in (None, 0):
-            code = process.exitcode
-            reason = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-            raise CheckFailed(f"measuring process {rank} {reason}; the others were ended too")
+            raise CheckFailed(f"measuring process {rank} {ending(process.exitcode)}; the others were ended too")

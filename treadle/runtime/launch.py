@@ -12,7 +12,6 @@ import os
 import pickle
 import signal
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -24,7 +23,10 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from planner.endings import ending
 from planner.errors import CheckFailed, LimitError, TreadleError
+from treadle.loopback import stay_on_loopback
+from treadle.scratch import scratch
 
 GRACE_SECONDS = 1.0
 """After the first failure: time for others to report, so that the cause is told from its consequences."""
@@ -51,8 +53,7 @@ def launch(
     """
     context = multiprocessing.get_context("spawn")
     ranks: list[_Rank] = []
-    with tempfile.TemporaryDirectory(prefix="treadle-") as name:
-        folder = Path(name)
+    with scratch() as folder:
         # By a file: a pipe to a child that dies while it starts would block once it is full.
         (folder / JOB).write_bytes(pickle.dumps((function, args, joined)))
         try:
@@ -98,7 +99,8 @@ class _Rank:
                 self.reported = True
                 self.result, self.failure = (value, None) if good else (None, value)
         if not self.reported and not self.process.is_alive():
-            self.failure = CheckFailed(f"rank {self.number} {_death(self.process.exitcode)}")
+            how = ending(self.process.exitcode)
+            self.failure = CheckFailed(f"rank {self.number} {how}; the other ranks were stopped")
 
     def end(self) -> None:
         if self.process.pid is None:
@@ -110,13 +112,6 @@ class _Rank:
         self.process.join()
         self.process.close()
         self.pipe.close()
-
-
-def _death(code: int) -> str:
-    if code < 0:
-        with suppress(ValueError):
-            return f"was killed by signal {-code} ({signal.Signals(-code).name}); the other ranks were stopped"
-    return f"ended with exit code {code} before it was done; the other ranks were stopped"
 
 
 def _collect(ranks: list[_Rank], timeout: float | None) -> list[Any]:
@@ -189,7 +184,7 @@ def _joined(store: Path, function: Callable[..., Any], rank: int, world: int, *a
     import torch
     from torch import distributed
 
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback())
+    stay_on_loopback()
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // world))
     distributed.init_process_group(
         "gloo",
@@ -201,15 +196,6 @@ def _joined(store: Path, function: Callable[..., Any], rank: int, world: int, *a
     result = function(rank, world, *args)
     distributed.barrier()
     return result
-
-
-def _loopback() -> str:
-    import psutil
-
-    for name, addresses in sorted(psutil.net_if_addrs().items()):
-        if any(address.address == "127.0.0.1" for address in addresses):
-            return name
-    return "lo"
 
 
 def _die_with(parent: int) -> None:

@@ -4,20 +4,24 @@ once."""
 from __future__ import annotations
 
 import atexit
+import errno
 import hashlib
 import logging
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
 from codegen.cuda_kernels import CUDA_FLAGS, HOST_FLAGS
-from planner.errors import CheckFailed, MissingBackendError
-from treadle.cache_folder import cache_folder
+from planner.endings import killed_compiler
+from planner.errors import CheckFailed, InputError, LimitError, MissingBackendError
+from planner.files import replace_file
+from treadle.cache_folder import cache_folder, make_private, require_private
+from treadle.scratch import scratch
 
 Target = Literal["fibers", "process", "cuda"]
 
@@ -43,7 +47,8 @@ def compile_library(
     `arch` is nvcc's -arch, by default that of the GPUs at hand. The cache lies in `treadle/native` below
     XDG_CACHE_HOME (~/.cache), or in a temporary folder where that cannot be written; a library is named by the digest
     of compiler, options and texts, and built again when its file is damaged. Raises MissingBackendError without the
-    compiler, CheckFailed with the compiler's words when it refuses the text.
+    compiler, CheckFailed with the compiler's words when it refuses the text, LimitError when it was killed, InputError
+    when other users can write to the cache or its disk is full.
     """
     command = [compiler(target), "-std=c++17", *_options(target, arch), *definitions]
     digest = hashlib.sha256()
@@ -56,25 +61,27 @@ def compile_library(
         digest.update(part.encode() + b"\0")
     name = f"{digest.hexdigest()[:32]}.so"
     library = cache_folder("native") / name
+    try:
+        make_private(library.parent)
+        if not os.access(library.parent, os.W_OK) and not _whole(library):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        library = _temporary(f"{library.parent}: {error.strerror}") / name
     if not _whole(library):
         try:
-            library.parent.mkdir(parents=True, exist_ok=True)
-            building = tempfile.TemporaryDirectory(prefix="build-", dir=library.parent)
+            with scratch(library.parent) as folder:
+                _compile(command, texts, main, folder, library)
         except OSError as error:
-            library = _temporary(f"{library.parent}: {error.strerror}") / name
-            if _whole(library):
-                return library
-            building = tempfile.TemporaryDirectory(prefix="build-", dir=library.parent)
-        with building as folder:
-            _compile(command, texts, main, Path(folder), library)
+            raise InputError(f"cannot write: {error.strerror or error}", where=str(library.parent)) from error
     return library
 
 
 def _whole(library: Path) -> bool:
     """Whether a library is there as it was built: the digest of the rest stands at its end, where loaders do not
-    look."""
+    look. Raises InputError for one that another user can change."""
     try:
         data = library.read_bytes()
+        require_private(library)
     except OSError:
         return False
     return len(data) > SEAL and hashlib.sha256(data[:-SEAL]).digest() == data[-SEAL:]
@@ -84,9 +91,9 @@ def _whole(library: Path) -> bool:
 def _temporary(reason: str) -> Path:
     """A folder that ends with this process; says once that there is no cache."""
     log.warning("compiled kernels are kept for this run only: %s; set XDG_CACHE_HOME to a folder to write to", reason)
-    folder = Path(tempfile.mkdtemp(prefix="treadle-native-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+    stack = ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(scratch())
 
 
 def compiler(target: Target) -> str:
@@ -113,15 +120,33 @@ def _version(path: str, target: Target) -> str:
 
 
 def _compile(command: Sequence[str], texts: Mapping[str, str], main: str, folder: Path, library: Path) -> None:
-    """In a folder of its own, then moved: another process that builds the same sees all of it or nothing."""
+    """In a folder of its own, then moved: another process that builds the same sees all of it or nothing. Raises
+    OSError where that folder is full."""
     for file, text in texts.items():
         if file.endswith((".h", ".cu")):
             (folder / file).write_text(text, encoding="utf-8")
-    done = subprocess.run([*command, main, "-o", "out.so"], cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode:
-        lines = tuple(done.stderr.strip().splitlines()[:MAX_LINES])
-        raise CheckFailed(f"{Path(command[0]).name} refused {main}", lines)
+    run_compiler([*command, main, "-o", "out.so"], main, folder)
     built = folder / "out.so"
     data = built.read_bytes()
     built.write_bytes(data + hashlib.sha256(data).digest())
-    os.replace(built, library)
+    os.chmod(built, 0o700)
+    replace_file(built, library)
+
+
+def run_compiler(command: Sequence[str], what: str, folder: Path) -> str:
+    """What a compiler says on stderr while it compiles `what` in `folder`, where its own temporary files go too.
+
+    Raises LimitError when it was killed, OSError when the disk is full, CheckFailed with its words when it refuses the
+    text.
+    """
+    environment = {**os.environ, "TMPDIR": str(folder), "LC_ALL": "C"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        name = Path(command[0]).name
+        if how := killed_compiler(done.returncode, done.stderr):
+            raise LimitError(f"{name} {how}, while it compiled {what}")
+        for number in (errno.ENOSPC, errno.EDQUOT):
+            if os.strerror(number) in done.stderr:
+                raise OSError(number, os.strerror(number))
+        raise CheckFailed(f"{name} refused {what}", tuple(done.stderr.strip().splitlines()[:MAX_LINES]))
+    return done.stderr

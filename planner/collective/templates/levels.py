@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
-import networkx as nx
-
 from planner.collective.problem import Problem
 from planner.collective.templates.hamilton import cheapest_path
 from planner.collective.templates.template import links_of, network_ports
@@ -75,6 +73,8 @@ class Levels:
                     order = found[1]
                     last = max((index for index, device in enumerate(order) if device in needed), default=0)
                     return list(pairwise(order[: last + 1]))
+        import networkx as nx  # slow to import
+
         graph: nx.DiGraph[int] = nx.DiGraph()
         graph.add_node(start)
         graph.add_weighted_edges_from((a, b, lat) for (a, b), lat in sorted(self.local.items()))

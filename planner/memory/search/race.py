@@ -26,6 +26,7 @@ from typing import IO
 import msgspec
 
 from planner import errors
+from planner.endings import ending
 from planner.errors import TreadleError
 from planner.memory.bound import Argument
 from planner.memory.lower import Schedule
@@ -176,8 +177,7 @@ def _cut_off(runner: Runner, asked: bool) -> Answer:
     code = runner.process.wait()
     runner.complaints.seek(0)
     tail = runner.complaints.read()[-2000:].decode(errors="replace").strip().splitlines()
-    memory = " (out of memory?)" if code == -signal.SIGKILL else ""
-    reason = f"its process ended with {code}{memory}" + (f": {tail[-1]}" if tail else "")
+    reason = f"its process {ending(code)}" + (f": {tail[-1]}" if tail else "")
     return Answer(bound_ns=runner.bound_ns, argument=runner.argument, failure=f"{runner.job.method}: {reason}")
 
 

@@ -130,7 +130,8 @@ def _dask(space: Space, where: str, workers: int, stop: Stop) -> Iterator[Evalua
         raise MissingBackendError(f"--executor needs Dask, which is not installed: {install}") from None
     try:
         if address == "local":
-            client = distributed.Client(n_workers=workers, threads_per_worker=1, dashboard_address=None)
+            own = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
+            client = distributed.Client(host="127.0.0.1", **own)
         else:
             client = distributed.Client(f"tcp://{address}", timeout=10)
     except (OSError, ValueError) as error:

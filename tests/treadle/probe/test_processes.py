@@ -48,7 +48,7 @@ def test_everything_said_arrives():
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ("killed", "process 1 was ended by signal 9; the others were ended too"),
+        ("killed", r"process 1 was killed by signal 9 \(SIGKILL, out of memory\?\); the others were ended too"),
         ("exit", "process 1 ended with exit code 7"),
         ("error", "process 1 failed: ValueError: no"),
     ],

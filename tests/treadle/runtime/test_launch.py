@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import psutil
 import pytest
 
 from planner.errors import CheckFailed, InputError, LimitError
+from treadle.loopback import VARIABLES
 from treadle.runtime.launch import launch
 
 ROOT = Path(__file__).parents[3]
@@ -60,6 +62,20 @@ def sum_of_ranks(rank: int, world: int, start: int) -> tuple[float, bool]:
     return float(value), signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
+def listening(rank: int, world: int) -> list[str]:
+    """Addresses on which this process accepts connections, and its parent, once two groups have met."""
+    import torch
+    from torch import distributed
+
+    group = distributed.new_group(list(range(world)), backend="gloo")
+    distributed.all_reduce(torch.ones(1))
+    distributed.all_reduce(torch.ones(1), group=group)
+    distributed.barrier()
+    processes = (psutil.Process(), psutil.Process(os.getppid()))
+    sockets = [each for process in processes for each in process.net_connections("inet")]
+    return [each.laddr.ip for each in sockets if each.status == psutil.CONN_LISTEN]
+
+
 def gone(folder: Path) -> bool:
     pids = [int(path.read_text()) for path in folder.glob("*.pid")]
     return bool(pids) and not any(psutil.pid_exists(pid) for pid in pids)
@@ -79,8 +95,19 @@ def test_results_come_by_rank() -> None:
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
+@pytest.mark.parametrize("named", [None, ""])
+def test_nothing_listens_beyond_this_machine(named: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+        if named is not None:
+            monkeypatch.setenv(variable, named)
+    addresses = [address for each in launch(2, listening) for address in each]
+    assert len(addresses) >= 2
+    assert all(ipaddress.ip_address(address).is_loopback for address in addresses)
+
+
 def test_a_killed_rank_is_named_and_the_others_end(tmp_path: Path) -> None:
-    with pytest.raises(CheckFailed, match=r"rank 1 was killed by signal 9 \(SIGKILL\); the other ranks were stopped"):
+    with pytest.raises(CheckFailed, match=r"rank 1 was killed by signal 9 \(SIGKILL.*; the other ranks were stopped"):
         launch(2, die, (str(tmp_path),))
     assert len(list(tmp_path.glob("*.pid"))) == 2
     assert gone(tmp_path)
@@ -105,6 +132,7 @@ def test_time_runs_out(tmp_path: Path) -> None:
 SCRIPT = """
 import sys
 from tests.treadle.runtime.test_launch import hang
+from treadle.loopback import VARIABLES
 from treadle.runtime.launch import launch
 
 if __name__ == "__main__":
@@ -139,6 +167,6 @@ def test_a_rank_killed_while_it_starts_is_named_however_large_the_arguments() ->
 
     killer = threading.Thread(target=kill_the_first)
     killer.start()
-    with pytest.raises(CheckFailed, match=r"rank \d was killed by signal 9 \(SIGKILL\)"):
+    with pytest.raises(CheckFailed, match=r"rank \d was killed by signal 9 \(SIGKILL"):
         launch(2, fail, ("other", bytes(2**21)), timeout=60)
     killer.join()

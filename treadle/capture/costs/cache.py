@@ -20,7 +20,7 @@ import torch
 import treadle
 from planner.errors import InputError
 from planner.files import read_text, write_text
-from treadle.cache_folder import cache_folder
+from treadle.cache_folder import cache_folder, make_private, require_private
 from treadle.capture.costs.measuring import Measured, this_device
 
 log = logging.getLogger("treadle.costs")
@@ -36,7 +36,8 @@ def kept(device: str, *, fresh: bool = False) -> Iterator[dict[str, Measured]]:
     """Yield what was measured on `device` before, by signature; what the block adds is kept, also when it fails.
 
     With `fresh` the block starts with nothing and what it measures replaces what was kept. A damaged file counts as
-    empty and a folder that cannot be written keeps nothing; a log line says so.
+    empty, as does one that another user can change, and a folder that cannot be written keeps nothing; a log line says
+    so.
     """
     path = file_of(device)
     before = {} if fresh else _read(path, device)
@@ -49,8 +50,9 @@ def kept(device: str, *, fresh: bool = False) -> Iterator[dict[str, Measured]]:
             merged = {**_read(path, device, log.debug), **known}
             text = msgspec.json.encode(_File(_machine(device), dict(sorted(merged.items()))))
             try:
+                make_private(path.parent)
                 write_text(path, text.decode() + "\n")
-            except InputError as error:
+            except (InputError, OSError) as error:
                 log.warning("measured costs are not kept: %s; set XDG_CACHE_HOME to a folder to write to", error)
 
 
@@ -78,6 +80,7 @@ def _read(path: Path, device: str, tell: Callable[..., None] = log.warning) -> d
     if not path.exists():
         return {}
     try:
+        require_private(path)
         found = msgspec.json.decode(read_text(path), type=_File)
     except (InputError, msgspec.DecodeError) as error:
         tell("measured costs in %s are not used: %s", path, error)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from codegen.fusion import lower
 from planner.errors import CheckFailed, MissingBackendError
+from treadle.runtime.native_build import run_compiler
+from treadle.scratch import scratch
 
-MAX_LINES = 20
 OF_DRIVER = frozenset({"count_run"})
 """Kernels that the driver of a schedule adds (templates/fusion/treadle_fusion_driver.h)."""
 
@@ -32,22 +31,21 @@ class Resources:
 def resources(text: str, arch: str, include: Sequence[Path] = ()) -> tuple[Resources, ...]:
     """The kernels of a generated file, compiled for `arch` (sm_90) with our headers and those in the folders `include`.
 
-    Raises MissingBackendError without nvcc, CheckFailed with its words when it refuses the text.
+    Raises MissingBackendError without nvcc, CheckFailed with its words when it refuses the text, LimitError when it was
+    killed.
     """
     compiler = shutil.which("nvcc")
     if compiler is None:
         raise MissingBackendError("found no nvcc, expected the CUDA toolkit 12 or newer with its bin folder on PATH")
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch() as folder:
         for name, header in lower.headers().items():
-            (Path(folder) / name).write_text(header, encoding="utf-8")
-        (Path(folder) / "schedule.cu").write_text(text, encoding="utf-8")
+            (folder / name).write_text(header, encoding="utf-8")
+        (folder / "schedule.cu").write_text(text, encoding="utf-8")
         options = ["-std=c++17", "-O3", f"-arch={arch}", "-Xptxas=-v", "-cubin", "-o", "schedule.cubin"]
         folders = [f"-I{path}" for path in include]
         command = [compiler, *options, *folders, "schedule.cu"]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise CheckFailed(f"nvcc refused the schedule for {arch}", tuple(done.stderr.strip().splitlines()[:MAX_LINES]))
-    return tuple(each for each in reported(done.stderr) if each.kernel not in OF_DRIVER)
+        words = run_compiler(command, f"the schedule for {arch}", folder)
+    return tuple(each for each in reported(words) if each.kernel not in OF_DRIVER)
 
 
 _ENTRY = re.compile(r"Compiling entry function '(\w+)'")

@@ -170,7 +170,7 @@ def test_a_process_that_dies_leaves_the_plans_of_the_others():
     )
     (answer,) = answers
     assert answer.schedule is None
-    assert "full: its process ended with -9 (out of memory?)" in answer.failure
+    assert "full: its process was killed by signal 9 (SIGKILL, out of memory?)" in answer.failure
 
 
 def standing(problem, **options) -> _Standing:

@@ -21,7 +21,7 @@ def make_private(folder: Path) -> None:
     Raises OSError where that fails, InputError for a folder that is not private.
     """
     for each in [*reversed(folder.parents), folder]:
-        if not each.is_dir():
+        if not each.exists():
             each.mkdir(mode=0o700, exist_ok=True)
     require_private(folder)
 

@@ -109,7 +109,7 @@ def compiler_that(script: str, folder: Path, monkeypatch: pytest.MonkeyPatch) ->
             r"g\+\+ was killed by signal 9 \(SIGKILL, out of memory\?\); its program cc1plus, while",
         ),
         (
-            "echo '/tmp/x.s: fatal error: cannot write: No space left on device' >&2; exit 1",
+            "echo 'x.s: fatal error: cannot write: No space left on device' >&2; exit 1",
             InputError,
             "/native: cannot write: No space left on device",
         ),

@@ -28,6 +28,8 @@ class Device(Record, frozen=True, kw_only=True):
     memory_bytes: Positive | None = None
     peak_flops: dict[str, PositiveAmount] = {}
     """FLOP/s by dtype name (`float32`, `bfloat16`, ...)."""
+    gemm_flops: dict[str, PositiveAmount] = {}
+    """FLOP/s that generated matrix products were measured to reach, by dtype name; else they are modelled."""
     memory_bandwidth: PositiveAmount | None = None
     """Bytes per second."""
     launch_us: Amount = 0.0

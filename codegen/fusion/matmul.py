@@ -17,17 +17,11 @@ from codegen.fusion.kernel import ANY, KernelText
 from codegen.fusion.links import Order
 from codegen.templates import template
 from planner.errors import InputError
+from planner.fusion.gemm_model import Tile, tile_of
 from planner.fusion.layouts import Block, Sliced
-from planner.fusion.program import BYTES, Dtype, Node, TensorType
+from planner.fusion.program import Dtype, Node, TensorType
 from planner.fusion.slice_maps import local_shape
 from planner.fusion.stages import Stage
-
-Tile = tuple[int, int]
-"""Rows and columns of the result that a threadblock makes at once."""
-
-LARGEST = 128
-MIN_TILES = 64
-"""Of fewer tiles, smaller ones are taken: a machine has about a hundred processors."""
 
 
 @dataclass(frozen=True)
@@ -103,15 +97,6 @@ def _text(made: Product, *, order: str = "", ready: str = "", done: str = "") ->
     )
 
 
-def tile_of(rows: int, columns: int, dtype: Dtype) -> Tile:
-    """The largest tile that leaves something to do for all processors, no larger than the result needs."""
-    least = 16 // BYTES[dtype]
-    down, across = LARGEST, LARGEST
-    while max(down, across) > 32 and -(-rows // down) * -(-columns // across) < MIN_TILES:
-        down, across = (down // 2, across) if down >= across else (down, across // 2)
-    return min(down, _power(rows)), max(least, min(across, _power(columns)))
-
-
 def about(made: Product) -> str:
     """The product in words: extents, where ranks differ the largest, and the tile."""
     extents = " x ".join(str(max(each)) for each in (made.rows, made.depth, made.columns))
@@ -129,8 +114,3 @@ def local_extents(scope: Scope, node: Node, type_: TensorType, rank: int) -> tup
     if type_.layout.map != Block() or type_.layout.dim < 0:
         raise InputError(f"{node.name}: found an operand in slices of {type_.layout}, expected blocks of a dimension")
     return local_shape(type_.layout, extents, scope.bindings.ranks, rank)
-
-
-def _power(extent: int) -> int:
-    """The smallest power of two, 8 at least, that holds the extent."""
-    return max(8, 1 << max(0, extent - 1).bit_length())

@@ -25,7 +25,7 @@ from planner.fusion.machine import Machine
 from planner.fusion.price import DEFAULT, alone
 from planner.fusion.program import Bindings, Node, Program, TensorType
 from planner.fusion.stages import behind, kind, moves_data
-from planner.fusion.work import flops, whole_bytes
+from planner.fusion.work import product, whole_bytes
 
 SUMS = ("AllReduce", "ReduceScatter")
 GATHERS = ("AllReduce", "AllGather", "Broadcast")
@@ -203,7 +203,7 @@ def _gemm_us(case: _Case, node: Node) -> float:
         return 0.0
     share = case.bindings.ranks if isinstance(node.type.layout, Replicated) else 1
     dtype = case.program.by_name[str(node.inputs[0])].type.dtype
-    return flops(case.program, node, case.bindings) / case.machine.rate(dtype) / share
+    return product(case.program, node, case.bindings).flops / case.machine.rate(dtype) / share
 
 
 def _fixed(case: _Case) -> float:

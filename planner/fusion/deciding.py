@@ -62,12 +62,13 @@ def plan_of(found: FusionPlan, inputs: Mapping[str, InputRef], measured_ns: Mapp
 
 
 def _peers(found: FusionPlan) -> tuple[Rival, ...]:
-    """What one has without this search: a launch for each operation, and the computation fused but no collective."""
+    """What one has without this search: a launch for each operation, and the computation fused but no collective;
+    products are those of a library, such as cuBLAS."""
     program = found.space.program
     fused = pointwise_first(program)[0]
 
     def rival(words: str, peer: Program) -> Rival:
-        us = price(peer, found.bindings, found.machine, found.space.options.tuning).total_us
+        us = price(peer, found.bindings, found.machine.with_library, found.space.options.tuning).total_us
         return Rival(name=words + spelled(peer), time_ns=nanoseconds(us), schedule=show(peer))
 
     return rival(AS_WRITTEN, program), rival(COMPUTATION_FUSED, fused)

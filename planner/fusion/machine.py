@@ -5,11 +5,24 @@ Every value that the profile does not give has its default here, with its source
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import ceil
 
 from planner.errors import InputError
+from planner.fusion.gemm_model import (
+    CONVOLVED,
+    LARGEST,
+    Multiprocessor,
+    Product,
+    best_rate,
+    multiprocessor,
+    tile_of,
+    tile_us,
+)
 from planner.fusion.program import Dtype
-from planner.hardware import Hardware, Link, Switch, Transport
+from planner.hardware import Device, Hardware, Link, Switch, Transport
 from planner.nodes import nic_sets
 
 MB = 1 << 20
@@ -18,17 +31,21 @@ LAUNCH_US = 5.0
 MULTIPROCESSORS = 108
 MEMORY_BANDWIDTH = 1.555e12
 FLOPS = {"float64": 9.7e12, "float32": 1.95e13, "bfloat16": 3.12e14, "float16": 3.12e14}
+CPU_SHARE: dict[Dtype, float] = {"f16": 0.11, "bf16": 0.23, "f32": 0.36, "f64": 0.13}
+"""Of a core's peak in f32, what generated products reach that g++ compiles: measured on an EPYC for 1024 rows,
+columns and summands, where PyTorch on one thread reaches 86 GFLOP/s."""
 CHANNELS = 32
 LEAST_BETA = 1e-6
 """us per MB: links that cost nothing are taken to be as fast as this."""
 REGISTER_PRESSURE = 0.02
 
 ASSUMED = {
-    "efficiency": f"assumed: kernels reach {EFFICIENCY:g} of the stated memory bandwidth and GEMM rate",
+    "efficiency": f"assumed: kernels reach {EFFICIENCY:g} of the stated memory bandwidth, libraries of the GEMM rate",
     "launch_us": "assumed: 5 us for a kernel launch, as in the profile p3-v100-16gb",
     "multiprocessors": "NVIDIA A100 data sheet: 108",
     "memory_bandwidth": "NVIDIA A100 data sheet, 40 GB: 1555 GB/s",
     "flops": "NVIDIA A100 data sheet, without sparsity",
+    "gemm_flops": "generated products are modelled by what a multiprocessor does (planner/fusion/gemm_model.py)",
     "channels": "NCCL 2.6.4, which the source of the method builds on: at most 32",
     "hops": "NCCL 2.7, src/graph/tuning.cc: latencies of the ring by protocol, or the alpha of the link where longer",
     "transport": "the rates of eight A100, as in `simulate`",
@@ -91,7 +108,11 @@ class Machine:
     channel_memory_rate: float
     """Loads and stores of one threadblock."""
     flops: dict[str, float]
-    """By dtype name of programs: FLOP per us that a GEMM reaches."""
+    """By dtype name of programs: FLOP per us that a GEMM of a library reaches."""
+    product_rates: dict[str, float]
+    """The same of a generated one, measured or modelled: no product exceeds it."""
+    processor: Multiprocessor | None
+    """What tiles of generated products are modelled on; None for CPUs."""
     launch_us: float
     collective_launch_us: float
     step_us: float
@@ -103,6 +124,8 @@ class Machine:
     protocols: tuple[Protocol, ...]
     assumed: dict[str, str] = field(default_factory=dict)
     """What the profile does not say, and where its value comes from."""
+    generated: bool = True
+    """Whether products are generated kernels, or else a library's."""
 
     @property
     def ranks(self) -> int:
@@ -115,11 +138,36 @@ class Machine:
         """From one kernel to another on the same device: store, fence, flag and load are those of a hop in a node."""
         return next(x.node_us for x in self.protocols if x.name == protocol)
 
+    @cached_property
+    def with_library(self) -> Machine:
+        """The same machine with the products of a library, such as cuBLAS."""
+        return replace(self, generated=False)
+
     def rate(self, dtype: Dtype) -> float:
-        """FLOP per us of a GEMM on tensors of this dtype. Raises InputError for one that nobody multiplies."""
+        """FLOP per us that no product of this dtype exceeds. Raises InputError for one that is not multiplied."""
         if dtype not in self.flops:
             raise InputError(f"found a MatMul of {dtype}, expected one of {', '.join(self.flops)}")
-        return self.flops[dtype]
+        return self.product_rates[dtype] if self.generated else self.flops[dtype]
+
+    def tiles(self, product: Product) -> int:
+        """How many tiles its result is made of."""
+        tile = (
+            tile_of(product.rows, product.columns, product.dtype)
+            if self.generated and product.op == "MatMul"
+            else (LARGEST, LARGEST)
+        )
+        return max(1, -(-product.rows // tile[0]) * -(-product.columns // tile[1]))
+
+    def product_us(self, product: Product, free: int) -> float:
+        """us of a product on `free` multiprocessors. Raises InputError as `rate` does."""
+        rate, tiles = self.rate(product.dtype), self.tiles(product)
+        if not self.generated or self.processor is None:
+            return product.flops / rate * self.multiprocessors / min(free, tiles)
+        if product.op == "Conv2d":
+            return product.flops / (2 * CONVOLVED * self.processor.clock) / min(free, tiles)
+        tile = tile_of(product.rows, product.columns, product.dtype)
+        modelled = self.multiprocessors * best_rate(product.dtype, self.processor)
+        return ceil(tiles / free) * tile_us(product.dtype, tile, product.depth, self.processor) * modelled / rate
 
     def nodes_of(self, ranks: int) -> int:
         """How many nodes a group of consecutive ranks lies on. Raises InputError when it does not fit."""
@@ -141,10 +189,13 @@ def machine_of(hardware: Hardware) -> Machine:
         "multiprocessors": device.multiprocessors is not None,
         "memory_bandwidth": device.memory_bandwidth is not None,
         "flops": bool(device.peak_flops),
+        "gemm_flops": bool(device.gemm_flops),
         "hops": hardware.transport is not None,
         "transport": hardware.transport is not None,
     }
     flops = device.peak_flops or FLOPS
+    count = device.multiprocessors or MULTIPROCESSORS
+    processor = multiprocessor(flops, count) if device.kind == "gpu" else None
     launch = device.launch_us or LAUNCH_US
     kind, alpha, node_rate = _inside(hardware)
     if transport.device_gbps is not None:
@@ -158,22 +209,42 @@ def machine_of(hardware: Hardware) -> Machine:
         node_rate=node_rate * efficient,
         nic_rate=MB / network.beta_us_per_MB * efficient * together if network else 0.0,
         nics=ports,
-        multiprocessors=device.multiprocessors or MULTIPROCESSORS,
+        multiprocessors=count,
         memory_rate=(device.memory_bandwidth or MEMORY_BANDWIDTH) * EFFICIENCY / 1e6,
         channel_memory_rate=2e3 * transport.local_gbps,
-        flops={
-            dtype: next(flops[name] for name in names if name in flops) * EFFICIENCY / 1e6
-            for dtype, names in DTYPES.items()
-            if any(name in flops for name in names)
-        },
+        flops={dtype: peak * EFFICIENCY / 1e6 for dtype, peak in _by_dtype(flops).items()},
+        product_rates=_product_rates(device, flops, processor),
+        processor=processor,
         launch_us=launch,
         collective_launch_us=transport.launch_us if hardware.transport else launch,
         step_us=transport.step_us,
-        channels=min(CHANNELS, (device.multiprocessors or MULTIPROCESSORS) - 1),
+        channels=min(CHANNELS, count - 1),
         register_pressure=REGISTER_PRESSURE,
         protocols=tuple(_protocol(name, hardware, kind, alpha) for name in ("LL", "LL128", "Simple")),
         assumed={what: why for what, why in ASSUMED.items() if not given.get(what, False)},
     )
+
+
+def _by_dtype(flops: Mapping[str, float]) -> dict[Dtype, float]:
+    """Peak rates by dtype name of programs: the dtype's own, else that of one it may be multiplied in."""
+    found = {dtype: next((flops[name] for name in names if name in flops), None) for dtype, names in DTYPES.items()}
+    return {dtype: peak for dtype, peak in found.items() if peak is not None}
+
+
+def _product_rates(device: Device, flops: Mapping[str, float], processor: Multiprocessor | None) -> dict[str, float]:
+    """FLOP per us that generated products reach: as measured, or as modelled."""
+    rates: dict[str, float] = {}
+    for dtype, peak in _by_dtype(flops).items():
+        measured = device.gemm_flops.get(DTYPES[dtype][0])
+        if measured is not None:
+            rates[dtype] = measured / 1e6
+        elif device.kind == "cpu":
+            rates[dtype] = flops.get("float32", peak) * CPU_SHARE[dtype] / 1e6
+        elif processor is None:
+            rates[dtype] = peak * EFFICIENCY / 1e6
+        else:
+            rates[dtype] = (device.multiprocessors or MULTIPROCESSORS) * best_rate(dtype, processor)
+    return rates
 
 
 def _protocol(name: str, hardware: Hardware, kind: str, alpha: float) -> Protocol:

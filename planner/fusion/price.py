@@ -2,7 +2,7 @@
 
 A stage by itself takes
 
-    compute      launch + max(bytes / memory rate, FLOP / GEMM rate)
+    compute      launch + max(bytes / memory rate, tiles of a product / multiprocessors * what a tile takes)
     collective   launch + hops + max(links inside a node, links between nodes, threadblocks, bytes / memory rate)
 
 and stages run one after the other, except in an overlap whose kernels meet piece by piece (`pieces`): there each starts
@@ -144,15 +144,14 @@ def _parts(
         else:
             parts.append(_compute(work, place, machine, tuning, free))
     return tuple(
-        part if work.movements else _cut(part, min(pieces, work.tiles or pieces))
+        part if work.movements else _cut(part, min([pieces, *(machine.tiles(product) for product in work.products)]))
         for part, work in zip(parts, works, strict=True)
     )
 
 
 def _compute(work: Work, place: Placement, machine: Machine, tuning: Tuning, free: int) -> StagePrice:
     memory = work.memory / min(machine.memory_rate, free * machine.channel_memory_rate)
-    slots = min(free, work.tiles) if work.tiles else free
-    compute = sum(flops / machine.rate(dtype) for dtype, flops in work.flops) * machine.multiprocessors / slots
+    compute = sum(machine.product_us(product, free) for product in work.products)
     small = [_alone(movement, place, machine, tuning) for movement in work.small]
     return StagePrice(
         "",

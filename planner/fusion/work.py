@@ -14,12 +14,10 @@ from math import prod
 from planner.fusion.buckets import ENTRY_BYTES, LIMIT
 from planner.fusion.collective_costs import Movement
 from planner.fusion.counts import stored, sums_slices
+from planner.fusion.gemm_model import Product
 from planner.fusion.layouts import Sliced
-from planner.fusion.program import BYTES, Bindings, Dtype, Node, Program, TensorType
+from planner.fusion.program import BYTES, Bindings, Node, Program, TensorType
 from planner.fusion.stages import Stage, behind, moves_data, phases, reduces_all
-
-TILE = 128
-"""Rows and columns of a GEMM's tile."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +26,7 @@ class Work:
 
     loaded: float
     stored: float
-    flops: tuple[tuple[Dtype, float], ...]
-    tiles: int
-    """Of the largest GEMM."""
+    products: tuple[Product, ...]
     movements: tuple[Movement, ...]
     small: tuple[Movement, ...]
     computes: bool
@@ -88,8 +84,7 @@ def work_of(program: Program, stage: Stage, bindings: Bindings) -> Work:
     return Work(
         loaded=sum(loads.values()) + _tables(program, stage, bindings),
         stored=sum(local_bytes(node.type, bindings) for node in written.values()) + kept,
-        flops=tuple((_first(program, node).dtype, flops(program, node, bindings)) for node in gemms),
-        tiles=max((_tiles(node, bindings) for node in gemms), default=0),
+        products=tuple(product(program, node, bindings) for node in gemms),
         movements=movements,
         small=_small(program, stage, phase, bindings),
         computes=any(not moves_data(node) for node in stage.nodes),
@@ -107,25 +102,22 @@ def _small(program: Program, stage: Stage, phase: Mapping[str, int], bindings: B
     return tuple(Movement("AllReduce", size, offset) for (_, offset), size in sorted(payload.items()))
 
 
-def flops(program: Program, node: Node, bindings: Bindings) -> float:
-    """Of a MatMul or Conv2d on one rank: two for each multiplication."""
+def product(program: Program, node: Node, bindings: Bindings) -> Product:
+    """What a MatMul or Conv2d multiplies on one rank."""
     x, w = (program.by_name[str(name)].type for name in node.inputs)
+    held = local_elements(w, bindings)
     if node.op == "MatMul":
-        columns = local_elements(w, bindings) // max(1, _local(w, 0, bindings))
-        return 2.0 * local_elements(x, bindings) * columns
-    return 2.0 * local_elements(node.type, bindings) * local_elements(w, bindings) / max(1, _local(w, 0, bindings))
+        depth = _local(w, 0, bindings)
+        return Product(node.op, x.dtype, local_elements(x, bindings) // max(1, depth), depth, held // max(1, depth))
+    columns = _local(w, 0, bindings)
+    rows = local_elements(node.type, bindings) // max(1, columns)
+    return Product(node.op, x.dtype, rows, held // max(1, columns), columns)
 
 
 def _local(of: TensorType, at: int, bindings: Bindings) -> int:
     extent = of.shape[at].value(bindings.values)
     sliced = isinstance(of.layout, Sliced) and of.layout.dim == at
     return -(-extent // bindings.ranks) if sliced else extent
-
-
-def _tiles(node: Node, bindings: Bindings) -> int:
-    columns = _local(node.type, len(node.type.shape) - 1, bindings)
-    rows = local_elements(node.type, bindings) // max(1, columns)
-    return max(1, -(-rows // TILE) * -(-columns // TILE))
 
 
 def _movement(program: Program, node: Node, bindings: Bindings) -> Movement:

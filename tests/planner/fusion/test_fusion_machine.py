@@ -19,7 +19,7 @@ def test_the_cluster_of_the_source():
     assert machine.node_rate == pytest.approx(0.8 * 2**20 / 8)
     assert (machine.nics, machine.nic_rate) == (8, pytest.approx(0.8 * 2**20 / 106))
     assert machine.memory_rate == pytest.approx(0.8 * 900e3)
-    assert machine.rate("f16") == pytest.approx(0.8 * 125e6)
+    assert machine.with_library.rate("f16") == pytest.approx(0.8 * 125e6)
     assert {p.name: (p.node_us, p.network_us) for p in machine.protocols} == {
         "LL": (0.7, 2.7),
         "LL128": (1.9, 4.0),

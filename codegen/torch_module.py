@@ -344,7 +344,20 @@ class _Writer:
             return Call(call.head, (inner.items[0], *call.items[1:]))
         if isinstance(inner, Call) and inner.head == call.head == "aten.t.default(":
             return inner.items[0]
-        return Call(call.head, call.items, f")[{op.outputs.index(tensor)}]") if _in_pieces(op) else call
+        return self._piece(op, tensor, call) if _in_pieces(op) else call
+
+    def _piece(self, op: Op, tensor: str, call: Call) -> Call:
+        """One of the views that `call` makes; where slicing makes the same, the others are not made."""
+        place, axis = op.outputs.index(tensor), _split_axis(op)
+        if axis is None:
+            return Call(call.head, call.items, f")[{place}]")
+        if op.target == _UNBIND:
+            return Call("aten.select.int(", (call.items[0], str(axis), str(place)))
+        tensors = self.schedule.graph.tensors
+        sizes = [(tensors[piece].shape or ())[axis] for piece in op.outputs[: place + 1] if piece is not None]
+        if len(sizes) <= place:
+            return Call(call.head, call.items, f")[{place}]")
+        return Call("aten.slice.Tensor(", (call.items[0], str(axis), str(sum(sizes[:-1])), str(sum(sizes))))
 
     def _value(self, tree: Any, op: Op | Implementation, event: Event, spares: Mapping[str, str]) -> str | Call:
         if isinstance(tree, list | tuple):
@@ -378,7 +391,17 @@ _BY_STRIDES = (
 )
 """Calls that compute something else, or raise, where a tensor has other strides than the capture expected. Before the
 later ones PyTorch itself makes tensors contiguous where they are not (derivatives.yaml), which the capture decides."""
+_UNBIND = "aten.unbind.int"
 _DEVICE = "    device = next(iter([*parameters.values(), *buffers.values(), *inputs])).device"
+
+
+def _split_axis(op: Op) -> int | None:
+    """The axis along which a view operator that returns several pieces cuts; None for any other."""
+    place = {_UNBIND: 1, "aten.split.Tensor": 2, "aten.split_with_sizes.default": 2}.get(op.target)
+    if place is None:
+        return None
+    axis = (op.args or ())[place] if len(op.args or ()) > place else (op.kwargs or {}).get("dim", 0)
+    return axis if isinstance(axis, int) else None
 
 
 def _in_pieces(call: Op | Implementation) -> bool:

@@ -30,7 +30,7 @@ from planner.memory.decisions import MemoryDecisions
 from planner.memory.planning import Budget, MemoryOptions, plan_memory
 from planner.plan import Plan
 from planner.trace import Trace
-from treadle.capture.costs import with_measured
+from treadle.capture.costs import with_measured_in_step
 from treadle.capture.graph import capture
 from treadle.runtime.memory import apply
 from treadle.runtime.meter import Meter
@@ -174,7 +174,7 @@ def compared(title: str, make: Callable[..., Step]) -> Table:
     """All variants of one step, measured in turns."""
     model, inputs, loss_of = make()
     progress(f"memory.execution: {title}: peers")
-    trace = with_measured(with_implementations(capture(make, title, "train")))
+    trace = with_measured_in_step(with_implementations(capture(make, title, "train"), to_measure=True))
     variants = list(peers(make, model, inputs, loss_of))
     for variant in variants:
         variant.measure_peak(inputs)

@@ -25,7 +25,7 @@ from planner.memory.minimum import least_budget
 from planner.memory.planning import plan_memory
 from planner.memory.search.attempts import MemoryOptions
 from planner.memory.simulate import simulate
-from treadle.capture.costs import with_measured
+from treadle.capture.costs import with_measured_in_step
 from treadle.capture.graph import capture
 from treadle.runtime.followers import follow
 from treadle.runtime.memory import apply
@@ -58,7 +58,7 @@ def compared(title: str, make: Callable[[], Step]) -> Table:
     torch.manual_seed(0)
     model, inputs, loss = make()
     progress(f"memory.models: {title}: measuring its operators")
-    trace = with_measured(with_implementations(capture(make, title, "train")))
+    trace = with_measured_in_step(with_implementations(capture(make, title, "train"), to_measure=True))
     eager = Variant("eager", model, lambda: loss(model, *inputs))
     variants = [eager]
     problem = problem_from_trace(trace, 0)

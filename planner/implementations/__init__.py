@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from planner.implementations.activation import with_activations
-from planner.implementations.convolution import with_convolutions
+from planner.implementations.convolution import with_convolutions, with_reading
 from planner.implementations.dropout import with_dropout
 from planner.implementations.inplace import with_inplace
 from planner.implementations.linear import with_linear
@@ -17,14 +17,15 @@ from planner.trace import Trace
 __all__ = ["with_implementations"]
 
 
-def with_implementations(trace: Trace) -> Trace:
+def with_implementations(trace: Trace, *, to_measure: bool = False) -> Trace:
     """`trace` with every op's other implementations, and with optional ops for what some of those read.
 
     Convolution backward becomes two ops, so that the input may be freed between them, and so become the products of a
     linear layer's backward: the one that reads the input comes first. Pooling that emits an index becomes pooling that
     does not. All other ops stay as they are; costs are filled in afterwards. Ids of new ops and tensors follow from
-    those of the old ones. An inference step gets in-place forms and pooling without an index only. A trace of
-    unknown mode, without recorded arguments or with implementations comes back unchanged.
+    those of the old ones. With `to_measure` come those whose worth only a measurement can tell. An inference step gets
+    in-place forms and pooling without an index only. A trace of unknown mode, without recorded arguments or with
+    implementations comes back unchanged.
     """
     if trace.mode == "unknown" or any(op.implementations or op.intermediate_of for op in trace.ops):
         return trace
@@ -40,4 +41,4 @@ def with_implementations(trace: Trace) -> Trace:
         with_inplace,
     ):
         trace = family(trace)
-    return trace
+    return with_reading(trace) if to_measure else trace

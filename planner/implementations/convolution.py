@@ -7,6 +7,7 @@ them). Algorithms exist for plain 2d convolutions of float32 and float64; a poin
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -16,6 +17,10 @@ from planner.trace import Implementation, Op, Trace
 
 FORWARD = "aten.convolution.default"
 BACKWARD = "aten.convolution_backward.default"
+READING = "reading"
+_HALVES = {
+    kind: (f"treadle.conv2d_{kind}_gradient", f"treadle.convolution_{kind}_gradient") for kind in ("weight", "input")
+}
 FFT_KERNEL = 5
 """A transform pays from this kernel size on."""
 
@@ -143,6 +148,32 @@ def _half(op: Op, work: Convolution, kind: Literal["weight", "input"], args: Any
             implementation(name, "conv", target, outputs, (*args, name)) for name in work.algorithms(kind)
         ),
     )
+
+
+def with_reading(trace: Trace) -> Trace:
+    """`trace`, as `with_convolutions` leaves it, with the framework's own call for each input gradient as well.
+
+    It asks for the input, of whose values it reads none, and for small or pointwise convolutions it is the faster one
+    on a CPU. Only a measurement tells.
+    """
+    changed = {}
+    for before, op in pairwise(trace.ops):
+        if before.target in _HALVES["weight"] and op.target in _HALVES["input"]:
+            changed[op.id] = (_reading(op, before),)
+    return substituted(trace, changed)
+
+
+def _reading(op: Op, before: Op) -> Op:
+    """`op` after the weight gradient `before` of the same convolution."""
+    (grad, weight, _, *numbers), (other, x, *_) = op.args or (), before.args or ()
+    if other != grad or any(way.name == READING for way in op.implementations):
+        return op
+    if op.target == _HALVES["input"][0]:
+        stride, padding, dilation, groups, _ = numbers
+        numbers = [stride, padding, dilation, False, [0] * len(stride), groups]
+    args = (grad, x, weight, None, *numbers, [True, False, False])
+    own = implementation(READING, "conv", BACKWARD, (*op.outputs, None, None), args)
+    return replace(op, implementations=(*op.implementations, own))
 
 
 def _each(numbers: list[int], window: tuple[int, ...]) -> list[int]:

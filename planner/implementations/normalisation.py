@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from planner.implementations.index import implementation, substituted, tensor, tensor_of
 from planner.trace import Op, Trace
 
-BATCH = "aten._native_batch_norm_legit_functional.default"
+BATCH = {"aten._native_batch_norm_legit_functional.default": 5, "aten._native_batch_norm_legit.no_stats": 3}
+"""Batch normalisations: the place among their arguments of whether they train."""
 BATCH_BACKWARD = "aten.native_batch_norm_backward.default"
 LAYER = "aten.native_layer_norm.default"
 LAYER_BACKWARD = "aten.native_layer_norm_backward.default"
@@ -23,12 +24,13 @@ they divide by; the shift comes after it."""
 
 def with_normalisations(trace: Trace) -> Trace:
     """`trace` with output-activated backward of normalisations, and batch normalisation again by its statistics."""
-    made = {name: op for op in trace.ops if op.target in (BATCH, LAYER) for name in op.outputs if name is not None}
+    made = {name: op for op in trace.ops if op.target in (*BATCH, LAYER) for name in op.outputs if name is not None}
     changed: dict[str, tuple[Op, ...]] = {}
     for op in trace.ops:
         if op.args is None:
             continue
-        if op.target == BATCH and op.phase == "forward" and op.args[5] and None not in op.outputs[:3]:
+        training = op.target in BATCH and op.args[BATCH[op.target]]
+        if training and op.phase == "forward" and None not in op.outputs[:3]:
             changed[op.id] = (_batch_again(op),)
         elif op.target == BATCH_BACKWARD:
             first = made.get(tensor_of(op.args[6]) or "")

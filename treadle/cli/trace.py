@@ -81,7 +81,7 @@ def capture(
 
     with autocast_to(autocast, device):
         trace = replace(graph.capture(function, spec, "train" if train else "infer"), entry=spec)
-    trace = with_implementations(trace)
+    trace = with_implementations(trace, to_measure=measure)
     if measure and device == "cuda":
         trace = _with_cudnn(trace)
     if optimizer:
@@ -90,7 +90,7 @@ def capture(
         trace = costs.with_roofline(trace, profile)
     elif measure:
         with live_line() as show_line, kept(device, fresh=fresh_costs) as known:
-            trace = costs.with_measured(
+            trace = costs.with_measured_in_step(
                 trace,
                 lambda done, of, target: show_line(f"measuring {done}/{of} {target}"),
                 device=device,

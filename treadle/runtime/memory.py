@@ -117,6 +117,10 @@ class _Flight:
     absent: set[str] = field(default_factory=set)
     """Leaves whose gradients come from no output that has one: they get none, as in plain PyTorch."""
     running: Iterator[str] | None = None
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        self.device = next(iter((*self.parameters.values(), *self.inputs))).device.type
 
     def forward(self) -> list[Tensor]:
         with self._as_written():
@@ -165,8 +169,8 @@ class _Flight:
 
     def _as_written(self) -> AbstractContextManager[Any]:
         """The step has its conversions of types in it; autocast would add others."""
-        device = next(iter([*self.parameters.values(), *self.inputs])).device.type
-        return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
+        on = torch.is_autocast_enabled(self.device)
+        return torch.autocast(self.device, enabled=False) if on else nullcontext()
 
 
 class _Outputs(torch.autograd.Function):

@@ -16,9 +16,18 @@ from torch import nn
 from planner.errors import InputError
 from planner.hardware import Device, Hardware
 from planner.implementations import with_implementations
+from planner.implementations.convolution import with_reading
 from planner.trace import Implementation, Op, Trace
 from treadle.capture.calls import call
-from treadle.capture.costs import measuring, roofline, with_counts, with_measured, with_roofline
+from treadle.capture.costs import (
+    in_step,
+    measuring,
+    roofline,
+    with_counts,
+    with_measured,
+    with_measured_in_step,
+    with_roofline,
+)
 from treadle.capture.costs.cache import file_of, kept
 from treadle.capture.costs.convolution import convolution_of, phases
 from treadle.capture.costs.counting import shadows_of, signature
@@ -142,7 +151,7 @@ def test_modelled_workspace_is_what_the_kernels_make() -> None:
     for each in calls(trace):
         if not each.target.startswith("treadle."):
             continue
-        values = {key: measuring._sample(tensors[key], generator) for key in each.inputs}
+        values = {key: measuring.sample(tensors[key], generator) for key in each.inputs}
         with torch.no_grad(), Meter(list(values.values())) as meter:
             results = call(each, values)
             live = meter.live_bytes
@@ -328,3 +337,44 @@ def test_an_unknown_kernel_is_named() -> None:
 
 def test_shadows_take_no_memory() -> None:
     assert {shadow.device.type for shadow in shadows_of(step().tensors).values()} == {"meta"}
+
+
+def test_in_the_step_every_call_has_its_turn_and_losers_go(quick: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    timed: list[str] = []
+    real = in_step._Run._time
+
+    def slow_winograd(run: Any, way: Any, live: Any) -> Any:
+        timed.append(way.target)
+        taken, results = real(run, way, live)
+        return (10**9 if "winograd" in str((way.target, way.args)) else taken), results
+
+    monkeypatch.setattr(in_step._Run, "_time", slow_winograd)
+    known: dict[str, Any] = {}
+    offered = with_reading(step())
+    trace = with_measured_in_step(offered, known=known)
+    assert {each.target for each in calls(offered)} <= set(timed)
+    assert not any("winograd" in str((each.target, each.args)) for each in calls(trace))
+    for op in trace.ops:
+        for way in op.implementations:
+            smaller = way.workspace_bytes < op.workspace_bytes or not set(op.inputs) <= set(way.inputs)
+            assert way.time_ns < op.time_ns or smaller or way.overwrites or None in way.outputs
+    timed.clear()
+    assert with_measured_in_step(offered, known=known) == trace
+    assert not timed
+
+
+def test_a_step_that_does_not_fit_or_run_keeps_the_times_of_its_calls(
+    quick: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: Any) -> Any:
+        raise RuntimeError("all elements should be\nbetween 0 and 1")
+
+    known: dict[str, Any] = {}
+    expected = in_step.without_losers(with_measured(step(), known=known))
+    monkeypatch.setattr(in_step._Run, "_time", fails)
+    assert with_measured_in_step(step(), known=known) == expected
+    (line,) = told(caplog)
+    assert "cannot run on random data, so its calls were timed one by one: all elements should be between" in line
+    monkeypatch.setattr(in_step, "HEADROOM", 1e12)
+    assert with_measured_in_step(step(), known=known) == expected
+    assert len(told(caplog)) == 1

@@ -116,7 +116,7 @@ def _require_room(op: Op | Implementation, tensors: Mapping[str, Tensor]) -> Non
 
 def _measure(op: Op | Implementation, tensors: Mapping[str, Tensor], device: str) -> tuple[int, int]:
     generator = torch.Generator(device).manual_seed(0)
-    values = {key: _sample(tensors[key], generator) for key in op.inputs}
+    values = {key: sample(tensors[key], generator) for key in op.inputs}
 
     def run() -> Any:
         return call(op, values)
@@ -162,7 +162,7 @@ def _cuda_workspace(run: Callable[[], Any]) -> int:
     return max(0, peak - max(before, after))
 
 
-def _sample(tensor: Tensor, generator: torch.Generator) -> torch.Tensor:
+def sample(tensor: Tensor, generator: torch.Generator) -> torch.Tensor:
     """Numbers between 0 and 1 in the tensor's own layout; zeros, which are valid indices, for integers and booleans.
 
     Bytes of the size of a generator's state are the state of one.

@@ -1,0 +1,119 @@
+"""Seven networks at equal measured peak: a treadle plan, a checkpoint around each block, PyTorch's activation budget.
+
+The peers run first. Each gets a plan for a budget of its own measured peak, so that times compare at equal memory. Of
+PyTorch's budgets (a share, and not monotone) the fastest within the peak of the checkpoints is taken, or the one of
+least peak where none is. All run in turns in one process on one thread; times are the least processor time of a step,
+which other work disturbs least, as ratios to plain PyTorch.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import torch
+
+from benchmarks.common import Row, Table, command, progress
+from benchmarks.memory.execution import PYTORCH_BUDGETS, Step, Variant, gradients, partitioned
+from benchmarks.memory.varied import MODELS
+from planner.errors import InfeasibleError, LimitError
+from planner.implementations import with_implementations
+from planner.memory.planning import MemoryOptions, plan_memory
+from treadle.capture.costs import with_measured_in_step
+from treadle.capture.graph import capture
+from treadle.runtime.memory import apply
+
+OPTIONS = MemoryOptions(time_limit_s=20.0, workers=2)
+REPEATS = 7
+NOTES = (
+    "peak x, time x: against plain PyTorch; parameters and gradients are in all peaks. time / peer: against the peer "
+    "whose measured peak is the plan's budget; below 1 the plan is ahead.",
+)
+
+
+def tables() -> Iterator[Table]:
+    """Plans beside hand checkpoints and PyTorch's budget at equal measured peak, on seven kinds of network."""
+    torch.set_num_threads(1)
+    yield Table("Seven networks at equal peak", [row for name in MODELS for row in compared(name)], NOTES)
+
+
+def compared(name: str) -> list[Row]:
+    """One network: plain, its peers, and a plan at the peak of each."""
+    make = MODELS[name]
+    torch.manual_seed(0)
+    model, inputs, loss = make()
+    progress(f"memory.equal_peak: {name}: peers")
+    plain = measured(Variant("plain", model, lambda: loss(model, *inputs)), inputs)
+    checked = make(True)[0]
+    checked.load_state_dict(model.state_dict())
+    by_hand = measured(Variant("checkpoint per block", checked, lambda: loss(checked, *inputs)), inputs)
+    peers = [by_hand, *budgeted(make, plain, by_hand, inputs)]
+    progress(f"memory.equal_peak: {name}: measuring its operators")
+    trace = with_measured_in_step(with_implementations(capture(make, name, "train"), to_measure=True))
+    plans = []
+    for peer in peers:
+        progress(f"memory.equal_peak: {name}: planning as {peer.name}")
+        try:
+            plan = plan_memory(trace, budget=peer.peak_bytes, options=OPTIONS)
+        except (InfeasibleError, LimitError) as error:
+            progress(f"memory.equal_peak: {name}: {error}")
+            continue
+        module = apply(copy.deepcopy(model), plan, trace)
+        variant = Variant(f"treadle, as {peer.name}", module, partial(module, *inputs), plan, peer)
+        plans.append(measured(variant, inputs))
+    variants = [plain, *peers, *plans]
+    for _ in range(REPEATS):
+        for variant in variants:
+            variant.times.append(variant.once())
+    reference = gradients(plain)
+    return [row(name, variant, plain, reference) for variant in variants]
+
+
+def measured(variant: Variant, inputs: tuple[torch.Tensor, ...]) -> Variant:
+    variant.measure_peak(inputs)
+    return variant
+
+
+def budgeted(
+    make: Callable[..., Step], plain: Variant, by_hand: Variant, inputs: tuple[torch.Tensor, ...]
+) -> Iterator[Variant]:
+    """The step under PyTorch's budget, at most one; none where its peaks are not below plain PyTorch's."""
+    found = []
+    for budget in PYTORCH_BUDGETS[1:]:
+        own = copy.deepcopy(plain.model)
+        step = partitioned(own, inputs, make()[2], budget)
+        try:
+            variant = measured(Variant(f"PyTorch budget {budget}", own, step), inputs)
+        except Exception as error:
+            progress(f"memory.equal_peak: PyTorch budget {budget}: {type(error).__name__}: {error}")
+            continue
+        variant.times.append(min(variant.once() for _ in range(2)))
+        found.append(variant)
+    low = [variant for variant in found if variant.peak_bytes <= by_hand.peak_bytes]
+    best = min(low, key=lambda v: v.seconds) if low else min(found, key=lambda v: v.peak_bytes, default=None)
+    if best is not None and best.peak_bytes < plain.peak_bytes:
+        yield best
+
+
+def row(name: str, variant: Variant, plain: Variant, reference: list[torch.Tensor]) -> Row:
+    scale = max(float(gradient.abs().max()) for gradient in reference)
+    worst = max(float((a - b).abs().max()) for a, b in zip(reference, gradients(variant), strict=True)) / scale
+    seconds, peer = min(variant.times), variant.peer
+    return {
+        "network": name,
+        "step": variant.name,
+        "peak MiB": variant.peak_bytes / 2**20,
+        "peak x": variant.peak_bytes / plain.peak_bytes,
+        "CPU ms": seconds * 1e3,
+        "time x": seconds / min(plain.times),
+        "peak / peer": variant.peak_bytes / peer.peak_bytes if peer else None,
+        "time / peer": seconds / min(peer.times) if peer else None,
+        "gradients": "bit-equal" if worst == 0 else f"within {worst:.0e}",
+    }
+
+
+main = command(tables)
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,197 @@
+"""Times of calls measured inside the step, with the caches as the calls before them leave them.
+
+A call that is repeated by itself finds its operands in cache, and kernels that move more memory look better than they
+are. Here the step's own calls run in order, each on what those before it made, and at each op one of its calls is
+timed: its own and its implementations take turns, over the ops that are alike and over several passes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import psutil
+import torch
+from msgspec.structs import replace
+
+from planner.liveness import owners, sweep
+from planner.trace import Implementation, Op, Tensor, Trace
+from treadle.capture.calls import call
+from treadle.capture.costs.counting import signature
+from treadle.capture.costs.measuring import Measured, sample, with_measured
+
+SAMPLES, MOST_SECONDS = 3, 60.0
+HEADROOM = 1.5
+"""The machine has to have this many times the step's own peak free; workspaces and fragments come on top of it."""
+GAIN = 0.95
+"""Times nearer than this to the own call's are no difference."""
+
+log = logging.getLogger("treadle.costs")
+
+
+def with_measured_in_step(
+    trace: Trace,
+    progress: Callable[[int, int, str], None] = lambda done, of, target: None,
+    *,
+    device: str = "cpu",
+    known: dict[str, Measured] | None = None,
+) -> Trace:
+    """`with_measured`, with the least of each call's times in the step where the step fits into memory, and without
+    implementations that lose: neither faster than the op's own call, nor reading less, nor of less workspace.
+
+    Ops whose turn did not come within a minute keep their times. A step that cannot run on random data keeps them all,
+    and a log line says why.
+    """
+    known = {} if known is None else known
+    measured = with_measured(trace, progress, device=device, known=known)
+    if sweep(measured).peak * HEADROOM > psutil.virtual_memory().available:
+        return without_losers(measured)
+    run = _Run(measured, device, known)
+    start, passes = time.perf_counter(), SAMPLES * max(map(len, run.samples.values()), default=0)
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            for done in range(passes):
+                if run.complete or time.perf_counter() - start > MOST_SECONDS:
+                    break
+                progress(done, passes, "the step as a whole")
+                run.once()
+    except (RuntimeError, NotImplementedError, IndexError, ValueError, TypeError, MemoryError) as error:
+        reason = " ".join(str(error).split())[:300]
+        log.warning("%s cannot run on random data, so its calls were timed one by one: %s", trace.name, reason)
+        return without_losers(measured)
+    return without_losers(replace(measured, ops=tuple(map(run.timed, measured.ops))))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Passes over a step, and the times in them by kind of op and call, the own call first."""
+
+    trace: Trace
+    device: str
+    known: dict[str, Measured]
+
+    @cached_property
+    def kinds(self) -> dict[str, str]:
+        """One text for all ops with the same calls on tensors of the same layout."""
+        tensors = {tensor.id: tensor for tensor in self.trace.tensors}
+        return {op.id: "\n".join(signature(way, tensors) for way in (op, *op.implementations)) for op in self.trace.ops}
+
+    @cached_property
+    def samples(self) -> dict[str, list[list[int]]]:
+        found = {self.kinds[op.id]: [[] for _ in range(1 + len(op.implementations))] for op in self.trace.ops}
+        for kind, ways in found.items():
+            before = [self.known.get(self._key(kind, way)) for way in range(len(ways))]
+            if all(before):
+                found[kind] = [[taken[0]] * SAMPLES for taken in before if taken]
+        return found
+
+    @cached_property
+    def turns(self) -> Counter[str]:
+        return Counter()
+
+    @cached_property
+    def owner(self) -> dict[str, str]:
+        return owners(self.trace)
+
+    @cached_property
+    def last(self) -> dict[str, int]:
+        """The place of the last op that reads a tensor, by any of its calls."""
+        ops = enumerate(self.trace.ops)
+        return {key: place for place, op in ops for way in (op, *op.implementations) for key in way.inputs}
+
+    @cached_property
+    def digest(self) -> str:
+        text = "\n".join(self.kinds[op.id] for op in self.trace.ops)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def _key(self, kind: str, way: int) -> str:
+        return f"step {self.digest} {hashlib.sha256(kind.encode()).hexdigest()[:16]} {way}"
+
+    @property
+    def complete(self) -> bool:
+        return all(len(found) >= SAMPLES for ways in self.samples.values() for found in ways)
+
+    def once(self) -> None:
+        """One pass over the step, which adds a sample for each op."""
+        made = {key for op in self.trace.ops for key in op.outputs}
+        leaves = [tensor for tensor in self.trace.tensors if tensor.id in self.last and tensor.id not in made]
+        generator = torch.Generator(self.device).manual_seed(0)
+        live = {tensor.id: _mild(sample(tensor, generator), tensor) for tensor in leaves}
+        ends: dict[int, list[str]] = {}
+        for key, place in self.last.items():
+            ends.setdefault(place, []).append(key)
+        for place, op in enumerate(self.trace.ops):
+            ways = self.samples[self.kinds[op.id]]
+            turn = self.turns[self.kinds[op.id]] % len(ways)
+            self.turns[self.kinds[op.id]] += 1
+            other = op.implementations[turn - 1] if turn else None
+            if other is not None and not other.again:
+                ways[turn].append(self._time(other, self._copied(other, live))[0])
+            taken, results = self._time(op, live)
+            if other is None:
+                ways[0].append(taken)
+            live.update({key: x for key, x in zip(op.outputs, results, strict=False) if key in self.last})
+            if other is not None and other.again:
+                ways[turn].append(self._time(other, live)[0])
+            for key in ends.get(place, ()):
+                live.pop(key, None)
+
+    def _copied(self, way: Implementation, live: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`live` with copies of what the call overwrites, which the op's own call still reads."""
+        if way.overwrites is None:
+            return live
+        lost = self.owner[way.overwrites]
+        return {**live, **{key: live[key].clone() for key in way.inputs if self.owner[key] == lost}}
+
+    def _time(self, way: Op | Implementation, live: Mapping[str, Any]) -> tuple[int, list[Any]]:
+        start = time.perf_counter_ns()
+        results = call(way, live)
+        if self.device != "cpu":
+            torch.cuda.synchronize()
+        return time.perf_counter_ns() - start, results
+
+    def timed(self, op: Op) -> Op:
+        """`op` with its times in the step, unless one of its calls has none."""
+        kind = self.kinds[op.id]
+        if not all(self.samples[kind]):
+            return op
+        own, *others = map(min, self.samples[kind])
+        timed = tuple(replace(way, time_ns=ns) for way, ns in zip(op.implementations, others, strict=True))
+        for place, way in enumerate((replace(op, time_ns=own), *timed)):
+            self.known[self._key(kind, place)] = (way.time_ns or 0, way.workspace_bytes or 0)
+        return replace(op, time_ns=own, implementations=timed)
+
+
+def _mild(value: torch.Tensor, tensor: Tensor) -> torch.Tensor:
+    """Weights so small that values between 0 and 1 stay of that order from layer to layer."""
+    if tensor.role != "parameter" or value.dim() < 2 or not value.is_floating_point():
+        return value
+    return value.mul_(2 / max(1, math.prod(value.shape[1:])))
+
+
+def without_losers(trace: Trace) -> Trace:
+    """`trace` without implementations that are neither faster than the op's own call nor need less memory."""
+    return replace(trace, ops=tuple(map(_useful, trace.ops)))
+
+
+def _useful(op: Op) -> Op:
+    own = op.time_ns or 0
+
+    def useful(way: Implementation) -> bool:
+        if (way.time_ns or 0) < GAIN * own:
+            return True
+        smaller = (way.workspace_bytes or 0) < (op.workspace_bytes or 0) or not set(op.inputs) <= set(way.inputs)
+        fewer = any(ours is None and own is not None for ours, own in zip(way.outputs, op.outputs, strict=False))
+        return not way.again and (smaller or fewer or way.overwrites is not None)
+
+    def level(way: Implementation) -> Implementation:
+        return replace(way, time_ns=own) if GAIN * own <= (way.time_ns or 0) < own else way
+
+    return replace(op, implementations=tuple(level(way) for way in op.implementations if useful(way)))

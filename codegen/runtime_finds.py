@@ -211,6 +211,11 @@ def resident(subject: Subject, runtime: Runtime) -> Iterator[Spot]:
         yield Spot(0, f"up to {most} threadblocks")
 
 
+def whole_lines(subject: Subject, runtime: Runtime) -> Iterator[Spot]:
+    if subject.program.protocol == "LL128":
+        yield Spot(subject.line, "proto LL128")
+
+
 def many_slices(subject: Subject, runtime: Runtime) -> Iterator[Spot]:
     slot = PROTOCOLS[subject.program.protocol].slot_bytes
     limit = slot * runtime.slices * subject.program.chunks_per_loop

@@ -174,6 +174,8 @@ RULES: tuple[Rule, ...] = (
     Rule("resident-blocks", "needs", "a device must hold all threadblocks of its gpu at once, beside what else runs on "
          "it, else they wait for ones that never start (an A100 has 108 multiprocessors, an H100 132, an MI300X 304 "
          "compute units)", "the kernel launch: one block per threadblock, which spin", find.resident),
+    Rule("whole-lines", "needs", "with proto LL128 every link inside a node must be NVLink or xGMI: over PCIe its "
+         "128-byte stores may arrive in parts", "NCCL, src/graph/tuning.cc", find.whole_lines),
     Rule("slice-count", "needs", "a chunk must not exceed {slices} slots, whose flags would repeat", "MSCCL_MAX_ITER",
          find.many_slices),
     Rule("copy-element", "ignores", "<copy> elements are skipped", _PARSER, blocks.idle_copies),

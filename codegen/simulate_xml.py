@@ -27,7 +27,7 @@ from codegen.program import Connection, Place, Program, Step
 from codegen.protocols import PROTOCOLS, piece_chunks
 from codegen.simulate_plan import Timeline
 from planner.errors import CheckFailed, InputError
-from planner.hardware import Hardware, ProtocolCost, Transport
+from planner.hardware import TEARING, Hardware, ProtocolCost, Transport
 from planner.nodes import Topology, expand
 from planner.timeline import Resource, Schedule, Task
 
@@ -82,8 +82,8 @@ def simulate_xml(program: Program, hardware: Hardware, size_bytes: int, max_mess
     minBytes and maxBytes limit: the larger buffer of an allgather or reducescatter).
     `max_messages` (default: MAX_MESSAGES) bounds the work.
 
-    `program` has passed its check. Raises InputError for a pair of ranks without a link and for more ranks than the
-    machine has, CheckFailed for a program that never ends.
+    `program` has passed its check. Raises InputError for a pair of ranks without a link, or whose link does not carry
+    the protocol, and for more ranks than the machine has, CheckFailed for a program that never ends.
     """
     transport = hardware.transport or Transport()
     cost = transport.protocol(program.protocol)
@@ -131,6 +131,11 @@ def _ways(program: Program, topology: Topology, transport: Transport) -> dict[tu
         if pair not in best:
             raise InputError(f"gpu {pair[0]} sends to gpu {pair[1]}, between which the machine has no link")
         beta, alpha, kind = best[pair]
+        if program.protocol == "LL128" and kind in TEARING:
+            raise InputError(
+                f"found LL128, expected Simple or LL: gpu {pair[0]} sends to gpu {pair[1]} over {kind}, where 128-byte "
+                "stores may arrive in parts"
+            )
         per_byte = beta / MB / transport.link_efficiency
         src, dst = pair
         passes: tuple[tuple[str, float], ...]

@@ -19,6 +19,11 @@ from planner.scalars import Amount, Count, Name, Positive, PositiveAmount, Rank,
 VERSION = 1
 
 
+TEARING = frozenset({"pcie"})
+"""Kinds of link over which a store of 128 bytes may arrive in parts: LL128, whose flag is in its last 8 bytes, cannot
+run over them (NCCL, src/graph/tuning.cc: inside a node it takes LL128 over NVLink only)."""
+
+
 class Device(Record, frozen=True, kw_only=True):
     """What runs operators; `count` equal devices per node are ranks of the node."""
 

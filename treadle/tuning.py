@@ -26,7 +26,7 @@ from planner.collective.algorithm import CollectiveDecisions, Protocol
 from planner.collective.pricing import Price, Pricing, label
 from planner.collective.sweep import TOLERANCE, Setting, segments
 from planner.errors import CheckFailed, InputError
-from planner.hardware import Hardware
+from planner.hardware import TEARING, Hardware
 from planner.plan import Transport
 
 PROTOCOLS: tuple[Protocol, ...] = ("Simple", "LL", "LL128")
@@ -126,7 +126,11 @@ def tuner(
     decisions: CollectiveDecisions, hardware: Hardware, protocol: str | None, instances: int | None
 ) -> Tuner | str:
     """What chooses protocol and instances where they are None or "auto", or why nothing is simulated."""
-    protocols = tuple(name for name in PROTOCOLS if protocol in (None, "auto", name))
+    torn = any(link.kind in TEARING for link in decisions.links)
+    allowed = tuple(name for name in PROTOCOLS if not (torn and name == "LL128"))
+    protocols = tuple(name for name in allowed if protocol in (None, "auto", name))
+    if not protocols:
+        return f"links of this machine do not carry {protocol}"
     if all(device.kind == "cpu" for device in hardware.devices):
         return "protocols are those of GPUs"
     if len(decisions.transfers) > MOST_TRANSFERS:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from planner.collective.algorithm import CollectiveDecisions, Transfer
 from planner.collective.collectives import DEMANDING, ROOTED, form_of
-from planner.hardware import Hardware
+from planner.hardware import TEARING, Hardware
 from planner.sketch import Sketch
 
 Ints = NDArray[np.int64]
@@ -35,7 +35,7 @@ def check(decisions: CollectiveDecisions) -> list[str]:
     Checks: chunk numbers and sizes; links exist; arrival = send + alpha + beta * batch size; batches; one message at a
     time on each link; one peer at a time on each port; nothing is sent before it is held; contributions are added
     exactly once, one at a time for each chunk and rank; every rank ends with what the collective promises; makespan, of
-    the last arrival and not above that of the ordering (T3 <= T2).
+    the last arrival and not above that of the ordering (T3 <= T2); every link that is used carries the protocol.
     """
     found = list(_shape(decisions))
     if found:
@@ -46,12 +46,25 @@ def check(decisions: CollectiveDecisions) -> list[str]:
     found += _overlaps_on_links(decisions, messages)
     found += _overlaps_on_ports(decisions, messages)
     found += _replay(decisions, table)
+    found += _torn(decisions)
     latest = max((move.arrive_ns for move in decisions.transfers), default=0)
     if latest != decisions.makespan_ns:
         found.append(f"makespan_ns: found {decisions.makespan_ns}, the last transfer arrives at {latest}")
     if decisions.ordering_ns is not None and decisions.ordering_ns < decisions.makespan_ns:
         found.append(f"ordering_ns: found {decisions.ordering_ns}, expected at least the makespan {latest}")
     return found
+
+
+def _torn(decisions: CollectiveDecisions) -> Iterator[str]:
+    if decisions.protocol == "LL128":
+        used = {(move.src, move.dst) for move in decisions.transfers}
+        for link in decisions.links:
+            if link.kind in TEARING and (link.src, link.dst) in used:
+                yield (
+                    f"protocol: found LL128 over {link.kind} link {link.src} -> {link.dst}, expected Simple or LL: its "
+                    "128-byte stores may arrive in parts"
+                )
+                return
 
 
 def check_against_inputs(decisions: CollectiveDecisions, hardware: Hardware, sketch: Sketch) -> list[str]:

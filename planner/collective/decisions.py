@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Literal
 
 from planner.collective.algorithm import CollectiveDecisions, Protocol
 from planner.collective.collectives import ROOTED
 from planner.collective.draft import Draft
 from planner.collective.problem import Problem
+from planner.errors import InputError
+from planner.hardware import TEARING
 from planner.scalars import MEBIBYTE
 
 
 def decisions_of(
     draft: Draft, instances: int | None, protocol: Protocol | Literal["auto"] | None
 ) -> CollectiveDecisions:
-    """The draft as a plan states it; instances and protocol by size where they are not given."""
+    """The draft as a plan states it; instances and protocol by size where they are not given. Raises InputError for a
+    protocol that its links do not carry."""
     problem = draft.problem
+    kinds = {link.kind for link in problem.links.values()}
+    if protocol == "LL128" and (torn := kinds & TEARING):
+        raise InputError(
+            f"found LL128, expected Simple or LL: over {min(torn)} links its 128-byte stores may arrive in parts",
+            where="--protocol",
+        )
     return CollectiveDecisions(
         collective=problem.collective,
         ranks=problem.ranks,
@@ -33,7 +43,7 @@ def decisions_of(
         routing_ns=draft.routing_ns,
         ordering_ns=draft.ordering_ns,
         instances=instances or instances_for(problem),
-        protocol=protocol_for(problem.input_bytes) if protocol is None or protocol == "auto" else protocol,
+        protocol=protocol_for(problem.input_bytes, kinds) if protocol is None or protocol == "auto" else protocol,
     )
 
 
@@ -45,6 +55,8 @@ def instances_for(problem: Problem) -> int:
     return 8 if "uc-min" in policies or problem.input_bytes > MEBIBYTE else 1
 
 
-def protocol_for(input_bytes: int) -> Protocol:
-    """LL up to 64 KB, LL128 up to 1 MB, Simple above (spec section 8, number 18)."""
-    return "LL" if input_bytes <= 2**16 else "LL128" if input_bytes <= MEBIBYTE else "Simple"
+def protocol_for(input_bytes: int, kinds: Set[str] = frozenset()) -> Protocol:
+    """LL up to 64 KB, LL128 up to 1 MB where links of these kinds carry it, Simple above."""
+    if input_bytes <= 2**16:
+        return "LL"
+    return "LL128" if input_bytes <= MEBIBYTE and not kinds & TEARING else "Simple"

@@ -248,8 +248,10 @@ def _settings(
 ) -> list[Setting]:
     """Protocol and instances within a range, by the rules of one plan for one size."""
 
+    kinds = {link.kind for link in candidate.algorithm.problem.links.values()}
+
     def at(size: int) -> tuple[Protocol, int]:
-        fixed: Protocol = protocol_for(size) if protocol is None or protocol == "auto" else protocol
+        fixed: Protocol = protocol_for(size, kinds) if protocol is None or protocol == "auto" else protocol
         return fixed, instances or candidate.guide.request.sketch.instances or instances_for(candidate.at(size))
 
     cuts = [low, *(size + 1 for size in (2**16, 2**20) if low <= size < high), high + 1]

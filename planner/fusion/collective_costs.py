@@ -184,18 +184,19 @@ def _tree(passes: int, payload: float, k: int, m: int) -> _Shape:
 def configs(
     machine: Machine, tuning: Tuning, place: Placement, ops: tuple[str, ...], alone: bool
 ) -> tuple[Config, ...]:
-    """All ways that the tuning allows to run these operations in one kernel, the fewest channels first.
+    """All ways that the tuning and the machine allow to run these operations in one kernel, the fewest channels first.
 
     `alone`: nothing overlaps them, so that no chunk smaller than the largest helps, but between links that take turns.
     """
     channels = [count for count in tuning.channels if count <= machine.channels] or [1]
+    protocols = [name for name in tuning.protocols if name in {each.name for each in machine.protocols}]
     shapes = {a: [_shape(Movement(op, 1.0), place, machine, a) for op in ops] for a in tuning.algorithms}
     found: dict[Config, None] = {}
     for count in channels:
         for algorithm in tuning.algorithms:
             if all(shape is not None for shape in shapes[algorithm]):
                 single = alone and algorithm != "hierarchical"
-                for protocol in tuning.protocols:
+                for protocol in protocols:
                     for chunk in tuning.chunks[-1:] if single else tuning.chunks:
                         size = min(chunk, LL_CHUNK) if protocol == "LL" else chunk
                         found[Config(algorithm, protocol, count, size)] = None

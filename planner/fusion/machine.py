@@ -22,7 +22,7 @@ from planner.fusion.gemm_model import (
     tile_us,
 )
 from planner.fusion.program import Dtype
-from planner.hardware import Device, Hardware, Link, Switch, Transport
+from planner.hardware import TEARING, Device, Hardware, Link, Switch, Transport
 from planner.nodes import nic_sets
 
 MB = 1 << 20
@@ -220,7 +220,11 @@ def machine_of(hardware: Hardware) -> Machine:
         step_us=transport.step_us,
         channels=min(CHANNELS, count - 1),
         register_pressure=REGISTER_PRESSURE,
-        protocols=tuple(_protocol(name, hardware, kind, alpha) for name in ("LL", "LL128", "Simple")),
+        protocols=tuple(
+            _protocol(name, hardware, kind, alpha)
+            for name in ("LL", "LL128", "Simple")
+            if name != "LL128" or kind not in TEARING
+        ),
         assumed={what: why for what, why in ASSUMED.items() if not given.get(what, False)},
     )
 

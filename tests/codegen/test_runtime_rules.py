@@ -73,6 +73,7 @@ def without(*names: str) -> str:
 RR, ALL = ("rccl", "executor"), ("rccl", "executor", "msccl")
 CASES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "xml-declaration": ('<?xml version="1.0"?>\n' + GOOD, ALL, "line 1: found <?xml"),
+    "whole-lines": (GOOD.replace('proto="LL"', 'proto="LL128"'), ALL, "proto LL128"),
     "plain-attributes": (GOOD.replace(' proto="LL"', '\n  proto="LL"'), ALL, "line 2: found <algo"),
     "plain-attributes 2": (GOOD.replace('proto="LL"', "proto='LL'"), ALL, "line 2: found <algo"),
     "plain-attributes 3": (GOOD.replace('id="1" send', 'id = "1" send', 1), ALL, "line 8: found <tb"),

@@ -10,7 +10,9 @@ from msgspec.structs import replace
 from codegen.lower import lower
 from codegen.simulate_xml import simulate_xml
 from planner.collective.algorithm import CollectiveDecisions
+from planner.collective.check import check
 from planner.collective.planning import plan_collective
+from planner.errors import InputError
 from planner.sketching import propose
 from treadle import tuning
 from treadle.check_plan import check_against, check_plan
@@ -114,3 +116,20 @@ def test_ranges_follow_each_other_and_hold_at_every_size_simulated():
         sizes = (used.min_bytes, used.max_bytes)
         assert ends == tuple(found.time_us((used.protocol, used.instances), size) for size in sizes)
     assert tuning.settings(plan.decisions, load_hardware("cpu-2x2", None), low, high, None, None) == []
+
+
+def test_ll128_is_refused_over_pcie():
+    """Stores of 128 bytes may arrive in parts there: not chosen by size or by time, refused when asked for."""
+    hardware = load_hardware("cluster-10gbe", 1)
+    sketch = propose(hardware, collective="allreduce", size_bytes=2**18)
+    arguments = {"size_bytes": 2**18, "method": "ring"}
+    plan = plan_collective("allreduce", hardware, sketch, **arguments)
+    assert plan.decisions.protocol == "Simple"
+    price = tuning.pricing(hardware, None, None)(plan.decisions)
+    assert not [name for name in price.transport["simulated_us"] if name.startswith("LL128")]
+    with pytest.raises(InputError, match="--protocol: found LL128, expected Simple or LL"):
+        plan_collective("allreduce", hardware, sketch, protocol="LL128", **arguments)
+    claimed = replace(plan.decisions, protocol="LL128")
+    assert "over pcie link 0 -> 1" in check(claimed)[0]
+    with pytest.raises(InputError, match="gpu 0 sends to gpu 1 over pcie"):
+        simulate_xml(lower(claimed), hardware, 2**18)

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from planner import resources
 from planner.errors import InputError
+from planner.fusion.collective_costs import Tuning, configs, placement
 from planner.fusion.machine import machine_of
 from planner.hardware import Device, Hardware, Link, Transport
 from tests.planner.fusion.machines import profile, shipped
@@ -25,6 +26,14 @@ def test_the_cluster_of_the_source():
         "LL128": (1.9, 4.0),
         "Simple": (3.4, 9.6),
     }
+
+
+def test_ll128_is_not_searched_over_pcie():
+    machine = shipped("cluster-10gbe", 1)
+    assert [each.name for each in machine.protocols] == ["LL", "Simple"]
+    place = placement(machine, machine.ranks, 1)
+    found = configs(machine, Tuning(), place, ("AllReduce",), True)
+    assert {config.protocol for config in found} == {"LL", "Simple"}
 
 
 @pytest.mark.parametrize("name", resources.names("profiles"))

@@ -73,7 +73,6 @@ def without(*names: str) -> str:
 RR, ALL = ("rccl", "executor"), ("rccl", "executor", "msccl")
 CASES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "xml-declaration": ('<?xml version="1.0"?>\n' + GOOD, ALL, "line 1: found <?xml"),
-    "whole-lines": (GOOD.replace('proto="LL"', 'proto="LL128"'), ALL, "proto LL128"),
     "plain-attributes": (GOOD.replace(' proto="LL"', '\n  proto="LL"'), ALL, "line 2: found <algo"),
     "plain-attributes 2": (GOOD.replace('proto="LL"', "proto='LL'"), ALL, "line 2: found <algo"),
     "plain-attributes 3": (GOOD.replace('id="1" send', 'id = "1" send', 1), ALL, "line 8: found <tb"),
@@ -207,6 +206,7 @@ def test_conditions_of_a_file_that_is_taken() -> None:
     assert "runs out of place only" in found["in-place"]
     assert "below 4096" in rules(GOOD, "msccl", CONDITIONS)["byte-count"]
     assert "134217728" in rules(without("maxBytes"), "msccl", CONDITIONS)["byte-count"]
+    assert "NVLink or xGMI" in rules(GOOD.replace('"LL"', '"LL128"'), "rccl", CONDITIONS)["whole-lines"]
 
 
 def test_what_has_no_effect_is_said() -> None:
@@ -231,6 +231,7 @@ def test_every_rule_is_met_by_some_test() -> None:
     tested |= {"compact-dialect", "send-recv-out-of-place", "blocks-per-channel", "reduction-attribute"}
     tested |= {"unknown-attribute", "unknown-element", "rank-count", "byte-count", "divisible-count", "in-place"}
     tested |= {"reduction", "first-match", "enabled", "channels-available", "slice-count", "resident-blocks"}
+    tested |= {"whole-lines"}
     assert {rule.id for rule in RULES} - tested == {"xml-children"}  # more than 1,024 of them: too large for a test
 
 

@@ -99,6 +99,12 @@ class _Run:
         self.passed: dict[int, int] = {}
         self.puts = [0] * count
         self.flushed = [0] * count
+        self.must_flush = [0] * count
+        """The last of a threadblock's puts through ports whose source another call may overwrite."""
+        self.packet_puts: list[tuple[int, int, Flat]] = []
+        """(threadblock, put, operation) of those from double scratch."""
+        self.awaited: set[tuple[int, int]] = set()
+        """(rank, unit) of packets that were read."""
         self.far_packets: dict[tuple[int, int], str] = {}
         self.findings: list[str] = []
         self.stuck: list[str] = []
@@ -189,6 +195,11 @@ class _Run:
         elif op.name in SHAPES:
             if op.channel_type == "port":
                 self.puts[number] += 1
+                sources = [part for part in operands_of(flat, self.units) if not part.written]
+                if self.plan.use_double_scratch_buffer and all(part.packets for part in sources):
+                    self.packet_puts.append((number, self.puts[number], flat))
+                else:
+                    self.must_flush[number] = self.puts[number]
             self.transfer(number, flat, time)
         if op.name in ("signal", "rlxsignal", "pws", "pwsf"):
             self.signal(number, flat)
@@ -250,6 +261,7 @@ class _Run:
         if part.packets:
             for unit in part.units:
                 np.maximum(self.past[number], self.packet_past[part.rank, unit], out=self.past[number])
+            self.awaited.update((part.rank, unit) for unit in part.units)
             return [self.packets[part.rank, "p", unit] for unit in part.units]
         values = []
         for unit in part.units:
@@ -328,10 +340,19 @@ class _Run:
         for (rank, number), tokens in sorted(self.semaphores.items()):
             if len(tokens) != (wanted := self.plan.gpus[rank].semaphores[number].init_value):
                 yield f"gpu {rank}: semaphore {number} ends as {len(tokens)}, the next call expects {wanted}"
-        for number, puts in enumerate(self.puts):
-            if puts > self.flushed[number]:
-                last = self.blocks[number][-1]
-                yield f"{last.spot}: ends while its port channels may still read what they put; a flush is missing"
+        # A port that puts packets out of double scratch has the next call for it: none begins a third before all that
+        # were put in the first have come, where they are awaited and `far_packets` says that the others are heard of.
+        late = {
+            number
+            for number, put, flat in self.packet_puts
+            for part in operands_of(flat, self.units)
+            if part.written and put > self.flushed[number]
+            if not self.awaited.issuperset((part.rank, unit) for unit in part.units)
+        }
+        late |= {number for number, put in enumerate(self.must_flush) if put > self.flushed[number]}
+        for number in sorted(late):
+            last = self.blocks[number][-1]
+            yield f"{last.spot}: ends while its port channels may still read what they put; a flush is missing"
         ends: list[Clock] = []
         for rank in range(len(self.plan.gpus)):
             mine = [number for number, owner in enumerate(self.tables.rank_of) if owner == rank]

@@ -382,3 +382,22 @@ def test_packets_in_a_pipeline_of_several_iterations_are_refused() -> None:
     (finding,) = changed(PLANS["packets"], change)
     assert finding.startswith(said)
     assert changed(structs.replace(PLANS["packets"], max_message_size=2**20), change) == []
+
+
+def without_flushes(document: Document) -> None:
+    for each in document["gpus"]:
+        for part in each["threadblocks"]:
+            part["ops"] = [op for op in part["ops"] if op["name"] != "flush"]
+
+
+def test_packets_put_out_of_double_scratch_need_no_flush() -> None:
+    """Their half of the scratch is written again two calls later, when every rank has heard that they came."""
+    assert list(ops(json.loads(mscclpp_plan.dumps(PLANS["packets over ports"])), "flush"))
+    assert changed(PLANS["packets over ports"], without_flushes) == []
+
+    def unread(document: Document) -> None:
+        without_flushes(document)
+        where, place = list(ops(document, "upkt"))[-1]
+        del where[place]
+
+    assert any("a flush is missing" in finding for finding in changed(PLANS["packets over ports"], unread))

@@ -6,7 +6,7 @@ Whatever is named here goes into generated Python without quotation marks, so ea
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from planner.explain import child, found
@@ -97,6 +97,26 @@ def call_problems(path: str, target: str, args: Any, kwargs: Any) -> Iterator[Pr
         if _KEYWORD.fullmatch(key) is None or key.startswith("__"):
             yield place, found(key), "the name of an argument"
         yield from tree_problems(place, tree)
+
+
+def named_tensors(tree: Any) -> Iterator[str]:
+    """Ids of the tensors in an argument tree, in the order of the call."""
+    if isinstance(tree, list | tuple):
+        for item in tree:
+            yield from named_tensors(item)
+    elif isinstance(tree, dict) and isinstance(tree.get("tensor"), str):
+        yield tree["tensor"]
+
+
+def input_problems(path: str, inputs: Sequence[str], args: Any, kwargs: Any) -> Iterator[Problem]:
+    """Yield every input that the call does not name, and every tensor of the call that is not among its inputs."""
+    named = dict.fromkeys((*named_tensors(args), *named_tensors([*(kwargs or {}).values()])))
+    for place, tensor in enumerate(inputs):
+        if tensor not in named:
+            yield f"{path}.inputs[{place}]", f"{tensor!r}, which is not in the arguments", "the tensors of the call"
+    for tensor in named:
+        if tensor not in inputs:
+            yield f"{path}.inputs", f"no {tensor!r}, which is in the arguments", "all tensors of the call"
 
 
 def tree_problems(path: str, tree: Any) -> Iterator[Problem]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal
 
-from planner.arguments import DTYPES, call_problems, word_expected
+from planner.arguments import DTYPES, call_problems, input_problems, word_expected
 from planner.scalars import Count, Name, Positive, Record
 
 VERSION = 1
@@ -224,12 +224,15 @@ class Trace(Record, frozen=True, kw_only=True, tag_field="kind", tag="trace"):
         calls = [(f"$.ops[{index}]", op) for index, op in enumerate(self.ops) if op.args is not None]
         for path, op in calls:
             yield from call_problems(path, op.target, op.args, op.kwargs)
+            yield from input_problems(path, op.inputs, op.args, op.kwargs)
         for index, tensor in enumerate(self.tensors if calls else ()):
             if tensor.dtype is not None and tensor.dtype not in DTYPES:
                 yield f"$.tensors[{index}].dtype", repr(tensor.dtype), word_expected("dtype")
         for index, op in enumerate(self.ops):
             for place, way in enumerate(op.implementations):
-                yield from call_problems(f"$.ops[{index}].implementations[{place}]", way.target, way.args, way.kwargs)
+                path = f"$.ops[{index}].implementations[{place}]"
+                yield from call_problems(path, way.target, way.args, way.kwargs)
+                yield from input_problems(path, way.inputs, way.args, way.kwargs)
 
     def _op_problems(self, known: dict[str, int]) -> Iterator[tuple[str, str, str]]:
         position: dict[str, int] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -454,7 +455,28 @@ def test_a_process_killed_while_writing_leaves_the_old_file(tmp_path: Path) -> N
     assert load(path, Hardware) == HARDWARE
 
 
-def test_a_trace_of_several_megabytes_loads_in_about_a_second() -> None:
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (("a",), "$.ops[0].inputs: found no 'b', which is in the arguments, expected all tensors of the call"),
+        (
+            ("a", "b", "c"),
+            "$.ops[0].inputs[2]: found 'c', which is not in the arguments, expected the tensors of the call",
+        ),
+    ],
+)
+def test_the_inputs_of_an_op_are_the_tensors_of_its_arguments(inputs: tuple[str, ...], message: str) -> None:
+    call = Op(id="op", target="aten.addmm.default", phase="forward", inputs=inputs, outputs=("d",),
+              args=({"tensor": "a"}, [{"tensor": "b"}]), kwargs={"beta": 1})  # fmt: skip
+    tensors = tuple(Tensor(id=name, role="activation") for name in "abcd")
+    trace = Trace(
+        version=1, name="t", mode="train", source="hand", costs=Costs(model="absent"), tensors=tensors, ops=(call,)
+    )
+    with pytest.raises(InputError, match=re.escape(message)):
+        loads(dumps(trace), "t.json", Trace)
+
+
+def test_a_trace_of_several_megabytes_loads() -> None:
     count = 8000
     trace = Trace(
         version=1,
@@ -473,7 +495,7 @@ def test_a_trace_of_several_megabytes_loads_in_about_a_second() -> None:
                 phase="forward",
                 inputs=(f"t{n}", f"t{n + 1}"),
                 outputs=(f"t{count + n}",),
-                args=({"tensor": f"t{n}"}, [1, 2], 1.5, None, False),
+                args=({"tensor": f"t{n}"}, {"tensor": f"t{n + 1}"}, [1, 2], 1.5, None, False),
                 time_ns=n,
             )
             for n in range(1, count)

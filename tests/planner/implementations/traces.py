@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from planner.arguments import named_tensors
 from planner.implementations import with_implementations
 from planner.implementations.index import named
 from planner.trace import Costs, Implementation, Op, Tensor, Trace
@@ -149,7 +150,9 @@ def small_net() -> Trace:
 
 
 def changed(trace: Trace, name: str, /, **fields: Any) -> Trace:
-    """With other fields of one op or tensor."""
+    """With other fields of one op or tensor; the inputs of an op go with its arguments."""
+    if "args" in fields:
+        fields.setdefault("inputs", tuple(dict.fromkeys(named_tensors(fields["args"]))))
     ops = tuple(replace(found, **fields) if found.id == name else found for found in trace.ops)
     tensors = tuple(replace(found, **fields) if found.id == name else found for found in trace.tensors)
     return replace(trace, ops=ops, tensors=tensors)

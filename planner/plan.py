@@ -19,7 +19,10 @@ VERSION = 1
 Decisions = MemoryDecisions | CollectiveDecisions | SwapDecisions | FusionDecisions
 
 
-Scope = Literal["any order", "this order", "forward order", "forward order, reads left", "no recomputation"]
+Scope = Literal[
+    "any order", "this order", "forward order", "forward order, reads left", "no recomputation",
+    "all pieces", "these pieces",
+]  # fmt: skip
 
 
 class InputRef(Record, frozen=True, kw_only=True):
@@ -45,7 +48,8 @@ class Certificate(Record, frozen=True, kw_only=True):
     argument: Name
     """Why nothing can be below `lower_bound`, in one sentence."""
     scope: Scope | None = None
-    """Of a memory plan: which plans the bound speaks of, by how they recompute."""
+    """Which plans the bound covers. Memory and swap: by the order of operators and what they recompute. Collective: on
+    the sketch's links, plans that cut the buffer in any pieces, or those with this plan's pieces only."""
     gap: Amount
     optimal: bool
 

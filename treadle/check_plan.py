@@ -32,7 +32,7 @@ from planner.memory.check import check_against_trace
 from planner.memory.decisions import MemoryDecisions
 from planner.memory.problem import MemoryProblem
 from planner.pattern import Pattern
-from planner.plan import Decisions, Plan
+from planner.plan import Certificate, Decisions, Plan
 from planner.sketch import Sketch
 from planner.swap.bound import lower_bound as swap_bound
 from planner.swap.check import check as check_swap
@@ -94,9 +94,14 @@ def optimal(plan: Plan) -> str:
     or only over the pieces that it has."""
     proof = plan.certificate
     collective = isinstance(plan.decisions, CollectiveDecisions)
-    if not collective or not proof.lower_bound or proof.argument.startswith(UNIVERSAL):
+    if not collective or not proof.lower_bound or covers_all_pieces(proof):
         return "optimal"
     return "optimal for these pieces"
+
+
+def covers_all_pieces(proof: Certificate) -> bool:
+    """Whether the bound of a collective plan ranges over all ways to cut the buffer; older plans have no scope."""
+    return proof.scope == "all pieces" or (proof.scope is None and proof.argument.startswith(UNIVERSAL))
 
 
 def least_ns(decisions: MemoryDecisions) -> int:
@@ -111,9 +116,11 @@ def least_ns(decisions: MemoryDecisions) -> int:
     return sum(forward) + sum(min(impl.time_ns for impl in node.impls) for node in problem.bwd)
 
 
-def derived_bound(decisions: CollectiveDecisions, hardware: Hardware, sketch: Sketch, argument: str = "") -> int:
-    """The lower bound in ns that the inputs of a collective plan prove, over all pieces where `argument` does so."""
-    if argument.startswith(UNIVERSAL):
+def derived_bound(
+    decisions: CollectiveDecisions, hardware: Hardware, sketch: Sketch, proof: Certificate | None = None
+) -> int:
+    """The lower bound in ns that the inputs of a collective plan prove, over all pieces where `proof` does so."""
+    if proof is not None and covers_all_pieces(proof):
         size, root, demands = decisions.input_bytes, decisions.root or 0, decisions.demands
         return universal_bound(decisions.collective, hardware, sketch, size, root, demands).time_ns
     return lower_bound(_problem(decisions, hardware, sketch)).time_ns
@@ -132,7 +139,7 @@ def bound_again(
     hardware, sketch, proof = found.get("hardware"), found.get("sketch"), plan.certificate
     if not isinstance(hardware, Hardware) or not isinstance(sketch, Sketch):
         return [], None
-    bound = derived_bound(decisions, hardware, sketch, proof.argument)
+    bound = derived_bound(decisions, hardware, sketch, proof)
     solved = (
         proof.argument == PROVED_BY_SOLVER and is_unrestricted(_problem(decisions, hardware, sketch, restricted=True))
     ) or (proof.argument == PROVED_BY_SEARCH and is_searchable(_problem(decisions, hardware, sketch)))
@@ -152,6 +159,8 @@ def _certificate(plan: Plan) -> Iterator[str]:
     yield from _time(plan, decisions, truth)
     if peak is not None and plan.prediction.peak_bytes != peak:
         yield f"prediction: peak of {plan.prediction.peak_bytes} bytes, the plan's is {peak} bytes"
+    if isinstance(decisions, CollectiveDecisions) and proof.scope not in (None, "all pieces", "these pieces"):
+        yield f"certificate: found the scope {proof.scope!r}, expected all pieces or these pieces"
     if proof.lower_bound > proof.objective:
         yield f"certificate: lower bound {proof.lower_bound:g} above the objective {proof.objective:g}"
     gap = (proof.objective - proof.lower_bound) / proof.objective if proof.objective else 0.0

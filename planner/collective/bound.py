@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor, inf
+from typing import Literal
 
 from planner.collective.algorithm import LinkCost, Port
 from planner.collective.problem import Problem
@@ -48,10 +49,12 @@ PROVED_BY_SEARCH = "No schedule of these chunks on these links ends sooner: a se
 
 @dataclass(frozen=True)
 class Bound:
-    """No schedule ends before `time_ns`; `argument` says why in one sentence."""
+    """No schedule ends before `time_ns`; `argument` says why in one sentence. It covers schedules with the problem's
+    pieces, or with any."""
 
     time_ns: int
     argument: str
+    scope: Literal["all pieces", "these pieces"] = "these pieces"
 
 
 @dataclass(frozen=True)

@@ -153,6 +153,7 @@ def plan_of(
             lower_bound=bound.time_ns,
             unit="ns",
             argument=bound.argument,
+            scope=bound.scope,
             gap=(objective - bound.time_ns) / objective if objective else 0.0,
             optimal=objective == bound.time_ns,
         ),

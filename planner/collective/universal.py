@@ -66,7 +66,7 @@ def universal_bound(
     """The largest of the bounds above for `size_bytes` of input on every rank; the first of equals."""
     ranks = hardware.ranks
     if ranks == 1:
-        return Bound(0, "One rank has nothing to send.")
+        return Bound(0, "One rank has nothing to send.", "all pieces")
     fluid = fluid_of(collective, hardware, sketch)
     distance = distances(fluid)
     found: list[Bound] = []
@@ -82,9 +82,9 @@ def universal_bound(
     if collective in INVERTED:
         found += _sums(fluid if collective == "allreduce" else fluid.turned(), collective, root)
     if not found:
-        return Bound(0, "Nothing has to move.")
+        return Bound(0, "Nothing has to move.", "all pieces")
     best = max(found, key=lambda bound: bound.time_ns)
-    return Bound(best.time_ns, UNIVERSAL + best.argument)
+    return Bound(best.time_ns, UNIVERSAL + best.argument, "all pieces")
 
 
 def _farthest(parts: Sequence[Part], distance: Floats, inverted: bool) -> Iterator[Bound]:

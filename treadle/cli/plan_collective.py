@@ -167,6 +167,7 @@ def _facts(plan: Plan) -> dict[str, Any]:
         "algorithm_bandwidth_GBps": _speed(plan),
         "candidates_us": options.get("candidates_us", links),
         "candidates_links_us": links,
+        "bound_holds_for": certificate.scope,
         "chunk_bytes": found.chunk_bytes,
         "collective": found.collective,
         "gap": certificate.gap,
@@ -198,7 +199,7 @@ def _print_plan(plan: Plan, method: str) -> None:
         f"{found.collective} on {many(found.ranks, 'rank')}, {format_bytes(found.input_bytes)} each, "
         f"chunks of {format_bytes(found.chunk_bytes)}"
     )
-    bound = f"lower bound {certificate.lower_bound / 1000:,.3f} us ({verdict})"
+    bound = f"lower bound over {certificate.scope} {certificate.lower_bound / 1000:,.3f} us ({verdict})"
     if "program_us" in options["transport"]:
         carried = f"{found.protocol}, {many(found.instances, 'instance')}{', ports in turn' if found.ordered else ''}"
         click.echo(f"  time         {time_us:,.3f} us, simulated as a program: {carried}")

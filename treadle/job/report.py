@@ -107,7 +107,7 @@ def proved(planned: Planned, plan: Plan) -> str:
     """The quality of a plan of this job: collective bounds derived again, other bounds as this process proved them."""
     proof, decisions = plan.certificate, plan.decisions
     if isinstance(decisions, CollectiveDecisions):
-        bound = derived_bound(decisions, planned.hardware, planned.sketch, proof.argument)
+        bound = derived_bound(decisions, planned.hardware, planned.sketch, proof)
     else:
         bound = least_ns(decisions)
     if proof.lower_bound <= bound:

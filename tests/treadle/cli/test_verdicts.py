@@ -164,7 +164,16 @@ def test_optimal_for_these_pieces_or_for_all(here: Path, capsys: pytest.CaptureF
     given = ["plan", "collective", "allgather", "--hardware", "machine.json", "--sketch", "mesh", "-o", "p.json"]
     for method, words in (("milp", "optimal for these pieces"), ("all-pairs", "optimal")):
         assert run([*given, "--method", method, "--size", "1M"]) == 0
-        assert f" us ({words})\n" in capsys.readouterr().out
+        scope = "these pieces" if method == "milp" else "all pieces"
+        found = documents.load("p.json", Plan)
+        assert found.certificate.scope == scope
+        out = capsys.readouterr().out
+        assert f"lower bound over {scope} " in out
+        assert f" us ({words})\n" in out
+        claimed = structs.replace(found, certificate=structs.replace(found.certificate, scope="any order"))
+        documents.save(claimed, "claimed.json")
+        assert run(["check", "claimed.json"]) == 1
+        assert "found the scope 'any order', expected all pieces or these pieces" in capsys.readouterr().out
         assert run(["check", "--fresh", "p.json"]) == 0
         assert f"; {words}; inputs" in capsys.readouterr().out
         assert run(["report", "p.json", "-o", "page.html"]) == 0

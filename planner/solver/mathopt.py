@@ -32,7 +32,8 @@ from planner.errors import InputError, LimitError
 from planner.solver.interface import Backend, Limit, MatrixForm, Model, Options, RawResult
 from planner.solver.mathopt_log import Running, note_log, read_improving
 
-GRACE_S = 10.0  # how long past its time limit a solver may go on before its process is ended
+LATE_S = 0.5  # how long past its time limit a solver may go on before it is told to stop
+GRACE_S = 2.0  # how long it may take to do so before its process is ended
 
 
 @dataclass
@@ -72,6 +73,8 @@ def run(model: Model, form: MatrixForm, backend: Backend, options: Options, stop
         raise LimitError(f"{model.name}: {backend} ended without a result: {state.error}")
     result = result_pb2.SolveResultProto.FromString(state.result)
     raw = raw_result(model, backend, result, written.matrix.shape[1])
+    if state.overdue:
+        raw = replace(raw, limit_fired=raw.limit_fired or Limit.TIME)
     if result.termination.reason == result_pb2.TERMINATION_REASON_INFEASIBLE_OR_UNBOUNDED and written.cost.any():
         # Presolve cannot always tell the two apart; without an objective nothing is unbounded.
         somewhere = run(model, replace(form, cost=0.0 * form.cost), backend, options, stop)
@@ -234,7 +237,7 @@ def converse(
     """Runs the child, which keeps the open files `inherited`, to its end, to an interrupt, or to the end of our
     patience with its time limit."""
     state = Conversation()
-    deadline = math.inf if options.time_limit_s is None else time.monotonic() + 1.1 * options.time_limit_s + GRACE_S
+    end = math.inf if options.time_limit_s is None else time.monotonic() + options.time_limit_s
     child_script = Path(__file__).with_name("mathopt_child.py")
     with tempfile.TemporaryFile() as complaints:
         child = subprocess.Popen(
@@ -248,8 +251,11 @@ def converse(
         assert child.stdin is not None
         assert child.stdout is not None
         try:
-            send_all(child.stdin, [struct.pack("<Q", solver_type)], messages)
-            listen(child, backend, options, stop, deadline, state)
+            head = struct.pack("<Qd", solver_type, end)
+            # A pipe holds 64 KiB: beside a child that is slow to start we have to look at the clock.
+            sender = threading.Thread(target=send_all, args=(child.stdin, [head], messages), daemon=True)
+            sender.start()
+            listen(child, sender, backend, options, stop, end + LATE_S, state)
         finally:
             if child.poll() is None:
                 child.kill()
@@ -265,7 +271,7 @@ def converse(
 
 
 def send_all(stream: IO[bytes], head: list[bytes], messages: list[bytes]) -> None:
-    with contextlib.suppress(BrokenPipeError):  # the child is gone; what it said last explains why
+    with contextlib.suppress(BrokenPipeError, ValueError):  # the child is gone; what it said last explains why
         for part in head + [piece for m in messages for piece in (struct.pack("<Q", len(m)), m)]:
             stream.write(part)
         stream.flush()
@@ -273,6 +279,7 @@ def send_all(stream: IO[bytes], head: list[bytes], messages: list[bytes]) -> Non
 
 def listen(
     child: subprocess.Popen[bytes],
+    sender: threading.Thread,
     backend: Backend,
     options: Options,
     stop: threading.Event,
@@ -308,14 +315,15 @@ def listen(
                         state.error = text.decode(errors="replace")
                         return
             options.report(state.incumbent, state.bound)
-            overdue = time.monotonic() > deadline
-            if (stop.is_set() and backend is Backend.HIGHS) or overdue:
-                state.killed, state.overdue = True, overdue
+            late = time.monotonic() > deadline
+            deaf = asked or backend is Backend.HIGHS or sender.is_alive()
+            if (late and deaf) or (stop.is_set() and deaf and not asked):
+                state.killed, state.overdue = True, state.overdue or late
                 child.kill()
                 return
-            if stop.is_set() and not asked:
-                asked = True
+            if (late or stop.is_set()) and not asked:
+                asked, state.overdue = True, late
                 with contextlib.suppress(BrokenPipeError):
                     child.stdin.write(b"i")
                     child.stdin.flush()
-                deadline = min(deadline, time.monotonic() + GRACE_S)
+                deadline = time.monotonic() + GRACE_S

@@ -1,16 +1,19 @@
 """The process in which HiGHS and SCIP run; a script that mathopt.py starts, not a module to import.
 
-stdin: the solver type, then four length-prefixed messages (model, initializer, parameters, model parameters), then a
-byte that asks for an interrupt; end of file means that the parent is gone, and ends this process at once.
+stdin: the solver type and when to end on time.monotonic's clock, which all processes share, then four length-prefixed
+messages (model, initializer, parameters, model parameters), then a byte that asks for an interrupt; end of file means
+that the parent is gone, and ends this process at once.
 stdout: frames of one letter, a length and a text: L log lines, R the result, E an error.
 A process of its own because HiGHS inside MathOpt hears no interrupter and only here can be given a thread count, and
 because both solvers write to the terminal from C.
 """
 
+import math
 import os
 import struct
 import sys
 import threading
+import time
 from typing import Any, BinaryIO
 
 
@@ -32,7 +35,7 @@ def main() -> None:
         sink.write(kind + struct.pack("<Q", len(text)) + text)
         sink.flush()
 
-    (solver_type,) = struct.unpack("<Q", source.read(8))
+    solver_type, end = struct.unpack("<Qd", source.read(16))
     kinds: tuple[Any, ...] = (
         model_pb2.ModelProto,
         parameters_pb2.SolverInitializerProto,
@@ -40,6 +43,8 @@ def main() -> None:
         model_parameters_pb2.ModelSolveParametersProto,
     )
     messages = [kind.FromString(receive(source)) for kind in kinds]
+    if end < math.inf:
+        messages[2].time_limit.FromNanoseconds(int(1e9 * max(0.0, end - time.monotonic())))
     interrupter = SolveInterrupter()
 
     def listen() -> None:

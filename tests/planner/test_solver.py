@@ -477,6 +477,19 @@ def test_a_solver_process_that_dies_is_reported(
         solve(hard_knapsack(), backend="highs")
 
 
+@pytest.mark.parametrize("backend", ["highs", "scip"])
+@pytest.mark.parametrize("script", ["", "import sys; sys.stdin.buffer.read()"], ids=["never reads", "reads"])
+def test_a_solver_that_never_looks_at_its_clock_is_ended(
+    backend: str, script: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "mathopt_child.py").write_text(f"{script}\nimport time; time.sleep(600)")
+    monkeypatch.setattr("planner.solver.mathopt.__file__", str(tmp_path / "mathopt.py"))
+    for name in ("LATE_S", "GRACE_S"):
+        monkeypatch.setattr(f"planner.solver.mathopt.{name}", 0.1)
+    solution = solve(hard_knapsack(), backend=backend, time_limit_s=0.1)
+    assert (solution.status, solution.limit_fired) == (Status.UNKNOWN, Limit.TIME)
+
+
 def test_a_killed_run_leaves_no_solver_and_no_file_behind(tmp_path: Path) -> None:
     code = (
         "import psutil\n"

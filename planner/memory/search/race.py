@@ -153,7 +153,7 @@ def _start(
 
 
 def _ask(stream: IO[bytes], text: bytes) -> None:
-    with suppress(BrokenPipeError):  # the child is gone; what it said last explains why
+    with suppress(BrokenPipeError, ValueError):  # the child is gone; what it said last explains why
         stream.write(text)
         stream.flush()
 

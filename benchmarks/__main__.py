@@ -20,6 +20,7 @@ NAMES = (
     "collective.xml_simulation",
     "memory.execution",
     "memory.models",
+    "memory.equal_peak",
     "memory.gpu",
     "memory.partitioner",
     "memory.planning",

@@ -1,7 +1,7 @@
 """Seven networks at equal measured peak: a treadle plan, a checkpoint around each block, PyTorch's activation budget.
 
 The peers run first. Each gets a plan for a budget of its own measured peak, so that times compare at equal memory. Of
-PyTorch's budgets (a share, and not monotone) the fastest within the peak of the checkpoints is taken, or the one of
+PyTorch's budgets (a share, and not monotone; traced with the same whole operators as ours) the fastest within the peak of the checkpoints is taken, or the one of
 least peak where none is. All run in turns in one process on one thread; times are the least processor time of a step,
 which other work disturbs least, as ratios to plain PyTorch.
 """
@@ -22,6 +22,7 @@ from planner.implementations import with_implementations
 from planner.memory.planning import MemoryOptions, plan_memory
 from treadle.capture.costs import with_measured_in_step
 from treadle.capture.graph import capture
+from treadle.capture.whole import whole_operators
 from treadle.runtime.memory import apply
 
 OPTIONS = MemoryOptions(time_limit_s=20.0, workers=2)
@@ -84,7 +85,8 @@ def budgeted(
         own = copy.deepcopy(plain.model)
         step = partitioned(own, inputs, make()[2], budget)
         try:
-            variant = measured(Variant(f"PyTorch budget {budget}", own, step), inputs)
+            with whole_operators():
+                variant = measured(Variant(f"PyTorch budget {budget}", own, step), inputs)
         except Exception as error:
             progress(f"memory.equal_peak: PyTorch budget {budget}: {type(error).__name__}: {error}")
             continue

@@ -31,7 +31,11 @@ SCOPES: dict[Scope, str] = {
 @click.command()
 @click.option("--trace", metavar="FILE", help="The training step, from `treadle trace capture`.")
 @click.option("--problem", metavar="FILE", help="A memory problem written by hand, instead of a trace.")
-@click.option("--hardware", metavar="NAME|FILE", help="Model the times of a trace that has none on this machine.")
+@click.option(
+    "--hardware",
+    metavar="NAME|FILE",
+    help="Model the times of a trace that has none by this profile. Without it they are measured on this machine.",
+)
 @click.option(
     "--budget",
     metavar="SIZE|SHAREx",
@@ -204,6 +208,11 @@ def _sources(
         inputs = {"problem": InputRef(file=Path(problem or "").name, digest=documents.digest(loaded))}
         return loaded, inputs, time.monotonic()
     step = documents.load(trace, Trace)
+    if hardware is None and step.costs.model == "absent" and step.source == "torch-aot":
+        from treadle.cli.measured_trace import measured_trace
+
+        step, file = measured_trace(step, trace)
+        trace = str(file)
     inputs = {"trace": InputRef(file=Path(trace).name, digest=documents.digest(step))}
     started = time.monotonic()
     if hardware is not None and step.costs.model == "absent":

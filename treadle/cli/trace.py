@@ -62,7 +62,8 @@ def capture(
     loss(model, *inputs), or model(*inputs). MODULE is looked up in the current folder first.
 
     A step also lists other implementations of its ops (convolution algorithms, in-place forms and so on), from which
-    `plan memory` and `plan swap` choose. Without --hardware or --measure the trace has no times.
+    `plan memory` and `plan swap` choose. Without --hardware or --measure the trace has no times; `plan memory` then
+    measures them where it runs.
     """
     if measure and hardware:
         raise InputError("found both, expected one of them", where="--measure --hardware")

@@ -117,6 +117,17 @@ def test_capture_with_measured_times(
     assert [line.partition(":")[0] for line in told] == [f"measured costs in {kept} are not used"]
 
 
+def test_a_plan_measures_here_what_has_no_times(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("treadle.capture.costs.measuring.ENOUGH_SECONDS", 0.0)
+    assert run(["trace", "capture", "trace_cli_model:step", "-o", "s.trace.json"]) == 0
+    assert run(["plan", "memory", "--trace", "s.trace.json", "--budget", "1x", "-o", "p.json"]) == 0
+    assert "measured them here into s.measured.trace.json" in capsys.readouterr().err
+    assert documents.load("s.measured.trace.json", Trace).costs.model == "measured"
+    assert run(["check", "p.json", "--trace", "s.measured.trace.json"]) == 0
+
+
 def test_fresh_costs_belong_to_measuring(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["trace", "capture", "trace_cli_model:step", "--fresh-costs", "-o", "t.json"]) == 2
     assert capsys.readouterr().err == "error: --fresh-costs: found no --measure, which it belongs to\n"

@@ -1,9 +1,9 @@
 """Seven networks at equal measured peak: a treadle plan, a checkpoint around each block, PyTorch's activation budget.
 
 The peers run first. Each gets a plan for a budget of its own measured peak, so that times compare at equal memory. Of
-PyTorch's budgets (a share, and not monotone; traced with the same whole operators as ours) the fastest within the peak of the checkpoints is taken, or the one of
-least peak where none is. All run in turns in one process on one thread; times are the least processor time of a step,
-which other work disturbs least, as ratios to plain PyTorch.
+PyTorch's budgets (a share, and not monotone) the fastest within the peak of the checkpoints is taken, or the one of
+least peak where none is; PyTorch's planner gets operators as whole as ours. All run in turns in one process on one
+thread; times are the least processor time of a step, which other work disturbs least, as ratios to plain PyTorch.
 """
 
 from __future__ import annotations

@@ -310,7 +310,7 @@ class DenseNet(Blocks):
 
 
 def densenet121(each_block: bool = False) -> Step:
-    """DenseNet-121; 8 images of 64x64. The block under a checkpoint is a dense layer, as in memory-efficient DenseNets."""
+    """DenseNet-121; 8 images of 64x64. Checkpoints go around each dense layer, as in memory-efficient DenseNets."""
     model = DenseNet((6, 12, 24, 16), 32, each_block)
     return model, (torch.randn(8, 3, 64, 64), torch.randint(10, (8,))), classified
 

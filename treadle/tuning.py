@@ -23,7 +23,7 @@ from codegen.promise import promise_of
 from codegen.simulate_program import simulate_program
 from codegen.simulate_xml import simulate_xml
 from planner.collective.algorithm import CollectiveDecisions, Protocol
-from planner.collective.pricing import Price, Pricing, label
+from planner.collective.pricing import Price, Pricing, label, never
 from planner.collective.sweep import TOLERANCE, Setting, segments
 from planner.errors import CheckFailed, InputError
 from planner.hardware import TEARING, Hardware
@@ -60,6 +60,8 @@ class Tuner:
     counts: tuple[int, ...]
     programs: dict[Key, Program] = field(default_factory=dict)
     times: dict[tuple[Key, int], float] = field(default_factory=dict)
+    over: Callable[[], bool] = never
+    """When it says so, a search is content with what it has."""
 
     def time_us(self, key: Key, input_bytes: int) -> float:
         """Simulated us of a call with `input_bytes` of input on every rank."""
@@ -86,8 +88,11 @@ class Tuner:
         for count in self.counts:
             if not alive or (found and self._too_large(alive[0], count)):
                 break
-            now = {protocol: self.time_us((protocol, count), input_bytes) for protocol in alive}
-            found |= {(protocol, count): time for protocol, time in now.items()}
+            now: dict[Protocol, float] = {}
+            for protocol in alive:
+                if found and self.over():
+                    return found
+                now[protocol] = found[protocol, count] = self.time_us((protocol, count), input_bytes)
             least = min(now.values())
             alive = [
                 protocol
@@ -123,7 +128,11 @@ def best(times: Mapping[Key, float]) -> Key:
 
 
 def tuner(
-    decisions: CollectiveDecisions, hardware: Hardware, protocol: str | None, instances: int | None
+    decisions: CollectiveDecisions,
+    hardware: Hardware,
+    protocol: str | None,
+    instances: int | None,
+    over: Callable[[], bool] = never,
 ) -> Tuner | str:
     """What chooses protocol and instances where they are None or "auto", or why nothing is simulated."""
     torn = any(link.kind in TEARING for link in decisions.links)
@@ -136,7 +145,7 @@ def tuner(
     if len(decisions.transfers) > MOST_TRANSFERS:
         return f"{len(decisions.transfers)} transfers, more than the {MOST_TRANSFERS} that are simulated"
     counts = (instances,) if instances else tuple(2**power for power in range(CHANNELS.bit_length()))
-    made = Tuner(decisions, hardware, protocols, counts)
+    made = Tuner(decisions, hardware, protocols, counts, over=over)
     try:
         made.time_us((protocols[0], counts[0]), decisions.input_bytes)
     except (InputError, CheckFailed) as error:
@@ -149,13 +158,14 @@ def pricing(hardware: Hardware, protocol: str | None, instances: int | None) -> 
     least; where those are not simulated, as they stand, by the time of the program on links and ports. Messages through
     one port wait for each other where that takes less time."""
 
-    def price(decisions: CollectiveDecisions) -> Price:
-        found = tuner(decisions, hardware, protocol, instances)
+    def price(decisions: CollectiveDecisions, over: Callable[[], bool] = never) -> Price:
+        found = tuner(decisions, hardware, protocol, instances, over)
         if isinstance(found, str):
             return _on_links(decisions, found)
         times = found.search(decisions.input_bytes)
         chosen = best(times)
-        time, in_turn = times[chosen], found.in_turn_us(chosen, decisions.input_bytes)
+        time = times[chosen]
+        in_turn = None if over() else found.in_turn_us(chosen, decisions.input_bytes)
         ordered = in_turn is not None and in_turn < time
         compared = {"chosen": label(*chosen), "simulated_us": {label(*key): time for key, time in times.items()}}
         return _price(min(time, in_turn or time), *chosen, ordered, compared)

@@ -74,7 +74,7 @@ def choose(methods: Mapping[str, Method], request: Request, effort: Effort, pric
 def prices_of(drafts: Mapping[str, Draft], request: Request, effort: Effort, pricing: Pricing) -> dict[str, Price]:
     """The price of every draft within REACH, as far as PRICED_TRANSFERS and the time limit go."""
     best, *others = sorted(drafts, key=lambda name: _by_schedule(drafts[name]))
-    found = {best: pricing(decisions_of(drafts[best], request.sketch.instances, None))}
+    found = {best: pricing(decisions_of(drafts[best], request.sketch.instances, None), effort.overdue)}
     left = PRICED_TRANSFERS - len(drafts[best].transfers)
     for name in others:
         draft = drafts[name]
@@ -82,7 +82,7 @@ def prices_of(drafts: Mapping[str, Draft], request: Request, effort: Effort, pri
             break
         if len(draft.transfers) <= left:
             left -= len(draft.transfers)
-            found[name] = pricing(decisions_of(draft, request.sketch.instances, None))
+            found[name] = pricing(decisions_of(draft, request.sketch.instances, None), effort.overdue)
     return found
 
 

@@ -11,6 +11,9 @@ from planner.errors import LimitError
 from planner.sketch import Sketch
 from planner.solver import Limit, Model, Progress, Solution, solve
 
+KEPT, LAST = 0.15, 0.05
+"""So much of the wall-clock limit is kept for what follows the search: pricing, and after that checking and writing."""
+
 OnProgress = Callable[[str, Progress], None]
 
 
@@ -45,10 +48,18 @@ class Effort:
         return self.stop.is_set()
 
     def exhausted(self) -> bool:
-        """Whether it is time to settle for the best so far: after Ctrl-C, or when the wall-clock limit is over."""
-        if self.limits.time_s is not None and time.monotonic() - self.started > self.limits.time_s:
-            self.limit_fired = True
-        return self.interrupted or self.limit_fired
+        """Whether it is time to settle for the best so far: after Ctrl-C, or when the search's part of the wall-clock
+        limit is over."""
+        return self._over(1 - KEPT) or self.limit_fired
+
+    def overdue(self) -> bool:
+        """Whether nothing but checking and writing may follow."""
+        return self._over(1 - LAST)
+
+    def _over(self, part: float) -> bool:
+        late = self.limits.time_s is not None and time.monotonic() - self.started > part * self.limits.time_s
+        self.limit_fired |= late
+        return self.interrupted or late
 
     def solve(self, model: Model, work: float) -> Solution:
         """`model` on CP-SAT with at most `work`. Raises LimitError when interrupted before any solution."""
@@ -61,7 +72,7 @@ class Effort:
                 model,
                 backend="cp_sat",
                 deterministic_limit=work,
-                time_limit_s=None if net is None else max(0.05, net - (time.monotonic() - self.started)),
+                time_limit_s=None if net is None else max(0.05, (1 - KEPT) * net - (time.monotonic() - self.started)),
                 on_progress=None if report is None else lambda progress: report(model.name, progress),
             )
         except LimitError:

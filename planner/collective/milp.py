@@ -76,7 +76,7 @@ def candidates(problem: Problem, effort: Effort, portfolio: Order) -> Iterator[O
     inverts = problem.half != "forward"
     name = "routing of the mirrored collective" if inverts else "routing"
     yield ordered(problem, mirrored, name, portfolio, mirrored.trees)
-    if not inverts or sum(map(len, problem.allowed)) > MAX_TURNS:
+    if not inverts or sum(map(len, problem.allowed)) > MAX_TURNS or effort.exhausted():
         return
     try:
         turns = route(problem, effort, backwards=True, turns=True)

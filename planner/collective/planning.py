@@ -94,7 +94,7 @@ def plan_collective(
     inputs = references(hardware, sketch, pattern, files)
     decisions = decisions_of(draft, instances or sketch.instances, protocol)
     if pricing is not None and draft.price is None:
-        draft = replace(draft, price=pricing(decisions))
+        draft = replace(draft, price=pricing(decisions, effort.overdue))
     return plan_of(draft, decisions, request, inputs, effort)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from typing import Protocol as Interface
 
 from planner.collective.algorithm import CollectiveDecisions, Protocol
 
@@ -21,8 +22,16 @@ class Price:
     transport: Mapping[str, Any]
 
 
-Pricing = Callable[[CollectiveDecisions], Price]
-"""The price of decisions, whose own protocol and instances are only a proposal."""
+def never() -> bool:
+    """Prices that take their time."""
+    return False
+
+
+class Pricing(Interface):
+    """The price of decisions, whose own protocol and instances are only a proposal; only what has to be is simulated
+    once it is `over`."""
+
+    def __call__(self, decisions: CollectiveDecisions, over: Callable[[], bool] = never) -> Price: ...
 
 
 def label(protocol: str, instances: int) -> str:

@@ -67,6 +67,13 @@ def test_what_is_given_is_kept():
     assert kept.time_us is not None
 
 
+def test_once_it_is_over_one_program_is_simulated():
+    plan, hardware = planned("allreduce", "mi300x", 2**20, "all-pairs")
+    price = tuning.pricing(hardware, None, None)(plan.decisions, lambda: True)
+    assert (list(price.transport["simulated_us"]), price.ordered) == (["Simple x 1"], False)
+    assert price.time_us == price.transport["program_us"]
+
+
 def test_what_is_not_simulated_says_why(monkeypatch):
     plan, hardware = planned("allreduce", "cpu-2x2", 2**20, "two-level")
     price = tuning.pricing(hardware, None, None)(plan.decisions)

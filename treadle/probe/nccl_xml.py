@@ -117,6 +117,8 @@ def _connect(
             if count < 1:
                 raise fault(link, where, f"found <{link.tag}> with count={count}, expected at least 1")
             code = link.get("tclass", "").lower()
+            if code and class_of(code) is None:
+                raise fault(link, where, f"found <{link.tag}> with tclass={code!r}, expected a PCI class code")
             other = ranks.get(found.named(target))
             if other is not None and other != rank:
                 links.append((rank, other, str(link.tag), count))
@@ -175,14 +177,17 @@ def _code(pci: Element, where: str) -> int | None:
 
 
 def _ports(nic: Element, place: Place, busid: str | None, found: _Found) -> None:
-    where = found.where
+    where, mine = found.where, set[str]()
     for net in nic.iterfind("net"):
         name = net.get("name")
         name = found.named(name) if name else busid or found.named(f"net{number_of(net, 'dev', where)}")
         port = number_of(net, "port", where, default=1)
         if port > 1:
             name = f"{name}:{port}"
-        # A port is listed once more when it also offers in-network reduction (coll="1").
+        # Some plugins give all NICs one name. A port is listed once more when it also offers in-network reduction.
+        if name in found.ports and name not in mine:
+            name = f"{name}@{busid or net.get('dev', len(found.ports))}"
+        mine.add(name)
         if name not in found.ports:
             speed, gdr = number_of(net, "speed", where, default=0), net.get("gdr")
             found.ports[name] = Port(
@@ -205,4 +210,4 @@ def _require_distinct(ordered: list[tuple[int, str, Element, Place]], where: str
     devs = [(dev, pci) for dev, _, pci, _ in ordered if dev >= 0]
     for (dev, _), (other, pci) in pairwise(devs):
         if dev == other:
-            raise fault(pci, where, f"found a second GPU with dev={dev}, expected each once")
+            raise fault(pci, where, f"found a second <gpu> with dev={dev}, expected each once")

@@ -144,6 +144,13 @@ def test_a_gpu_has_every_nic_that_is_as_close_and_as_fast():
     assert {nic.speed_gbps for nic in hardware.nics if nic.devices} == {100.0}
 
 
+def test_nics_of_one_name_are_several_nics():
+    text = (SAMPLES / "nccl_four_nics_a_gpu.xml").read_text()
+    hardware = import_nccl(re.sub('name="rdma[0-9]"', 'name="efa"', text), "x", "x")
+    assert [nic.devices for nic in hardware.nics] == [(0,)] * 4 + [(1,)] * 4 + [()]
+    assert hardware.nics[1].name == "efa@0000:50:00.0"
+
+
 def test_hosts_of_one_nvlink_domain_keep_their_own_names():
     hardware = sample("nccl_two_hosts.xml")
     assert [(s.members, s.count) for s in hardware.switches] == [((0, 1, 2), 18)]
@@ -326,7 +333,13 @@ def broken(text: str, old: str, new: str) -> str:
             'count="0" tclass="0x03',
             r":12: found <nvlink> with count=0, expected at least 1",
         ),
-        ("nccl_dump_nvlink.xml", 'dev="1"', 'dev="0"', r":10: found a second GPU with dev=0"),
+        ("nccl_dump_nvlink.xml", 'dev="1"', 'dev="0"', r":10: found a second <gpu> with dev=0"),
+        (
+            "nccl_dump_nvlink.xml",
+            'tclass="0x03',
+            'tclass="x0x03',
+            r":5: found <nvlink> with tclass='x0x030200', expected a PCI",
+        ),
         ("nccl_dump_nvlink.xml", "<system", "<!DOCTYPE system [<!ENTITY a 'b'>]><system", "entity declarations"),
         ("smi_old.txt", "GPU0\tGPU1\tGPU2", "card0\tcard1\tcard2", "found no header with GPU0"),
         ("smi_old.txt", "NV2", "NV3", r":2: found NV3 from GPU0 to GPU1 but NV2 back"),

@@ -213,6 +213,11 @@ class Hardware(Record, frozen=True, kw_only=True, tag_field="kind", tag="hardwar
         return sum(device.count for device in self.devices)
 
     @property
+    def all_nodes(self) -> int:
+        """How many nodes there are in all."""
+        return self.nodes + sum(other.nodes for other in self.other_nodes)
+
+    @property
     def every_node(self) -> tuple[Hardware, ...]:
         """A profile of one node for each node of the machine, in the order of their ranks."""
         alike = replace(self, nodes=1, other_nodes=())
@@ -238,7 +243,7 @@ class Hardware(Record, frozen=True, kw_only=True, tag_field="kind", tag="hardwar
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield (path, found, expected) for every broken cross reference."""
-        total = self.nodes + sum(other.nodes for other in self.other_nodes)
+        total = self.all_nodes
         if total > 1 and self.network is None:
             yield "$.network", "nothing", f"the network between {total} nodes"
         if self.network is not None:

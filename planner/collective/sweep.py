@@ -156,7 +156,7 @@ def sweep(
         version=VERSION,
         collective=request.collective,
         ranks=found[0].algorithm.problem.ranks,
-        nodes=request.hardware.nodes,
+        nodes=request.hardware.all_nodes,
         tolerance=tolerance,
         sizes=tuple(sizes),
         inputs={role: ref for role, ref in inputs.items() if all(guide.inputs[role] == ref for guide in guides)},

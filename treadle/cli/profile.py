@@ -166,7 +166,7 @@ def import_(
 def _summary(hardware: Hardware) -> dict[str, object]:
     return {
         "name": hardware.name,
-        "nodes": hardware.nodes,
+        "nodes": hardware.all_nodes,
         "devices_per_node": hardware.devices_per_node,
         "ranks": hardware.ranks,
         "devices": [device.model for device in hardware.devices],

@@ -94,6 +94,8 @@ class _Picture:
         title = f"{hardware.name}: {hardware.nodes} {plural} of {devices}"
         if hardware.nodes > self.nodes:
             title += f" (the first {self.nodes} drawn)"
+        if hardware.other_nodes:
+            title += f", and {hardware.all_nodes - hardware.nodes} other (not drawn)"
         self._text(self.left + 0.2, self.top - 0.4, title, size=10, align="left", weight="bold")
         if hardware.network is not None:
             self._network()

@@ -57,6 +57,8 @@ class Implementation(Record, frozen=True, kw_only=True):
     kwargs: dict[str, Any] = {}
     overwrites: Name | None = None
     again: bool = False
+    returns_new: bool = False
+    """As of an op."""
     flops: Count | None = None
     bytes_moved: Count | None = None
     workspace_bytes: Count | None = None
@@ -85,6 +87,9 @@ class Op(Record, frozen=True, kw_only=True):
     kwargs: dict[str, Any] | None = None
     random: bool = False
     """Draws from the random number generator."""
+    returns_new: bool = False
+    """Its results are new memory only: the framework has no form of it that writes into given tensors. A runtime that
+    gives out addresses copies them to their places, so for a moment both exist."""
     modules: tuple[Name, ...] = ()
     """Qualified names of the modules inside whose forward passes the call is made, outermost first and without the
     model itself; `NAME#2` is the second call of a module in the step."""

@@ -226,6 +226,7 @@ class _Unrolling:
                 flops=call.flops,
                 bytes_moved=call.bytes_moved,
                 workspace_bytes=call.workspace_bytes,
+                returns_new=call.returns_new,
                 time_ns=call.time_ns,
                 family=call.family,
                 implementations=(),

@@ -75,7 +75,7 @@ def problem_from_trace(trace: Trace, machine: Machine, reserve_bytes: int = 0) -
                 writes=tuple(dict.fromkeys(number[graph.owner[key]] for key in op.mutates)),
                 after=waits[op.id],
                 time_ns=op.time_ns or 0,
-                scratch_bytes=op.workspace_bytes or 0,
+                scratch_bytes=_scratch_bytes(graph, op),
             )
             for _, op in planned
         ),
@@ -145,6 +145,13 @@ def _made(graph: Graph, op: Op) -> list[str]:
     return [key for key in op.outputs if key is not None and graph.owner[key] == key]
 
 
+def _scratch_bytes(graph: Graph, op: Op) -> int:
+    """What the op allocates beside the places of its results: workspace, and the results themselves where it cannot
+    write them into given memory."""
+    made = sum(_storage_bytes(graph, key) for key in _made(graph, op)) if op.returns_new else 0
+    return (op.workspace_bytes or 0) + made
+
+
 def _handed(graph: Graph) -> set[str]:
     """Storages that somebody wants when the iteration ends, wherever they are."""
     trace = graph.trace
@@ -154,7 +161,8 @@ def _handed(graph: Graph) -> set[str]:
     return {graph.owner[key] for key in values} | (finals - taken)
 
 
-def _tensor(graph: Graph, key: str, kept: set[str]) -> SwapTensor:
+def _storage_bytes(graph: Graph, key: str) -> int:
+    """Raises InputError for a tensor whose size the trace does not tell."""
     tensor = graph.tensors[key]
     size = tensor.bytes if tensor.storage_bytes is None else tensor.storage_bytes
     if size is None:
@@ -163,7 +171,12 @@ def _tensor(graph: Graph, key: str, kept: set[str]) -> SwapTensor:
         )
         place = graph.trace.tensors.index(tensor)
         raise InputError(text, where=graph.trace.name, path=f"$.tensors[{place}].bytes")
+    return size
+
+
+def _tensor(graph: Graph, key: str, kept: set[str]) -> SwapTensor:
     role = _role(graph, key)
+    size = _storage_bytes(graph, key)
     # a caller wants what the step makes; what it brought itself is still on the host
     return SwapTensor(id=key, bytes=size, role=role, kept=role in PERSISTENT or (key in kept and role != "input"))
 

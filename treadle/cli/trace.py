@@ -79,6 +79,7 @@ def capture(
     from treadle.capture import costs, graph
     from treadle.capture.costs.cache import kept
     from treadle.capture.optimizer import with_optimizer
+    from treadle.capture.results import with_results
 
     with autocast_to(autocast, device):
         trace = replace(graph.capture(function, spec, "train" if train else "infer"), entry=spec)
@@ -87,6 +88,7 @@ def capture(
         trace = _with_cudnn(trace)
     if optimizer:
         trace = with_optimizer(trace, optimizer)
+    trace = with_results(trace)
     if profile:
         trace = costs.with_roofline(trace, profile)
     elif measure:

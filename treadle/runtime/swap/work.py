@@ -42,12 +42,14 @@ class Memory:
         self, step: SwapStep, places: Places, device: torch.device, own: Mapping[str, Tensor], pinned: bool
     ) -> None:
         self.step, self.places, self.device = step, places, device
+        self.calls = step.calls(device)
+        self._direct = self._tried()
+        """Whether the results of a call go straight to their places."""
         try:
             self.arena = torch.empty(max(step.arena_bytes, 1), dtype=torch.uint8, device=device).fill_(POISON)
         except RuntimeError as error:  # out of memory, of which each device has its own kind
             text = f"no room on {device} for an arena of {format_bytes(step.arena_bytes)}; plan with less memory"
             raise InputError(text, where=step.name) from error
-        self.calls = step.calls(device)
         self.host: dict[str, Tensor] = dict(own)
         """Typed where the step's caller sees it, else bytes."""
         self._typed = {*step.persistent, *step.inputs, *step.tangents}
@@ -60,8 +62,6 @@ class Memory:
         self.objects = objects_of(step)
         self._views: dict[tuple[str, int], Tensor] = {}
         self._works: list[dict[tuple[int, ...], Work]] = [{} for _ in step.nodes]
-        self._direct: dict[str, bool] = {}
-        """Whether the results of a call go straight to their places; unknown before its first run."""
 
     def renew(self, own: Mapping[str, Tensor]) -> None:
         """Take other rooms on the host for `own`."""
@@ -143,25 +143,53 @@ class Memory:
         if all(target is None for target in makes):
             return partial(call.function, *args, **kwargs)
         writer = out_variant(call.function)
-        if writer is None or len(writer.names) != len(makes) or not all(output in node.at for output in call.outputs):
+        if writer is None or not self._direct.get(call.name):
             return partial(_copied, call.function, args, kwargs, makes)
-        return partial(self._written, call, writer, args, kwargs, [make for make in makes if make is not None])
+        return partial(writer.function, *args, **kwargs, **dict(zip(writer.names, makes, strict=True)))
 
-    def _written(
-        self, call: Call, writer: Writer, args: list[Any], kwargs: dict[str, Any], makes: list[Tensor]
-    ) -> None:
-        """Results go straight to their places, once a first run into tensors beside the arena has shown that nothing
-        larger is made of them on the way, as `mse_loss` does."""
-        direct = self._direct.get(call.name)
-        if direct is False:
-            _copied(call.function, args, kwargs, makes)
-            return
-        into = makes if direct else [torch.empty(0, dtype=make.dtype, device=make.device) for make in makes]
-        writer.function(*args, **kwargs, **dict(zip(writer.names, into, strict=True)))
-        if direct is None:
-            for make, found in zip(makes, into, strict=True):
-                make.copy_(found)
-            self._direct[call.name] = all(map(_alike, makes, into))
+    def _tried(self) -> dict[str, bool]:
+        """By operator that can be given its results: whether it makes nothing larger of them on the way, as `mse_loss`
+        does. Each is run once on zeros, before the arena takes the memory."""
+        found = {}
+        with torch.random.fork_rng([] if self.device.type == "cpu" else [self.device]):
+            for node in self.step.nodes:
+                call = self.calls[node.item] if node.kind == "compute" else None
+                if call is not None and call.name not in found and _gives_places(call, node):
+                    found[call.name] = self._fits(call)
+        return found
+
+    def _fits(self, call: Call) -> bool:
+        writer = out_variant(call.function)
+        assert writer is not None
+        zeros = _Zeros(self.step, self.device)
+        makes = [zeros[str(output)] for output in call.outputs]
+        into = [torch.empty(0, dtype=make.dtype, device=make.device) for make in makes]
+        try:
+            writer.function(
+                *bound(call.args, zeros), **bound(call.kwargs, zeros), **dict(zip(writer.names, into, strict=True))
+            )
+        except (RuntimeError, IndexError):  # what does not work on zeros
+            return False
+        return all(map(_alike, makes, into))
+
+
+def _gives_places(call: Call, node: Node) -> bool:
+    """Whether all results of a call get places, and it can be given them."""
+    writer = out_variant(call.function)
+    return writer is not None and len(writer.names) == len(call.outputs) and all(x in node.at for x in call.outputs)
+
+
+class _Zeros(dict[str, Tensor]):
+    """Tensors of zeros by name, in the layouts of a step."""
+
+    def __init__(self, step: SwapStep, device: torch.device) -> None:
+        super().__init__()
+        self.step, self.device = step, device
+
+    def __missing__(self, name: str) -> Tensor:
+        layout = self.step.layouts[str(name)]
+        room = torch.zeros(self.step.storages[layout.storage].bytes, dtype=torch.uint8, device=self.device)
+        return layout.on(room.untyped_storage())
 
 
 class _Values(dict[str, Tensor]):
@@ -184,7 +212,10 @@ class Writer(NamedTuple):
 
 @cache
 def out_variant(function: Any) -> Writer | None:
-    """The overload of an operator that takes the same arguments and writes into `out` tensors, if there is one."""
+    """The overload of an operator that takes the same arguments and writes into `out` tensors, if there is one.
+
+    What PyTorch generates for operators that have none does not count: it makes new results and copies them.
+    """
     if not isinstance(function, torch._ops.OpOverload) or function._schema.is_mutable:
         return None
     wanted = [(a.name, str(a.type)) for a in function._schema.arguments]
@@ -194,6 +225,8 @@ def out_variant(function: Any) -> Writer | None:
         other = getattr(packet, name)
         arguments = other._schema.arguments
         outs = tuple(a.name for a in arguments if a.is_out)
+        if torch.Tag.generated in other.tags:
+            continue
         if len(outs) == returns and [(a.name, str(a.type)) for a in arguments if not a.is_out] == wanted:
             return Writer(other, outs)
     return None

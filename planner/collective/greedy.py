@@ -1,5 +1,5 @@
-"""Greedy synthesis for many ranks: time-expanded matching where chunks are copied, forwarding along balanced cheapest
-paths where they are not (TACOS). Symmetric machines are planned for one rank of each orbit of their translations.
+"""Greedy synthesis for many ranks: time-expanded matching where chunks are copied (TACOS); where they are not, forwarding
+along balanced cheapest paths, or a timetable searched chunk by chunk where there are few. Symmetric machines are planned for one rank of each orbit of their translations.
 
 Reducing collectives run the hops of their routed form backwards. Several piece counts, seeds and rules are tried, the
 soonest end is kept.
@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from planner.collective.algorithm import max_chunkup
 from planner.collective.draft import Draft, Request
 from planner.collective.forwarding import forward
+from planner.collective.insertion import timetable
 from planner.collective.limits import Effort
 from planner.collective.matching import Hop, Rules, match
-from planner.collective.messages import Message, in_order, moves_of_messages, schedule, timed
+from planner.collective.messages import Message, in_order, moves_of_messages, schedule, timed, times
 from planner.collective.problem import Problem
 from planner.collective.translations import Translations, translations
 from planner.errors import InputError
@@ -35,6 +36,8 @@ PATIENCE = 2
 WORK = 200_000
 """Links to look at over all tries, about 20 us each. A first try is always made."""
 MOST_TRANSFERS = 2**20
+PASSES, INSERTIONS = 200, 200_000
+"""Timetables that are tried for one piece count, and links to look at for all of them, about 3 us each."""
 LEAST_CHUNK = 512
 """Bytes below which a part is not cut into more pieces."""
 
@@ -127,6 +130,12 @@ def _try(problem: Problem, group: Translations, rules: Rules, seed: int) -> _Try
         home = group.representative
         numbered = [entry for entry in enumerate(problem.chunks) if home[entry[1].owner] == entry[1].owner]
         there = forward(network, group, numbered, pipelined=pipelined)
+        work = len(network.links) * sum(len(chunk.targets) for _, chunk in numbered)
+        made = timetable(network, group, numbered, min(PASSES, INSERTIONS // max(1, work)), pipelined=pipelined)
+        if made is not None:
+            drafts = [messages_of([], hops) for hops in (there, made.hops)]
+            ends = [times(problem, messages, group).makespan for messages in drafts]
+            return _Try(problem, group, rules, drafts[ends.index(min(ends))], min(ends))
     else:
         numbers = [number for number, chunk in enumerate(problem.chunks) if chunk.owner in group.roots]
         owners = [problem.chunks[number].owner for number in numbers]

@@ -1,5 +1,6 @@
-"""Greedy synthesis for many ranks: time-expanded matching where chunks are copied (TACOS); where they are not, forwarding
-along balanced cheapest paths, or a timetable searched chunk by chunk where there are few. Symmetric machines are planned for one rank of each orbit of their translations.
+"""Greedy synthesis for many ranks: time-expanded matching where chunks are copied (TACOS); where they are not,
+forwarding along balanced cheapest paths, or a timetable searched chunk by chunk where there are few. Symmetric machines
+are planned for one rank of each orbit of their translations.
 
 Reducing collectives run the hops of their routed form backwards. Several piece counts, seeds and rules are tried, the
 soonest end is kept.

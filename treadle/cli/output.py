@@ -151,7 +151,7 @@ def print_table(title: str, columns: tuple[str, ...], rows: Sequence[tuple[objec
     table = Table(*columns, box=None, pad_edge=False)
     for row in rows:
         table.add_row(*("-" if cell in (None, "") else escape(str(cell)) for cell in row))
-    print_rich(f"\n[bold]{title}[/]")
+    print_rich(f"\n[bold]{escape(title)}[/]")
     print_rich(table)
 
 

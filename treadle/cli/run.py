@@ -166,6 +166,7 @@ def _run_collective(
 
 def _print(rows: list[Any], ranks: int, hardware: str | None) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from planner.scalars import format_bytes
@@ -176,7 +177,7 @@ def _print(rows: list[Any], ranks: int, hardware: str | None) -> None:
     for heading in ("program", "dtype", "op", "elements", "input", "max error", "ours ms", "torch ms"):
         table.add_column(heading, justify="left" if heading in ("program", "dtype", "op") else "right", no_wrap=True)
     if hardware is not None:
-        table.add_column(f"predicted ms on {hardware}", justify="right")
+        table.add_column(f"predicted ms on {escape(hardware)}", justify="right")
     for row in rows:
         cells = [
             row.program,
@@ -190,7 +191,7 @@ def _print(rows: list[Any], ranks: int, hardware: str | None) -> None:
         ]
         if hardware is not None:
             cells.append("" if row.predicted_seconds is None else f"{row.predicted_seconds * 1e3:.3f}")
-        table.add_row(*cells)
+        table.add_row(*map(escape, cells))
     console = Console()
     if not console.is_terminal:
         console = Console(width=140)

@@ -97,6 +97,7 @@ def _print(rows: Sequence[Any], title: str) -> None:
     from itertools import groupby
 
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     good = all(row.good for row in rows)
@@ -111,7 +112,8 @@ def _print(rows: Sequence[Any], title: str) -> None:
             str(largest.elements) if len(group) == 1 else f"{min(row.elements for row in group)} to {largest.elements}"
         )
         error = "equal" if worst.max_error == 0 else f"{worst.max_error:.2g}"
-        table.add_row(program, dtype, op, sizes, error, f"{worst.tolerance:.2g}", f"{largest.seconds * 1e3:.3f}")
+        times = (f"{worst.tolerance:.2g}", f"{largest.seconds * 1e3:.3f}")
+        table.add_row(escape(program), dtype, op, sizes, error, *times)
     console = Console()
     if not console.is_terminal:
         console = Console(width=140)

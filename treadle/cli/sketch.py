@@ -219,7 +219,8 @@ def _print_facts(sketch: Sketch, hardware: Hardware, facts: dict[str, Any]) -> N
     from rich.markup import escape
 
     size, nodes = hardware.devices_per_node, hardware.nodes
-    print_rich(f"[bold]{escape(sketch.name)}[/] on {many(nodes, 'node')} of {many(size, 'device')} ({hardware.name})")
+    machine = f"{many(nodes, 'node')} of {many(size, 'device')} ({escape(hardware.name)})"
+    print_rich(f"[bold]{escape(sketch.name)}[/] on {machine}")
     chunks = facts["chunks"]
     pieces = many(chunks["pieces"], "piece")
     print_table(

@@ -82,7 +82,8 @@ def build_folder(
 ) -> dict[str, Library]:
     """The libraries of a folder that `treadle generate --target cuda` wrote, by the name of their XML file.
 
-    Raises what `build` raises, and InputError for another folder or one that was changed since.
+    Raises what `build` raises, and InputError for another folder, one that was changed since, and one with other C++
+    than this version makes of its programs: what is compiled is never the text of somebody else.
     """
     manifest, texts = emit.read(folder)
     if manifest.target != "cuda":
@@ -91,9 +92,21 @@ def build_folder(
     for name in sorted(texts):
         if name.endswith(".xml"):
             program = msccl_xml.parse(texts[name], str(Path(folder) / name))
-            main = f"{name.removesuffix('.xml')}.cu" if kernel == "specialised" else cuda_kernels.INTERPRETER
-            libraries[name] = _library(program, target, kernel, arch, texts, main, settings)
+            ours, main = cuda_kernels.headers(), cuda_kernels.INTERPRETER
+            if kernel == "specialised":
+                main = f"{name.removesuffix('.xml')}.cu"
+                ours[main] = cuda_kernels.specialised(program, tables(program))
+            for file, text in ours.items():
+                if _code(texts.get(file, "")) != _code(text):
+                    message = "found other kernels than this version of treadle makes of the program; generate again"
+                    raise InputError(message, where=str(Path(folder) / file))
+            libraries[name] = _library(program, target, kernel, arch, ours, main, settings)
     return libraries
+
+
+def _code(text: str) -> list[str]:
+    """The lines without remarks, which call some collectives otherwise than the XML does."""
+    return [line for line in text.splitlines() if not line.startswith("//")]
 
 
 def _library(

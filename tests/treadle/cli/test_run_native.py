@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 from codegen import msccl_xml
+from codegen.emit import text_digest
 from planner import documents, resources
+from planner.artefact import Artefact
 from planner.collective.planning import plan_collective
 from planner.hardware import Hardware
 from planner.sketch import Sketch
@@ -90,3 +93,8 @@ def test_a_changed_kernel_is_not_run(folder: Path, tmp_path: Path, capsys: pytes
     kernel.write_text(kernel.read_text().replace("{INPUT, 0}", "{INPUT, 1}"))
     assert run(["run", str(copy), "--backend", "fibers"]) == 2
     assert "found a text other than the one that was generated" in capsys.readouterr().err
+    manifest = documents.load(copy / "artefact.json", Artefact)
+    files = {**manifest.files, "allgather.cu": text_digest(kernel.read_text())}
+    documents.save(replace(manifest, files=files), copy / "artefact.json")
+    assert run(["run", str(copy), "--backend", "fibers"]) == 2, "whoever changes a text changes its digest"
+    assert "allgather.cu: found other kernels than this version of treadle makes" in capsys.readouterr().err

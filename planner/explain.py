@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from difflib import get_close_matches
+from functools import cache
 from typing import Any
 
 from msgspec import inspect
@@ -17,7 +18,10 @@ Misfit = tuple[str, str, str]
 
 def misfit(value: Any, kind: type) -> Misfit | None:
     """The first place where `value` does not fit the struct type `kind`; None where every part fits."""
-    return _misfit(value, inspect.type_info(kind), "$")
+    return _misfit(value, _type_info(kind), "$")
+
+
+_type_info = cache(inspect.type_info)
 
 
 def child(path: str, key: str | int) -> str:

@@ -37,8 +37,8 @@ def quote(text: str) -> str:
 
 def docstring(text: str) -> str:
     """`text` inside a Python string between triple quotes, which has this value."""
-    text = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
-    return _UNSEEN.sub(_escaped, text[:-1] + '\\"' if text.endswith('"') else text)
+    escaped = re.sub(r'"(?=""|\Z)', '\\"', text.replace("\\", "\\\\"))
+    return _UNSEEN.sub(_escaped, escaped)
 
 
 def remark(text: str) -> str:

@@ -15,7 +15,9 @@ from lxml import etree
 
 CALL = "__import__('os').system('touch PWNED')"
 LINES = f'x"""\n{CALL}\n"""\n#include <x>\n*/ {CALL} /*\n- x: !!python/object'
-ONE_LINE = f'x"""; {CALL}; """ */ #define x // ]]> --> </script><script>x()</script> $(x) {{{{x}}}} %s $x^$ [x](y) \' " \\'
+ONE_LINE = (
+    f'x"""; {CALL}; """ */ #define x // ]]> --> </script><script>x()</script> $(x) {{{{x}}}} %s $x^$ [x](y) \' " \\'
+)
 CODE = f"{CALL}, aten.mm.default"
 HOSTILE = (LINES, ONE_LINE, CODE)
 _WORDS = frozenset(re.findall(r"\w\w+", " ".join(HOSTILE)))
@@ -114,7 +116,7 @@ def _cpp(text: str) -> frozenset[str]:
 
 def _values(value: Any) -> Any:
     if isinstance(value, dict):
-        return sorted((json.dumps(_values(item)) for item in value.values()))
+        return sorted(json.dumps(_values(item)) for item in value.values())
     return [_values(item) for item in value] if isinstance(value, list) else type(value).__name__
 
 

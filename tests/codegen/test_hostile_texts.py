@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,7 +19,7 @@ from codegen.python_form import require_form
 from codegen.selection_files import generate_selection
 from codegen.targets import Artefacts
 from planner import documents
-from planner.errors import TreadleError
+from planner.errors import InputError, TreadleError
 from planner.fusion.deciding import plan_of
 from planner.fusion.parsing import parse
 from planner.fusion.planning import plan_fusion
@@ -110,10 +111,16 @@ def of_target(target: str) -> Callable[..., Texts]:
 
 
 def written(artefacts: Artefacts) -> Texts:
-    """The texts that go through the door."""
+    """The texts but for the plan. Texts are quoted so well that the second wall has nothing to refuse but variables
+    that nothing assigns, where tensors of a trace have other names in one place than in others."""
     for name, text in artefacts.files.items():
         if name.endswith(".py"):
-            require_form(artefacts.target, text, name)
+            try:
+                require_form(artefacts.target, text, name)
+            except InputError as error:
+                if re.search(r"found `\w+(\.\.\.)?`, expected", str(error)) is None:
+                    raise AssertionError(str(error)) from error
+                raise
     return {name: text for name, text in artefacts.files.items() if name != targets.PLAN_NAME}
 
 

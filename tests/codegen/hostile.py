@@ -96,7 +96,7 @@ def shape(name: str, text: str) -> Any:
 
 
 def _python(text: str) -> frozenset[str]:
-    """Kinds of nodes, attributes, and the names that nothing assigns. How many calls there are follows from the data."""
+    """Kinds of nodes, attributes, and names that nothing assigns. How many calls there are follows from the data."""
     nodes = list(ast.walk(ast.parse(text)))
     assigned = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
     names = {node.id for node in nodes if isinstance(node, ast.Name)} - assigned

@@ -21,6 +21,7 @@ Decisions = MemoryDecisions | CollectiveDecisions | SwapDecisions | FusionDecisi
 
 Scope = Literal[
     "any order", "this order", "forward order", "forward order, reads left", "no recomputation",
+    "any order, this allocator, no early write-back", "this order, this allocator, no early write-back",
     "all pieces", "these pieces",
 ]  # fmt: skip
 
@@ -48,8 +49,9 @@ class Certificate(Record, frozen=True, kw_only=True):
     argument: Name
     """Why nothing can be below `lower_bound`, in one sentence."""
     scope: Scope | None = None
-    """Which plans the bound covers. Memory and swap: by the order of operators and what they recompute. Collective: on
-    the sketch's links, plans that cut the buffer in any pieces, or those with this plan's pieces only."""
+    """Which plans the bound covers. Memory and swap: by the order of operators and what they recompute; an exact search
+    of swap plans covers those of one allocator that copy a tensor out only when nothing on the device reads it any
+    more. Collective: on the sketch's links, plans that cut the buffer in any pieces, or those with this plan's."""
     gap: Amount
     optimal: bool
 

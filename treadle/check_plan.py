@@ -311,7 +311,9 @@ def swap_bound_again(decisions: SwapDecisions, plan: Plan) -> tuple[list[str], i
         return [], ideal
     from planner.swap.search.methods import PROVED
 
-    bound = swap_bound(decisions.problem, decisions.order if proof.scope == "this order" else None).time_ns
+    bound = swap_bound(
+        decisions.problem, decisions.order if (proof.scope or "").startswith("this order") else None
+    ).time_ns
     if proof.lower_bound > bound and proof.argument != PROVED:
         return [f"certificate: lower bound {proof.lower_bound:g} ns, the problem proves only {bound} ns"], bound
     return [], bound

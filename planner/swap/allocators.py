@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from planner.errors import InfeasibleError, LimitError
 from planner.plan import Plan
+from planner.swap.bound import EXACT
 from planner.swap.decisions import Allocator, SwapDecisions
 from planner.swap.minimum import require_feasible
 from planner.swap.planning import Memory, SwapOptions, plan_swap_problem, prepared
@@ -56,7 +57,7 @@ def plan_swap_allocators(
         fired, interrupted = fired or plan.provenance.limit_fired, plan.provenance.interrupted
         if best is None or time_of(plan) < time_of(best):
             best = plan
-        if interrupted or best.certificate.optimal:
+        if interrupted or (best.certificate.optimal and best.certificate.scope not in EXACT.values()):
             break
     if best is None:
         assert failure is not None

@@ -49,7 +49,16 @@ from planner.solver import Model, Status, Var, solve
 from planner.swap.arrays import predecessors
 from planner.swap.problem import PERSISTENT, SwapProblem
 
-Scope = Literal["any order", "this order"]
+Scope = Literal[
+    "any order", "this order",
+    "any order, this allocator, no early write-back", "this order, this allocator, no early write-back",
+]  # fmt: skip
+"""The linear program covers every allocator, and tensors that are copied out while they are still read; the exact
+search covers neither."""
+EXACT: dict[Scope, Scope] = {
+    "any order": "any order, this allocator, no early write-back",
+    "this order": "this order, this allocator, no early write-back",
+}
 MOMENTS = 32
 """Operators at which the bytes are looked at, at most."""
 COLUMNS = 40_000

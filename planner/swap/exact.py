@@ -48,7 +48,7 @@ from planner.errors import InputError
 from planner.solver.cp_sat import search
 from planner.solver.interface import Options, Progress, Reporter
 from planner.swap.arrays import Nodes, arrays_of, predecessors
-from planner.swap.bound import Scope, lower_bound
+from planner.swap.bound import EXACT, Scope, lower_bound
 from planner.swap.decisions import Allocator
 from planner.swap.evaluate import time_ns as planned_ns
 from planner.swap.layout import Pool, class_of_tensor, laid_out, least_pool, needs, pool_bytes, sizes
@@ -136,7 +136,7 @@ def solve_exact(
         bound_ns=bound,
         infeasible=status == cp_model.INFEASIBLE and below_ns is None,
         limit_fired=not finished and solver.deterministic_time < 0.99 * work,
-        scope=least.scope,
+        scope=least.scope if bound <= least.time_ns else EXACT[least.scope],
     )
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return ended

@@ -35,7 +35,9 @@ def test_the_sixteen_best_makespans_of_figure_4_1(order: tuple[int, ...], times:
     problem = cases.figure_4_1()
     for pool, time in zip((COARSE, FINE, SIX, FOUR), times, strict=True):
         found = solve_exact(problem, order=order, pool=pool, initial=())
-        assert (found.time_ns, found.optimal, found.scope) == (time, True, "this order")
+        assert (found.time_ns, found.optimal) == (time, True)
+        proved = "this order" if time == 6 else "this order, this allocator, no early write-back"
+        assert found.scope == proved, "beyond the linear program only the exact search proves"
         assert check(plan_of(problem, found, "pool")) == []
 
 

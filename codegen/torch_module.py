@@ -45,9 +45,14 @@ def generate(plan: Plan, trace: Trace) -> dict[str, str]:
     decisions = plan.decisions
     if not isinstance(decisions, MemoryDecisions):
         raise InputError("found a plan of another pass, expected a memory plan", where=trace.name)
+    return {FILE_NAME: step_text(decisions, trace)}
+
+
+def step_text(decisions: MemoryDecisions, trace: Trace) -> str:
+    """The module of `decisions`. Raises InputError when they do not belong to the trace."""
     writer = _Writer(schedule(decisions, trace))
     forward, backward = list(writer.forward()), list(writer.backward())
-    text = template("torch/step.py.j2").render(
+    return template("torch/step.py.j2").render(
         name=trace.name,
         budget=format_bytes(decisions.problem.budget_bytes),
         peak=format_bytes(writer.peak_bytes),
@@ -66,7 +71,6 @@ def generate(plan: Plan, trace: Trace) -> dict[str, str]:
         forward=forward,
         backward=backward,
     )
-    return {FILE_NAME: text}
 
 
 def leaf_name(trace: Trace, tensor: str) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec.structs import replace
@@ -14,6 +14,9 @@ from planner.errors import CheckFailed, InputError, MissingBackendError
 from planner.scalars import format_bytes, format_time
 from planner.trace import Trace
 from treadle.cli.output import DOCUMENT, json_option, live_line, note, print_json, require_apart
+
+if TYPE_CHECKING:
+    from treadle.runtime.verify import Verified
 
 
 @click.group(no_args_is_help=True)
@@ -42,6 +45,7 @@ def command() -> None:
     show_default=True,
     help="Where the step will run; decides the kernels PyTorch picks.",
 )
+@click.option("--verify", is_flag=True, help="Run one step of plain PyTorch and one of the capture, and compare them.")
 @click.option("-o", "--output", type=DOCUMENT, metavar="FILE", required=True, help="Write the trace to this file.")
 @json_option
 def capture(
@@ -53,6 +57,7 @@ def capture(
     fresh_costs: bool,
     autocast: str | None,
     device: str,
+    verify: bool,
     output: str,
     as_json: bool,
 ) -> None:
@@ -63,7 +68,7 @@ def capture(
 
     A step also lists other implementations of its ops (convolution algorithms, in-place forms and so on), from which
     `plan memory` and `plan swap` choose. Without --hardware or --measure the trace has no times; `plan memory` then
-    measures them where it runs.
+    measures them where it runs. With --verify the step is run too, which takes its memory.
     """
     if measure and hardware:
         raise InputError("found both, expected one of them", where="--measure --hardware")
@@ -83,6 +88,7 @@ def capture(
 
     with autocast_to(autocast, device):
         trace = replace(graph.capture(function, spec, "train" if train else "infer"), entry=spec)
+    verified = _verified(function, trace) if verify else None
     trace = with_implementations(trace, to_measure=measure)
     if measure and device == "cuda":
         trace = _with_cudnn(trace)
@@ -101,7 +107,14 @@ def capture(
             )
     else:
         trace = costs.with_counts(trace)
-    _save(trace, output, as_json)
+    _save(trace, output, as_json, verified)
+
+
+def _verified(function: Callable[[], Any], trace: Trace) -> Verified:
+    from treadle.capture.load import build_step
+    from treadle.runtime.verify import verify_capture
+
+    return verify_capture(build_step(function, trace.name), trace)
 
 
 def _with_cudnn(trace: Trace) -> Trace:
@@ -146,11 +159,13 @@ def show(file: str, top: int, as_json: bool) -> None:
         _show(summary)
 
 
-def _save(trace: Trace, output: str, as_json: bool) -> None:
+def _save(trace: Trace, output: str, as_json: bool, verified: Verified | None = None) -> None:
     from treadle.capture.summary import summarize
 
     documents.save(trace, output)
     overview = summarize(trace, 1)["trace"]
+    if verified:
+        overview["verified"] = verified.measured
     if as_json:
         print_json(overview)
     else:
@@ -158,6 +173,10 @@ def _save(trace: Trace, output: str, as_json: bool) -> None:
         choices = f", {overview['implementations']} other implementations" if overview["implementations"] else ""
         ops = sum(overview["ops"].values())
         note(f"wrote {output}: {ops} ops{choices}, {overview['tensors']} tensors, {times}")
+    if verified:
+        note(f"verified {verified.line}")
+        if verified.findings:
+            raise CheckFailed(f"{trace.name}: the capture is not verified", verified.findings)
 
 
 def _show(summary: dict[str, Any]) -> None:

@@ -27,6 +27,8 @@ from planner.memory.check import check
 from planner.memory.decisions import MemoryDecisions
 from planner.plan import Plan
 from planner.trace import Trace
+from treadle.capture.load import Step as Described
+from treadle.capture.load import build_step, load_function
 from treadle.runtime.inverting import require_invertible
 from treadle.runtime.sources import plan_and_trace
 from treadle.runtime.step import Step, load_step, require_alike, require_covered
@@ -35,16 +37,21 @@ from treadle.runtime.versions import UnchangedInputs, UnchangedNames, changed, v
 CALLER = "treadle.apply"
 
 
-def apply(model: nn.Module, plan: Plan | Path | str, trace: Trace | Path | str | None = None) -> PlannedModule:
+def apply(
+    model: nn.Module, plan: Plan | Path | str, trace: Trace | Path | str | None = None, *, verify: bool = False
+) -> PlannedModule:
     """`model` as a module that trains under `plan`, to be called like the step the plan's trace was captured from.
 
     Called with the step's inputs it returns what the step returns: the loss where one was captured. `backward`,
     optimizers, gradient accumulation, `state_dict`, copies, `torch.save` and DistributedDataParallel work as with
     `model`, which it wraps. Hooks on modules inside the model do not run; numbers and words among what the step returns
     stay those of the capture.
-    `plan` is a plan or its file. `trace` defaults to the file that the plan names, beside the plan's own file.
+    `plan` is a plan or its file. `trace` defaults to the file that the plan names, beside the plan's own file. With
+    `verify` a copy of the model takes one step under the plan and one under plain PyTorch, on the inputs and with the
+    loss of the function that was captured, which has to be importable; `verified` of the result says what was seen.
 
-    Raises CheckFailed for a plan that does not stand its check; InputError for a plan of another pass, when the trace
+    Raises CheckFailed for a plan that does not stand its check, and for a step whose values are not those of plain
+    PyTorch or whose peak is over the budget; InputError for a plan of another pass, when the trace
     is not the one the plan was made from, when the model's parameters and buffers differ from the trace's, or when the
     plan divides by a scale that is near 0 now. Calls raise InputError for inputs and modes that the plan does not
     cover.
@@ -53,7 +60,28 @@ def apply(model: nn.Module, plan: Plan | Path | str, trace: Trace | Path | str |
         where = str(plan) if isinstance(plan, str | Path) else CALLER
         raise InputError(f"found a model of type {type(model).__name__}, expected a torch.nn.Module", where=where)
     document, known = plan_and_trace(plan, trace, CALLER, _require_memory)
-    return PlannedModule(model, load_step(generate(document, known)[FILE_NAME], known.name))
+    text = generate(document, known)[FILE_NAME]
+    planned = PlannedModule(model, load_step(text, known.name))
+    if verify:
+        assert isinstance(document.decisions, MemoryDecisions)
+        planned.verified = _verified(model, known, text, document.decisions.problem.budget_bytes)
+    return planned
+
+
+def _verified(model: nn.Module, trace: Trace, text: str, budget_bytes: int) -> str:
+    from treadle.runtime.verify import verify_plan
+
+    if trace.entry is None:
+        text = "found no MODULE:FUNCTION to take inputs and loss from, expected a trace of `treadle trace capture`"
+        raise InputError(text, where=trace.name, path="$.entry")
+    function = load_function(trace.entry)
+    device = next((leaf.device for leaf in (*model.parameters(), *model.buffers())), torch.device("cpu"))
+    _, inputs, loss = build_step(function, trace.entry)
+    placed = tuple(tensor.to(device).detach().requires_grad_(tensor.requires_grad) for tensor in inputs)
+    found = verify_plan(Described(model, placed, loss), trace, text, budget_bytes)
+    if found.findings:
+        raise CheckFailed(f"{trace.name}: the plan is not verified: {found.findings[0]}", found.findings)
+    return found.line
 
 
 def _require_memory(plan: Plan, where: str) -> None:
@@ -70,6 +98,8 @@ class PlannedModule(ActivationWrapper):
     def __init__(self, model: nn.Module, step: Step) -> None:
         super().__init__(model)
         self.step = step
+        self.verified: str | None = None
+        """What `apply` saw with `verify`, in one line."""
         parameters, _ = self.leaves()
         require_invertible(step, parameters)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -66,11 +66,11 @@ def run_folder(
 
     autocast = autocast_to(manifest.facts.get("autocast"), device.type)
     model, inputs, loss = prepare(seed)
-    eager, plain_loss = _Run(model, plain(model, loss), learning_rate, autocast), loss
+    eager, plain_loss = Run(model, plain(model, loss), learning_rate, autocast), loss
     model, _, loss = prepare(seed)
     buffers = dict(model.named_buffers())
     follower = follow(manifest.target, text, manifest.entry, model, loss)
-    planned = _Run(model, follower, learning_rate, autocast, buffers)
+    planned = Run(model, follower, learning_rate, autocast, buffers)
     tolerance = max((TOLERANCE.get(parameter.dtype, 1e-2) for parameter in eager.parameters), default=0.0)
     tolerance = max(tolerance, 1e-2) if "autocast" in manifest.facts else tolerance
     differences, scales = [], []
@@ -84,26 +84,22 @@ def run_folder(
             run.train(inputs)
         pairs = [(a.grad, b.grad) for a, b in zip(eager.parameters, planned.parameters, strict=True)]
         bit_equal &= all(a is b is None or (a is not None and b is not None and torch.equal(a, b)) for a, b in pairs)
-        differences.append(max((_difference(a, b) for a, b in pairs), default=0.0))
-        scales.append(max((_largest(a) for a, _ in pairs if a is not None), default=0.0))
+        differences.append(max((difference(a, b) for a, b in pairs), default=0.0))
+        scales.append(max((largest(a) for a, _ in pairs if a is not None), default=0.0))
         compared = [
             ("gradients", differences[-1], scales[-1], tolerance),
             *_state_differences(eager, planned, tolerance),
         ]
-        for what, difference, largest, allowed in compared:
-            good = difference <= allowed * largest
+        for what, gap, scale, allowed in compared:
+            good = gap <= allowed * scale
             if what == "gradients" and not good:
-                exact = _in_double(eager, plain_loss, inputs, seed + 1 + step)
-                rounding = max([rounding, *(_difference(a, b) for (a, _), b in zip(pairs, exact, strict=False))])
-                good = bool(exact) and all(
-                    _difference(b, c) <= max(allowed * largest, NEAR * _difference(a, c))
-                    for (a, b), c in zip(pairs, exact, strict=True)
-                )
+                exact = in_double(eager.model, plain_loss, inputs, seed + 1 + step)
+                rounding = max([rounding, *(difference(a, b) for (a, _), b in zip(pairs, exact, strict=False))])
+                good = within_rounding(pairs, exact, allowed * scale)
             if not good:
                 findings.setdefault(
                     what,
-                    f"{what} differ from plain PyTorch by {difference:.3g} in step {step + 1}, "
-                    f"the largest is {largest:.3g}",
+                    f"{what} differ from plain PyTorch by {gap:.3g} in step {step + 1}, the largest is {scale:.3g}",
                 )
         eager.update()
         planned.follow(eager)
@@ -142,7 +138,7 @@ def run_folder(
     }
 
 
-class _Run:
+class Run:
     """One of the two trainings. `buffers` are those of `model` under the names that it has by itself."""
 
     def __init__(
@@ -179,7 +175,7 @@ class _Run:
         self.optimizer.zero_grad()
 
     @torch.no_grad()
-    def follow(self, other: _Run) -> None:
+    def follow(self, other: Run) -> None:
         """Take over the parameters and buffers of `other` for the next step."""
         for mine, theirs in ((self.parameters, other.parameters), (self.buffers.values(), other.buffers.values())):
             for a, b in zip(mine, theirs, strict=True):
@@ -198,50 +194,69 @@ class _Run:
     def _step(self, inputs: tuple[Tensor, ...]) -> float:
         """Loss of a forward and backward pass."""
         with self.autocast:
-            total = _loss_of(self.follower.call(*inputs))
+            total = loss_of(self.follower.call(*inputs))
         total.backward()
         return float(total.detach())
 
 
-def _loss_of(outputs: Any) -> Tensor:
+def loss_of(outputs: Any) -> Tensor:
     """The one scalar that a step returns; a step without a loss is trained on the mean squares of its outputs."""
     floating = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor) and leaf.requires_grad]
     single = len(floating) == 1 and floating[0].numel() == 1
     return floating[0] if single else torch.stack([leaf.square().mean() for leaf in floating]).sum()
 
 
-def _in_double(run: _Run, loss: Loss, inputs: tuple[Tensor, ...], seed: int) -> list[Tensor | None]:
-    """Gradients, in double precision, of the step that `run` just made.
+def _backward(outputs: Any) -> None:
+    loss_of(outputs).backward()
+
+
+def in_double(
+    plain_model: nn.Module,
+    loss: Loss,
+    inputs: tuple[Tensor, ...],
+    seed: int,
+    backward: Callable[[Any], None] = _backward,
+) -> list[Tensor | None]:
+    """Gradients of the parameters, in double precision, of the step that plain PyTorch just made.
 
     In a deep network with few samples single precision alone can put gradients off by some percent; then other kernels
     are right if they come as near to these as plain PyTorch does. Empty where the step cannot be made in double
     precision, or draws random numbers, which would be others there.
     """
-    model = copy.deepcopy(run.model).double()
+    model = copy.deepcopy(plain_model).double()
     for parameter in model.parameters():
         parameter.grad = None
     wide = tuple(tensor.double() if tensor.is_floating_point() else tensor for tensor in inputs)
     torch.manual_seed(seed)
     before = torch.get_rng_state()
     try:
-        _loss_of(plain(model, loss).call(*wide)).backward()
+        backward(plain(model, loss).call(*wide))
     except (RuntimeError, TypeError, ValueError):
         return []
     drawn = not torch.equal(before, torch.get_rng_state())
     return [] if drawn else [parameter.grad for parameter in model.parameters()]
 
 
-def _state_differences(eager: _Run, planned: _Run, tolerance: float) -> Iterator[tuple[str, float, float, float]]:
+def within_rounding(
+    pairs: Sequence[tuple[Tensor | None, Tensor | None]], exact: Sequence[Tensor | None], allowed: float
+) -> bool:
+    """Whether each planned gradient, the second of a pair, is `allowed` off the exact one, or up to `NEAR` times as far
+    as plain PyTorch's; not where `exact` is empty."""
+    together = zip(pairs, exact, strict=False)
+    return bool(exact) and all(difference(b, c) <= max(allowed, NEAR * difference(a, c)) for (a, b), c in together)
+
+
+def _state_differences(eager: Run, planned: Run, tolerance: float) -> Iterator[tuple[str, float, float, float]]:
     """(what, difference, largest value, tolerance) of the last loss and of every buffer; whole numbers are exact."""
     a, b = (torch.tensor(run.losses[-1], dtype=torch.float64) for run in (eager, planned))
-    yield "losses", _difference(a, b), _largest(a), tolerance
+    yield "losses", difference(a, b), largest(a), tolerance
     for name, buffer in eager.buffers.items():
         exact = not (buffer.is_floating_point() or buffer.is_complex())
         allowed = 0.0 if exact else tolerance
-        yield f"values of buffer {name}", _difference(buffer, planned.buffers[name]), _largest(buffer), allowed
+        yield f"values of buffer {name}", difference(buffer, planned.buffers[name]), largest(buffer), allowed
 
 
-def _difference(a: Tensor | None, b: Tensor | None) -> float:
+def difference(a: Tensor | None, b: Tensor | None) -> float:
     """The largest difference of two elements; infinite where one alone is NaN or infinite."""
     if a is None or b is None:
         return 0.0 if a is b else float("inf")
@@ -251,7 +266,7 @@ def _difference(a: Tensor | None, b: Tensor | None) -> float:
     return float(gap.max()) if gap.numel() else 0.0
 
 
-def _largest(tensor: Tensor) -> float:
+def largest(tensor: Tensor) -> float:
     """The largest absolute value that is finite."""
     found = _wide(tensor).abs()
     finite = found[found.isfinite()]

@@ -24,6 +24,15 @@ def step(batch=4):
     return model, (torch.randn(batch, 8), torch.randn(batch, 2)), lambda m, x, y: (m(x) - y).square().mean()
 
 
+class Moves(nn.Linear):
+    def forward(self, x):
+        return super().forward(x).transpose(1, 2).log_softmax(1).transpose(1, 2).reshape(12, 5)
+
+
+def moves():
+    return Moves(8, 5), (torch.randn(2, 6, 8),)
+
+
 def needs(width):
     return None
 
@@ -164,7 +173,7 @@ MISTAKES = {
     "trace_cli_broken:step": "needs the missing module 'trace_cli_absent'",
     "trace_cli_syntax:step": "importing trace_cli_syntax raised SyntaxError",
     "./trace_cli_model.py:step": "found a file, expected a module; try trace_cli_model:step",
-    "trace_cli_model:stop": "found no function 'stop', expected one of broken, needs, one, step, text, unequal",
+    "trace_cli_model:stop": "found no function 'stop', expected one of broken, moves, needs, one, step, text, unequal",
     "trace_cli_model:not_callable": "found a int 'not_callable'",
     "trace_cli_model:needs": "found required arguments width",
     "trace_cli_model:broken": "calling it raised RuntimeError: no weights found",
@@ -226,3 +235,15 @@ def test_sparkline_keeps_the_peak_and_its_width() -> None:
     assert len(line) == 72
     assert line.count("█") == 1
     assert sparkline([], 10) == ""
+
+
+def test_verifying_prints_one_line_and_ends_in_1_where_a_promise_is_broken(folder, capsys):
+    assert run(["trace", "capture", "trace_cli_model:step", "--verify", "-o", "good.json"]) == 0
+    assert re.search(
+        r"(?m)^verified the capture and plain PyTorch: 1 output, 4 gradients equal", capsys.readouterr().err
+    )
+    assert run(["trace", "capture", "trace_cli_model:moves", "--verify", "--json", "-o", "moved.json"]) == 1
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["verified"]["other_strides"][0].startswith("_log_softmax_backward_data")
+    assert printed.err.splitlines()[-2].endswith("is over the promised 1.488 KiB")
+    assert printed.err.splitlines()[-1] == "error: trace_cli_model:moves: the capture is not verified"

@@ -21,7 +21,7 @@ from tests.treadle.runtime.models import trace_of
 from treadle.capture.costs import with_measured
 from treadle.capture.graph import capture
 from treadle.runtime import training
-from treadle.runtime.training import _difference, _largest, run_folder
+from treadle.runtime.training import difference, largest, run_folder
 
 ENTRY = "tests.treadle.runtime.models:convnet"
 
@@ -147,11 +147,11 @@ def test_wrong_buffers_are_a_finding(folder):
 
 def test_values_that_are_not_finite_are_compared_too():
     nan, one = torch.tensor([float("nan"), 1.0]), torch.tensor([1.0, 1.0])
-    assert _difference(nan, nan) == 0.0
-    assert _difference(nan, one) == _difference(one, nan) == float("inf")
-    assert _difference(one / 0, one / 0) == 0.0
-    assert _difference(torch.tensor([True]), torch.tensor([False])) == 1.0
-    assert _largest(nan) == 1.0
+    assert difference(nan, nan) == 0.0
+    assert difference(nan, one) == difference(one, nan) == float("inf")
+    assert difference(one / 0, one / 0) == 0.0
+    assert difference(torch.tensor([True]), torch.tensor([False])) == 1.0
+    assert largest(nan) == 1.0
 
 
 def test_folders_and_backends_that_cannot_run(folder):
@@ -170,9 +170,9 @@ def test_folders_and_backends_that_cannot_run(folder):
 
 def in_double(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor | None]:
     follower = training.plain(model, None)
-    run = training._Run(model, follower, 0.1, nullcontext())
+    run = training.Run(model, follower, 0.1, nullcontext())
     run.train(inputs)
-    return training._in_double(run, None, inputs, 0)
+    return training.in_double(model, None, inputs, 0)
 
 
 def test_gradients_in_double_precision_judge_other_kernels():

@@ -7,6 +7,7 @@ beside a NIC (`collective/gates.py`), and symmetries that are checked permutatio
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import permutations
 from math import isqrt
 from typing import Any
 
@@ -15,7 +16,7 @@ import networkx as nx
 import yaml
 
 from planner.collective.automorphisms import generators
-from planner.collective.gates import SMALL, Gates, gates_of
+from planner.collective.gates import MOST_DIRECT, SMALL, Gates, gates_of
 from planner.errors import InputError
 from planner.hardware import Hardware
 from planner.nodes import one_node, passes_nics
@@ -60,6 +61,7 @@ def propose(hardware: Hardware, *, collective: str | None = None, size_bytes: in
 
 def proposal(hardware: Hardware, *, collective: str | None = None, size_bytes: int | None = None) -> Proposal:
     """The same with the reason for every choice."""
+    rails = _rails(hardware)
     unequal, hardware = not hardware.is_even, one_node(hardware)
     nodes, size = hardware.nodes, hardware.devices_per_node
     reasons: dict[str, str] = {}
@@ -71,13 +73,16 @@ def proposal(hardware: Hardware, *, collective: str | None = None, size_bytes: i
     name = " ".join(hardware.name.split())
     reasons[""] = f"Proposed for {nodes} x {size} devices of profile {name}, {for_what}."
     if unequal:
-        reasons[""] += " The nodes are unequal, so they count as one; every link between them is there."
+        reasons[""] += " The nodes are unequal, so they count as one."
     intra = _intranode(hardware, chunk, reasons)
+    if rails:
+        intra = msgspec.structs.replace(intra, direct_links=rails)
+        reasons["intranode_sketch"] += " Between nodes each device sends to its like (rails)."
     gates = gates_of(hardware, collective, chunk) if nodes > 1 and hardware.network else None
     inter = None if gates is None else _internode(gates, size, collective, reasons)
     offsets: tuple[tuple[int, ...], ...] = ()
     listed: tuple[Symmetry, ...] = ()
-    if collective not in ONE_SOURCE:
+    if collective not in ONE_SOURCE and not rails:
         offsets, listed = _symmetries(hardware, gates, reasons)
     takes_turns = bool(gates.nics if gates is not None else hardware.nics and passes_nics(hardware))
     if takes_turns:
@@ -161,6 +166,25 @@ def _require_reach(hardware: Hardware) -> None:
                 where=hardware.name,
                 path="$.links",
             )
+
+
+def _rails(hardware: Hardware) -> tuple[tuple[int, int], ...]:
+    """Links of a machine of unequal nodes that is too large for all: those inside nodes, and between nodes those from
+    each device to the one of its number, counted round in the smaller node."""
+    if hardware.is_even or hardware.ranks <= MOST_DIRECT:
+        return ()
+    bases: list[tuple[int, int]] = []
+    found: set[tuple[int, int]] = set()
+    for node in hardware.every_node:
+        base, size = sum(bases[-1]) if bases else 0, node.devices_per_node
+        pairs = [(link.src, link.dst) for link in node.links]
+        pairs += [pair for switch in node.switches for pair in permutations(switch.members, 2)]
+        found.update((base + src, base + dst) for src, dst in pairs)
+        for other, count in bases:
+            both = [(base + i % size, other + i % count) for i in range(max(size, count))]
+            found.update((*both, *((b, a) for a, b in both)))
+        bases.append((base, size))
+    return tuple(sorted(found))
 
 
 def _intranode(hardware: Hardware, chunk: int | None, reasons: dict[str, str]) -> IntranodeSketch:

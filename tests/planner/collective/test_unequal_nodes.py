@@ -111,6 +111,15 @@ def test_eight_and_four_gpus():
     assert planned(hardware, "allreduce").certificate.lower_bound >= 22_000
 
 
+def test_many_unequal_nodes_send_on_rails():
+    hardware = machine(8, nodes=8, other_nodes=(OtherNodes(**fields(4)),))
+    links, node = propose(hardware).intranode_sketch.direct_links, expand(hardware).node
+    across = {(a, b) for a, b in links if node(a) != node(b)}
+    assert len(across) == 8 * 7 * 8 + 8 * 2 * 8
+    assert {(0, 8), (5, 65), (65, 5), (65, 1)} <= across
+    assert planned(hardware, "allgather", 1024).certificate.verdict == "accepted"
+
+
 def test_groups_of_nodes_have_their_own_costs():
     groups = (
         NodeGroup(name="row", nodes=(0, 1, 2), beta_us_per_MB=40),

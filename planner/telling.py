@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 Found = TypeVar("Found")
+AGAIN = 1.5
+"""Telling takes at most so many times as long as it did before."""
 
 
 @dataclass
 class Teller(Generic[Found]):
     """Passes finds on: the first at once, then the last of those that came while ten times as long went by as telling
-    the one before took."""
+    the one before took. None is told that would last beyond `ends` on time.monotonic's clock, for the last find, told
+    by the caller, takes as long."""
 
     tell: Callable[[Found], None]
     waiting: Found | None = None
     rested_at: float = 0.0
+    ends: float = math.inf
+    took_s: float = 0.0
 
     def offer(self, found: Found) -> None:
         """Each call's `found` is better than those before."""
         self.waiting = found
         self.tick()
 
+    @property
+    def stops(self) -> float:
+        """When a search has to end so that its last find is told by the end, as long as that took so far."""
+        return self.ends - AGAIN * self.took_s
+
     def tick(self) -> None:
         """Tell what waits, if it is time."""
-        if self.waiting is not None and time.monotonic() >= self.rested_at:
-            began, found, self.waiting = time.monotonic(), self.waiting, None
+        began = time.monotonic()
+        if self.waiting is not None and self.rested_at <= began < self.stops - self.took_s:
+            found, self.waiting = self.waiting, None
             self.tell(found)
-            self.rested_at = time.monotonic() + 10 * (time.monotonic() - began)
+            took_s = time.monotonic() - began
+            self.took_s = max(self.took_s, took_s)
+            self.rested_at = time.monotonic() + 10 * took_s

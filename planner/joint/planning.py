@@ -255,7 +255,10 @@ class _Joint:
         """Whether it is proved that no plan which swaps only is ahead of the best."""
         order = range(len(whole.ops)) if self.options.swap.keep_order else None
         with suppress(InfeasibleError):
-            return self.best is not None and time_of(self.best) <= lower_bound(whole, order).time_ns
+            left_s = max(0.1, self.at(ALONE) - time.monotonic())
+            return (
+                self.best is not None and time_of(self.best) <= lower_bound(whole, order, time_limit_s=left_s).time_ns
+            )
         return False
 
     def plan(self, problem: SwapProblem, runs: tuple[Run, ...], name: str, until: float) -> Plan | None:

@@ -46,6 +46,9 @@ def plan_swap_allocators(
             on_plan(plan)
 
     for place, allocator in enumerate(allocators):
+        if best is not None and time.monotonic() > ends:
+            fired = True
+            break
         left_s = max(0.1, ends - time.monotonic()) / (len(allocators) - place)
         chosen = with_options(options, allocator=allocator, time_limit_s=left_s)
         try:

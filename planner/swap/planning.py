@@ -150,6 +150,7 @@ def plan_swap_problem(
         return replace(made, decisions=replace(made.decisions, runs=runs)) if runs else made
 
     teller = Teller[Found](lambda found: on_plan(plan(found)) if on_plan is not None else None)
+    teller.ends = began + options.time_limit_s
 
     def tick(generation: Generation) -> None:
         teller.tick()
@@ -160,7 +161,7 @@ def plan_swap_problem(
 
         def stopped() -> bool:
             nonlocal limit_fired
-            limit_fired = limit_fired or time.monotonic() - began > options.time_limit_s
+            limit_fired = limit_fired or time.monotonic() > teller.stops
             return limit_fired or stop.is_set()
 
         def proved() -> Bound:
@@ -173,7 +174,7 @@ def plan_swap_problem(
             return proven
 
         def left_s() -> float:
-            return max(0.1, options.time_limit_s - (time.monotonic() - began))
+            return max(0.1, teller.stops - time.monotonic())
 
         found = search(problem, arrays, options, proved, Hooks(teller.offer, tick, stopped, left_s, stop))
         interrupted = stop.is_set()

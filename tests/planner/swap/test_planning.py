@@ -14,6 +14,7 @@ from msgspec import structs
 from planner import documents, solver
 from planner.errors import InfeasibleError, InputError, LimitError
 from planner.swap import bound
+from planner.swap.allocators import plan_swap_allocators
 from planner.swap.arrays import arrays_of
 from planner.swap.check import check
 from planner.swap.exact import Exact
@@ -53,6 +54,13 @@ def test_plans_pass_their_check_and_keep_their_bound(allocator, faithful):
         if faithful:
             assert plan.provenance.parts == ("genetic",)
             assert plan.provenance.options["temperature"] == 1.0
+
+
+def test_a_second_allocator_is_not_begun_once_the_time_is_over():
+    problem = cases.random_problem(random.Random(1), ops=16)
+    plan = plan_swap_allocators(problem, ("pool", "offset"), options=replace(QUICK, time_limit_s=1e-9))
+    assert (plan.decisions.allocator, plan.provenance.limit_fired) == ("pool", True)
+    assert check(plan.decisions) == []
 
 
 def test_enough_memory_is_a_plan_without_copies_proved_optimal():

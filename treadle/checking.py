@@ -10,6 +10,7 @@ from codegen import check_mscclpp, check_program, msccl_xml, mscclpp_plan
 from codegen.emit import manifest_in, manifest_of, text_digest
 from codegen.mscclpp_plan import ExecutionPlan
 from codegen.program import Program
+from codegen.python_form import require_form
 from codegen.runtime_rules import FATAL, Finding, judge
 from codegen.runtime_subject import Subject
 from codegen.runtimes import RUNTIMES, Name
@@ -252,6 +253,8 @@ def _folder(folder: Path, inputs: Inputs) -> Report:
     for name, text in texts.items():
         if name.endswith(".xml"):
             findings += _program(name, text, replace(inputs, runtimes=readers))
+        if name.endswith(".py"):
+            findings += _module(name, text, manifest)
     findings += _selection_in(folder, manifest, texts, inputs) if SELECTION_NAME in texts else []
     unverified = "" if SELECTION_NAME in texts else "not regenerated: no plan in the folder"
     if PLAN_NAME in texts and SELECTION_NAME not in texts:
@@ -282,6 +285,14 @@ def _strangers(folder: Path, manifest: Artefact) -> list[str]:
     """Files in the folder that the manifest does not list."""
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
     return sorted(names - {artefact.FILE_NAME, *manifest.files})
+
+
+def _module(name: str, text: str, manifest: Artefact) -> list[str]:
+    try:
+        require_form(manifest.target, text, name)
+    except InputError as error:
+        return [str(error)]
+    return []
 
 
 def _program(name: str, text: str, inputs: Inputs) -> list[str]:

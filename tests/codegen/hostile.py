@@ -120,15 +120,16 @@ def _values(value: Any) -> Any:
     return [_values(item) for item in value] if isinstance(value, list) else type(value).__name__
 
 
-def _html(text: str) -> list[tuple[str, tuple[str, ...]]]:
-    found: list[tuple[str, tuple[str, ...]]] = []
+def _html(text: str) -> frozenset[tuple[str, tuple[str, ...]]]:
+    """Elements with the names of their attributes; how many there are in a picture follows from its labels."""
+    found: set[tuple[str, tuple[str, ...]]] = set()
 
     class Reader(HTMLParser):
         def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-            found.append((tag, tuple(sorted(name for name, _ in attrs))))
+            found.add((tag, tuple(sorted(name for name, _ in attrs))))
 
     Reader().feed(text)
-    return found
+    return frozenset(found)
 
 
 def attacks(raws: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

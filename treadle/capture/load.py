@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from planner.arguments import DTYPES, word_expected
 from planner.errors import InputError, MissingBackendError, TreadleError
 
 if TYPE_CHECKING:
@@ -136,10 +137,14 @@ def on_device(function: Callable[[], Any], device: str) -> Callable[[], Any]:
 
 
 def autocast_to(dtype: str | None, device: str) -> AbstractContextManager[Any]:
-    """`torch.autocast` to the named dtype on `device`, or nothing for None."""
+    """`torch.autocast` to the named dtype on `device`, or nothing for None. Raises InputError for no dtype."""
     import torch
 
-    return torch.autocast(device, getattr(torch, dtype)) if dtype else nullcontext()
+    if not dtype:
+        return nullcontext()
+    if dtype not in DTYPES:
+        raise InputError(f"found {dtype!r}, expected {word_expected('dtype')}", where="autocast")
+    return torch.autocast(device, getattr(torch, dtype))
 
 
 def require_torch() -> None:

@@ -46,6 +46,7 @@ def sizes_svg(ranges: Sequence[Range]) -> str:
         powers = [2**power for power in range(first.bit_length() - 1, last.bit_length() + 1)]
         shown = [size for size in powers if first <= size <= last][:: -(-len(powers) // 10)]
         axes.set_xticks(shown, [format_bytes(size) for size in shown])
+        axes.yaxis.set_major_formatter(lambda time, _: f"{time:g}")
         axes.minorticks_off()
         axes.grid(axis="y", color="#eef1f4")
         axes.set(xlabel="input of one rank", ylabel="time (us)")

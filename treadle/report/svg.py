@@ -28,6 +28,7 @@ def figure(width: float, height: float, **options: Any) -> Iterator[tuple[Any, A
         raise MissingBackendError("pictures need matplotlib; install it with: pip install 'treadle[report]'") from error
     style = {
         "svg.fonttype": "none",
+        "text.parse_math": False,  # a dollar sign in a name is a dollar sign
         "svg.hashsalt": "treadle",
         "font.family": "sans-serif",
         "font.size": 9,

@@ -138,7 +138,10 @@ def test_a_folder_with_other_code_is_not_run(target: str, here: None, capsys: py
     Path("made", file).write_text(text)
     files = {**manifest.files, file: emit.text_digest(text)}
     documents.save(replace(manifest, files=files), "made/artefact.json")
+    Path("step.json").unlink()
     capsys.readouterr()
+    assert run(["check", "made"]) == 1, "also where nothing can be generated again"
+    assert "expected nothing but what treadle generates" in capsys.readouterr().out
     assert run(["run", "made", "--steps", "1"]) == 2
     assert "expected nothing but what treadle generates" in capsys.readouterr().err
     with pytest.raises(InputError, match="expected nothing but what treadle generates"):

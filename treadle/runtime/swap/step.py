@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from codegen.python_form import require_form
+from planner.arguments import DTYPES
 from planner.errors import InputError
 from planner.swap.problem import Machine
 
@@ -228,6 +229,13 @@ class SwapStep:
         return results
 
 
+def _dtype(name: str) -> torch.dtype:
+    found = getattr(torch, name) if name in DTYPES else None
+    if not isinstance(found, torch.dtype):
+        raise InputError(f"found dtype {name!r}, expected one that this PyTorch has", where="<treadle swap step>")
+    return found
+
+
 def load_swap_step(text: str) -> SwapStep:
     """Execute a generated text. Raises InputError for one that treadle does not generate, or where it calls operators
     that this PyTorch does not have."""
@@ -237,7 +245,7 @@ def load_swap_step(text: str) -> SwapStep:
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     exec(compile(text, file, "exec"), names)
     storages = {
-        key: Storage(size, getattr(torch, dtype), tuple(shape), tuple(stride))
+        key: Storage(size, _dtype(dtype), tuple(shape), tuple(stride))
         for key, (size, dtype, shape, stride) in names["STORAGES"].items()
     }
     step = SwapStep(

@@ -38,7 +38,7 @@ REACH = 2.0
 """Schedules slower than this, relative to the best, are not priced."""
 PRICED_TRANSFERS = 12_000
 """Transfers of all schedules that are priced; the best one always is."""
-SHARE = Limits(routing=10.0, scheduling=5.0)
+SHARE = Limits(routing=4.0, scheduling=2.0)
 DELIVERIES = 40_000
 """Chunks times their targets above which only the methods of ORDER are tried, if they find a plan."""
 MILP_CHOICES = 40_000
@@ -127,7 +127,8 @@ def candidates(
         if reason:
             skipped[name] = reason
             continue
-        share = replace(effort, limits=limits_for(name, effort.limits), limit_fired=False)
+        beat = best if early and name in SEARCHES else None
+        share = replace(effort, limits=limits_for(name, effort.limits), limit_fired=False, beat_ns=beat)
         try:
             draft = method(request, share)
             effort.limit_fired |= share.limit_fired

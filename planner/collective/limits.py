@@ -42,6 +42,13 @@ class Effort:
     """Set by Ctrl-C, inside a solve or between two."""
     started: float = field(default_factory=time.monotonic)
     limit_fired: bool = False
+    beat_ns: int | None = None
+    """The time of a schedule that is there already: what takes as long or longer is of no use."""
+
+    def require_sooner(self, time_ns: int, what: str) -> None:
+        """Raises LimitError where `what`, which takes at least `time_ns`, cannot be of use."""
+        if self.beat_ns is not None and time_ns >= self.beat_ns:
+            raise LimitError(f"{what} {time_ns / 1000:,.3f} us, no less than the best plan so far")
 
     @property
     def interrupted(self) -> bool:

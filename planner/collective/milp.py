@@ -26,6 +26,9 @@ from planner.sketch import Order
 MAX_TURNS = 4000
 """Possible transfers up to which a reduction is routed a second time, with sums that take turns."""
 
+MOST_SAVED = 1.5
+"""How many times as soon as its orders a schedule hardly ends with messages of several chunks."""
+
 
 @dataclass(frozen=True)
 class Ordered:
@@ -47,6 +50,7 @@ def synthesize(request: Request, effort: Effort) -> Draft:
         request.collective, request.hardware, request.sketch, request.size_bytes, request.root, demands=request.demands
     )
     bound = lower_bound(problem)
+    effort.require_sooner(bound.time_ns, "its pieces take at least")
     proved = None
     best: Ordered | None = None
     for found in candidates(problem, effort, request.sketch.order):
@@ -57,6 +61,7 @@ def synthesize(request: Request, effort: Effort) -> Draft:
         if best.ordering.schedule.makespan <= bound.time_ns:
             break
     assert best is not None
+    effort.require_sooner(int(best.ordering.schedule.makespan / MOST_SAVED), "its orders leave no hope of less than")
     final = batch(best.moves, best.ordering, problem.batching, effort, floor=bound.time_ns)
     return Draft(
         problem=problem,

@@ -233,6 +233,8 @@ def route(problem: Problem, effort: Effort, *, backwards: bool | None = None, tu
         )
     if first.objective is None or first.bound is None:
         raise LimitError("no routing was found within the limits; allow more time or a sketch with more symmetry")
+    if not problem.batching.links:  # a message of several chunks pays alpha once, here every chunk does
+        effort.require_sooner(int(first.objective), "its routes take at least")
     best, settled = first, True
     for objective in (_policy_terms(problem, built), _arrival_terms(problem, built)):
         if not objective:

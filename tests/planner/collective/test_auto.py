@@ -13,7 +13,7 @@ from planner.collective.check import check
 from planner.collective.draft import Draft, Request
 from planner.collective.limits import Effort, Limits
 from planner.collective.planning import METHODS, plan_collective, synthesize
-from planner.errors import CheckFailed, InputError
+from planner.errors import CheckFailed, InputError, LimitError
 from planner.sketch import Order, TimeLimits
 from tests.planner.collective.build import MB, MESH, complete, line, machine, relay, relay_sketch, ring, shipped, switch
 
@@ -91,6 +91,18 @@ def test_an_unreachable_rank_is_named():
 def test_unknown_methods_are_named():
     with pytest.raises(InputError, match="--method: found 'magic', expected auto or one of all-pairs"):
         plan_collective("allgather", line(2), MESH, size_bytes=MB, method="magic")
+
+
+def test_the_milp_stops_where_it_cannot_be_of_use():
+    """A plan that ends sooner is there: before any solver runs, after the routes, and after the orders."""
+    request = Request("allgather", complete(4), MESH, MB)
+    free = METHODS["milp"](request, Effort(SMALL))
+    assert free.routing_ns is not None
+    floor = auto.candidates({"greedy": greedy.synthesize}, request, Effort(SMALL))[2].time_ns
+    for beat, words in ((floor, "its pieces take at least"), (free.makespan_ns, "no less than the best plan so far")):
+        with pytest.raises(LimitError, match=words):
+            METHODS["milp"](request, Effort(SMALL, beat_ns=beat))
+    assert METHODS["milp"](request, Effort(SMALL, beat_ns=free.makespan_ns + 1)) == free
 
 
 def test_large_problems_skip_the_milp():

@@ -63,7 +63,7 @@ def subjects(call: TransformCall) -> tuple[str, ...]:
     """The operations that it is about."""
     return tuple(
         name
-        for value in call.arguments.values()
+        for _, value in sorted(call.arguments.items())
         for name in (value if isinstance(value, list) else [value])
         if isinstance(name, str) and value != call.arguments.get("policy")
     )

@@ -58,9 +58,9 @@ class Reason(Record, frozen=True, kw_only=True):
 class Rival(Record, frozen=True, kw_only=True):
     """Another schedule of the same program."""
 
-    name: Name
+    name: Text
     time_ns: Count
-    schedule: Name
+    schedule: Text
 
 
 class FusionDecisions(Record, frozen=True, kw_only=True, tag_field="pass", tag="fusion"):

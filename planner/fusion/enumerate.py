@@ -77,7 +77,7 @@ def enumerate_schedules(
         if schedule.depth == depth:
             complete = False
             continue
-        for outcome in outcomes(schedule.program, moves):
+        for outcome in outcomes(schedule.program, moves, first=at == 0):
             if isinstance(outcome, LeftOut):
                 complete = False
                 continue

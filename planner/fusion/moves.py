@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from planner.fusion.calls import apply
 from planner.fusion.decisions import TransformCall
-from planner.fusion.layouts import FLAT, Replicated
-from planner.fusion.program import Policy, Program
+from planner.fusion.layouts import FLAT, Replicated, Sliced
+from planner.fusion.program import Policy, Program, TensorType
 from planner.fusion.refusal import InvalidTransform
 from planner.fusion.stages import Stage, behind, stages
 from planner.fusion.transforms.editing import Rewrite
@@ -34,6 +34,11 @@ class Moves:
     merge: bool = False
     reorder: bool = True
     slice_intro: bool = False
+    slice_inputs: bool = False
+    """Inputs too, and not sums alone, may be gathered from slices."""
+    cut_products: bool = False
+    """Products of Replicated operands may be cut by rows, each rank making a part, which is gathered behind what
+    computes on it."""
     lone_slice_intro: bool = False
     """Keep a slice_intro that no reorder follows."""
     as_slice: bool = False
@@ -84,16 +89,18 @@ class LeftOut:
 Outcome = Reached | Refused | LeftOut
 
 
-def outcomes(program: Program, moves: Moves) -> Iterator[Outcome]:
-    """What becomes of every candidate, in a fixed order."""
+def outcomes(program: Program, moves: Moves, *, first: bool = True) -> Iterator[Outcome]:
+    """What becomes of every candidate, in a fixed order. Products are cut in the `first` program of a search alone."""
     flow = Flow.of(program)
+    if moves.cut_products and first:
+        yield from _cuts(flow)
     if moves.split or moves.split_reduce_broadcast:
         yield from _splits(flow, moves)
     if moves.merge:
         yield from _merges(flow)
     if moves.reorder:
         for gather in flow.unfused("allgather", "broadcast", "alltoall"):
-            yield from _reorders(flow, gather)
+            yield from _reorders(flow, gather, moves)
     if moves.slice_intro:
         yield from _slice_intros(flow, moves)
     if moves.as_slice:
@@ -167,8 +174,9 @@ def _merges(flow: Flow) -> Iterator[Outcome]:
                 yield _tried(flow.program, "merge", first=first, second=second)
 
 
-def _reorders(flow: Flow, gather: str, before: Reached | None = None) -> Iterator[Outcome]:
-    """Every set of stages behind `gather` that holds all of its members' sources behind `gather`.
+def _reorders(flow: Flow, gather: str, moves: Moves, before: Reached | None = None) -> Iterator[Outcome]:
+    """Every set of stages behind `gather` that holds all of its members' sources behind `gather`; no products where
+    these are cut.
 
     Sets grow from valid ones: what is refused for a stage stays refused with more of them.
     """
@@ -176,12 +184,14 @@ def _reorders(flow: Flow, gather: str, before: Reached | None = None) -> Iterato
     def moved(region: list[str]) -> Outcome:
         return _tried(flow.program, "reorder", before, gather=gather, region=region)
 
-    yield from _ideals(gather, flow.after(gather, MOVABLE), flow.sources, moved, past_refusals=False)
+    kinds = [kind for kind in MOVABLE if not (moves.cut_products and kind == "matmul")]
+    yield from _ideals(gather, flow.after(gather, kinds), flow.sources, moved, past_refusals=False)
 
 
 def _slice_intros(flow: Flow, moves: Moves) -> Iterator[Outcome]:
-    """Results of AllReduces gathered from their slices, so that computation may move before the gather."""
-    for name in flow.unfused("allreduce"):
+    """Replicated values gathered from their slices, so that computation may move before the gather."""
+    inputs = [value.name for value in flow.program.inputs if moves.slice_inputs and _whole(value.type)]
+    for name in (*flow.unfused("allreduce"), *inputs):
         if all(reader.op == "Slice" for reader in flow.program.readers[name]):
             continue
         for dim in _dims(flow.program, name, moves):
@@ -194,7 +204,79 @@ def _slice_intros(flow: Flow, moves: Moves) -> Iterator[Outcome]:
             made = Flow.of(outcome.rewrite.program)
             for gather in made.unfused("allgather"):
                 if gather in outcome.rewrite.made:
-                    yield from _reorders(made, gather, outcome)
+                    yield from _reorders(made, gather, moves, outcome)
+
+
+def _cuts(flow: Flow) -> Iterator[Outcome]:
+    """Products of Replicated operands cut by rows: those of the same shapes together, and all of them."""
+    classes: dict[object, list[str]] = {}
+    for name in flow.unfused("matmul"):
+        product = flow.stages[name].nodes[0]
+        types = [flow.program.type_of(operand) for operand in product.inputs]
+        if all(of is not None and _whole(of) for of in types):
+            classes.setdefault(tuple(of.shape for of in types if of is not None), []).append(name)
+    together = [
+        *classes.values(),
+        *([[name for names in classes.values() for name in names]] if len(classes) > 1 else []),
+    ]
+    for names in together:
+        reached: Reached | None = None
+        for name in (name for name in flow.stages if name in names):
+            outcome = _cut(reached.rewrite.program if reached else flow.program, name, reached)
+            if isinstance(outcome, Reached):
+                reached = outcome
+            else:
+                yield outcome
+        if reached is not None:
+            yield reached
+
+
+def _cut(program: Program, name: str, before: Reached | None) -> Reached | Refused:
+    """One product by rows, with what computes on it and updates nothing, in one kernel with its gather if it can be."""
+    flow = Flow.of(program)
+    region, behind_it = {name}, {name}
+    for each, stage in flow.stages.items():
+        if sources := flow.sources[each] & behind_it:
+            behind_it.add(each)
+            if sources <= region and stage.kind in COMPUTE and not _updates(stage):
+                region.add(each)
+    left, right = map(str, flow.stages[name].nodes[0].inputs)
+    ordered = [each for each in flow.stages if each in region]
+    outcome: Reached | Refused | None = None
+    if left != right and left in flow.unfused("allgather") and _of_rows(program, left):
+        outcome = _tried(program, "reorder", before, gather=left, region=ordered)
+    if not isinstance(outcome, Reached):
+        start = _tried(program, "slice_intro", before, x=left, dim=0, readers=[name])
+        if isinstance(start, Refused):
+            return start
+        gather = start.rewrite.made[-1]
+        outcome = _tried(program, "reorder", start, gather=gather, region=ordered)
+        if isinstance(outcome, Refused):
+            outcome = _tried(program, "reorder", start, gather=gather, region=[name])
+    if isinstance(outcome, Refused):
+        return outcome
+    flow, computed = Flow.of(outcome.rewrite.program), set(outcome.rewrite.made)
+    for whole in (each for each in flow.unfused("allgather") if each in outcome.rewrite.gathers.values()):
+        near = computed.intersection(flow.before(whole, COMPUTE))
+        members = [each for each in flow.stages if each in near or each == whole]
+        fused = _tried(program, "fuse", outcome, members=members, policy="AllGatherFuse") if near else outcome
+        outcome = fused if isinstance(fused, Reached) else outcome
+    return outcome
+
+
+def _of_rows(program: Program, gather: str) -> bool:
+    """Whether it gathers slices of the first dimension."""
+    (node,) = (node for node in program.nodes if node.name == gather)
+    layout = program.by_name[str(node.inputs[0])].type.layout
+    return isinstance(layout, Sliced) and layout.dim == 0
+
+
+def _updates(stage: Stage) -> bool:
+    return any(node.op == "Update" for node in stage.nodes)
+
+
+def _whole(of: TensorType) -> bool:
+    return isinstance(of.layout, Replicated) and len(of.shape) > 0
 
 
 def _sliced_states(program: Program) -> Iterator[Outcome]:

@@ -13,7 +13,7 @@ from planner.fusion.collective_costs import Tuning
 from planner.fusion.counts import Counts, counts
 from planner.fusion.decisions import TransformCall
 from planner.fusion.enumerate import LIMIT, Enumeration, Found, enumerate_schedules
-from planner.fusion.layouts import FLAT
+from planner.fusion.layouts import FLAT, Replicated
 from planner.fusion.machine import Machine, machine_of
 from planner.fusion.moves import Moves
 from planner.fusion.overlaps import Chain, Chains, chains, overlap_call
@@ -27,7 +27,7 @@ from planner.hardware import Hardware
 NS = 1000
 CLOSE = 1e-3
 MOST_CHAINS = 16
-"""Chains of one schedule of which all combinations are looked at; beyond that the best ones are taken one by one."""
+"""Chains of one schedule of which all combinations are looked at; each further one joins the best of them."""
 
 
 @dataclass(frozen=True)
@@ -123,12 +123,14 @@ def plan_fusion(
 
 
 def useful(program: Program) -> Moves:
-    """The moves that can pay: slices of AllReduces where a Send follows, of rows where rows are computed on; merges
-    where the program itself has the two halves of an AllReduce."""
+    """The moves that can pay: slices of replicated values where a Send follows, of rows where rows are computed on, of
+    products that all ranks make alike; merges where the program itself has the two halves of an AllReduce."""
     rows = any(node.op in ("MatMul", "Conv2d") or node.attribute("dim") is not None for node in _behind_sums(program))
     return Moves(
         merge=idle(program),
         slice_intro=any(node.op == "Send" for node in program.nodes),
+        slice_inputs=any(node.op == "Send" for node in program.nodes),
+        cut_products=any(node.op == "MatMul" and isinstance(node.type.layout, Replicated) for node in program.nodes),
         as_slice=True,
         computation_fuse=False,
         one_sided_fuse=True,
@@ -209,7 +211,9 @@ def _combinations(gains: Mapping[Chain, float]) -> list[tuple[Chain, ...]]:
     sets: list[tuple[Chain, ...]] = [()]
     for number, chain in enumerate(ordered):
         apart = [held for held in sets if all(set(chain).isdisjoint(other) for other in held)]
-        sets += [(*held, chain) for held in (apart if number < MOST_CHAINS else apart[:1])]
+        if number >= MOST_CHAINS:
+            apart = [max(apart, key=lambda held: sum(gains[x] for x in held))]
+        sets += [(*held, chain) for held in apart]
     return sorted((held for held in sets if held), key=lambda held: (-sum(gains[x] for x in held), len(held)))
 
 

@@ -48,9 +48,10 @@ class Schedule:
         tensors = {targets[name]: gather for name, gather in made.gathers.items() if name in targets}
         return made.made, {**tensors, **made.gathers}
 
-    def slice_intro(self, x: str, dim: int = FLAT, map: str = "block") -> str:
-        """The AllGather of slices of a Replicated value, for a reorder."""
-        return self._apply("slice_intro", x=x, dim=dim, map=map).made[1]
+    def slice_intro(self, x: str, dim: int = FLAT, map: str = "block", readers: Sequence[str] | None = None) -> str:
+        """The AllGather of slices of a Replicated value, for a reorder; for all its readers, or for `readers`."""
+        chosen = {} if readers is None else {"readers": list(readers)}
+        return self._apply("slice_intro", x=x, dim=dim, map=map, **chosen).made[1]
 
     def as_slice(self, t: str) -> None:
         """The caller keeps slices of an input instead of all of it."""

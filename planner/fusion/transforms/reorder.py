@@ -256,9 +256,10 @@ class _Move:
         }
         nodes = redirected((node for node in program.nodes if node.name not in identities), identities)
         program = replace(program, nodes=nodes)
+        made = [node.name for node in nodes if node.op == self.gather.op and node.name not in self.program.by_name]
         idle = {
             name
-            for name in (self.gather.name, *self.lifted)
+            for name in (self.gather.name, *self.lifted, *made)
             if not program.readers[name] and name not in program.outputs
             if not materialises(program, cast(Node, program.by_name[name]))
         }

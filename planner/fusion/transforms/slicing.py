@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from planner.fusion.infer import typed
@@ -77,8 +78,11 @@ def dead(program: Program, ag: str) -> Rewrite:
     return Rewrite(settled("dead", replace(program, nodes=tuple(x for x in program.nodes if x.name != ag))))
 
 
-def slice_intro(program: Program, x: str, dim: int = FLAT, map: str = "block") -> Rewrite:
-    """The Replicated value `x` as the AllGather of its Slice for all who read it; of use only before a reorder.
+def slice_intro(
+    program: Program, x: str, dim: int = FLAT, map: str = "block", readers: Sequence[str] | None = None
+) -> Rewrite:
+    """The Replicated value `x` as the AllGather of its Slice for all who read it, or for the operations `readers`, of
+    which products keep a right operand whole; of use only before a reorder.
 
     Makes the names of the two. Raises InvalidTransform: not-replicated, dim, map, unread.
     """
@@ -90,20 +94,27 @@ def slice_intro(program: Program, x: str, dim: int = FLAT, map: str = "block") -
         refuse("slice_intro", "dim", str(dim), f"found dim={dim} of {shown} dimensions, expected one of them")
     if dim != FLAT and not isinstance(map_of(map), Block):
         refuse("slice_intro", "map", map, f"found a ring's tiles along dimension {dim}, expected dim=FLAT")
-    readers = {reader.name for reader in program.readers[x] if kind(reader) != "view"}
-    if not readers:
+    whole = {reader.name for reader in program.readers[x] if kind(reader) != "view"}
+    if strangers := sorted(set(readers or ()) - whole):
+        refuse("slice_intro", "unread", strangers[0], f"found {strangers[0]}, which does not read {x} whole")
+    chosen = whole if readers is None else set(readers)
+    if not chosen:
         refuse("slice_intro", "unread", x, f"found {x}, which no operation reads whole")
     names = Names(program)
     part = typed(names.fresh(x.rstrip("_") + "_part"), "Slice", (x,), {"dim": dim, "map": map}, {x: of.type})
     gather = typed(names.fresh("ag_" + x.strip("_")), "AllGather", (part.name,), {}, {part.name: part.type})
-    at = next(number for number, node in enumerate(program.nodes) if node.name in readers)
-    nodes = [_reading(node, x, gather.name) if node.name in readers else node for node in program.nodes]
-    whole = replace(program, nodes=(*nodes[:at], part, gather, *nodes[at:]))
-    return Rewrite(settled("slice_intro", whole), (part.name, gather.name))
+    at = next(number for number, node in enumerate(program.nodes) if node.name in chosen)
+    nodes = [
+        _reading(node, x, gather.name, left=readers is not None) if node.name in chosen else node
+        for node in program.nodes
+    ]
+    made = replace(program, nodes=(*nodes[:at], part, gather, *nodes[at:]))
+    return Rewrite(settled("slice_intro", made), (part.name, gather.name))
 
 
-def _reading(node: Node, old: str, new: str) -> Node:
-    """The node with `new` for `old`, but for the target of an Update."""
+def _reading(node: Node, old: str, new: str, *, left: bool) -> Node:
+    """The node with `new` for `old`, but for the target of an Update; of products on the `left` alone."""
     (read,) = redirected([node], {old: new})
     kept = 1 if node.op == "Update" else 0
-    return replace(read, inputs=(*node.inputs[:kept], *read.inputs[kept:]))
+    changed = 1 if left and kind(node) == "layer" else len(node.inputs)
+    return replace(read, inputs=(*node.inputs[:kept], *read.inputs[kept:changed], *node.inputs[changed:]))

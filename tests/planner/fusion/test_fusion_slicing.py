@@ -149,6 +149,16 @@ def test_slice_intro_lets_what_follows_an_all_reduce_run_on_slices() -> None:
     assert_same(program, schedule.program, of, values(program, of))
 
 
+def test_slice_intro_for_some_readers_keeps_right_operands_of_products_whole() -> None:
+    m = dims("M")
+    a = Tensor("a", f32, [m, m], Replicated)
+    square = MatMul(a, a)
+    out = square + a
+    made = slice_intro(Execute("squared", [a], [out]), "a", dim=0, readers=["square"]).program
+    assert body(made)[:3] == ["a_part = Slice(a, dim=0)", "ag_a = AllGather(a_part)", "square = MatMul(ag_a, a)"]
+    refused("unread", "ag_a", lambda: slice_intro(made, "a", dim=0, readers=["ag_a"]))
+
+
 def test_what_slice_intro_refuses() -> None:
     program = example("adam")
     refused("not-replicated", "g", lambda: slice_intro(program, "g"))

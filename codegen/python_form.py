@@ -9,6 +9,7 @@ modules for PyTorch's own checkpointing and compiler only tables differ; the res
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -86,6 +87,8 @@ _KINDS: frozenset[type[ast.AST]] = frozenset(
     }
 )
 _MODULES = _names("aten inverting kernels rng strides torch")
+_TAKEN = _MODULES | _names("T compute copy_in copy_out drop") | frozenset(dir(builtins))
+"""Names that nothing may be called: assigned in one function, a word of Python would be known in all the others."""
 _WORDS_OF_TORCH = DTYPES | LAYOUTS | MEMORY_FORMATS
 
 
@@ -150,13 +153,13 @@ def _allowed(node: ast.AST, form: Form, known: set[str]) -> bool:
         case ast.ImportFrom():
             return False
         case ast.FunctionDef() | ast.ClassDef():
-            return not node.decorator_list and node.name not in form.words | _MODULES
+            return not node.decorator_list and node.name not in _TAKEN
         case ast.Assign(targets=[ast.Name("aten")]):
             return ast.unparse(node.value) == "torch.ops.aten"
         case ast.Name(name, ast.Load()):
             return name in known
         case ast.Name(name) | ast.arg(name):
-            return name not in form.words | _MODULES and not name.startswith("__")
+            return name not in _TAKEN and not name.startswith("__")
         case ast.keyword(name):
             return name is not None
         case ast.Call(ast.Name(name)):

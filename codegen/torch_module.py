@@ -15,6 +15,7 @@ near 0 to divide by.
 
 from __future__ import annotations
 
+import builtins
 import keyword
 import re
 import textwrap
@@ -106,7 +107,7 @@ class _Writer:
     @cached_property
     def names(self) -> dict[str, str]:
         """Python name of every tensor that a call makes."""
-        taken = {*_RESERVED, *self.external.values()}
+        taken = {*_RESERVED, *dir(builtins), *self.external.values()}
         names = {}
         for tensor in self.schedule.graph.producer:
             name = re.sub(r"\W", "_", tensor, flags=re.ASCII).lstrip("_")
@@ -378,8 +379,8 @@ class _Writer:
 
 
 _RESERVED = (
-    *("_", "aten", "backward", "buffers", "device", "float", "forward", "gradients", "inputs", "inverting", "iter"),
-    *("kernels", "next", "parameters", "rng", "saved", "spare", "strides", "tangents", "torch", "tuple"),
+    *("_", "aten", "backward", "buffers", "device", "forward", "gradients", "inputs", "inverting", "kernels"),
+    *("parameters", "rng", "saved", "spare", "strides", "tangents", "torch"),
 )
 _NAMESPACES = {"aten": "aten", "treadle": "kernels"}
 _RESHAPE = "aten.reshape.default("

@@ -19,6 +19,7 @@ from codegen.python_form import require_form
 from planner.arguments import DTYPES
 from planner.errors import InputError
 from planner.swap.problem import Machine
+from treadle import kernels
 
 
 class T(str):
@@ -238,7 +239,7 @@ def _dtype(name: str) -> torch.dtype:
 
 def load_swap_step(text: str) -> SwapStep:
     """Execute a generated text. Raises InputError for one that treadle does not generate, or where it calls operators
-    that this PyTorch does not have."""
+    that this PyTorch does not have, or anything else."""
     names: dict[str, Any] = {}
     file = "<treadle swap step>"
     require_form("torch-swap", text, file)
@@ -275,7 +276,11 @@ def load_swap_step(text: str) -> SwapStep:
         make_calls=names["calls"],
     )
     try:
-        step.calls(torch.device("cpu"))
+        calls = step.calls(torch.device("cpu"))
     except AttributeError as error:
         raise InputError(f"{error}; expected operators that this PyTorch has", where=step.name) from error
+    ours = {id(getattr(kernels, name)) for name in kernels.__all__}
+    for call in calls.values():
+        if not isinstance(call.function, torch._ops.OpOverload) and id(call.function) not in ours:
+            raise InputError(f"found a call of {call.function!r}, expected operators and kernels", where=step.name)
     return step

@@ -90,6 +90,13 @@ def test_only_what_needs_no_more_room_on_the_way_writes_straight_into_its_place(
     assert ours.memory.written()["direct"] == sum(direct.values()) > 20
 
 
+def test_a_call_of_anything_but_an_operator_is_refused():
+    text = step_of("tiny", "sgd").text.replace("(aten.relu.default,", "(returned,")
+    assert "(returned," in text
+    with pytest.raises(InputError, match=r"tiny: found a call of .*, expected operators and kernels"):
+        load_swap_step(text)
+
+
 def test_a_text_for_another_pytorch_is_refused():
     text = step_of("tiny", "sgd").text.replace("aten.relu.default", "aten.reluu.default")
     with pytest.raises(InputError, match=r"tiny: .*reluu.*; expected operators that this PyTorch has"):

@@ -5,7 +5,7 @@ The calls are those of PyTorch's fused optimizers with their default settings, s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -34,10 +34,62 @@ def with_optimizer(trace: Trace, name: str) -> Trace:
     ops: list[Op] = []
     for place, gradient in enumerate(trace.gradient_order):
         parameter = tensors[tensors[gradient].gradient_of or ""]
+        made, copies = _laid_out(parameter, tensors[gradient], place)
+        states += made
+        ops += copies
+        gradient = made[-1].id if made else gradient
         state, updates = UPDATES[name](parameter, gradient, place)
         states += state
         ops += updates
     return replace(trace, tensors=(*trace.tensors, *states), ops=(*trace.ops, *ops))
+
+
+def _alike(parameter: Tensor, gradient: Tensor) -> bool:
+    """Whether both lie in memory in the same way, element for element."""
+    sizes, strides = parameter.shape or (), (parameter.stride or (), gradient.stride or ())
+    return all(size <= 1 or a == b for size, a, b in zip(sizes, *strides, strict=True))
+
+
+def _laid_out(parameter: Tensor, gradient: Tensor, place: int) -> Update:
+    """The gradient in the strides of its parameter, where it has others: fused updates read both as flat memory, and
+    autograd leaves it so in `.grad`. The last tensor is the result."""
+    if _alike(parameter, gradient):
+        return [], []
+    strides, sizes = parameter.stride or (), parameter.shape or ()
+    order = sorted(range(len(strides)), key=lambda axis: -strides[axis])
+    back = sorted(range(len(order)), key=order.__getitem__)
+    wanted = [strides[axis] for axis in order]
+    found = [(gradient.stride or ())[axis] for axis in order]
+    shape = tuple(sizes[axis] for axis in order)
+    turned = _like(gradient, f"turned_{place}", shape, found, alias_of=gradient.id)
+    copied = _like(gradient, f"copied_{place}", shape, wanted)
+    result = _like(gradient, f"laid_out_{place}", sizes, strides, alias_of=copied.id)
+    keywords = {"memory_format": {"memory_format": "contiguous_format"}}
+    return [turned, copied, result], [
+        _made("aten.permute.default", gradient, turned, [order]),
+        _made("aten.clone.default", turned, copied, [], keywords),
+        _made("aten.permute.default", copied, result, [back]),
+    ]
+
+
+def _like(
+    gradient: Tensor, key: str, shape: Sequence[int], stride: Sequence[int], alias_of: str | None = None
+) -> Tensor:
+    fields = {"shape": tuple(shape), "stride": tuple(stride), "alias_of": alias_of, "bytes": gradient.bytes}
+    return Tensor(id=key, role="gradient", dtype=gradient.dtype, **fields)
+
+
+def _made(target: str, source: Tensor, result: Tensor, rest: list[Any], keywords: dict[str, Any] | None = None) -> Op:
+    """A call that makes `result` of `source`."""
+    return Op(
+        id=f"make_{result.id}",
+        target=target,
+        phase="optimizer",
+        inputs=(source.id,),
+        outputs=(result.id,),
+        args=({"tensor": source.id}, *rest),
+        kwargs=keywords,
+    )
 
 
 def _sgd(parameter: Tensor, gradient: str, place: int) -> Update:

@@ -134,6 +134,9 @@ class Memory:
         layouts = self.step.layouts
         values = _Values(self, at)
         args, kwargs = bound(call.args, values), bound(call.kwargs, values)
+        function = call.function
+        if function in _WITH_STORAGE:
+            function = partial(_on_its_own, function)
         makes = [
             self.tensor(output, at[layouts[output].storage])
             if output is not None and output in layouts and layouts[output].storage in node.at
@@ -141,10 +144,10 @@ class Memory:
             for output in call.outputs
         ]
         if all(target is None for target in makes):
-            return partial(call.function, *args, **kwargs)
+            return partial(function, *args, **kwargs)
         writer = out_variant(call.function)
         if writer is None or not self._direct.get(call.name):
-            return partial(_copied, call.function, args, kwargs, makes)
+            return partial(_copied, function, args, kwargs, makes)
         return partial(writer.function, *args, **kwargs, **dict(zip(writer.names, makes, strict=True)))
 
     def _tried(self) -> dict[str, bool]:
@@ -230,6 +233,15 @@ def out_variant(function: Any) -> Writer | None:
         if len(outs) == returns and [(a.name, str(a.type)) for a in arguments if not a.is_out] == wanted:
             return Writer(other, outs)
     return None
+
+
+_SCATTERS = ("as_strided_scatter", "diagonal_scatter", "select_scatter", "slice_scatter")
+_WITH_STORAGE = {getattr(torch.ops.aten, name).default for name in ("as_strided_copy", "copy", *_SCATTERS)}
+"""Calls that copy the storage of their first argument, here the whole arena, or count from its start."""
+
+
+def _on_its_own(function: Action, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+    return function(tensor.clone(), *args, **kwargs)
 
 
 def _copied(function: Action, args: list[Any], kwargs: dict[str, Any], makes: Sequence[Tensor | None]) -> None:

@@ -8,14 +8,18 @@ import io
 import msgspec
 import pytest
 import torch
+from torch import nn
 
 import treadle
 from codegen import targets
 from codegen.emit import write
 from planner import documents
 from planner.errors import CheckFailed, InputError
+from tests.codegen.swap_plans import plan_with, swapped, timed
 from tests.treadle.runtime.models import plan_of as memory_plan_of
 from tests.treadle.runtime.swap.steps import Free, batch, model_of, plan_of, step_of, trace_of
+from treadle.capture.graph import capture
+from treadle.capture.optimizer import with_optimizer
 from treadle.runtime.swap.swapped import SwappedStep
 
 NAME, OPTIMIZER = "tiny", "adam"
@@ -126,3 +130,40 @@ def test_what_does_not_belong_together_is_refused(step, tmp_path):
 def test_a_step_without_a_loss_is_refused():
     with pytest.raises(InputError, match="outputs: found a step without a loss, expected one"):
         SwappedStep(model_of("outputs"), step_of("outputs", "sgd"), "cpu")
+
+
+class Windows(nn.Module):
+    """The gradient of the convolution comes channels last, that of the window is a write into part of a storage."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.image, self.last = nn.Conv2d(3, 8, 3), nn.Linear(4, 5)
+        self.turned = nn.Parameter(torch.rand(3, 2, 4).permute(2, 0, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.image(x).permute(0, 2, 3, 1).reshape(2, -1, 4) + self.turned.sum((1, 2))
+        return self.last(y.as_strided((2, 3, 4), (60, 8, 1)).sin() * self.turned[0, 0, 0])
+
+
+def windows():
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 6, 6).to(memory_format=torch.channels_last)
+    return Windows(), (x,), lambda model, x: model(x).square().sum()
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_updates_are_those_of_pytorch_whatever_the_strides_of_gradients(optimizer):
+    trace = timed(with_optimizer(capture(windows, "windows"), optimizer))
+    model, inputs, loss = windows()
+    plain = copy.deepcopy(model)
+    kinds = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
+    updates = kinds[optimizer](plain.parameters(), lr=1e-3, fused=True)
+    step = treadle.swapped(model, plan_with(swapped(trace, 1.5)), trace, backend="cpu")
+    for _ in range(3):
+        updates.zero_grad()
+        loss(plain, *inputs).backward()
+        updates.step()
+        step(*inputs)
+    step.synchronize()
+    for a, b in zip(plain.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(b, a, rtol=1e-6, atol=1e-7)

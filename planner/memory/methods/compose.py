@@ -13,7 +13,7 @@ slack.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -35,6 +35,8 @@ LARGEST = 160
 """Stretches with more forward and backward nodes than this are no step of several segments."""
 WORTH = 2
 """Eviction from store-all is given up once it is so many times slower than the best plan."""
+STRETCH = (1.0, 1.05, 1.1, 1.2, 1.4)
+"""Where no choice fits the budget, one for so much more room is mostly near it: long gone bytes count as kept."""
 OnBetter = Callable[[Schedule], None]
 
 
@@ -64,12 +66,12 @@ def solve_segments(
             on_better(best[1])
 
     found: list[Lives] = []
-    composed = compose(problem, levels=3 + 3 * effort, rounds=6 * effort, group=1 + effort)
-    if composed is not None:
-        found.append(Lives(problem, composed[0]))
-        hear(found[-1])
-        refill(found[-1], room)
-        hear(found[-1])
+    composed = compose(problem, levels=3 + 3 * effort, rounds=6 * effort, group=1 + effort, stretch=STRETCH)
+    if composed is not None and evict(lives := Lives(problem, composed[0]), room, WORTH * lives.time_ns):
+        found.append(lives)
+        hear(lives)
+        refill(lives, room)
+        hear(lives)
     for lives in _whole_plans(problem):
         if evict(lives, room, None if best is None else WORTH * best[0]):
             refill(lives, room)
@@ -94,12 +96,14 @@ def _whole_plans(problem: MemoryProblem) -> list[Lives]:
 
 
 def compose(
-    problem: MemoryProblem, levels: int, rounds: int, group: int, repeated: int = 1
+    problem: MemoryProblem, levels: int, rounds: int, group: int, repeated: int = 1, stretch: Sequence[float] = (1.0,)
 ) -> tuple[Schedule, int] | None:
     """The best plan made of segments, pruned, and an estimate in bytes that its exact peak does not exceed.
 
     Up to `group` segments are one step. `levels` and `rounds` say how much work goes into the options of a segment
-    (`blocks.py`). None where there are too few segments, fewer than `repeated` of a kind on average, or no choice fits.
+    (`blocks.py`). They fit the room beside the base, or else the first room larger by a factor of `stretch` for which
+    there is a choice: to evict from. None where there are too few segments, fewer than `repeated` of a kind on average,
+    or no choice.
     """
     cut = Cut.of(problem, narrow_places(problem))
     known: dict[bytes, list[Option]] = {}
@@ -117,7 +121,8 @@ def compose(
             if segment.signature not in known:
                 known[segment.signature] = options(segment, levels if end == first + 1 else 3, rounds)
             steps[first, end] = segment, known[segment.signature]
-    chosen = choose(problem.budget_bytes - problem.base_bytes, count, steps)
+    room = problem.budget_bytes - problem.base_bytes
+    chosen = next(filter(None, (choose(int(room * factor), count, steps) for factor in stretch)), None)
     if chosen is None:
         return None
     path, estimate = chosen

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from planner.memory.bound import least_time
 from planner.memory.lower import Schedule, lower, store_all
-from planner.memory.methods.compose import compose
+from planner.memory.methods.compose import STRETCH, compose
 from planner.memory.methods.heuristics import crossings
 from planner.memory.methods.keeping import unfold
 from planner.memory.methods.lean import leanest
@@ -44,9 +44,11 @@ def solve_quick(
     kept = simulate(problem, lower(problem, whole))
     if kept.time_ns == least_time(problem) and kept.peak_bytes <= problem.budget_bytes:
         return whole
-    composed = compose(problem, LEVELS, ROUNDS, GROUP, repeated=REPEATED)
+    composed = compose(problem, LEVELS, ROUNDS, GROUP, repeated=REPEATED, stretch=STRETCH)
     if composed is not None:
-        return _filled(Lives(problem, composed[0]), room, on_better).schedule()
+        lives = Lives(problem, composed[0])
+        if evict(lives, room, WORTH * lives.time_ns, EVICTING):
+            return _filled(lives, room, on_better).schedule()
     lives = Lives(problem, _segments(problem))
     most_ns = None
     if evict(lives, room, WORTH * lives.time_ns, EVICTING):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from msgspec.structs import replace
 
 from planner.memory.check import check
 from planner.memory.lower import lower, store_all
 from planner.memory.methods import quick
+from planner.memory.methods.compose import compose
 from planner.memory.methods.lean import leanest
 from planner.memory.methods.lives import Lives
 from planner.memory.methods.polish import evict, refill
@@ -15,6 +17,7 @@ from planner.memory.methods.quick import solve_quick
 from planner.memory.planning import decide
 from planner.memory.problem import MemoryProblem
 from planner.memory.simulate import simulate
+from tests.planner.memory.methods.test_checkpoints import layers
 from tests.planner.memory.networks import residual_network
 from tests.planner.memory.strategies import problems
 
@@ -44,6 +47,17 @@ def test_segments_are_taken_where_single_evictions_lead_into_chains_of_recomputa
     found = solve_quick(problem)
     assert found is not None
     assert simulate(problem, lower(problem, found)).time_ns < 1.45 * start_ns
+
+
+@pytest.mark.parametrize(("budget", "fits", "least_ns"), [(90, False, 5_200), (180, True, 4_500)])
+def test_blocks_that_repeat_are_composed_even_where_no_choice_fits_at_once(budget, fits, least_ns):
+    problem = replace(layers(30), budget_bytes=budget)
+    strict = compose(problem, quick.LEVELS, quick.ROUNDS, quick.GROUP, quick.REPEATED)
+    assert (strict is not None) == fits
+    found = solve_quick(problem)
+    assert found is not None
+    assert check(decide(problem, found)) == []
+    assert simulate(problem, lower(problem, found)).time_ns <= least_ns
 
 
 def test_work_has_an_end(monkeypatch):

@@ -133,7 +133,8 @@ def _html(text: str) -> frozenset[tuple[str, tuple[str, ...]]]:
 
 
 def attacks(raws: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Documents by role, those that differ from `raws`, with one text changed: in one place, or wherever it stands."""
+    """Documents by role, those that differ from `raws`, with one text changed: in one place, or, where it can
+    be a name, wherever it stands."""
     counts = Counter(text for raw in raws.values() for _, text in _all(raw, ()))
     for role, raw in raws.items():
         for place, text in places(raw):
@@ -141,7 +142,8 @@ def attacks(raws: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
                 if hostile is CODE and role != "trace":
                     continue  # only calls are spelled without quotation marks
                 where = f"{role} {place} {hostile[:8]!r}"
-                yield f"{where} once", {role: replaced(raw, place, hostile)}
                 if hostile is ONE_LINE and counts[text] > 1:
                     everywhere = {name: renamed(each, text, hostile) for name, each in raws.items()}
                     yield f"{where} everywhere", {name: each for name, each in everywhere.items() if each != raws[name]}
+                else:
+                    yield f"{where} once", {role: replaced(raw, place, hostile)}

@@ -46,10 +46,11 @@ def test_keys_are_texts_too():
 def test_prose_and_arguments_may_have_lines_but_no_control_characters():
     raw = changed(HARDWARE, "sources", "devices", "a data sheet\n\tand a letter")
     assert documents.loads(json.dumps(raw), "h.json", Hardware).sources["devices"].count("\n") == 1
-    raw = changed(TRACE, "ops", 0, "args", ["a\nb", ["c\nd"]])
+    tensors = [{"tensor": "x"}, {"tensor": "w"}]
+    raw = changed(TRACE, "ops", 0, "args", [*tensors, "a\nb", ["c\nd"]])
     documents.loads(json.dumps(raw), "t.json", Trace)
-    raw = changed(TRACE, "ops", 0, "args", ["a", ["c\x1b"]])
-    with pytest.raises(InputError, match=r"^t\.json: \$\.ops\[0\]\.args\[1\]\[0\]: .*, expected printable text$"):
+    raw = changed(TRACE, "ops", 0, "args", [*tensors, ["c\x1b"]])
+    with pytest.raises(InputError, match=r"^t\.json: \$\.ops\[0\]\.args\[2\]\[0\]: .*, expected printable text$"):
         documents.loads(json.dumps(raw), "t.json", Trace)
 
 

@@ -190,7 +190,9 @@ def _of_module(dotted: str, form: Form) -> bool:
 
 
 def _beside_tables(tree: ast.Module, name: str) -> tuple[int, str] | None:
-    """(line, what) of the first statement that is neither a table nor the template's."""
+    """(line, what) of the first statement that is neither a docstring nor a table nor the template's."""
+    if ast.get_docstring(tree, clean=False) is None:
+        return 1, _shown(tree.body[0]) if tree.body else "nothing"
     template_has = _statements(name)
     here = [statement for statement in tree.body[1:] if not _is_table(statement)]
     for statement, expected in zip(here, template_has, strict=False):

@@ -82,6 +82,13 @@ def test_a_call_among_the_tables_of_a_module_is_no_table():
         require_form("torch-offload", text[: text.index("def _name(")], "offload.py")
 
 
+def test_a_call_in_place_of_the_docstring_of_a_module_is_refused():
+    _, _, rest = (GOLDEN / "torch" / "layers.offload.py").read_text().split('"""', 2)
+    for first in ("__import__('os')", "1", "f'{1}'"):
+        with pytest.raises(InputError, match="expected nothing but what treadle generates"):
+            require_form("torch-offload", first + rest, "offload.py")
+
+
 def test_every_template_of_tables_has_statements_to_compare_with():
     for name in TABLES.values():
         assert len(_statements(name)) > 5

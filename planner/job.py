@@ -11,7 +11,7 @@ VERSION = 1
 
 class MemoryJob(Record, frozen=True, kw_only=True):
     budget: Name
-    """As on the command line: `8GiB`, or `0.6x` of the store-all peak."""
+    """As on the command line: `8GiB`, or `0.6x` of plain PyTorch's peak."""
 
 
 class CollectiveJob(Record, frozen=True, kw_only=True):

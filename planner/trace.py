@@ -151,6 +151,8 @@ class Trace(Record, frozen=True, kw_only=True, tag_field="kind", tag="trace"):
     """Qualified names of the modules that were in evaluation mode in a training step; the model itself is ''."""
     autocast: Name | None = None
     """The dtype of the `torch.autocast` around the step; absent where there was none."""
+    plain_peak_bytes: Count | None = None
+    """Peak of live tensor bytes of the training step in plain PyTorch, from no gradients; absent where not known."""
     returned: Any = None
     """What the caller gets where it is not the one output or a tuple of them: an argument tree (see `Op`) over
     `outputs`, which also has `{"tuple": [...]}` and `{"dict": [[key, value], ...]}`."""

@@ -15,9 +15,9 @@ from planner.memory.check import check
 from planner.memory.decisions import MemoryDecisions
 from planner.memory.extract.problem import problem_from_trace
 from planner.memory.formulation.memory_rows import row_peak
-from planner.memory.lower import Schedule, lower, prune, store_all
+from planner.memory.lower import Schedule, lower, store_all
+from planner.memory.plain import whole_peak
 from planner.memory.problem import RESERVE, MemoryProblem
-from planner.memory.program import RunForward
 from planner.memory.search.attempts import MemoryOptions
 from planner.memory.search.rounds import Found, search
 from planner.memory.simulate import simulate
@@ -33,17 +33,16 @@ __all__ = ["Budget", "MemoryOptions", "budget_in_bytes", "parse_budget", "plan_m
 
 DEFAULTS = MemoryOptions()
 Budget = int | Fraction
-"""Bytes, or a share of the store-all peak."""
+"""Bytes, or a share of the peak of plain PyTorch."""
 
 
-OWN = "default"
-"""The name of an op's own call among its implementations."""
 MOST_BYTES = 2**62
 """The most that a document holds."""
 
 
 def parse_budget(text: str, *, where: str = "--budget") -> Budget:
-    """`8GiB` or any other size in bytes, `0.6x` a share of the store-all peak. Raises InputError for anything else."""
+    """`8GiB` or any other size in bytes, `0.6x` a share of plain PyTorch's peak. Raises InputError for anything
+    else."""
     stripped = text.strip()
     try:
         if stripped[-1:] in ("x", "X"):
@@ -51,10 +50,10 @@ def parse_budget(text: str, *, where: str = "--budget") -> Budget:
         else:
             budget = parse_bytes(stripped, where=where)
     except (InputError, ValueError, ZeroDivisionError):
-        expected = "a size such as 8GiB, or a share of the store-all peak such as 0.6x"
+        expected = "a size such as 8GiB, or a share of plain PyTorch's peak such as 0.6x"
         raise InputError(f"found {text!r}, expected {expected}", where=where) from None
     if budget <= 0:
-        hint = "; a share of the store-all peak ends in x, as in 0.6x" if "." in text else ""
+        hint = "; a share of plain PyTorch's peak ends in x, as in 0.6x" if "." in text else ""
         raise InputError(f"found {text!r}, expected more than nothing{hint}", where=where)
     if budget > MOST_BYTES:
         raise InputError(f"found {text!r}, expected at most {MOST_BYTES} bytes", where=where)
@@ -73,7 +72,7 @@ def plan_memory(
 ) -> Plan:
     """The fastest plan found for one training step within `budget`, checked.
 
-    budget: bytes, or a Fraction of the peak of the step that keeps everything, or either as people write it. `inputs`
+    budget: bytes, or a Fraction of the step's peak in plain PyTorch, or either as people write it. `inputs`
     are what the plan names as its sources, the trace alone where absent. `on_progress` hears of incumbents and bounds
     in ns, `on_plan` of the best checked plan so far, marked as interrupted; it is called in this thread and sees the
     first plan at once and later ones so that a tenth of the time at most goes into it. Raises InputError for a trace
@@ -139,8 +138,7 @@ def prepared(problem: MemoryProblem, budget: Budget | None, options: MemoryOptio
     """The problem that is solved: sound, with its budget in bytes, restricted to what the options allow, with their
     reserve in its base.
 
-    A share is of the store-all peak with all families and the reserve, so that variants of one problem get the same
-    bytes.
+    A share is of plain PyTorch's peak with the reserve, so that variants of one problem get the same bytes.
     """
     for path, found, expected in problem.problems():
         raise InputError(f"found {found}, expected {expected}", where="memory problem", path=path)
@@ -181,29 +179,8 @@ def plan_of(
 
 
 def budget_in_bytes(problem: MemoryProblem, budget: Budget) -> int:
-    """The budget in bytes, a share of the store-all peak rounded down."""
-    if isinstance(budget, int):
-        return budget
-    return int(budget * simulate(problem, lower(problem, store_all(problem))).peak_bytes)
-
-
-def own_calls_peak(problem: MemoryProblem) -> int | None:
-    """Peak in bytes of the step that keeps everything and makes the model's own calls (implementations named default)
-    out of place: about what plain PyTorch needs. None where some op has no such implementation."""
-    forward = [next((w for w, impl in enumerate(node.impls) if impl.name == OWN), None) for node in problem.fwd]
-    backward = [next((w for w, impl in enumerate(node.impls) if impl.name == OWN), None) for node in problem.bwd]
-    ways = tuple(way for way in backward if way is not None)
-    if len(ways) < len(backward):
-        return None
-    read = {i for node, way in zip(problem.bwd, ways, strict=True) for i in node.impls[way].needs}
-    made = [i for i, node in enumerate(problem.fwd) if node.kind == "op" or i in read]
-    runs = tuple(RunForward(i, way) for i in made if (way := forward[i]) is not None)
-    if len(runs) < len(made):
-        return None
-    later = len(problem.bwd)
-    whole = prune(problem, Schedule((runs, *[()] * later), (frozenset(made),) * (later + 1), ways))
-    plain = Schedule((runs, *[()] * later), whole.kept, ways)
-    return simulate(problem, lower(problem, plain)).peak_bytes
+    """The budget in bytes, a share of `whole_peak` rounded down."""
+    return budget if isinstance(budget, int) else int(budget * whole_peak(problem))
 
 
 def decide(problem: MemoryProblem, schedule: Schedule, options: MemoryOptions = DEFAULTS) -> MemoryDecisions:

@@ -104,13 +104,15 @@ class MemoryProblem(
     tag_field="kind",
     tag="memory-problem",
 ):
-    """`base` is resident for the whole step, by category in bytes; its sum is B."""
+    """`base` is resident for the whole step, by category in bytes; its sum is B. `plain_peak_bytes` is the peak of the
+    step in plain PyTorch, for comparison alone; absent where not known."""
 
     version: Positive
     budget_bytes: Count
     base: dict[str, Count]
     fwd: tuple[ForwardNode, ...]
     bwd: tuple[BackwardNode, ...]
+    plain_peak_bytes: Count | None = None
 
     @property
     def base_bytes(self) -> int:

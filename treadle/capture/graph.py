@@ -63,6 +63,7 @@ def to_trace(joint: JointGraph, name: str, mode: Mode) -> Trace:
         detached=tuple(table.ids[node] for node in joint.detached),
         evaluating=joint.evaluating,
         autocast=joint.autocast,
+        plain_peak_bytes=joint.plain_peak_bytes,
         returned=_returned(joint, table.ids),
     )
 

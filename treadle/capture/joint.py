@@ -36,6 +36,7 @@ from treadle.capture.fake import ExactStorages, Placed, conversions_allowed, cop
 from treadle.capture.foreign_random import require_no_draws
 from treadle.capture.load import Step, build_step
 from treadle.capture.modules import module_names
+from treadle.capture.plain import plain_peak
 from treadle.capture.recurrent import CellByCell
 from treadle.capture.whole import whole_operators
 
@@ -70,6 +71,8 @@ class JointGraph:
     """Modules in evaluation mode, by qualified name; none where the mode is `infer`, which has them all in it."""
     autocast: str | None = None
     """The dtype of `torch.autocast` around the step, on the device of its tensors."""
+    plain_peak_bytes: int | None = None
+    """Peak of the training step in plain PyTorch, see `treadle.capture.plain`."""
     returned: Any = None
     """What the step returns, with the index of an output in `Result` where it returns a tensor."""
 
@@ -107,7 +110,19 @@ def export(function: Callable[[], Any], where: str, mode: Mode) -> JointGraph:
             raise InputError("no output depends on a parameter by gradient; capture it with --infer", where=where)
         _drop_copies(captured)
         _separate_gradients(captured)
-    return replace(captured, evaluating=evaluating if mode == "train" else (), autocast=_autocast(tensors))
+        peak = _plain_peak(step, leaves, tensors, where) if mode == "train" else None
+    return replace(
+        captured,
+        evaluating=evaluating if mode == "train" else (),
+        autocast=_autocast(tensors),
+        plain_peak_bytes=peak,
+    )
+
+
+def _plain_peak(step: Step, leaves: list[Leaf], tensors: list[Tensor], where: str) -> int | None:
+    state = {f"model.{leaf.name}": x for leaf, x in zip(leaves, tensors, strict=True) if leaf.name is not None}
+    inputs = tuple(tensors[len(state) :])
+    return plain_peak(lambda: torch.func.functional_call(_Whole(step, where), state, inputs)[0], tensors)
 
 
 def _autocast(tensors: list[Tensor]) -> str | None:

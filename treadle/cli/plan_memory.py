@@ -39,8 +39,7 @@ SCOPES: dict[Scope, str] = {
 @click.option(
     "--budget",
     metavar="SIZE|SHAREx",
-    help="8GiB, or 0.6x for a share of the peak of store-all: nothing recomputed, each op with the fastest of all "
-    "implementations, whatever --variant says.",
+    help="8GiB, or 0.6x for a share of the step's peak in plain PyTorch, parameters, batch and gradients included.",
 )
 @click.option(
     "--sweep",
@@ -258,19 +257,23 @@ def summary(plan: Plan) -> dict[str, Any]:
     """The figures that people ask for first."""
     from planner.memory.choices import forward_choices, uses
     from planner.memory.decisions import MemoryDecisions
-    from planner.memory.planning import own_calls_peak
+    from planner.memory.plain import plain_peak, plain_time
 
     decisions, certificate = plan.decisions, plan.certificate
     assert isinstance(decisions, MemoryDecisions)
     ops = [choice for choice in forward_choices(decisions) if decisions.problem.fwd[choice.node].kind == "op"]
+    plain_bytes, plain_ns = plain_peak(decisions.problem), plain_time(decisions.problem)
     return {
         "budget_bytes": decisions.problem.budget_bytes,
         "reserve_bytes": decisions.problem.base.get("reserve", 0),
         "peak_bytes": decisions.exact_peak_bytes,
         "store_all_peak_bytes": decisions.store_all_peak_bytes,
-        "own_calls_peak_bytes": own_calls_peak(decisions.problem),
+        "plain_peak_bytes": plain_bytes,
+        "peak_of_plain": decisions.exact_peak_bytes / plain_bytes if plain_bytes else None,
         "time_ns": decisions.objective_ns,
         "store_all_ns": decisions.store_all_ns,
+        "plain_ns": plain_ns,
+        "time_of_plain": decisions.objective_ns / plain_ns if plain_ns else None,
         "overhead": decisions.objective_ns / max(1, decisions.store_all_ns) - 1,
         "lower_bound_ns": int(certificate.lower_bound),
         "gap": certificate.gap,
@@ -293,22 +296,30 @@ def describe(facts: dict[str, Any]) -> str:
     """The summary as a few aligned lines."""
     from planner.scalars import format_bytes, format_time
 
-    whole, plain = facts["store_all_peak_bytes"], facts["own_calls_peak_bytes"]
+    whole, plain = facts["store_all_peak_bytes"], facts["plain_peak_bytes"]
 
-    def share(count: int) -> str:
-        return f"{format_bytes(count)} ({count / max(1, whole):.2f}x of the {format_bytes(whole)} of store-all)"
+    def shares(count: int, *, named: bool) -> str:
+        """`count` as a share of both peaks, which are given as well if `named`."""
+        peaks = (("plain PyTorch", plain), ("store-all", whole))
+        of = [
+            f"{count / max(1, peak):.2f}x of {what}" + (f"'s {format_bytes(peak)}" if named else "")
+            for what, peak in peaks
+            if peak is not None
+        ]
+        return f"{format_bytes(count)} ({', '.join(of)})"
 
+    ratio = facts["time_of_plain"]
+    of_plain = "" if ratio is None else f"{ratio:.3f}x of plain PyTorch, "
     proof = "proved optimal" if facts["optimal"] else f"gap {facts['gap']:.2%}"
     overhead = round(facts["overhead"], 4) + 0.0  # not -0.00%
     reserve = facts["reserve_bytes"]
     reserved = [("reserve", f"{format_bytes(reserve)}, counted in budget and peaks")] if reserve else []
     again = f"{facts['recomputed_ops']} of {facts['forward_ops']} forward ops"
     rows = [
-        ("budget", share(facts["budget_bytes"])),
+        ("budget", shares(facts["budget_bytes"], named=True)),
         *reserved,
-        ("peak", share(facts["peak_bytes"])),
-        *([("own calls", f"plain PyTorch: about {share(plain)}")] if plain is not None and plain < whole else []),
-        ("time", f"{format_time(facts['time_ns'])}, {overhead:+.2%} against store-all"),
+        ("peak", shares(facts["peak_bytes"], named=False)),
+        ("time", f"{format_time(facts['time_ns'])}, {of_plain}{overhead:+.2%} against store-all"),
         ("lower bound", f"{format_time(facts['lower_bound_ns'])}, {proof} for {facts['bound_holds_for']}"),
         ("recomputed", f"{again}, {many(facts['recomputations'], 'extra run')}"),
         *_used(facts["uses"]),

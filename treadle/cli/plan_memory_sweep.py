@@ -43,7 +43,7 @@ def parse_budgets(text: str) -> list[Budget]:
         raise InputError(f"found {text!r}, expected {expected}", where=where)
     low, high = parse_budget(first, where=where), parse_budget(last, where=where)
     if isinstance(low, Fraction) != isinstance(high, Fraction):
-        raise InputError(f"found {text!r}, expected two sizes or two shares of the store-all peak", where=where)
+        raise InputError(f"found {text!r}, expected two sizes or two shares of plain PyTorch's peak", where=where)
     if low > high:
         raise InputError(f"found {text!r}, expected the smaller budget first", where=where)
     steps = int(count or POINTS) - 1

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from planner.memory.choices import forward_choices, short_name, uses
 from planner.memory.decisions import MemoryDecisions
+from planner.memory.plain import plain_peak, plain_time
 from planner.memory.problem import BackwardNode, ForwardNode
 from planner.memory.program import RunBackward, RunForward, Stage
 from planner.memory.simulate import curve
@@ -28,7 +29,7 @@ def memory_section(name: str, decisions: MemoryDecisions, measured: Mapping[str,
     again, kept = sum(len(choice.again) for choice in choices), sum(choice.kept for choice in choices)
     text = (
         f"Peak {format_bytes(decisions.exact_peak_bytes)} under a budget of {format_bytes(problem.budget_bytes)}; "
-        f"storing everything, with the fastest implementations, would take "
+        f"{_plain_peak(decisions)}storing everything, with the fastest implementations, would take "
         f"{format_bytes(decisions.store_all_peak_bytes)}. Of {many(len(choices), 'forward op')}, {kept} are kept for "
         f"the backward pass, and {many(again, 'operator call')} run again. The step takes "
         f"{format_time(decisions.objective_ns)}{_overhead(decisions, sum(choice.again_ns for choice in choices))}."
@@ -51,6 +52,12 @@ def memory_section(name: str, decisions: MemoryDecisions, measured: Mapping[str,
     )
 
 
+def _plain_peak(decisions: MemoryDecisions) -> str:
+    plain = plain_peak(decisions.problem)
+    share = f"{decisions.exact_peak_bytes / plain:.2f}x" if plain else ""
+    return f"that is {share} of plain PyTorch's {format_bytes(plain)}, and " if plain else ""
+
+
 def _overhead(decisions: MemoryDecisions, again_ns: int) -> str:
     """What the step takes more than without a budget, and what for."""
     everything = decisions.store_all_ns
@@ -63,7 +70,9 @@ def _overhead(decisions: MemoryDecisions, again_ns: int) -> str:
         if slower >= 0.0005
         else ""
     )
-    return f", {more:+.1%} against storing everything{reasons}"
+    plain = plain_time(decisions.problem)
+    of_plain = f", {decisions.objective_ns / plain:.3f}x of plain PyTorch's operators" if plain else ""
+    return f"{of_plain}, {more:+.1%} against storing everything{reasons}"
 
 
 def _used(decisions: MemoryDecisions) -> Table:

@@ -67,7 +67,14 @@ def problem_from_trace(trace: Trace, budget_bytes: int, *, hold_gradients: bool 
     base["rng_state"] = _generator_bytes(step, forward, backward)
     if hold_gradients:
         base["gradients"] = sum(map(step.size, step.parameter_gradients))
-    return MemoryProblem(version=VERSION, budget_bytes=budget_bytes, base=base, fwd=forward, bwd=backward)
+    return MemoryProblem(
+        version=VERSION,
+        budget_bytes=budget_bytes,
+        base=base,
+        fwd=forward,
+        bwd=backward,
+        plain_peak_bytes=None if hold_gradients else trace.plain_peak_bytes,
+    )
 
 
 def _generator_bytes(step: Step, nodes: Sequence[ForwardNode], backward: Sequence[BackwardNode]) -> int:

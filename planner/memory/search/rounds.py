@@ -28,10 +28,11 @@ from dataclasses import dataclass, field, replace
 
 from planner.errors import InfeasibleError, InputError, LimitError
 from planner.memory.bound import ONCE, Argument, least_bytes, least_time
-from planner.memory.lower import Schedule, lower, prune, store_all
+from planner.memory.lower import Schedule, lower, prune
 from planner.memory.methods.checkpoints import solve_checkpoints
 from planner.memory.methods.lean import leanest
 from planner.memory.minimum import Minimum, least_budget
+from planner.memory.plain import plain_peak, whole_peak
 from planner.memory.problem import MemoryProblem
 from planner.memory.search.attempts import Answer, Job, MemoryOptions, attempt
 from planner.memory.search.race import race
@@ -376,10 +377,12 @@ def _lean(problem: MemoryProblem) -> Minimum:
 
 
 def _why_infeasible(problem: MemoryProblem, minimum: Minimum) -> str:
-    whole = simulate(problem, lower(problem, store_all(problem))).peak_bytes
+    plain = plain_peak(problem)
+    whole = whole_peak(problem)
 
     def said(count: int) -> str:
-        return f"{format_bytes(count)} ({count} bytes, {count / max(1, whole):.3g}x of store-all)"
+        of = "store-all" if plain is None else "plain PyTorch"
+        return f"{format_bytes(count)} ({count} bytes, {count / max(1, whole):.3g}x of {of})"
 
     asked = f"budget {said(problem.budget_bytes)}"
 

@@ -16,10 +16,10 @@ from planner.memory import planning
 from planner.memory.check import check, check_against_trace
 from planner.memory.lower import lower, store_all
 from planner.memory.minimum import Minimum
+from planner.memory.plain import plain_peak
 from planner.memory.planning import (
     MemoryOptions,
     budget_in_bytes,
-    own_calls_peak,
     parse_budget,
     plan_memory,
     plan_problem,
@@ -147,16 +147,14 @@ def test_equal_inputs_give_equal_bytes(tmp_path):
 
 
 def test_a_hopeless_budget_is_answered_with_the_least_feasible():
-    message = (
-        r"budget 5 B \(5 bytes, 0.5x of store-all\) is below the least feasible 6 B \(6 bytes, 0.6x of store-all\)"
-    )
+    message = r"budget 5 B \(5 bytes, 0.5x of plain PyTorch\) is below the least feasible 6 B \(6 bytes, 0.6x of plain PyTorch\)"
     with pytest.raises(InfeasibleError, match=message):
         plan_problem(cases.a(5))
 
 
 def test_a_budget_below_the_base_is_infeasible():
     problem = replace(cases.a(100), base={"parameters": 200})
-    with pytest.raises(InfeasibleError, match=r"least feasible 206 B \(206 bytes, 0.981x of store-all\)"):
+    with pytest.raises(InfeasibleError, match=r"least feasible 206 B \(206 bytes, 0.981x of plain PyTorch\)"):
         plan_problem(problem)
 
 
@@ -288,12 +286,12 @@ def test_own_calls_keep_the_intermediates_that_they_read():
     )
     with_mean = replace(problem, fwd=(*problem.fwd, statistics), bwd=bwd)
     without = replace(problem, bwd=tuple(replace(n, impls=(replace(n.impls[0], name="default"),)) for n in problem.bwd))
-    assert own_calls_peak(with_mean) == own_calls_peak(without) + 3
+    assert plain_peak(with_mean) == plain_peak(without) + 3
 
 
 def test_own_calls_are_those_named_default():
     """The fast implementation needs 20 bytes of workspace, the model's own call none."""
-    assert own_calls_peak(cases.a(8)) is None or own_calls_peak(cases.a(8)) >= 10
+    assert plain_peak(cases.a(8)) is None or plain_peak(cases.a(8)) >= 10
     ways = (Forward(time_ns=2), Forward(name="fast", time_ns=1, workspace_bytes=20))
     problem = replace(cases.a(40), fwd=tuple(replace(node, impls=ways) for node in cases.a(40).fwd))
     problem = replace(
@@ -303,6 +301,6 @@ def test_own_calls_are_those_named_default():
         ),
     )
     whole = simulate(problem, lower(problem, store_all(problem))).peak_bytes
-    assert own_calls_peak(problem) <= whole - 10
+    assert plain_peak(problem) <= whole - 10
     gone = replace(problem, fwd=tuple(replace(node, impls=ways[1:]) for node in problem.fwd))
-    assert own_calls_peak(gone) is None
+    assert plain_peak(gone) is None

@@ -48,9 +48,9 @@ def test_a_trace_and_a_share_give_a_checked_plan(files, capsys):
     out = capsys.readouterr()
     assert out.err == ""
     assert out.out.splitlines() == [
-        "budget       290 B (1.00x of the 290 B of store-all)",
-        "peak         290 B (1.00x of the 290 B of store-all)",
-        "time         38 ns, +0.00% against store-all",
+        "budget       290 B (1.00x of plain PyTorch's 290 B, 1.00x of store-all's 290 B)",
+        "peak         290 B (1.00x of plain PyTorch, 1.00x of store-all)",
+        "time         38 ns, 1.000x of plain PyTorch, +0.00% against store-all",
         "lower bound  38 ns, proved optimal for any order of recomputation",
         "recomputed   0 of 3 forward ops, 0 extra runs",
         "found by     heuristic",
@@ -63,9 +63,9 @@ def test_a_reserve_shows(files, capsys):
     assert run([*command, "--reserve", "10B"]) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[:3] == [
-        "budget       300 B (1.00x of the 300 B of store-all)",
+        "budget       300 B (1.00x of plain PyTorch's 300 B, 1.00x of store-all's 300 B)",
         "reserve      10 B, counted in budget and peaks",
-        "peak         300 B (1.00x of the 300 B of store-all)",
+        "peak         300 B (1.00x of plain PyTorch, 1.00x of store-all)",
     ]
     assert run([*command, "--reserve", "a lot"]) == 2
     assert "--reserve: found 'a lot'" in capsys.readouterr().err
@@ -285,11 +285,17 @@ def test_a_plan_is_compared_with_its_problem_file(files, capsys):
     assert "$.decisions.problem.base: not that of the problem file" in capsys.readouterr().out
 
 
-def test_where_the_models_own_calls_need_less_than_store_all_the_summary_says_so(tmp_path, capsys):
+def test_shares_are_of_plain_pytorch_where_its_calls_need_less_than_store_all(tmp_path, capsys):
     slow, fast = Forward(time_ns=2), Forward(name="fast", time_ns=1, workspace_bytes=20)
     problem = cases.a(60)
     fwd = tuple(replace(node, impls=(slow, fast)) for node in problem.fwd)
     bwd = tuple(replace(node, impls=(replace(node.impls[0], name="default"),)) for node in problem.bwd)
     documents.save(replace(problem, fwd=fwd, bwd=bwd), tmp_path / "conv.json")
-    assert run(["plan", "memory", "--problem", str(tmp_path / "conv.json"), "-o", str(tmp_path / "plan.json")]) == 0
-    assert "own calls    plain PyTorch: about 10 B" in capsys.readouterr().out
+    command = ["plan", "memory", "--problem", str(tmp_path / "conv.json"), "-o", str(tmp_path / "plan.json")]
+    assert run(command) == 0
+    assert "60 B (6.00x of plain PyTorch's 10 B, 2.14x of store-all's 28 B)" in capsys.readouterr().out
+    assert run([*command, "--budget", "1.5x", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["budget_bytes"], facts["plain_peak_bytes"], facts["store_all_peak_bytes"]) == (15, 10, 28)
+    assert facts["peak_of_plain"] == facts["peak_bytes"] / 10
+    assert facts["time_of_plain"] == facts["time_ns"] / facts["plain_ns"]

@@ -207,7 +207,7 @@ def _sources(
         inputs = {"problem": InputRef(file=Path(problem or "").name, digest=documents.digest(loaded))}
         return loaded, inputs, time.monotonic()
     step = documents.load(trace, Trace)
-    if hardware is None and step.costs.model == "absent" and step.source == "torch-aot":
+    if hardware is None and step.source == "torch-aot" and all(op.time_ns is None for op in step.ops):
         from treadle.cli.measured_trace import measured_trace
 
         step, file = measured_trace(step, trace)

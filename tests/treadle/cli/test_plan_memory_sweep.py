@@ -63,7 +63,7 @@ def test_a_sweep_writes_plans_a_table_and_a_curve(command: list[str], capsys: py
     out = capsys.readouterr()
     lines = out.out.splitlines()
     assert " ".join(lines[0].split()) == "budget peak time overhead lower bound gap found by plan"
-    assert "budget 4 B (4 bytes, 0.4x of store-all) is below the least feasible 6 B" in lines[1]
+    assert "budget 4 B (4 bytes, 0.4x of plain PyTorch) is below the least feasible 6 B" in lines[1]
     assert lines[-2].endswith("1x.plan.json")
     assert lines[-1] == "wrote 5 plans, sweep.csv and pareto.svg to curve"
     rows = list(csv.DictReader(Path("curve/sweep.csv").read_text().splitlines()))

@@ -70,7 +70,10 @@ def _partitioned(partition: Callable[..., Any], model: nn.Module, loss: Loss) ->
 
         def call(arguments: list[Any]) -> Any:
             with meters[-1] if meters else nullcontext():
-                return interpreter.boxed_run(arguments)
+                try:
+                    return interpreter.boxed_run(arguments)
+                finally:
+                    interpreter.env.clear()  # it would hold what was saved through the backward pass
 
         call._boxed_call = True  # type: ignore[attr-defined]
         return call

@@ -297,7 +297,9 @@ def _memory(
         facts |= {"planned_ns": chosen.predicted.time_ns, "predicted_bytes": chosen.predicted.peak_bytes - reserve}
         return files, facts, trace.entry
     if target == "torch-compile":
-        return torch_compile.generate(decisions, trace), facts, trace.entry
+        files, split = torch_compile.generate(decisions, trace)
+        facts |= {"planned_ns": split.predicted.time_ns, "predicted_bytes": split.predicted.peak_bytes - reserve}
+        return files, facts, trace.entry
     facts["predicted_bytes"] = decisions.exact_peak_bytes - reserve
     return torch_module.generate(plan, trace), facts, trace.entry
 

@@ -10,20 +10,19 @@ saved beyond what the plan keeps, or instead of it, as far as the budget allows.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from msgspec.structs import replace
-
+from codegen.framework_step import backward_of, fixed_nodes, nodes_of, run_of, schedule_of, updating
 from codegen.kept_values import kept_nodes, operator_name, same_operators
 from codegen.python_text import Call, layout
 from codegen.templates import quote, template
 from planner.errors import InputError
 from planner.memory.decisions import MemoryDecisions
-from planner.memory.lower import Schedule, lower
-from planner.memory.problem import Backward, MemoryProblem
+from planner.memory.lower import Schedule
+from planner.memory.problem import MemoryProblem
 from planner.memory.program import RunForward
-from planner.memory.simulate import Simulation, simulate
+from planner.memory.simulate import Simulation
 from planner.scalars import format_bytes
 from planner.trace import Op, Trace
 
@@ -62,8 +61,11 @@ def generate(decisions: MemoryDecisions, trace: Trace) -> tuple[dict[str, str], 
     text = template("torch/policy.py.j2").render(
         name=trace.name,
         budget=format_bytes(decisions.problem.budget_bytes),
-        carried=len(kept & chosen.saved),
+        regions_of=len(chosen.regions),
+        carried=len(kept & chosen.schedule.kept[0]),
         kept=len(kept),
+        more=len(chosen.schedule.kept[0] - kept),
+        held=len(chosen.schedule.kept[0]),
         peak=format_bytes(chosen.predicted.peak_bytes),
         planned=format_bytes(decisions.exact_peak_bytes),
         time=f"{chosen.predicted.time_ns / max(1, decisions.store_all_ns):.3f}x",
@@ -83,12 +85,11 @@ def choose(decisions: MemoryDecisions, trace: Trace) -> Selective:
             "found no module names of the ops, expected a trace captured by this version", where=trace.name
         )
     kept = kept_nodes(decisions)
-    once = updating(trace)
-    fixed = frozenset(i for i, node in enumerate(problem.fwd) if not node.recomputable or not once.isdisjoint(node.ops))
+    fixed = fixed_nodes(problem, trace)
     again = {name.partition("#")[0] for op in trace.ops for name in op.modules if "#" in name}
     found = []
     for depth, wanted in itertools.product(range(1 + max(map(len, modules))), (kept, frozenset[int]())):
-        place = [_region(names, depth, again) for names in modules]
+        place = _not_nested([_region(names, depth, again) for names in modules])
         while True:
             whole = _selective(problem, fixed, place, wanted)
             # A region of which nothing is computed again costs a wrapper and gains nothing.
@@ -102,12 +103,6 @@ def choose(decisions: MemoryDecisions, trace: Trace) -> Selective:
     if fits:
         return min(fits, key=lambda one: (one.predicted.time_ns, one.predicted.peak_bytes))
     return min(refined, key=lambda one: (one.predicted.peak_bytes, one.predicted.time_ns))
-
-
-def updating(trace: Trace) -> frozenset[str]:
-    """Ops that write buffers when PyTorch itself calls them: made again, they would count a batch twice."""
-    values = {value for _, value in trace.updates}
-    return frozenset(op.id for op in trace.ops if values.intersection(filter(None, op.outputs)))
 
 
 def _refined(problem: MemoryProblem, fixed: frozenset[int], one: Selective) -> Selective:
@@ -144,6 +139,13 @@ def policy(problem: MemoryProblem, trace: Trace, chosen: Selective) -> dict[str,
     }
 
 
+def _not_nested(place: list[str | None]) -> list[str | None]:
+    """Without regions that hold others: what lies in them and in none of the others stays outside of regions."""
+    names = {name for name in place if name is not None}
+    outer = {".".join(parts[:end]) for parts in (name.split(".") for name in names) for end in range(1, len(parts))}
+    return [None if name in outer else name for name in place]
+
+
 def _called(ops: Mapping[str, Op], names: Iterable[str]) -> tuple[str, ...]:
     return next((ops[name].modules for name in names if name in ops), ())
 
@@ -159,20 +161,12 @@ def _region(names: tuple[str, ...], depth: int, again: set[str]) -> str | None:
 def _selective(
     problem: MemoryProblem, fixed: frozenset[int], place: list[str | None], kept: frozenset[int]
 ) -> Selective:
-    followed, schedule, saved = _schedule(problem, fixed, place, kept)
-    regions = tuple(dict.fromkeys(name for name in place if name is not None))
-    return Selective(regions, tuple(place), saved, schedule, simulate(followed, lower(followed, schedule)))
-
-
-def _schedule(
-    problem: MemoryProblem, fixed: frozenset[int], place: list[str | None], kept: frozenset[int]
-) -> tuple[MemoryProblem, Schedule, frozenset[int]]:
     """What PyTorch's checkpointing of the regions in `place` does, and all that lives from forward to backward.
 
-    A region is made again when any of its values is read, be it one that is still there, and what it saved stays until
-    then. The schedule is one of the problem that is returned: there the backward node of that stage reads all of it.
+    A region is recomputed when any of its values is read that was not saved, and what it saved stays until then. Its
+    inputs stay until the last of its backward nodes has run, for they are arguments of the function to call again.
     """
-    nodes = [i for i, node in enumerate(problem.fwd) if not _optional(problem, i)]
+    nodes = nodes_of(problem)
     members: dict[str, list[int]] = {}
     for i in nodes:
         creator = problem.fwd[i].creator
@@ -180,65 +174,34 @@ def _schedule(
             place[i] = place[creator]
         if (name := place[i]) is not None:
             members.setdefault(name, []).append(i)
-    chosen = [back.impls[_own(back.impls, nodes)] for back in problem.bwd]
+    chosen = backward_of(problem)
     direct = frozenset(i for impl in chosen for i in impl.needs)
     crossing = {(i, j) for i in nodes for j in problem.fwd[i].inputs if place[j] != place[i]}
     entering = {j for i, j in crossing if place[i] is not None or j in direct}
     saved = frozenset(
         fixed.intersection(nodes) | entering | (kept & set(nodes)) | {i for i in direct if place[i] is None}
     )
-    runs: list[tuple[RunForward, ...]] = [tuple(RunForward(i, _default(problem, i)) for i in nodes)]
-    needs: list[tuple[int, ...]] = []
+    runs: list[tuple[RunForward, ...]] = [tuple(run_of(problem, i) for i in nodes)]
+    needs: list[set[int]] = []
     available: frozenset[int] = saved
-    for impl in chosen:
+    last: dict[str, int] = {}
+    for stage, impl in enumerate(chosen):
         again: list[int] = []
         held: set[int] = set()
         for name in dict.fromkeys(place[i] for i in sorted(impl.needs)):
-            if name is not None and not available.issuperset(direct.intersection(members[name])):
-                last = max(i for i in members[name] if i in direct)
-                again += [i for i in members[name] if i <= last and i not in available]
+            if name is None:
+                continue
+            last[name] = stage
+            if not available.issuperset(direct.intersection(members[name])):
+                end = max(i for i in members[name] if i in direct)
+                again += [i for i in members[name] if i <= end and i not in available]
                 held |= available.intersection(members[name])
-        runs.append(tuple(RunForward(i, _default(problem, i)) for i in sorted(again)))
-        needs.append(tuple(sorted(held.union(impl.needs))))
+        runs.append(tuple(run_of(problem, i) for i in sorted(again)))
+        needs.append(held.union(impl.needs))
         available |= direct.intersection(again)
-    followed = replace(
-        problem,
-        bwd=tuple(
-            replace(back, impls=(replace(impl, needs=read),))
-            for back, impl, read in zip(problem.bwd, chosen, needs, strict=True)
-        ),
-    )
-    return followed, Schedule(tuple(runs), _kept(problem, runs, needs), (0,) * len(needs)), saved
-
-
-def _kept(
-    problem: MemoryProblem, runs: Sequence[Sequence[RunForward]], needs: Sequence[Iterable[int]]
-) -> tuple[frozenset[int], ...]:
-    """What each stage leaves for later ones to read. Unlike `prune` it leaves no run out: a region that is made again
-    computes everything on the way to its last saved value."""
-    needed: set[int] = set()
-    kept: list[frozenset[int]] = []
-    for ran, read in zip(reversed(runs), (*reversed(needs), ()), strict=True):
-        kept.append(frozenset(needed))
-        needed.update(read)
-        for run in reversed(ran):
-            needed.discard(run.node)
-            needed.update(problem.fwd[run.node].inputs)
-    return tuple(reversed(kept))
-
-
-def _default(problem: MemoryProblem, i: int) -> int:
-    return next((way for way, impl in enumerate(problem.fwd[i].impls) if impl.name == "default"), 0)
-
-
-def _own(impls: Sequence[Backward], nodes: Iterable[int]) -> int:
-    """The framework's own implementation, else the first that reads no optional node."""
-    there = set(nodes)
-    named = [way for way, impl in enumerate(impls) if impl.name == "default"]
-    readable = [way for way, impl in enumerate(impls) if there.issuperset(impl.needs)]
-    return (named + readable + [0])[0]
-
-
-def _optional(problem: MemoryProblem, i: int) -> bool:
-    """Whether node i is an intermediate that an op of its own makes; the framework's operators do not."""
-    return problem.fwd[i].kind == "intermediate" and bool(problem.fwd[i].ops)
+    for i, j in crossing:
+        if (region := place[i]) is not None and region in last:
+            needs[last[region]].add(j)
+    schedule, predicted = schedule_of(problem, runs, [tuple(sorted(read)) for read in needs])
+    regions = tuple(dict.fromkeys(name for name in place if name is not None))
+    return Selective(regions, tuple(place), saved, schedule, predicted)

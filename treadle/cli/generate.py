@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from planner.artefact import Artefact
     from planner.selection import Selection
 
+_WHY_MORE = {
+    "torch": "the plan's own peak",
+    "torch-sac": "selective checkpointing computes a whole region again at once",
+    "torch-compile": "a compiled step computes each value again once and keeps it until its last use",
+}
+"""Why a target needs more memory than the plan."""
 MOST_HEADERS = 16
 """That are listed by name."""
 
@@ -122,9 +128,7 @@ def command(
             from planner.scalars import format_bytes
 
             peaks = f"a peak of {format_bytes(predicted)} instead of the plan's budget of {format_bytes(budget)}"
-            note(f"selective checkpointing has no order of its own for what it computes again: expect {peaks}")
-        if manifest.target == "torch-compile":
-            note("the compiler chooses its own order: the plan's budget is not promised; `treadle run` measures it")
+            note(f"{_WHY_MORE[manifest.target]}: expect {peaks}")
         if manifest.target in ("torch-offload", "deepspeed"):
             note(_carried(manifest))
         for members, why in manifest.facts.get("in_turn", {}).items():

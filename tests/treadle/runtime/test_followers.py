@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from codegen import torch_compile, torch_sac
-from codegen.kept_values import kept_nodes, operator_name
-from codegen.torch_sac import updating
+from codegen.framework_step import updating
+from codegen.kept_values import operator_name
 from examples.models.gpt2 import TINY, step
 from planner.errors import InputError
 from planner.memory.decisions import MemoryDecisions
@@ -61,6 +61,62 @@ def counting() -> Step:
     return convolutions(tracking=True)
 
 
+class Residual(nn.Module):
+    """A block that writes in place into what a policy may save."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(8) for _ in range(2))
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norms[1](self.second(self.relu(self.norms[0](self.first(x)))))
+        y += x
+        return self.relu(y)
+
+
+def residual() -> Step:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), *(Residual() for _ in range(3)))
+    return model, (torch.randn(4, 3, 16, 16),), lambda model, x: model(x).square().mean()
+
+
+def normed() -> Step:
+    """`nn.RMSNorm` of PyTorch writes in place into its mean."""
+    torch.manual_seed(0)
+    parts = [part for _ in range(4) for part in (nn.RMSNorm(32), nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32))]
+    return nn.Sequential(*parts), (torch.randn(128, 32),), lambda model, x: model(x).square().mean()
+
+
+class Joined(nn.Module):
+    """Reads several maps, which stay for the second run of its region, and computes outside of its own modules too."""
+
+    def __init__(self, inputs: int) -> None:
+        super().__init__()
+        self.select = nn.Sequential(nn.Conv2d(inputs, 8, 3, padding=1), nn.GELU(), nn.Conv2d(8, 8, 3, padding=1))
+
+    def forward(self, *maps: Tensor) -> Tensor:
+        return torch.tanh(self.select(torch.cat([each.sin() for each in maps], 1)))
+
+
+class Dense(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Joined(3 + 8 * number) for number in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        maps = [x]
+        for layer in self.layers:
+            maps.append(layer(*(2 * each for each in maps)))
+        return maps[-1]
+
+
+def dense() -> Step:
+    torch.manual_seed(0)
+    return Dense(), (torch.randn(2, 3, 16, 16),), lambda model, x: model(x).square().mean()
+
+
 def transformer() -> Step:
     torch.manual_seed(0)
     return step(TINY, 4, 48)
@@ -92,8 +148,13 @@ def peak_of(
     return meter.peak_bytes, [p.grad for p in parameters if p.grad is not None], buffers
 
 
-@pytest.mark.parametrize("share", ["0.9x", "0.8x", "0.7x"])
-@pytest.mark.parametrize("make", [transformer, convolutions, counting])
+@pytest.mark.parametrize(
+    ("make", "share"),
+    [
+        *((make, share) for make in (transformer, convolutions, counting) for share in ("0.9x", "0.7x")),
+        *((residual, "0.8x"), (normed, "0.8x"), (dense, "0.8x"), (dense, "0.6x")),
+    ],
+)
 def test_a_policy_peaks_where_it_says_and_changes_no_gradient_and_no_buffer(
     make: Callable[[], Step], share: str
 ) -> None:
@@ -101,8 +162,10 @@ def test_a_policy_peaks_where_it_says_and_changes_no_gradient_and_no_buffer(
     files, chosen = torch_sac.generate(decisions, trace)
     peak, gradients, buffers = peak_of(make, "torch-sac", files["policy.py"])
     plain_peak, reference, expected = peak_of(make, None)
-    near = 0.05 if make is transformer else 0.15
-    assert abs(peak - chosen.predicted.peak_bytes) <= near * chosen.predicted.peak_bytes
+    # What is written in place after all is computed again, though the prediction has it saved.
+    below = 0.3 if make is residual else 0.05
+    assert 1 - below <= peak / chosen.predicted.peak_bytes <= 1.05
+    assert not any(b.startswith(f"{a}.") for a in chosen.regions for b in chosen.regions)
     assert peak <= plain_peak
     assert all(torch.equal(a, b) for a, b in zip(gradients, reference, strict=True))
     assert all(torch.equal(buffers[name], value) for name, value in expected.items())
@@ -154,6 +217,8 @@ def test_a_module_that_is_called_twice_is_no_region() -> None:
     decisions, trace = planned(twice, "0.95x")
     files, chosen = torch_sac.generate(decisions, trace)
     assert not chosen.regions
+    assert "Nothing of the plan is carried over: no module of the model is a region" in files["policy.py"]
+    assert " kept values" not in files["policy.py"]
     assert peak_of(twice, "torch-sac", files["policy.py"])[0] == peak_of(twice, None)[0]
 
 
@@ -164,28 +229,29 @@ def test_a_trace_without_module_names_is_refused() -> None:
         torch_sac.generate(decisions, msgspec.structs.replace(trace, ops=nameless))
 
 
-@pytest.mark.parametrize("make", [transformer, convolutions, counting])
-def test_a_partition_saves_what_the_plan_keeps(make: Callable[[], Step]) -> None:
+@pytest.mark.parametrize("make", [transformer, convolutions, counting, residual, normed, dense])
+def test_a_partition_peaks_where_it_says(make: Callable[[], Step]) -> None:
     decisions, trace = planned(make, "0.7x")
-    text = torch_compile.generate(decisions, trace)["partition.py"]
+    files, chosen = torch_compile.generate(decisions, trace)
+    text = files["partition.py"]
     peak, gradients, buffers = peak_of(make, "torch-compile", text)
     plain_peak, reference, expected = peak_of(make, None)
     assert peak < plain_peak
+    assert 0.75 <= peak / chosen.predicted.peak_bytes <= 1.15
+    assert chosen.predicted.peak_bytes <= decisions.problem.budget_bytes
     for a, b in zip(gradients, reference, strict=True):
         torch.testing.assert_close(a, b)
     for name, value in expected.items():
         torch.testing.assert_close(buffers[name], value)
     assert operator_name("aten.relu_.default") == operator_name("aten.relu.default") == "relu"
-    assert text.count('+"') - text.count('"+"') == sum(
-        bool(decisions.problem.fwd[i].ops) for i in kept_nodes(decisions)
-    )
+    assert text.count('+"') - text.count('"+"') == sum(bool(decisions.problem.fwd[i].ops) for i in chosen.saved)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++, which Inductor compiles with")
 def test_inductor_takes_the_partition() -> None:
     decisions, trace = planned(layers, "0.9x")
     namespace: dict[str, Any] = {"__file__": __file__, "__name__": "partition"}
-    exec(torch_compile.generate(decisions, trace)["partition.py"], namespace)
+    exec(torch_compile.generate(decisions, trace)[0]["partition.py"], namespace)
     model, inputs, loss = layers()
     reference = copy.deepcopy(model)
     loss(reference, *inputs).backward()

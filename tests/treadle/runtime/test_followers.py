@@ -164,7 +164,8 @@ def test_a_policy_peaks_where_it_says_and_changes_no_gradient_and_no_buffer(
     plain_peak, reference, expected = peak_of(make, None)
     # What is written in place after all is computed again, though the prediction has it saved.
     below = 0.3 if make is residual else 0.05
-    assert 1 - below <= peak / chosen.predicted.peak_bytes <= 1.05
+    above = 0.1 if make is dense else 0.05  # Python holds lists of its maps
+    assert 1 - below <= peak / chosen.predicted.peak_bytes <= 1 + above
     assert not any(b.startswith(f"{a}.") for a in chosen.regions for b in chosen.regions)
     assert peak <= plain_peak
     assert all(torch.equal(a, b) for a, b in zip(gradients, reference, strict=True))

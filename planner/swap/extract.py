@@ -26,6 +26,8 @@ from planner.swap.problem import PERSISTENT, VERSION, Machine, Role, SwapOp, Swa
 from planner.trace import Op, Trace
 
 ROLES: dict[str, Role] = {"parameter": "parameter", "buffer": "state", "input": "input", "tangent": "input"}
+ALIGNED = 8
+"""Tensors take multiples of so many bytes, so that one of any element type can lie behind any other."""
 FINEST = 1000
 """Largest denominator of the share of its speed that a copy keeps while the other direction is busy."""
 
@@ -178,7 +180,7 @@ def _tensor(graph: Graph, key: str, kept: set[str]) -> SwapTensor:
     role = _role(graph, key)
     size = _storage_bytes(graph, key)
     # a caller wants what the step makes; what it brought itself is still on the host
-    return SwapTensor(id=key, bytes=size, role=role, kept=role in PERSISTENT or (key in kept and role != "input"))
+    return SwapTensor(id=key, bytes=-(-size // ALIGNED) * ALIGNED, role=role, kept=role in PERSISTENT or (key in kept and role != "input"))
 
 
 def _role(graph: Graph, key: str) -> Role:

@@ -90,8 +90,8 @@ def test_a_training_step_becomes_storages_and_operators() -> None:
         "h": (8, "activation", False),
         "m": (8, "state", True),
         "m2": (8, "activation", True),  # the new value of a buffer
-        "y": (12, "activation", True),  # the whole storage of an output
-        "dy": (4, "input", False),
+        "y": (16, "activation", True),  # the whole storage of an output
+        "dy": (8, "input", False),
         "gw": (8, "gradient", False),  # the optimizer takes it
         "gx": (16, "gradient", True),  # nobody does
     }

@@ -180,7 +180,12 @@ def _tensor(graph: Graph, key: str, kept: set[str]) -> SwapTensor:
     role = _role(graph, key)
     size = _storage_bytes(graph, key)
     # a caller wants what the step makes; what it brought itself is still on the host
-    return SwapTensor(id=key, bytes=-(-size // ALIGNED) * ALIGNED, role=role, kept=role in PERSISTENT or (key in kept and role != "input"))
+    return SwapTensor(
+        id=key,
+        bytes=-(-size // ALIGNED) * ALIGNED,
+        role=role,
+        kept=role in PERSISTENT or (key in kept and role != "input"),
+    )
 
 
 def _role(graph: Graph, key: str) -> Role:

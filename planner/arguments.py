@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from keyword import iskeyword
 from typing import Any
 
 from planner.explain import child, found
@@ -94,7 +95,7 @@ def call_problems(path: str, target: str, args: Any, kwargs: Any) -> Iterator[Pr
         yield from tree_problems(f"{path}.args[{index}]", tree)
     for key, tree in (kwargs or {}).items():
         place = child(f"{path}.kwargs", key)
-        if _KEYWORD.fullmatch(key) is None or key.startswith("__"):
+        if _KEYWORD.fullmatch(key) is None or key.startswith("__") or iskeyword(key):
             yield place, found(key), "the name of an argument"
         yield from tree_problems(place, tree)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from math import inf
 from pathlib import Path
@@ -239,7 +240,7 @@ def proposed(hardware: Hardware, collective: str, size_bytes: int | None, output
     """A sketch for the machine, and the name of its file: beside the plan."""
     from planner.sketching import propose
 
-    name = Path(output).name.removesuffix(".json").removesuffix(".plan")
+    name = re.sub(r"(\.plan)?(\.json|\.ya?ml)?$", "", Path(output).name)
     return propose(hardware, collective=collective, size_bytes=size_bytes), f"{name}.sketch.json"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import linecache
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from codegen.python_form import require_form
 from planner.errors import InputError
+from treadle.capture.calls import operator
 
 
 @dataclass(frozen=True)
@@ -59,12 +61,25 @@ class Expected(Named, Protocol):
     def autocast(self) -> str | None: ...
 
 
+def require_operators(text: str, where: str) -> None:
+    """Raise InputError, which names the line, where the Python `text` of a step calls what is no operator."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            target = ast.unparse(node.func).removeprefix("torch.ops.")
+            if target != ast.unparse(node.func) or target.startswith("aten."):
+                try:
+                    operator(target)
+                except InputError as error:
+                    raise InputError(str(error), where=f"{where}:{node.lineno}") from error
+
+
 def load_step(text: str, name: str) -> Step:
     """Execute the text of a generated module; its lines show up in tracebacks under `name`.
 
-    Raises InputError for a text that treadle does not generate.
+    Raises InputError for a text that treadle does not generate, or that calls what this PyTorch does not have.
     """
     require_form("torch", text, f"the step of {name}")
+    require_operators(text, f"the step of {name}")
     file = f"<treadle step of {name}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     names: dict[str, Any] = {}

@@ -112,6 +112,7 @@ ATTACKS: dict[str, Callable[[Any], None]] = {
     "dtype": lambda raw: _calls(raw)["args"].append({"dtype": f"float32, {CALL}"}),
     "layout": lambda raw: _calls(raw)["args"].append({"layout": f"strided, {CALL}"}),
     "keyword": lambda raw: _calls(raw).update(kwargs={f"x={CALL}, y": 1}),
+    "word of Python": lambda raw: _calls(raw).update(kwargs={"class": 1}),
     "file": lambda raw: _calls(raw).update(target="aten.save.default", args=[{"tensor": "input_0"}, "PWNED"]),
 }
 
@@ -126,6 +127,18 @@ def test_a_call_that_is_more_than_a_call_is_refused(attack: str, here: None, cap
         assert error.startswith("error: step.json: $.ops[")
         assert "expected" in error
         assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("target", ["load_library.x.y", "aten.name.format", "_dir.append.x", "aten.nothing.default"])
+def test_a_target_that_is_no_operator_ends_in_one_line(target: str, here: None, capsys: pytest.CaptureFixture[str]):
+    rewritten(lambda raw: _calls(raw).update(target=target))
+    assert run([*PLAN, "-o", "memory.json"]) == 0
+    assert run(["generate", "memory.json", "--target", "torch", "-o", "other"]) == 0
+    capsys.readouterr()
+    assert run(["run", "other", "--steps", "1"]) == 2
+    error = capsys.readouterr().err
+    assert f"found operator {target!r}, expected one that this PyTorch has" in error
+    assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize("target", ["torch", "torch-sac", "torch-compile"])

@@ -15,6 +15,7 @@ NAMES = (
     "costs",
     "collective.synthesis",
     "collective.quality",
+    "collective.order",
     "collective.cpu",
     "collective.gpu",
     "collective.xml_simulation",

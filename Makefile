@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench bench-collective bench-memory bench-swap bench-fusion wheel schemas clean
+.PHONY: help install demo test test-slow lint format bench bench-collective bench-memory bench-swap bench-fusion wheel schemas clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -23,7 +23,10 @@ demo: $(STAMP) ## plan, check and train a reduced GPT-2 on 4 processes; writes b
 	$(BIN)/treadle plan job examples/gpt2_dp/job.yaml -o build/demo
 
 test: $(STAMP) ## run the test suite (under 10 minutes on 2 cores)
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow'
+
+test-slow: $(STAMP) ## run whole tours and full-size models (2 minutes)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
 
 lint: $(STAMP) ## ruff, mypy --strict on planner and codegen, import contracts
 	$(BIN)/ruff check .

@@ -8,6 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 PAGE = (Path(__file__).parents[1] / "docs" / "tutorial.md").read_text()
 FILES = re.findall(r"Write this as `([a-z.]+)`:\n\n```(?:python|text)\n(.*?)```", PAGE, re.DOTALL)
 COMMANDS = [

@@ -8,6 +8,8 @@ import torch
 from benchmarks.memory import gpu
 from examples.models import unet
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_it_says_so() -> None:

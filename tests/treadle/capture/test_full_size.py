@@ -11,6 +11,8 @@ from planner.liveness import sweep
 from treadle.capture.costs import with_counts
 from treadle.capture.graph import capture
 
+pytestmark = pytest.mark.slow
+
 GIB = 2**30
 
 # Parameters, and what one step keeps alive at its peak at least, in GiB.

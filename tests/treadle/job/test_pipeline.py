@@ -30,6 +30,8 @@ run: {steps: 2, learning_rate: 0.1, seed: 3}
 MODEL = """
 from examples.models import gpt2
 
+pytestmark = pytest.mark.slow
+
 
 def step():
     return gpt2.tiny(batch=16, tokens=64)

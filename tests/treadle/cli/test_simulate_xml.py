@@ -69,7 +69,10 @@ def test_more_nodes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["ring.xml", "--hardware", "mi300x", "--size", "0"], "--size: found 0 bytes, expected 1 byte to 1 PiB"),
         (["ring.xml", "--hardware", "mi300x", "--size", "2P"], "--size: found 2251799813685248 bytes, expected 1 byte"),
         (["plan.json", "--hardware", "mi300x"], "found a document with --hardware, expected MSCCL XML"),
-        (["ring.xml", "--hardware", "mi300x", "--size", "1K", "--perfetto", "ring.xml"], "found 'ring.xml', expected a file that ends in .json"),
+        (
+            ["ring.xml", "--hardware", "mi300x", "--size", "1K", "--perfetto", "ring.xml"],
+            "found 'ring.xml', expected a file that ends in .json",
+        ),
     ],
 )
 def test_what_is_missing_or_too_much_is_said(

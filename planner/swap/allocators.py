@@ -13,7 +13,6 @@ from planner.errors import InfeasibleError, LimitError
 from planner.plan import Plan
 from planner.swap.bound import EXACT
 from planner.swap.decisions import Allocator, SwapDecisions
-from planner.swap.minimum import require_feasible
 from planner.swap.planning import Memory, SwapOptions, plan_swap_problem, prepared
 from planner.swap.problem import SwapProblem
 
@@ -52,7 +51,6 @@ def plan_swap_allocators(
         left_s = max(0.1, ends - time.monotonic()) / (len(allocators) - place)
         chosen = with_options(options, allocator=allocator, time_limit_s=left_s)
         try:
-            require_feasible(problem, allocator)
             plan = plan_swap_problem(problem, options=chosen, on_plan=offer, **others)
         except (InfeasibleError, LimitError) as error:
             failure = error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 
 from planner.memory.problem import BackwardNode, ForwardNode, MemoryProblem
 
@@ -29,6 +29,19 @@ def useful_sets(problem: MemoryProblem, ways: Sequence[Sequence[int]] | None = N
 def makers(node: ForwardNode) -> tuple[int, ...]:
     """What must be there, or run as well, when the node runs."""
     return node.inputs if node.creator is None else (*node.inputs, node.creator)
+
+
+def made_for(problem: MemoryProblem, wanted: Iterable[int], there: Set[int]) -> set[int]:
+    """What has to run so that everything `wanted` is there."""
+    again: set[int] = set()
+    todo = [i for i in wanted if i not in there]
+    while todo:
+        i = todo.pop()
+        if i not in again:
+            again.add(i)
+            node = problem.fwd[i]
+            todo.extend(j for j in makers(node) if j not in there or j == node.creator)
+    return again
 
 
 def feeds(problem: MemoryProblem, runnable: frozenset[int]) -> list[tuple[int, ...]]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from planner.memory.formulation.useful import makers, transient_bytes
+from planner.memory.formulation.useful import made_for, transient_bytes
 from planner.memory.lower import Schedule, lower, prune, store_all
 from planner.memory.methods.heuristics import crossing_bytes
 from planner.memory.methods.keeping import fastest_within
@@ -137,14 +137,7 @@ def _unfolded(
     runs = [tuple(RunForward(i) for i in range(len(problem.fwd)))]
     stores = [there]
     for k, reads in enumerate(needs):
-        again: set[int] = set()
-        todo = [i for i in reads if i not in there]
-        while todo:
-            i = todo.pop()
-            if i not in again:
-                again.add(i)
-                node = problem.fwd[i]
-                todo.extend(j for j in makers(node) if j not in there or j == node.creator)
+        again = made_for(problem, reads, there)
         runs.append(tuple(RunForward(i) for i in sorted(again)))
         if not bare.isdisjoint((k + 1, k + 2)):
             there = once

@@ -15,7 +15,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from planner.memory.formulation.useful import makers
+from planner.memory.formulation.useful import made_for
 from planner.memory.lower import Schedule, prune
 from planner.memory.methods.lives import Lives
 from planner.memory.methods.polish import evict, refill
@@ -95,24 +95,11 @@ def rounded(program: Restricted, values: list[float], thresholds: list[float]) -
             again = {i for i, node in enumerate(problem.fwd) if node.kind == "op" or i in wanted}
         else:
             reads = problem.bwd[t - 1].impls[backward[t - 1]].needs
-            again = _made_for(problem, [*reads, *sorted(stay - once)], there)
+            again = made_for(problem, [*reads, *sorted(stay - once)], there)
         runs.append(tuple(RunForward(i, _way(program, values, t, i)) for i in sorted(again)))
         there = (there | again) & stay
         kept.append(frozenset(there))
     return prune(problem, Schedule(tuple(runs), tuple(kept), backward))
-
-
-def _made_for(problem: MemoryProblem, wanted: list[int], there: set[int]) -> set[int]:
-    """What has to run so that everything `wanted` is there."""
-    again: set[int] = set()
-    todo = [i for i in wanted if i not in there]
-    while todo:
-        i = todo.pop()
-        if i not in again:
-            again.add(i)
-            node = problem.fwd[i]
-            todo.extend(j for j in makers(node) if j not in there or j == node.creator)
-    return again
 
 
 def _way(program: Restricted, values: list[float], t: int, i: int) -> int:

@@ -15,6 +15,8 @@ from treadle.cli.main import run
 
 ROOT = Path(__file__).parents[3]
 
+pytestmark = pytest.mark.slow
+
 JOB = """
 kind: job
 version: 1
@@ -29,8 +31,6 @@ run: {steps: 2, learning_rate: 0.1, seed: 3}
 
 MODEL = """
 from examples.models import gpt2
-
-pytestmark = pytest.mark.slow
 
 
 def step():

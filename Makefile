@@ -28,7 +28,7 @@ test: $(STAMP) ## run the test suite (under 10 minutes on 2 cores)
 test-slow: $(STAMP) ## run whole tours and full-size models (2 minutes)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
 
-lint: $(STAMP) ## ruff, mypy --strict on planner and codegen, import contracts
+lint: $(STAMP) ## ruff, mypy --strict on the three packages, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -7,11 +7,12 @@ which kernel. So of a plan only S^K is carried over: the forward nodes that are 
 from __future__ import annotations
 
 import re
+from typing import assert_never
 
 from codegen.python_text import Call, layout
 from codegen.templates import quote
 from planner.memory.decisions import MemoryDecisions
-from planner.memory.program import Drop, RunForward, Stage
+from planner.memory.program import Drop, RunBackward, RunForward, Stage
 
 SAME_OPERATOR = {
     "_batch_norm_with_update": "batch_norm",
@@ -37,8 +38,9 @@ def kept_nodes(decisions: MemoryDecisions) -> frozenset[int]:
     first = len(decisions.problem.bwd) + 1
     for instruction in decisions.program:
         match instruction:
-            case Stage(k) if k < first:
-                break
+            case Stage(k):
+                if k < first:
+                    break
             case RunForward(node, _, inplace):
                 overwritten = decisions.problem.fwd[node].inplace_of
                 if inplace and overwritten is not None:
@@ -46,6 +48,10 @@ def kept_nodes(decisions: MemoryDecisions) -> frozenset[int]:
                 live.add(node)
             case Drop(node):
                 live.discard(node)
+            case RunBackward():
+                pass
+            case _:
+                assert_never(instruction)
     return frozenset(live)
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from codegen.lower import lower
 from codegen.simulate_program import simulate_program
 from planner.collective.algorithm import CollectiveDecisions
 from planner.fusion.decisions import FusionDecisions
 from planner.memory.decisions import MemoryDecisions
-from planner.memory.program import RunBackward, RunForward, Stage
+from planner.memory.program import Drop, RunBackward, RunForward, Stage
 from planner.memory.simulate import moments
 from planner.plan import Plan
 from planner.swap.decisions import SwapDecisions
@@ -41,14 +41,18 @@ def simulate_plan(plan: Plan) -> Timeline:
     """A memory plan is one stream of operators with the bytes in use; a collective plan is its messages on links and
     ports, as its out-of-place program sends them; a swap plan is operators and copies in both directions; a fusion plan
     is its launches, those with a collective on a stream of their own."""
-    if isinstance(plan.decisions, CollectiveDecisions):
-        return _collective(plan.decisions)
-    if isinstance(plan.decisions, SwapDecisions):
-        tasks, resources = tasks_of(plan.decisions)
-        return Timeline(tasks, resources, simulate(tasks, resources, start_bytes(plan.decisions)))
-    if isinstance(plan.decisions, FusionDecisions):
-        return _fusion(plan.decisions)
-    return _memory(plan.decisions)
+    match plan.decisions:
+        case CollectiveDecisions():
+            return _collective(plan.decisions)
+        case SwapDecisions():
+            tasks, resources = tasks_of(plan.decisions)
+            return Timeline(tasks, resources, simulate(tasks, resources, start_bytes(plan.decisions)))
+        case FusionDecisions():
+            return _fusion(plan.decisions)
+        case MemoryDecisions():
+            return _memory(plan.decisions)
+        case _:
+            assert_never(plan.decisions)
 
 
 def _collective(decisions: CollectiveDecisions) -> Timeline:
@@ -96,8 +100,10 @@ def _memory(decisions: MemoryDecisions) -> Timeline:
                 duration = problem.fwd[node].time(impl, again, inplace)
             case RunBackward(node, impl):
                 duration = problem.bwd[node].impls[impl].time_ns
-            case _:
+            case Drop():
                 duration = 0
+            case _:
+                assert_never(instruction)
         held = (MEMORY, moment.activations + moment.gradients + moment.workspace)
         after = (place - 1,) if place else ()
         tasks.append(Task(moment.label, duration, (STREAM,), after, alloc=(held,), free=(held,)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, assert_never
 
 import msgspec
 
@@ -114,6 +114,8 @@ def generate(
             files, facts, entry = *fusion_generate(decisions, plan_file, chosen, collectives or {}), None
         case MemoryDecisions():
             files, facts, entry = _memory(plan, decisions, plan_file, chosen, trace)
+        case _:
+            assert_never(decisions)
     return Artefacts(
         target=chosen,
         plan=InputRef(file=Path(plan_file).name, digest=documents.digest(plan)),
@@ -134,6 +136,8 @@ def possible_targets(decisions: Decisions) -> tuple[Target, ...]:
             return FUSION_TARGETS
         case MemoryDecisions():
             return MEMORY_TARGETS
+        case _:
+            assert_never(decisions)
 
 
 def check(decisions: Decisions) -> list[str]:
@@ -147,6 +151,8 @@ def check(decisions: Decisions) -> list[str]:
             return check_fusion(decisions)
         case MemoryDecisions():
             return check_memory(decisions)
+        case _:
+            assert_never(decisions)
 
 
 def require_runtime(runtime: Name | None, target: Target, where: str) -> None:

@@ -16,14 +16,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from planner.errors import InputError
 from planner.graph import Graph
 from planner.implementations.normalisation import INVERTING
 from planner.memory.calls import calls_of
 from planner.memory.decisions import MemoryDecisions
-from planner.memory.program import Drop, RunForward, Stage
+from planner.memory.program import Drop, RunBackward, RunForward, Stage
 from planner.trace import Implementation, Op, Trace
 
 
@@ -152,6 +152,10 @@ def _events(decisions: MemoryDecisions, graph: Graph) -> Iterator[Event]:
                 if all(creator[other] != creator[node] for other in stored):
                     made = _values(problem.fwd[creator[node]].ops, graph)
                     live -= {value for value in made if graph.owner[value] not in held}
+            case RunBackward():
+                pass
+            case _:
+                assert_never(instruction)
         late = stage < last
         for op, call in calls_of(instruction, problem, graph, late=late):
             event = Event(op, call, stage, late, late and isinstance(instruction, RunForward))

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from planner.errors import InputError
 from planner.hardware import VERSION, Device, Hardware, Link, Network, Nic, Switch
@@ -119,7 +119,7 @@ def _listed(intra: dict[str, Any], key: str) -> list[Any]:
 # Topologies
 
 
-def is_topology(raw: Any) -> bool:
+def is_topology(raw: Any) -> TypeGuard[dict[str, Any]]:
     """Whether plain values look like a TACCL topology."""
     return isinstance(raw, dict) and "gpus_per_node" in raw and "alpha" in raw and "kind" not in raw
 

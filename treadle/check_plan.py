@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from typing import assert_never
 
 from msgspec.structs import replace
 
@@ -56,8 +57,10 @@ def check_plan(plan: Plan) -> list[str]:
             found = check_swap(plan.decisions)
         case FusionDecisions():
             found = [*check_fusion(plan.decisions), *_fusion_certificate(plan, plan.decisions)]
-        case _:
+        case MemoryDecisions():
             found = check_memory(plan.decisions)
+        case _:
+            assert_never(plan.decisions)
     return [*found, *_certificate(plan)]
 
 
@@ -76,17 +79,24 @@ def quality(plan: Plan, bound: float | None = None) -> str:
     """
     proof = plan.certificate
     if bound is None:
-        bound = _alone(plan.decisions)
+        bound = least_alone_ns(plan.decisions)
     if proof.lower_bound <= bound:
         return optimal(plan) if proof.optimal else f"gap {proof.gap:.2%}"
     return f"it claims to be {optimal(plan)}" if proof.optimal else f"it claims a gap of {proof.gap:.2%}"
 
 
-def _alone(decisions: Decisions) -> int:
-    """What the decisions prove without any search. What is recomputed may be what makes a swap plan take longer."""
-    if isinstance(decisions, SwapDecisions):
-        return decisions.problem.ideal_ns if copies_alone(decisions.runs) else 0
-    return least_ns(decisions) if isinstance(decisions, MemoryDecisions) else 0
+def least_alone_ns(decisions: Decisions) -> int:
+    """The time that the decisions prove without any search and without inputs. What is recomputed may be what makes a
+    swap plan take longer."""
+    match decisions:
+        case MemoryDecisions():
+            return least_ns(decisions)
+        case SwapDecisions():
+            return decisions.problem.ideal_ns if copies_alone(decisions.runs) else 0
+        case CollectiveDecisions() | FusionDecisions():
+            return 0
+        case _:
+            assert_never(decisions)
 
 
 def optimal(plan: Plan) -> str:
@@ -211,8 +221,10 @@ def _time_and_peak(decisions: Decisions) -> tuple[int, int | None]:
             return decisions.time_ns, decisions.peak_bytes
         case FusionDecisions():
             return decisions.time_ns, None
-        case _:
+        case MemoryDecisions():
             return decisions.objective_ns, decisions.exact_peak_bytes
+        case _:
+            assert_never(decisions)
 
 
 _TAKES = re.compile(r"which takes \d+ ns|path from rank \d+ to rank \d+ takes")
@@ -224,28 +236,38 @@ def check_against(plan: Plan, found: Mapping[str, documents.Document]) -> list[s
     """Recheck a plan against those of its inputs that are at hand."""
     decisions = plan.decisions
     trace, hardware, sketch = found.get("trace"), found.get("hardware"), found.get("sketch")
-    if isinstance(decisions, CollectiveDecisions):
-        if isinstance(hardware, Hardware) and isinstance(sketch, Sketch):
+    match decisions:
+        case CollectiveDecisions():
+            if not isinstance(hardware, Hardware) or not isinstance(sketch, Sketch):
+                return []
             return [
                 *_against_pattern(decisions, found.get("pattern")),
                 *check_against_inputs(decisions, hardware, sketch),
                 *_against_program(plan, decisions, hardware),
             ]
-    elif isinstance(decisions, SwapDecisions):
-        return check_swap_against(decisions, found)
-    elif isinstance(decisions, FusionDecisions):
-        return [] if not isinstance(trace, Trace) else check_fusion_against(decisions, trace)
-    elif isinstance(problem := found.get("problem"), MemoryProblem):
-        return check_against_problem(plan, decisions, problem)
-    elif isinstance(trace, Trace):
-        if trace.costs.model == "absent":
-            if not isinstance(hardware, Hardware):
-                return []
-            from treadle.capture.costs import with_roofline
+        case SwapDecisions():
+            return check_swap_against(decisions, found)
+        case FusionDecisions():
+            return [] if not isinstance(trace, Trace) else check_fusion_against(decisions, trace)
+        case MemoryDecisions():
+            return _check_memory_against(plan, decisions, found)
+        case _:
+            assert_never(decisions)
 
-            trace = with_roofline(trace, hardware)
-        return check_against_trace(decisions, trace)
-    return []
+
+def _check_memory_against(plan: Plan, decisions: MemoryDecisions, found: Mapping[str, documents.Document]) -> list[str]:
+    problem, trace, hardware = found.get("problem"), found.get("trace"), found.get("hardware")
+    if isinstance(problem, MemoryProblem):
+        return check_against_problem(plan, decisions, problem)
+    if not isinstance(trace, Trace):
+        return []
+    if trace.costs.model == "absent":
+        if not isinstance(hardware, Hardware):
+            return []
+        from treadle.capture.costs import with_roofline
+
+        trace = with_roofline(trace, hardware)
+    return check_against_trace(decisions, trace)
 
 
 def _against_program(plan: Plan, decisions: CollectiveDecisions, hardware: Hardware) -> Iterator[str]:

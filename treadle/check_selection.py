@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from planner.collective.algorithm import CollectiveDecisions
+from planner.collective.pricing import label
 from planner.collective.retime import Retimed, retimed
 from planner.collective.universal import universal_bound
 from planner.errors import CheckFailed
@@ -16,7 +17,7 @@ from planner.selection import Entry, Selection, other_methods
 from planner.sketch import Sketch
 from treadle.check_plan import require_accepted
 from treadle.cli.output import many
-from treadle.tuning import Tuner, label
+from treadle.tuning import Tuner
 
 
 def against_plans(selection: Selection, plans: Mapping[str, Plan]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import assert_never
 
 from codegen import check_mscclpp, check_program, msccl_xml, mscclpp_plan
 from codegen.emit import manifest_in, manifest_of, text_digest
@@ -145,8 +146,10 @@ def _plan(plan: Plan, path: str, inputs: Inputs) -> Report:
             what = f"swap plan of {many(len(decisions.order), 'operator')}, {copied} copied"
         case FusionDecisions():
             what = f"fusion plan of {many(len(decisions.stages), 'stage')} on {many(decisions.ranks, 'rank')}"
-        case _:
+        case MemoryDecisions():
             what = "memory plan"
+        case _:
+            assert_never(decisions)
     findings = check_plan(plan)
     stale, found = inputs_of(plan, path, inputs.files, inputs.fresh)
     findings += stale

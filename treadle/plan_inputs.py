@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import assert_never
 
 from planner import documents
 from planner.collective.algorithm import CollectiveDecisions
 from planner.errors import InputError
 from planner.fusion.decisions import FusionDecisions
 from planner.hardware import Hardware, scaled
+from planner.memory.decisions import MemoryDecisions
 from planner.memory.problem import MemoryProblem
 from planner.pattern import Pattern
 from planner.plan import InputRef, Plan
@@ -89,8 +91,10 @@ def _as_large(hardware: Hardware, plan: Plan, reference: InputRef) -> Hardware:
             nodes, rest = divmod(plan.decisions.ranks, hardware.devices_per_node)
         case FusionDecisions():
             nodes, rest = plan.decisions.nodes, 0
-        case _:
+        case MemoryDecisions() | SwapDecisions():
             return hardware
+        case _:
+            assert_never(plan.decisions)
     if rest or nodes < 1 or (nodes > 1 and hardware.network is None) or hardware.other_nodes:
         return hardware
     other = scaled(hardware, nodes)

@@ -167,7 +167,10 @@ def pricing(hardware: Hardware, protocol: str | None, instances: int | None) -> 
         time = times[chosen]
         in_turn = None if over() else found.in_turn_us(chosen, decisions.input_bytes)
         ordered = in_turn is not None and in_turn < time
-        compared = {"chosen": label(*chosen), "simulated_us": {label(*key): time for key, time in times.items()}}
+        compared: dict[str, object] = {
+            "chosen": label(*chosen),
+            "simulated_us": {label(*key): time for key, time in times.items()},
+        }
         return _price(min(time, in_turn or time), *chosen, ordered, compared)
 
     return price
@@ -183,7 +186,7 @@ def _on_links(decisions: CollectiveDecisions, reason: str) -> Price:
     return _price(least, decisions.protocol, decisions.instances, ordered, {"by_size": reason})
 
 
-def _price(time_us: float, protocol: Protocol, instances: int, ordered: bool, transport: dict[str, object]) -> Price:
+def _price(time_us: float, protocol: Protocol, instances: int, ordered: bool, transport: Mapping[str, object]) -> Price:
     return Price(time_us, protocol, instances, ordered, {**transport, "program_us": time_us})
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 from planner.collective.algorithm import Collective, CollectiveDecisions, Demand
 
@@ -88,13 +89,15 @@ def form(
         case "alltoall":
             before = tuple(part for part in alone for _ in range(ranks * chunkup))
             return Form(before, by_rank * ranks, False)
-        case _:
+        case "alltoallv" | "sendrecv" | "custom":
             given = [demand for demand in demands or () for _ in pieces]
             return Form(
                 tuple(frozenset(demand.sources) for demand in given),
                 tuple(frozenset(demand.targets) for demand in given),
                 False,
             )
+        case _:
+            assert_never(collective)
 
 
 def form_of(decisions: CollectiveDecisions) -> Form:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
+from typing import assert_never
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -148,8 +149,10 @@ class Run:
                         mask[groups, rank, global_indices(of.layout, extents, ranks, rank)] = True
                     case At(root):
                         mask[groups, rank] = rank == root
-                    case _:
+                    case Replicated() | Local():
                         mask[groups, rank] = True
+                    case _:
+                        assert_never(of.layout)
             self.masks[key] = mask.reshape(self.bindings.groups, ranks, *extents)
         return self.masks[key]
 

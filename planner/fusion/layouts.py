@@ -7,6 +7,7 @@ go together only when dimension and map agree.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import assert_never
 
 FLAT = -1
 """Sliced along no dimension in particular: the elements in row-major order are divided."""
@@ -87,8 +88,10 @@ def layout_text(layout: Layout) -> str:
             where = "FLAT" if at == FLAT else str(at)
         case At(rank):
             return f"At({rank})"
-        case _:
+        case Replicated() | Local():
             return type(layout).__name__
+        case _:
+            assert_never(layout)
     if not isinstance(slice_map, RingTile):
         return f"Sliced({where})"
     order = ", rank_major=True" if slice_map.rank_major else ""

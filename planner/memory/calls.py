@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import assert_never
 
 from planner.errors import InputError
 from planner.graph import Graph
 from planner.memory.problem import Backward, Forward, MemoryProblem
-from planner.memory.program import Instruction, RunBackward, RunForward
+from planner.memory.program import Drop, Instruction, RunBackward, RunForward, Stage
 from planner.trace import Implementation, Op
 
 
@@ -27,8 +28,10 @@ def calls_of(
         case RunBackward(node, way):
             names = problem.bwd[node].ops
             impl = problem.bwd[node].impls[way]
-        case _:
+        case Stage() | Drop():
             return []
+        case _:
+            assert_never(instruction)
     if not names:
         return []
     again = late and isinstance(instruction, RunForward)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from msgspec.structs import replace
 
@@ -120,6 +121,8 @@ class _Walk:
                     yield f"runs backward node {k} with implementation {impl}, which the problem does not have"
                 else:
                     yield from self._backward(k, impl)
+            case _:
+                assert_never(instruction)
         self.steps += 1
 
     def end(self) -> Iterator[str]:

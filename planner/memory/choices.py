@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import assert_never
 
 from planner.memory.decisions import MemoryDecisions
 from planner.memory.program import Drop, RunBackward, RunForward, Stage
@@ -62,6 +63,10 @@ def forward_choices(decisions: MemoryDecisions) -> list[ForwardChoice]:
                     again.setdefault(i, []).append(run)
             case Drop(i):
                 live.discard(i)
+            case RunBackward():
+                pass
+            case _:
+                assert_never(instruction)
     return [
         ForwardChoice(
             i,

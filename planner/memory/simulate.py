@@ -11,7 +11,7 @@ after the forward pass take the time and the workspace of a recomputation.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from planner.memory.problem import BackwardNode, ForwardNode, MemoryProblem
 from planner.memory.program import Drop, Instruction, RunBackward, RunForward, Stage
@@ -69,6 +69,8 @@ def moments(problem: MemoryProblem, program: Iterable[Instruction]) -> Iterator[
                 back = problem.bwd[k]
                 made = 0 if back.impls[impl].grad_inplace else back.out_grad_bytes
                 yield Moment(_label(back, impl), live[0], live[1], gradients + made, back.impls[impl].workspace_bytes)
+            case _:
+                assert_never(instruction)
 
 
 def _label(node: ForwardNode | BackwardNode, impl: int, inplace: bool = False) -> str:
@@ -91,6 +93,10 @@ def simulate(problem: MemoryProblem, program: Iterable[Instruction]) -> Simulati
                 time += problem.fwd[i].time(impl, again, inplace)
             case RunBackward(k, impl):
                 time += problem.bwd[k].impls[impl].time_ns
+            case Drop():
+                pass
+            case _:
+                assert_never(instruction)
     return Simulation(problem.base_bytes + peak, time)
 
 

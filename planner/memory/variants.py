@@ -6,14 +6,14 @@ The variants are those of MONeT's ablation (section 4.5): the same problem with 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TypeVar
+from typing import TypeVar, assert_never
 
 from msgspec.structs import replace
 
 from planner.errors import InputError
 from planner.memory.lower import Schedule, lower, prune
 from planner.memory.problem import FAMILIES, Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
-from planner.memory.program import RunBackward, RunForward, Stage
+from planner.memory.program import Drop, RunBackward, RunForward, Stage
 from planner.memory.simulate import moments
 
 Way = TypeVar("Way", Forward, Backward)
@@ -90,6 +90,10 @@ def post_optimise(problem: MemoryProblem, schedule: Schedule) -> Schedule:
                 forward[stage].append(RunForward(i, _faster(problem.fwd[i], way, stage > 0, left), inplace))
             case RunBackward(k, way):
                 backward[k] = _faster_back(problem.bwd[k], way, left)
+            case Drop():
+                pass
+            case _:
+                assert_never(instruction)
     return Schedule(tuple(map(tuple, forward)), schedule.kept, tuple(backward))
 
 

@@ -7,6 +7,8 @@ are busy each progresses at `Machine.together` of its own speed (SwapAdvisor, se
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from planner.swap.decisions import SwapDecisions, SwapNode
 from planner.swap.problem import PERSISTENT, SwapProblem
 from planner.timeline import Resource, Task
@@ -41,8 +43,10 @@ def tasks_of(decisions: SwapDecisions) -> tuple[tuple[Task, ...], tuple[Resource
                 duration = machine.in_ns(count)
             case "out":
                 duration = machine.out_ns(count)
-            case _:
+            case "drop":
                 duration = 0
+            case _:
+                assert_never(node.kind)
         copies = node.kind in (IN, OUT)
         tasks.append(
             Task(

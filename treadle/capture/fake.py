@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, _BypassDis
 from torch.overrides import TorchFunctionMode
 
 _aten = torch.ops.aten
-_INPUT_OF_NORMALISATION = {
+_INPUT_OF_NORMALISATION: dict[Any, int] = {
     _aten.native_batch_norm: 0,
     _aten._native_batch_norm_legit: 0,
     _aten._native_batch_norm_legit_functional: 0,
@@ -36,7 +36,7 @@ class ExactStorages(FakeTensorMode):
     def dispatch(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] = NO_KEYWORDS
     ) -> Any:
-        result = super().dispatch(func, types, args, kwargs)
+        result: Any = super().dispatch(func, types, args, kwargs)
         place = _INPUT_OF_NORMALISATION.get(getattr(func, "overloadpacket", None))
         if place is None or result[0] is None or result[0].device.type != "cpu":
             return result
@@ -114,12 +114,13 @@ def copyable() -> Iterator[None]:
 
     PyTorch's own copies the storage byte by byte, which a fake tensor does not have.
     """
-    before = FakeTensor.__deepcopy__
-    FakeTensor.__deepcopy__ = _copy
+    fake: Any = FakeTensor
+    before = fake.__deepcopy__
+    fake.__deepcopy__ = _copy
     try:
         yield
     finally:
-        FakeTensor.__deepcopy__ = before
+        fake.__deepcopy__ = before
 
 
 def _copy(tensor: FakeTensor, memo: dict[int, Any]) -> Tensor:

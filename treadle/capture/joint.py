@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -353,7 +353,7 @@ def _read(
 
 def storage(node: fx.Node) -> int:
     """Identity of the storage that the node's tensor lives in."""
-    return node.meta["val"].untyped_storage()._cdata
+    return int(node.meta["val"].untyped_storage()._cdata)
 
 
 def _drop_copies(joint: JointGraph) -> None:
@@ -389,7 +389,8 @@ def _separate_gradients(joint: JointGraph) -> None:
 def _first_after(graph: fx.Graph, node: fx.Node) -> fx.Node:
     """The first place in the backward pass where `node` is known."""
     passed = False
-    for other in graph.nodes:
+    nodes: Iterable[fx.Node] = graph.nodes
+    for other in nodes:
         if passed and (other.op == "output" or other.meta.get("partitioner_tag") == "is_backward"):
             return other
         passed = passed or other is node

@@ -83,7 +83,8 @@ def load_function(spec: str, folder: Path | str = ".") -> Callable[[], Any]:
         required = []
     if required:
         raise InputError(f"found required arguments {', '.join(required)}, expected defaults for all", where=spec)
-    return function
+    made: Callable[[], Any] = function
+    return made
 
 
 def build_step(function: Callable[[], Any], where: str) -> Step:

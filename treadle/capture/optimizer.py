@@ -75,8 +75,15 @@ def _laid_out(parameter: Tensor, gradient: Tensor, place: int) -> Update:
 def _like(
     gradient: Tensor, key: str, shape: Sequence[int], stride: Sequence[int], alias_of: str | None = None
 ) -> Tensor:
-    fields = {"shape": tuple(shape), "stride": tuple(stride), "alias_of": alias_of, "bytes": gradient.bytes}
-    return Tensor(id=key, role="gradient", dtype=gradient.dtype, **fields)
+    return Tensor(
+        id=key,
+        role="gradient",
+        dtype=gradient.dtype,
+        shape=tuple(shape),
+        stride=tuple(stride),
+        alias_of=alias_of,
+        bytes=gradient.bytes,
+    )
 
 
 def _made(target: str, source: Tensor, result: Tensor, rest: list[Any], keywords: dict[str, Any] | None = None) -> Op:

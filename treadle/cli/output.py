@@ -23,7 +23,7 @@ FORMATS = frozenset(
 """Endings that say what is in a file."""
 
 
-class Output(click.ParamType):
+class Output(click.ParamType[str]):
     """A file or folder to write: in a folder that exists, and without the ending of another format.
 
     Checked with the options, so before anything is read, planned or written.

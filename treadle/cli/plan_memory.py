@@ -134,8 +134,9 @@ def command(
     from planner import documents
     from planner.errors import InputError, LimitError
     from planner.memory.planning import parse_budget, plan_problem
+    from planner.memory.problem import FAMILIES
     from planner.memory.search.attempts import MemoryOptions
-    from planner.memory.variants import FAMILIES, VARIANTS
+    from planner.memory.variants import VARIANTS
     from planner.scalars import parse_bytes
 
     families = tuple(name for name in FAMILIES if name in VARIANTS[variant] and name not in without)

@@ -260,7 +260,7 @@ def _show(hardware: Hardware) -> None:
                 nic.name,
                 ranges(nic.devices),
                 nic.pcie,
-                {True: "yes", False: "no"}.get(nic.gpudirect),
+                None if nic.gpudirect is None else "yes" if nic.gpudirect else "no",
                 _number(nic.speed_gbps),
             )
             for nic in hardware.nics

@@ -333,7 +333,7 @@ def queued_all_reduce(tensor: Tensor, group: Any) -> torch.futures.Future[Tensor
             _into(tensor, run(tensor))
             future.set_result(tensor)
         except Exception as error:
-            future.set_exception(error)
+            future.set_exception(error)  # type: ignore[arg-type]  # annotated as a result
 
     state.later(work)
     return future

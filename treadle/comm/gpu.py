@@ -49,7 +49,7 @@ class Lane:
     """The stream of one GPU on which all planned calls run, one after the other, in the order of the calls."""
 
     def __init__(self, device: torch.device) -> None:
-        self.device, self.stream = device, torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
+        self.device, self.stream = device, torch.cuda.Stream(device, priority=-1)
 
     def start(self, work: Callable[[], Any]) -> Any:
         """Queue `work` after what the caller's current stream holds by now. Does not wait for the GPU."""

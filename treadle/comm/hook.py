@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributed
+from torch._C._distributed_c10d import GradBucket
 
 from treadle.comm import calls
 
 
-def ddp_hook(group: Any, bucket: distributed.GradBucket) -> torch.futures.Future[Tensor]:
+def ddp_hook(group: Any, bucket: GradBucket) -> torch.futures.Future[Tensor]:
     """Average one bucket of gradients over the ranks; the backward pass goes on meanwhile.
 
     `group` is the state given to register_comm_hook: None for the group of `init`, or the process group of the model.
@@ -25,4 +26,5 @@ def ddp_hook(group: Any, bucket: distributed.GradBucket) -> torch.futures.Future
     if planned is not None:
         return planned
     plain = calls.beside_planned(tensor, lambda: distributed.all_reduce(tensor, group=group, async_op=True))
-    return plain.get_future().then(lambda done: done.value()[0])
+    averaged: torch.futures.Future[Tensor] = plain.get_future().then(lambda done: done.value()[0])
+    return averaged

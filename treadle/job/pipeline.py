@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from planner.documents import load, save
+from planner.documents import Document, load, save
 from planner.errors import CheckFailed
 from planner.hardware import Hardware
 from planner.job import Job
@@ -124,7 +124,7 @@ def _quality(plan: Plan) -> str:
 def _check(planned: Planned) -> None:
     from treadle.check_plan import check_against, check_plan
 
-    inputs = {"trace": planned.trace, "hardware": planned.hardware, "sketch": planned.sketch}
+    inputs: dict[str, Document] = {"trace": planned.trace, "hardware": planned.hardware, "sketch": planned.sketch}
     for name, plan in planned.plans.items():
         findings = check_plan(plan) + check_against(plan, inputs)
         if findings:

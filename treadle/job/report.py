@@ -11,7 +11,7 @@ from planner.collective.algorithm import CollectiveDecisions
 from planner.memory.decisions import MemoryDecisions
 from planner.plan import Plan
 from planner.scalars import format_bytes
-from treadle.check_plan import derived_bound, least_ns, quality
+from treadle.check_plan import derived_bound, least_alone_ns, quality
 from treadle.job.pipeline import Planned
 from treadle.job.train import RankResult, Run
 from treadle.report.page import Page, Section, Table
@@ -109,7 +109,7 @@ def proved(planned: Planned, plan: Plan) -> str:
     if isinstance(decisions, CollectiveDecisions):
         bound = derived_bound(decisions, planned.hardware, planned.sketch, proof)
     else:
-        bound = least_ns(decisions)
+        bound = least_alone_ns(decisions)
     if proof.lower_bound <= bound:
         return quality(plan, bound)
     return f"{quality(plan, proof.lower_bound)}, bound proved by the solver"

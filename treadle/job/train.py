@@ -135,7 +135,8 @@ def fresh_step(job: Work, seed: int) -> tuple[nn.Module, tuple[torch.Tensor, ...
     from treadle.capture.load import build_step, load_function
 
     torch.manual_seed(seed)
-    return tuple(build_step(load_function(job.model, job.folder), job.model))
+    step = build_step(load_function(job.model, job.folder), job.model)
+    return step.model, step.inputs, step.loss
 
 
 def batch(job: Work, seed: int) -> tuple[torch.Tensor, ...]:

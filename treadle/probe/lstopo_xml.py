@@ -146,7 +146,7 @@ def _owners(topology: Element) -> dict[str, str]:
     """gp_index -> bus id of the PCI device that the object is or belongs to, `` where it is none."""
     owners = {}
     for element in topology.iter("object"):
-        device = element
+        device: Element | None = element
         while device is not None and device.get("type") == "OSDev":
             device = device.getparent()
         index = element.get("gp_index")

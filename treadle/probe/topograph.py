@@ -134,13 +134,13 @@ def _model(raw: dict[str, Any], found: _Found) -> None:
         homes[name] = members
         nvlink = block.get("nvlink", _texts(block.get("attributes"), f"{path}.attributes", found).get("nvlink"))
         _describe(found, members, block, nvlink)
-    for index, block in enumerate(_a(list, raw.get("blocks", []), "$.blocks", found)):
+    for index, given in enumerate(_a(list, raw.get("blocks", []), "$.blocks", found)):
         path = f"$.blocks[{index}]"
-        block = _a(dict, block, path, found)
+        block = _a(dict, given, path, found)
         members = _nodes(block.get("nodes"), f"{path}.nodes", found, listed)
         if block.get("switch") is not None:
-            for node in members:
-                found.attach(node, _a(str, block["switch"], f"{path}.switch", found), path)
+            for member in members:
+                found.attach(member, _a(str, block["switch"], f"{path}.switch", found), path)
         labels = {
             key: value
             for part in ("labels", "annotations")
@@ -152,13 +152,13 @@ def _model(raw: dict[str, Any], found: _Found) -> None:
     for name, switch, path in _entries(raw, "switches", found):
         for child in _names(switch.get("switches"), f"{path}.switches", found):
             found.adopt(child, name, f"{path}.switches")
-        for block in _names(switch.get("capacity_blocks"), f"{path}.capacity_blocks", found):
-            if block not in homes:
-                raise found.fault(f"{path}.capacity_blocks", f"unknown {short(block)}", "the name of a capacity block")
-            for node in homes[block]:
-                found.attach(node, name, f"{path}.capacity_blocks")
-        for node in _nodes(switch.get("nodes"), f"{path}.nodes", found, listed):
-            found.attach(node, name, f"{path}.nodes")
+        for home in _names(switch.get("capacity_blocks"), f"{path}.capacity_blocks", found):
+            if home not in homes:
+                raise found.fault(f"{path}.capacity_blocks", f"unknown {short(home)}", "the name of a capacity block")
+            for member in homes[home]:
+                found.attach(member, name, f"{path}.capacity_blocks")
+        for member in _nodes(switch.get("nodes"), f"{path}.nodes", found, listed):
+            found.attach(member, name, f"{path}.nodes")
 
 
 def _describe(found: _Found, members: list[str], entry: dict[str, Any], domain: Any) -> None:
@@ -230,16 +230,16 @@ def _spelled_out(text: str, path: str, found: _Found) -> list[str]:
     if "[" not in text and "]" not in text and text:
         return [text]
     match = _RANGE.fullmatch(text)
+    fault = found.fault(path, shown(text), "a name, or several as in n[01-16]")
+    if match is None:
+        raise fault
     names: list[str] = []
-    for part in match[2].split(",") if match else ():
+    for part in match[2].split(","):
         first, _, last = part.strip().partition("-")
         last = last or first
         if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last) < int(first) + MAX_NODES):
-            match = None
-            break
+            raise fault
         names += [f"{match[1]}{number:0{len(first)}d}{match[3]}" for number in range(int(first), int(last) + 1)]
-    if match is None:
-        raise found.fault(path, shown(text), "a name, or several as in n[01-16]")
     return names
 
 
@@ -250,6 +250,6 @@ def _texts(given: Any, path: str, found: _Found) -> dict[str, Any]:
 def _a(kind: type[Any], value: Any, path: str, found: _Found) -> Any:
     """`value`, which must be of this type."""
     if not isinstance(value, kind):
-        words = {dict: "an object", list: "a list", str: "a text"}
+        words: dict[type[Any], str] = {dict: "an object", list: "a list", str: "a text"}
         raise found.fault(path, "nothing" if value is None else shown(value), words[kind])
     return value

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from typing import assert_never
 
 from planner.memory.choices import forward_choices, short_name, uses
 from planner.memory.decisions import MemoryDecisions
 from planner.memory.plain import plain_peak, plain_time
 from planner.memory.problem import BackwardNode, ForwardNode
-from planner.memory.program import RunBackward, RunForward, Stage
+from planner.memory.program import Drop, RunBackward, RunForward, Stage
 from planner.memory.simulate import curve
 from planner.scalars import format_bytes, format_time
 from treadle.cli.output import many
@@ -165,13 +166,17 @@ def _durations(decisions: MemoryDecisions) -> list[int]:
     """ns of each instruction."""
     problem, times, again = decisions.problem, [], False
     for step in decisions.program:
-        time = 0
-        if isinstance(step, Stage):
-            again = step.k <= len(problem.bwd)
-        elif isinstance(step, RunForward):
-            time = problem.fwd[step.node].time(step.impl, again, step.inplace)
-        elif isinstance(step, RunBackward):
-            time = problem.bwd[step.node].impls[step.impl].time_ns
+        match step:
+            case Stage(k):
+                again, time = k <= len(problem.bwd), 0
+            case RunForward(node, impl, inplace):
+                time = problem.fwd[node].time(impl, again, inplace)
+            case RunBackward(node, impl):
+                time = problem.bwd[node].impls[impl].time_ns
+            case Drop():
+                time = 0
+            case _:
+                assert_never(step)
         times.append(time)
     return times
 
@@ -185,12 +190,15 @@ def _bars(decisions: MemoryDecisions, times: Sequence[int], start: int) -> list[
     problem, bars = decisions.problem, list[Bar]()
     now, narrow = 0.0, sum(times) / 1e3 / THIN
     for place, step in enumerate(decisions.program):
-        if isinstance(step, RunForward):
-            group, label = "forward" if place < start else "recompute", short_name(problem.fwd[step.node].op)
-        elif isinstance(step, RunBackward):
-            group, label = "backward", short_name(problem.bwd[step.node].op)
-        else:
-            continue
+        match step:
+            case RunForward(node):
+                group, label = "forward" if place < start else "recompute", short_name(problem.fwd[node].op)
+            case RunBackward(node):
+                group, label = "backward", short_name(problem.bwd[node].op)
+            case Stage() | Drop():
+                continue
+            case _:
+                assert_never(step)
         duration = times[place] / 1e3
         last = bars[-1] if bars else None
         if last is not None and last.group == group and max(last.duration_us, duration) < narrow:

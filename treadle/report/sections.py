@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from math import inf
+from typing import assert_never
 
 from planner.collective.algorithm import CollectiveDecisions
 from planner.fusion.decisions import FusionDecisions
@@ -26,13 +27,17 @@ def plan_section(
     name: str, plan: Plan, hardware: Hardware | None = None, measured: Mapping[str, int] | None = None
 ) -> Section:
     """The section of one plan. measured: peaks in bytes by label, drawn beside a memory plan's curve."""
-    if isinstance(plan.decisions, MemoryDecisions):
-        return memory_section(name, plan.decisions, measured or {})
-    if isinstance(plan.decisions, SwapDecisions):
-        return swap_section(name, plan, plan.decisions)
-    if isinstance(plan.decisions, FusionDecisions):
-        return fusion_section(name, plan, plan.decisions)
-    return _collective(name, plan, plan.decisions, hardware)
+    match plan.decisions:
+        case MemoryDecisions():
+            return memory_section(name, plan.decisions, measured or {})
+        case SwapDecisions():
+            return swap_section(name, plan, plan.decisions)
+        case FusionDecisions():
+            return fusion_section(name, plan, plan.decisions)
+        case CollectiveDecisions():
+            return _collective(name, plan, plan.decisions, hardware)
+        case _:
+            assert_never(plan.decisions)
 
 
 def certificates(plans: Mapping[str, Plan], qualities: Mapping[str, str] | None = None) -> Table:

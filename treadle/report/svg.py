@@ -26,7 +26,7 @@ def figure(width: float, height: float, **options: Any) -> Iterator[tuple[Any, A
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingBackendError("pictures need matplotlib; install it with: pip install 'treadle[report]'") from error
-    style = {
+    style: dict[Any, Any] = {
         "svg.fonttype": "none",
         "text.parse_math": False,  # a dollar sign in a name is a dollar sign
         "svg.hashsalt": "treadle",

@@ -129,7 +129,7 @@ class Executor:
         self, program: Program, rank: int, group: Any, inplace: bool, script: tuple[Action, ...], cut: int = 1
     ) -> None:
         self.program, self.rank, self.inplace, self.script = program, rank, inplace, script
-        self.group = distributed.group.WORLD if group is None else group
+        self.group: Any = distributed.group.WORLD if group is None else group
         self.irregular = program.collective in UNPROMISED
         if self.irregular:
             own = program.ranks[rank]

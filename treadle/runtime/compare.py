@@ -282,5 +282,6 @@ def _sent_one_by_one(task: _Task, data: Tensor, count: int) -> Tensor:
             elif rank == min(sources):
                 works.append(distributed.isend(given[chunk], dst=target, tag=chunk))
     for work in works:
-        work.wait()
+        if work is not None:
+            work.wait()
     return result

@@ -57,8 +57,10 @@ def apply(
     cover.
     """
     if not isinstance(model, nn.Module):
-        where = str(plan) if isinstance(plan, str | Path) else CALLER
-        raise InputError(f"found a model of type {type(model).__name__}, expected a torch.nn.Module", where=where)
+        raise InputError(
+            f"found a model of type {type(model).__name__}, expected a torch.nn.Module",
+            where=str(plan) if isinstance(plan, str | Path) else CALLER,
+        )
     document, known = plan_and_trace(plan, trace, CALLER, _require_memory)
     text = generate(document, known)[FILE_NAME]
     planned = PlannedModule(model, load_step(text, known.name))
@@ -96,7 +98,7 @@ class PlannedModule(ActivationWrapper):
     """A model and the generated step that computes it. Its `state_dict` is that of the model."""
 
     def __init__(self, model: nn.Module, step: Step) -> None:
-        super().__init__(model)
+        super().__init__(model)  # type: ignore[no-untyped-call]
         self.step = step
         self.verified: str | None = None
         """What `apply` saw with `verify`, in one line."""
@@ -126,8 +128,8 @@ class PlannedModule(ActivationWrapper):
         if torch.is_grad_enabled():
             for name in reversed(self.step.gradients):
                 if leaves[name].requires_grad:
-                    token = _Gradient.apply(flight, name, token, leaves[name])
-        return self.step.returned(_Outputs.apply(flight, token))
+                    token = _Gradient.apply(flight, name, token, leaves[name])  # type: ignore[no-untyped-call]
+        return self.step.returned(_Outputs.apply(flight, token))  # type: ignore[no-untyped-call]
 
 
 @dataclass(eq=False)

@@ -30,7 +30,7 @@ class Meter(TorchDispatchMode):
     """Compiled graphs have calls such as `run_and_save_rng_state`, whose results count like others."""
 
     def __init__(self, *existing: Any) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.live: dict[str, int] = {}
         self.peak: dict[str, int] = {}
         self.live_bytes = self.peak_bytes = 0
@@ -47,11 +47,11 @@ class Meter(TorchDispatchMode):
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
             self._outside = torch.cuda.memory_allocated() - self.live_bytes
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
         if torch.cuda.is_available():
             self.allocator_peak_bytes = torch.cuda.max_memory_allocated() - self._outside
 

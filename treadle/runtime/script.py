@@ -19,6 +19,10 @@ from planner.errors import CheckFailed
 
 Range = tuple[str, int, int]
 """(buffer, first chunk, number of chunks)."""
+_End = tuple[Connection, int] | None
+"""One end of a message: its connection, and its number there."""
+_Timed = tuple[int, Step, _End, _End]
+"""A step with its position in the sequence, what it receives and what it sends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,20 +101,22 @@ class _Analysis:
         return buffer, index, count
 
     def actions(self, mine: Sequence[tuple[int, Place]]) -> tuple[Action, ...]:
-        steps = []
+        steps: list[_Timed] = []
         numbers: dict[Connection, int] = defaultdict(int)
+
+        def end(connection: Connection | None) -> _End:
+            if connection is None:
+                return None
+            numbers[connection] += 1
+            return connection, numbers[connection] - 1
+
         for time, place in mine:
             block = self.program.ranks[self.rank].threadblocks[place.threadblock]
             step = block.steps[place.step]
             if step.type == "nop":
                 continue
-            receives, sends = order.incoming(place, block, step), order.outgoing(place, block, step)
-            ends = []
-            for connection in (receives, sends):
-                ends.append(None if connection is None else (connection, numbers[connection]))
-                if connection is not None:
-                    numbers[connection] += 1
-            steps.append((time, step, *ends))
+            received, sent = order.incoming(place, block, step), order.outgoing(place, block, step)
+            steps.append((time, step, end(received), end(sent)))
         reads = [tuple(self.range(operand, step.count) for operand in step.reads) for _, step, _, _ in steps]
         writes = [None if step.writes is None else self.range(step.writes, step.count) for _, step, _, _ in steps]
         waits: list[tuple[int, ...]] = []
@@ -144,7 +150,15 @@ class _Analysis:
                     self.leaving[chunk].add(index)
         return self._assembled(steps, reads, writes, waits, needs, ready)
 
-    def _assembled(self, steps, reads, writes, waits, needs, ready) -> tuple[Action, ...]:  # type: ignore[no-untyped-def]
+    def _assembled(
+        self,
+        steps: Sequence[_Timed],
+        reads: Sequence[tuple[Range, ...]],
+        writes: Sequence[Range | None],
+        waits: Sequence[tuple[int, ...]],
+        needs: Sequence[tuple[int, ...]],
+        ready: dict[int, int],
+    ) -> tuple[Action, ...]:
         slots: dict[Connection, list[int]] = defaultdict(list)
         posts: dict[int, list[int]] = defaultdict(list)
         ends: list[list[Message | None]] = []

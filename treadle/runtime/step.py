@@ -85,11 +85,12 @@ def load_step(text: str, name: str) -> Step:
     names: dict[str, Any] = {}
     exec(compile(text, file, "exec"), names)
     constants = ("PARAMETERS", "BUFFERS", "INPUTS", "TANGENTS", "GRADIENTS", "FROZEN", "EVALUATING")
-    found = (names[key] for key in ("forward", "backward", *constants))
     return Step(
-        name,
-        text,
-        *found,
+        name=name,
+        text=text,
+        forward=names["forward"],
+        backward=names["backward"],
+        **{key.lower(): names[key] for key in constants},
         autocast=names.get("AUTOCAST"),
         partial=names.get("PARTIAL", {}),
         scales=names.get("SCALES", []),

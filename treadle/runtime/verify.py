@@ -198,9 +198,9 @@ def _value_findings(eager: _Side, other: _Side, step: Described) -> tuple[list[s
         parameters, in_double(eager.model, step.loss, step.inputs, SEED, backward), tolerance * scale
     ):
         for name in wrong:
-            a, b = pairs[name]
-            missing = "is None" if b is None else f"differs from plain PyTorch's by {difference(a, b):.3g}"
-            missing = "is there and None in plain PyTorch" if a is None else missing
+            ours, theirs = pairs[name]
+            missing = "is None" if theirs is None else f"differs from plain PyTorch's by {difference(ours, theirs):.3g}"
+            missing = "is there and None in plain PyTorch" if ours is None else missing
             findings.append(f"the gradient of {name!r} {missing}, the largest is {scale:.3g}")
     return findings, max(gaps)
 
@@ -255,8 +255,8 @@ def _placed(trace: Trace, model: nn.Module, inputs: Iterable[Tensor]) -> dict[st
     device = next((value.device for value in values.values()), torch.device("cpu"))
     for tensor in trace.tensors:
         if tensor.role == "tangent":
-            dtype = getattr(torch, str(tensor.dtype))
-            values[tensor.id] = torch.empty_strided(tensor.shape, tensor.stride, dtype=dtype, device=device).fill_(1)
+            dtype, shape, stride = getattr(torch, str(tensor.dtype)), tensor.shape or (), tensor.stride or ()
+            values[tensor.id] = torch.empty_strided(shape, stride, dtype=dtype, device=device).fill_(1)
     return values
 
 

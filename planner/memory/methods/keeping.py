@@ -8,12 +8,13 @@ read, and so needs room besides. Shares of the bytes that may be kept and times 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import assert_never
 
 from planner.errors import LimitError
 from planner.memory.lower import Schedule, lower, prune
 from planner.memory.methods.effort import Account
 from planner.memory.problem import MemoryProblem
-from planner.memory.program import RunBackward, RunForward, Stage
+from planner.memory.program import Drop, RunBackward, RunForward, Stage
 from planner.memory.relaxation import choices_of, kept_of, relax, restrain
 from planner.memory.simulate import moments, simulate
 
@@ -115,4 +116,8 @@ def fastest_within(problem: MemoryProblem, schedule: Schedule) -> Schedule:
                 backward[k] = min(fits, key=lambda w: problem.bwd[k].impls[w].time_ns) if fits else least
             case Stage():
                 stage += 1
+            case Drop():
+                pass
+            case _:
+                assert_never(instruction)
     return Schedule(tuple(map(tuple, runs)), schedule.kept, tuple(backward))

@@ -7,11 +7,13 @@ tried one after the other.
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from planner.memory.bound import least_bytes
 from planner.memory.formulation.useful import transient_bytes
 from planner.memory.lower import Schedule, lower, prune, store_all
 from planner.memory.problem import MemoryProblem
-from planner.memory.program import RunForward, Stage
+from planner.memory.program import Drop, RunBackward, RunForward, Stage
 from planner.memory.simulate import moments, simulate
 
 THRESHOLDS = 12
@@ -105,10 +107,15 @@ def _behind_the_peak(problem: MemoryProblem, schedule: Schedule, kept: frozenset
     worst = used.index(max(used))
     stage, reached = 0, -1
     for step in program[: worst + 1]:
-        if isinstance(step, Stage):
-            stage, reached = len(problem.bwd) + 1 - step.k, -1
-        elif isinstance(step, RunForward):
-            reached = step.node
+        match step:
+            case Stage(k):
+                stage, reached = len(problem.bwd) + 1 - k, -1
+            case RunForward(node):
+                reached = node
+            case RunBackward() | Drop():
+                pass
+            case _:
+                assert_never(step)
     runs = schedule.runs[stage] if stage else ()
     behind = [run.node for run in runs if run.node not in kept and run.node >= reached]
     return sorted(behind, key=lambda i: (problem.fwd[i].out_bytes, -i))

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from typing import IO
+from typing import IO, assert_never
 
 import msgspec
 
@@ -116,6 +116,8 @@ def race(
                             on_answer(key.data, answer)
                         case Failure(kind, text):
                             raise _error(kind, f"{runner.job.method}: {text}")
+                        case _:
+                            assert_never(message)
                     if over():
                         return overdue
             tick()

@@ -70,35 +70,37 @@ def convolution_of(op: Op | Implementation, tensors: Mapping[str, Tensor]) -> Co
     def shape(tree: Any) -> tuple[int, ...]:
         return tuple(tensors[tree["tensor"]].shape or ()) if isinstance(tree, dict) else tuple(tree)
 
-    def made(direction: Direction, algorithm: str, x: Any, weight: Any, y: Any, *more: Any) -> Convolution:
-        *window, transposed = more
+    def made(
+        direction: Direction, algorithm: str, x: Any, weight: Any, y: Any, window: list[Any], transposed: bool
+    ) -> Convolution:
+        stride, padding, dilation = map(pair, window)
         kind = next(tensors[tree["tensor"]].dtype for tree in (x, weight, y) if isinstance(tree, dict))
         itemsize = _BYTES.get(kind or "", 4)
         return Convolution(
-            direction, algorithm, shape(x), shape(weight), shape(y), *map(pair, window), transposed, itemsize
+            direction, algorithm, shape(x), shape(weight), shape(y), stride, padding, dilation, transposed, itemsize
         )
 
     result = {"tensor": op.outputs[0]} if op.outputs and op.outputs[0] is not None else None
     if op.target == "aten.convolution.default" and result:
         x, weight, _, *window, transposed, _, _ = args
-        return made("forward", "direct", x, weight, result, *window, transposed)
+        return made("forward", "direct", x, weight, result, window, transposed)
     if space != "treadle":
         return None
     if name == "conv2d_weight_gradient":
         grad, x, weight, _, *window, _, algorithm = args
-        return made("weight", algorithm, x, weight, grad, *window, False)
+        return made("weight", algorithm, x, weight, grad, window, False)
     if name == "conv2d_input_gradient":
         grad, weight, x, *window, _, algorithm = args
-        return made("input", algorithm, x, weight, grad, *window, False)
+        return made("input", algorithm, x, weight, grad, window, False)
     if name == "convolution_weight_gradient":
         grad, x, weight, _, *window, transposed, _, _ = args
-        return made("weight", "direct", x, weight, grad, *window, transposed)
+        return made("weight", "direct", x, weight, grad, window, transposed)
     if name == "convolution_input_gradient":
         grad, weight, x, *window, transposed, _, _ = args
-        return made("input", "direct", x, weight, grad, *window, transposed)
+        return made("input", "direct", x, weight, grad, window, transposed)
     if name in _FORWARD and result:
         x, weight, _, *window, _ = args
-        return made("forward", _FORWARD[name], x, weight, result, *window, False)
+        return made("forward", _FORWARD[name], x, weight, result, window, False)
     return None
 
 

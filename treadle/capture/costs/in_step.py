@@ -81,11 +81,11 @@ class _Run:
     def kinds(self) -> dict[str, str]:
         """One text for all ops with the same calls on tensors of the same layout."""
         tensors = {tensor.id: tensor for tensor in self.trace.tensors}
-        return {op.id: "\n".join(signature(way, tensors) for way in (op, *op.implementations)) for op in self.trace.ops}
+        return {op.id: "\n".join(signature(way, tensors) for way in _ways(op)) for op in self.trace.ops}
 
     @cached_property
     def samples(self) -> dict[str, list[list[int]]]:
-        found = {self.kinds[op.id]: [[] for _ in range(1 + len(op.implementations))] for op in self.trace.ops}
+        found: dict[str, list[list[int]]] = {self.kinds[op.id]: [[] for _ in _ways(op)] for op in self.trace.ops}
         for kind, ways in found.items():
             before = [self.known.get(self._key(kind, way)) for way in range(len(ways))]
             if all(before):
@@ -104,7 +104,7 @@ class _Run:
     def last(self) -> dict[str, int]:
         """The place of the last op that reads a tensor, by any of its calls."""
         ops = enumerate(self.trace.ops)
-        return {key: place for place, op in ops for way in (op, *op.implementations) for key in way.inputs}
+        return {key: place for place, op in ops for way in _ways(op) for key in way.inputs}
 
     @cached_property
     def digest(self) -> str:
@@ -164,9 +164,14 @@ class _Run:
             return op
         own, *others = map(min, self.samples[kind])
         timed = tuple(replace(way, time_ns=ns) for way, ns in zip(op.implementations, others, strict=True))
-        for place, way in enumerate((replace(op, time_ns=own), *timed)):
+        op = replace(op, time_ns=own, implementations=timed)
+        for place, way in enumerate(_ways(op)):
             self.known[self._key(kind, place)] = (way.time_ns or 0, way.workspace_bytes or 0)
-        return replace(op, time_ns=own, implementations=timed)
+        return op
+
+
+def _ways(op: Op) -> tuple[Op | Implementation, ...]:
+    return (op, *op.implementations)
 
 
 def _mild(value: torch.Tensor, tensor: Tensor) -> torch.Tensor:

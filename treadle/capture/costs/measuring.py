@@ -121,6 +121,7 @@ def _measure(op: Op | Implementation, tensors: Mapping[str, Tensor], device: str
     def run() -> Any:
         return call(op, values)
 
+    finish: Callable[[], None]
     if device == "cpu":
         workspace, finish = _cpu_workspace(run), lambda: None
     else:

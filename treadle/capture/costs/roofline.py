@@ -59,8 +59,9 @@ def with_roofline(trace: Trace, hardware: Hardware) -> Trace:
     def priced(op: Any) -> Any:
         if isinstance(op, Op) and is_view(op, tensors):
             return replace(op, time_ns=0, workspace_bytes=0)
+        workspace: int | None = 0
         if not op.target.startswith("treadle."):
-            workspace = 0
+            pass
         elif (workspace := known.get(key := signature(op, tensors), -1)) == -1:
             workspace = known[key] = kernel_workspace(op, shadows)
         return replace(op, time_ns=_roofline_ns(op, tensors, device, hardware.name, place), workspace_bytes=workspace)

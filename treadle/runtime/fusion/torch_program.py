@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 
 from codegen.fusion.algorithms import Algorithm
 from codegen.fusion.context import Protocol
@@ -217,7 +218,7 @@ class FusedProgram:
             tensor.dtype != TORCH[buffer.dtype] or not tensor.is_contiguous() for tensor in tensors
         ):
             raise InputError(f"{buffer.name}: found other tensors than {list(sizes)} elements of {TORCH[buffer.dtype]}")
-        arrays = [index.start, index.page, *addresses(index, pointers)]
+        arrays: list[NDArray[Any]] = [index.start, index.page, *addresses(index, pointers)]
         placed = [torch.from_numpy(np.frombuffer(each.tobytes(), np.uint8).copy()).to(self.device) for each in arrays]
         head = header(index, *(each.data_ptr() for each in placed))
         placed.append(torch.from_numpy(head.view(np.int64)).to(self.device))

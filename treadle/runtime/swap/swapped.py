@@ -135,8 +135,8 @@ class SwappedStep:
         self._seen: dict[str, tuple[int, int]] = {}
         self._stale = False
         self._failed = False
-        model.register_state_dict_pre_hook(_Synchronizing(self))  # type: ignore[no-untyped-call]
-        model.register_load_state_dict_pre_hook(_Synchronizing(self))  # type: ignore[no-untyped-call]
+        model.register_state_dict_pre_hook(_Synchronizing(self))
+        model.register_load_state_dict_pre_hook(_Synchronizing(self))
 
     def __call__(self, *inputs: Tensor) -> Any:
         """One iteration. Raises InputError for inputs or modes that the plan does not cover, and for an operator that

@@ -240,11 +240,13 @@ _WITH_STORAGE = {getattr(torch.ops.aten, name).default for name in ("as_strided_
 """Calls that copy the storage of their first argument, here the whole arena, or count from its start."""
 
 
-def _on_its_own(function: Action, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+def _on_its_own(function: Callable[..., Any], tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
     return function(tensor.clone(), *args, **kwargs)
 
 
-def _copied(function: Action, args: list[Any], kwargs: dict[str, Any], makes: Sequence[Tensor | None]) -> None:
+def _copied(
+    function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], makes: Sequence[Tensor | None]
+) -> None:
     """For operators that only return new tensors."""
     result = function(*args, **kwargs)
     results = result if isinstance(result, list | tuple) else [result]

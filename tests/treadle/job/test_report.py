@@ -1,0 +1,25 @@
+"""What a job's report says of the quality of each plan, whatever pass made it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from planner.plan import Plan
+from tests.planner import samples
+from treadle.job.pipeline import Planned
+from treadle.job.report import proved
+
+
+def planned() -> Planned:
+    return Planned(samples.JOB, samples.HARDWARE, samples.SKETCH, samples.TRACE, {}, {}, Path("job"))
+
+
+@pytest.mark.parametrize("kind", ["memory plan", "swap plan", "fusion plan"])
+def test_plans_of_every_pass_have_a_quality(kind: str) -> None:
+    plan = samples.DOCUMENTS[kind]
+    assert isinstance(plan, Plan)
+    job = replace(planned(), plans={kind: plan})
+    assert proved(job, plan).startswith(("optimal", "gap"))

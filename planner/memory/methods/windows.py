@@ -1,12 +1,18 @@
-"""Plans for large problems: recompute only where windows of stages begin, then improve a few stages at a time.
+"""Plans for large problems: restricted 0-1 programs (`restricted.py`) of all stages, then of a few stages at a time.
 
-A first plan comes from the relaxation (`keeping.py`). With windows of several stages the restricted 0-1
-program (`restricted.py`) is small: whatever a window reads again is made in its first stage and stays until
-its last use. Finer and finer windows trade size for quality. A large neighbourhood search goes on from the best plan
-("Using Constraint Programming and Local Search Methods to Solve Vehicle Routing Problems", P. Shaw): the runs of the
-plan may stay or go, and one range of stages may run anything. Which implementations backward nodes have is first what
-the relaxation chooses; later they are free where the stages are. Every program contains the plan it starts from, so no
-step makes it worse, and every solution fits the budget: its rows are those of MONeT (equations 4.1 to 4.15).
+From a plan the first programs let every stage run again what is near to what it reads (`near.py`), with all that is
+kept, overwritten and implemented chosen anew: more and more near runs, while a program of them is solved in its limits.
+
+Without a plan, or where that is too large, one comes from the relaxation (`keeping.py`), and recomputation starts only
+where windows of stages begin: whatever a window reads again is made in its first stage and stays until its last use.
+Finer and finer windows trade size for quality. Which implementations backward nodes have is first what the relaxation
+chooses.
+
+A large neighbourhood search goes on from the best plan ("Using Constraint Programming and Local Search Methods to Solve
+Vehicle Routing Problems", P. Shaw): one range of stages may run anything, the others what the plan runs and, where the
+first programs were solved, what is near. Implementations of backward nodes are free then, else in the range. Every
+program contains the plan it starts from, so no step makes it worse, and every solution fits the budget: its rows are
+those of MONeT (equations 4.1 to 4.15).
 """
 
 from __future__ import annotations
@@ -17,13 +23,16 @@ from planner.errors import LimitError
 from planner.memory.lower import Schedule, lower, prune
 from planner.memory.methods.effort import EFFORT, Account, Effort, cut, doubling
 from planner.memory.methods.keeping import first_plan
-from planner.memory.methods.restricted import every_way, formulate, hint, schedule_of, useful
+from planner.memory.methods.near import nearest_runs
+from planner.memory.methods.restricted import Allowed, every_way, formulate, hint, schedule_of, useful
 from planner.memory.problem import MemoryProblem
 from planner.memory.relaxation import choices_of, relax
 from planner.memory.simulate import simulate
 
 SMALL = 16
 """So many stages are one program, which is solved at once."""
+MOST = 2000
+"""More near runs than this make no program that is solved in its limits."""
 OnBetter = Callable[[Schedule], None]
 
 
@@ -41,29 +50,23 @@ def solve_windows(
     search = _Search(problem, effort, on_better, start)
     stages = range(1, len(problem.bwd) + 1)
     if len(stages) <= SMALL:
-        search.step(set(stages), search.every, 1.0)
+        search.step(search.good, search.every, 1.0)
         return search.best
-    search.better(first_plan(problem, search.account))
-    guess = search.guess()
-    for ways in ([{way} for way in guess] if guess else search.every, search.every):
-        for count in doubling(8, min(effort.windows, len(stages))):
-            if search.account.spent():
-                return search.best
-            better = search.step({window.start for window in cut(problem, count)}, ways, 1.0)
-            if search.best is not None and count >= 16 and not better:
-                break
-        if search.best is not None:
-            break
+    near = search.near() if search.best is not None else None
+    if near is None:
+        search.coarse()
+    others = near or [frozenset[int]()] * (len(stages) + 1)
     width = max(2, len(stages) // 8)
     while search.best is not None and not search.account.spent() and width < 2 * len(stages):
         improved = False
         for part in _ranges(problem, search.best, width):
             if search.account.spent():
                 break
-            free = [search.every[t - 1] if t in part else set() for t in stages]
-            improved |= search.step(set(part), free, 0.25)
-        if not search.account.spent():
-            improved |= search.step(set(), search.every, 0.5)
+            allowed = [search.good[t] if t in part else nodes for t, nodes in enumerate(others)]
+            ways = [ways if near or t in part else set() for t, ways in enumerate(search.every, 1)]
+            improved |= search.step(allowed, ways, 0.25)
+        if not near and not search.account.spent():
+            improved |= search.step(others, search.every, 0.5)
         width = width if improved else 2 * width
     return search.best
 
@@ -77,7 +80,8 @@ def _ranges(problem: MemoryProblem, schedule: Schedule, width: int) -> list[rang
 
 
 class _Search:
-    """The best schedule so far; `every` are the implementations of each backward node."""
+    """The best schedule so far; `every` are the implementations of each backward node, `good` the useful runs of each
+    stage. `solved`: the last step ended by itself."""
 
     def __init__(
         self, problem: MemoryProblem, effort: Effort, on_better: OnBetter | None, best: Schedule | None
@@ -86,6 +90,7 @@ class _Search:
         self.account = Account(effort)
         self.every = [set(ways) for ways in every_way(problem)]
         self.good = useful(problem)
+        self.solved = False
         self.time_ns = None if best is None else simulate(problem, lower(problem, best)).time_ns
 
     def guess(self) -> tuple[int, ...] | None:
@@ -97,10 +102,42 @@ class _Search:
             return None
         return choices_of(relaxed, solution) if solution.found else None
 
-    def step(self, free: set[int], ways: Sequence[set[int]], share: float) -> bool:
-        """Solves with every useful run allowed in the free stages and `ways` for the backward nodes, besides what the
-        best schedule does; whether that gave a better one."""
-        allowed = [self.good[t] if t in free else frozenset[int]() for t in range(len(self.problem.bwd) + 1)]
+    def near(self) -> Allowed | None:
+        """Puts the whole best schedule in order with 2, 4, 8, .. near runs a stage on average; the most of them whose
+        program was solved within its limits, None where not even the first was."""
+        solved = None
+        for each in doubling(2, self.account.effort.windows // 4):
+            count = each * len(self.problem.bwd)
+            if count > MOST or self.account.spent():
+                break
+            runs = nearest_runs(self.problem, [sorted(ways) for ways in self.every], count)
+            self.step(runs, self.every, 1.0)
+            if not self.solved:
+                break
+            solved = runs
+        return solved
+
+    def coarse(self) -> None:
+        """A first plan, then programs that recompute only where finer and finer windows begin."""
+        stages = len(self.problem.bwd)
+        self.better(first_plan(self.problem, self.account))
+        guess = self.guess()
+        for ways in ([{way} for way in guess] if guess else self.every, self.every):
+            for count in doubling(8, min(self.account.effort.windows, stages)):
+                if self.account.spent():
+                    return
+                starts = {window.start for window in cut(self.problem, count)}
+                allowed = [nodes if t in starts else frozenset[int]() for t, nodes in enumerate(self.good)]
+                better = self.step(allowed, ways, 1.0)
+                if self.best is not None and count >= 16 and not better:
+                    break
+            if self.best is not None:
+                break
+
+    def step(self, allowed: Allowed, ways: Sequence[set[int]], share: float) -> bool:
+        """Solves with the `allowed` runs of each stage and `ways` for the backward nodes, besides what the best
+        schedule does; whether that gave a better one."""
+        self.solved = False
         if self.best is not None:
             allowed = [nodes | {run.node for run in runs} for nodes, runs in zip(allowed, self.best.runs, strict=True)]
             ways = [some | {way} for some, way in zip(ways, self.best.backward, strict=True)]
@@ -111,6 +148,7 @@ class _Search:
             solution = self.account.solve(program.model, share)
         except LimitError:
             return False
+        self.solved = solution.limit_fired is None and not solution.interrupted
         if not solution.found:
             return False
         return self.better(prune(self.problem, schedule_of(program, solution)))

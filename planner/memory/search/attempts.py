@@ -217,7 +217,7 @@ def _bound(
 def _effort(job: Job, options: MemoryOptions) -> Effort:
     """Counted in nodes and steps. The only clock is that of the whole search, which says so when it fires."""
     if job.method == "windows":
-        windows, nodes, steps = ((16, 200, 4), (64, 1000, 40), (256, 4000, 200))[min(job.effort, 3) - 1]
+        windows, nodes, steps = ((16, 200, 12), (64, 1000, 40), (256, 4000, 200))[min(job.effort, 3) - 1]
         gap = options.gap / 10
     else:
         windows, nodes, steps = ((1, 100, 1), (8, 1000, 4), (32, 2000, 6), (128, 4000, 8))[min(job.effort, 4) - 1]

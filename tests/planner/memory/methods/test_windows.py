@@ -145,6 +145,43 @@ def test_the_first_plan_fits_and_recomputes():
     assert least_time(problem) < time_of(problem, found)
 
 
+def convolutions(sizes: tuple[int, ...], budget: int) -> MemoryProblem:
+    """Convolution, normalisation and ReLU in place for each size; fast convolutions take workspace, backward nodes read
+    either side of the normalisation and may write in place."""
+    fwd: list[ForwardNode] = []
+    bwd: list[BackwardNode] = []
+    for place, size in enumerate(sizes):
+        i = len(fwd)
+        before = (i - 1,) if i else ()
+        fast = {"name": "fast", "time_ns": 7, "workspace_bytes": 2 * size}
+        fwd += [
+            ForwardNode(op="conv", out_bytes=size, inputs=before, impls=(Forward(time_ns=12), Forward(**fast))),
+            ForwardNode(op="norm", out_bytes=size, inputs=(i,), impls=(Forward(time_ns=2),)),
+            ForwardNode(op="relu", out_bytes=size, inputs=(i + 1,), impls=(Forward(time_ns=1),), inplace_of=i + 1),
+        ]
+        inplace = Backward(name="in place", needs=(i + 2,), time_ns=3, grad_inplace=True)
+        by_output = Backward(name="output", needs=(i + 1,), time_ns=3)
+        layer = [
+            ("relu", size, (Backward(needs=(i + 2,), time_ns=2), inplace)),
+            ("norm", size, (Backward(needs=(i,), time_ns=2), by_output)),
+            ("conv weight", 0, (Backward(needs=before, time_ns=12),)),
+        ]
+        if i:
+            layer.append(("conv input", sizes[place - 1], (Backward(time_ns=12), Backward(**fast))))
+        made = [BackwardNode(op=op, live_grad_bytes=size, out_grad_bytes=y, impls=impls) for op, y, impls in layer]
+        bwd = [*made, *bwd]
+    return MemoryProblem(version=1, budget_bytes=budget, base={}, fwd=tuple(fwd), bwd=tuple(bwd))
+
+
+def test_near_runs_put_a_plan_in_order_that_windows_of_stages_leave_as_it_is():
+    problem = convolutions((8, 6, 6, 4, 8), 52)
+    start = attempt(Job("heuristic"), problem, None, MemoryOptions()).schedule
+    assert start is not None
+    assert time_of(problem, start) == 171
+    found = solve_windows(problem, start, Effort(windows=16, nodes=200, steps=4))
+    assert time_of(problem, found) == optimum_of(problem) == 167
+
+
 @given(problems())
 def test_windows_cut_all_stages(problem):
     for count in range(1, len(problem.bwd) + 1):

@@ -23,10 +23,9 @@ from planner.fusion.check import check as check_fusion
 from planner.fusion.decisions import FusionDecisions
 from planner.fusion.find import find
 from planner.fusion.find.optimizers import OPTIMIZERS
-from planner.fusion.machine import machine_of
 from planner.fusion.parsing import parse
 from planner.fusion.text import show
-from planner.fusion.told import PEERS, bindings_of, check_prices
+from planner.fusion.told import PEERS, bindings_of, check_prices, priced_on
 from planner.hardware import Hardware
 from planner.memory.check import check as check_memory
 from planner.memory.check import check_against_trace
@@ -352,7 +351,7 @@ def fusion_bound_again(
     if findings:
         return findings, None
     proved = lower_fusion_bound(
-        parse(decisions.program, "$.decisions.program"), bindings_of(decisions), machine_of(hardware)
+        parse(decisions.program, "$.decisions.program"), bindings_of(decisions), priced_on(decisions, hardware)
     )
     bound, proof = min(int(proved.total_us * 1000), decisions.time_ns), plan.certificate
     if abs(proof.lower_bound - bound) > 1:

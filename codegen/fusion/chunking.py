@@ -15,12 +15,15 @@ from planner.fusion.refusal import TypeRefusal
 @dataclass(frozen=True)
 class Piece:
     """What an iteration moves of a chunk: where it begins in the tensor and in its owner's slice, its elements, and how
-    many of them stand in a row, 0 when they all follow one another."""
+    many of them stand in a row, 0 when they all follow one another; rows are `pitch` elements apart in the tensor and
+    `local_pitch` in the slice."""
 
     begin: int
     local: int
     count: int
     columns: int = 0
+    pitch: int = 0
+    local_pitch: int = 0
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Chunking:
             left = min(self.part - local, self.size - begin) // self.pitch
             rows = max(0, min(self.rows, self.width // self.pitch - row, left))
             columns = min(self.columns, self.pitch - column)
-            return Piece(begin + column, local + column, rows * columns, columns)
+            return Piece(begin + column, local + column, rows * columns, columns, self.pitch, self.pitch)
         if self.tiles is None:
             local = number % self.pieces * self.width + iteration * self.longest
             begin = number // self.pieces * self.part + local
@@ -94,6 +97,57 @@ class Chunking:
         return f"BlockChunks<{self.size}, {self.part}, {self.pieces}, {self.width}, {self.longest if self.size else 1}>"
 
 
+@dataclass(frozen=True)
+class Columns:
+    """Slices along another dimension than the first: `rows` of `pitch` elements, of which each owner has `part`
+    columns, the last ones fewer or none, in `pieces` chunks of `height` rows. An iteration moves `down` rows and
+    `across` columns of each chunk."""
+
+    rows: int
+    pitch: int
+    part: int
+    pieces: int
+    height: int
+    down: int
+    across: int
+    ranks: int
+
+    @property
+    def longest(self) -> int:
+        return self.down * self.across
+
+    @property
+    def iterations(self) -> int:
+        return -(-self.height // self.down) * -(-self.part // self.across) if self.rows * self.pitch else 0
+
+    def piece(self, iteration: int, number: int) -> Piece:
+        """What an iteration moves of chunk `number`: `of` in C++."""
+        owner, beside = number // self.pieces, -(-self.part // self.across)
+        first = min(self.pitch, owner * self.part)
+        width = min(self.pitch, first + self.part) - first
+        within, column = iteration // beside * self.down, iteration % beside * self.across
+        row = number % self.pieces * self.height + within
+        rows = max(0, min(self.down, self.height - within, self.rows - row))
+        columns = max(0, min(self.across, width - column))
+        begin = row * self.pitch + first + column
+        return Piece(begin, row * width + column, rows * columns, max(1, columns), self.pitch, width)
+
+    @property
+    def type(self) -> str:
+        shape = f"{self.rows}, {self.pitch}, {self.part}, {self.pieces}, {self.height}"
+        return f"ColumnChunks<{shape}, {self.down}, {self.across}>"
+
+
+def in_columns(sliced: Sliced | None, extents: Sequence[int], ranks: int) -> tuple[int, int, int] | None:
+    """Rows, elements of a row and the most of them that a rank owns, where slices are no runs of neighbouring
+    elements; None where they are."""
+    if sliced is None or sliced.dim == FLAT or isinstance(sliced.map, RingTile):
+        return None
+    rows, inner = prod(extents[: sliced.dim]), prod(extents[sliced.dim + 1 :])
+    extent = extents[sliced.dim]
+    return None if rows == 1 else (rows, extent * inner, -(-extent // ranks) * inner)
+
+
 def chunking_of(
     stage: str,
     collective: str,
@@ -105,13 +159,13 @@ def chunking_of(
     grain: int,
     most: int,
     shape: tuple[int, int] | None = None,
-) -> Chunking:
+) -> Chunking | Columns:
     """Chunks of a tensor of these extents, of which each rank owns a slice where it is `sliced`. Large ones begin at
     multiples of `grain` elements; a message carries `most` of each, or rows and columns of `shape` where parts are
     whole rows and no `grain` has elements of two (CoCoNet, section 5.3).
 
-    Raises TypeRefusal for slices that are no runs of neighbouring elements and for ring tiles on other algorithms than
-    a ring's, InputError for rows that AllToAll cannot divide.
+    Raises TypeRefusal for ring tiles on other algorithms than a ring's and for columns on those that finish them
+    elsewhere than at their owners, InputError for rows that AllToAll cannot divide.
     """
     size = prod(extents)
     if sliced is not None and isinstance(sliced.map, RingTile):
@@ -119,9 +173,15 @@ def chunking_of(
         if moves.chunks != ranks * tiles.channels or not regular(moves, ranks):
             raise TypeRefusal(stage, "5.4", "found ring tiles on an algorithm without one owner of each chunk")
         return Chunking(size, tiles.channels, 0, 0, -(-tiles.capacity // tiles.align) * tiles.align, tiles, ranks)
-    if sliced is not None and sliced.dim != FLAT and prod(extents[: sliced.dim]) != 1:
-        message = f"found slices along dimension {sliced.dim}, expected runs of neighbouring elements"
-        raise TypeRefusal(stage, "3.1", f"{message}; slice dimension 0")
+    if (found := in_columns(sliced, extents, ranks)) is not None:
+        if moves.chunks % ranks or (collective == "allreduce" and not regular(moves, ranks)):
+            raise TypeRefusal(stage, "5.3", "found slices of columns on an algorithm that finishes them elsewhere")
+        rows, pitch, part = found
+        pieces = moves.chunks // ranks
+        height = max(1, -(-rows // pieces))
+        across = max(1, min(part, most if shape is None else shape[0] * shape[1]) // grain * grain)
+        down = max(1, min(height, most // across, *(shape[:1] if shape is not None else ())))
+        return Columns(rows, pitch, part, pieces, height, down, across, ranks)
     if collective == "alltoall" and extents[0] % ranks:
         raise InputError(f"{stage}: found {extents[0]} rows for {ranks} ranks, expected as many for each")
     parted = collective in ("alltoall", "reducescatter", "allgather") or sliced is not None

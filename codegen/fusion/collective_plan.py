@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import gcd
 
-from codegen.fusion.chunking import Chunking, chunking_of, regular
+from codegen.fusion.chunking import Chunking, Columns, chunking_of, in_columns, regular
 from codegen.fusion.context import Context
 from codegen.fusion.expression import Functor, elements_per_pack, functor, identifier
 from codegen.fusion.moves import Moves, moves_of
@@ -36,7 +37,7 @@ class Plan:
     made: Functor | None
     program: Program
     moves: Moves
-    chunking: Chunking
+    chunking: Chunking | Columns
     dtype: Dtype
     pack: int
 
@@ -44,9 +45,9 @@ class Plan:
 def plan(stage: Stage, context: Context, made: Functor | None = None) -> Plan:
     """How a collective stage runs.
 
-    Raises TypeRefusal where slices are no runs of neighbouring elements, where the algorithm does not finish each
-    rank's slice at that rank, though the computation reads or keeps slices (CoCoNet, section 5.3), or finishes a chunk
-    several times; InputError for extents that AllToAll cannot divide.
+    Raises TypeRefusal where the algorithm does not finish each rank's slice at that rank, though the computation reads
+    or keeps slices (CoCoNet, section 5.3), or finishes a chunk several times; InputError for extents that AllToAll
+    cannot divide.
     """
     anatomy = anatomy_of(stage)
     scope, ranks = context.scope, context.scope.bindings.ranks
@@ -67,6 +68,7 @@ def plan(stage: Stage, context: Context, made: Functor | None = None) -> Plan:
         raise TypeRefusal(stage.name, "5.3", str(error)) from error
     pack = _pack(made, tensor.dtype, context.protocol)
     extents = scope.extents(tensor.shape)
+    pack = gcd(pack, *(in_columns(sliced, extents, ranks) or (pack,))[-2:])
     widest = max(BYTES[each] for each in (tensor.dtype, made.result if made else None) if each)
     most = context.slot_bytes // widest
     shape = None if anatomy.permutes else context.chunk

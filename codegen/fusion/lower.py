@@ -11,10 +11,11 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import pairwise
 from math import prod
 from typing import TypeVar
 
-from codegen.fusion import collective, conv2d, matmul, overlap, phased, pointwise, reductions
+from codegen.fusion import collective, conv2d, library, matmul, overlap, phased, pointwise, reductions
 from codegen.fusion.algorithms import Algorithm
 from codegen.fusion.choices import Carried, Choice, Choices, collectives_of
 from codegen.fusion.context import Context, Protocol
@@ -30,7 +31,7 @@ from planner.fusion.layouts import Replicated, Sliced
 from planner.fusion.program import Bindings, Node, Program, TensorType
 from planner.fusion.refusal import TypeRefusal
 from planner.fusion.slice_maps import capacity
-from planner.fusion.stages import Stage, groups, home_of
+from planner.fusion.stages import PRODUCTS, Stage, groups, home_of
 from planner.fusion.stages import kind as kind_of_node
 from planner.fusion.transforms.validate import outputs_in_memory
 
@@ -67,7 +68,8 @@ class Lowered:
     """`places` says in which buffer each value lies that is in memory. A launch is one kernel, or several that run at
     the same time. `arena_bytes` of each rank. `fallbacks` are overlaps of the schedule that run one stage after the
     other. `ran` says of each stage with a collective what carries it, and `changed` of which of them that is a
-    stand-in; `carried` are the collective plans among them."""
+    stand-in; `carried` are the collective plans among them. Buffers of what is `scattered` hold tables. A launch
+    without kernels is one of `calls`, which whoever runs the others makes in between."""
 
     program: Program
     bindings: Bindings
@@ -79,12 +81,22 @@ class Lowered:
     ran: Mapping[str, str] = field(default_factory=dict)
     changed: Mapping[str, Changed] = field(default_factory=dict)
     carried: tuple[Carried, ...] = ()
+    scattered: frozenset[str] = frozenset()
+    calls: Mapping[int, library.Call] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> tuple[range | library.Call, ...]:
+        """All launches in order: as many as go together, and calls of a library."""
+        ends = [-1, *sorted(self.calls), len(self.launches)]
+        between = [(range(before + 1, end), self.calls.get(end)) for before, end in pairwise(ends)]
+        return tuple(each for pair in between for each in pair if each)
 
     @property
     def digest(self) -> str:
         """Of the schedule, the sizes and the choices that the text was made for."""
         plans = [f"{plan.file} {plan.digest}" for plan in self.carried]
-        return digest_of(self.program, self.bindings, [*(f"{name}: {ran}" for name, ran in self.ran.items()), *plans])
+        ran = [f"{name}: {ran}" for name, ran in self.ran.items()]
+        return digest_of(self.program, self.bindings, [*ran, *plans, *(f"library: {at}" for at in self.calls)])
 
     @cached_property
     def text(self) -> str:
@@ -155,14 +167,18 @@ def lower(
     tile: tuple[int, int] | None = None,
     scattered: Collection[str] = (),
     choices: Choices | None = None,
+    by_library: Collection[str] = (),
 ) -> Lowered:
     """The kernels of a schedule of `program` for these sizes.
 
     choices: what each stage with a collective runs on, and its stand-ins; the others, or without them all, run on
     `channels` copies of `algorithm` over `protocol`, and nothing else. Stages that overlap run on the choice of the
-    first of them. Raises TypeRefusal for stages that no kernel of ours computes, InputError for sizes that do not fit.
+    first of them. `scattered` names inputs of which every rank has a list of tensors, in one dimension; their buffers
+    hold tables (codegen.fusion.scattered). `by_library` names products by themselves that a library makes. Raises
+    TypeRefusal for stages that no kernel of ours computes, InputError for sizes that do not fit and for such names.
     """
     outputs_in_memory(program)
+    _require_inputs(program, scattered)
     buffers, places = memory(program, bindings)
     scope = Scope(program, bindings, buffers, places, frozenset(scattered))
     default = (Choice(algorithm, protocol, channels),)
@@ -170,7 +186,16 @@ def lower(
     arena = LINE + sum(map(len, whole)) * MOST_KERNELS * REPORTED * LINE
     launches: list[tuple[KernelText, ...]] = []
     run = _Run(scope, choices or {}, default, slot_bytes, tile)
+    calls: dict[int, library.Call] = {}
+    alone = [stages[0].name for stages in whole if len(stages) == 1 and stages[0].kind in PRODUCTS]
+    if unknown := sorted(set(by_library) - set(alone)):
+        message = f"{program.name}: found {unknown[0]!r} for a library, expected a product that overlaps with nothing"
+        raise InputError(f"{message}: {', '.join(alone) or 'there is none'}")
     for stages in whole:
+        if stages[0].name in by_library:
+            calls[len(launches)] = library.call_of(stages[0], scope)
+            launches.append(())
+            continue
         emitted = _emit(stages, arena, run)
         arena += _bytes(emitted)
         launches += emitted
@@ -186,7 +211,16 @@ def lower(
         run.ran,
         run.changed,
         tuple(carried.values()),
+        scope.scattered,
+        calls,
     )
+
+
+def _require_inputs(program: Program, scattered: Collection[str]) -> None:
+    lists = [value.name for value in program.inputs if len(value.type.shape) == 1 and value.type.shape[0].names]
+    for name in sorted(set(scattered) - set(lists)):
+        expected = f"expected some of {', '.join(lists)}" if lists else "and no input has one named dimension"
+        raise InputError(f"{program.name}: found {name!r} in scattered, {expected}")
 
 
 MOST_KERNELS = 4

@@ -79,11 +79,20 @@ class Member:
                 if chunk not in own or not piece.count:
                     found.append(())
                 elif piece.columns:
-                    rows = piece.count // piece.columns
-                    found.append((Rectangle(begin // columns, begin % columns, rows, piece.columns),))
+                    rows, pitch = piece.count // piece.columns, piece.local_pitch if sliced else piece.pitch
+                    found.append(tuple(_rectangles(begin, rows, piece.columns, pitch, pitch if sliced else columns)))
                 else:
                     found.append(flat_chunk(begin, begin + piece.count, columns))
         return tuple(found)
+
+
+def _rectangles(begin: int, rows: int, width: int, pitch: int, columns: int) -> Iterator[Rectangle]:
+    """Rows of `width` elements, `pitch` apart, in a matrix whose rows have `columns` elements."""
+    if pitch == columns:
+        yield Rectangle(begin // columns, begin % columns, rows, width)
+        return
+    for row in range(rows):
+        yield from flat_chunk(begin + row * pitch, begin + row * pitch + width, columns)
 
 
 def emit(stages: Sequence[Stage], context: Context) -> tuple[KernelText, ...]:

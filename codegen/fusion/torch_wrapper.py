@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
+from collections.abc import Collection
 
 from codegen.templates import template
 from planner.errors import InputError
@@ -13,8 +14,9 @@ from planner.fusion.layouts import Sliced, layout_text
 from planner.fusion.program import Input, Program
 
 
-def generate(program: Program) -> str:
+def generate(program: Program, by_library: Collection[str] = ()) -> str:
     """The text of a module with one class, named after the program: `Adam(group, extents={"N": 1024})(g, p, ...)`.
+    PyTorch makes the products `by_library`.
 
     Raises InputError for a program or an input whose name Python keeps for itself.
     """
@@ -28,6 +30,7 @@ def generate(program: Program) -> str:
         schedule=text.show(program).rstrip(),
         inputs=[(value.name, _about(value, program)) for value in program.inputs],
         outputs=program.outputs,
+        by_library=tuple(sorted(by_library)),
         dimensions=sorted({name.split(".")[0] for name in names}),
         sliced=[value.name for value in program.inputs if isinstance(value.type.layout, Sliced)],
     )

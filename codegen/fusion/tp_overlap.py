@@ -35,7 +35,9 @@ def layers_of(decisions: FusionDecisions) -> dict[str, dict[str, object]]:
     choices = {stage.name: stage for stage in decisions.stages}
     layers = dict(_layers(schedule, choices, decisions))
     if not layers:
-        raise InputError("found no product that overlaps with a collective, which is all that this target carries")
+        message = "found no product that overlaps with a collective, which is all that this target carries"
+        beside = any(stage.own_ns is not None for stage in decisions.stages)
+        raise InputError(message + ("; plan with --no-library, for a library's overlap with nothing" if beside else ""))
     return layers
 
 

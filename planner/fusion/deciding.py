@@ -11,7 +11,7 @@ from planner.errors import CheckFailed
 from planner.fusion.bound import lower_bound
 from planner.fusion.check import check
 from planner.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED, Rival
-from planner.fusion.planning import NS, FusionPlan, nanoseconds
+from planner.fusion.planning import NS, FusionPlan, nanoseconds, peers_on
 from planner.fusion.price import price
 from planner.fusion.program import Program
 from planner.fusion.prune import pointwise_first
@@ -62,13 +62,14 @@ def plan_of(found: FusionPlan, inputs: Mapping[str, InputRef], measured_ns: Mapp
 
 
 def _peers(found: FusionPlan) -> tuple[Rival, ...]:
-    """What one has without this search: a launch for each operation, and the computation fused but no collective;
-    products are those of a library, such as cuBLAS."""
+    """What one has without this search: a launch for each operation, and the computation fused but no collective.
+    Products are those of a library, such as cuBLAS, or our own where the plan may have both and they are faster."""
     program = found.space.program
     fused = pointwise_first(program)[0]
+    machine = peers_on(found.machine)
 
     def rival(words: str, peer: Program) -> Rival:
-        us = price(peer, found.bindings, found.machine.with_library, found.space.options.tuning).total_us
-        return Rival(name=words + spelled(peer), time_ns=nanoseconds(us), schedule=show(peer))
+        priced = price(peer, found.bindings, machine, found.space.options.tuning)
+        return Rival(name=words + spelled(peer), time_ns=sum(map(nanoseconds, priced.groups_us)), schedule=show(peer))
 
     return rival(AS_WRITTEN, program), rival(COMPUTATION_FUSED, fused)

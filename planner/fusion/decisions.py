@@ -41,6 +41,8 @@ class StageChoice(Record, frozen=True, kw_only=True):
     channels: Positive | None = None
     overlaps: bool = False
     """Starts on what the stage before has finished, instead of after it."""
+    own_ns: Count | None = None
+    """Of a call of a library: what our own kernel takes in its place. None of a kernel of ours."""
 
 
 class Reason(Record, frozen=True, kw_only=True):
@@ -86,6 +88,8 @@ class FusionDecisions(Record, frozen=True, kw_only=True, tag_field="pass", tag="
     volume_between_groups: Amount = 0.0
     traffic: Amount
     state: Amount
+    library: bool = False
+    """Whether products may be calls of a library, those of its rivals too."""
     considered: Positive
     """Schedules that were priced."""
     taken: tuple[Reason, ...] = ()
@@ -93,6 +97,11 @@ class FusionDecisions(Record, frozen=True, kw_only=True, tag_field="pass", tag="
     rivals: tuple[Rival, ...] = ()
     measured_ns: dict[Name, Count] = {}
     """Times of schedules that were measured, by name; the fastest of them was taken."""
+
+    @property
+    def own_ns(self) -> int:
+        """Its time with our own kernels alone."""
+        return self.time_ns + sum(each.own_ns - each.time_ns for each in self.stages if each.own_ns is not None)
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield (path, found, expected) for parts that do not add up and dimensions with reserved names."""

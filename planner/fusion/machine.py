@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil
+from typing import Literal
 
 from planner.errors import InputError
 from planner.fusion.gemm_model import (
@@ -35,6 +36,8 @@ CPU_SHARE: dict[Dtype, float] = {"f16": 0.11, "bf16": 0.23, "f32": 0.36, "f64": 
 """Of a core's peak in f32, what generated products reach that g++ compiles: measured on an EPYC for 1024 rows,
 columns and summands, where PyTorch on one thread reaches 86 GFLOP/s."""
 CHANNELS = 32
+Maker = Literal["own", "library"]
+"""Of a matrix product: a generated kernel, or a call of a library such as cuBLAS, which overlaps with nothing."""
 LEAST_BETA = 1e-6
 """us per MB: links that cost nothing are taken to be as fast as this."""
 REGISTER_PRESSURE = 0.02
@@ -124,8 +127,8 @@ class Machine:
     protocols: tuple[Protocol, ...]
     assumed: dict[str, str] = field(default_factory=dict)
     """What the profile does not say, and where its value comes from."""
-    generated: bool = True
-    """Whether products are generated kernels, or else a library's."""
+    makers: tuple[Maker, ...] = ("own", "library")
+    """Who may make products, the first where both take as long."""
 
     @property
     def ranks(self) -> int:
@@ -140,28 +143,33 @@ class Machine:
 
     @cached_property
     def with_library(self) -> Machine:
-        """The same machine with the products of a library, such as cuBLAS."""
-        return replace(self, generated=False)
+        """The same machine with the products of a library, such as cuBLAS, whatever they overlap with."""
+        return replace(self, makers=("library",))
+
+    @cached_property
+    def without_library(self) -> Machine:
+        """The same machine with generated products alone."""
+        return replace(self, makers=("own",))
 
     def rate(self, dtype: Dtype) -> float:
         """FLOP per us that no product of this dtype exceeds. Raises InputError for one that is not multiplied."""
+        return max(self._rate(dtype, maker) for maker in self.makers)
+
+    def _rate(self, dtype: Dtype, maker: Maker) -> float:
         if dtype not in self.flops:
             raise InputError(f"found a MatMul of {dtype}, expected one of {', '.join(self.flops)}")
-        return self.product_rates[dtype] if self.generated else self.flops[dtype]
+        return self.product_rates[dtype] if maker == "own" else self.flops[dtype]
 
-    def tiles(self, product: Product) -> int:
+    def tiles(self, product: Product, maker: Maker) -> int:
         """How many tiles its result is made of."""
-        tile = (
-            tile_of(product.rows, product.columns, product.dtype)
-            if self.generated and product.op == "MatMul"
-            else (LARGEST, LARGEST)
-        )
+        own = maker == "own" and product.op == "MatMul"
+        tile = tile_of(product.rows, product.columns, product.dtype) if own else (LARGEST, LARGEST)
         return max(1, -(-product.rows // tile[0]) * -(-product.columns // tile[1]))
 
-    def product_us(self, product: Product, free: int) -> float:
+    def product_us(self, product: Product, free: int, maker: Maker) -> float:
         """us of a product on `free` multiprocessors. Raises InputError as `rate` does."""
-        rate, tiles = self.rate(product.dtype), self.tiles(product)
-        if not self.generated or self.processor is None:
+        rate, tiles = self._rate(product.dtype, maker), self.tiles(product, maker)
+        if maker == "library" or self.processor is None:
             return product.flops / rate * self.multiprocessors / min(free, tiles)
         if product.op == "Conv2d":
             return product.flops / (2 * CONVOLVED * self.processor.clock) / min(free, tiles)

@@ -9,6 +9,7 @@ from math import floor, inf
 
 from planner.errors import InputError
 from planner.fusion.calls import replay
+from planner.fusion.canonical import canonical_hash
 from planner.fusion.collective_costs import Tuning
 from planner.fusion.counts import Counts, counts
 from planner.fusion.decisions import TransformCall
@@ -46,13 +47,15 @@ DEFAULTS = Options()
 
 @dataclass(frozen=True)
 class Space:
-    """The schedules of a program, whatever its sizes. `kept` are those worth pricing, with their counts and chains."""
+    """The schedules of a program, whatever its sizes. `kept` are those worth pricing, with their counts and chains;
+    `peers` what one has without a search: the program as it was written, and with its computation fused."""
 
     program: Program
     options: Options
     enumeration: Enumeration
     kept: tuple[Found, ...]
     counted: tuple[Counts, ...]
+    peers: tuple[Found, ...]
     known: dict[str, Chains] = field(default_factory=dict, compare=False)
 
     def chains_of(self, found: Found) -> Chains:
@@ -67,7 +70,12 @@ class Space:
         """These schedules alone."""
         hashes = {found.hash for found in few}
         at = [number for number, found in enumerate(self.kept) if found.hash in hashes]
-        return replace(self, kept=tuple(self.kept[x] for x in at), counted=tuple(self.counted[x] for x in at))
+        return replace(
+            self,
+            kept=tuple(self.kept[x] for x in at),
+            counted=tuple(self.counted[x] for x in at),
+            peers=tuple(found for found in self.peers if found.hash in hashes),
+        )
 
 
 @dataclass(frozen=True)
@@ -153,18 +161,23 @@ def search(program: Program, moves: Moves, options: Options = DEFAULTS) -> Space
     )
     busy = tuple(x for x in found.schedules if not idle(x.program))
     kept = busy if prunings.idle_splits and busy else found.schedules
-    return Space(program, options, found, kept, tuple(counts(x.program) for x in kept))
+    written = Found(program, canonical_hash(program))
+    peers = tuple({each.hash: each for each in (written, found.schedules[0])}.values())
+    return Space(program, options, found, kept, tuple(counts(x.program) for x in kept), peers)
 
 
 def rank(space: Space, bindings: Bindings, machine: Machine) -> tuple[Ranked, ...]:
     """The schedules by price for these sizes, the best first; of those within CLOSE of the fastest, which no model can
-    tell apart, the one of fewest launches and overlaps."""
+    tell apart, the one of fewest launches and overlaps. None that is slower than a peer comes first, for a peer that is
+    faster than all of them is ranked too."""
     worth: Sequence[int] = range(len(space.kept))
     if space.options.prunings.dominated:
         worth = undominated([found.program for found in space.kept], space.counted, bindings)
     ranked = [_overlapped(space, space.kept[at], space.counted[at], bindings, machine) for at in worth]
-
-    limit = (1 + CLOSE) * min(of.time_ns for of in ranked)
+    peers = [_as_it_is(space, found, counts(found.program), bindings, machine) for found in space.peers]
+    for peer in peers:
+        ranked += [peer] if all(peer.time_ns < of.time_ns for of in ranked) else []
+    limit = min((1 + CLOSE) * min(of.time_ns for of in ranked), *(peer.time_ns for peer in peers), inf)
 
     def order(of: Ranked) -> tuple[float, ...]:
         state, traffic = of.counts.state.value(bindings), of.counts.traffic.value(bindings)
@@ -174,9 +187,21 @@ def rank(space: Space, bindings: Bindings, machine: Machine) -> tuple[Ranked, ..
     return tuple(sorted(ranked, key=order))
 
 
+def peers_on(machine: Machine) -> Machine:
+    """What the program without a search is priced on: it may have a library's products where plans may not."""
+    return machine if "library" in machine.makers else machine.with_library
+
+
 def nanoseconds(us: float) -> int:
     """To the nearest one, halves up."""
     return floor(us * NS + 0.5)
+
+
+def _as_it_is(space: Space, found: Found, counted: Counts, bindings: Bindings, machine: Machine) -> Ranked:
+    """Without further overlaps."""
+    return Ranked(
+        found, found.program, found.calls, price(found.program, bindings, machine, space.options.tuning), counted
+    )
 
 
 def _overlapped(space: Space, found: Found, counted: Counts, bindings: Bindings, machine: Machine) -> Ranked:
@@ -185,12 +210,12 @@ def _overlapped(space: Space, found: Found, counted: Counts, bindings: Bindings,
     def priced(program: Program) -> Price:
         return price(program, bindings, machine, space.options.tuning)
 
-    alone = priced(found.program)
+    alone = _as_it_is(space, found, counted, bindings, machine)
     gains: dict[Chain, float] = {}
     overlapped = space.chains_of(found).programs
     for chain, program in overlapped.items():
         try:
-            gain = alone.total_us - priced(program).total_us
+            gain = alone.price.total_us - priced(program).total_us
         except InputError:
             continue
         if gain * NS >= 1:
@@ -202,7 +227,7 @@ def _overlapped(space: Space, found: Found, counted: Counts, bindings: Bindings,
             return Ranked(found, program, (*found.calls, *calls), priced(program), counted)
         except InputError:
             continue
-    return Ranked(found, found.program, found.calls, alone, counted)
+    return alone
 
 
 def _combinations(gains: Mapping[Chain, float]) -> list[tuple[Chain, ...]]:

@@ -8,7 +8,8 @@ A stage by itself takes
 and stages run one after the other, except in an overlap whose kernels meet piece by piece (`pieces`): there each starts
 on the first piece of the one before, so the slowest sets the pace and the others add what they take for their first or
 last piece, and handing a piece to the next kernel is a hop of its own. While C channels hold C of the machine's
-multiprocessors, a GEMM has the rest. For every kernel with a collective an inner search takes the algorithm, protocol,
+multiprocessors, a GEMM has the rest. A product that overlaps with nothing is a call of a library where that takes less
+time than our kernel. For every kernel with a collective an inner search takes the algorithm, protocol,
 channels and chunk size that cost least; kernels that overlap share one choice.
 """
 
@@ -22,7 +23,7 @@ from planner.errors import InputError
 from planner.fusion import pieces
 from planner.fusion.carriers import carried
 from planner.fusion.collective_costs import Config, Movement, Placement, Timing, Tuning, configs, placement, timing
-from planner.fusion.machine import Machine
+from planner.fusion.machine import Machine, Maker
 from planner.fusion.program import Bindings, Program
 from planner.fusion.stages import Stage, groups
 from planner.fusion.work import Work, work_of
@@ -59,6 +60,8 @@ class StagePrice:
     """Of the group that it runs in."""
     overlaps: bool = False
     """Starts on what the stage before has finished."""
+    own_us: float | None = None
+    """Of a call of a library: what our own kernel takes in its place."""
 
     @property
     def total_us(self) -> float:
@@ -104,6 +107,9 @@ def _together(
     """The best choice for launches that overlap, or for one by itself, among those that kernels are `able` to run."""
     moved = [movement for work in works for movement in work.movements]
     if not moved:
+        if len(works) == 1:
+            part = _product(works[0], place, machine, tuning)
+            return part.total_us, (part,)
         parts = _parts(works, place, machine, tuning, None)
         assert parts is not None
         return overlapped(parts), parts
@@ -123,6 +129,15 @@ def _together(
     return best
 
 
+def _product(work: Work, place: Placement, machine: Machine, tuning: Tuning) -> StagePrice:
+    """A launch by itself that moves nothing; of a product, our kernel or a call of a library, whatever takes less."""
+    makers = machine.makers if work.products else machine.makers[:1]
+    priced = {maker: _compute(work, place, machine, tuning, machine.multiprocessors, maker) for maker in makers}
+    best = min(makers, key=lambda maker: priced[maker].total_us)
+    own = priced["own"].total_us if best == "library" and "own" in priced else None
+    return replace(priced[best], own_us=own)
+
+
 def _parts(
     works: Sequence[Work], place: Placement, machine: Machine, tuning: Tuning, config: Config | None
 ) -> tuple[StagePrice, ...] | None:
@@ -131,7 +146,7 @@ def _parts(
     free = machine.multiprocessors - held
     if free < any(not work.movements for work in works):
         return None
-    pieces, parts = place.ranks, []
+    pieces, parts, maker = place.ranks, [], machine.makers[0]
     for work in works:
         if work.movements:
             assert config is not None
@@ -142,16 +157,16 @@ def _parts(
             pieces = max(pieces, place.ranks * rounds)
             parts.append(part)
         else:
-            parts.append(_compute(work, place, machine, tuning, free))
+            parts.append(_compute(work, place, machine, tuning, free, maker))
     return tuple(
-        part if work.movements else _cut(part, min([pieces, *(machine.tiles(product) for product in work.products)]))
+        part if work.movements else _cut(part, min([pieces, *(machine.tiles(each, maker) for each in work.products)]))
         for part, work in zip(parts, works, strict=True)
     )
 
 
-def _compute(work: Work, place: Placement, machine: Machine, tuning: Tuning, free: int) -> StagePrice:
+def _compute(work: Work, place: Placement, machine: Machine, tuning: Tuning, free: int, maker: Maker) -> StagePrice:
     memory = work.memory / min(machine.memory_rate, free * machine.channel_memory_rate)
-    compute = sum(machine.product_us(product, free) for product in work.products)
+    compute = sum(machine.product_us(product, free, maker) for product in work.products)
     small = [_alone(movement, place, machine, tuning) for movement in work.small]
     return StagePrice(
         "",

@@ -41,6 +41,7 @@ def decisions(plan: FusionPlan) -> FusionDecisions:
         volume_between_groups=float(counted.between.value(bindings)),
         traffic=float(counted.traffic.value(bindings)),
         state=float(counted.state.value(bindings)),
+        library="library" in plan.machine.makers,
         considered=len(plan.ranked),
         taken=taken(plan),
         refused=refused(plan),
@@ -90,6 +91,7 @@ def choices_of(schedule: Program, priced: Price) -> Iterator[StageChoice]:
                 protocol=cast(Protocol, part.config.protocol) if part.config else None,
                 channels=part.config.channels if part.config else None,
                 overlaps=part.overlaps,
+                own_ns=nanoseconds(part.own_us) if part.own_us is not None else None,
             )
         begin = end
 
@@ -129,7 +131,7 @@ def _changes(before: Counts, after: Counts, bindings: Bindings) -> Iterator[str]
 
 def _refused(plan: FusionPlan) -> Iterator[Reason]:
     space, chosen = plan.space, plan.chosen
-    here = next(at for at, found in enumerate(space.enumeration.schedules) if found is chosen.found)
+    here = next((at for at, found in enumerate(space.enumeration.schedules) if found is chosen.found), None)
     overlaps = space.chains_of(chosen.found)
     ordered = sorted(space.enumeration.refusals, key=lambda refusal: refusal.source != here)
     first = [refusal for refusal in ordered if refusal.source == here]

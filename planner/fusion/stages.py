@@ -16,6 +16,9 @@ from planner.errors import InputError
 from planner.fusion.operations import Kind, operation
 from planner.fusion.program import Kernel, Node, Policy, Program
 
+PRODUCTS = ("matmul", "convolution")
+"""Kinds of stages that multiply, each a launch of its own."""
+
 Graph = Mapping[str, set[str]]
 """For every name the names that it waits for."""
 

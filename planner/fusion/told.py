@@ -21,16 +21,16 @@ from planner.fusion.counts import counts
 from planner.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED, FusionDecisions, Rival, StageChoice
 from planner.fusion.dims import PARTS
 from planner.fusion.layouts import WORLD
-from planner.fusion.machine import CHANNELS, machine_of
+from planner.fusion.machine import CHANNELS, Machine, machine_of
 from planner.fusion.parsing import parse
 from planner.fusion.pieces import together
-from planner.fusion.planning import CLOSE, nanoseconds
+from planner.fusion.planning import CLOSE, nanoseconds, peers_on
 from planner.fusion.price import price
 from planner.fusion.program import Bindings, Program
 from planner.fusion.prune import pointwise_first
 from planner.fusion.reasons import choices_of, members_of, taken_by
 from planner.fusion.spelling import spelled
-from planner.fusion.stages import groups, moves_data, stages
+from planner.fusion.stages import PRODUCTS, Stage, groups, moves_data, stages
 from planner.hardware import Hardware
 
 PEERS = (AS_WRITTEN, COMPUTATION_FUSED)
@@ -98,6 +98,7 @@ def _launches(decisions: FusionDecisions, schedule: Program) -> Iterator[str]:
             expected = f"{stage.name}, {stage.kind} of {', '.join(members_of(stage))}"
             yield f"stages: {told.name}, {told.kind} of {', '.join(told.members)}, the schedule has {expected}"
         yield from _runs(told, any(map(moves_data, stage.nodes)))
+        yield from _made(decisions, told, stage)
     meet = {stage.name for group in groups(schedule) for each in together(schedule, group) for stage in each[1:]}
     for told in decisions.stages:
         if told.overlaps != (told.name in meet):
@@ -124,6 +125,19 @@ def _runs(told: StageChoice, moves: bool) -> Iterator[str]:
         yield f"stages: {told.name} runs on {told.algorithm!r}, expected one of {', '.join(get_args(Algorithm))}"
     if told.channels is not None and told.channels > CHANNELS:
         yield f"stages: {told.name} has {told.channels} channels, expected at most {CHANNELS}"
+
+
+def _made(decisions: FusionDecisions, told: StageChoice, stage: Stage) -> Iterator[str]:
+    """A library makes products by themselves, where it takes less time than our kernel."""
+    if told.own_ns is None:
+        return
+    if not decisions.library or stage.kind not in PRODUCTS:
+        yield f"stages: {told.name} is a call of a library, expected one for a product, in a plan that may have them"
+    beside = [after.name for before, after in pairwise(decisions.stages) if before.name == told.name and after.overlaps]
+    if told.overlaps or beside:
+        yield f"stages: {told.name} is a call of a library and overlaps, which only our own kernels do"
+    if told.own_ns <= told.time_ns:
+        yield f"stages: {told.name} is a call of a library of {told.time_ns} ns, our own kernel takes {told.own_ns} ns"
 
 
 def _reasons(decisions: FusionDecisions, program: Program) -> Iterator[str]:
@@ -177,6 +191,9 @@ def check_rivals(decisions: FusionDecisions, program: Program) -> Iterator[str]:
     least = min((rival.time_ns for rival in others), default=decisions.time_ns)
     if not decisions.measured_ns and decisions.time_ns > (1 + CLOSE) * least + 1:
         yield f"rivals: one takes {least} ns, the plan {decisions.time_ns} ns, and neither was measured"
+    faster = [rival for rival in decisions.rivals if rival.name.startswith(PEERS) and rival.time_ns < decisions.time_ns]
+    if decisions.library and not decisions.measured_ns and faster:
+        yield f"rivals: {faster[0].name} takes {faster[0].time_ns} ns, less than the plan's {decisions.time_ns} ns"
     peers = {AS_WRITTEN: program, COMPUTATION_FUSED: pointwise_first(program)[0]}
     for rival in decisions.rivals:
         for words, peer in peers.items():
@@ -203,6 +220,12 @@ def _measured_on(decisions: FusionDecisions) -> Tuning:
     return Tuning((algorithm,), (str(protocol),), (channels or 1,))  # type: ignore[arg-type]
 
 
+def priced_on(decisions: FusionDecisions, hardware: Hardware) -> Machine:
+    """The machine of a plan, with the products that it may have. Raises InputError as `machine_of` does."""
+    machine = machine_of(hardware)
+    return machine if decisions.library else machine.without_library
+
+
 def check_prices(decisions: FusionDecisions, hardware: Hardware) -> Iterator[str]:
     """The schedule, what was taken and the rivals priced again."""
     program, schedule = (parse(text, "$.decisions") for text in (decisions.program, decisions.schedule))
@@ -213,7 +236,7 @@ def check_prices(decisions: FusionDecisions, hardware: Hardware) -> Iterator[str
         yield f"ranks: {ranks}, {hardware.name} has {hardware.ranks}"
         return
     try:
-        machine = machine_of(hardware)
+        machine = priced_on(decisions, hardware)
         priced = price(schedule, bindings, machine, _measured_on(decisions))
     except InputError as error:
         yield str(error)
@@ -226,6 +249,10 @@ def check_prices(decisions: FusionDecisions, hardware: Hardware) -> Iterator[str
         runs = (stage.algorithm, stage.protocol, stage.channels)
         if (told.algorithm, told.protocol, told.channels) != runs:
             yield f"stages: {told.name} is fastest on {', '.join(map(str, runs))}"
+        if (told.own_ns is None) != (stage.own_ns is None):
+            yield f"stages: {told.name} is fastest as {'our own kernel' if stage.own_ns is None else 'a library call'}"
+        elif told.own_ns is not None and stage.own_ns is not None and abs(told.own_ns - stage.own_ns) > 1:
+            yield f"stages: {told.name} takes {told.own_ns} ns in our own kernel, on the hardware {stage.own_ns} ns"
         for field in ("time_ns", "start_ns", "end_ns"):
             ours, theirs = getattr(told, field), getattr(stage, field)
             if abs(ours - theirs) > 1 + len(decisions.stages) * (field != "time_ns"):
@@ -233,7 +260,7 @@ def check_prices(decisions: FusionDecisions, hardware: Hardware) -> Iterator[str
     if decisions.taken and decisions.taken != tuple(taken_by(program, decisions.transforms, bindings, machine)):
         yield "taken: the times that it tells are not those on the hardware"
     for rival in rivals_of(decisions):
-        runs_on = machine.with_library if rival.name.startswith(PEERS) else machine
+        runs_on = peers_on(machine) if rival.name.startswith(PEERS) else machine
         other = price(read(rival.schedule), bindings, runs_on)
         found = sum(map(nanoseconds, other.groups_us))
         if abs(found - rival.time_ns) > len(other.groups_us):

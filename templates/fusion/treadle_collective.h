@@ -38,11 +38,18 @@ struct LaneState {
 struct Chunk {
     int64_t global, local, count;  // where it begins in the tensor and in the owner's slice; elements
     int32_t columns;               // of a rectangle
+    int32_t pitch = 0;             // from a row of it to the next one in the owner's slice, where that is another than in the tensor
+};
+
+// Chunks say how far element i of one lies behind its first: in the tensor, `at`, and in the owner's slice, `in_slice`.
+template <class Chunks>
+struct Alike {
+    TREADLE_DEVICE static int64_t in_slice(const Chunk &chunk, int64_t i) { return Chunks::at(chunk, i); }
 };
 
 // Slices of neighbouring elements: PART of each owner, cut into PIECES chunks of WIDTH. An iteration moves SLICE of each.
 template <int64_t SIZE, int64_t PART, int PIECES, int64_t WIDTH, int64_t SLICE>
-struct BlockChunks {
+struct BlockChunks : Alike<BlockChunks<SIZE, PART, PIECES, WIDTH, SLICE>> {
     static constexpr int64_t LONGEST = SLICE;
     static constexpr int64_t ITERATIONS = (WIDTH + SLICE - 1) / SLICE;
 
@@ -51,14 +58,13 @@ struct BlockChunks {
         const int64_t count = smaller(smaller(SLICE, WIDTH - iteration * SLICE), smaller(PART - local, SIZE - global));
         return {global, local, larger(0, count), 0};
     }
-    // How far element i of a chunk lies behind its first.
     TREADLE_DEVICE static int64_t at(const Chunk &, int64_t i) { return i; }
 };
 
 // The same in rectangles of a matrix with rows of PITCH elements: PART and WIDTH are whole rows, an iteration moves ROWS x
 // COLUMNS of each chunk. Columns and pitch are multiples of what a thread takes at once.
 template <int64_t SIZE, int64_t PART, int PIECES, int64_t WIDTH, int64_t ROWS, int64_t COLUMNS, int64_t PITCH>
-struct Rectangles {
+struct Rectangles : Alike<Rectangles<SIZE, PART, PIECES, WIDTH, ROWS, COLUMNS, PITCH>> {
     static constexpr int64_t LONGEST = ROWS * COLUMNS;
     static constexpr int64_t ACROSS = (PITCH + COLUMNS - 1) / COLUMNS;
     static constexpr int64_t ITERATIONS = (WIDTH / PITCH + ROWS - 1) / ROWS * ACROSS;
@@ -75,9 +81,33 @@ struct Rectangles {
     }
 };
 
+// Slices of columns: ROWS of PITCH elements, PART of each row for each owner, cut into PIECES chunks of HEIGHT rows. An
+// iteration moves DOWN x ACROSS of each chunk. Part and pitch are multiples of what a thread takes at once.
+template <int64_t ROWS, int64_t PITCH, int64_t PART, int PIECES, int64_t HEIGHT, int64_t DOWN, int64_t ACROSS>
+struct ColumnChunks {
+    static constexpr int64_t LONGEST = DOWN * ACROSS;
+    static constexpr int64_t BESIDE = (PART + ACROSS - 1) / ACROSS;
+    static constexpr int64_t ITERATIONS = ROWS * PITCH ? (HEIGHT + DOWN - 1) / DOWN * BESIDE : 0;
+
+    TREADLE_DEVICE static Chunk of(int64_t iteration, int chunk) {
+        const int64_t first = smaller(PITCH, chunk / PIECES * PART), width = smaller(PITCH, first + PART) - first;
+        const int64_t within = iteration / BESIDE * DOWN, column = iteration % BESIDE * ACROSS;
+        const int64_t row = chunk % PIECES * HEIGHT + within;
+        const int64_t rows = larger(0, smaller(smaller(DOWN, HEIGHT - within), ROWS - row));
+        const int64_t columns = larger(0, smaller(ACROSS, width - column));
+        return {row * PITCH + first + column, row * width + column, rows * columns, int32_t(larger(1, columns)), int32_t(width)};
+    }
+    TREADLE_DEVICE static int64_t at(const Chunk &chunk, int64_t i) {
+        return uint32_t(i) / uint32_t(chunk.columns) * PITCH + uint32_t(i) % uint32_t(chunk.columns);
+    }
+    TREADLE_DEVICE static int64_t in_slice(const Chunk &chunk, int64_t i) {
+        return int64_t(uint32_t(i) / uint32_t(chunk.columns)) * chunk.pitch + uint32_t(i) % uint32_t(chunk.columns);
+    }
+};
+
 // The slices of RingSlice: an iteration is a tile.
 template <int64_t SIZE, int CHANNELS, int64_t CAPACITY, int64_t ALIGN, bool RANK_MAJOR, int RANKS>
-struct RingChunks {
+struct RingChunks : Alike<RingChunks<SIZE, CHANNELS, CAPACITY, ALIGN, RANK_MAJOR, RANKS>> {
     using Map = RingSlice<SIZE, CHANNELS, CAPACITY, ALIGN, RANK_MAJOR, RANKS>;
     static constexpr int64_t LONGEST = (CAPACITY + ALIGN - 1) / ALIGN * ALIGN;
     static constexpr int64_t ITERATIONS = (SIZE + Map::TILE - 1) / Map::TILE;
@@ -115,13 +145,13 @@ struct Unchanged {
 };
 
 // Elements of one chunk in memory: of a tensor of the caller, of many tensors that make up one, or in the arena. Element i
-// of a chunk lies `place` behind its first; on a stage, which is `dense`, i.
+// of a chunk lies `place` behind its first, in the tensor or in a slice; on a stage, which is `dense`, i.
 template <class T>
 struct Elements {
     T *data;
-    bool users, dense;
+    bool users, dense, slice = false;
     const Scattered *scattered = nullptr;
-    int64_t global = 0;
+    int64_t global = 0;  // of what is scattered
     mutable Cursor cursor = {};
 
     TREADLE_DEVICE bool there() const { return data || scattered; }
@@ -306,7 +336,7 @@ struct Collective {
             return {reinterpret_cast<T *>(stage) + lane.iteration * Chunks::LONGEST, false, true};
         }
         if (space == IN_OUTPUT && C::OUTPUT_AT >= 0)
-            return {reinterpret_cast<T *>(task.arenas[lane.rank] + C::OUTPUT_AT) + Chunks::of(lane.iteration, number).local, false, false};
+            return {reinterpret_cast<T *>(task.arenas[lane.rank] + C::OUTPUT_AT) + Chunks::of(lane.iteration, number).local, false, false, true};
         if (space == IN_INPUT && C::INPUT >= 0) return users<T, C::INPUT, C::INPUT_SLICED, C::INPUT_SCATTERED>(task, lane, number);
         if (space == IN_OUTPUT && C::OUTPUT >= 0)
             return users<T, C::OUTPUT, C::OUTPUT_SLICED, C::OUTPUT_SCATTERED>(task, lane, number);
@@ -317,9 +347,9 @@ struct Collective {
     static TREADLE_DEVICE Elements<T> users(const Task &task, const Lane &lane, int number) {
         const Chunk chunk = Chunks::of(lane.iteration, number);
         if constexpr (SCATTERED)
-            return {nullptr, true, false, buffer<const Scattered>(task, lane.rank, BUFFER), chunk.global};
+            return {nullptr, true, false, false, buffer<const Scattered>(task, lane.rank, BUFFER), chunk.global};
         else
-            return {buffer<T>(task, lane.rank, BUFFER) + (SLICED ? chunk.local : chunk.global), true, false};
+            return {buffer<T>(task, lane.rank, BUFFER) + (SLICED ? chunk.local : chunk.global), true, false, SLICED};
     }
 
     template <class From, class To, bool COMPUTES>
@@ -368,7 +398,7 @@ struct Collective {
         for (int u = 0; u < U; ++u) {
             const int64_t i = first + u * step;
             if constexpr (std::is_same_v<To, Nothing>) {
-                computed<N>(operands, piece.chunk, Chunks::at(piece.chunk, i), value[u]);
+                computed<N>(operands, piece.chunk, i, value[u]);
             } else {
                 const Pack<To, N> result = finished<COMPUTES>(operands, flow, piece, i, value[u]);
                 if (flow & SEND) Slots::template send<To, C::PACK, N>(piece.out, i, piece.chunk.count, piece.out_message, result);
@@ -405,7 +435,7 @@ struct Collective {
             if constexpr (std::is_same_v<To, Nothing>) {
                 TREADLE_UNROLL
                 for (int own = 0; own < OWN; ++own)
-                    if (there[own]) computed<N>(operands, piece.chunk, Chunks::at(piece.chunk, at[own]), value[own]);
+                    if (there[own]) computed<N>(operands, piece.chunk, at[own], value[own]);
             } else {
                 Pack<To, N> result[OWN] = {};
                 TREADLE_UNROLL
@@ -428,27 +458,32 @@ struct Collective {
     template <bool COMPUTES, class From, class To, int N>
     static TREADLE_DEVICE Pack<To, N> finished(const Operands &operands, int flow, const Piece<From, To> &piece, int64_t i,
                                                const Pack<From, N> &value) {
-        const int64_t place = Chunks::at(piece.chunk, i);
         Pack<To, N> result;
         if constexpr (COMPUTES)
-            result = computed<N>(operands, piece.chunk, place, value);
+            result = computed<N>(operands, piece.chunk, i, value);
         else
             result = value;
-        if (flow & WRITE && piece.target.there()) piece.target.template store<N>(i, place, result);
+        if (flow & WRITE && piece.target.there()) piece.target.template store<N>(i, place(piece.target, piece.chunk, i), result);
         return result;
     }
 
     template <int N, class Value>
-    static TREADLE_DEVICE auto computed(const Operands &operands, const Chunk &chunk, int64_t place, const Value &value) {
+    static TREADLE_DEVICE auto computed(const Operands &operands, const Chunk &chunk, int64_t i, const Value &value) {
+        const int64_t global = chunk.global + Chunks::at(chunk, i), local = chunk.local + Chunks::in_slice(chunk, i);
         if constexpr (C::TAKES)
-            return C::Finish::template apply<N>(operands, chunk.global + place, chunk.local + place, value);
+            return C::Finish::template apply<N>(operands, global, local, value);
         else
-            return C::Finish::template apply<N>(operands, chunk.global + place, chunk.local + place);
+            return C::Finish::template apply<N>(operands, global, local);
     }
 
     template <int N, class T>
     static TREADLE_DEVICE Pack<T, N> loaded(const Elements<T> &from, const Chunk &chunk, int64_t i) {
-        return from.template load<N>(i, Chunks::at(chunk, i));
+        return from.template load<N>(i, place(from, chunk, i));
+    }
+
+    template <class T>
+    static TREADLE_DEVICE int64_t place(const Elements<T> &of, const Chunk &chunk, int64_t i) {
+        return of.slice ? Chunks::in_slice(chunk, i) : Chunks::at(chunk, i);
     }
 };
 

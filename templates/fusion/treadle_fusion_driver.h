@@ -12,6 +12,7 @@ namespace treadle {
 struct FusedCall {
     void *const *streams;  // by rank
     uint64_t timeout_ns, seed, step, order;
+    uint64_t begin, end;  // launches: a run may be made in several calls, the last of which has the last of them
 };
 
 // A block that waited in vain. `kernel` numbers KERNELS, `awaited` is of treadle_fusion.h.
@@ -90,20 +91,22 @@ class FusedSession {
         bound_ = true;
     }
 
-    // Queues all launches. Where there are no streams it returns when they have ended.
+    // Queues launches. Where there are no streams it returns when they have ended.
     void run(const FusedCall &call) {
         if (std::count(arenas_.begin(), arenas_.end(), nullptr)) throw std::runtime_error("found a rank that is not attached yet");
         if (!bound_) throw std::runtime_error("found no tensors, expected them bound");
         constexpr int KERNELS_IN_ALL = sizeof KERNELS / sizeof *KERNELS;
         for (int first = 0, last; first < KERNELS_IN_ALL; first = last) {
             for (last = first; last < KERNELS_IN_ALL && KERNELS[last].launch == KERNELS[first].launch;) ++last;
+            if (uint64_t(KERNELS[first].launch) < call.begin || uint64_t(KERNELS[first].launch) >= call.end) continue;
             for (Neighbours &group : groups_) launch(group, call, first, last);
             if (!platform::STREAMS) {
                 synchronise(call.order + first);
                 if (given_up()) break;
             }
         }
-        for (const Neighbours &group : groups_) count_runs(group, call.streams ? call.streams[group.first_rank] : nullptr);
+        if (uint64_t(KERNELS[KERNELS_IN_ALL - 1].launch) < call.end)
+            for (const Neighbours &group : groups_) count_runs(group, call.streams ? call.streams[group.first_rank] : nullptr);
         order_ = call.order;
     }
 

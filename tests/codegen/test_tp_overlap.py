@@ -11,6 +11,7 @@ from codegen.fusion import tp_overlap
 from planner.errors import InputError
 from planner.fusion.deciding import plan_of
 from planner.fusion.decisions import FusionDecisions
+from planner.fusion.machine import machine_of
 from planner.fusion.parsing import parse
 from planner.fusion.planning import plan_fusion
 from planner.fusion.program import Bindings
@@ -27,7 +28,8 @@ LAYERS = {"pipeline": {"proj_fprop", "fc2_fprop"}, "ring_exchange": {"qkv_fprop"
 
 def decided(name: str, ranks: int = 8, **extents: int) -> FusionDecisions:
     program = parse((EXAMPLES / f"{name}.py").read_text(), name)
-    return plan_of(plan_fusion(program, Bindings(extents, ranks), profile("dgx2")), {}).decisions
+    machine = machine_of(profile("dgx2")).without_library
+    return plan_of(plan_fusion(program, Bindings(extents, ranks), machine), {}).decisions
 
 
 @pytest.mark.parametrize(
@@ -69,5 +71,13 @@ def test_rows_that_do_not_come_out_even_are_refused():
 
 @pytest.mark.parametrize(("name", "extents"), [("sgd", {"N": 2**20}), ("moe", {"T": 512, "H": 64})])
 def test_a_plan_without_an_overlapped_product_is_refused(name, extents):
-    with pytest.raises(InputError, match="found no product that overlaps with a collective"):
+    with pytest.raises(InputError, match=r"found no product that overlaps with a collective"):
         tp_overlap.generate(decided(name, **extents))
+
+
+def test_a_library_s_product_overlaps_with_nothing() -> None:
+    program = parse((EXAMPLES / "attention.py").read_text(), "attention")
+    bindings = Bindings({"B": 8, "S": 1024, "H": 3072}, 8)
+    plan = plan_of(plan_fusion(program, bindings, profile("dgx2")), {})
+    with pytest.raises(InputError, match=r"found no product that overlaps .*; plan with --no-library"):
+        tp_overlap.generate(plan.decisions)

@@ -93,6 +93,8 @@ def command(
     if sizes is not None and size is not None:
         raise InputError("found --size too, expected one of the two", where="--sizes")
     profile = load_hardware(hardware, nodes)
+    if protocol != "auto" and all(device.kind == "cpu" for device in profile.devices):
+        note(f"--protocol {protocol} goes into the generated program; on CPUs no time depends on it")
     asked = None if pattern is None else documents.load(pattern, Pattern)
     one_size = None if size is None else parse_bytes(size, where="--size")
     fixed = asked.input_bytes() if asked is not None else None

@@ -11,6 +11,7 @@ import click
 from treadle.cli.output import DOCUMENT, json_option, live_line, many, note, print_json, print_table, require_apart
 
 if TYPE_CHECKING:
+    from planner.fusion.machine import Machine
     from planner.fusion.program import Bindings, Program
     from planner.hardware import Hardware
     from planner.plan import InputRef, Plan
@@ -39,6 +40,7 @@ MOST_SHOWN = 8
 @click.option("--ranks", type=click.IntRange(1), help="Ranks of one group. [default: all devices, or those of a node]")
 @click.option("--groups", type=click.IntRange(1), help="Groups of a pipeline. [default: the nodes]")
 @click.option("--sweep", metavar="NAME=FROM:TO", help="Plan for many extents, N=1K:1G; -o is then a folder.")
+@click.option("--no-library", is_flag=True, help="Our own products alone, as for cuda, nccl and tp-overlap.")
 @click.option("--measure", is_flag=True, help="Time the best schedules here, with a process for each rank, and pick.")
 @click.option(
     "-o",
@@ -60,6 +62,7 @@ def command(
     ranks: int | None,
     groups: int | None,
     sweep: str | None,
+    no_library: bool,
     measure: bool,
     output: str,
     as_json: bool,
@@ -89,6 +92,7 @@ def command(
 
     from planner import documents
     from planner.errors import InputError
+    from planner.fusion.machine import machine_of
     from planner.plan import InputRef
     from treadle.cli.fusion_inputs import bindings_of, load_program, sweep_of
     from treadle.probe.resolve import load_hardware
@@ -96,9 +100,10 @@ def command(
     if (trace or sweep) and Path(output).is_file():
         raise InputError("found a file, expected a folder for several plans", where=output)
     profile = load_hardware(hardware, nodes)
+    machine = machine_of(profile).without_library if no_library else machine_of(profile)
     inputs = {"hardware": InputRef(file=hardware, digest=documents.digest(profile))}
     if trace is not None:
-        _trace(trace, optimizer, profile, ranks, inputs, Path(output), as_json)
+        _trace(trace, optimizer, profile, machine, ranks, inputs, Path(output), as_json)
         return
     assert program is not None
     given = load_program(program)
@@ -106,15 +111,15 @@ def command(
     first = tuple(f"{dimension}={size}" for size in sizes[:1])
     bindings = bindings_of(given, profile, (*bind, *first), parts, ranks, groups)
     if sizes:
-        _sweep(given, bindings, dimension, sizes, profile, inputs, Path(output), as_json)
+        _sweep(given, bindings, dimension, sizes, machine, inputs, Path(output), as_json)
     else:
-        _one(given, bindings, profile, measure, inputs, output, as_json)
+        _one(given, bindings, machine, measure, inputs, output, as_json)
 
 
 def _one(
     program: Program,
     bindings: Bindings,
-    profile: Hardware,
+    machine: Machine,
     measure: bool,
     inputs: dict[str, InputRef],
     output: str,
@@ -124,7 +129,7 @@ def _one(
     from planner.fusion.deciding import plan_of
     from planner.fusion.planning import plan_fusion
 
-    found = plan_fusion(program, bindings, profile)
+    found = plan_fusion(program, bindings, machine)
     times = None
     if measure:
         from treadle.runtime.fusion.choose import measured
@@ -146,7 +151,7 @@ def _sweep(
     bindings: Bindings,
     dimension: str,
     sizes: tuple[int, ...],
-    profile: Hardware,
+    machine: Machine,
     inputs: dict[str, InputRef],
     folder: Path,
     as_json: bool,
@@ -157,7 +162,7 @@ def _sweep(
     from planner.fusion.spelling import legend
     from planner.fusion.sweep import sweep
 
-    swept = sweep(program, bindings, dimension, sizes, profile)
+    swept = sweep(program, bindings, dimension, sizes, machine)
     rows: list[dict[str, Any]] = []
     for size, found in zip(sizes, swept.plans, strict=True):
         plan = plan_of(found, inputs)
@@ -193,6 +198,7 @@ def _trace(
     file: str,
     optimizer: str | None,
     profile: Hardware,
+    machine: Machine,
     ranks: int | None,
     inputs: dict[str, InputRef],
     folder: Path,
@@ -221,7 +227,7 @@ def _trace(
         shared = (ranks or devices) if each.parallel == "data" else tensor_ranks
         program = parse(each.text, each.name)
         bindings = Bindings(each.extents, shared, 1, each.parts)
-        plan = plan_of(plan_fusion(program, bindings, profile), inputs)
+        plan = plan_of(plan_fusion(program, bindings, machine), inputs)
         path = folder / f"{each.name}.plan.json"
         documents.save(plan, path)
         facts = {"count": each.count, "where": each.where, "assumed": each.assumed, "plan": str(path)}
@@ -301,7 +307,7 @@ def summary(plan: Plan) -> dict[str, Any]:
         "stages": [
             {"name": stage.name, "kind": stage.kind, "operations": list(stage.members), "time_us": stage.time_ns / 1000,
              "algorithm": stage.algorithm, "protocol": stage.protocol, "channels": stage.channels,
-             "overlaps": stage.overlaps}
+             "overlaps": stage.overlaps, "own_us": stage.own_ns / 1000 if stage.own_ns is not None else None}
             for stage in decisions.stages
         ],
         "rivals": [{"name": rival.name, "time_us": rival.time_ns / 1000} for rival in decisions.rivals],
@@ -379,6 +385,8 @@ def _how(stage: dict[str, Any]) -> str:
     words = []
     if stage["algorithm"] is not None:
         words.append(f"{stage['algorithm']}, {stage['protocol']}, {many(stage['channels'], 'channel')}")
+    if stage["own_us"] is not None:
+        words.append(f"call of a library; our own kernel takes {stage['own_us']:,.1f}")
     if stage["overlaps"]:
         words.append("overlaps with the one before")
     return "; ".join(words)

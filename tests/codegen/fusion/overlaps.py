@@ -68,6 +68,31 @@ def matmul_ag() -> Program:
     return cc.Execute("matmul_ag", [x, w], [out])
 
 
+def ag_columns() -> Program:
+    """Gathered along the middle of three dimensions: each row of the product's tiles takes pieces of all ranks."""
+    b, s, h, f = cc.dims("B", "S", "H", "F")
+    x = cc.Tensor("x", cc.f32, [b, s, h], cc.Sliced(1))
+    w = cc.Tensor("w", cc.f32, [h, f], cc.Local)
+    rows = cc.AllGather(x)
+    out = cc.MatMul(rows, w)
+    ol = cc.overlap(rows, out)  # noqa: F841
+    return cc.Execute("ag_columns", [x, w], [out])
+
+
+def rs_columns() -> Program:
+    """The columns of a product are scattered, computed on and gathered."""
+    t, f, h = cc.dims("T", "F", "H")
+    x = cc.Tensor("x", cc.f32, [t, f], cc.Sliced(1))
+    w = cc.Tensor("w", cc.f32, [f, h], cc.Sliced(0))
+    y = cc.MatMul(x, w)
+    rs = cc.ReduceScatter("+", y, dim=1)
+    out = rs + 1.0
+    scattered = cc.fuse("ReduceScatterFuse", rs, out)
+    ag = cc.AllGather(out)
+    ol = cc.overlap(y, scattered, ag)  # noqa: F841
+    return cc.Execute("rs_columns", [x, w], [ag])
+
+
 def three() -> Program:
     """A product between two collectives."""
     t, f, h = cc.dims("T", "F", "H")
@@ -134,6 +159,8 @@ CASES = {
     "matmul and AG": Overlapped(matmul_ag, 3),
     "AG and matmul": Overlapped(ag_matmul, 4),
     "AG and matmul, all pairs": Overlapped(ag_matmul, 3, options={"algorithm": "all-pairs"}),
+    "AG of columns and matmul": Overlapped(ag_columns, 3, options={"slot_bytes": 96}),
+    "matmul, RS and AG of columns": Overlapped(rs_columns, 3, options={"channels": 2}),
     "AG, matmul and RS": Overlapped(three, 3),
     "pipeline of two groups": Overlapped(pipeline, 2, 2, options={"slot_bytes": 128}),
     "pipeline of three groups": Overlapped(pipeline, 3, 3),

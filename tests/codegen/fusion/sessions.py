@@ -31,7 +31,7 @@ AWAITED = ("nothing", "a message", "room", "a step", "blocks", "tiles", "partial
 class Call(ctypes.Structure):
     _fields_ = [
         ("streams", ctypes.c_void_p),
-        *((name, ctypes.c_uint64) for name in ("timeout", "seed", "step", "order")),
+        *((name, ctypes.c_uint64) for name in ("timeout", "seed", "step", "order", "begin", "end")),
     ]
 
 
@@ -66,7 +66,7 @@ class Session:
 
     def run(self, *, order: int = 0, seed: int = 0, step: int = 0) -> list[str]:
         """Runs once; what blocks waited for in vain, nothing when all came to their end."""
-        call = Call(None, TIMEOUT_NS, seed, step, order)
+        call = Call(None, TIMEOUT_NS, seed, step, order, 0, 1 << 32)
         assert self.library.treadle_fusion_run(self.handle, ctypes.byref(call)) == 0, (
             self.library.treadle_fusion_message()
         )

@@ -220,12 +220,48 @@ def test_trees_carry_computations_on_whole_tensors() -> None:
     assert lower(sgd("fused"), Bindings({"N": 16}, 4), algorithm="binomial").launches
 
 
-def test_slices_that_are_no_runs() -> None:
-    y = Tensor("y", f32, [T, H], Local)
+def columns(dtype: str, *, whole: bool = False) -> Program:
+    """Slices along the middle of three dimensions: state, a slice of what is whole, something that is broadcast, and,
+    with `whole`, a norm of all of it between the halves of the AllReduce."""
+    y = Tensor("y", f16, [N, T, H], Local)
+    r = Tensor("r", dtype, [N, T, H], Replicated)
+    b = Tensor("b", dtype, [H], Replicated)
+    m = Tensor("m", dtype, [N, T, H], Sliced(1))
     rs = ReduceScatter("+", y, dim=1)
-    columns = Execute("columns", [y], [rs])
-    with pytest.raises(TypeRefusal, match="found slices along dimension 1, expected runs of neighbouring elements"):
-        lower(columns, Bindings({"T": 4, "H": 4}, 2))
+    m_ = Update(m, m + Cast(dtype, rs))
+    out = m_ * Slice(r, 1) + b
+    if whole:
+        total = ReduceTensor("+", m_)
+        out = out * total
+        ag = AllGather(out)
+        far = fuse("AllReduceFuse", rs, m_, total, out, ag)
+        return Execute("columns", [y, r, b, m], [ag])
+    ag = AllGather(out)
+    far = fuse("AllReduceFuse", rs, m_, out, ag)
+    return Execute("columns", [y, r, b, m], [ag])
+
+
+@pytest.mark.parametrize(
+    ("extents", "ranks", "algorithm", "protocol", "channels", "dtype"),
+    [
+        ((3, 7, 5), 3, "ring", "Simple", 2, f32),  # the last rank has fewer, and no pack is whole
+        ((2, 8, 8), 4, "all-pairs", "LL", 1, f16),
+        ((5, 5, 16), 4, "ring", "LL128", 1, f32),  # one rank has nothing
+        ((3, 8, 4), 4, "two-level", "Simple", 1, f64),
+        ((40, 4, 24), 2, "ring", "Simple", 3, f32),
+    ],
+)
+def test_slices_of_columns(
+    extents: tuple[int, int, int], ranks: int, algorithm: str, protocol: str, channels: int, dtype: str
+) -> None:
+    bindings = Bindings(dict(zip("NTH", extents, strict=True)), ranks)
+    for whole in (False, True):
+        program = columns(dtype, whole=whole)
+        chosen = named("two-level", 2) if algorithm == "two-level" else algorithm
+        lowered = lower(
+            program, bindings, algorithm=chosen, protocol=protocol, channels=channels, slot_bytes=64  # type: ignore[arg-type]
+        )  # fmt: skip
+        assert compare(lowered, integers(program, bindings), orders=range(8)) == [], whole
 
 
 # Signals that are lost, and waits that are too short, must be found.

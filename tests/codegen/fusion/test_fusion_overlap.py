@@ -31,9 +31,16 @@ from tests.codegen.fusion.sessions import AWAITED, Session, Stuck, fill, integer
 from treadle.runtime.fusion.resources import resources
 
 ORDERS = range(6)
+COMPARED = [
+    "tail, rectangles",
+    "tail, ring tiles, LL",
+    "AG, matmul and RS",
+    "AG of columns and matmul",
+    "matmul, RS and AG of columns",
+]
 
 
-@pytest.mark.parametrize("name", ["tail, rectangles", "tail, ring tiles, LL", "AG, matmul and RS"])
+@pytest.mark.parametrize("name", COMPARED)
 def test_overlapped_stages_give_the_values_of_the_interpreter(name: str) -> None:
     case = CASES[name]
     lowered = case.lowered()

@@ -162,3 +162,21 @@ def test_bad_input_is_one_line(here, arguments, code, message, capsys):
     assert message in err
     assert err.count("\n") == 1
     assert not (here / "plan.json").exists()
+
+
+def test_a_protocol_on_cpus_is_said_to_change_no_time(tmp_path, capsys):
+    made = [
+        "plan",
+        "collective",
+        "allreduce",
+        "--hardware",
+        "cpu-2x2",
+        "--size",
+        "64KB",
+        "--method",
+        "recursive-doubling",
+    ]
+    assert run([*made, "-o", str(tmp_path / "auto.plan.json")]) == 0
+    assert "--protocol" not in capsys.readouterr().err
+    assert run([*made, "--protocol", "LL128", "-o", str(tmp_path / "asked.plan.json")]) == 0
+    assert "--protocol LL128 goes into the generated program; on CPUs no time depends on it" in capsys.readouterr().err

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from codegen.fusion.kernel import Buffer
+from codegen.fusion.library import Call
 from planner.fusion.program import Bindings, Program
 from treadle.runtime.native_build import Target, compile_library
 
@@ -25,6 +26,10 @@ class Schedule(Protocol):
     def buffers(self) -> tuple[Buffer, ...]: ...
     @property
     def places(self) -> Mapping[str, int]: ...
+    @property
+    def calls(self) -> Mapping[int, Call]: ...
+    @property
+    def scattered(self) -> frozenset[str]: ...
     @property
     def texts(self) -> dict[str, str]: ...
 

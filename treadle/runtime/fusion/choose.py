@@ -19,7 +19,7 @@ from codegen.fusion.generate import lowered_as
 from codegen.fusion.lower import Lowered
 from planner.errors import CheckFailed, InputError
 from planner.fusion.collective_costs import Algorithm
-from planner.fusion.planning import FusionPlan, Ranked
+from planner.fusion.planning import FusionPlan, Ranked, rank
 from planner.fusion.price import price
 from planner.fusion.program import BYTES
 from planner.fusion.reasons import stage_choices
@@ -59,6 +59,7 @@ class _Candidate:
 
 def measured(found: FusionPlan, show: Show = lambda _: None) -> tuple[FusionPlan, dict[str, int]]:
     """Times of the schedules of least predicted time that this machine can run, and of choices of their collectives.
+    All of them multiply with our own kernels, and the plan too.
 
     The plan with the fastest schedule on what it was fastest on; and ns by name of the schedule.
 
@@ -67,6 +68,8 @@ def measured(found: FusionPlan, show: Show = lambda _: None) -> tuple[FusionPlan
     ranks = found.bindings.ranks * found.bindings.groups
     if ranks > MOST_RANKS:
         raise InputError(f"found {ranks} ranks, expected at most {MOST_RANKS} to be measured here", where="--measure")
+    machine = found.machine.without_library
+    found = FusionPlan(found.space, found.bindings, machine, rank(found.space, found.bindings, machine))
     why: list[str] = ["it has no schedules"]
     first = list(islice(_compiled(found, found.ranked, SCHEDULE_SECONDS, why, show), MOST_CANDIDATES))
     if not first:

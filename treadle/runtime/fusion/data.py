@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.errors import InputError
 from planner.fusion.arithmetic import rounded
 from planner.fusion.evaluate import held, states
 from planner.fusion.operations import operation
@@ -67,6 +68,7 @@ def exact(program: Program) -> bool:
 
 def place(tensors: Tensors, rows: Sequence[int], lowered: Schedule, values: Mapping[str, Array]) -> None:
     """Give the rows of all ranks what they hold of the inputs; `values` are those of `evaluate`."""
+    _require_whole(lowered)
     program, bindings = lowered.program, lowered.bindings
     for index, buffer in enumerate(tensors.buffers):
         if buffer.role in ("input", "state"):
@@ -75,9 +77,21 @@ def place(tensors: Tensors, rows: Sequence[int], lowered: Schedule, values: Mapp
                 tensors.array(row, index)[: mine.size] = mine
 
 
+def _require_whole(lowered: Schedule) -> None:
+    """Raises InputError for a schedule that takes lists of tensors, or leaves products to a library."""
+    if lowered.scattered:
+        names = ", ".join(sorted(lowered.scattered))
+        message = f"{lowered.program.name}: found kernels that take {names} as lists of tensors (scattered)"
+        raise InputError(f"{message}, expected whole ones; only the PyTorch module makes the tables of such lists")
+    if lowered.calls:
+        message = f"{lowered.program.name}: found {len(lowered.calls)} products left to a library (by_library)"
+        raise InputError(f"{message}, expected kernels for all; only the PyTorch module calls one")
+
+
 def fill(tensors: Tensors, rows: Sequence[int], lowered: Schedule, seed: int = 0) -> None:
     """Random values for the inputs of all ranks, for runs whose results nobody looks at: without the interpreter, which
     would take long and much memory."""
+    _require_whole(lowered)
     random = np.random.default_rng(seed)
     for index, buffer in enumerate(tensors.buffers):
         if buffer.role in ("input", "state"):

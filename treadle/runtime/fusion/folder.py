@@ -84,7 +84,7 @@ def run_folder(
                 problems=outcome.problems,
                 undecided=outcome.undecided,
                 seconds=median(outcome.report.seconds),
-                planned_seconds=decisions.time_ns / 1e9,
+                planned_seconds=decisions.own_ns / 1e9,
                 sent=max((one.sent for one in each), default=0) // repeats,
                 sent_on=max((one.sent_on for one in each), default=0) // repeats,
                 traffic=max((one.loaded + one.stored for one in each), default=0) // repeats,

@@ -24,12 +24,14 @@ AWAITED = {
     6: "partial sums",
 }
 MOST_STUCK = 1000
+ALL = range(1 << 32)
+"""Launches of any schedule."""
 
 
 class _Call(ctypes.Structure):
     _fields_ = [
         ("streams", ctypes.POINTER(ctypes.c_void_p)),
-        *((name, ctypes.c_uint64) for name in ("timeout_ns", "seed", "step", "order")),
+        *((name, ctypes.c_uint64) for name in ("timeout_ns", "seed", "step", "order", "begin", "end")),
     ]
 
 
@@ -110,14 +112,16 @@ class Session:
         timeout: float = 0,
         order: int = 0,
         streams: Sequence[int] | None = None,
+        launches: range = ALL,
     ) -> None:
         """Queue a run of all kernels: on `streams`, one for each rank, on GPUs; elsewhere it has ended on return.
+        A run may be made in several calls of neighbouring `launches`, in order.
 
         `seed` and `step` of dropout. A wait of more than `timeout` seconds gives up, 0 is without limit; fibers need
         no clock for that, and `order` chooses who of them goes on when.
         """
         on = (ctypes.c_void_p * self.ranks)(*streams) if streams else None
-        call = _Call(on, round(timeout * 1e9), seed, step, order)
+        call = _Call(on, round(timeout * 1e9), seed, step, order, launches.start, launches.stop)
         self._require(self._library.treadle_fusion_run(self._handle, ctypes.byref(call)))
 
     def wait(self) -> None:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from codegen.fusion.algorithms import Algorithm
 from codegen.fusion.context import Protocol
 from codegen.fusion.kernel import Buffer
+from codegen.fusion.library import Call
 from codegen.fusion.lower import Lowered, lower
 from codegen.fusion.scattered import Index, addresses, header, index_of
 from planner.errors import InputError
@@ -52,6 +53,8 @@ class FusedProgram:
     """
 
     schedule: ClassVar[str]
+    by_library: ClassVar[tuple[str, ...]] = ()
+    """Products that PyTorch makes."""
 
     def __init__(
         self,
@@ -80,12 +83,13 @@ class FusedProgram:
             channels=channels,
             algorithm=algorithm,
             scattered=scattered,
+            by_library=self.by_library,
         )
         self.scattered = frozenset(scattered)
         self._kept: dict[str, torch.Tensor] = {}
         self._tables: dict[str, tuple[list[int], list[torch.Tensor]]] = {}
         self._bound: list[int] = []
-        self._session = self._joined()
+        self._session = self._joined() if any(self.lowered.launches) else None
 
     @property
     def program(self) -> Program:
@@ -109,14 +113,19 @@ class FusedProgram:
             raise InputError(f"{self.program.name}: found no {', '.join(missing)}, expected all of its inputs")
         held = [self._held(buffer, given) for buffer in self.lowered.buffers]
         pointers = [tensor.data_ptr() for tensor in held]
-        if pointers != self._bound:
-            self._session.bind({self.rank: pointers}, keep=held)
+        session = self._session
+        if session is not None and pointers != self._bound:
+            session.bind({self.rank: pointers}, keep=held)
             self._bound = pointers
         stream = torch.cuda.current_stream(self.device).cuda_stream if self.device.type == "cuda" else 0
         streams = [stream] * self.world if self.device.type == "cuda" else None
-        self._session.run(seed=self.seed, step=self.step, timeout=self.timeout, streams=streams)
-        if streams is None:
-            self._session.wait()
+        for each in self.lowered.runs:
+            if isinstance(each, Call):
+                self._multiplied(each, held)
+            elif session is not None:
+                session.run(seed=self.seed, step=self.step, timeout=self.timeout, streams=streams, launches=each)
+                if streams is None:
+                    session.wait()
         self.step += 1
         outputs = [self._returned(name, held, given) for name in self.program.outputs]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
@@ -159,7 +168,8 @@ class FusedProgram:
     def close(self) -> None:
         """Let go of the arenas, once all ranks are done."""
         dist.barrier(self.group)
-        self._session.close()
+        if self._session is not None:
+            self._session.close()
 
     # How it is done.
 
@@ -175,6 +185,19 @@ class FusedProgram:
                 session.attach(rank, handle)
         dist.barrier(self.group)
         return session
+
+    @torch.no_grad()
+    def _multiplied(self, call: Call, held: Sequence[torch.Tensor]) -> None:
+        def part(number: int, shapes: Sequence[tuple[int, ...]]) -> torch.Tensor:
+            shape = shapes[self.place]
+            return held[number].reshape(-1)[: prod(shape)].view(shape)
+
+        left, right = part(call.left, call.lefts), part(call.right, call.rights)
+        result = part(call.result, call.results)
+        if call.op == "MatMul":
+            torch.matmul(left, right, out=result)
+        else:
+            result.copy_(torch.nn.functional.conv2d(left, right, stride=call.stride, padding=call.padding))
 
     def _held(self, buffer: Buffer, given: Mapping[str, Given]) -> torch.Tensor:
         """The memory of a buffer: the caller's tensor, a table of them, or a tensor of ours."""

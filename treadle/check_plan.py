@@ -27,6 +27,7 @@ from planner.fusion.parsing import parse
 from planner.fusion.text import show
 from planner.fusion.told import PEERS, bindings_of, check_prices, priced_on
 from planner.hardware import Hardware
+from planner.memory.bound import PRICED
 from planner.memory.check import check as check_memory
 from planner.memory.check import check_against_trace
 from planner.memory.decisions import MemoryDecisions
@@ -44,6 +45,8 @@ from planner.trace import Trace
 from planner.unrolling import as_run, copies_alone
 from treadle.cli.output import many
 
+SOLVED_WITHIN = 1e-6
+"""How far the duals of two versions of a solver may be apart."""
 FUSION_CHECKER = check_fusion.__module__
 
 
@@ -338,6 +341,20 @@ def swap_bound_again(decisions: SwapDecisions, plan: Plan) -> tuple[list[str], i
     if proof.lower_bound > bound and proof.argument != PROVED:
         return [f"certificate: lower bound {proof.lower_bound:g} ns, the problem proves only {bound} ns"], bound
     return [], bound
+
+
+def memory_bound_again(decisions: MemoryDecisions, plan: Plan) -> tuple[list[str], int | None]:
+    """Derive the lower bound again where one linear program did: findings, and the bound. What a search proved stays a
+    claim."""
+    proof = plan.certificate
+    if proof.argument != PRICED.text or proof.lower_bound <= least_ns(decisions):
+        return [], None
+    from planner.memory.relaxation import priced_bound
+
+    bound = priced_bound(decisions.problem) or 0
+    if proof.lower_bound > bound * (1 + SOLVED_WITHIN) + 1:
+        return [f"certificate: lower bound {proof.lower_bound:g} ns, the problem proves only {bound} ns"], bound
+    return [], max(bound, int(proof.lower_bound))
 
 
 def fusion_bound_again(

@@ -34,7 +34,15 @@ from planner.swap.decisions import SwapDecisions
 from planner.swap.minimum import minimum_of
 from planner.swap.problem import SwapProblem
 from planner.trace import Trace
-from treadle.check_plan import bound_again, check_against, check_plan, fusion_bound_again, quality, swap_bound_again
+from treadle.check_plan import (
+    bound_again,
+    check_against,
+    check_plan,
+    fusion_bound_again,
+    memory_bound_again,
+    quality,
+    swap_bound_again,
+)
 from treadle.check_selection import against_plans, against_times
 from treadle.cli.inputs import beside, plans_of
 from treadle.cli.output import listed, many
@@ -160,6 +168,8 @@ def _plan(plan: Plan, path: str, inputs: Inputs) -> Report:
         findings, bound = bound_again(plan, decisions, found)
     if not findings and isinstance(decisions, SwapDecisions):
         findings, bound = swap_bound_again(decisions, plan)
+    if not findings and isinstance(decisions, MemoryDecisions):
+        findings, bound = memory_bound_again(decisions, plan)
     if not findings and isinstance(decisions, FusionDecisions):
         hardware = found.get("hardware")
         if "hardware" not in plan.inputs and (inputs.fresh or "hardware" in inputs.files):

@@ -19,6 +19,11 @@ class Argument:
 
 
 ONCE = Argument("every forward and every backward operator runs at least once, with its fastest implementation", True)
+PRICED = Argument(
+    "what is kept when the backward pass starts has to fit the budget, and what it lacks has to be made again at least "
+    "once, in whatever order: with a price on the bytes of each moment no plan is cheaper (weak duality)",
+    True,
+)
 SOLVED = Argument(
     "the solver proved that no solution of the 0-1 program (MONeT, equations 4.1 to 4.15) is below it", False
 )

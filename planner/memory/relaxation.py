@@ -6,6 +6,10 @@ Then the variables below, set to 1 exactly there, satisfy every row, in whatever
 recomputes; a cheapest run of each member of R^a is the least that the window costs. So no plan takes less than the
 optimum. More windows see more repeated recomputations and more moments at which the bytes must fit.
 
+Where blocks repeat the program over one window is nearly as strong without its integrality: a few moments bind, and a
+price on their bytes says of each block, all alike, what it keeps. So that linear program comes first, in a small part
+of the time, and weak duality proves its bound from the prices alone.
+
 Variables (0-1):
     s_i^a      x_i is live when window a starts, s^A = 0
     r_i^a      forward i runs in window a; in the forward pass 1 for ops, with implementations delta_il and q_i in place
@@ -35,10 +39,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from planner.errors import LimitError
-from planner.memory.bound import ONCE, Argument, least_time
+from planner.memory.bound import ONCE, PRICED, Argument, least_time
 from planner.memory.formulation.tables import Terms
 from planner.memory.lower import Schedule, lower
 from planner.memory.methods.effort import EFFORT, Account, Effort, Window, cut, doubling
@@ -55,7 +60,7 @@ from planner.memory.methods.restricted import (
 )
 from planner.memory.problem import MemoryProblem
 from planner.memory.simulate import simulate
-from planner.solver import Model, Solution, Status, Var
+from planner.solver import Model, Solution, Status, Var, linear
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,8 @@ def lower_bound(
     known: Schedule | None = None,
     on_bound: Callable[[Bound], None] | None = None,
 ) -> Bound:
-    """The best bound of programs with 1, 2, 4, .. windows, up to the windows and steps of `effort`.
+    """The best bound of programs with 1, 2, 4, .. windows, up to the windows and steps of `effort`, after that of the
+    linear program over one window.
 
     `known` is a pruned schedule within the budget: it starts the solver, and the search ends when the bound is within
     the gap of it. `on_bound` hears of each better bound.
@@ -98,6 +104,14 @@ def lower_bound(
     known_ns = None if known is None else simulate(problem, lower(problem, known)).time_ns
     account = Account(effort)
 
+    def take(found: Bound | None) -> None:
+        nonlocal best
+        if found is None or (found.time_ns is not None and best.time_ns is not None and found.time_ns <= best.time_ns):
+            return
+        best = found
+        if on_bound is not None:
+            on_bound(best)
+
     def settled() -> bool:
         return best.time_ns is None or (known_ns is not None and best.time_ns >= known_ns * (1 - effort.gap))
 
@@ -105,19 +119,29 @@ def lower_bound(
         if settled() or account.spent():
             break
         f = relax(problem, cut(problem, count))
+        if count == 1:
+            take(_priced(f, account.seconds()))
+            if settled():
+                break
         if known is not None:
             hint(f, known)
-        try:
-            solution = account.solve(f.model)
-        except LimitError:
-            continue
-        found = _bound(f, solution)
-        if found is None or (found.time_ns is not None and best.time_ns is not None and found.time_ns <= best.time_ns):
-            continue
-        best = found
-        if on_bound is not None:
-            on_bound(best)
+        with suppress(LimitError):
+            take(_bound(f, account.solve(f.model)))
     return best
+
+
+def priced_bound(problem: MemoryProblem) -> int | None:
+    """The bound of the linear program over one window in ns; None where it proves nothing."""
+    found = _priced(relax(problem, cut(problem, 1)))
+    return None if found is None else found.time_ns
+
+
+def _priced(f: Relaxation, seconds: float | None = None) -> Bound | None:
+    with suppress(LimitError):
+        bound = linear.relax(f.model, time_limit_s=seconds).bound
+        if bound is not None and math.isfinite(bound):
+            return Bound(math.floor(bound * f.time_unit + 1e-6), PRICED)
+    return None
 
 
 def choices_of(f: Relaxation, solution: Solution) -> tuple[int, ...]:

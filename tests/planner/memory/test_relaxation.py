@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import heapq
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from msgspec.structs import replace
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from planner.memory.bound import least_time
+from planner.memory.bound import PRICED, least_bytes, least_time
 from planner.memory.lower import lower, store_all
 from planner.memory.methods.effort import Effort, cut
 from planner.memory.problem import MemoryProblem
-from planner.memory.relaxation import lower_bound, relax
+from planner.memory.relaxation import lower_bound, priced_bound, relax
+from planner.memory.search.attempts import MemoryOptions
+from planner.memory.search.rounds import BudgetTooSmall, search
 from planner.memory.simulate import simulate
 from planner.solver import Model
 from tests.planner.memory import cases
 from tests.planner.memory.dynamic import optimum
+from tests.planner.memory.methods.test_checkpoints import layers
+from tests.planner.memory.networks import residual_network
 from tests.planner.memory.strategies import problems
 
 
@@ -102,6 +108,41 @@ def test_no_plan_in_any_order_is_below_the_bound(problem):
         if best is not None:
             assert found is not None
             assert least_time(problem) - 1e-6 <= found * relaxation.time_unit <= best + 1e-6
+
+
+@given(problems())
+@settings(max_examples=15)
+def test_no_plan_in_any_order_is_below_the_linear_program(problem):
+    best, bound = optimum_in_any_order(problem), priced_bound(problem)
+    assert best is None or (bound is not None and bound <= best)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("share", ["2/10", "5/10"])
+def test_no_plan_of_repeated_blocks_is_below_the_linear_program(seed, share):
+    problem = residual_network(2, seed)
+    most, least = simulate(problem, lower(problem, store_all(problem))).peak_bytes, least_bytes(problem)
+    problem = replace(problem, budget_bytes=least + int(Fraction(share) * (most - least)))
+    try:
+        best = search(problem, MemoryOptions(gap=0.0, time_limit_s=None))
+    except BudgetTooSmall:
+        return
+    assert best.bound_ns == best.time_ns
+    bound = priced_bound(problem)
+    assert bound is not None
+    assert least_time(problem) <= bound <= best.time_ns
+
+
+def test_the_linear_program_comes_first_and_nearly_says_what_the_solver_proves_of_repeated_blocks():
+    problem = layers(20)
+    problem = replace(problem, budget_bytes=least_bytes(problem) + 60)
+    heard = []
+    last = lower_bound(problem, Effort(windows=1, nodes=100), on_bound=heard.append)
+    assert heard[0].argument == PRICED
+    assert heard[0].time_ns == priced_bound(problem)
+    assert heard[0].time_ns > 1.1 * least_time(problem)
+    assert heard[-1] == last
+    assert last.time_ns <= 1.01 * heard[0].time_ns
 
 
 @pytest.mark.parametrize(

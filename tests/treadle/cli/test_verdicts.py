@@ -10,11 +10,12 @@ from msgspec import structs
 
 from planner import documents
 from planner.collective.bound import PROVED_BY_SOLVER
-from planner.memory.bound import least_time
+from planner.memory.bound import PRICED, least_time
 from planner.memory.methods.lean import leanest
 from planner.memory.planning import decide, plan_problem
 from planner.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
 from planner.memory.program import RunForward
+from planner.memory.relaxation import priced_bound
 from planner.plan import Plan
 from tests.planner.collective.build import line, switch
 from tests.planner.memory.instances import instance
@@ -259,3 +260,25 @@ def test_what_a_plan_alone_proves_is_never_more_than_what_plans_take() -> None:
         made = decide(problem := instance(seed), leanest(problem))
         assert least_ns(made) <= made.objective_ns
         assert least_ns(made) == least_time(problem)
+
+
+def test_the_bound_of_a_linear_program_is_derived_again(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tight = plan_problem(structs.replace(CHAIN, budget_bytes=430))
+    bound = priced_bound(tight.decisions.problem)
+    assert bound is not None
+    assert least_ns(tight.decisions) < bound <= tight.decisions.objective_ns
+
+    def claiming(lower_bound: int) -> Plan:
+        gap = 1 - lower_bound / tight.certificate.objective
+        proof = structs.replace(
+            tight.certificate, lower_bound=lower_bound, gap=gap, argument=PRICED.text, optimal=lower_bound == truth
+        )
+        return structs.replace(tight, certificate=proof)
+
+    truth = tight.decisions.objective_ns
+    documents.save(claiming(bound), "proved.json")
+    documents.save(claiming(bound + 2), "raised.json")
+    assert run(["check", "proved.json"]) == 0
+    assert "it claims" not in capsys.readouterr().out
+    assert run(["check", "raised.json"]) == 1
+    assert f"the problem proves only {bound} ns" in capsys.readouterr().out

@@ -42,7 +42,7 @@ bench: $(STAMP) ## print every figure that README and docs quote
 	$(BIN)/python -m benchmarks
 
 bench-memory: $(STAMP) ## memory plans of whole networks beside MONeT's figures, peers and PyTorch; takes about 2 hours
-	$(BIN)/python -m benchmarks memory.execution memory.models memory.gpu memory.partitioner memory.planning memory.ablation memory.savings
+	$(BIN)/python -m benchmarks memory.execution memory.models memory.gpu memory.partitioner memory.planning memory.tight memory.ablation memory.savings
 
 bench-swap: $(STAMP) ## swap plans beside their source's figures and six baselines, the search, its speed; takes about an hour
 	$(BIN)/python -m benchmarks swap.models swap.evaluation swap.baselines swap.real swap.search swap.inference swap.recompute

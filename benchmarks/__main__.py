@@ -25,6 +25,7 @@ NAMES = (
     "memory.gpu",
     "memory.partitioner",
     "memory.planning",
+    "memory.tight",
     "memory.ablation",
     "memory.savings",
     "swap.models",

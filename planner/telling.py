@@ -16,14 +16,16 @@ AGAIN = 1.5
 @dataclass
 class Teller(Generic[Found]):
     """Passes finds on: the first at once, then the last of those that came while ten times as long went by as telling
-    the one before took. None is told that would last beyond `ends` on time.monotonic's clock, for the last find, told
-    by the caller, takes as long."""
+    the one before took. None is told that would last beyond `ends` on the clock `now`, for the last find, told by the
+    caller, takes as long. `took_s` is what telling takes; a guess, where one is given, counts until one was told."""
 
     tell: Callable[[Found], None]
     waiting: Found | None = None
     rested_at: float = 0.0
     ends: float = math.inf
     took_s: float = 0.0
+    now: Callable[[], float] = time.monotonic
+    told: bool = False
 
     def offer(self, found: Found) -> None:
         """Each call's `found` is better than those before."""
@@ -37,10 +39,11 @@ class Teller(Generic[Found]):
 
     def tick(self) -> None:
         """Tell what waits, if it is time."""
-        began = time.monotonic()
-        if self.waiting is not None and self.rested_at <= began < self.stops - self.took_s:
+        began = self.now()
+        early = began < self.stops - self.took_s if self.told else began < self.ends
+        if self.waiting is not None and self.rested_at <= began and early:
             found, self.waiting = self.waiting, None
             self.tell(found)
-            took_s = time.monotonic() - began
-            self.took_s = max(self.took_s, took_s)
-            self.rested_at = time.monotonic() + 10 * took_s
+            took_s = self.now() - began
+            self.took_s = max(self.took_s, took_s) if self.told else took_s
+            self.told, self.rested_at = True, began + 11 * took_s

@@ -6,9 +6,10 @@ everything else is the command line.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # the name says it to type checkers, and the module of that name takes long to import
 if TYPE_CHECKING:
+    from typing import Any
+
     from planner.version import __version__ as __version__
     from treadle.runtime.memory import apply as apply
     from treadle.runtime.swap.swapped import swapped as swapped

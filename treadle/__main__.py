@@ -1,11 +1,20 @@
-"""The `treadle` command, which `python -m treadle` is too. Ctrl-C ends it in one line from its first moment on."""
+"""The `treadle` command, which `python -m treadle` is too. Ctrl-C ends it in one line from its first moment on.
+
+What is imported before that moment is little: until then Python answers Ctrl-C with a traceback.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
-from types import FrameType
+import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+
+BEGAN = time.monotonic()
+"""When the process did: time limits count from here."""
 INTERRUPTED = 130
 IMPORTING = "<frozen importlib._bootstrap>"
 
@@ -20,7 +29,7 @@ def main() -> None:
 
         if ours:
             signal.signal(signal.SIGINT, _interrupt)
-        command()
+        command(BEGAN)
     except KeyboardInterrupt:
         _quit()
     finally:

@@ -13,7 +13,6 @@ plan.
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,12 +20,13 @@ from typing import Any
 
 import msgspec
 
+from planner.clock import Clock
 from planner.documents import digest
 from planner.errors import InfeasibleError, InputError, LimitError
 from planner.joint.local import improve
 from planner.joint.memory_runs import allowed
 from planner.joint.prices import cheaper
-from planner.joint.programs import Side, memory_alone, memory_plans, sides
+from planner.joint.programs import Side, is_short, memory_alone, memory_plans, sides
 from planner.joint.relaxation import joint_bound
 from planner.joint.scoring import Scored, Scorer
 from planner.joint.sets import Program, Value
@@ -34,9 +34,8 @@ from planner.memory.lower import store_all
 from planner.memory.planning import MemoryOptions
 from planner.plan import InputRef, Plan
 from planner.solver import relative_gap
-from planner.solver.interrupt import stop_on_signals
 from planner.swap.allocators import plan_swap_allocators, time_of
-from planner.swap.bound import Bound, lower_bound
+from planner.swap.bound import COMPUTE, Bound, lower_bound
 from planner.swap.decisions import Allocator, Run, SwapDecisions
 from planner.swap.minimum import require_feasible
 from planner.swap.planning import (
@@ -49,6 +48,7 @@ from planner.swap.planning import (
 )
 from planner.swap.problem import Machine, SwapProblem
 from planner.swap.search.methods import Found
+from planner.telling import AGAIN
 from planner.trace import Trace
 from planner.unrolling import inplace_runs
 
@@ -91,6 +91,7 @@ def plan_joint(
     memory: Memory | None = None,
     reserve_bytes: int = 0,
     options: JointOptions = DEFAULTS,
+    clock: Clock | None = None,
     inputs: dict[str, InputRef] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     on_plan: Callable[[Plan], None] | None = None,
@@ -100,20 +101,23 @@ def plan_joint(
     A swap plan like any other; where ops run more than once or by another call, its `decisions.runs` say so and its
     problem is that of the unrolled trace. Arguments and errors are those of `planner.swap.planning.plan_swap`.
     """
-    began = time.monotonic()
+    clock = clock or Clock.of(options.swap.time_limit_s)
     inputs = inputs if inputs is not None else {"trace": InputRef(file="trace", digest=digest(trace))}
-    chosen = allowed(trace, options.families)
-    whole, runs = inplace_problem(chosen, machine, reserve_bytes)
-    whole = prepared(whole, memory)
-    try:
-        bound, sets = joint_bound(chosen, whole.machine, reserve_bytes)
-    except InfeasibleError:
-        require_feasible(whole, (*options.allocators, options.swap.allocator)[-1])
-        raise
-    options = with_quickest(options, chosen, whole.machine, reserve_bytes)
-    scorer = Scorer(chosen, whole.machine, reserve_bytes, options.swap.allocator)
-    with stop_on_signals() as stop:
-        joint = _Joint(scorer, bound, options, inputs, began, stop.is_set, on_progress, on_plan)
+    with clock.listening():
+        chosen = allowed(trace, options.families)
+        whole, runs = inplace_problem(chosen, machine, reserve_bytes)
+        whole = prepared(whole, memory)
+        scorer = quickest(options, chosen, whole.machine, reserve_bytes, clock)
+        options = dataclasses.replace(options, swap=dataclasses.replace(options.swap, allocator=scorer.allocator))
+        joint = _Joint(scorer, options, inputs, clock, Bound(0, COMPUTE, "any order"), on_progress, on_plan)
+        joint.tell_best()
+        try:
+            joint.bound, sets = joint_bound(
+                chosen, whole.machine, reserve_bytes, time_limit_s=joint.at(SETS) - clock.now(), stop=clock.stop
+            )
+        except InfeasibleError:
+            require_feasible(whole, (*options.allocators, options.swap.allocator)[-1])
+            raise
         found = sides(chosen, whole.machine, reserve_bytes)
         joint.score_starts(found, sets)
         joint.search_alone(whole, runs)
@@ -122,16 +126,18 @@ def plan_joint(
     return joint.finished()
 
 
-def with_quickest(options: JointOptions, trace: Trace, machine: Machine, reserve_bytes: int) -> JointOptions:
-    """`options` with the allocator whose quick plan of the step as it stands is the fastest."""
+def quickest(options: JointOptions, trace: Trace, machine: Machine, reserve_bytes: int, clock: Clock) -> Scorer:
+    """That of the allocator whose quick plan of the step as it stands is the fastest, with that plan if it has one."""
     runs = inplace_runs(trace)
-    times = {name: Scorer(trace, machine, reserve_bytes, name).score(runs, OWN_CALLS) for name in options.allocators}
-    found = {name: scored.time_ns for name, scored in times.items() if scored is not None}
-    if not found:
-        return options
-    return dataclasses.replace(
-        options, swap=dataclasses.replace(options.swap, allocator=min(found, key=found.__getitem__))
-    )
+    found: list[tuple[int, int, Scorer]] = []
+    for place, name in enumerate(options.allocators or (options.swap.allocator,)):
+        if found and clock.over():
+            break
+        scorer = Scorer(trace, machine, reserve_bytes, name)
+        scored = scorer.score(runs, OWN_CALLS)
+        if scored is not None:
+            found.append((scored.time_ns, place, scorer))
+    return min(found)[2] if found else Scorer(trace, machine, reserve_bytes, options.swap.allocator)
 
 
 class _Joint:
@@ -140,33 +146,39 @@ class _Joint:
     def __init__(
         self,
         scorer: Scorer,
-        bound: Bound,
         options: JointOptions,
         inputs: dict[str, InputRef],
-        began: float,
-        stopped: Callable[[], bool],
+        clock: Clock,
+        bound: Bound,
         on_progress: Callable[[Progress], None] | None,
         on_plan: Callable[[Plan], None] | None,
     ) -> None:
         self.scorer, self.bound, self.options, self.inputs = scorer, bound, options, inputs
-        self.began, self.stopped = began, stopped
+        self.clock, self.began, self.ends = clock, clock.now(), clock.ends
         self.on_progress, self.on_plan = on_progress, on_plan
-        self.scored: list[Scored] = []
+        self.scored: list[Scored] = [] if scorer.best is None else [scorer.best]
         self.best: Plan | None = None
         self.parts: dict[str, None] = {}
         self.interrupted = self.limit_fired = False
         self.failure: InfeasibleError | LimitError | None = None
 
     def at(self, share: float) -> float:
-        """When that share of the time limit is over, on time.monotonic's clock."""
-        return self.began + share * self.options.swap.time_limit_s
+        """When that share of the time for planning is over."""
+        return self.began + share * (self.ends - self.began)
+
+    def left_s(self, share: float) -> float:
+        """Seconds until then, a moment at least."""
+        return max(0.1, self.at(share) - self.clock.now())
+
+    def stopped(self) -> bool:
+        return self.clock.stop.is_set()
 
     def ended(self, share: float) -> Callable[[], bool]:
         """Whether a part is over that may last until `share` of the time limit."""
 
         def over() -> bool:
             self.interrupted = self.interrupted or self.stopped()
-            fired = time.monotonic() > self.at(share)
+            fired = self.clock.now() > self.at(share)
             self.limit_fired = self.limit_fired or fired
             return fired or self.interrupted
 
@@ -175,8 +187,6 @@ class _Joint:
     def score_starts(self, found: list[Side], sets: Collection[frozenset[str]]) -> None:
         """The step as it stands, sets over it and the memory plan, by quick plans."""
         runs = inplace_runs(self.scorer.trace)
-        self.score(runs, OWN_CALLS)
-        self.tell_best()
         self.score_sets(runs, sets, self.ended(SETS))
         with suppress(InputError):
             self.score_memory_alone(found)
@@ -237,10 +247,11 @@ class _Joint:
                 self.score(program.with_set(cheap[: len(cheap) * part // 8]), name)
 
     def score_memory_alone(self, found: list[Side]) -> None:
-        """The memory plan is a candidate whenever the memory pass has one by then, however late it is."""
+        """The memory plan is a candidate whenever the memory pass has one by then; of a short step, however late."""
         memory = dataclasses.replace(self.options.memory, families=None)
         with suppress(InfeasibleError, LimitError):
-            if not self.interrupted:
+            over = self.ended(ALL)()
+            if not self.interrupted and (self.best is None or not over or all(map(is_short, found))):
                 self.score(memory_alone(found, memory, self.at(MEMORY), self.ended(MEMORY)), MEMORY_PLAN)
                 self.tell_best()
 
@@ -248,22 +259,21 @@ class _Joint:
         """The swap pass on the best programs."""
         finalists = [one for one in self.ranked() if one.name != OWN_CALLS][: self.options.finalists]
         for place, one in enumerate(finalists):
-            now = time.monotonic()
+            now = self.clock.now()
             self.plan(one.problem, one.runs, one.name, now + (self.at(ALL) - now) / (len(finalists) - place))
 
     def beyond_swapping(self, whole: SwapProblem) -> bool:
         """Whether it is proved that no plan which swaps only is ahead of the best."""
         order = range(len(whole.ops)) if self.options.swap.keep_order else None
         with suppress(InfeasibleError):
-            left_s = max(0.1, self.at(ALONE) - time.monotonic())
-            return (
-                self.best is not None and time_of(self.best) <= lower_bound(whole, order, time_limit_s=left_s).time_ns
-            )
+            if self.best is not None and not self.ended(ALONE)():
+                proved = lower_bound(whole, order, time_limit_s=self.left_s(ALONE), stop=self.clock.stop)
+                return time_of(self.best) <= proved.time_ns
         return False
 
     def plan(self, problem: SwapProblem, runs: tuple[Run, ...], name: str, until: float) -> Plan | None:
         """The swap pass on one program; None where it has no time or no plan."""
-        left_s = until - time.monotonic()
+        left_s = until - self.clock.now()
         if self.best is not None and (self.interrupted or self.stopped() or left_s <= 0):
             self.interrupted = self.interrupted or self.stopped()
             self.limit_fired = self.limit_fired or left_s <= 0
@@ -275,14 +285,14 @@ class _Joint:
 
         def progress(progress: Progress) -> None:
             if self.on_progress is not None:
-                elapsed_s = time.monotonic() - self.began
-                self.on_progress(progress._replace(bound_ns=self.bound.time_ns, elapsed_s=elapsed_s))
+                self.on_progress(progress._replace(bound_ns=self.bound.time_ns, elapsed_s=self.clock.elapsed_s))
 
         try:
             plan = plan_swap_allocators(
                 problem,
                 (name == SWAP_ALONE and self.options.allocators) or (self.options.swap.allocator,),
-                options=dataclasses.replace(self.options.swap, time_limit_s=max(0.1, left_s)),
+                options=self.options.swap,
+                clock=self.clock.until(until),
                 inputs=self.inputs,
                 bound=self.bound,
                 on_progress=progress,
@@ -312,6 +322,7 @@ class _Joint:
         one = self.scorer.best
         if one is None or (self.best is not None and time_of(self.best) <= one.time_ns):
             return
+        began = self.clock.now()
         found = Found(one.time_ns, tuple(range(len(one.problem.ops))), one.pool, one.nodes, "planted", ("planted",))
         plan = plan_of(
             one.problem, one.arrays, found, self.bound, self.options.swap, self.inputs, self.limit_fired, True
@@ -319,26 +330,35 @@ class _Joint:
         self.best = self.named(plan, one.runs, one.name)
         if self.on_plan is not None:
             self.on_plan(self.best)
+        # The last plan is checked and written in the same time.
+        self.ends = min(self.ends, self.clock.ends - AGAIN * (self.clock.now() - began))
 
     def named(self, plan: Plan, runs: tuple[Run, ...], name: str) -> Plan:
         """The plan of a program with its runs, with the bound of swapping and recomputation together."""
-        decisions = plan.decisions
-        assert isinstance(decisions, SwapDecisions)
-        lower = min(self.bound.time_ns, decisions.time_ns)
-        gap = relative_gap(decisions.time_ns, lower)
+        method = f"{name}, {plan.provenance.method}"
+        assert isinstance(plan.decisions, SwapDecisions)
+        return self.bounded(
+            msgspec.structs.replace(
+                plan,
+                decisions=msgspec.structs.replace(plan.decisions, runs=runs),
+                provenance=msgspec.structs.replace(plan.provenance, method=method, options=self.options.said),
+            )
+        )
+
+    def bounded(self, plan: Plan) -> Plan:
+        """The plan with the bound that is known by now."""
+        time_ns = time_of(plan)
+        lower = min(self.bound.time_ns, time_ns)
+        gap = relative_gap(time_ns, lower)
         return msgspec.structs.replace(
             plan,
-            decisions=msgspec.structs.replace(decisions, runs=runs),
             certificate=msgspec.structs.replace(
                 plan.certificate,
                 lower_bound=lower,
                 argument=self.bound.argument,
                 scope=self.bound.scope,
                 gap=0.0 if gap is None else gap,
-                optimal=decisions.time_ns == lower,
-            ),
-            provenance=msgspec.structs.replace(
-                plan.provenance, method=f"{name}, {plan.provenance.method}", options=self.options.said
+                optimal=time_ns == lower,
             ),
         )
 
@@ -352,7 +372,7 @@ class _Joint:
             limit_fired=self.limit_fired,
             interrupted=self.interrupted,
         )
-        return msgspec.structs.replace(self.best, provenance=provenance)
+        return self.bounded(msgspec.structs.replace(self.best, provenance=provenance))
 
 
 def copied_tensors(plan: Plan) -> frozenset[str]:

@@ -30,6 +30,8 @@ SHARES = tuple(Fraction(share, 100) for share in (100, 90, 115, 80, 130, 150, 70
 """Budgets of memory plans, in shares of the memory for tensors, the most promising first."""
 WORKSPACES = (1, 2)
 """The most workspace, in multiples of that of the model's own calls."""
+SHORT = 200
+"""Operators up to which it is a moment's work to see how large the memory problem of a step is."""
 EACH = 0.3
 """A memory plan at one budget gets this share of the time that is left for all of them."""
 
@@ -67,6 +69,11 @@ def sides(trace: Trace, machine: Machine, reserve_bytes: int) -> list[Side]:
         if one not in found:
             found.append(one)
     return [Side(one, machine, reserve_bytes) for one in found]
+
+
+def is_short(side: Side) -> bool:
+    """Whether the memory pass has a plan of the step in a moment."""
+    return len(side.trace.ops) <= SHORT and is_small(side.problem)
 
 
 def memory_alone(found: list[Side], options: MemoryOptions, until: float, ended: Ended) -> tuple[Run, ...]:

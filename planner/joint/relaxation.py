@@ -9,13 +9,14 @@ nothing.
 
 from __future__ import annotations
 
+import threading
 from fractions import Fraction
 
 from msgspec.structs import replace
 
 from planner.graph import Graph
 from planner.implementations.index import calls
-from planner.swap.bound import Bound, Repeats, bound_with_repeats
+from planner.swap.bound import SECONDS, Bound, Repeats, bound_with_repeats
 from planner.swap.extract import problem_from_trace
 from planner.swap.problem import Machine, SwapProblem
 from planner.trace import Implementation, Op, Trace
@@ -25,11 +26,19 @@ SHARES = (0.9, 0.5, 0.1)
 """What is made again to at least this share becomes a member of a set."""
 
 
-def joint_bound(trace: Trace, machine: Machine, reserve_bytes: int) -> tuple[Bound, list[frozenset[str]]]:
+def joint_bound(
+    trace: Trace,
+    machine: Machine,
+    reserve_bytes: int,
+    *,
+    time_limit_s: float = SECONDS,
+    stop: threading.Event | None = None,
+) -> tuple[Bound, list[frozenset[str]]]:
     """A lower bound in ns on every plan in any order that swaps and recomputes, and sets of tensor ids, from certain to
-    possible, that the linear program makes again. `trace` has the implementations that plans may choose."""
+    possible, that the linear program makes again. `trace` has the implementations that plans may choose; the limits are
+    those of `bound_with_repeats`."""
     problem, repeats = relaxed(trace, machine, reserve_bytes)
-    bound, shares = bound_with_repeats(problem, repeats)
+    bound, shares = bound_with_repeats(problem, repeats, time_limit_s=time_limit_s, stop=stop)
     sets = [frozenset(problem.tensors[t].id for t, share in shares.items() if share >= least) for least in SHARES]
     return bound, [members for members in dict.fromkeys(sets) if members]
 

@@ -26,14 +26,15 @@ class RequestStop:
 
 
 @contextmanager
-def stop_on_sigint() -> Iterator[threading.Event]:
-    """An event that Ctrl-C sets. A second Ctrl-C does what it did before (normally KeyboardInterrupt).
+def stop_on_sigint(stop: threading.Event | None = None) -> Iterator[threading.Event]:
+    """An event, `stop` where it is given, that Ctrl-C sets. A second Ctrl-C does what it did before (normally
+    KeyboardInterrupt).
 
     The previous handler is back at exit. Outside the main thread, where Python allows no handler, and when SIGINT is
-    ignored or handled by foreign code, nothing is installed and the event stays unset.
+    ignored or handled by foreign code, nothing is installed and the event stays as it is.
     """
     previous = signal.getsignal(signal.SIGINT)
-    handler = RequestStop(previous)
+    handler = RequestStop(previous, stop)
     if threading.current_thread() is not threading.main_thread() or previous in (signal.SIG_IGN, None):
         yield handler.stop
         return
@@ -45,9 +46,9 @@ def stop_on_sigint() -> Iterator[threading.Event]:
 
 
 @contextmanager
-def stop_on_signals() -> Iterator[threading.Event]:
+def stop_on_signals(stop: threading.Event | None = None) -> Iterator[threading.Event]:
     """The same, and SIGTERM, the polite way to end a process, sets the event too."""
-    with stop_on_sigint() as stop:
+    with stop_on_sigint(stop) as stop:
         previous = signal.getsignal(signal.SIGTERM)
         if threading.current_thread() is not threading.main_thread() or previous in (signal.SIG_IGN, None):
             yield stop

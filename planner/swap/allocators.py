@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace as with_options
 from typing import Any
 
 from msgspec.structs import replace
 
+from planner.clock import Clock
 from planner.errors import InfeasibleError, LimitError
 from planner.plan import Plan
 from planner.swap.bound import EXACT
@@ -25,45 +25,61 @@ def plan_swap_allocators(
     allocators: Sequence[Allocator],
     *,
     options: SwapOptions,
+    clock: Clock | None = None,
     memory: Memory | None = None,
     on_plan: Callable[[Plan], None] | None = None,
     **others: Any,
 ) -> Plan:
     """The fastest plan of the `allocators`, the first of equals; each gets an equal share of the time that is left.
 
-    An allocator that cannot run the problem, or that can only lose, costs no time. Arguments and errors are those of
-    `plan_swap_problem`; where no allocator has a plan, the error is that of the last one.
+    An allocator that cannot run the problem, or that can only lose, costs no time, and none is begun after Ctrl-C.
+    Arguments and errors are those of `plan_swap_problem`; where no allocator has a plan, the error is that of the last
+    one.
     """
-    ends = time.monotonic() + options.time_limit_s
-    problem = prepared(problem, memory)
+    clock = clock or Clock.of(options.time_limit_s)
+    with clock.listening():
+        return _fastest(prepared(problem, memory), allocators, options, clock, on_plan, others)
+
+
+def _fastest(
+    problem: SwapProblem,
+    allocators: Sequence[Allocator],
+    options: SwapOptions,
+    clock: Clock,
+    on_plan: Callable[[Plan], None] | None,
+    others: dict[str, Any],
+) -> Plan:
     best: Plan | None = None
     failure: InfeasibleError | LimitError | None = None
-    fired = interrupted = False
+    fired = False
 
     def offer(plan: Plan) -> None:
         if on_plan is not None and (best is None or time_of(plan) < time_of(best)):
             on_plan(plan)
 
     for place, allocator in enumerate(allocators):
-        if best is not None and time.monotonic() > ends:
+        if best is not None and clock.late():
             fired = True
             break
-        left_s = max(0.1, ends - time.monotonic()) / (len(allocators) - place)
-        chosen = with_options(options, allocator=allocator, time_limit_s=left_s)
+        share = clock.share(len(allocators) - place)
+        chosen = with_options(options, allocator=allocator)
         try:
-            plan = plan_swap_problem(problem, options=chosen, on_plan=offer, **others)
+            plan = plan_swap_problem(problem, options=chosen, clock=share, on_plan=offer, **others)
         except (InfeasibleError, LimitError) as error:
             failure = error
+            if clock.stop.is_set():
+                break
             continue
-        fired, interrupted = fired or plan.provenance.limit_fired, plan.provenance.interrupted
+        fired = fired or plan.provenance.limit_fired
         if best is None or time_of(plan) < time_of(best):
             best = plan
-        if interrupted or (best.certificate.optimal and best.certificate.scope not in EXACT.values()):
+        if clock.stop.is_set() or (best.certificate.optimal and best.certificate.scope not in EXACT.values()):
             break
     if best is None:
         assert failure is not None
         raise failure
-    made = {**best.provenance.options, "allocators": list(allocators), "time_limit_s": options.time_limit_s}
+    made = {**best.provenance.options, "allocators": list(allocators)}
+    interrupted = clock.stop.is_set()
     return replace(best, provenance=replace(best.provenance, options=made, limit_fired=fired, interrupted=interrupted))
 
 

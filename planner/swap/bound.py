@@ -36,6 +36,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -118,12 +119,13 @@ def lower_bound(
     best = Bound(problem.ideal_ns, COMPUTE, scope)
     graph = _Graph.of(problem, order)
     count = min(moments, len(graph.chain))
-    while count >= 1:
-        if stop is not None and stop.is_set():
-            break
+    ends = time.monotonic() + time_limit_s
+    while count >= 1 and not _ended(ends, stop):
         program = _Program(problem, graph.cut(count))
         if len(program.model.lower) <= COLUMNS or count == 1:
-            value = program.solve(time_limit_s, stop)
+            if _ended(ends, stop):
+                break
+            value = program.solve(ends - time.monotonic(), stop)
             if value is not None and value > best.time_ns:
                 best = Bound(value, MOVED, scope)
             break
@@ -132,7 +134,13 @@ def lower_bound(
 
 
 def bound_with_repeats(
-    problem: SwapProblem, repeats: Repeats, order: Sequence[int] | None = None, moments: int = MOMENTS
+    problem: SwapProblem,
+    repeats: Repeats,
+    order: Sequence[int] | None = None,
+    moments: int = MOMENTS,
+    *,
+    time_limit_s: float = SECONDS,
+    stop: threading.Event | None = None,
 ) -> tuple[Bound, dict[int, float]]:
     """The same where operators may also run again, and which share of each tensor the linear program makes again.
 
@@ -143,15 +151,22 @@ def bound_with_repeats(
     best = Bound(problem.ideal_ns, COMPUTE_REPEATED, scope)
     graph = _Graph.of(problem, order)
     count = min(moments, len(graph.chain))
-    while count >= 1:
+    ends = time.monotonic() + time_limit_s
+    while count >= 1 and not _ended(ends, stop):
         program = _Program(problem, graph.cut(count), repeats)
         if len(program.model.lower) <= COLUMNS or count == 1:
-            value = program.solve()
+            if _ended(ends, stop):
+                break
+            value = program.solve(ends - time.monotonic(), stop)
             if value is not None and value > best.time_ns:
                 best = Bound(value, MOVED_OR_REPEATED, scope)
             return best, program.shares
         count //= 2
     return best, {}
+
+
+def _ended(ends: float, stop: threading.Event | None) -> bool:
+    return time.monotonic() > ends or (stop is not None and stop.is_set())
 
 
 def overlap_cost(problem: SwapProblem) -> Fraction:
@@ -161,12 +176,13 @@ def overlap_cost(problem: SwapProblem) -> Fraction:
 
 
 def _fits(problem: SwapProblem, repeats: Repeats | None = None) -> None:
+    room = problem.arena_bytes
     for at, op in enumerate(problem.ops):
         needs = _op_bytes(problem, at) - (repeats.spared[at] if repeats else 0)
-        if needs > problem.arena_bytes:
+        if needs > room:
             raise InfeasibleError(
                 f"operator {op.id} reads and makes {format_bytes(needs)}, the memory beside reserve and scratch is "
-                f"{format_bytes(max(0, problem.arena_bytes))}; no plan exists below {format_bytes(needs)}"
+                f"{format_bytes(max(0, room))}; no plan exists below {format_bytes(needs)}"
             )
 
 
@@ -324,12 +340,13 @@ class _Program:
         self.room: list[list[tuple[Var, float]]] = [[] for _ in range(self.last + 1)]
         for pattern, column in sorted(_columns(problem, cut, self.repeats).items()):
             self._tensors(pattern, column)
-        arena = max(1, problem.arena_bytes)
+        room = problem.arena_bytes
+        arena = max(1, room)
         spared = self.repeats.spared if self.repeats else (0,) * len(problem.ops)
         busy = [0, *(_op_bytes(problem, state.op) - spared[state.op] for state in cut.states), 0]
         for k, held in enumerate(busy):
             if self.room[k]:
-                left = problem.arena_bytes - held
+                left = room - held
                 self.model.add_linear([(v, size / arena) for v, size in self.room[k]], ub=left / arena)
         self._times()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from fractions import Fraction
 from typing import NamedTuple
@@ -10,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
+from planner.clock import Clock
 from planner.documents import digest
 from planner.errors import CheckFailed, InputError
 from planner.plan import VERSION, Certificate, Generation, InputRef, Plan, Prediction, Provenance
 from planner.scalars import parse_bytes
 from planner.solver import relative_gap
-from planner.solver.interrupt import stop_on_signals
 from planner.swap.arrays import Arrays, arrays_of
 from planner.swap.bound import COMPUTE, Bound, lower_bound
 from planner.swap.check import check
@@ -47,6 +46,8 @@ __all__ = [
 DEFAULTS = SwapOptions()
 Memory = int | Fraction
 """Bytes, or a share of the ideal footprint."""
+GUESSED = 0.25
+"""Of the time that is left, at most, is what telling a plan is taken to last until one was told."""
 
 
 class Progress(NamedTuple):
@@ -89,6 +90,7 @@ def plan_swap(
     memory: Memory | None = None,
     reserve_bytes: int = 0,
     options: SwapOptions = DEFAULTS,
+    clock: Clock | None = None,
     inputs: dict[str, InputRef] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     on_plan: Callable[[Plan], None] | None = None,
@@ -99,17 +101,20 @@ def plan_swap(
 
     memory: takes the place of the machine's; a Fraction is a share of the ideal footprint. `inputs` are what the plan
     names as its sources, the trace alone where absent. `on_progress` hears of every generation, `on_plan` of the best
-    checked plan so far, marked as interrupted. Ctrl-C and SIGTERM end the search with the best plan so far.
+    checked plan so far, marked as interrupted. Ctrl-C and SIGTERM end the search with the best plan so far. `clock` is
+    that of the command where it has one; else the time limit of `options` begins now.
 
     Raises InputError for a trace without times, InfeasibleError with the least memory and what sets it where there is
     provably no plan, LimitError when the limits ended the search without one.
     """
+    clock = clock or Clock.of(options.time_limit_s)
     problem, runs = inplace_problem(trace, machine, reserve_bytes)
     return plan_swap_problem(
         problem,
         runs=runs,
         memory=memory,
         options=options,
+        clock=clock,
         inputs=inputs if inputs is not None else {"trace": InputRef(file="trace", digest=digest(trace))},
         on_progress=on_progress,
         on_plan=on_plan,
@@ -131,6 +136,7 @@ def plan_swap_problem(
     runs: tuple[Run, ...] = (),
     memory: Memory | None = None,
     options: SwapOptions = DEFAULTS,
+    clock: Clock | None = None,
     inputs: dict[str, InputRef] | None = None,
     bound: Bound | None = None,
     on_progress: Callable[[Progress], None] | None = None,
@@ -138,47 +144,59 @@ def plan_swap_problem(
 ) -> Plan:
     """The same for an explicit problem; `runs` are those of which it speaks, where it comes from a trace. `bound` is
     one that holds, where it is known; it is proved otherwise."""
-    began = time.monotonic()
-    problem = prepared(problem, memory)
+    clock = clock or Clock.of(options.time_limit_s)
+    with clock.listening():
+        return _planned(prepared(problem, memory), runs, options, clock, inputs or {}, bound, on_progress, on_plan)
+
+
+def _planned(
+    problem: SwapProblem,
+    runs: tuple[Run, ...],
+    options: SwapOptions,
+    clock: Clock,
+    inputs: dict[str, InputRef],
+    bound: Bound | None,
+    on_progress: Callable[[Progress], None] | None,
+    on_plan: Callable[[Plan], None] | None,
+) -> Plan:
     require_feasible(problem, options.allocator)
     arrays = arrays_of(problem)
     proven = bound or Bound(problem.ideal_ns, COMPUTE, "any order")
     limit_fired = False
 
     def plan(found: Found, interrupted: bool = True) -> Plan:
-        made = plan_of(problem, arrays, found, proven, options, inputs or {}, limit_fired or found.cut, interrupted)
+        made = plan_of(problem, arrays, found, proven, options, inputs, limit_fired or found.cut, interrupted)
         return replace(made, decisions=replace(made.decisions, runs=runs)) if runs else made
 
-    teller = Teller[Found](lambda found: on_plan(plan(found)) if on_plan is not None else None)
-    teller.ends = began + options.time_limit_s
+    # Until a plan was told, what came before planning tells how fast this machine reads and writes such a document.
+    guess_s = min(max(0.0, clock.elapsed_s), GUESSED * max(0.0, clock.left_s))
+    tell = (lambda found: on_plan(plan(found))) if on_plan is not None else lambda found: None
+    teller = Teller[Found](tell, ends=clock.ends, took_s=guess_s, now=clock.now)
 
     def tick(generation: Generation) -> None:
         teller.tick()
         if on_progress is not None:
-            on_progress(Progress(generation, proven.time_ns, time.monotonic() - began))
+            on_progress(Progress(generation, proven.time_ns, clock.elapsed_s))
 
-    with stop_on_signals() as stop:
+    def stopped() -> bool:
+        nonlocal limit_fired
+        limit_fired = limit_fired or clock.now() > teller.stops
+        return limit_fired or clock.stop.is_set()
 
-        def stopped() -> bool:
-            nonlocal limit_fired
-            limit_fired = limit_fired or time.monotonic() > teller.stops
-            return limit_fired or stop.is_set()
+    def proved() -> Bound:
+        nonlocal proven
+        order = range(len(problem.ops)) if options.keep_order else None
+        if bound is not None:
+            proven = bound
+        elif not stopped():
+            proven = lower_bound(problem, order, time_limit_s=left_s(), stop=clock.stop)
+        return proven
 
-        def proved() -> Bound:
-            nonlocal proven
-            order = range(len(problem.ops)) if options.keep_order else None
-            if bound is not None:
-                proven = bound
-            elif not stopped():
-                proven = lower_bound(problem, order, time_limit_s=left_s(), stop=stop)
-            return proven
+    def left_s() -> float:
+        return max(0.1, teller.stops - clock.now())
 
-        def left_s() -> float:
-            return max(0.1, teller.stops - time.monotonic())
-
-        found = search(problem, arrays, options, proved, Hooks(teller.offer, tick, stopped, left_s, stop))
-        interrupted = stop.is_set()
-    return plan(found, interrupted)
+    found = search(problem, arrays, options, proved, Hooks(teller.offer, tick, stopped, left_s, clock.stop))
+    return plan(found, clock.stop.is_set())
 
 
 def prepared(problem: SwapProblem, memory: Memory | None = None) -> SwapProblem:

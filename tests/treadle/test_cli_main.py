@@ -243,6 +243,14 @@ def test_ctrl_c_during_an_import_ends_in_one_line(module: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "error: interrupted\n")
 
 
+def test_little_is_imported_before_ctrl_c_is_ours() -> None:
+    """Until then Python prints a traceback."""
+    code = "import sys; before = set(sys.modules); import treadle.__main__; print(*set(sys.modules) - before)"
+    done = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "treadle.__main__" in done.stdout
+    assert {"re", "typing", "click", "contextlib"}.isdisjoint(done.stdout.split())
+
+
 def test_what_ignores_ctrl_c_goes_on_ignoring_it() -> None:
     """As in the background of a shell script."""
     code = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import traceback
 
 import click
@@ -12,6 +13,7 @@ from planner.errors import CheckFailed, InputError, MissingBackendError, Treadle
 from planner.version import __version__
 from treadle.__main__ import INTERRUPTED
 from treadle.cli.lazy import LazyGroup
+from treadle.cli.limit import BEGAN
 
 SUBCOMMANDS = {
     "trace": ("treadle.cli.trace", "Capture, import or show the trace of a model's step."),
@@ -40,21 +42,24 @@ def cli() -> None:
     """
 
 
-def main() -> None:
-    """Entry point; ends the process with the exit code that the error asks for."""
+def main(began: float | None = None) -> None:
+    """Entry point; ends the process with the exit code that the error asks for. `began`: when the process did."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by the caller
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
         else:  # a terminal that cannot show a character gets another one
             stream.reconfigure(errors="replace")
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(run(sys.argv[1:], began))
 
 
-def run(arguments: list[str]) -> int:
-    """Run one command line and return its exit code (docs/exit-codes.md); errors are one line on stderr."""
+def run(arguments: list[str], began: float | None = None) -> int:
+    """Run one command line and return its exit code (docs/exit-codes.md); errors are one line on stderr. Time limits
+    count from `began` on time.monotonic's clock, from now where that is absent."""
+    began = time.monotonic() if began is None else began
     try:
         with cli.make_context("treadle", list(arguments)) as context:
+            context.meta[BEGAN] = began
             result = cli.invoke(context)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0

@@ -10,6 +10,7 @@ import click
 from msgspec.structs import replace
 
 from planner.scalars import format_bytes, format_time, parse_bytes
+from treadle.cli.limit import clock_of, time_limit_option
 from treadle.cli.output import DOCUMENT, json_option, live_line, many, note, print_json, require_apart
 
 if TYPE_CHECKING:
@@ -82,13 +83,7 @@ SIZE = "SIZE|SHAREx"
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Where random numbers begin.")
 @click.option("--workers", type=click.IntRange(1), help="Processes; the plan is the same. [default: one per core]")
 @click.option("--executor", metavar="ADDRESS", help="dask://HOST:PORT or dask://local; the plan is the same.")
-@click.option(
-    "--time-limit",
-    type=click.FloatRange(0, min_open=True),
-    default=300.0,
-    show_default=True,
-    help="Seconds after which the best plan so far is taken.",
-)
+@time_limit_option(300.0, "Seconds from the start of the command after which the best plan so far is taken.")
 @click.option("-o", "--output", required=True, type=DOCUMENT, metavar="FILE", help="The plan to write.")
 @json_option
 def command(
@@ -125,6 +120,7 @@ def command(
     if same_bits and not with_recompute:
         raise click.UsageError("--same-bits belongs to --with-recompute; copies change no bits")
     require_apart(output, trace, problem, hardware)
+    clock = clock_of(time_limit)
 
     from planner import documents
     from planner.errors import LimitError
@@ -146,6 +142,7 @@ def command(
     try:
         with live_line() as show:
             common: dict[str, Any] = {
+                "clock": clock,
                 "memory": memory,
                 "inputs": inputs,
                 "on_progress": lambda progress: show(progress_line(progress)),
@@ -227,10 +224,12 @@ def _sources(
 
 def with_times(trace: Trace, hardware: str) -> Trace:
     """The trace with modelled times where it has none."""
-    from treadle.capture.costs import with_roofline
+    if trace.costs.model != "absent":
+        return trace
+    from treadle.capture.costs import with_roofline  # imports torch, which takes seconds
     from treadle.probe.resolve import load_hardware
 
-    return with_roofline(trace, load_hardware(hardware)) if trace.costs.model == "absent" else trace
+    return with_roofline(trace, load_hardware(hardware))
 
 
 def progress_line(progress: Progress) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -11,8 +12,9 @@ from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from multiprocessing import connection
+from multiprocessing import connection, reduction
 from multiprocessing.connection import Connection
+from tempfile import TemporaryFile
 from typing import Any
 
 from planner.errors import InputError, MissingBackendError
@@ -50,13 +52,26 @@ def _here(space: Space, tasks: Sequence[Task], stop: Stop) -> list[list[Scored] 
 
 @contextmanager
 def _processes(space: Space, workers: int, stop: Stop) -> Iterator[Evaluate]:
-    """New processes rather than forks: this one may have threads, which a fork would leave behind in any state."""
+    """New processes rather than forks: this one may have threads, which a fork would leave behind in any state.
+
+    They take seconds to start on a busy machine. Until the first of them answers, tasks are carried out here; at the
+    end none is waited for.
+    """
     _warm(space)
     context = multiprocessing.get_context("spawn")
     listening, over = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(space, listening))
+    others = set(multiprocessing.active_children())
+    sent: Any = _InFile(space)
+    pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(sent, listening))
+    ready = pool.submit(int)
 
     def evaluate(tasks: Sequence[Task]) -> list[list[Scored] | None]:
+        here: list[list[Scored] | None] = []
+        while len(here) < len(tasks) and not ready.done():
+            here += _here(space, tasks[len(here) : len(here) + 1], stop)
+        return here + spread(tasks[len(here) :])
+
+    def spread(tasks: Sequence[Task]) -> list[list[Scored] | None]:
         parts = _parts(tasks, workers)
         results: list[list[list[Scored]] | None] = [None] * len(parts)
         try:
@@ -78,7 +93,31 @@ def _processes(space: Space, workers: int, stop: Stop) -> Iterator[Evaluate]:
         yield evaluate
     finally:
         over.close()
+        for worker in set(multiprocessing.active_children()) - others:
+            worker.kill()
         pool.shutdown(cancel_futures=True)
+
+
+class _InFile:
+    """A space as it is sent to a process that starts: it becomes one there again.
+
+    In the pipe of that process it would not find room, and this one would wait until the other reads it.
+    """
+
+    def __init__(self, space: Space) -> None:
+        self.file = TemporaryFile()  # noqa: SIM115 (for as long as the pool may start processes)
+        pickle.dump(space, self.file)
+        self.file.flush()
+
+    def __reduce__(self) -> tuple[Callable[[Any], Space], tuple[Any]]:
+        return _from_file, (reduction.DupFd(self.file.fileno()),)
+
+
+def _from_file(sent: Any) -> Space:
+    number: int = sent.detach()
+    space: Space = pickle.loads(os.pread(number, os.fstat(number).st_size, 0))  # the place is shared, so it is not used
+    os.close(number)
+    return space
 
 
 def _warm(space: Space) -> None:

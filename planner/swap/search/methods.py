@@ -126,6 +126,7 @@ class _Search:
 
     def __init__(self, problem: SwapProblem, arrays: Arrays, options: SwapOptions, hooks: Hooks) -> None:
         self.problem, self.arrays, self.options, self.hooks = problem, arrays, options, hooks
+        self.limit_s = hooks.left_s()
         memory, allocator = problem.arena_bytes, options.allocator
         settings = SPANS if allocator != "pool" else FAITHFUL if options.faithful else REFINED
         if options.threshold is not None:
@@ -138,10 +139,10 @@ class _Search:
             self.first = pack_spans(arrays, np.arange(len(arrays.time)), memory, settings, stop=hooks.stopped)
             if self.first is not None and self.first.room is not None:
                 ranked, count = "bytes", self.first.room
-        space = pool_space(arrays, count, settings, ranked)
-        if not options.faithful and options.threshold is None:
-            settings = best_settings(arrays, count, ranked, space.start, settings)
-            space = pool_space(arrays, count, settings, ranked)
+        space = pool_space(arrays, count, settings, ranked, hooks.stopped)
+        if not options.faithful and options.threshold is None and not hooks.stopped():
+            settings = best_settings(arrays, count, ranked, space.start, settings, hooks.stopped)
+            space = pool_space(arrays, count, settings, ranked, hooks.stopped)
         self.ranked = ranked
         self.count = self.best_count = count
         """Bytes with which plans are compared, and those with which the best packed."""
@@ -340,7 +341,7 @@ class _Search:
         if self.ranked != options.allocator:
             self.count = self.best_count
         self.packed_ns = None
-        reserved = RESERVED * options.time_limit_s if packs else 0.0
+        reserved = RESERVED * self.limit_s if packs else 0.0
 
         def stopped() -> bool:
             self.cut = self.cut or self.hooks.left_s() < reserved

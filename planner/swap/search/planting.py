@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 
 import numpy as np
 
@@ -19,9 +20,16 @@ from planner.swap.two_pass import Settings, plan_pool
 THRESHOLDS = (2, 0, 1, 3, 4, 6, 8, 12)
 
 
-def pool_space(arrays: Arrays, memory: int, settings: Settings, allocator: Allocator = "pool") -> Space:
+def pool_space(
+    arrays: Arrays,
+    memory: int,
+    settings: Settings,
+    allocator: Allocator = "pool",
+    stop: Callable[[], bool] = lambda: False,
+) -> Space:
     """All orders and pools of a problem with `memory` bytes for tensors. It starts from the order of the trace and from
-    the best of the pools that are planted for it, the least pool where none of them has a plan."""
+    the best of the pools that are planted for it, the least pool where none of them has a plan. `stop` ends the looking
+    once there is a plan."""
     order = np.arange(len(arrays.time))
     time_of = partial(simulated, arrays, memory, allocator, settings)
     if allocator != "pool":
@@ -29,7 +37,11 @@ def pool_space(arrays: Arrays, memory: int, settings: Settings, allocator: Alloc
     least = least_pool(arrays)
     start = Individual(order, ints(least.classes), ints(least.counts))
     space = Space(arrays, time_of, start, np.unique(needs(arrays), axis=0), memory)
-    timed = [(time_of(one), one) for one in (start, *pools_for(space, start))]
+    timed: list[tuple[int | None, Individual]] = []
+    for one in chain((start,), pools_for(space, start)):
+        timed.append((time_of(one), one))
+        if stop() and any(time is not None for time, _ in timed):
+            break
     best = min((time for time, _ in timed if time is not None), default=None)
     equals = [one for time, one in timed if time is not None and time == best]
     return space._replace(start=min(equals, key=lambda one: copied_bytes(arrays, settings, one), default=start))
@@ -64,10 +76,15 @@ def planted(space: Space) -> Iterator[Individual]:
 
 
 def best_settings(
-    arrays: Arrays, memory: int, allocator: Allocator, individual: Individual, base: Settings
+    arrays: Arrays,
+    memory: int,
+    allocator: Allocator,
+    individual: Individual,
+    base: Settings,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Settings:
-    """`base` with the threshold that suits an individual best."""
+    """`base` with the threshold that suits an individual best, of those that were tried before `stop`."""
     every = [base._replace(threshold=threshold) for threshold in THRESHOLDS]
-    times = [simulated(arrays, memory, allocator, settings, individual) for settings in every]
+    times = [None if stop() else simulated(arrays, memory, allocator, settings, individual) for settings in every]
     feasible = [(time, at) for at, time in enumerate(times) if time is not None]
     return every[min(feasible)[1]] if feasible else base

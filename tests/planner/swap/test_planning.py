@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -12,6 +13,7 @@ import pytest
 from msgspec import structs
 
 from planner import documents, solver
+from planner.clock import Clock
 from planner.errors import InfeasibleError, InputError, LimitError
 from planner.swap import allocators, bound
 from planner.swap.allocators import plan_swap_allocators
@@ -20,7 +22,8 @@ from planner.swap.check import check
 from planner.swap.exact import Exact
 from planner.swap.layout import Pool
 from planner.swap.planning import Progress, SwapOptions, footprint, parse_memory, plan_swap_problem
-from planner.swap.search import executors, methods
+from planner.swap.search import executors, methods, planting
+from planner.swap.search.fitness import simulated
 from planner.swap.two_pass import plan_pool
 from tests.planner.swap import cases
 
@@ -178,6 +181,50 @@ def test_a_signal_ends_the_search_with_the_best_plan(number, listening):
     assert plan.provenance.interrupted
     assert not plan.provenance.limit_fired
     assert check(plan.decisions) == []
+
+
+def test_a_signal_before_the_first_plan_ends_with_the_plan_that_planting_has(monkeypatch, listening):
+    """The pools that are planted are not all looked at, and nothing is searched."""
+    tried = []
+
+    def press(*arguments):
+        if not tried:
+            os.kill(os.getpid(), signal.SIGINT)
+        tried.append(arguments)
+        return simulated(*arguments)
+
+    monkeypatch.setattr(planting, "simulated", press)
+    plan = plan_swap_problem(cases.rnn(4, 6, 14), options=QUICK)
+    assert len(tried) < 4
+    assert (plan.provenance.method, plan.provenance.interrupted) == ("planted", True)
+    assert check(plan.decisions) == []
+
+
+def test_a_signal_while_an_allocator_has_no_plan_begins_no_other(monkeypatch, listening):
+    begun = []
+
+    def plan_one(problem, *, options, **others):
+        begun.append(options.allocator)
+        os.kill(os.getpid(), signal.SIGINT)
+        raise LimitError("no plan was found within the limits")
+
+    monkeypatch.setattr(allocators, "plan_swap_problem", plan_one)
+    with pytest.raises(LimitError):
+        plan_swap_allocators(cases.rnn(4, 6, 14), ("pool", "offset"), options=QUICK)
+    assert begun == ["pool"]
+
+
+def test_after_the_limit_there_is_a_plan_and_no_search(monkeypatch):
+    """Wherever the limit fires: at each look at the clock it moves by a second."""
+    searched = []
+    monkeypatch.setattr(methods, "evolve", lambda *given: searched.append("genetic"))
+    monkeypatch.setattr(methods, "improve", lambda *given, **others: searched.append("local"))
+    monkeypatch.setattr(bound, "solve", lambda *given, **others: searched.append("bound"))
+    for limit in (0, 3, 10):
+        clock = Clock(float(limit), 0.0, map(float, itertools.count()).__next__)
+        plan = plan_swap_problem(cases.rnn(4, 6, 14), options=QUICK, clock=clock)
+        assert (searched, plan.provenance.limit_fired) == ([], True)
+        assert check(plan.decisions) == []
 
 
 def test_a_signal_during_the_linear_program_ends_it(monkeypatch, listening):

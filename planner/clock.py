@@ -19,23 +19,24 @@ from planner.solver.interrupt import stop_on_signals
 @dataclass(frozen=True)
 class Clock:
     """`ends` and `began` are on the clock `now`, in seconds; without a limit `ends` is infinite. `stop` is set by
-    Ctrl-C and SIGTERM while somebody is `listening`."""
+    Ctrl-C and SIGTERM while somebody is `listening`. `limit_s` is what was asked for, for the whole of the command."""
 
     ends: float = math.inf
     began: float = field(default_factory=time.monotonic)
     now: Callable[[], float] = time.monotonic
     stop: threading.Event = field(default_factory=threading.Event)
+    limit_s: float | None = None
 
     @classmethod
     def of(cls, limit_s: float | None, began: float | None = None) -> Clock:
         """A limit of so many seconds, None for no limit, from `began` on time.monotonic's clock or from now."""
         began = time.monotonic() if began is None else began
-        return cls(math.inf if limit_s is None else began + limit_s, began)
+        return cls(math.inf if limit_s is None else began + limit_s, began, limit_s=limit_s)
 
     @property
-    def limit_s(self) -> float | None:
-        """The whole of its time, None without a limit."""
-        return None if math.isinf(self.ends) else self.ends - self.began
+    def whole_s(self) -> float:
+        """All of its time, infinite without a limit."""
+        return self.ends - self.began
 
     @property
     def elapsed_s(self) -> float:

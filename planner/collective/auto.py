@@ -14,13 +14,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import inf
 
+from planner.collective.algorithm import CollectiveDecisions
 from planner.collective.bound import Bound
 from planner.collective.check import check
 from planner.collective.decisions import decisions_of
 from planner.collective.draft import Draft, Request
 from planner.collective.guidance import not_followed
 from planner.collective.limits import Effort, Limits
-from planner.collective.pricing import Price, Pricing
+from planner.collective.pricing import Price, Pricing, unpriced
 from planner.collective.problem import Problem
 from planner.collective.symmetry import rank_maps
 from planner.collective.universal import universal_bound
@@ -74,7 +75,7 @@ def choose(methods: Mapping[str, Method], request: Request, effort: Effort, pric
 def prices_of(drafts: Mapping[str, Draft], request: Request, effort: Effort, pricing: Pricing) -> dict[str, Price]:
     """The price of every draft within REACH, as far as PRICED_TRANSFERS and the time limit go."""
     best, *others = sorted(drafts, key=lambda name: _by_schedule(drafts[name]))
-    found = {best: pricing(decisions_of(drafts[best], request.sketch.instances, None), effort.overdue)}
+    found = {best: price_of(decisions_of(drafts[best], request.sketch.instances, None), effort, pricing)}
     left = PRICED_TRANSFERS - len(drafts[best].transfers)
     for name in others:
         draft = drafts[name]
@@ -82,8 +83,19 @@ def prices_of(drafts: Mapping[str, Draft], request: Request, effort: Effort, pri
             break
         if len(draft.transfers) <= left:
             left -= len(draft.transfers)
-            found[name] = pricing(decisions_of(draft, request.sketch.instances, None), effort.overdue)
+            found[name] = price_of(decisions_of(draft, request.sketch.instances, None), effort, pricing)
     return found
+
+
+def price_of(decisions: CollectiveDecisions, effort: Effort, pricing: Pricing) -> Price:
+    """The price of a schedule, if there is time for it."""
+    if effort.limits.time_s is None and not effort.interrupted:
+        return pricing(decisions, effort.overdue)
+    began = effort.clock.now()
+    check(decisions)
+    took_s = effort.clock.now() - began
+    effort.checked(took_s)
+    return pricing(decisions, effort.overdue) if effort.can_price(took_s) else unpriced(decisions)
 
 
 def _by_schedule(draft: Draft) -> tuple[int, int]:
@@ -133,7 +145,9 @@ def candidates(
             draft = method(request, share)
             effort.limit_fired |= share.limit_fired
             if not early or best is None or draft.makespan_ns <= (REACH if priced else 1) * best:
+                began = effort.clock.now()
                 require_right(draft)
+                effort.checked(effort.clock.now() - began)
             drafts[name] = draft
             best = draft.makespan_ns if best is None else min(best, draft.makespan_ns)
         except (InputError, InfeasibleError, LimitError, CheckFailed) as error:

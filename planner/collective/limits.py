@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import inf
 
+from planner.clock import Clock
 from planner.errors import LimitError
 from planner.sketch import Sketch
 from planner.solver import Limit, Model, Progress, Solution, solve
 
 KEPT, LAST = 0.15, 0.05
 """So much of the wall-clock limit is kept for what follows the search: pricing, and after that checking and writing."""
+CHECKS, PRICED = 15, 40
+"""Checking, proving and writing a plan take at most so many times as long as checking its schedule once, its first
+price at most so many times as long."""
 
 OnProgress = Callable[[str, Progress], None]
 
@@ -38,9 +42,12 @@ class Effort:
 
     limits: Limits = Limits()
     on_progress: OnProgress | None = None
-    stop: threading.Event = field(default_factory=threading.Event)
-    """Set by Ctrl-C, inside a solve or between two."""
-    started: float = field(default_factory=time.monotonic)
+    clock: Clock = field(default_factory=Clock)
+    """Ends with `limits.time_s` from when it began, or before."""
+    begun_s: float = -1.0
+    """When this plan was begun, after the clock was."""
+    finish_s: float = 0.0
+    """What it takes to check and to write a plan, as far as that was seen."""
     limit_fired: bool = False
     beat_ns: int | None = None
     """The time of a schedule that is there already: what takes as long or longer is of no use."""
@@ -50,9 +57,29 @@ class Effort:
         if self.beat_ns is not None and time_ns >= self.beat_ns:
             raise LimitError(f"{what} {time_ns / 1000:,.3f} us, no less than the best plan so far")
 
+    def __post_init__(self) -> None:
+        if self.begun_s < 0:
+            self.begun_s = max(0.0, self.clock.elapsed_s)
+
+    @property
+    def stop(self) -> threading.Event:
+        """Set by Ctrl-C, inside a solve or between two."""
+        return self.clock.stop
+
     @property
     def interrupted(self) -> bool:
         return self.stop.is_set()
+
+    def checked(self, took_s: float) -> None:
+        """Learn from how long it took to check a schedule."""
+        self.finish_s = max(self.finish_s, CHECKS * took_s)
+
+    def can_price(self, check_s: float) -> bool:
+        """Whether there is time for a first price, which has no clock of its own, of a schedule that was checked in
+        `check_s`."""
+        fits = not self.overdue() and self.clock.elapsed_s + PRICED * check_s <= self._end(1 - LAST)
+        self.limit_fired |= not (fits or self.interrupted)
+        return fits
 
     def exhausted(self) -> bool:
         """Whether it is time to settle for the best so far: after Ctrl-C, or when the search's part of the wall-clock
@@ -64,22 +91,31 @@ class Effort:
         return self._over(1 - LAST)
 
     def _over(self, part: float) -> bool:
-        late = self.limits.time_s is not None and time.monotonic() - self.started > part * self.limits.time_s
+        late = self.clock.elapsed_s > self._end(part)
         self.limit_fired |= late
         return self.interrupted or late
+
+    def _end(self, part: float) -> float:
+        """When that part of the limit is over, in seconds from its start; a plan is finished in the rest, and as long
+        as that takes half of the limit at most."""
+        limit = min(self.clock.whole_s, inf if self.limits.time_s is None else self.limits.time_s)
+        if limit == inf:
+            return inf
+        kept_s = (1 - part) * (limit - self.begun_s)
+        return limit - max(kept_s, min((limit - self.begun_s) / 2, self.finish_s))
 
     def solve(self, model: Model, work: float) -> Solution:
         """`model` on CP-SAT with at most `work`. Raises LimitError when interrupted before any solution."""
         if self.interrupted:
             raise LimitError(f"{model.name}: interrupted before it began")
-        net = self.limits.time_s
+        end = self._end(1 - KEPT)
         report = self.on_progress
         try:
             solution = solve(
                 model,
                 backend="cp_sat",
                 deterministic_limit=work,
-                time_limit_s=None if net is None else max(0.05, (1 - KEPT) * net - (time.monotonic() - self.started)),
+                time_limit_s=None if end == inf else max(0.05, end - self.clock.elapsed_s),
                 on_progress=None if report is None else lambda progress: report(model.name, progress),
             )
         except LimitError:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from msgspec import structs
 
+from planner.clock import Clock
 from planner.collective import auto, exact, greedy, hierarchical, milp, trees
 from planner.collective.algorithm import Collective, CollectiveDecisions, Demand, Protocol
 from planner.collective.bound import Bound, lower_bound
@@ -68,6 +69,7 @@ def plan_collective(
     instances: int | None = None,
     protocol: Protocol | Literal["auto"] | None = None,
     limits: Limits = DEFAULT_LIMITS,
+    clock: Clock | None = None,
     pricing: Pricing | None = None,
     on_progress: OnProgress | None = None,
     hardware_file: str | None = None,
@@ -81,20 +83,20 @@ def plan_collective(
     and `auto` chooses by it; else by the schedule on links and ports.
 
     `on_progress` hears the stage and the solver's progress in ns. `hardware_file`, `sketch_file` and `pattern_file`
-    are recorded as names of the inputs. Raises InputError for inputs that do not fit together, InfeasibleError when
-    the sketch leaves no routing, LimitError when the limits ended the search without one, CheckFailed should the
-    result be wrong.
+    are recorded as names of the inputs. The limit of `limits` counts from when `clock`, that of the command,
+    began, else from now. Raises InputError for inputs that do not fit together, InfeasibleError when the sketch leaves
+    no routing, LimitError when the limits ended the search without one, CheckFailed should the result be wrong.
     """
     demands, size_bytes = asked_of(pattern, collective, hardware, size_bytes, pattern_file)
-    with stop_on_sigint() as stop:
-        effort = Effort(limits.within(sketch), on_progress, stop)
-        request = Request(collective, hardware, sketch, size_bytes, root, demands)
+    effort = Effort(limits.within(sketch), on_progress, clock or Clock())
+    request = Request(collective, hardware, sketch, size_bytes, root, demands)
+    with stop_on_sigint(effort.stop):
         draft = synthesize(method, request, effort, pricing)
+        decisions = decisions_of(draft, instances or sketch.instances, protocol)
+        if pricing is not None and draft.price is None:
+            draft = replace(draft, price=auto.price_of(decisions, effort, pricing))
     files = {"hardware": hardware_file, "sketch": sketch_file, "pattern": pattern_file}
     inputs = references(hardware, sketch, pattern, files)
-    decisions = decisions_of(draft, instances or sketch.instances, protocol)
-    if pricing is not None and draft.price is None:
-        draft = replace(draft, price=pricing(decisions, effort.overdue))
     return plan_of(draft, decisions, request, inputs, effort)
 
 

@@ -27,6 +27,11 @@ def never() -> bool:
     return False
 
 
+def unpriced(decisions: CollectiveDecisions) -> Price:
+    """Where a limit or Ctrl-C leaves no time for a price."""
+    return Price(None, decisions.protocol, decisions.instances, False, {"by_size": "no time was left to simulate it"})
+
+
 class Pricing(Interface):
     """The price of decisions, whose own protocol and instances are only a proposal; only what has to be is simulated
     once it is `over`."""

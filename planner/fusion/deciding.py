@@ -57,7 +57,13 @@ def plan_of(found: FusionPlan, inputs: Mapping[str, InputRef], measured_ns: Mapp
             gap=0.0 if gap is None else gap,
             optimal=least == decided.time_ns,
         ),
-        provenance=Provenance(tool=TOOL, method="enumeration", limit_fired=not found.space.enumeration.complete),
+        provenance=Provenance(
+            tool=TOOL,
+            method="enumeration",
+            options={} if found.clock.limit_s is None else {"time_limit_s": found.clock.limit_s},
+            limit_fired=found.limit_fired or not found.space.enumeration.complete,
+            interrupted=found.clock.stop.is_set(),
+        ),
     )
 
 

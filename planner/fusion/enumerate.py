@@ -7,7 +7,7 @@ is refused on the way is kept with its reason (CoCoNet, section 5).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from planner.fusion.canonical import canonical_hash
@@ -17,6 +17,11 @@ from planner.fusion.program import Program
 from planner.fusion.refusal import InvalidTransform
 
 LIMIT = 2000
+
+
+def never() -> bool:
+    """A search that takes its time."""
+    return False
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,8 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Enumeration:
-    """`complete` unless a limit cut the search: its depth, its number of schedules, or MOST_REGIONS of a move."""
+    """`complete` unless a limit cut the search: its depth, its number of schedules, MOST_REGIONS of a move, or the
+    clock."""
 
     schedules: tuple[Found, ...]
     edges: tuple[Edge, ...]
@@ -64,8 +70,10 @@ def enumerate_schedules(
     begin_with: Sequence[TransformCall] = (),
     depth: int | None = None,
     limit: int = LIMIT,
+    over: Callable[[], bool] = never,
 ) -> Enumeration:
-    """All schedules within `depth` moves, at most `limit`. `begin_with`: the calls that have made `program`."""
+    """All schedules within `depth` moves, at most `limit`, and those found by then once it is `over`. `begin_with`: the
+    calls that have made `program`."""
     found = [Found(program, canonical_hash(program), tuple(begin_with))]
     position = {found[0].hash: 0}
     edges: list[Edge] = []
@@ -78,6 +86,8 @@ def enumerate_schedules(
             complete = False
             continue
         for outcome in outcomes(schedule.program, moves, first=at == 0):
+            if over():
+                return Enumeration(tuple(found), tuple(edges), tuple(refusals), complete=False)
             if isinstance(outcome, LeftOut):
                 complete = False
                 continue

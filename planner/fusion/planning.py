@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import floor, inf
 
+from planner.clock import Clock
 from planner.errors import InputError
 from planner.fusion.calls import replay
 from planner.fusion.canonical import canonical_hash
 from planner.fusion.collective_costs import Tuning
 from planner.fusion.counts import Counts, counts
 from planner.fusion.decisions import TransformCall
-from planner.fusion.enumerate import LIMIT, Enumeration, Found, enumerate_schedules
+from planner.fusion.enumerate import LIMIT, Enumeration, Found, enumerate_schedules, never
 from planner.fusion.layouts import FLAT, Replicated
 from planner.fusion.machine import Machine, machine_of
 from planner.fusion.moves import Moves
@@ -27,6 +28,8 @@ from planner.hardware import Hardware
 
 NS = 1000
 CLOSE = 1e-3
+SEARCH, PRICES = 0.4, 0.2
+"""Of the time that is left, for looking for schedules and for their prices; reasons, check and writing take as long."""
 MOST_CHAINS = 16
 """Chains of one schedule of which all combinations are looked at; each further one joins the best of them."""
 
@@ -106,6 +109,9 @@ class FusionPlan:
     bindings: Bindings
     machine: Machine
     ranked: tuple[Ranked, ...]
+    clock: Clock = field(default_factory=Clock, compare=False)
+    limit_fired: bool = False
+    """Whether the clock left schedules without a look or a price."""
 
     @property
     def chosen(self) -> Ranked:
@@ -119,15 +125,39 @@ def plan_fusion(
     *,
     moves: Moves | None = None,
     options: Options = DEFAULTS,
+    clock: Clock | None = None,
 ) -> FusionPlan:
     """All schedules of a program with their prices on a machine, the best one first.
 
-    `moves`: those that the program has use for, unless given. Raises InputError where the machine has too few ranks or
+    `moves`: those that the program has use for, unless given. Where `clock` is over, by its limit or by Ctrl-C, some
+    schedules are left out, but never the program as it stands. Raises InputError where the machine has too few ranks or
     no links for it, or a dimension has no extent.
     """
     machine = machine_of(machine) if isinstance(machine, Hardware) else machine
-    space = search(program, moves or useful(program), options)
-    return FusionPlan(space, bindings, machine, rank(space, bindings, machine))
+    clock = clock or Clock()
+    with clock.listening():
+        looking, pricing = Spell.of(clock, SEARCH), Spell.of(clock, SEARCH + PRICES)
+        space = search(program, moves or useful(program), options, looking)
+        ranked = rank(space, bindings, machine, pricing)
+    return FusionPlan(space, bindings, machine, ranked, clock, looking.fired or pricing.fired)
+
+
+@dataclass
+class Spell:
+    """A stretch of the time of a clock, which remembers whether it was cut short by the limit."""
+
+    clock: Clock
+    fired: bool = False
+
+    @classmethod
+    def of(cls, clock: Clock, share: float) -> Spell:
+        """The first `share` of the time that is left."""
+        return cls(clock.share(1 / share))
+
+    def __call__(self) -> bool:
+        """Whether it is over."""
+        self.fired |= self.clock.late()
+        return self.clock.over()
 
 
 def useful(program: Program) -> Moves:
@@ -148,16 +178,21 @@ def useful(program: Program) -> Moves:
     )
 
 
-def search(program: Program, moves: Moves, options: Options = DEFAULTS) -> Space:
-    """Every schedule of a program, those that no pruning leaves out counted. Kernels and overlaps that the program has
-    already stay as they are; raises InvalidTransform for one that fuse or overlap would not make."""
+def search(program: Program, moves: Moves, options: Options = DEFAULTS, over: Callable[[], bool] = never) -> Space:
+    """Every schedule of a program, those that no pruning leaves out counted; those found by then once `over`. Kernels
+    and overlaps that the program has already stay as they are; raises InvalidTransform for one that fuse or overlap
+    would not make."""
     outputs_in_memory(program)
     if program.kernels or program.overlaps:
         validate(program)
     prunings = options.prunings
     start, calls = pointwise_first(program, prunings.largest) if prunings.pointwise_first else (program, ())
     found = enumerate_schedules(
-        start, replace(moves, lone_slice_intro=not prunings.lone_slices), begin_with=calls, limit=options.limit
+        start,
+        replace(moves, lone_slice_intro=not prunings.lone_slices),
+        begin_with=calls,
+        limit=options.limit,
+        over=over,
     )
     busy = tuple(x for x in found.schedules if not idle(x.program))
     kept = busy if prunings.idle_splits and busy else found.schedules
@@ -166,14 +201,20 @@ def search(program: Program, moves: Moves, options: Options = DEFAULTS) -> Space
     return Space(program, options, found, kept, tuple(counts(x.program) for x in kept), peers)
 
 
-def rank(space: Space, bindings: Bindings, machine: Machine) -> tuple[Ranked, ...]:
+def rank(space: Space, bindings: Bindings, machine: Machine, over: Callable[[], bool] = never) -> tuple[Ranked, ...]:
     """The schedules by price for these sizes, the best first; of those within CLOSE of the fastest, which no model can
     tell apart, the one of fewest launches and overlaps. None that is slower than a peer comes first, for a peer that is
-    faster than all of them is ranked too."""
+    faster than all of them is ranked too. Once it is `over` only those that have a price by then: peers and the first
+    schedule have, then come those of the most transformations."""
     worth: Sequence[int] = range(len(space.kept))
     if space.options.prunings.dominated:
         worth = undominated([found.program for found in space.kept], space.counted, bindings)
-    ranked = [_overlapped(space, space.kept[at], space.counted[at], bindings, machine) for at in worth]
+    priced: dict[int, Ranked] = {}
+    for at in (*worth[:1], *reversed(worth[1:])):
+        if priced and over():
+            break
+        priced[at] = _overlapped(space, space.kept[at], space.counted[at], bindings, machine)
+    ranked = [priced[at] for at in worth if at in priced]
     peers = [_as_it_is(space, found, counts(found.program), bindings, machine) for found in space.peers]
     for peer in peers:
         ranked += [peer] if all(peer.time_ns < of.time_ns for of in ranked) else []

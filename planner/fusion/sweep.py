@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from planner.clock import Clock
 from planner.errors import InputError
 from planner.fusion.machine import Machine, machine_of
 from planner.fusion.moves import Moves
-from planner.fusion.planning import DEFAULTS, FusionPlan, Options, Space, rank, search, useful
+from planner.fusion.planning import (
+    DEFAULTS,
+    PRICES,
+    SEARCH,
+    FusionPlan,
+    Options,
+    Space,
+    Spell,
+    rank,
+    search,
+    useful,
+)
 from planner.fusion.program import Bindings, Program
 from planner.hardware import Hardware
 
@@ -45,10 +57,12 @@ def sweep(
     *,
     moves: Moves | None = None,
     options: Options = DEFAULTS,
+    clock: Clock | None = None,
 ) -> Sweep:
     """Plans for these extents of one dimension, all else as in `bindings`, and the extents at which winners change.
 
-    A change is that between the winners of two neighbours, to the element; another schedule may win in between.
+    A change is that between the winners of two neighbours, to the element; another schedule may win in between. Where
+    `clock` is over, schedules are left out as in `plan_fusion`, and changes stay where they are known to lie.
 
     Raises InputError for extents that do not ascend, or a dimension that stands for several tensors.
     """
@@ -59,24 +73,39 @@ def sweep(
     if not extents or any(a >= b for a, b in pairwise(extents)):
         raise InputError(f"found extents {list(extents)}, expected ascending ones")
     machine = machine_of(machine) if isinstance(machine, Hardware) else machine
-    space = search(program, moves or useful(program), options)
+    clock = clock or Clock()
+    with clock.listening():
+        whole = Spell.of(clock, SEARCH + PRICES)
+        looking = Spell.of(clock, SEARCH)
+        space = search(program, moves or useful(program), options, looking)
 
-    def at(extent: int, among: Space = space) -> FusionPlan:
-        sized = replace(bindings, extents={**bindings.extents, dim: extent})
-        return FusionPlan(among, sized, machine, rank(among, sized, machine))
+        def at(extent: int, among: Space, over: Spell) -> FusionPlan:
+            sized = replace(bindings, extents={**bindings.extents, dim: extent})
+            ranked = rank(among, sized, machine, over)
+            return FusionPlan(among, sized, machine, ranked, clock, looking.fired or over.fired)
 
-    plans = {extent: at(extent) for extent in extents}
+        plans = {
+            extent: at(extent, space, Spell(whole.clock.share(len(extents) - place)))
+            for place, extent in enumerate(extents)
+        }
+        return Sweep(tuple(plans.values()), _crossovers(dim, plans, lambda size, few: at(size, few, whole), whole))
+
+
+def _crossovers(
+    dim: str, plans: dict[int, FusionPlan], at: Callable[[int, Space], FusionPlan], over: Callable[[], bool]
+) -> tuple[Crossover, ...]:
+    space = next(iter(plans.values())).space
     crossovers = []
-    for low, high in pairwise(extents):
+    for low, high in pairwise(plans):
         below, above = plans[low].chosen.name, plans[high].chosen.name
         if below == above:
             continue
         two = space.among(plans[low].chosen.found, plans[high].chosen.found)
-        while high - low > 1:
+        while high - low > 1 and not over():
             middle = (low + high) // 2
             if at(middle, two).chosen.name == below:
                 low = middle
             else:
                 high = middle
         crossovers.append(Crossover(dim, high, below, above))
-    return Sweep(tuple(plans.values()), tuple(crossovers))
+    return tuple(crossovers)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import asdict
 from fractions import Fraction
 
 import msgspec
 
+from planner.clock import Clock
 from planner.documents import digest
 from planner.errors import CheckFailed, InputError
 from planner.memory.check import check
@@ -65,6 +65,7 @@ def plan_memory(
     *,
     budget: Budget | str,
     options: MemoryOptions = DEFAULTS,
+    clock: Clock | None = None,
     trace_file: str = "trace",
     inputs: dict[str, InputRef] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
@@ -79,7 +80,7 @@ def plan_memory(
     without backward ops or without times, InfeasibleError with the least feasible budget where there is provably no
     plan, LimitError when the limits ended the search without one.
     """
-    started = time.monotonic()
+    clock = clock or Clock.of(options.time_limit_s)
     if isinstance(budget, str):
         budget = parse_budget(budget)
     problem = problem_from_trace(trace, 0, hold_gradients=options.hold_gradients)
@@ -92,7 +93,7 @@ def plan_memory(
         inputs=inputs,
         on_progress=on_progress,
         on_plan=on_plan,
-        started=started,
+        clock=clock,
     )
 
 
@@ -104,16 +105,16 @@ def plan_problem(
     inputs: dict[str, InputRef] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     on_plan: Callable[[Plan], None] | None = None,
-    started: float | None = None,
+    clock: Clock | None = None,
 ) -> Plan:
-    """The same for an explicit problem; without `budget` the problem's own holds. The time limit runs from `started` on
-    time.monotonic's clock, where that is given."""
-    started = time.monotonic() if started is None else started
+    """The same for an explicit problem; without `budget` the problem's own holds. `clock` is that of the command where
+    it has one; else the time limit of `options` begins now."""
+    clock = clock or Clock.of(options.time_limit_s)
     problem = prepared(problem, budget, options)
     if on_plan is None:
-        return plan_of(problem, search(problem, options, on_progress, started=started), options, inputs)
+        return plan_of(problem, search(problem, options, on_progress, clock=clock), options, inputs)
     tick, offer = telling(problem, options, inputs, on_progress, on_plan)
-    return plan_of(problem, search(problem, options, tick, offer, started=started), options, inputs)
+    return plan_of(problem, search(problem, options, tick, offer, clock=clock), options, inputs)
 
 
 def telling(

@@ -26,7 +26,6 @@ def run(model: Model, options: Options, stop: threading.Event) -> RawResult:
         raise InputError(
             "CP-SAT takes integer variables and coefficients only; use backend highs, scip or gurobi", where=model.name
         )
-    started = time.monotonic()
     problem = build(model)
     solver = cp_model.CpSolver()
     parameters = solver.parameters
@@ -38,8 +37,8 @@ def run(model: Model, options: Options, stop: threading.Event) -> RawResult:
     parameters.catch_sigint_signal = False  # Ctrl-C is ours, see interrupt.py
     if options.deterministic_limit is not None:
         parameters.max_deterministic_time = options.deterministic_limit
-    if options.time_limit_s is not None:
-        parameters.max_time_in_seconds = max(0.01, options.time_limit_s - (time.monotonic() - started))
+    if options.left_s is not None:
+        parameters.max_time_in_seconds = options.left_s
 
     status = search(solver, problem, options, stop)
     if status == cp_model.MODEL_INVALID:
@@ -84,7 +83,7 @@ def search(
         state["bound"] = value
 
     outcome: list[Any] = []
-    end = math.inf if options.time_limit_s is None else time.monotonic() + options.time_limit_s
+    end = math.inf if options.left_s is None else time.monotonic() + options.left_s
     solver.best_bound_callback = note_bound
     failures: list[Exception] = []
 

@@ -78,8 +78,8 @@ def search(gurobipy: Any, problem: Any, options: Options, stop: threading.Event)
         problem.Params.WorkLimit = options.deterministic_limit
     if options.node_limit is not None:
         problem.Params.NodeLimit = options.node_limit
-    if options.time_limit_s is not None:
-        problem.Params.TimeLimit = options.time_limit_s
+    if options.left_s is not None:
+        problem.Params.TimeLimit = options.left_s
     failures: list[BaseException] = []
 
     def watch(running: Any, where: int) -> None:

@@ -16,7 +16,7 @@ import enum
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from planner.errors import InputError
@@ -106,6 +106,14 @@ class Options:
     seed: int
     workers: int
     report: Reporter
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def left_s(self) -> float | None:
+        """What is left of the time limit now, a moment at least: imports and the making of models count."""
+        if self.time_limit_s is None:
+            return None
+        return max(0.01, self.time_limit_s - (time.monotonic() - self.began))
 
 
 class Reporter:

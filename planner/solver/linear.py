@@ -49,15 +49,15 @@ def relax(
     """
     from ortools.math_opt import model_parameters_pb2, parameters_pb2, result_pb2
 
+    options = Options(0.0, None, None, time_limit_s, 0, 1, Reporter(None, 0))
     form = model.matrix_form()
     form = replace(form, integer=form.integer & False)
-    options = Options(0.0, None, None, time_limit_s, 0, 1, Reporter(None, 0))
     kind = parameters_pb2.SOLVER_TYPE_PDLP if solver == "pdlp" else parameters_pb2.SOLVER_TYPE_HIGHS
     scaled, rows, columns = _scaled(form)
     messages = [
         model_proto(scaled),
         parameters_pb2.SolverInitializerProto(),
-        _parameters(solver, tolerance, iterations, time_limit_s),
+        _parameters(solver, tolerance, iterations, options.left_s),
         model_parameters_pb2.ModelSolveParametersProto(),
     ]
     with stop_on_sigint() as stop:

@@ -159,8 +159,8 @@ def solve_parameters(backend: Backend, options: Options, improving: int) -> Any:
     parameters.absolute_gap_tolerance = 0.0
     if options.node_limit is not None:
         parameters.node_limit = options.node_limit
-    if options.time_limit_s is not None:
-        parameters.time_limit.FromNanoseconds(int(options.time_limit_s * 1e9))
+    if options.left_s is not None:
+        parameters.time_limit.FromNanoseconds(int(options.left_s * 1e9))
     if backend is Backend.HIGHS:
         parameters.highs.int_options["threads"] = options.workers
         parameters.highs.double_options["mip_min_logging_interval"] = 1.0
@@ -237,7 +237,7 @@ def converse(
     """Runs the child, which keeps the open files `inherited`, to its end, to an interrupt, or to the end of our
     patience with its time limit."""
     state = Conversation()
-    end = math.inf if options.time_limit_s is None else time.monotonic() + options.time_limit_s
+    end = math.inf if options.left_s is None else time.monotonic() + options.left_s
     child_script = Path(__file__).with_name("mathopt_child.py")
     with tempfile.TemporaryFile() as complaints:
         child = subprocess.Popen(

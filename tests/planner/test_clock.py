@@ -12,7 +12,7 @@ from planner.clock import Clock
 def test_a_clock_is_over_at_its_limit_and_its_parts_before():
     now = [3.0]
     clock = Clock(10.0, 0.0, lambda: now[0])
-    assert (clock.limit_s, clock.elapsed_s, clock.left_s, clock.over()) == (10.0, 3.0, 7.0, False)
+    assert (clock.whole_s, clock.elapsed_s, clock.left_s, clock.over()) == (10.0, 3.0, 7.0, False)
     half = clock.share(2)
     assert half.ends == 6.5
     assert clock.until(20.0).ends == 10.0

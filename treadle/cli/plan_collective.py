@@ -19,6 +19,7 @@ from planner.plan import Plan
 from planner.scalars import format_bytes, parse_bytes
 from planner.sketch import Sketch
 from treadle.cli.inputs import load_sketch
+from treadle.cli.limit import clock_of, time_limit_option
 from treadle.cli.output import DOCUMENT, json_option, live_line, many, note, print_json, require_apart, require_same
 from treadle.probe.resolve import load_hardware
 
@@ -52,11 +53,7 @@ COLLECTIVES = (
     show_default=True,
     help="Transport protocol of the generated program; auto chooses by simulated time.",
 )
-@click.option(
-    "--time-limit",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Seconds after which the best plan so far is taken. [default: none]",
-)
+@time_limit_option(None, "Seconds from the start of the command after which the best plan so far is taken.")
 @click.option(
     "-o", "--output", required=True, type=DOCUMENT, metavar="FILE|DIR", help="The plan; with --sizes, a new folder."
 )
@@ -98,7 +95,7 @@ def command(
     asked = None if pattern is None else documents.load(pattern, Pattern)
     one_size = None if size is None else parse_bytes(size, where="--size")
     fixed = asked.input_bytes() if asked is not None else None
-    limits = Limits(time_s=time_limit)
+    limits, clock = Limits(time_s=time_limit), clock_of(time_limit)
     try:
         with live_line() as show:
 
@@ -113,8 +110,9 @@ def command(
 
                 plan_sizes(
                     collective, profile, None if sketch is None else load_sketch(sketch), sizes, output, method=method,
-                    root=root or 0, pattern=asked, instances=instances, protocol=protocol, limits=limits, show=show,
-                    on_progress=told, hardware_file=hardware, sketch_file=sketch, pattern_file=pattern, as_json=as_json,
+                    root=root or 0, pattern=asked, instances=instances, protocol=protocol, limits=limits, clock=clock,
+                    show=show, on_progress=told, hardware_file=hardware, sketch_file=sketch, pattern_file=pattern,
+                    as_json=as_json,
                 )  # fmt: skip
                 return
             if sketch is None:
@@ -135,6 +133,7 @@ def command(
                 instances=instances,
                 protocol=protocol,
                 limits=limits,
+                clock=clock,
                 pricing=pricing(profile, protocol, instances or guide.instances),
                 on_progress=told,
                 hardware_file=hardware,

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from treadle.cli.limit import clock_of, time_limit_option
 from treadle.cli.output import DOCUMENT, json_option, live_line, many, note, print_json, print_table, require_apart
 
 if TYPE_CHECKING:
+    from planner.clock import Clock
     from planner.fusion.machine import Machine
     from planner.fusion.program import Bindings, Program
     from planner.hardware import Hardware
@@ -41,6 +43,7 @@ MOST_SHOWN = 8
 @click.option("--groups", type=click.IntRange(1), help="Groups of a pipeline. [default: the nodes]")
 @click.option("--sweep", metavar="NAME=FROM:TO", help="Plan for many extents, N=1K:1G; -o is then a folder.")
 @click.option("--no-library", is_flag=True, help="Our own products alone, as for cuda, nccl and tp-overlap.")
+@time_limit_option(None, "Seconds from the start of the command after which the best schedule so far is taken.")
 @click.option("--measure", is_flag=True, help="Time the best schedules here, with a process for each rank, and pick.")
 @click.option(
     "-o",
@@ -64,6 +67,7 @@ def command(
     sweep: str | None,
     no_library: bool,
     measure: bool,
+    time_limit: float | None,
     output: str,
     as_json: bool,
 ) -> None:
@@ -89,6 +93,7 @@ def command(
     if sweep is not None and measure:
         raise click.UsageError("--measure times one size, expected it without --sweep")
     require_apart(output, program, trace, hardware)
+    clock = clock_of(time_limit)
 
     from planner import documents
     from planner.errors import InputError
@@ -103,7 +108,7 @@ def command(
     machine = machine_of(profile).without_library if no_library else machine_of(profile)
     inputs = {"hardware": InputRef(file=hardware, digest=documents.digest(profile))}
     if trace is not None:
-        _trace(trace, optimizer, profile, machine, ranks, inputs, Path(output), as_json)
+        _trace(trace, optimizer, profile, machine, ranks, inputs, clock, Path(output), as_json)
         return
     assert program is not None
     given = load_program(program)
@@ -111,9 +116,9 @@ def command(
     first = tuple(f"{dimension}={size}" for size in sizes[:1])
     bindings = bindings_of(given, profile, (*bind, *first), parts, ranks, groups)
     if sizes:
-        _sweep(given, bindings, dimension, sizes, machine, inputs, Path(output), as_json)
+        _sweep(given, bindings, dimension, sizes, machine, inputs, clock, Path(output), as_json)
     else:
-        _one(given, bindings, machine, measure, inputs, output, as_json)
+        _one(given, bindings, machine, measure, inputs, clock, output, as_json)
 
 
 def _one(
@@ -122,6 +127,7 @@ def _one(
     machine: Machine,
     measure: bool,
     inputs: dict[str, InputRef],
+    clock: Clock,
     output: str,
     as_json: bool,
 ) -> None:
@@ -129,13 +135,15 @@ def _one(
     from planner.fusion.deciding import plan_of
     from planner.fusion.planning import plan_fusion
 
-    found = plan_fusion(program, bindings, machine)
+    found = plan_fusion(program, bindings, machine, clock=clock)
     times = None
-    if measure:
+    if measure and found.limit_fired:
+        note("the time limit leaves no time to measure: this is the best by predicted time")
+    elif measure:
         from treadle.runtime.fusion.choose import measured
 
         with live_line() as show:
-            found, times = measured(found, show)
+            found, times = measured(found, show, clock)
     plan = plan_of(found, inputs, times)
     documents.save(plan, output)
     note_limit(plan)
@@ -153,6 +161,7 @@ def _sweep(
     sizes: tuple[int, ...],
     machine: Machine,
     inputs: dict[str, InputRef],
+    clock: Clock,
     folder: Path,
     as_json: bool,
 ) -> None:
@@ -162,12 +171,13 @@ def _sweep(
     from planner.fusion.spelling import legend
     from planner.fusion.sweep import sweep
 
-    swept = sweep(program, bindings, dimension, sizes, machine)
+    swept = sweep(program, bindings, dimension, sizes, machine, clock=clock)
     rows: list[dict[str, Any]] = []
     for size, found in zip(sizes, swept.plans, strict=True):
         plan = plan_of(found, inputs)
         file = folder / f"{program.name}-{dimension}-{size}.plan.json"
         documents.save(plan, file)
+        note_limit(plan)
         rows.append({**summary(plan), "size": size, "plan": str(file)})
     changes = [{"from": each.at, "below": each.below, "above": each.above} for each in swept.crossovers]
     if as_json:
@@ -201,6 +211,7 @@ def _trace(
     machine: Machine,
     ranks: int | None,
     inputs: dict[str, InputRef],
+    clock: Clock,
     folder: Path,
     as_json: bool,
 ) -> None:
@@ -223,13 +234,15 @@ def _trace(
     found, passed = find(trace, tensor_ranks=tensor_ranks, optimizer=optimizer)
     inputs = {**inputs, "trace": InputRef(file=file, digest=documents.digest(trace))}
     rows: list[dict[str, Any]] = []
-    for each in found:
+    for place, each in enumerate(found):
         shared = (ranks or devices) if each.parallel == "data" else tensor_ranks
         program = parse(each.text, each.name)
         bindings = Bindings(each.extents, shared, 1, each.parts)
-        plan = plan_of(plan_fusion(program, bindings, machine), inputs)
+        share = clock.share(len(found) - place)
+        plan = plan_of(plan_fusion(program, bindings, machine, clock=share), inputs)
         path = folder / f"{each.name}.plan.json"
         documents.save(plan, path)
+        note_limit(plan)
         facts = {"count": each.count, "where": each.where, "assumed": each.assumed, "plan": str(path)}
         rows.append({**summary(plan), **facts})
     saved = sum(row["count"] * (row["computation_fused_us"] - row["time_us"]) for row in rows)
@@ -269,7 +282,12 @@ def _gain(facts: dict[str, Any], peer: str) -> str:
 
 def note_limit(plan: Plan) -> None:
     """Tell where the enumeration was cut."""
-    if plan.provenance.limit_fired:
+    limit = plan.provenance.options.get("time_limit_s")
+    if plan.provenance.interrupted:
+        note("interrupted: this is the best schedule so far")
+    elif plan.provenance.limit_fired and limit is not None:
+        note(f"the time limit of {limit:g} s, or that of the number of schedules, fired: this is the best so far")
+    elif plan.provenance.limit_fired:
         note("the program has more schedules than the search looks at: this is the best of those")
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from treadle.cli.limit import clock_of, time_limit_option
 from treadle.cli.output import DOCUMENT, json_option, live_line, many, note, print_json, require_apart
 
 if TYPE_CHECKING:
@@ -88,12 +89,9 @@ SCOPES: dict[Scope, str] = {
 @click.option("--hold-gradients", is_flag=True, help="Gradients of parameters are held from step to step.")
 @click.option("--reserve", metavar="SIZE", help="Leave so much of the budget alone: fragmentation, optimizer state.")
 @click.option("--gap", type=click.FloatRange(0, 1), default=0.01, show_default=True, help="Stop this near the optimum.")
-@click.option(
-    "--time-limit",
-    type=click.FloatRange(0, min_open=True),
-    default=120.0,
-    show_default=True,
-    help="Seconds after which the best plan so far is taken; of --sweep, for each budget.",
+@time_limit_option(
+    120.0,
+    "Seconds from the start of the command after which the best plan so far is taken; of --sweep, for each budget.",
 )
 @click.option("--solver", type=click.Choice(["highs", "scip", "cp_sat", "gurobi"]), default="highs", show_default=True)
 @json_option
@@ -132,6 +130,7 @@ def command(
     require_apart(output, trace, problem, hardware)
 
     from planner import documents
+    from planner.clock import Clock
     from planner.errors import InputError, LimitError
     from planner.memory.planning import parse_budget, plan_problem
     from planner.memory.problem import FAMILIES
@@ -163,7 +162,7 @@ def command(
             plan_budgets(whole, budgets, output, options, inputs, trace or problem, progress_line, summary, as_json)
             return
         limit = None if budget is None else parse_budget(budget)
-        whole, inputs, started = _sources(trace, problem, hardware, options)
+        whole, inputs, began = _sources(trace, problem, hardware, options)
         if problem is not None and budget is None and not whole.budget_bytes:
             expected = "expected bytes, or a budget by --budget"
             raise InputError(f"found 0, {expected}", where=problem, path="$.budget_bytes")
@@ -176,7 +175,7 @@ def command(
                 inputs=inputs,
                 on_progress=lambda progress: show(progress_line(progress)),
                 on_plan=lambda plan: documents.save(plan, output),
-                started=started,
+                clock=Clock.of(time_limit, began),
             )
     except KeyboardInterrupt:
         raise LimitError("interrupted before a plan was found") from None
@@ -196,30 +195,31 @@ def command(
 def _sources(
     trace: str | None, problem: str | None, hardware: str | None, options: MemoryOptions
 ) -> tuple[MemoryProblem, dict[str, InputRef], float]:
-    """The problem that the files describe, the files, and when they had been read on time.monotonic's clock."""
+    """The problem that the files describe, the files, and when the time limit begins on time.monotonic's clock: with
+    the process, or after a trace was measured."""
     from planner import documents
     from planner.memory.extract.problem import problem_from_trace
     from planner.memory.problem import MemoryProblem
     from planner.plan import InputRef
     from planner.trace import Trace
 
+    began = clock_of(None).began
     if trace is None:
         loaded = documents.load(problem or "", MemoryProblem)
         inputs = {"problem": InputRef(file=Path(problem or "").name, digest=documents.digest(loaded))}
-        return loaded, inputs, time.monotonic()
+        return loaded, inputs, began
     step = documents.load(trace, Trace)
     if hardware is None and step.source == "torch-aot" and all(op.time_ns is None for op in step.ops):
         from treadle.cli.measured_trace import measured_trace
 
         step, file = measured_trace(step, trace)
-        trace = str(file)
+        trace, began = str(file), time.monotonic()
     inputs = {"trace": InputRef(file=Path(trace).name, digest=documents.digest(step))}
-    started = time.monotonic()
     if hardware is not None and step.costs.model == "absent":
         step, inputs["hardware"] = _with_times(step, hardware)
     elif hardware is not None:
         note(f"the trace already has {step.costs.model} times of {step.costs.device}; it keeps them")
-    return problem_from_trace(step, 0, hold_gradients=options.hold_gradients), inputs, started
+    return problem_from_trace(step, 0, hold_gradients=options.hold_gradients), inputs, began
 
 
 def _warn_of_size(problem: MemoryProblem, method: Method) -> None:

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from planner import documents
+from planner.clock import Clock
 from planner.errors import InputError
 from planner.hardware import Hardware
 from planner.pattern import Pattern
@@ -32,6 +33,7 @@ def plan_sizes(
     instances: int | None,
     protocol: Any,
     limits: Any,
+    clock: Clock,
     show: Callable[[str], None],
     on_progress: Callable[[str, Any], None],
     hardware_file: str,
@@ -73,11 +75,11 @@ def plan_sizes(
         for start, (guide, file) in sketches.items()
     ]
     given = instances or (None if sketch is None else sketch.instances)
-    with stop_on_sigint() as stop:
+    with stop_on_sigint(clock.stop):
         plans, selection = sweep(
             guides,
             wanted,
-            Effort(limits.within(guides[0].request.sketch), on_progress, stop),
+            Effort(limits.within(guides[0].request.sketch), on_progress, clock),
             method=method,
             instances=instances,
             protocol=protocol,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from planner.clock import Clock
 from planner.documents import Document, load, save
 from planner.errors import CheckFailed
 from planner.hardware import Hardware
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from planner.memory.planning import Budget
 
 Say = Callable[[str], None]
+PLANNING = 0.8
+"""Of the time limit, for plans; the rest is for their checks and artefacts."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +48,12 @@ class Planned:
         return self.hardware.ranks
 
 
-def plan_job(path: Path, out: Path, say: Say) -> Planned:
+def plan_job(path: Path, out: Path, say: Say, clock: Clock | None = None) -> Planned:
     """Capture the job's model, plan memory and one allreduce for each gradient message, check, and generate.
 
-    Writes documents and artefacts under `out`. Raises InputError for a malformed job and CheckFailed when a plan does
-    not stand its independent check.
+    Writes documents and artefacts under `out`. `clock` limits the planning: each part has an equal share of the time
+    that is left when it begins, and where its limit fires that is said. Raises InputError for a malformed job and
+    CheckFailed when a plan does not stand its independent check.
     """
     from planner.memory.planning import parse_budget
     from treadle.capture.costs import with_roofline
@@ -67,7 +71,7 @@ def plan_job(path: Path, out: Path, say: Say) -> Planned:
     say(f"capture {job.model}")
     trace = with_roofline(replace(capture(load_function(job.model, path.parent), job.model), entry=job.model), hardware)
     say(f"  {len(trace.ops)} operators, {len(trace.gradient_order)} gradients")
-    plans, collectives = _plans(job, budget, hardware, sketch, trace, say)
+    plans, collectives = _plans(job, budget, hardware, sketch, trace, say, clock)
     save(trace, out / "trace.json")
     save(hardware, out / "hardware.json")
     save(sketch, out / "sketch.json")
@@ -82,19 +86,29 @@ def plan_job(path: Path, out: Path, say: Say) -> Planned:
 
 
 def _plans(
-    job: Job, budget: Budget, hardware: Hardware, sketch: Sketch, trace: Trace, say: Say
+    job: Job, budget: Budget, hardware: Hardware, sketch: Sketch, trace: Trace, say: Say, clock: Clock | None
 ) -> tuple[dict[str, Plan], dict[str, Bucket]]:
+    from planner.collective.limits import Limits
     from planner.collective.planning import plan_collective
-    from planner.memory.planning import plan_memory
+    from planner.memory.planning import MemoryOptions, plan_memory
+
+    limit_s = None if clock is None else clock.limit_s
+    messages = buckets_of(trace, job.collective.buckets)
+
+    def share(parts: int) -> Clock | None:
+        """The clock of the next part, when so many are to be planned. The last fifth is for checks and artefacts."""
+        return None if clock is None else clock.until(clock.began + PLANNING * clock.whole_s).share(parts)
 
     say(f"plan memory under {job.memory.budget}")
-    memory = plan_memory(trace, budget=budget, trace_file="trace.json")
+    options = MemoryOptions() if limit_s is None else MemoryOptions(time_limit_s=limit_s)
+    memory = plan_memory(trace, budget=budget, options=options, clock=share(1 + len(messages)), trace_file="trace.json")
     plans = {"memory": memory}
     say(f"  {_quality(memory)}")
+    _say_ended(say, memory, limit_s)
     buckets = {}
     # A CPU process runs its threadblocks one after the other, so more instances would only mean smaller messages.
     instances = 1 if all(device.kind == "cpu" for device in hardware.devices) else None
-    for place, bucket in enumerate(buckets_of(trace, job.collective.buckets)):
+    for place, bucket in enumerate(messages):
         name = f"allreduce-{place}"
         say(f"plan {name} of {format_bytes(bucket.bytes)}")
         plans[name] = plan_collective(
@@ -104,12 +118,23 @@ def _plans(
             size_bytes=bucket.bytes,
             method="auto",
             instances=instances,
+            limits=Limits(time_s=limit_s),
+            clock=share(len(messages) - place),
             hardware_file="hardware.json",
             sketch_file="sketch.json",
         )
         buckets[name] = bucket
         say(f"  {_quality(plans[name])}")
+        _say_ended(say, plans[name], limit_s)
     return plans, buckets
+
+
+def _say_ended(say: Say, plan: Plan, limit_s: float | None) -> None:
+    if plan.provenance.interrupted:
+        say("  interrupted: this is the best plan so far")
+    elif plan.provenance.limit_fired:
+        share = "the time limit" if limit_s is None else f"its share of the time limit of {limit_s:g} s"
+        say(f"  {share} ended its search: this is the best plan so far")
 
 
 def _quality(plan: Plan) -> str:

@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from planner.clock import Clock
 from planner.errors import InfeasibleError, InputError, LimitError
 from planner.memory.bound import ONCE, Argument, least_bytes, least_time
 from planner.memory.lower import Schedule, lower, prune
@@ -97,10 +98,10 @@ def search(
     on_progress: OnProgress = None,
     on_better: Callable[[Found], None] = lambda found: None,
     start: Schedule | None = None,
-    started: float | None = None,
+    clock: Clock | None = None,
 ) -> Found:
-    """The fastest schedule found whose exact peak is within the budget. `start` is a plan to begin with, `started` when
-    the time limit began on time.monotonic's clock, now if absent.
+    """The fastest schedule found whose exact peak is within the budget. `start` is a plan to begin with, `clock` that
+    of the command; without one the time limit begins now.
 
     `on_better` hears of each plan that beats all before it, in this process. Raises InfeasibleError naming the least
     feasible budget where there is provably none, LimitError when the limits ended the search before there was one,
@@ -113,14 +114,13 @@ def search(
         )
     if problem.budget_bytes < least_bytes(problem):
         raise BudgetTooSmall(problem, _least_feasible(problem, options))
-    state = _Standing(problem, options, on_progress, on_better)
-    if started is not None:
-        state.started = started
+    clock = clock or Clock.of(options.time_limit_s)
+    state = _Standing(problem, options, on_progress, on_better, clock)
     if start is not None:
         state.offer("start", start)
     pairs = len(problem.fwd) * len(problem.bwd)
     turns = rounds(pairs, options)
-    with stop_on_sigint() as stop:
+    with stop_on_sigint(clock.stop) as stop:
         for jobs in turns:
             if state.over or state.near() or stop.is_set():
                 break
@@ -176,7 +176,7 @@ class _Standing:
     options: MemoryOptions
     on_progress: OnProgress
     on_better: Callable[[Found], None]
-    started: float = field(default_factory=time.monotonic)
+    clock: Clock = field(default_factory=Clock)
     best: Found | None = None
     bound_ns: int = 0
     argument: Argument = ONCE
@@ -203,26 +203,25 @@ class _Standing:
     @property
     def deadline(self) -> float:
         """When the search has to end, so that its plan is written within the limit."""
-        limit = self.options.time_limit_s
-        return math.inf if limit is None else self.started + limit - min(limit / 2, self.finish_s)
+        return self.clock.ends - min(self.clock.whole_s / 2, self.finish_s)
 
     def overdue(self) -> bool:
-        late = time.monotonic() > self.deadline
+        late = self.clock.now() > self.deadline
         self.limit_fired |= late
         return late
 
     def offer(self, method: str, schedule: Schedule) -> None:
         """Take a plan that fits and beats all before it."""
-        began = time.monotonic()
+        began = self.clock.now()
         pruned = prune(self.problem, schedule)
         result = simulate(self.problem, lower(self.problem, pruned))
         if result.peak_bytes > self.problem.budget_bytes or (self.best and result.time_ns >= self.best.time_ns):
             return
         self.best = Found(pruned, result.time_ns, method, min(self.bound_ns, result.time_ns), self.argument)
-        seen = time.monotonic()
+        seen = self.clock.now()
         if seen + self.finish_s < self.deadline:
             self.on_better(self.found(self.best, interrupted=True))
-        self.finish_s = max(self.finish_s, CHECK * (seen - began), AGAIN * (time.monotonic() - seen))
+        self.finish_s = max(self.finish_s, CHECK * (seen - began), AGAIN * (self.clock.now() - seen))
         self.report()
 
     def hear(self, job: Job, answer: Answer) -> None:
@@ -287,7 +286,7 @@ class _Standing:
 
     def left(self) -> float | None:
         """Seconds to the time limit."""
-        return None if self.options.time_limit_s is None else self.deadline - time.monotonic()
+        return None if math.isinf(self.clock.ends) else self.deadline - self.clock.now()
 
     def run(self, jobs: tuple[Job, ...], stop: threading.Event, isolated: bool, last: bool = True) -> None:
         """One round. All but the last get half of the time that is left, so that none keeps others from starting."""
@@ -331,7 +330,7 @@ class _Standing:
             bound = float(max(self.bound_ns, self.running_bound_ns))
             if incumbent is not None:
                 bound = min(bound, incumbent)
-            elapsed = time.monotonic() - self.started
+            elapsed = self.clock.elapsed_s
             self.on_progress(Progress(incumbent, bound, relative_gap(incumbent, bound), elapsed, self.running))
 
     def found(self, best: Found, interrupted: bool) -> Found:
@@ -350,7 +349,7 @@ def _nothing_found(problem: MemoryProblem, state: _Standing, least: Minimum) -> 
     text = f"no plan within {format_bytes(problem.budget_bytes)} ({problem.budget_bytes} bytes) was found"
     if state.failure:
         return f"{text}: {state.failure}"
-    text += f" in {time.monotonic() - state.started:.3g} s"
+    text += f" in {state.clock.elapsed_s:.3g} s"
     if least.budget_bytes is not None and least.budget_bytes > problem.budget_bytes:
         text += f"; {format_bytes(least.budget_bytes)} ({least.budget_bytes} bytes) would be enough"
     if state.limit_fired or state.overdue():

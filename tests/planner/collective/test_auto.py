@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace as replace_fields
 
 import pytest
 from msgspec.structs import replace
 
 from planner import documents
+from planner.clock import Clock
 from planner.collective import auto, greedy
 from planner.collective.check import check
 from planner.collective.draft import Draft, Request
@@ -132,6 +134,32 @@ def test_no_method_begins_once_time_is_up_or_after_ctrl_c(interrupted):
     assert len(drafts) == 1
     assert effort.limit_fired is not interrupted
     assert set(skipped.values()) == {f"{'interrupted' if interrupted else 'the time limit was over'} before it began"}
+
+
+def test_nothing_is_priced_that_does_not_fit_the_time_that_is_left():
+    """A first price takes PRICED times as long as a check: here each look at the clock moves it by a second."""
+
+    def pricing(decisions, over):
+        raise AssertionError("no time for it")
+
+    request = Request("allgather", ring(4), MESH, MB)
+    table = {"greedy": greedy.synthesize}
+    clock = Clock(1000.0, 985.0, map(float, itertools.count(990)).__next__)
+    effort = Effort(Limits(time_s=15.0), clock=clock)
+    found = auto.choose(table, request, effort, pricing)
+    assert found.price.transport == {"by_size": "no time was left to simulate it"}
+    assert effort.limit_fired
+
+
+def test_after_ctrl_c_nothing_is_priced():
+    def pricing(decisions, over):
+        raise AssertionError("the person waits")
+
+    effort = Effort(SMALL)
+    effort.stop.set()
+    plan = auto.choose({"greedy": greedy.synthesize}, Request("allgather", ring(4), MESH, MB), effort, pricing)
+    assert plan.price.time_us is None
+    assert not effort.limit_fired
 
 
 def test_a_wrong_draft_never_wins_and_is_named():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import signal
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -9,14 +12,17 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace as with_fields
 
+from planner.clock import Clock
 from planner.documents import load
 from planner.errors import InputError
 from planner.fusion import language as cc
+from planner.fusion import planning
 from planner.fusion.calls import replay
 from planner.fusion.canonical import canonical_hash
 from planner.fusion.check import check
 from planner.fusion.collective_costs import Tuning
 from planner.fusion.counts import counts
+from planner.fusion.deciding import plan_of
 from planner.fusion.enumerate import enumerate_schedules
 from planner.fusion.machine import Machine, machine_of
 from planner.fusion.moves import EVERYTHING, Moves
@@ -285,3 +291,48 @@ def test_outputs_are_no_views() -> None:
     program = parse(f'{text}program = Execute("view", [p], [old, p_])\n', "view")
     with pytest.raises(InputError, match="view: found the output old, a view of p, expected one that is computed"):
         search(program, Moves())
+
+
+@pytest.mark.parametrize("limit", [0, 5, 60])
+def test_wherever_the_limit_fires_there_is_a_plan_and_it_says_so(machine, limit):
+    """At each look at the clock it moves by a second; the program as it stands is looked at in any case."""
+    clock = Clock(float(limit), 0.0, map(float, itertools.count()).__next__, limit_s=float(limit))
+    found = plan_fusion(adam("ar"), sizes("adam", 64), machine, options=OPTIONS, clock=clock)
+    whole = plan_fusion(adam("ar"), sizes("adam", 64), machine, options=OPTIONS)
+    plan = plan_of(found, {})
+    assert found.limit_fired
+    assert 1 <= len(found.ranked) < len(whole.ranked)
+    assert (plan.provenance.limit_fired, plan.provenance.options) == (True, {"time_limit_s": float(limit)})
+    assert check(plan.decisions) == []
+
+
+def test_a_limit_that_does_not_fire_changes_nothing(machine):
+    found = [
+        plan_fusion(adam("ar"), sizes("adam", 64), machine, options=OPTIONS, clock=clock)
+        for clock in (None, Clock(1.0, 0.0, lambda: 0.5))
+    ]
+    assert found[0].ranked == found[1].ranked
+    assert not found[1].limit_fired
+
+
+def test_ctrl_c_while_schedules_are_looked_for_leaves_the_best_so_far(machine, monkeypatch):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def press(*given, **others):
+        os.kill(os.getpid(), signal.SIGINT)
+        return enumerate_schedules(*given, **others)
+
+    monkeypatch.setattr(planning, "enumerate_schedules", press)
+    try:
+        plan = plan_of(plan_fusion(adam("ar"), sizes("adam", 64), machine, options=OPTIONS), {})
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert plan.provenance.interrupted
+    assert plan.decisions.considered == 1
+    assert check(plan.decisions) == []
+
+
+def test_a_sweep_has_a_plan_for_every_size_at_its_limit(machine):
+    clock = Clock(0.0, 0.0, map(float, itertools.count()).__next__)
+    swept = sweep(adam("ar"), sizes("adam", 64), "N", (1024, 4096, 2**20), machine, options=OPTIONS, clock=clock)
+    assert [plan.limit_fired for plan in swept.plans] == [True] * 3

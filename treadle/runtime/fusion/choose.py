@@ -17,6 +17,7 @@ from itertools import islice, product, zip_longest
 
 from codegen.fusion.generate import lowered_as
 from codegen.fusion.lower import Lowered
+from planner.clock import Clock
 from planner.errors import CheckFailed, InputError
 from planner.fusion.collective_costs import Algorithm
 from planner.fusion.planning import FusionPlan, Ranked, rank
@@ -57,21 +58,30 @@ class _Candidate:
         return " | ".join((self.ranked.name, *dict.fromkeys(self.lowered.ran.values())))
 
 
-def measured(found: FusionPlan, show: Show = lambda _: None) -> tuple[FusionPlan, dict[str, int]]:
+def measured(
+    found: FusionPlan, show: Show = lambda _: None, clock: Clock | None = None
+) -> tuple[FusionPlan, dict[str, int]]:
     """Times of the schedules of least predicted time that this machine can run, and of choices of their collectives.
     All of them multiply with our own kernels, and the plan too.
 
-    The plan with the fastest schedule on what it was fastest on; and ns by name of the schedule.
+    The plan with the fastest schedule on what it was fastest on; and ns by name of the schedule. Where `clock` is over,
+    no further choice is compiled: the first schedule always is.
 
     Raises InputError for too many ranks, or where nothing can be run; MissingBackendError without g++.
     """
     ranks = found.bindings.ranks * found.bindings.groups
     if ranks > MOST_RANKS:
         raise InputError(f"found {ranks} ranks, expected at most {MOST_RANKS} to be measured here", where="--measure")
+    clock = clock or Clock()
+
+    def within(seconds: float) -> float:
+        """A third of the time that is left, at most: what compiled is run after it."""
+        return min(seconds, clock.left_s / 3)
+
     machine = found.machine.without_library
-    found = FusionPlan(found.space, found.bindings, machine, rank(found.space, found.bindings, machine))
+    found = replace(found, machine=machine, ranked=rank(found.space, found.bindings, machine, clock.over))
     why: list[str] = ["it has no schedules"]
-    first = list(islice(_compiled(found, found.ranked, SCHEDULE_SECONDS, why, show), MOST_CANDIDATES))
+    first = list(islice(_compiled(found, found.ranked, within(SCHEDULE_SECONDS), why, show), MOST_CANDIDATES))
     if not first:
         raise InputError(f"found no schedule that runs on processes: {why[-1]}", where="--measure")
 
@@ -83,12 +93,16 @@ def measured(found: FusionPlan, show: Show = lambda _: None) -> tuple[FusionPlan
         return halving(candidates, run, repeats=REPEATS)
 
     schedules = timed(first)
+    if clock.over():
+        return _measured(found, schedules)
     best = [each.candidate for each in schedules[:SEARCHED]]
     pairs = [one for ones in zip_longest(*(_pairs(found, of.ranked) for of in best)) for one in ones if one is not None]
-    searched = timed([*best, *_new(_compiled(found, pairs, PAIR_SECONDS, why, show), best)])
+    searched = timed([*best, *_new(_compiled(found, pairs, within(PAIR_SECONDS), why, show), best)])
+    if clock.over():
+        return _measured(found, [*schedules, *searched])
     fastest = searched[0].candidate
     others = _new(
-        _compiled(found, _channels(found, fastest.ranked), CHANNEL_SECONDS, why, show),
+        _compiled(found, _channels(found, fastest.ranked), within(CHANNEL_SECONDS), why, show),
         [each.candidate for each in searched],
     )
     last = timed([fastest, *others]) if others else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import signal
@@ -14,6 +15,7 @@ import psutil
 import pytest
 from hypothesis import given, settings
 
+from planner.clock import Clock
 from planner.errors import InfeasibleError, InputError, LimitError
 from planner.memory.bound import Argument
 from planner.memory.check import check
@@ -173,8 +175,9 @@ def test_a_process_that_dies_leaves_the_plans_of_the_others():
     assert "full: its process was killed by signal 9 (SIGKILL, out of memory?)" in answer.failure
 
 
-def standing(problem, **options) -> _Standing:
-    return _Standing(problem, replace(EXACT, **options), None, lambda found: None)
+def standing(problem, clock=None, **options) -> _Standing:
+    chosen = replace(EXACT, **options)
+    return _Standing(problem, chosen, None, lambda found: None, clock or Clock.of(chosen.time_limit_s))
 
 
 def test_a_round_ends_with_the_first_plan_near_the_bound_it_started_from():
@@ -224,12 +227,11 @@ def test_without_any_time_there_are_checkpoints_and_nothing_slower(share):
     assert found.time_ns < 2.5 * whole.time_ns
 
 
-def test_writing_a_plan_counts_against_the_limit(monkeypatch):
-    clock = iter(range(0, 1000, 10))
-    monkeypatch.setattr(searching.time, "monotonic", lambda: float(next(clock)))
-    state = standing(cases.a(6), time_limit_s=1000.0)
+def test_writing_a_plan_counts_against_the_limit():
+    clock = Clock(1000.0, 0.0, map(float, itertools.count(0, 10)).__next__)
+    state = standing(cases.a(6), clock)
     state.offer("heuristic", search(cases.a(6), replace(EXACT, time_limit_s=None)).schedule)
-    assert state.started + 500.0 <= state.deadline < state.started + 1000.0
+    assert 500.0 <= state.deadline < 1000.0
 
 
 def test_what_is_not_proved_infeasible_is_not_called_so(monkeypatch):

@@ -1,0 +1,66 @@
+"""The time limit of a job: its parts share what is left, and the one whose share was too short is named."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from planner.clock import Clock
+from planner.collective import planning as collective
+from planner.job import CollectiveJob, Job, MemoryJob
+from planner.memory import planning as memory
+from treadle.job import pipeline
+from treadle.job.buckets import Bucket
+
+JOB = Job(
+    version=1,
+    name="tiny",
+    model="small:step",
+    hardware="cpu-2x2",
+    memory=MemoryJob(budget="0.7x"),
+    collective=CollectiveJob(sketch="ring", buckets=2),
+)
+
+
+def test_parts_share_the_limit_and_the_one_it_ended_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [10.0]
+    given: list[tuple[float, float | None]] = []
+    fired = itertools.cycle([False, True, False])
+
+    def planned(clock: Clock, limit_s: float | None) -> SimpleNamespace:
+        given.append((clock.left_s, limit_s))
+        now[0] += 10.0
+        return SimpleNamespace(provenance=SimpleNamespace(limit_fired=next(fired), interrupted=False))
+
+    monkeypatch.setattr(memory, "plan_memory", lambda *_, clock, options, **__: planned(clock, options.time_limit_s))
+    monkeypatch.setattr(collective, "plan_collective", lambda *_, clock, limits, **__: planned(clock, limits.time_s))
+    monkeypatch.setattr(pipeline, "buckets_of", lambda *_: [Bucket(("a",), 4), Bucket(("b",), 4)])
+    monkeypatch.setattr(pipeline, "_quality", lambda plan: "fine")
+    said: list[str] = []
+    machine = SimpleNamespace(devices=())
+    clock = Clock(100.0, 0.0, lambda: now[0], limit_s=100.0)
+    plans, _ = pipeline._plans(JOB, 1, machine, None, None, said.append, clock)  # type: ignore[arg-type]
+    assert list(plans) == ["memory", "allreduce-0", "allreduce-1"]
+    assert [limit for _, limit in given] == [100.0] * 3
+    assert [left for left, _ in given] == pytest.approx([70 / 3, 60 / 2, 50 / 1])
+    (line,) = (at for at, text in enumerate(said) if "share of the time limit" in text)
+    assert said[line - 2].startswith("plan allreduce-0")
+
+
+def test_the_limit_of_a_job_is_an_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from treadle.cli.main import run
+
+    clocks: list[Clock | None] = []
+
+    def plan(path: Path, out: Path, say: object, clock: Clock | None) -> None:
+        clocks.append(clock)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pipeline, "plan_job", plan)
+    assert run(["plan", "job", "job.yaml", "-o", str(tmp_path / "out"), "--time-limit", "7"], began=5.0) == 130
+    assert run(["plan", "job", "job.yaml", "-o", str(tmp_path / "out")]) == 130
+    assert clocks[0] is not None
+    assert (clocks[0].began, clocks[0].ends, clocks[0].limit_s, clocks[1]) == (5.0, 12.0, 7.0, None)

@@ -42,6 +42,7 @@ from planner.swap.planning import (
     Memory,
     Progress,
     SwapOptions,
+    decided_of,
     inplace_problem,
     plan_of,
     prepared,
@@ -324,9 +325,9 @@ class _Joint:
             return
         began = self.clock.now()
         found = Found(one.time_ns, tuple(range(len(one.problem.ops))), one.pool, one.nodes, "planted", ("planted",))
-        plan = plan_of(
-            one.problem, one.arrays, found, self.bound, self.options.swap, self.inputs, self.limit_fired, True
-        )
+        swap = self.options.swap
+        decided = decided_of(one.problem, one.arrays, found, swap)
+        plan = plan_of(decided, found, self.bound, swap, self.inputs, self.limit_fired, True)
         self.best = self.named(plan, one.runs, one.name)
         if self.on_plan is not None:
             self.on_plan(self.best)

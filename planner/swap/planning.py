@@ -15,10 +15,10 @@ from planner.errors import CheckFailed, InputError
 from planner.plan import VERSION, Certificate, Generation, InputRef, Plan, Prediction, Provenance
 from planner.scalars import parse_bytes
 from planner.solver import relative_gap
-from planner.swap.arrays import Arrays, arrays_of
+from planner.swap.arrays import Arrays, Nodes, arrays_of
 from planner.swap.bound import COMPUTE, Bound, lower_bound
 from planner.swap.check import check
-from planner.swap.decisions import Run
+from planner.swap.decisions import Run, SwapDecisions
 from planner.swap.evaluate import decisions
 from planner.swap.extract import problem_from_trace
 from planner.swap.layout import trimmed
@@ -163,9 +163,14 @@ def _planned(
     arrays = arrays_of(problem)
     proven = bound or Bound(problem.ideal_ns, COMPUTE, "any order")
     limit_fired = False
+    told: tuple[Nodes, SwapDecisions] | None = None
 
     def plan(found: Found, interrupted: bool = True) -> Plan:
-        made = plan_of(problem, arrays, found, proven, options, inputs, limit_fired or found.cut, interrupted)
+        nonlocal told
+        known = told[1] if told is not None and told[0] is found.nodes else None
+        decided = known or decided_of(problem, arrays, found, options)
+        told = (found.nodes, decided)
+        made = plan_of(decided, found, proven, options, inputs, limit_fired or found.cut, interrupted)
         return replace(made, decisions=replace(made.decisions, runs=runs)) if runs else made
 
     # Until a plan was told, what came before planning tells how fast this machine reads and writes such a document.
@@ -209,18 +214,8 @@ def prepared(problem: SwapProblem, memory: Memory | None = None) -> SwapProblem:
     return replace(problem, machine=replace(problem.machine, memory_bytes=count))
 
 
-def plan_of(
-    problem: SwapProblem,
-    arrays: Arrays,
-    found: Found,
-    bound: Bound,
-    options: SwapOptions,
-    inputs: dict[str, InputRef],
-    limit_fired: bool,
-    interrupted: bool,
-) -> Plan:
-    """The checked plan of what a search found."""
-    bound = found.bound or bound
+def decided_of(problem: SwapProblem, arrays: Arrays, found: Found, options: SwapOptions) -> SwapDecisions:
+    """What a search found as decisions that pass their check. Raises CheckFailed should they not."""
     pool, nodes = found.pool, found.nodes
     if pool is not None:
         pool, nodes = trimmed(arrays.sizes, pool, nodes)
@@ -228,6 +223,20 @@ def plan_of(
     findings = check(decided)
     if findings:
         raise CheckFailed(f"the swap plan does not pass its check: {findings[0]}", tuple(findings))
+    return decided
+
+
+def plan_of(
+    decided: SwapDecisions,
+    found: Found,
+    bound: Bound,
+    options: SwapOptions,
+    inputs: dict[str, InputRef],
+    limit_fired: bool,
+    interrupted: bool,
+) -> Plan:
+    """The plan of `decided`, which a search found."""
+    bound = found.bound or bound
     lower = min(bound.time_ns, decided.time_ns)
     gap = relative_gap(decided.time_ns, lower)
     return Plan(

@@ -226,14 +226,19 @@ def settings(
     high: int,
     protocol: str | None,
     instances: int | None,
+    over: Callable[[], bool] = never,
 ) -> list[Setting]:
     """Protocol and instances for inputs of `low` to `high` bytes: as few ranges as stay within the tolerance of a sweep
-    at every size that is simulated. None at all where nothing is simulated."""
-    found = tuner(decisions, hardware, protocol, instances)
+    at every size that is simulated. None at all where nothing is simulated, or not all before it is `over`."""
+    found = "no time" if over() else tuner(decisions, hardware, protocol, instances, over)
     if isinstance(found, str):
         return []
     sizes = places(low, high)
-    winners = {best(found.search(size)) for size in sizes}
+    winners = set[Key]()
+    for size in sizes:
+        if over():
+            return []
+        winners.add(best(found.search(size)))
     keys = sorted(winners, key=lambda key: (key[1], PROTOCOLS.index(key[0])))
     runs = segments([[found.time_us(key, size) for size in sizes] for key in keys], TOLERANCE)
     starts = [low]

@@ -28,7 +28,7 @@ from planner.hardware import Hardware
 
 NS = 1000
 CLOSE = 1e-3
-SEARCH, PRICES = 0.4, 0.2
+SEARCH, PRICES = 0.3, 0.15
 """Of the time that is left, for looking for schedules and for their prices; reasons, check and writing take as long."""
 MOST_CHAINS = 16
 """Chains of one schedule of which all combinations are looked at; each further one joins the best of them."""

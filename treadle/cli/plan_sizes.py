@@ -11,6 +11,7 @@ import msgspec
 
 from planner import documents
 from planner.clock import Clock
+from planner.collective.algorithm import CollectiveDecisions
 from planner.errors import InputError
 from planner.hardware import Hardware
 from planner.pattern import Pattern
@@ -46,12 +47,15 @@ def plan_sizes(
 
     Raises InputError for a folder that holds anything but an older sweep.
     """
+    from planner.collective.check import check
     from planner.collective.draft import Request
     from planner.collective.limits import Effort
     from planner.collective.planning import asked_of, references
-    from planner.collective.sweep import Guide, parse_sizes, sweep
+    from planner.collective.pricing import never
+    from planner.collective.sweep import Guide, Setting, parse_sizes, sweep
     from planner.solver.interrupt import stop_on_sigint
     from treadle import tuning
+    from treadle.tuning import PLACES
 
     wanted = parse_sizes(sizes)
     folder = Path(output)
@@ -75,15 +79,26 @@ def plan_sizes(
         for start, (guide, file) in sketches.items()
     ]
     given = instances or (None if sketch is None else sketch.instances)
+    effort = Effort(limits.within(guides[0].request.sketch), on_progress, clock)
+
+    def settings(decisions: CollectiveDecisions, low: int, high: int) -> list[Setting]:
+        over = never if effort.limits.time_s is None and not effort.interrupted else effort.overdue
+        if over is not never:
+            began = clock.now()
+            check(decisions)
+            if not effort.can_price(PLACES * (clock.now() - began)):
+                return []
+        return tuning.settings(decisions, hardware, low, high, protocol, given, over)
+
     with stop_on_sigint(clock.stop):
         plans, selection = sweep(
             guides,
             wanted,
-            Effort(limits.within(guides[0].request.sketch), on_progress, clock),
+            effort,
             method=method,
             instances=instances,
             protocol=protocol,
-            settings=lambda decisions, low, high: tuning.settings(decisions, hardware, low, high, protocol, given),
+            settings=settings,
             on_step=show,
         )
     for name in (*plans, FILE_NAME):

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from planner.memory.planning import Budget
 
 Say = Callable[[str], None]
-PLANNING = 0.8
-"""Of the time limit, for plans; the rest is for their checks and artefacts."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +94,8 @@ def _plans(
     messages = buckets_of(trace, job.collective.buckets)
 
     def share(parts: int) -> Clock | None:
-        """The clock of the next part, when so many are to be planned. The last fifth is for checks and artefacts."""
-        return None if clock is None else clock.until(clock.began + PLANNING * clock.whole_s).share(parts)
+        """The clock of the next part, when so many are to be planned."""
+        return None if clock is None else clock.share(parts)
 
     say(f"plan memory under {job.memory.budget}")
     options = MemoryOptions() if limit_s is None else MemoryOptions(time_limit_s=limit_s)

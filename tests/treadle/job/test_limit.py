@@ -45,7 +45,7 @@ def test_parts_share_the_limit_and_the_one_it_ended_is_named(monkeypatch: pytest
     plans, _ = pipeline._plans(JOB, 1, machine, None, None, said.append, clock)  # type: ignore[arg-type]
     assert list(plans) == ["memory", "allreduce-0", "allreduce-1"]
     assert [limit for _, limit in given] == [100.0] * 3
-    assert [left for left, _ in given] == pytest.approx([70 / 3, 60 / 2, 50 / 1])
+    assert [left for left, _ in given] == pytest.approx([90 / 3, 80 / 2, 70 / 1])
     (line,) = (at for at, text in enumerate(said) if "share of the time limit" in text)
     assert said[line - 2].startswith("plan allreduce-0")
 

@@ -32,7 +32,8 @@ def plan_swap_allocators(
 ) -> Plan:
     """The fastest plan of the `allocators`, the first of equals; each gets an equal share of the time that is left.
 
-    An allocator that cannot run the problem, or that can only lose, costs no time, and none is begun after Ctrl-C.
+    An allocator that cannot run the problem, or that can only lose, costs no time, and none is begun after Ctrl-C, nor
+    when less time is left than it took to the first plan.
     Arguments and errors are those of `plan_swap_problem`; where no allocator has a plan, the error is that of the last
     one.
     """
@@ -53,12 +54,16 @@ def _fastest(
     failure: InfeasibleError | LimitError | None = None
     fired = False
 
+    needed_s, began = 0.0, clock.now()
+
     def offer(plan: Plan) -> None:
+        nonlocal needed_s
         if on_plan is not None and (best is None or time_of(plan) < time_of(best)):
             on_plan(plan)
+        needed_s = needed_s or clock.now() - began
 
     for place, allocator in enumerate(allocators):
-        if best is not None and clock.late():
+        if best is not None and clock.left_s <= needed_s:
             fired = True
             break
         share = clock.share(len(allocators) - place)

@@ -25,6 +25,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
+from codegen.handing_over import handed_together
 from codegen.python_text import WIDTH, Call, container, labelled, layout, literal, word
 from codegen.templates import quote, template
 from codegen.torch_lower import Event, Schedule, affine, reads_statistics_only, schedule
@@ -64,6 +65,7 @@ def step_text(decisions: MemoryDecisions, trace: Trace) -> str:
         stages=len(decisions.problem.bwd),
         imports=list(writer.imports()),
         autocast=trace.autocast is not None,
+        handed=any(len(group) > 1 for group in writer.together),
         partial=bool(writer.partial),
         scales=bool(writer.scales),
         reread=bool(writer.reread),
@@ -137,8 +139,10 @@ class _Writer:
         inputs = [[tensors[i].dtype, tensors[i].shape, tensors[i].stride] for i in trace.inputs]
         yield from layout("INPUTS = ", literal(inputs), 0)
         yield from layout("TANGENTS = ", literal(self._differentiable_outputs()), 0)
-        gives = [leaf for event in self.schedule.backward for leaf, _ in event.gives]
+        gives = [leaf for group in self.together for leaf in group]
         yield from layout("GRADIENTS = ", literal([leaf_name(trace, leaf) for leaf in gives]), 0)
+        if len(self.together) < len(gives):
+            yield from layout("HANDED = ", literal([leaf_name(trace, group[-1]) for group in self.together]), 0)
         read = {tensor for op in trace.ops for tensor in op.inputs if tensors[tensor].role in ("parameter", "input")}
         frozen = sorted(leaf_name(trace, leaf) for leaf in read.difference(gives, trace.detached))
         yield from layout("FROZEN = ", literal(frozen), 0)
@@ -153,6 +157,11 @@ class _Writer:
             yield from layout("SCALES = ", literal(self.scales), 0)
         if self.reread:
             yield from layout("REREAD = ", literal(self.reread), 0)
+
+    @cached_property
+    def together(self) -> list[list[str]]:
+        """The leaves whose gradients are handed over together, in order."""
+        return handed_together(self.schedule.backward, self.schedule.graph)
 
     @cached_property
     def partial(self) -> dict[str, list[int]]:

@@ -1,10 +1,11 @@
 """Train a model under its memory plan: `treadle.apply(model, plan)`.
 
 What runs is the generated text itself (`codegen.torch_module`). Autograd sees a chain of small nodes: one that starts
-from the outputs' gradients, then one for each parameter in the order in which the gradients become ready. Each node
-lets the generated backward pass run until its gradient is there, so gradients reach `.grad`, accumulate, and set off
-hooks (DistributedDataParallel's, an optimizer's) one after the other while the rest of the backward pass is still to
-come. By then no call of the backward pass reads the parameter any more, so that a hook may change it.
+from the outputs' gradients, then one for each group of gradients that are handed over together
+(`codegen.handing_over`), in the order in which they become ready. Each node lets the generated backward pass run until
+its gradients are there, so gradients reach `.grad`, accumulate, and set off hooks (DistributedDataParallel's, an
+optimizer's) while the rest of the backward pass is still to come. By then no call of the backward pass reads the
+parameters any more, so that a hook may change them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import ActivationWrapper
 
 from codegen.torch_module import FILE_NAME, generate
@@ -126,9 +126,9 @@ class PlannedModule(ActivationWrapper):
         leaves = {**parameters, **{f"input {index}": tensor for index, tensor in enumerate(inputs)}}
         token = torch.empty(0, device=next(iter(leaves.values())).device)
         if torch.is_grad_enabled():
-            for name in reversed(self.step.gradients):
-                if leaves[name].requires_grad:
-                    token = _Gradient.apply(flight, name, token, leaves[name])  # type: ignore[no-untyped-call]
+            for group in reversed(self.step.together):
+                if names := [name for name in group if leaves[name].requires_grad]:
+                    token = _Gradients.apply(flight, names, token, *(leaves[name] for name in names))  # type: ignore[no-untyped-call]
         return self.step.returned(_Outputs.apply(flight, token))  # type: ignore[no-untyped-call]
 
 
@@ -184,14 +184,18 @@ class _Flight:
             self.saved, self.parameters, self.buffers, self.inputs, tangents, self.gradients
         )
 
-    def gradient(self, name: str) -> Tensor:
-        """Run on until gradient `name` is there. Gradients before it belong to leaves that do not want theirs."""
+    def up_to(self, names: Sequence[str]) -> list[Tensor | None]:
+        """Run on until the gradients `names` are there, the last one last. Others belong to leaves that do not want
+        theirs. None stands for an absent one."""
+        found: dict[str, Tensor] = {}
         with self._as_written():
             for ready in self.running or ():
-                found = self.gradients.pop(ready)
-                if ready == name:
+                gradient = self.gradients.pop(ready)
+                if ready in names and ready not in self.absent:
+                    found[ready] = gradient
+                if ready == names[-1]:
                     break
-        return found
+        return [found.get(name) for name in names]
 
     def finish(self) -> None:
         with self._as_written():
@@ -225,18 +229,17 @@ class _Outputs(torch.autograd.Function):
         return None, next(gradient for gradient in gradients if gradient is not None).new_empty(0)
 
 
-class _Gradient(torch.autograd.Function):
-    """One link of the chain: in the backward pass it hands `leaf` its gradient, then lets the next link run."""
+class _Gradients(torch.autograd.Function):
+    """One link of the chain: in the backward pass it hands `leaves` their gradients, then lets the next link run."""
 
     @staticmethod
-    def forward(ctx: Any, flight: _Flight, name: str, token: Tensor, leaf: Tensor) -> Tensor:
-        ctx.flight, ctx.name, ctx.last = flight, name, not token.requires_grad
+    def forward(ctx: Any, flight: _Flight, names: list[str], token: Tensor, *leaves: Tensor) -> Tensor:
+        ctx.flight, ctx.names, ctx.last = flight, names, not token.requires_grad
         return token.new_empty(0)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, token: Tensor) -> tuple[Any, ...]:
-        gradient = ctx.flight.gradient(ctx.name)
+        gradients = ctx.flight.up_to(ctx.names)
         if ctx.last:
             ctx.flight.finish()
-        return None, None, token, gradient if ctx.name not in ctx.flight.absent else None
+        return None, None, token, *gradients

@@ -6,6 +6,7 @@ import ast
 import linecache
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 import torch
@@ -29,6 +30,8 @@ class Step:
     inputs: list[list[Any]]
     tangents: list[int]
     gradients: list[str]
+    together: list[list[str]]
+    """The gradients in groups that are handed over at once."""
     frozen: list[str]
     evaluating: list[str]
     autocast: str | None
@@ -91,12 +94,19 @@ def load_step(text: str, name: str) -> Step:
         forward=names["forward"],
         backward=names["backward"],
         **{key.lower(): names[key] for key in constants},
+        together=_groups(names["GRADIENTS"], names.get("HANDED", names["GRADIENTS"])),
         autocast=names.get("AUTOCAST"),
         partial=names.get("PARTIAL", {}),
         scales=names.get("SCALES", []),
         reread=names.get("REREAD", []),
         returned=names["returned"],
     )
+
+
+def _groups(gradients: Sequence[str], last: Sequence[str]) -> list[list[str]]:
+    """`gradients` cut after each one in `last`."""
+    cuts = [0, *(gradients.index(name) + 1 for name in last)]
+    return [list(gradients[a:b]) for a, b in pairwise(cuts)]
 
 
 def require_alike(step: Named, kind: str, found: Mapping[str, Tensor], expected: Mapping[str, list[Any]]) -> None:

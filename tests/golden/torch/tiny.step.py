@@ -13,6 +13,7 @@ aten = torch.ops.aten
 # What the step expects: [dtype, shape] of parameters and buffers, [dtype, shape, stride] of inputs. TANGENTS lists the
 # outputs that take a gradient, GRADIENTS the names that `backward` yields, in its order, FROZEN what must require none,
 # EVALUATING the modules in evaluation mode.
+# HANDED are the gradients with which those before them, back to the one named before, are handed over.
 PARAMETERS = {
     "conv.weight": ["float32", [4, 2, 3, 3]],
     "norm.weight": ["float32", [4]],
@@ -28,6 +29,7 @@ BUFFERS = {
 INPUTS = [["float32", [3, 2, 8, 8], [128, 64, 8, 1]], ["float32", [3, 32], [32, 1]]]
 TANGENTS = [0]
 GRADIENTS = ["linear.bias", "linear.weight", "norm.weight", "norm.bias", "conv.weight"]
+HANDED = ["linear.weight", "conv.weight"]
 FROZEN = ["input 0", "input 1"]
 EVALUATING = []
 

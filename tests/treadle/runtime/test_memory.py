@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import gc
 import io
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from torch.autograd import grad
 from torch.utils._pytree import tree_flatten
 
 import treadle
+from codegen.handing_over import TIMES
 from planner import documents
 from planner.errors import CheckFailed, InputError
 from planner.graph import Graph
@@ -171,9 +173,45 @@ def test_gradients_become_ready_in_the_order_in_which_the_trace_makes_them():
     for name, parameter in both.planned.named_parameters():
         parameter.register_post_accumulate_grad_hook(lambda p, name=name: seen.append(name))
     both.planned_loss().backward()
-    assert seen == both.planned.step.gradients
-    assert sorted(seen) == sorted(ready)
-    assert [ready[name] for name in seen] == sorted(ready.values())
+    groups = both.planned.step.together
+    assert [sorted(name for name in seen if name in group) for group in groups] == [sorted(group) for group in groups]
+    assert [group for name in seen for group in groups if name in group] == [g for g in groups for _ in g]
+    in_order = both.planned.step.gradients
+    assert sorted(in_order) == sorted(seen) == sorted(ready)
+    assert [ready[name] for name in in_order] == sorted(ready.values())
+
+
+def _links(loss):
+    """The nodes of autograd that hand gradients over."""
+    found, ahead = set(), [loss.grad_fn]
+    while ahead:
+        node = ahead.pop()
+        if node is not None and node not in found:
+            found.add(node)
+            ahead += [following for following, _ in node.next_functions]
+    return [node for node in found if node.name() == "_GradientsBackward"]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "convnet", "unet"])
+def test_a_step_makes_a_node_of_autograd_for_a_sixteenth_of_its_backward_pass_and_not_for_each_parameter(name):
+    both = pair(name)
+    assert len(_links(both.planned_loss())) == len(both.planned.step.together) <= TIMES + 1
+    assert len(both.planned.step.together) < len(both.planned.step.gradients)
+
+
+@pytest.mark.parametrize(("name", "share"), [("gpt2", ALL), ("convnet", Fraction(65, 100)), ("unet", Fraction(6, 10))])
+def test_where_hooks_free_gradients_at_once_those_that_wait_for_others_add_nothing_to_the_peak(name, share):
+    peaks = []
+    for apart in (False, True):
+        both = pair(name, share)
+        step = both.planned.step
+        both.planned.step = dataclasses.replace(step, together=[[n] for n in step.gradients]) if apart else step
+        for parameter in both.planned.parameters():
+            parameter.register_post_accumulate_grad_hook(lambda p: setattr(p, "grad", None))
+        with Meter(both.planned, both.inputs) as meter:
+            both.planned_loss().backward()
+        peaks.append(meter.peak_bytes)
+    assert peaks[0] <= peaks[1]
 
 
 def test_gradients_are_handed_over_and_not_copied():

@@ -14,23 +14,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from msgspec.structs import replace
-
 from codegen.python_text import WIDTH, Call, container, labelled, layout, literal, word
 from codegen.templates import quote, template
 from planner.errors import InputError
 from planner.graph import Graph
 from planner.plan import Plan
 from planner.scalars import format_bytes
-from planner.swap.decisions import PoolClass, SwapDecisions, SwapNode
+from planner.swap.decisions import SwapDecisions, SwapNode
 from planner.swap.timeline_of import start_bytes, tasks_of
 from planner.timeline import simulate
 from planner.trace import Op, Trace
 from planner.unrolling import as_run
 
 FILE_NAME = "step.py"
-ALIGNMENT = 512
-"""Bytes of which an object's size is a multiple, as allocators of devices have it: kernels choose by it."""
 
 
 def generate(plan: Plan, trace: Trace) -> dict[str, str]:
@@ -69,7 +65,7 @@ def generate(plan: Plan, trace: Trace) -> dict[str, str]:
         gradients=bool(writer.gradients),
         leaves=list(writer.leaves()),
         storages=list(_table("STORAGES", writer.storages())),
-        pool=list(_rows("POOL", [[place.address, place.object_bytes, place.count] for place in writer.pool])),
+        pool=list(_rows("POOL", [[place.address, place.object_bytes, place.count] for place in decisions.pool])),
         residents=list(writer.residents()),
         returned=list(writer.returned()),
         calls=calls,
@@ -97,27 +93,9 @@ class _Writer:
                 raise InputError(f"the plan places {tensor.id!r}, which is no storage of the trace", where=where)
 
     @cached_property
-    def pool(self) -> tuple[PoolClass, ...]:
-        """The classes with their objects on addresses that kernels like."""
-        found, address = [], 0
-        for each in self.decisions.pool:
-            size = -(-each.object_bytes // ALIGNMENT) * ALIGNMENT
-            found.append(replace(each, object_bytes=size, address=address))
-            address += size * each.count
-        return tuple(found)
-
-    def place(self, address: int) -> int:
-        """Where in the arena what the plan puts at `address` lies."""
-        for old, new in zip(self.decisions.pool, self.pool, strict=True):
-            index, within = divmod(address - old.address, old.object_bytes)
-            if 0 <= index < old.count:
-                return new.address + index * new.object_bytes + within
-        return address
-
-    @cached_property
     def arena_bytes(self) -> int:
-        if self.pool:
-            return self.pool[-1].address + self.pool[-1].object_bytes * self.pool[-1].count
+        if pool := self.decisions.pool:
+            return max(each.address + each.object_bytes * each.count for each in pool)
         tensors = self.decisions.problem.tensors
         return max((at + tensors[tensor].bytes for tensor, at in self._placed()), default=0)
 
@@ -214,7 +192,7 @@ class _Writer:
     def residents(self) -> Iterator[str]:
         tensors = self.decisions.problem.tensors
         for heading, group in (("INITIAL", self.decisions.initial), ("FINAL", self.decisions.final)):
-            places = sorted((self.place(resident.at), tensors[resident.tensor].id) for resident in group)
+            places = sorted((resident.at, tensors[resident.tensor].id) for resident in group)
             yield from _table(heading, {name: str(at) for at, name in places})
 
     def returned(self) -> Iterator[str]:
@@ -276,12 +254,12 @@ class _Writer:
         if node.kind == "compute":
             op = problem.ops[node.item]
             places = zip(op.outputs, node.at, strict=True)
-            makes = Call("{", tuple(f"{quote(problem.tensors[x].id)}: {self.place(at)}" for x, at in places), "}")
+            makes = Call("{", tuple(f"{quote(problem.tensors[x].id)}: {at}" for x, at in places), "}")
             last = (labelled("ends=", literal(list(ends))),) if ends else ()
             return Call("compute(", (quote(op.id), *((makes,) if op.outputs else ()), *last, *after))
         name = quote(problem.tensors[node.item].id)
         if node.kind == "in":
-            return Call("copy_in(", (name, str(self.place(node.at[0])), *after))
+            return Call("copy_in(", (name, str(node.at[0]), *after))
         return Call("drop(" if node.kind == "drop" else "copy_out(", (name, *after))
 
     def _ends(self) -> dict[int, tuple[str, ...]]:

@@ -41,7 +41,7 @@ class Arrays(NamedTuple):
     size: Ints
     """Index into `sizes`; -1 for a tensor of no bytes, which needs no place."""
     sizes: Ints
-    """Distinct sizes, ascending (TS)."""
+    """Distinct sizes of the smallest objects that hold them, ascending (TS)."""
     in_ns: Ints
     out_ns: Ints
     persistent: Flags
@@ -97,8 +97,8 @@ def arrays_of(problem: SwapProblem) -> Arrays:
             succs[other].append(op)
     pred_ptr, pred = rows(preds)
     succ_ptr, succ = rows(succs)
-    size_of = ints(tensor.bytes for tensor in tensors)
-    sizes = np.unique(size_of[size_of > 0])
+    object_of = ints(problem.object_bytes(tensor) for tensor in range(len(tensors)))
+    sizes = ints(problem.object_sizes)
     written = np.zeros(len(tensors), np.bool_)
     written[[tensor for op in ops for tensor in op.writes]] = True
     return Arrays(
@@ -111,8 +111,8 @@ def arrays_of(problem: SwapProblem) -> Arrays:
         pred=pred,
         succ_ptr=succ_ptr,
         succ=succ,
-        bytes=size_of,
-        size=np.where(size_of > 0, np.searchsorted(sizes, size_of), -1),
+        bytes=ints(tensor.bytes for tensor in tensors),
+        size=np.where(object_of > 0, np.searchsorted(sizes, object_of), -1),
         sizes=sizes,
         in_ns=ints(in_ns),
         out_ns=ints(out_ns),

@@ -101,10 +101,14 @@ def _layout(decisions: SwapDecisions) -> Iterator[str]:
         if decisions.pool or decisions.class_of:
             yield f"pool: {len(decisions.pool)} classes, expected none with allocator {decisions.allocator}"
         return
-    sizes = sorted({tensor.bytes for tensor in problem.tensors if tensor.bytes})
+    sizes = problem.object_sizes
     if len(decisions.class_of) != len(sizes):
         yield f"class_of: {len(decisions.class_of)} classes for {len(sizes)} different sizes of tensors"
         return
+    for part in decisions.pool:
+        for name in ("address", "object_bytes"):
+            if (found := getattr(part, name)) % problem.granularity:
+                yield f"pool: {name} of {found}, expected a multiple of the allocator's {problem.granularity} bytes"
     for size, number in zip(sizes, decisions.class_of, strict=True):
         if not 1 <= number <= len(decisions.pool):
             yield f"class_of: {number} for tensors of {size} bytes, expected 1 to {len(decisions.pool)}"
@@ -139,10 +143,10 @@ def _places(decisions: SwapDecisions, walk: Walk) -> Iterator[str]:
                 name, began = problem.tensors[resident.tensor].id, initial[resident.tensor]
                 yield f"final: {name} is at {resident.at}, where the iteration began it was at {began}"
         return
-    sizes = sorted({tensor.bytes for tensor in problem.tensors if tensor.bytes})
-    part_of = {size: decisions.pool[n - 1] for size, n in zip(sizes, decisions.class_of, strict=True)}
+    numbered = zip(problem.object_sizes, decisions.class_of, strict=True)
+    part_of = {size: decisions.pool[number - 1] for size, number in numbered}
     for path, tensor, at in stays:
-        part = part_of[problem.tensors[tensor].bytes]
+        part = part_of[problem.object_bytes(tensor)]
         index, rest = divmod(at - part.address, part.object_bytes)
         if rest or not 0 <= index < part.count:
             yield f"{path} is at {at}, which is no object of its class of {part.count} x {part.object_bytes} bytes"

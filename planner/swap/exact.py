@@ -51,7 +51,7 @@ from planner.swap.arrays import Nodes, arrays_of, predecessors
 from planner.swap.bound import EXACT, Scope, lower_bound
 from planner.swap.decisions import Allocator
 from planner.swap.evaluate import time_ns as planned_ns
-from planner.swap.layout import Pool, class_of_tensor, laid_out, least_pool, needs, pool_bytes, sizes
+from planner.swap.layout import Pool, class_of_tensor, laid_out, least_pool, needs, pool_bytes
 from planner.swap.problem import PERSISTENT, SwapProblem
 from planner.swap.replay import replay
 from planner.swap.spans import plan_spans
@@ -203,7 +203,7 @@ class _Model:
         self.problem, self.allocator, self.pool, self.initial = problem, allocator, pool, initial
         self.cp = cp_model.CpModel()
         self.arrays = arrays_of(problem)
-        self.sizes = sizes(problem)
+        self.sizes = problem.object_sizes
         self.unmeasured = sum(op.time_ns == 0 for op in problem.ops)
         slow, whole = problem.machine.together
         self.scale = (len(problem.ops) + 1 if self.unmeasured else 1) * (slow if slow < whole else 1)
@@ -411,7 +411,7 @@ class _Model:
         number = {size: k for k, size in enumerate(self.sizes)}
         intervals: list[list[Any]] = [[] for _ in self.sizes]
         for t, stay in self._all():
-            intervals[number[self.problem.tensors[t].bytes]].append(self._interval(stay))
+            intervals[number[self.problem.object_bytes(t)]].append(self._interval(stay))
         needed = needs(self.arrays)
         runs = [(k, end) for k in range(count) for end in range(k, count)]
         if self.pool is not None:

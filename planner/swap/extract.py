@@ -28,6 +28,8 @@ from planner.trace import Op, Trace
 ROLES: dict[str, Role] = {"parameter": "parameter", "buffer": "state", "input": "input", "tangent": "input"}
 ALIGNED = 8
 """Tensors take multiples of so many bytes, so that one of any element type can lie behind any other."""
+GRANULARITY = 512
+"""Objects of a pool take multiples of so many bytes, as allocators of devices have it: kernels choose by it."""
 FINEST = 1000
 """Largest denominator of the share of its speed that a copy keeps while the other direction is busy."""
 
@@ -68,6 +70,7 @@ def problem_from_trace(trace: Trace, machine: Machine, reserve_bytes: int = 0) -
         version=VERSION,
         machine=machine,
         reserve_bytes=reserve_bytes,
+        granularity=GRANULARITY,
         tensors=tuple(_tensor(graph, key, kept) for key in storages),
         ops=tuple(
             SwapOp(

@@ -19,11 +19,6 @@ class Pool(NamedTuple):
     counts: tuple[int, ...]
 
 
-def sizes(problem: SwapProblem) -> tuple[int, ...]:
-    """Distinct sizes of tensors above zero, ascending (TS)."""
-    return tuple(sorted({tensor.bytes for tensor in problem.tensors} - {0}))
-
-
 def object_bytes(distinct: tuple[int, ...] | Ints, classes: tuple[int, ...]) -> tuple[int, ...]:
     """Bytes of an object of each class: the largest size in it."""
     largest = dict(zip(classes, map(int, distinct), strict=True))

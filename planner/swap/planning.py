@@ -26,7 +26,7 @@ from planner.swap.minimum import require_feasible
 from planner.swap.problem import Machine, SwapProblem
 from planner.swap.search.methods import Found, Hooks, search
 from planner.swap.search.options import SwapOptions
-from planner.swap.search.pools import live_counts
+from planner.swap.search.pools import live_bytes
 from planner.telling import Teller
 from planner.trace import Trace
 from planner.unrolling import INPLACE, as_run, inplace_runs
@@ -78,8 +78,7 @@ def footprint(problem: SwapProblem) -> int:
     """Bytes in which the order of the trace runs without any copy: its most live tensors, the largest scratch and the
     reserve. Persistent tensors live throughout."""
     arrays = arrays_of(problem)
-    live = live_counts(arrays, np.arange(len(problem.ops)))
-    most = int((live @ arrays.sizes).max(initial=0))
+    most = int(live_bytes(arrays, np.arange(len(problem.ops))).max(initial=0))
     return most + problem.scratch_bytes + problem.reserve_bytes
 
 

@@ -81,11 +81,13 @@ class SwapProblem(
     tag="swap-problem",
 ):
     """`ops` are in an order that can run: that of the trace. `reserve_bytes` are left out of the machine's memory:
-    context of the framework and whatever else is not planned."""
+    context of the framework and whatever else is not planned. Objects of a pool begin and end at multiples of
+    `granularity` bytes, a fact of the allocator."""
 
     version: Positive
     machine: Machine
     reserve_bytes: Count = 0
+    granularity: Positive = 1
     tensors: tuple[SwapTensor, ...]
     ops: tuple[SwapOp, ...]
 
@@ -98,6 +100,15 @@ class SwapProblem(
     def arena_bytes(self) -> int:
         """What is left for tensors beside the reserve and the largest scratch; may be negative."""
         return self.machine.memory_bytes - self.reserve_bytes - self.scratch_bytes
+
+    def object_bytes(self, tensor: int) -> int:
+        """Bytes of the smallest object that holds the tensor; none for a tensor of no bytes."""
+        return -(-self.tensors[tensor].bytes // self.granularity) * self.granularity
+
+    @property
+    def object_sizes(self) -> tuple[int, ...]:
+        """Distinct sizes of such objects above zero, ascending (TS, in SwapAdvisor the sizes of tensors)."""
+        return tuple(sorted({self.object_bytes(tensor) for tensor in range(len(self.tensors))} - {0}))
 
     @property
     def ideal_ns(self) -> int:

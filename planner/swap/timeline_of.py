@@ -75,14 +75,12 @@ def start_bytes(decisions: SwapDecisions) -> dict[str, int]:
 def footprints(decisions: SwapDecisions) -> list[int]:
     """Bytes that each tensor takes up on the device: its object with allocator `pool`, else its own. A tensor of no
     bytes takes none."""
-    tensors = decisions.problem.tensors
+    problem = decisions.problem
     if decisions.allocator != "pool":
-        return [tensor.bytes for tensor in tensors]
-    sizes = sorted({tensor.bytes for tensor in tensors if tensor.bytes})
-    objects = {
-        size: decisions.pool[number - 1].object_bytes for size, number in zip(sizes, decisions.class_of, strict=True)
-    }
-    return [objects.get(tensor.bytes, 0) for tensor in tensors]
+        return [tensor.bytes for tensor in problem.tensors]
+    numbered = zip(problem.object_sizes, decisions.class_of, strict=True)
+    objects = {size: decisions.pool[number - 1].object_bytes for size, number in numbered}
+    return [objects.get(problem.object_bytes(tensor), 0) for tensor in range(len(problem.tensors))]
 
 
 def label(problem: SwapProblem, node: SwapNode) -> str:

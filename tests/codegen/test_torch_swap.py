@@ -11,17 +11,18 @@ from torch import nn
 from torch.nn import functional as F
 
 from codegen import targets
-from codegen.torch_swap import ALIGNMENT, FILE_NAME, generate
+from codegen.torch_swap import FILE_NAME, generate
 from examples.models import resnet152
 from planner import documents, resources
 from planner.errors import InputError
 from planner.hardware import Hardware
 from planner.implementations import with_implementations
+from planner.plan import Plan
 from planner.swap.check import check
 from planner.swap.decisions import Run
 from planner.swap.evaluate import decide
-from planner.swap.extract import problem_from_trace
-from planner.swap.layout import least_pool, pool_bytes, sizes
+from planner.swap.extract import GRANULARITY, problem_from_trace
+from planner.swap.layout import least_pool, pool_bytes
 from planner.swap.planning import inplace_problem
 from planner.trace import Trace
 from planner.unrolling import plain_runs, unrolled
@@ -72,16 +73,29 @@ def test_nodes_stand_in_an_order_in_which_one_after_the_other_can_run():
     assert computed == [decisions.problem.ops[op].id for op in decisions.order]
 
 
-def test_objects_lie_on_addresses_that_kernels_like():
+def test_objects_lie_where_the_plan_puts_them_on_addresses_that_kernels_like():
     plan, step = plan_of("gpt2_dropout", "adam"), step_of("gpt2_dropout", "adam")
-    assert any(each.object_bytes % ALIGNMENT for each in plan.decisions.pool), "or it would show nothing"
+    decisions = plan.decisions
+    assert any(tensor.bytes % GRANULARITY for tensor in decisions.problem.tensors), "or it would show nothing"
+    assert step.pool == [[each.address, each.object_bytes, each.count] for each in decisions.pool]
     places = [at for node in step.nodes for at in node.at.values()] + [*step.initial.values(), *step.final.values()]
-    assert not [at for at in places if at % ALIGNMENT]
-    assert [count for _, _, count in step.pool] == [each.count for each in plan.decisions.pool]
+    assert not [at for at in places if at % GRANULARITY]
     objects = {start + size * number: size for start, size, count in step.pool for number in range(count)}
     for node in step.nodes:
         assert all(step.storages[name].bytes <= objects[at] for name, at in node.at.items())
-    assert step.arena_bytes == sum(objects.values())
+    assert step.arena_bytes == sum(objects.values()) <= decisions.problem.arena_bytes
+
+
+def test_a_plan_without_granularity_lies_where_it_says():
+    """Plans of versions that counted exact bytes keep their meaning."""
+    trace = trace_of("gpt2_dropout", "adam")
+    problem = msgspec.structs.replace(problem_from_trace(trace, steps.MACHINE), granularity=1)
+    plan = plan_with(decide(problem, range(len(problem.ops)), least_pool(problem)), trace)
+    old = documents.loads(documents.dumps(plan), "old.plan.json", Plan)
+    assert "granularity" not in documents.dumps(old)
+    step = load_swap_step(generate(old, trace)[FILE_NAME])
+    assert step.pool == [[each.address, each.object_bytes, each.count] for each in plan.decisions.pool]
+    assert step.arena_bytes == pool_bytes(problem.object_sizes, least_pool(problem))
 
 
 def test_a_recomputed_operator_is_an_operator_like_others():
@@ -126,7 +140,7 @@ def test_plans_write_in_place_and_keep_the_bits_of_the_model(name, mode):
     problem, runs = inplace_problem(trace, steps.MACHINE)
     assert sum(run.implementation == "inplace" for run in runs) >= 3
     pool = least_pool(problem)
-    room = pool_bytes(sizes(problem), pool) + problem.scratch_bytes
+    room = pool_bytes(problem.object_sizes, pool) + problem.scratch_bytes
     machine = msgspec.structs.replace(problem.machine, memory_bytes=room)
     problem = msgspec.structs.replace(problem, machine=machine)
     decisions = decide(problem, range(len(problem.ops)), pool)

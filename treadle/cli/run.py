@@ -269,9 +269,7 @@ def _run_swap(folder: str, backend: str, steps: int, timeout: float | None, as_j
         )
         if peaks["swapped"] > peaks["memory"]:
             more = format_bytes(peaks["swapped"] - peaks["memory"])
-            click.echo(
-                f"  {more} more than that: objects take multiples of 512 bytes, operators allocate beside the arena"
-            )
+            click.echo(f"  {more} more than that: operators allocate more beside the arena than the trace states")
         click.echo(
             f"  copies       {format_bytes(copied['in'])} in and {format_bytes(copied['out'])} out per iteration"
         )

@@ -274,7 +274,7 @@ def _waits(decisions: SwapDecisions, schedule: Schedule) -> Table:
 
 def _pool(decisions: SwapDecisions) -> Table:
     """The classes of the pool, those that take most memory first."""
-    sizes = sorted({tensor.bytes for tensor in decisions.problem.tensors if tensor.bytes})
+    sizes = decisions.problem.object_sizes
     rows = []
     for number, one in enumerate(decisions.pool, 1):
         own = [size for size, at in zip(sizes, decisions.class_of, strict=True) if at == number]

@@ -38,7 +38,28 @@ def planted_pools(arrays: Arrays, order: Ints, memory: int) -> Iterator[tuple[In
 
 def live_counts(arrays: Arrays, order: Ints) -> Ints:
     """[moments, sizes]: how many tensors of each size are live; several operators in a row are one moment where there
-    are many of them. A tensor lives from its first to its last use, a kept one to the end, a persistent one always."""
+    are many of them."""
+    moments, first, last = _lives(arrays, order)
+    change = np.zeros((moments + 1, len(arrays.sizes)), np.int64)
+    used = (last >= 0) & (arrays.size >= 0)
+    np.add.at(change, (first[used], arrays.size[used]), 1)
+    np.add.at(change, (last[used] + 1, arrays.size[used]), -1)
+    return np.asarray(np.cumsum(change, axis=0)[:-1], np.int64)
+
+
+def live_bytes(arrays: Arrays, order: Ints) -> Ints:
+    """[moments]: bytes of the tensors that are live, at the moments of `live_counts`."""
+    moments, first, last = _lives(arrays, order)
+    change = np.zeros(moments + 1, np.int64)
+    used = last >= 0
+    np.add.at(change, first[used], arrays.bytes[used])
+    np.add.at(change, last[used] + 1, -arrays.bytes[used])
+    return np.asarray(np.cumsum(change)[:-1], np.int64)
+
+
+def _lives(arrays: Arrays, order: Ints) -> tuple[int, Ints, Ints]:
+    """The number of moments; per tensor the first and last at which it is live, -1 as last where it is unused. A tensor
+    lives from its first to its last use, a kept one to the end, a persistent one always."""
     n = len(order)
     moments = min(n, MOMENTS)
     place = np.empty(n, np.int64)
@@ -50,11 +71,7 @@ def live_counts(arrays: Arrays, order: Ints) -> Ints:
     np.maximum.at(last, arrays.use, at)
     first[arrays.persistent & (last >= 0)] = 0
     last[arrays.kept & (last >= 0)] = moments - 1
-    change = np.zeros((moments + 1, len(arrays.sizes)), np.int64)
-    used = (last >= 0) & (arrays.size >= 0)
-    np.add.at(change, (first[used], arrays.size[used]), 1)
-    np.add.at(change, (last[used] + 1, arrays.size[used]), -1)
-    return np.asarray(np.cumsum(change, axis=0)[:-1], np.int64)
+    return moments, first, last
 
 
 def best_cuts(live: Ints, sizes: Ints, most: int) -> list[Ints]:

@@ -7,7 +7,7 @@ import random
 
 from planner.swap.arrays import arrays_of
 from planner.swap.decisions import SwapDecisions
-from planner.swap.layout import Pool, floors, needs, sizes
+from planner.swap.layout import Pool, floors, needs
 from planner.swap.problem import PERSISTENT, SwapProblem
 from planner.swap.timeline_of import start_bytes, tasks_of
 from planner.timeline import simulate
@@ -25,7 +25,7 @@ def random_order(rng: random.Random, problem: SwapProblem) -> list[int]:
 
 def random_pool(rng: random.Random, problem: SwapProblem, extra: int = 3) -> Pool:
     """Random classes, each with up to `extra` objects more than its floor."""
-    distinct = sizes(problem)
+    distinct = problem.object_sizes
     classes = [1] * len(distinct)
     for at in range(1, len(distinct)):
         classes[at] = classes[at - 1] + rng.randint(0, 1)
@@ -70,7 +70,7 @@ class Device:
         self.problem, self.nodes, self.pool = decisions.problem, decisions.nodes, decisions.pool
         self.tensors = decisions.problem.tensors
         self.initial = {r.tensor: r.at for r in decisions.initial}
-        self.class_of = dict(zip(sizes(self.problem), decisions.class_of, strict=True))
+        self.class_of = dict(zip(self.problem.object_sizes, decisions.class_of, strict=True))
         self.last_user = {
             tensor: op
             for op in decisions.order

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from planner.swap.arrays import arrays_of
 from planner.swap.check import check
-from planner.swap.evaluate import decisions
+from planner.swap.evaluate import decide, decisions
 from planner.swap.layout import (
     Pool,
     class_of_tensor,
@@ -23,9 +23,9 @@ from planner.swap.layout import (
     needs,
     object_bytes,
     pool_bytes,
-    sizes,
     trimmed,
 )
+from planner.swap.timeline_of import footprints
 from planner.swap.two_pass import FAITHFUL, plan_once, plan_pool
 from tests.planner.swap import cases
 from tests.planner.swap.plans import random_order, random_pool
@@ -52,7 +52,7 @@ def test_figure_4_1_needs_three_and_one():
     """O2: 3 x 1 + 1 x 2 = 5, with one class 3 x 2 = 6."""
     problem = cases.figure_4_1()
     arrays = arrays_of(problem)
-    assert sizes(problem) == (1, 2)
+    assert problem.object_sizes == (1, 2)
     assert (floors(needs(arrays), (1, 2)), floors(needs(arrays), (1, 1))) == ((3, 1), (3,))
     assert (least_pool(problem), least_bytes(problem)) == (Pool((1, 2), (3, 1)), 5)
     assert [problem.ops[op].id for op in floor_ops(needs(arrays), (1, 2))] == ["Conv1", "Conv2"]
@@ -71,7 +71,7 @@ def test_the_least_memory_is_that_of_the_best_of_all_class_maps(seed):
     problem = cases.random_problem(rng)
     arrays = arrays_of(problem)
     needed = needs(arrays)
-    pools = [Pool(c, floors(needed, c)) for c in all_classes(len(sizes(problem)))]
+    pools = [Pool(c, floors(needed, c)) for c in all_classes(len(problem.object_sizes))]
     assert least_bytes(problem) == min(pool_bytes(arrays.sizes, pool) for pool in pools)
     best = least_pool(problem)
     assert pool_bytes(arrays.sizes, best) == least_bytes(problem)
@@ -115,3 +115,39 @@ def _spread(at, arrays, pool, roomy):
         number = (address - old[q].address) // old[q].object_bytes
         found.append(new[q].address + (100 * number + 7) * new[q].object_bytes)
     return np.array(found, np.int64)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_objects_are_whole_granules_of_the_allocator(seed):
+    """Tensors of 1 to 8 bytes in granules of 4 take objects of 4 and 8 bytes, side by side: what the checker accepts
+    lies on the allocator's addresses, and it accepts no other."""
+    rng = random.Random(seed)
+    problem = cases.random_problem(rng)
+    machine = structs.replace(problem.machine, memory_bytes=2**20)
+    problem = structs.replace(problem, machine=machine, granularity=4)
+    assert set(problem.object_sizes) <= {4, 8}
+    plan = decide(problem, random_order(rng, problem), random_pool(rng, problem))
+    assert check(plan) == []
+    assert all(part.object_bytes % 4 == part.address % 4 == 0 for part in plan.pool)
+    places = [at for node in plan.nodes for at in node.at] + [each.at for each in (*plan.initial, *plan.final)]
+    assert all(at % 4 == 0 for at in places)
+    exact = structs.replace(plan, problem=structs.replace(problem, granularity=8))
+    if problem.object_sizes == exact.problem.object_sizes:
+        return
+    assert check(exact), "objects of 4 bytes where the allocator makes none"
+
+
+def test_an_object_between_the_granules_is_refused():
+    problem = structs.replace(cases.figure_4_1(40), granularity=4)
+    plan = decide(problem, range(len(problem.ops)), least_pool(problem))
+    assert check(plan) == []
+    moved = structs.replace(plan.pool[0], address=plan.pool[0].address + 2)
+    found = check(structs.replace(plan, pool=(moved, *plan.pool[1:])))
+    assert found[0] == "pool: address of 2, expected a multiple of the allocator's 4 bytes"
+
+
+def test_what_lies_on_the_device_counts_as_whole_granules():
+    problem = structs.replace(cases.figure_4_1(40), granularity=4)
+    plan = decide(problem, range(len(problem.ops)), least_pool(problem))
+    assert footprints(plan) == [4 * bool(tensor.bytes) for tensor in problem.tensors]
+    assert least_bytes(problem) == pool_bytes(problem.object_sizes, least_pool(problem)) == plan.pool[0].count * 4

@@ -13,7 +13,7 @@ from planner.errors import InputError
 from planner.swap.arrays import KINDS, Nodes, arrays_of, ints, rows
 from planner.swap.decisions import SwapDecisions, SwapNode
 from planner.swap.evaluate import decide
-from planner.swap.layout import Pool, sizes
+from planner.swap.layout import Pool
 from planner.swap.problem import Machine
 from planner.swap.replay import replay
 from planner.swap.timeline_of import tasks_of
@@ -30,7 +30,7 @@ from tests.planner.swap.plans import random_order, random_pool
 def test_copies_in_both_directions_share_the_bus(in_bytes, out_bytes, time):
     """O9: 12 GB/s alone, 20 GB/s together."""
     problem = cases.duplex(in_bytes, out_bytes)
-    pool = {1: Pool((1,), (1 + bool(out_bytes),)), 2: Pool((1, 2), (1, 1))}[len(sizes(problem))]
+    pool = {1: Pool((1,), (1 + bool(out_bytes),)), 2: Pool((1, 2), (1, 1))}[len(problem.object_sizes)]
     arrays = arrays_of(problem)
     nodes = plan_once(arrays, range(len(problem.ops)), pool)
     assert nodes is not None

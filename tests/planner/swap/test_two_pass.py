@@ -18,7 +18,7 @@ from planner.swap.check import check
 from planner.swap.compiled import COMPILES
 from planner.swap.decisions import SwapDecisions, SwapNode
 from planner.swap.evaluate import decide, decisions, evaluate
-from planner.swap.layout import Pool, pool_bytes, sizes
+from planner.swap.layout import Pool, pool_bytes
 from planner.swap.problem import SwapProblem
 from planner.swap.replay import replay
 from planner.swap.two_pass import FAITHFUL, REFINED, Settings, plan_once, plan_pool
@@ -206,7 +206,7 @@ def test_initial_residents_can_be_chosen_as_far_as_there_are_objects():
         problem = cases.random_problem(rng)
         arrays, order, pool = arrays_of(problem), random_order(rng, problem), random_pool(rng, problem)
         chosen = ints(t for t in np.flatnonzero(arrays.persistent) if rng.random() < 0.7)
-        least = problem.reserve_bytes + problem.scratch_bytes + pool_bytes(sizes(problem), pool)
+        least = problem.reserve_bytes + problem.scratch_bytes + pool_bytes(problem.object_sizes, pool)
         problem = structs.replace(problem, machine=structs.replace(problem.machine, memory_bytes=least))
         nodes = plan_pool(arrays, order, pool, REFINED, initial=chosen)
         assert set(nodes.initial) <= set(chosen)
@@ -229,7 +229,7 @@ def random_decisions(seed: int) -> SwapDecisions:
     problem = cases.random_problem(rng)
     settings = Settings(rng.randint(0, 3), rng.random() < 0.5, newest=seed % 2 == 0)
     order, pool = random_order(rng, problem), random_pool(rng, problem)
-    least = problem.reserve_bytes + problem.scratch_bytes + pool_bytes(sizes(problem), pool)
+    least = problem.reserve_bytes + problem.scratch_bytes + pool_bytes(problem.object_sizes, pool)
     problem = structs.replace(problem, machine=structs.replace(problem.machine, memory_bytes=least))
     return decide(problem, order, pool, settings)
 

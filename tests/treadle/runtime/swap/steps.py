@@ -21,7 +21,7 @@ from planner.swap.check import check
 from planner.swap.decisions import SwapDecisions
 from planner.swap.evaluate import decide
 from planner.swap.extract import problem_from_trace
-from planner.swap.layout import Pool, least_pool, pool_bytes, sizes
+from planner.swap.layout import Pool, least_pool, pool_bytes
 from planner.swap.problem import Machine
 from planner.trace import Trace
 from tests.planner.swap.plans import random_order
@@ -84,7 +84,7 @@ def plan_of(
     problem = problem_from_trace(trace, MACHINE)
     least = least_pool(problem)
     pool = Pool(least.classes, tuple(count + extra for count in least.counts))
-    room = pool_bytes(sizes(problem), pool) + problem.scratch_bytes
+    room = pool_bytes(problem.object_sizes, pool) + problem.scratch_bytes
     problem = msgspec.structs.replace(problem, machine=msgspec.structs.replace(MACHINE, memory_bytes=room))
     order = random_order(random.Random(1), problem) if shuffled else list(range(len(problem.ops)))
     decisions = decide(problem, order, pool)

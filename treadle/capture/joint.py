@@ -38,7 +38,7 @@ from treadle.capture.load import Step, build_step
 from treadle.capture.modules import module_names
 from treadle.capture.plain import plain_peak
 from treadle.capture.recurrent import CellByCell
-from treadle.capture.whole import whole_operators
+from treadle.capture.whole import whole_operators, without_checks
 
 Mode = Literal["train", "infer"]
 
@@ -226,6 +226,7 @@ def _trace(
         try:
             stack.enter_context(traceback_of_graphs.preserve_node_meta())
             stack.enter_context(whole_operators())
+            stack.enter_context(without_checks())
             module = aot_export_joint_with_descriptors(stack, functional, tuple(tensors)).graph_module
         except TreadleError:
             raise

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 import torch
 from torch._C import DispatchKey
+from torch._higher_order_ops import effects
 from torch._ops import OpOverload, OpOverloadPacket
 
 COMPOSED = frozenset(
@@ -50,6 +51,21 @@ def whole_operators() -> Iterator[None]:
         for overload, key, kernel in hidden:
             overload.py_kernels[key] = kernel
             overload._dispatch_cache.clear()
+
+
+@contextmanager
+def without_checks() -> Iterator[None]:
+    """Within this block `torch.linalg` checks no result: the check reads values and makes no tensor.
+
+    PyTorch holds its place among the operators with tokens, which plain operators do not have. Without it `inv`,
+    `cholesky` and `solve` of a singular matrix make inf or NaN, as `inv_ex`, `cholesky_ex` and `solve_ex` do.
+    """
+    check = torch.ops.aten._linalg_check_errors.default
+    effects._register_effectful_op(check, None)
+    try:
+        yield
+    finally:
+        effects._register_effectful_op(check, effects._EffectType.ORDERED)
 
 
 def _overloads() -> Iterator[OpOverload]:

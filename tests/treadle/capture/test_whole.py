@@ -6,15 +6,23 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
+from torch._higher_order_ops import effects
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.treadle.capture.replay import replay
 from treadle.capture.graph import capture
-from treadle.capture.whole import whole_operators
+from treadle.capture.load import Step
+from treadle.capture.whole import whole_operators, without_checks
 
-IMAGE, LINE, BOX, ROWS = (2, 4, 8, 8), (2, 4, 8), (2, 4, 4, 4, 4), (3, 8)
+IMAGE, LINE, BOX, ROWS, MATRIX = (2, 4, 8, 8), (2, 4, 8), (2, 4, 4, 4, 4), (3, 8), (5, 5)
+
+
+def definite(x: Tensor) -> Tensor:
+    return x @ x.mT + torch.ones(5).diag()
 
 
 def resized(mode: str, **settings: Any) -> Callable[[Tensor], Tensor]:
@@ -43,9 +51,15 @@ CALLS: dict[tuple[int, ...], tuple[Callable[[Tensor], Tensor], ...]] = {
         lambda x: F.multi_margin_loss(x, torch.arange(3)),
         lambda x: F.multilabel_margin_loss(x, torch.zeros(3, 8, dtype=torch.long)),
     ),
+    MATRIX: (
+        lambda x: torch.linalg.inv(definite(x)),
+        lambda x: torch.linalg.cholesky(definite(x)),
+        lambda x: torch.linalg.solve(definite(x), x),
+    ),
 }
-UNSEEN = {"detach", "alias", "arange", "zeros", "ones_like", "view", "_unsafe_view", "clone", "lift_fresh", "select"}
-"""Views and copies, of which a captured step makes fewer, and operators that make inputs here."""
+UNSEEN = {"detach", "alias", "arange", "zeros", "ones_like", "view", "_unsafe_view", "clone", "lift_fresh", "select",
+          "_linalg_check_errors", "ones", "diag_embed"}  # fmt: skip
+"""Views and copies, of which a captured step makes fewer, checks, and operators that make inputs here."""
 
 
 class Each(nn.Module):
@@ -84,9 +98,30 @@ def test_a_captured_step_calls_what_plain_pytorch_runs() -> None:
         assert captured == plain.counts, shape
 
 
+def test_linear_algebra_is_captured_as_it_runs() -> None:
+    """Values and gradients of plain PyTorch; a singular matrix, which it refuses, makes inf instead."""
+    step = Step(Each(*CALLS[MATRIX]), (torch.randn(MATRIX),), None)
+    trace = capture(lambda: step, "step")
+    values = replay(trace, step)
+    result = step.model(*step.inputs)
+    result.backward()
+    assert torch.equal(values[trace.outputs[0]], result)
+    assert torch.equal(values[trace.gradient_order[0]], step.model.weight.grad)
+    singular = Step(Each(torch.linalg.inv), (torch.zeros(MATRIX),), None)
+    with pytest.raises(torch.linalg.LinAlgError):
+        singular.model(*singular.inputs)
+    trace = capture(lambda: singular, "step")
+    assert not torch.isfinite(replay(trace, singular)[trace.outputs[0]])
+
+
 def test_what_is_hidden_comes_back() -> None:
     overload = torch.ops.aten.upsample_bilinear2d.vec
     before = dict(overload.py_kernels)
     with whole_operators():
         assert overload.py_kernels != before
     assert overload.py_kernels == before
+    check = torch.ops.aten._linalg_check_errors.default
+    assert effects.has_effects(check)
+    with without_checks():
+        assert not effects.has_effects(check)
+    assert effects.has_effects(check)

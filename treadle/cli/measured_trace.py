@@ -9,8 +9,9 @@ from planner.trace import Trace
 from treadle.cli.output import live_line, note
 
 
-def measured_trace(trace: Trace, file: str) -> tuple[Trace, Path]:
-    """`trace` with costs measured here, and the file beside `file` into which it is written for `apply` and `check`.
+def measured_trace(trace: Trace, file: str, output: str) -> tuple[Trace, Path]:
+    """`trace`, from `file`, with costs measured here, and the file beside `output` into which it is written: `apply`,
+    `check` and `generate` look for a plan's inputs beside the plan.
 
     Raises InputError where an op cannot run here, MissingBackendError without PyTorch.
     """
@@ -29,8 +30,8 @@ def measured_trace(trace: Trace, file: str) -> tuple[Trace, Path]:
             device=device,
             known=known,
         )
-    path = Path(file)
-    target = path.with_name(f"{path.name.removesuffix('.json').removesuffix('.trace')}.measured.trace.json")
+    name = Path(file).name.removesuffix(".json").removesuffix(".trace")
+    target = Path(output).parent / f"{name}.measured.trace.json"
     documents.save(measured, target)
-    note(f"the trace has no times: measured them here into {target}; plan for another machine with --hardware")
+    note("the trace has no times: measured them here; plan for another machine with --hardware")
     return measured, target

@@ -157,12 +157,14 @@ def command(
             from treadle.cli.plan_memory_sweep import parse_budgets, plan_budgets
 
             budgets = parse_budgets(sweep)
-            whole, inputs, _ = _sources(trace, problem, hardware, options)
+            whole, inputs, _, measured = _sources(trace, problem, hardware, options, output)
             _warn_of_size(whole, method)
             plan_budgets(whole, budgets, output, options, inputs, trace or problem, progress_line, summary, as_json)
+            if measured is not None and not as_json:
+                click.echo(f"wrote {measured}, the trace with its times")
             return
         limit = None if budget is None else parse_budget(budget)
-        whole, inputs, began = _sources(trace, problem, hardware, options)
+        whole, inputs, began, measured = _sources(trace, problem, hardware, options, output)
         if problem is not None and budget is None and not whole.budget_bytes:
             expected = "expected bytes, or a budget by --budget"
             raise InputError(f"found 0, {expected}", where=problem, path="$.budget_bytes")
@@ -186,17 +188,17 @@ def command(
         note(f"the time limit of {time_limit:g} s ended the search: this is the best plan found so far")
     facts = summary(plan)
     if as_json:
-        print_json({**facts, "plan": output})
+        print_json({**facts, "plan": output} | ({"measured_trace": str(measured)} if measured else {}))
     else:
         click.echo(describe(facts))
-        click.echo(f"wrote {output}")
+        click.echo(f"wrote {output}" + (f", and {measured}, the trace with its times" if measured else ""))
 
 
 def _sources(
-    trace: str | None, problem: str | None, hardware: str | None, options: MemoryOptions
-) -> tuple[MemoryProblem, dict[str, InputRef], float]:
-    """The problem that the files describe, the files, and when the time limit begins on time.monotonic's clock: with
-    the process, or after a trace was measured."""
+    trace: str | None, problem: str | None, hardware: str | None, options: MemoryOptions, output: str
+) -> tuple[MemoryProblem, dict[str, InputRef], float, Path | None]:
+    """The problem that the files describe, the files, when the time limit begins on time.monotonic's clock (with the
+    process, or after a trace was measured), and the trace that was then written beside `output`."""
     from planner import documents
     from planner.memory.extract.problem import problem_from_trace
     from planner.memory.problem import MemoryProblem
@@ -207,19 +209,19 @@ def _sources(
     if trace is None:
         loaded = documents.load(problem or "", MemoryProblem)
         inputs = {"problem": InputRef(file=Path(problem or "").name, digest=documents.digest(loaded))}
-        return loaded, inputs, began
-    step = documents.load(trace, Trace)
+        return loaded, inputs, began, None
+    step, measured = documents.load(trace, Trace), None
     if hardware is None and step.source == "torch-aot" and all(op.time_ns is None for op in step.ops):
         from treadle.cli.measured_trace import measured_trace
 
-        step, file = measured_trace(step, trace)
-        trace, began = str(file), time.monotonic()
+        step, measured = measured_trace(step, trace, output)
+        trace, began = str(measured), time.monotonic()
     inputs = {"trace": InputRef(file=Path(trace).name, digest=documents.digest(step))}
     if hardware is not None and step.costs.model == "absent":
         step, inputs["hardware"] = _with_times(step, hardware)
     elif hardware is not None:
         note(f"the trace already has {step.costs.model} times of {step.costs.device}; it keeps them")
-    return problem_from_trace(step, 0, hold_gradients=options.hold_gradients), inputs, began
+    return problem_from_trace(step, 0, hold_gradients=options.hold_gradients), inputs, began, measured
 
 
 def _warn_of_size(problem: MemoryProblem, method: Method) -> None:

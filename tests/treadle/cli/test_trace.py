@@ -131,10 +131,20 @@ def test_a_plan_measures_here_what_has_no_times(
 ) -> None:
     monkeypatch.setattr("treadle.capture.costs.measuring.ENOUGH_SECONDS", 0.0)
     assert run(["trace", "capture", "trace_cli_model:step", "-o", "s.trace.json"]) == 0
-    assert run(["plan", "memory", "--trace", "s.trace.json", "--budget", "1x", "-o", "p.json"]) == 0
-    assert "measured them here into s.measured.trace.json" in capsys.readouterr().err
-    assert documents.load("s.measured.trace.json", Trace).costs.model == "measured"
-    assert run(["check", "p.json", "--trace", "s.measured.trace.json"]) == 0
+    Path("plans").mkdir()
+    plan = ["plan", "memory", "--trace", "s.trace.json"]
+    assert run([*plan, "--budget", "1x", "-o", "plans/p.json"]) == 0
+    output = capsys.readouterr()
+    assert "the trace has no times: measured them here" in output.err
+    assert output.out.endswith("wrote plans/p.json, and plans/s.measured.trace.json, the trace with its times\n")
+    assert documents.load("plans/s.measured.trace.json", Trace).costs.model == "measured"
+    assert run(["check", "plans/p.json", "--fresh"]) == 0
+    capsys.readouterr()
+    assert run([*plan, "--budget", "1x", "-o", "plans/p.json", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["measured_trace"] == "plans/s.measured.trace.json"
+    assert run([*plan, "--sweep", "1x..1.2x:2", "-o", "plans/sweep"]) == 0
+    assert "wrote plans/s.measured.trace.json, the trace with its times" in capsys.readouterr().out
+    assert not Path("s.measured.trace.json").exists()
 
 
 def test_fresh_costs_belong_to_measuring(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -260,7 +260,8 @@ class _Writer:
         name = quote(problem.tensors[node.item].id)
         if node.kind == "in":
             return Call("copy_in(", (name, str(node.at[0]), *after))
-        return Call("drop(" if node.kind == "drop" else "copy_out(", (name, *after))
+        early = ("early=True",) if node.early else ()
+        return Call("drop(" if node.kind == "drop" else "copy_out(", (name, *early, *after))
 
     def _ends(self) -> dict[int, tuple[str, ...]]:
         """For compute nodes, the tensors whose place is free right after: nobody reads them again."""
@@ -275,7 +276,7 @@ class _Writer:
                 last.update((tensor, place) for tensor in (*op.inputs, *op.outputs))
             elif node.kind == "in":
                 here.add(node.item)
-            else:
+            elif not node.early:
                 here.discard(node.item)
         for tensor in sorted(here):
             if not problem.tensors[tensor].kept and tensor in last:

@@ -4,6 +4,7 @@ What a plan must do, whatever its copies and operators take (SwapAdvisor, sectio
 
 * run every operator once, in an order in which each finds what it waits for, one after the other;
 * have every input on the device while its operator runs, and wait for it;
+* write nothing while it is copied to the host, early or not;
 * never put two tensors into one place: who arrives waits for whoever was there before to leave, and who leaves waits
   for its last user;
 * never lose data: the host is read only where it has the newest value, a tensor whose newest value is on the device

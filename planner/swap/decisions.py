@@ -31,7 +31,8 @@ class SwapNode(Record, frozen=True, kw_only=True):
 
     `item` is the operator of a compute node, the tensor of any other. `serves` is the place in `order` of the operator
     for whose sake it runs, its priority among what waits for the same stream. `after` are earlier nodes that end
-    before it starts. `at` are addresses: of each output of a compute node, of the tensor of an `in` node.
+    before it starts. `at` are addresses: of each output of a compute node, of the tensor of an `in` node. An `early`
+    copy out runs while operators still read the tensor; a later `drop` gives its place up.
     """
 
     kind: Literal["compute", "in", "out", "drop"]
@@ -39,6 +40,7 @@ class SwapNode(Record, frozen=True, kw_only=True):
     serves: Count
     after: tuple[Count, ...] = ()
     at: tuple[Count, ...] = ()
+    early: bool = False
 
 
 class Run(Record, frozen=True, kw_only=True):
@@ -90,6 +92,8 @@ class SwapDecisions(Record, frozen=True, kw_only=True, tag_field="pass", tag="sw
                 if resident.tensor >= tensors:
                     yield f"$.decisions.{field}[{place}].tensor", str(resident.tensor), f"a tensor, below {tensors}"
         for place, node in enumerate(self.nodes):
+            if node.early and node.kind != "out":
+                yield f"$.decisions.nodes[{place}].early", f"true for {node.kind}", "copies out only"
             most = ops if node.kind == "compute" else tensors
             if node.item >= most:
                 yield f"$.decisions.nodes[{place}].item", str(node.item), f"below {most}"

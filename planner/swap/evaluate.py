@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -59,8 +59,10 @@ def decisions(
     nodes: Nodes,
     pool: Pool | None,
     allocator: Allocator = "pool",
+    early: Collection[int] = (),
 ) -> SwapDecisions:
-    """Nodes as a document, with the figures of the simulation (planner.timeline)."""
+    """Nodes as a document, with the figures of the simulation (planner.timeline). The copies out at the places `early`
+    leave their tensor on the device."""
     item, moved = nodes.item, np.append(arrays.bytes, 0)[np.where(nodes.kind == COMPUTE, -1, nodes.item)]
     bare = SwapDecisions(
         problem=problem,
@@ -71,14 +73,23 @@ def decisions(
         initial=_residents(nodes.initial, nodes.initial_at),
         final=_residents(nodes.initial, nodes.final_at),
         nodes=tuple(
-            SwapNode(kind=KINDS[kind], item=item, serves=serves, after=after, at=at)  # type: ignore[arg-type]
-            for kind, item, serves, after, at in zip(
-                nodes.kind.tolist(),
-                item.tolist(),
-                nodes.serves.tolist(),
-                _lists(nodes.after_ptr, nodes.after),
-                _lists(nodes.at_ptr, nodes.at),
-                strict=True,
+            SwapNode(
+                kind=KINDS[kind],  # type: ignore[arg-type]
+                item=item,
+                serves=serves,
+                after=after,
+                at=at,
+                early=place in early,
+            )
+            for place, (kind, item, serves, after, at) in enumerate(
+                zip(
+                    nodes.kind.tolist(),
+                    item.tolist(),
+                    nodes.serves.tolist(),
+                    _lists(nodes.after_ptr, nodes.after),
+                    _lists(nodes.at_ptr, nodes.at),
+                    strict=True,
+                )
             )
         ),
         time_ns=0,

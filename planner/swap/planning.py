@@ -19,6 +19,7 @@ from planner.swap.arrays import Arrays, Nodes, arrays_of
 from planner.swap.bound import COMPUTE, Bound, lower_bound
 from planner.swap.check import check
 from planner.swap.decisions import Run, SwapDecisions
+from planner.swap.early import write_back_early
 from planner.swap.evaluate import decisions
 from planner.swap.extract import problem_from_trace
 from planner.swap.layout import trimmed
@@ -218,7 +219,10 @@ def decided_of(problem: SwapProblem, arrays: Arrays, found: Found, options: Swap
     pool, nodes = found.pool, found.nodes
     if pool is not None:
         pool, nodes = trimmed(arrays.sizes, pool, nodes)
-    decided = decisions(problem, arrays, found.order, nodes, pool, options.allocator)
+    early: tuple[int, ...] = ()
+    if not options.faithful:
+        nodes, early = write_back_early(arrays, nodes)
+    decided = decisions(problem, arrays, found.order, nodes, pool, options.allocator, early)
     findings = check(decided)
     if findings:
         raise CheckFailed(f"the swap plan does not pass its check: {findings[0]}", tuple(findings))
@@ -235,7 +239,8 @@ def plan_of(
     interrupted: bool,
 ) -> Plan:
     """The plan of `decided`, which a search found."""
-    bound = found.bound or bound
+    if found.bound is not None and not any(node.early for node in decided.nodes):
+        bound = found.bound  # of the exact search, which has no early copies
     lower = min(bound.time_ns, decided.time_ns)
     gap = relative_gap(decided.time_ns, lower)
     return Plan(

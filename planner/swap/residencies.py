@@ -20,13 +20,16 @@ START = -1
 
 @dataclass
 class Residency:
-    """A stay of a tensor at an address. It begins with node `begin`; `last` is the last node so far that uses it;
-    `end` is the node with which it leaves, where there is one."""
+    """A stay of a tensor at an address. It begins with node `begin`; `last` is the last node so far that uses it,
+    `written` the last that writes it, `copied` the last early copy of it; `end` is the node with which it leaves, where
+    there is one."""
 
     tensor: int
     at: int
     begin: int
     last: int
+    written: int
+    copied: int | None = None
     end: int | None = None
     stays: bool = False
     """Nothing ends it: the tensor is wanted when the iteration is over."""
@@ -63,7 +66,8 @@ class Walk:
             if node.kind == "compute":
                 self._compute(place, node.item, node.at)
             elif self.problem.tensors[node.item].bytes:
-                {"in": self._in, "out": self._leave, "drop": self._leave}[node.kind](place, node.item)
+                leave = self._copy_early if node.early else self._leave
+                {"in": self._in, "out": leave, "drop": leave}[node.kind](place, node.item)
         self.findings += self._end()
 
     def _valid_at_start(self) -> list[bool]:
@@ -90,7 +94,7 @@ class Walk:
             self._arrive(tensor, at, START)
 
     def _arrive(self, tensor: int, at: int, node: int) -> None:
-        residency = Residency(tensor, at, node, node)
+        residency = Residency(tensor, at, node, node, node)
         self.here[tensor] = residency
         self.residencies.append(residency)
 
@@ -111,6 +115,8 @@ class Walk:
             residency.last = place
             if tensor in op.writes:
                 self.valid[tensor] = False
+                residency.written = place
+                self._require_copied(place, residency, "writes")
         for tensor, address in zip(op.outputs, at or [0] * len(op.outputs), strict=True):
             if self.problem.tensors[tensor].bytes:
                 self._arrive(tensor, address, place)
@@ -128,6 +134,28 @@ class Walk:
             )
         self._arrive(tensor, (*self.decisions.nodes[place].at, 0)[0], place)
 
+    def _copy_early(self, place: int, tensor: int) -> None:
+        """The tensor stays and is read on; nothing may write it meanwhile."""
+        residency = self.here.get(tensor)
+        if residency is None:
+            self.findings.append(f"{self.node(place)}, but {self.name(tensor)} {self._whereabouts(tensor)}")
+            return
+        if residency.written != START and not self.order.before(residency.written, place):
+            self.findings.append(
+                f"{self.node(place)} does not wait for {self.node(residency.written)}, which writes {self.name(tensor)}"
+            )
+        self._require_copied(place, residency, "copies")
+        residency.copied = place
+        self.valid[tensor] = True
+
+    def _require_copied(self, place: int, residency: Residency, does: str) -> None:
+        """The early copy of the tensor has ended before `place`."""
+        if residency.copied is not None and not self.order.before(residency.copied, place):
+            self.findings.append(
+                f"{self.node(place)} {does} {self.name(residency.tensor)}, but does not wait for "
+                f"{self.node(residency.copied)}"
+            )
+
     def _leave(self, place: int, tensor: int) -> None:
         residency = self.here.pop(tensor, None)
         if residency is None:
@@ -139,6 +167,7 @@ class Walk:
             self.findings.append(
                 f"{self.node(place)} does not wait for {self.node(residency.last)}, the last to use {self.name(tensor)}"
             )
+        self._require_copied(place, residency, "gives up")
         if self.decisions.nodes[place].kind == "out":
             self.valid[tensor] = True
         elif not self.valid[tensor] and (self.uses[tensor] or self.problem.tensors[tensor].kept):
@@ -158,6 +187,8 @@ class Walk:
                 residency.stays = True
             if not found.bytes:
                 continue
+            if residency is not None and residency.copied is not None and not residency.stays:
+                yield f"{self.node(residency.copied)}, but no drop gives up the place of {found.id}"
             if tensor in final and residency is None:
                 yield f"final: {found.id} {self._whereabouts(tensor)} when the iteration ends"
             elif tensor in final and residency is not None and residency.at != final[tensor]:

@@ -22,8 +22,8 @@ MEMORY = "memory"
 def tasks_of(decisions: SwapDecisions) -> tuple[tuple[Task, ...], tuple[Resource, ...]]:
     """One task per node, at the node's index, and the resources. Times in ns.
 
-    A tensor takes its place with the node that brings or makes it, and gives it back with its `out` or `drop` or, where
-    nothing needs it any more, with its last user. Simulate from `start_bytes`.
+    A tensor takes its place with the node that brings or makes it, and gives it back with its `drop`, its `out` that is
+    not `early` or, where nothing needs it any more, with its last user. Simulate from `start_bytes`.
     """
     problem = decisions.problem
     machine = problem.machine
@@ -97,12 +97,28 @@ def begins(problem: SwapProblem, node: SwapNode) -> tuple[int, ...]:
     return (node.item,) if node.kind == "in" else ()
 
 
+def dropped(decisions: SwapDecisions) -> list[int]:
+    """The tensor of each drop for which nothing was copied: an early copy is followed by a drop too."""
+    found: list[int] = []
+    copied: set[int] = set()
+    for node in decisions.nodes:
+        if node.early:
+            copied.add(node.item)
+        elif node.kind == "drop":
+            if node.item not in copied:
+                found.append(node.item)
+            copied.discard(node.item)
+    return found
+
+
 def frees_of(decisions: SwapDecisions) -> list[list[int]]:
     """Per node the tensors whose place it gives back when it ends."""
     problem = decisions.problem
     touched: dict[int, int] = {}  # tensor on the device -> the last node so far that makes, brings or uses it
     frees: list[list[int]] = [[] for _ in decisions.nodes]
     for place, node in enumerate(decisions.nodes):
+        if node.early:
+            continue
         if node.kind in ("out", "drop"):
             touched.pop(node.item, None)
             frees[place].append(node.item)

@@ -251,6 +251,7 @@ def summary(plan: Plan) -> dict[str, Any]:
     from planner.swap.decisions import SwapDecisions
     from planner.swap.minimum import minimum_of
     from planner.swap.planning import footprint
+    from planner.swap.timeline_of import dropped
 
     decisions, certificate = plan.decisions, plan.certificate
     assert isinstance(decisions, SwapDecisions)
@@ -276,7 +277,8 @@ def summary(plan: Plan) -> dict[str, Any]:
         "ops": len(problem.ops),
         "in_copies": sum(node.kind == "in" for node in decisions.nodes),
         "out_copies": sum(node.kind == "out" for node in decisions.nodes),
-        "drops": sum(node.kind == "drop" for node in decisions.nodes),
+        "early_copies": sum(node.early for node in decisions.nodes),
+        "drops": len(dropped(decisions)),
         "repeated_runs": len(again),
         "repeated_ns": again_ns,
         "initial_residents": len(decisions.initial),
@@ -308,6 +310,7 @@ def describe(facts: dict[str, Any]) -> str:
     objects = [f"{part['count']} x {format_bytes(part['object_bytes'])}" for part in facts["pool"]]
     pool = "1 class" if len(objects) == 1 else f"{len(objects)} classes"
     generations = facts["generations"]
+    early = f" ({facts['early_copies']} early)" if facts["early_copies"] else ""
 
     made_again = (
         f"{many(facts['repeated_runs'], 'run')} of operators that ran before, {format_time(facts['repeated_ns'])}"
@@ -326,7 +329,7 @@ def describe(facts: dict[str, Any]) -> str:
         ),
         ("idle", f"{format_time(facts['idle_ns'])} of waiting for copies"),
         ("lower bound", f"{format_time(facts['lower_bound_ns'])}, {proof} for {facts['bound_holds_for']}"),
-        ("copies", f"{moved('in')}, {moved('out')}, {many(facts['drops'], 'drop')} without a copy"),
+        ("copies", f"{moved('in')}, {moved('out')}{early}, {many(facts['drops'], 'drop')} without a copy"),
         *([("made again", made_again)] if facts["repeated_runs"] else []),
         *([("pool", f"{pool}: {', '.join(objects)}")] if objects else []),
         ("found by", facts["method"] + (f", {many(generations, 'generation')} searched" if generations else "")),

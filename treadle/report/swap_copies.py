@@ -65,13 +65,16 @@ def trips_of(decisions: SwapDecisions, schedule: Schedule) -> list[Trip]:
     copies = iter(copies_of(decisions, schedule))
     trips: list[Trip] = []
     away: dict[int, tuple[Copy | None, int]] = {}
+    early: dict[int, Copy] = {}
     for place, node in enumerate(decisions.nodes):
         if node.kind in ("in", "out"):
             copy = next(copies)
-        if node.kind == "out":
+        if node.kind == "out" and node.early:
+            early[node.item] = copy
+        elif node.kind == "out":
             away[node.item] = (copy, copy.start)
         elif node.kind == "drop":
-            away[node.item] = (None, schedule.start[place])
+            away[node.item] = (early.pop(node.item, None), schedule.start[place])
         elif node.kind == "in":
             out, left = away.pop(node.item, (None, None))
             trips.append(Trip(node.item, out, copy, left))

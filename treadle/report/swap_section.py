@@ -10,7 +10,7 @@ from operator import itemgetter
 from planner.plan import Generation, Plan
 from planner.scalars import format_bytes, format_time
 from planner.swap.decisions import SwapDecisions
-from planner.swap.timeline_of import begins, footprints, frees_of, label, start_bytes, tasks_of
+from planner.swap.timeline_of import begins, dropped, footprints, frees_of, label, start_bytes, tasks_of
 from planner.timeline import Schedule, simulate
 from treadle.cli.output import many
 from treadle.report.page import Picture, Section, Table
@@ -216,11 +216,11 @@ def _convergence(log: Sequence[Generation], ideal_ns: int) -> str:
 def _roles(decisions: SwapDecisions, copies: Sequence[Copy]) -> Table:
     """What moves, by role."""
     tensors, rows = decisions.problem.tensors, []
-    dropped = Counter[str](tensors[node.item].role for node in decisions.nodes if node.kind == "drop")
+    without_copy = Counter[str](tensors[tensor].role for tensor in dropped(decisions))
     for role, name in NAMES.items():
         own = [copy for copy in copies if tensors[copy.tensor].role == role]
         time = sum(copy.ns for copy in own)
-        if not own and not dropped[role]:
+        if not own and not without_copy[role]:
             continue
         rows.append(
             (
@@ -229,7 +229,7 @@ def _roles(decisions: SwapDecisions, copies: Sequence[Copy]) -> Table:
                 str(len({copy.tensor for copy in own})),
                 format_bytes(sum(tensors[copy.tensor].bytes for copy in own if copy.kind == "out")),
                 format_bytes(sum(tensors[copy.tensor].bytes for copy in own if copy.kind == "in")),
-                str(dropped[role]),
+                str(without_copy[role]),
                 f"{sum(copy.hidden_ns for copy in own) / time:.1%}" if time else "",
             )
         )

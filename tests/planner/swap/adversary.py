@@ -184,14 +184,19 @@ class _Machine:
         return end
 
     def copy_out(self, at: int) -> Callable[[], None]:
-        tensor = self.decisions.nodes[at].item
+        node = self.decisions.nodes[at]
+        tensor = node.item
         self.require(tensor)
         self.host[tensor] = (tensor, -1)
+        version, place = self.newest[tensor], self.place.get(tensor)
 
         def end() -> None:
             self.require(tensor)
-            self.host[tensor] = (tensor, self.newest[tensor])
-            self.leave(tensor)
+            if self.newest[tensor] != version or self.place[tensor] != place:
+                raise Wrong(f"{self.tensors[tensor].id} changes while it is copied out")
+            self.host[tensor] = (tensor, version)
+            if not node.early:
+                self.leave(tensor)
 
         return end
 

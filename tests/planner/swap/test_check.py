@@ -567,7 +567,7 @@ def random_stays(rng: random.Random) -> tuple[list[SwapNode], list[Residency], l
         begin = rng.choice([START, *range(len(nodes))])
         ends = [at for at in range(len(nodes)) if begin == START or order.before(begin, at)]
         end = rng.choice([None, *ends])
-        stays.append(Residency(tensor, rng.randint(0, 9), begin, begin, end, stays=end is None))
+        stays.append(Residency(tensor, rng.randint(0, 9), begin, begin, begin, end=end, stays=end is None))
     return nodes, sorted(stays, key=lambda stay: stay.begin), sizes
 
 

@@ -203,7 +203,7 @@ def test_a_plan_from_a_trace_is_compared_with_trace_and_profile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    problem = problem_from_trace(TRACE, machine_of(BOX, memory_bytes=24))
+    problem = problem_from_trace(TRACE, machine_of(BOX, memory_bytes=2048))
     documents.save(planned(problem, made_from()), "plan.json")
     assert run(["check", "--fresh", "plan.json"]) == 0
     assert "inputs hardware, trace checked" in said(capsys)
@@ -218,7 +218,7 @@ def test_a_plan_that_runs_an_op_again_is_compared_with_the_unrolled_trace(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     runs = tuple(Run(op=name) for name in ("f", "g", "f", "u"))
-    problem = problem_from_trace(unrolled(TRACE, runs), machine_of(BOX, memory_bytes=24))
+    problem = problem_from_trace(unrolled(TRACE, runs), machine_of(BOX, memory_bytes=2048))
     assert [op.id for op in problem.ops] == ["f", "g", "f#2", "u"]
     plan = planned(problem, made_from())
     plan = replace(plan, decisions=replace(plan.decisions, runs=runs))

@@ -52,7 +52,8 @@ def places_of(step: SwapStep) -> Places:
             raise InputError(text, where=step.name)
         here.update(node.at)
         during.append({name: here[name] for name in sorted(names | node.at.keys())})
-        ends = node.ends if node.kind == "compute" else (node.item,) if node.kind in ("out", "drop") else ()
+        gone = node.kind in ("out", "drop") and not node.early
+        ends = node.ends if node.kind == "compute" else (node.item,) if gone else ()
         ending.append({name: here.pop(name) for name in ends if name not in empty})
     resident = {name: at for name, at in here.items() if name in step.persistent and name not in empty}
     final = {name: at for name, at in step.final.items() if name not in empty}

@@ -30,13 +30,15 @@ class T(str):
 
 class Node(NamedTuple):
     """`item` is an operator for kind `compute`, else a storage. `at` are the addresses of the storages that get a place
-    here, `after` the nodes that it waits for, `ends` the storages that nobody reads afterwards."""
+    here, `after` the nodes that it waits for, `ends` the storages that nobody reads afterwards. An `early` copy out
+    leaves its storage in place."""
 
     kind: Literal["compute", "in", "out", "drop"]
     item: str
     at: dict[str, int]
     after: tuple[int, ...]
     ends: tuple[str, ...] = ()
+    early: bool = False
 
 
 def compute(op: str, makes: Mapping[str, int] = {}, *, ends: Sequence[str] = (), after: Sequence[int] = ()) -> Node:
@@ -49,9 +51,9 @@ def copy_in(storage: str, at: int, *, after: Sequence[int] = ()) -> Node:
     return Node("in", storage, {storage: at}, tuple(after))
 
 
-def copy_out(storage: str, *, after: Sequence[int] = ()) -> Node:
-    """Copy a storage to the host; its place is free afterwards."""
-    return Node("out", storage, {}, tuple(after))
+def copy_out(storage: str, *, early: bool = False, after: Sequence[int] = ()) -> Node:
+    """Copy a storage to the host; its place is free afterwards. With `early` it is not: operators read on."""
+    return Node("out", storage, {}, tuple(after), early=early)
 
 
 def drop(storage: str, *, after: Sequence[int] = ()) -> Node:

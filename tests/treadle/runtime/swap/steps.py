@@ -17,12 +17,15 @@ from examples.models import moe, resnet50
 from planner import documents, resources
 from planner.hardware import Hardware
 from planner.plan import Certificate, InputRef, Plan, Prediction, Provenance
+from planner.swap.arrays import arrays_of
 from planner.swap.check import check
 from planner.swap.decisions import SwapDecisions
-from planner.swap.evaluate import decide
+from planner.swap.early import last_writes, split
+from planner.swap.evaluate import decide, decisions
 from planner.swap.extract import problem_from_trace
 from planner.swap.layout import Pool, least_pool, pool_bytes
 from planner.swap.problem import Machine
+from planner.swap.two_pass import plan_pool
 from planner.trace import Trace
 from tests.planner.swap.plans import random_order
 from tests.treadle.runtime.models import STEPS as OTHERS
@@ -76,10 +79,16 @@ def trace_of(name: str, optimizer: str | None = "sgd", mode: Any = "train") -> T
 
 @cache
 def plan_of(
-    name: str, optimizer: str | None = "sgd", mode: Any = "train", *, extra: int = 1, shuffled: bool = False
+    name: str,
+    optimizer: str | None = "sgd",
+    mode: Any = "train",
+    *,
+    extra: int = 1,
+    shuffled: bool = False,
+    early: bool = False,
 ) -> Plan:
     """A checked plan in the least pool with `extra` objects more of each class, for the trace's order or a random
-    one."""
+    one; with every copy out `early` that can be."""
     trace = trace_of(name, optimizer, mode)
     problem = problem_from_trace(trace, MACHINE)
     least = least_pool(problem)
@@ -87,9 +96,15 @@ def plan_of(
     room = pool_bytes(problem.object_sizes, pool) + problem.scratch_bytes
     problem = msgspec.structs.replace(problem, machine=msgspec.structs.replace(MACHINE, memory_bytes=room))
     order = random_order(random.Random(1), problem) if shuffled else list(range(len(problem.ops)))
-    decisions = decide(problem, order, pool)
-    assert not check(decisions)
-    return plan_with(decisions, trace)
+    decided = decide(problem, order, pool)
+    if early:
+        arrays = arrays_of(problem)
+        nodes = plan_pool(arrays, order, pool)
+        assert nodes is not None
+        changed, copies = split(nodes, last_writes(arrays, nodes))
+        decided = decisions(problem, arrays, order, changed, pool, early=copies)
+    assert not check(decided)
+    return plan_with(decided, trace)
 
 
 def plan_with(decisions: SwapDecisions, trace: Trace) -> Plan:

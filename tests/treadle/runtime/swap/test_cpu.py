@@ -138,6 +138,33 @@ def test_a_wait_that_is_missing_shows_where_copies_are_slow():
         assert (differing(ours, Free("tiny", step), 1) == []) is equal
 
 
+@pytest.mark.parametrize("name", ["tiny", "convnet", "gpt2_dropout"])
+def test_copies_run_while_their_tensor_is_read(name):
+    step = step_of(name, "adam", extra=0, early=True)
+    early = [number for number, node in enumerate(step.nodes) if node.early]
+    assert len(early) > 3
+    assert "early=True" in step.text
+    assert differing(swapped(name, step), Free(name, step)) == []
+
+
+def test_a_drop_that_does_not_wait_for_its_early_copy_loses_the_value():
+    step = step_of("tiny", "sgd", extra=0, early=True)
+    free = Free("tiny", step)
+    for each, equal in ((step, True), (without_waits(step), False)):
+        ours = swapped("tiny", each)
+        ours.runner.emulation = Emulation(each.machine, dict.fromkeys(each.calls(torch.device("cpu")), 0), 2000.0)
+        assert (differing(ours, free if equal else Free("tiny", step), 1) == []) is equal
+
+
+def without_waits(step: SwapStep) -> SwapStep:
+    early = {number for number, node in enumerate(step.nodes) if node.early}
+    nodes = [
+        node._replace(after=tuple(x for x in node.after if x not in early)) if node.kind == "drop" else node
+        for node in step.nodes
+    ]
+    return dataclasses.replace(step, nodes=nodes)
+
+
 def test_an_operator_that_raises_is_named_and_the_step_is_over():
     ours = swapped("gpt2", step_of("gpt2", "adam"))
     tokens, targets = batch("gpt2", 0)

@@ -25,6 +25,13 @@ def test_issued_in_order_it_leaves_the_same_bits(poison):
 
 
 @pytest.mark.parametrize("poison", [True, False])
+def test_copies_issued_while_their_tensor_is_read_leave_the_same_bits(poison):
+    step = step_of("gpt2_dropout", "adam", extra=0, early=True)
+    assert any(node.early for node in step.nodes)
+    assert differing(swapped("gpt2_dropout", step, Api(), poison=poison), Free("gpt2_dropout", step)) == []
+
+
+@pytest.mark.parametrize("poison", [True, False])
 def test_every_node_starts_after_all_that_it_waits_for(poison):
     """Through events and the order of its stream alone; the host waits once, at the end."""
     step = step_of("gpt2_dropout", "adam")

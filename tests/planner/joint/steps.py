@@ -10,6 +10,7 @@ from planner import documents, resources
 from planner.hardware import Hardware
 from planner.implementations import with_implementations
 from planner.swap.extract import problem_from_trace
+from planner.swap.minimum import minimum_of
 from planner.swap.planning import footprint
 from planner.swap.problem import Machine
 from planner.trace import Costs, Op, Tensor, Trace
@@ -30,12 +31,14 @@ def captured(name: str, optimizer: str = "") -> Trace:
 
 
 def machine_for(trace: Trace, share: float, copies: float = 1.0) -> Machine:
-    """A machine with `share` of the trace's footprint, that copies everything there is in `copies` times the step."""
+    """A machine with `share` of the trace's footprint, or the least for a pool, that copies everything there is in
+    `copies` times the step."""
     endless = Machine(memory_bytes=2**50, in_bandwidth=1, out_bandwidth=1)
     problem = problem_from_trace(trace, endless)
     whole = footprint(problem)
     speed = max(1, round(whole * 10**9 / (copies * problem.ideal_ns)))
-    return Machine(memory_bytes=round(whole * share), in_bandwidth=speed, out_bandwidth=speed, together=(5, 6))
+    memory = max(round(whole * share), minimum_of(problem).memory_bytes)
+    return Machine(memory_bytes=memory, in_bandwidth=speed, out_bandwidth=speed, together=(5, 6))
 
 
 def chain(layers: int, *, time_ns: int = 1000, size: int = MIB) -> Trace:

@@ -160,7 +160,9 @@ def test_quick_scores_are_those_of_the_allocator() -> None:
 
 
 def test_swapping_alone_chooses_its_allocator() -> None:
-    trace = captured("mlp")
+    """Tensors are enlarged, for an object of the pool is 512 bytes at least."""
+    small = captured("mlp")
+    trace = replace(small, tensors=tuple(replace(t, bytes=512 * (t.bytes or 0)) for t in small.tensors))
     machine = machine_for(trace, 0.8, 1.0)
     plan = plan_joint(trace, machine, options=replace_options(JOINT, allocators=("pool", "offset")))
     assert "swap alone" in plan.provenance.parts

@@ -34,7 +34,7 @@ def tables() -> Iterator[Table]:
         progress(f"memory.ablation: {name}")
         rows.append(ablated(name, problem_of(name)))
     yield Table(
-        f"Overhead in % at {float(SHARE)}x of store-all",
+        f"Overhead in % at {float(SHARE)}x of plain PyTorch's peak",
         rows,
         (
             "Over the step that stores everything with the fastest kernels. Variants without conv get the fastest "

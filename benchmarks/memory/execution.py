@@ -181,7 +181,7 @@ def compared(title: str, make: Callable[..., Step]) -> Table:
     eager = variants[0]
     skipped = []
     wanted: list[tuple[str, Budget, Variant | None]] = [
-        (f"treadle, {float(share)}x of store-all", share, None) for share in SHARES
+        (f"treadle, {float(share)}x of plain PyTorch", share, None) for share in SHARES
     ]
     lower = {peer.peak_bytes: peer for peer in reversed(variants) if peer.peak_bytes < eager.peak_bytes}
     wanted += [(f"treadle, as {peer.name}", size, peer) for size, peer in sorted(lower.items(), reverse=True)]

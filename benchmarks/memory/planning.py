@@ -37,7 +37,7 @@ CHECKMATE_NODES = 70
 
 
 def tables() -> Iterator[Table]:
-    """Overhead of memory plans of five networks at 0.7x to 0.33x of store-all, with bounds, beside peers; GPT-2 XL."""
+    """Overhead of memory plans of five networks at 0.7x to 0.33x of plain PyTorch's peak, with bounds, beside peers."""
     rows: list[Row] = []
     for name, gib in GIB.items():
         progress(f"memory.planning: {name} at {gib} GiB")

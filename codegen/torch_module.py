@@ -287,7 +287,8 @@ class _Writer:
             yield from layout(f"gradients[{leaves[-1]}] = ", self._read(gradient, event), 4)
         if event.frees:
             names = ", ".join(self._local(value) for value in event.frees)
-            yield from (f"    del {line.removesuffix(',')}" for line in textwrap.wrap(names, WIDTH - 8))
+            lines = textwrap.wrap(names, WIDTH - 8, break_long_words=False)
+            yield from (f"    del {line.removesuffix(',')}" for line in lines)
         for leaf in leaves:
             yield f"    yield {leaf}"
 

@@ -6,7 +6,7 @@ import ast
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from html.parser import HTMLParser
 from typing import Any
 
@@ -72,6 +72,36 @@ def renamed(raw: Any, old: str, new: str) -> Any:
     return [renamed(value, old, new) for value in raw] if isinstance(raw, list) else raw
 
 
+def everywhere(
+    raws: Mapping[str, Any], hostile: str, taken: Callable[[dict[str, Any]], bool], texts: Iterable[str] | None = None
+) -> tuple[dict[str, Any], list[str]]:
+    """The documents with `hostile` in every text of every element at once, but for those that have to stay so that
+    the documents are `taken`; and the texts that it replaces, all or of `texts`. Those that differed still do, and a
+    name is the same wherever it stands. Texts that have to stay are found by halves."""
+    texts = sorted({text for raw in raws.values() for _, text in _all(raw, ())}) if texts is None else list(texts)
+    names = {text: f"{hostile} {number}" for number, text in enumerate(texts)}
+
+    def grown(chosen: frozenset[str], more: list[str]) -> frozenset[str]:
+        if not more:
+            return chosen
+        trial = chosen.union(more)
+        if taken({role: _rewritten(raw, {text: names[text] for text in trial}) for role, raw in raws.items()}):
+            return trial
+        half = len(more) // 2
+        return grown(grown(chosen, more[:half]), more[half:]) if half else chosen
+
+    chosen = grown(frozenset(), texts)
+    return {role: _rewritten(raw, {text: names[text] for text in chosen}) for role, raw in raws.items()}, sorted(chosen)
+
+
+def _rewritten(raw: Any, texts: Mapping[str, str]) -> Any:
+    if isinstance(raw, str):
+        return texts.get(raw, raw)
+    if isinstance(raw, dict):
+        return {texts.get(key, key): _rewritten(value, texts) for key, value in raw.items()}
+    return [_rewritten(value, texts) for value in raw] if isinstance(raw, list) else raw
+
+
 def alike(found: Any, wanted: Any) -> bool:
     """Whether a text of shape `found` has no more in it than one of shape `wanted`."""
     return found <= wanted if isinstance(wanted, frozenset) else bool(found == wanted)
@@ -92,7 +122,7 @@ def shape(name: str, text: str) -> Any:
         return [re.findall(r"[`*<>\[\]&|#]", re.sub(r"\\[!-/:-@\[-`{-~]", "", line)) for line in text.splitlines()]
     if ending == "html":
         return _html(text)
-    return [line for line in text.split("\n") if not line.startswith("#")]  # tuner, Makefile
+    return frozenset(line for line in text.split("\n") if not line.startswith("#"))  # tuner, Makefile
 
 
 def _python(text: str) -> frozenset[str]:

@@ -6,6 +6,7 @@ import ast
 import json
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -96,6 +97,31 @@ def hold(
                 assert hostile.alike(hostile.shape(name, text), shape), f"{target}, {name}: {words}"
             made += 1
     assert made >= least, made
+    hold_everywhere(raws, kinds, generate, wanted)
+
+
+def hold_everywhere(
+    raws: Mapping[str, Any],
+    kinds: Mapping[str, type],
+    generate: Mapping[str, Callable[..., Texts]],
+    wanted: Mapping[str, Mapping[str, Any]],
+) -> None:
+    """The same of one document for each target, with a hostile text in all texts of all elements that can have one."""
+
+    def taken(attacked: Mapping[str, Any], make: Callable[..., Texts] = lambda **documents: {}) -> bool:
+        try:
+            make(**read(attacked, kinds))
+        except TreadleError as error:
+            assert_one_line(error, "everywhere")
+            return False
+        return True
+
+    readable = hostile.everywhere(raws, hostile.ONE_LINE, taken)[1]
+    for target, make in generate.items():
+        attacked, texts = hostile.everywhere(raws, hostile.ONE_LINE, partial(taken, make=make), readable)
+        assert texts, target
+        for (name, text), shape in zip(make(**read(attacked, kinds)).items(), wanted[target].values(), strict=True):
+            assert hostile.alike(hostile.shape(name, text), shape), f"{target}, {name}: {len(texts)} texts at once"
 
 
 def assert_one_line(error: TreadleError, words: str) -> None:

@@ -39,10 +39,10 @@ def lower(
 ) -> Program:
     """The program of `decisions` for calls in place or out of place; the caller's input is never written out of place.
 
-    With `fuse` a rank sends on what it receives in one step where that pays; such a program needs two message slots
-    per connection, as every protocol has them. With `merge` receiving and sending threadblocks are joined also where
-    nothing is fused, so that each rank has as few as its peers allow. Each instance spreads its chunks over `lanes`
-    channels, so that its threadblocks are more and shorter.
+    With `fuse` a rank sends on what it receives in one step where that pays and the decisions allow it; such a program
+    needs two message slots per connection, as every protocol has them. With `merge` receiving and sending threadblocks
+    are joined also where nothing is fused, so that each rank has as few as its peers allow. Each instance spreads its
+    chunks over `lanes` channels, so that its threadblocks are more and shorter.
 
     Raises InputError when a transfer sends what its source does not have, when transfers of no duration wait for one
     another, and for alltoall and irregular collectives in place, which would need a copy of the whole input.
@@ -53,7 +53,7 @@ def lower(
     copies = place_chunks(decisions, layout, batches, events)
     total = decisions.instances
     cut = 1 if _instances_are_alike(batches, copies) else total
-    fused = _fused(layout, copies, batches, events, cut, lanes, pairs=fuse, merge=merge)
+    fused = _fused(layout, copies, batches, events, cut, lanes, pairs=fuse and decisions.fused, merge=merge)
     before = _in_turn(fused, decisions.ports, lanes) if decisions.ordered else fused.hazards
     threadblocks, scratch = _threadblocks(fused, before, decisions.ranks, fenced=decisions.protocol == "Simple")
     parts = total // cut

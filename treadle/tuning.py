@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from codegen import check_program
 from codegen.lower import lower
-from codegen.program import Program
+from codegen.program import RECEIVING, SENDING, Program
 from codegen.promise import promise_of
 from codegen.simulate_program import simulate_program
 from codegen.simulate_xml import simulate_xml
@@ -29,6 +29,7 @@ from planner.errors import CheckFailed, InputError
 from planner.hardware import TEARING, Hardware
 from planner.plan import Transport
 
+FORWARDING = RECEIVING & SENDING
 PROTOCOLS: tuple[Protocol, ...] = ("Simple", "LL", "LL128")
 GAIN = 0.05
 BEHIND = 2.0
@@ -111,6 +112,16 @@ class Tuner:
         decisions = replace(self.decisions, protocol=key[0], instances=key[1])
         return time_in_turn(decisions, lambda other: _alone(other, self.hardware, key, input_bytes))
 
+    def fuses(self, key: Key) -> bool:
+        """Whether some threadblock of the program sends on in one step what it receives."""
+        ranks = self.program(key).ranks
+        return any(step.type in FORWARDING for rank in ranks for block in rank.threadblocks for step in block.steps)
+
+    def apart(self) -> Tuner:
+        """The same where receiving and sending threadblocks are two."""
+        decisions = replace(self.decisions, fused=False)
+        return Tuner(decisions, self.hardware, self.protocols, self.counts, over=self.over)
+
     def _too_large(self, protocol: Protocol, count: int) -> bool:
         """Whether `count` instances are more than a program may have; judged by the one with the fewest."""
         ranks = self.program((protocol, self.counts[0])).ranks
@@ -162,32 +173,37 @@ def pricing(hardware: Hardware, protocol: str | None, instances: int | None) -> 
         found = tuner(decisions, hardware, protocol, instances, over)
         if isinstance(found, str):
             return _on_links(decisions, found)
-        times = found.search(decisions.input_bytes)
+        size = decisions.input_bytes
+        times = found.search(size)
+        if found.fuses(best(times)) and not over():
+            apart = found.apart()
+            other = apart.search(size)
+            if other[best(other)] < times[best(times)]:
+                found, times = apart, other
         chosen = best(times)
         time = times[chosen]
-        in_turn = None if over() else found.in_turn_us(chosen, decisions.input_bytes)
+        in_turn = None if over() else found.in_turn_us(chosen, size)
         ordered = in_turn is not None and in_turn < time
-        compared: dict[str, object] = {
-            "chosen": label(*chosen),
-            "simulated_us": {label(*key): time for key, time in times.items()},
-        }
-        return _price(min(time, in_turn or time), *chosen, ordered, compared)
+        compared = {"chosen": label(*chosen), "simulated_us": {label(*key): time for key, time in times.items()}}
+        return _price(min(time, in_turn or time), *chosen, ordered, found.decisions.fused, compared)
 
     return price
 
 
 def _on_links(decisions: CollectiveDecisions, reason: str) -> Price:
     if len(decisions.transfers) > MOST_TRANSFERS:
-        return Price(None, decisions.protocol, decisions.instances, False, {"by_size": reason})
+        return Price(None, decisions.protocol, decisions.instances, False, decisions.fused, {"by_size": reason})
     time = links_us(decisions)
     in_turn = time_in_turn(decisions, links_us)
     ordered = in_turn is not None and in_turn < time
     least = min(time, in_turn or time)
-    return _price(least, decisions.protocol, decisions.instances, ordered, {"by_size": reason})
+    return _price(least, decisions.protocol, decisions.instances, ordered, decisions.fused, {"by_size": reason})
 
 
-def _price(time_us: float, protocol: Protocol, instances: int, ordered: bool, transport: Mapping[str, object]) -> Price:
-    return Price(time_us, protocol, instances, ordered, {**transport, "program_us": time_us})
+def _price(
+    time_us: float, protocol: Protocol, instances: int, ordered: bool, fused: bool, transport: dict[str, object]
+) -> Price:
+    return Price(time_us, protocol, instances, ordered, fused, {**transport, "program_us": time_us})
 
 
 def links_us(decisions: CollectiveDecisions) -> float:

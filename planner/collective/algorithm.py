@@ -123,6 +123,9 @@ class CollectiveDecisions(
     ordered: bool = False
     """Whether the program makes the messages of a rank through one port, in one instance, wait for each other in the
     order of the schedule; else they leave as their threadblocks come to them."""
+    fused: bool = True
+    """Whether a threadblock of the program sends on in one step what it receives; else one threadblock receives and
+    another sends, so that twice as many share the work."""
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield (path, found, expected) for every number out of range."""

@@ -1,8 +1,9 @@
 """Auto: every method that suits the request is run, and the plan whose program takes the least time is kept.
 
 Schedules that take at most REACH times as long as the best on links and ports are priced, the best first, as the
-programs that they become with their best protocol and instances; without a pricing, and where none can be priced, the
-schedule's time decides. Equal times go to the better schedule, then to fewer messages, then to the method tried first.
+programs that they become with their best protocol and instances; those whose program is among the best are then cut
+into more pieces as long as that gains. Without a pricing, and where none can be priced, the schedule's time
+decides. Equal times go to the better schedule, then to fewer messages, then to the method tried first.
 Cheap methods go first, and the search ends with a schedule close to the proven bound. Methods that cannot carry out the
 request, or whose search grows exponentially with it, are skipped and the reason is recorded. Work is deterministic, so
 the choice is too.
@@ -21,6 +22,7 @@ from planner.collective.decisions import decisions_of
 from planner.collective.draft import Draft, Request
 from planner.collective.guidance import not_followed
 from planner.collective.limits import Effort, Limits
+from planner.collective.pieces import in_pieces
 from planner.collective.pricing import Price, Pricing, unpriced
 from planner.collective.problem import Problem
 from planner.collective.symmetry import rank_maps
@@ -39,6 +41,12 @@ REACH = 2.0
 """Schedules slower than this, relative to the best, are not priced."""
 PRICED_TRANSFERS = 12_000
 """Transfers of all schedules that are priced; the best one always is."""
+CUT_TRANSFERS = 6_000
+"""Transfers of all schedules in more pieces that are priced."""
+GAIN = 0.02
+"""Part of the time that more pieces must save."""
+PATIENCE = 2
+"""Piece counts in a row that may save less."""
 SHARE = Limits(routing=4.0, scheduling=2.0)
 DELIVERIES = 40_000
 """Chunks times their targets above which only the methods of ORDER are tried, if they find a plan."""
@@ -54,6 +62,8 @@ def choose(methods: Mapping[str, Method], request: Request, effort: Effort, pric
     """
     drafts, skipped, floor = candidates(methods, request, effort, early=True, priced=pricing is not None)
     prices = {} if pricing is None else prices_of(drafts, request, effort, pricing)
+    if pricing is not None:
+        cut_finer(drafts, prices, request, effort, pricing)
     times = {name: price.time_us for name, price in prices.items() if price.time_us is not None}
     by_schedule = sorted(drafts, key=lambda name: _by_schedule(drafts[name]))
     winner = min(by_schedule, key=lambda name: times.get(name, inf))
@@ -96,6 +106,32 @@ def price_of(decisions: CollectiveDecisions, effort: Effort, pricing: Pricing) -
     took_s = effort.clock.now() - began
     effort.checked(took_s)
     return pricing(decisions, effort.overdue) if effort.can_price(took_s) else unpriced(decisions)
+
+
+def cut_finer(
+    drafts: dict[str, Draft], prices: dict[str, Price], request: Request, effort: Effort, pricing: Pricing
+) -> None:
+    """Replace drafts, and their prices, by the same in 2, 4, 8, ... pieces where the simulated program gains GAIN.
+
+    The best programs go first; those that take over REACH times as long as the best are left as they are.
+    """
+    times = {name: price.time_us for name, price in prices.items() if price.simulated and price.time_us is not None}
+    left = CUT_TRANSFERS
+    for name in sorted(times, key=lambda name: times[name]):
+        if times[name] > REACH * min(times.values()):
+            break
+        whole, count, worse = drafts[name], 2, 0
+        while worse < PATIENCE and count * len(whole.transfers) <= left and not effort.exhausted():
+            draft = in_pieces(whole, request, count)
+            if draft is None:
+                break
+            left -= len(draft.transfers)
+            price = pricing(decisions_of(draft, request.sketch.instances, None), effort.overdue)
+            worse += 1
+            if price.time_us is not None and price.time_us <= (1 - GAIN) * times[name]:
+                require_right(draft)
+                drafts[name], prices[name], times[name], worse = draft, price, price.time_us, 0
+            count *= 2
 
 
 def _by_schedule(draft: Draft) -> tuple[int, int]:

@@ -134,7 +134,11 @@ def plan_of(
     price = draft.price
     if price is not None:
         decisions = structs.replace(
-            decisions, protocol=price.protocol, instances=price.instances, ordered=price.ordered
+            decisions,
+            protocol=price.protocol,
+            instances=price.instances,
+            ordered=price.ordered,
+            fused=price.fused,
         )
     findings = check(decisions)
     if findings:

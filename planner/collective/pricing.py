@@ -12,14 +12,20 @@ from planner.collective.algorithm import CollectiveDecisions, Protocol
 
 @dataclass(frozen=True)
 class Price:
-    """`time_us` is that of the program with this protocol, these instances and order, None where nothing was simulated;
+    """`time_us` is that of the program in this protocol and form, None where nothing was simulated;
     `transport` says in the plan's provenance what was compared, or why nothing was."""
 
     time_us: float | None
     protocol: Protocol
     instances: int
     ordered: bool
+    fused: bool
     transport: Mapping[str, Any]
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the time counts what threadblocks and protocols cost."""
+        return "simulated_us" in self.transport
 
 
 def never() -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from codegen import check_program, msccl_xml
 from codegen.lower import lower
@@ -55,6 +56,13 @@ def test_ring_is_right_for_every_number_of_instances() -> None:
                 assert check_program.check(program, fifo_depth=2 if fuse else 1) == []
                 assert len(program.ranks[0].threadblocks) == blocks * instances
                 assert program.chunks_per_loop == 4 * instances
+
+
+def test_decisions_may_keep_receiving_and_sending_apart() -> None:
+    decisions = ring_allreduce(4)
+    (apart,) = {lower(replace(decisions, fused=False)), lower(decisions, fuse=False)}
+    assert not {step.type for _, _, step in apart.steps()} & {"rcs", "rrs", "rrcs"}
+    assert len(apart.ranks[0].threadblocks) == 2 * len(lower(decisions).ranks[0].threadblocks)
 
 
 def test_partners_may_swap_partial_sums() -> None:

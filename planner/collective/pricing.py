@@ -35,7 +35,8 @@ def never() -> bool:
 
 def unpriced(decisions: CollectiveDecisions) -> Price:
     """Where a limit or Ctrl-C leaves no time for a price."""
-    return Price(None, decisions.protocol, decisions.instances, False, {"by_size": "no time was left to simulate it"})
+    reason = {"by_size": "no time was left to simulate it"}
+    return Price(None, decisions.protocol, decisions.instances, False, decisions.fused, reason)
 
 
 class Pricing(Interface):

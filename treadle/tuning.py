@@ -201,7 +201,7 @@ def _on_links(decisions: CollectiveDecisions, reason: str) -> Price:
 
 
 def _price(
-    time_us: float, protocol: Protocol, instances: int, ordered: bool, fused: bool, transport: dict[str, object]
+    time_us: float, protocol: Protocol, instances: int, ordered: bool, fused: bool, transport: Mapping[str, object]
 ) -> Price:
     return Price(time_us, protocol, instances, ordered, fused, {**transport, "program_us": time_us})
 

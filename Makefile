@@ -57,7 +57,7 @@ wheel: $(STAMP) ## build dist/*.whl
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist .
 
 schemas: $(STAMP) ## rewrite docs/schemas from the document types
-	$(BIN)/python -m planner.schemas docs/schemas
+	$(BIN)/python -m treadle.planner.documents.schemas docs/schemas
 
 clean: ## remove what the targets made
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.common import Row, Table, command, progress
-from planner import documents, liveness
-from planner.trace import Trace
+from treadle.planner.documents import store
+from treadle.planner.documents.trace import Trace
+from treadle.planner.graph import liveness
 
 MODELS = {
     "ResNet-50 b184": "examples.models.resnet50:resnet50",
@@ -54,7 +55,7 @@ def measured(name: str, spec: str, output: Path) -> Row:
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise RuntimeError(f"capturing {spec} failed with exit code {process.returncode}")
-    trace = documents.load(output, Trace)
+    trace = store.load(output, Trace)
     rss = usage.ru_maxrss * 1024
     peak = liveness.sweep(trace).peak
     return {

@@ -13,13 +13,13 @@ from unittest import mock
 
 from benchmarks.common import Row, Table, command, progress
 from examples.models import resnet50
-from planner import documents
-from planner.implementations import with_implementations
-from planner.trace import Trace
 from treadle.capture.costs import with_measured
 from treadle.capture.costs.cache import kept
 from treadle.capture.costs.counting import signature
 from treadle.capture.graph import capture
+from treadle.planner.documents import store
+from treadle.planner.documents.trace import Trace
+from treadle.planner.graph.implementations import with_implementations
 
 BATCH = 8
 
@@ -47,7 +47,7 @@ def measured(name: str, trace: Trace, folder: Path) -> Row:
         seconds.append(time.perf_counter() - start)
     tensors = {tensor.id: tensor for tensor in trace.tensors}
     calls = [call for op in trace.ops for call in (op, *op.implementations)]
-    documents.save(timed, folder / "step.trace.json")
+    store.save(timed, folder / "step.trace.json")
     return {
         "trace": name,
         "ops": len(trace.ops),

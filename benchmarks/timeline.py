@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 
 from benchmarks.common import Table, command
-from planner.timeline import Resource, Task, simulate
+from treadle.planner.timeline.simulator import Resource, Task, simulate
 
 N = 100_000
 TARGET_SECONDS = 2

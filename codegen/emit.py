@@ -6,12 +6,12 @@ import hashlib
 from contextlib import suppress
 from pathlib import Path
 
-from codegen.python_form import require_form
-from codegen.targets import Artefacts
-from planner import documents
-from planner.artefact import FILE_NAME, VERSION, Artefact
-from planner.errors import InputError
-from planner.files import read_text, write_text
+from treadle.codegen.python_form import require_form
+from treadle.codegen.targets import Artefacts
+from treadle.planner.documents import store
+from treadle.planner.documents.artefact import FILE_NAME, VERSION, Artefact
+from treadle.planner.documents.files import read_text, write_text
+from treadle.planner.errors import InputError
 
 
 def write(artefacts: Artefacts, directory: Path | str, *, force: bool = False) -> Artefact:
@@ -29,7 +29,7 @@ def write(artefacts: Artefacts, directory: Path | str, *, force: bool = False) -
     manifest = manifest_of(artefacts)
     for name, text in sorted(artefacts.files.items()):
         write_text(folder / name, text)
-    documents.save(manifest, folder / FILE_NAME)
+    store.save(manifest, folder / FILE_NAME)
     for name in sorted(set(older.files) - set(artefacts.files) if older else ()):
         with suppress(OSError):
             (folder / name).unlink()
@@ -55,7 +55,7 @@ def manifest_in(folder: Path) -> Artefact:
     """The manifest in `folder`. Raises InputError when there is none."""
     if not (folder / FILE_NAME).is_file():
         raise InputError(f"found no {FILE_NAME}, expected a folder that `treadle generate` wrote", where=str(folder))
-    return documents.load(folder / FILE_NAME, Artefact)
+    return store.load(folder / FILE_NAME, Artefact)
 
 
 def manifest_of(artefacts: Artefacts) -> Artefact:
@@ -82,7 +82,7 @@ def _older(folder: Path, force: bool) -> Artefact | None:
     if not folder.is_dir() or not any(folder.iterdir()):
         return None
     try:
-        return documents.load(folder / FILE_NAME, Artefact)
+        return store.load(folder / FILE_NAME, Artefact)
     except InputError as error:
         if force:
             return None

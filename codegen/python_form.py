@@ -1,9 +1,9 @@
 """What generated Python may consist of. A text is parsed again before it is written or executed, and one line that
 treadle never writes is enough to refuse it.
 
-The quoting of names (`codegen.templates`) keeps data from becoming code; this is the second wall, and the one for
-folders that come from others. Steps consist of explicit calls, so their form is a list of what they may name. In the
-modules for PyTorch's own checkpointing and compiler only tables differ; the rest is the template, word for word.
+The quoting of names (`treadle.codegen.templates`) keeps data from becoming code; this is the second wall, and the one
+for folders that come from others. Steps consist of explicit calls, so their form is a list of what they may name. In
+the modules for PyTorch's own checkpointing and compiler only tables differ; the rest is the template, word for word.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from functools import cache
 
 import jinja2
 
-from codegen.templates import template
-from planner.arguments import DTYPES, KERNELS, LAYOUTS, MEMORY_FORMATS, target_problem
-from planner.errors import InputError
+from treadle.codegen.templates import template
+from treadle.planner.documents.arguments import DTYPES, KERNELS, LAYOUTS, MEMORY_FORMATS, target_problem
+from treadle.planner.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from codegen.templates import quote
-from planner.arguments import WORDS, word_expected
-from planner.errors import InputError
+from treadle.codegen.templates import quote
+from treadle.planner.documents.arguments import WORDS, word_expected
+from treadle.planner.errors import InputError
 
 WIDTH = 120
 

@@ -13,43 +13,37 @@ from typing import Any, Literal, assert_never
 
 import msgspec
 
-from codegen import (
-    check_mscclpp,
-    check_program,
-    cuda_kernels,
-    deepspeed,
-    msccl_xml,
-    mscclpp_json,
-    mscclpp_plan,
-    torch_compile,
-    torch_module,
-    torch_offload,
-    torch_sac,
-    torch_swap,
-)
-from codegen.fusion.generate import generate as fusion_generate
-from codegen.lower import lower
-from codegen.program import Program
-from codegen.promise import promise_of
-from codegen.runtime_rules import FATAL, Finding, judge
-from codegen.runtime_subject import Subject
-from codegen.runtimes import RUNTIMES, Name
-from codegen.simulate_program import simulate_program
-from codegen.split import split_counts
-from planner import documents
-from planner.collective.algorithm import CollectiveDecisions
-from planner.collective.check import check as check_collective
-from planner.collective.collectives import DEMANDING
-from planner.errors import CheckFailed, InputError
-from planner.fusion.check import check as check_fusion
-from planner.fusion.decisions import FusionDecisions
-from planner.memory.check import check as check_memory
-from planner.memory.decisions import MemoryDecisions
-from planner.memory.problem import RESERVE
-from planner.plan import Decisions, InputRef, Plan
-from planner.swap.check import check as check_swap
-from planner.swap.decisions import SwapDecisions
-from planner.trace import Trace
+from treadle.codegen.collective import check as check_program
+from treadle.codegen.collective.cuda import kernels
+from treadle.codegen.collective.lower import lower
+from treadle.codegen.collective.msccl import xml
+from treadle.codegen.collective.msccl.rules import FATAL, Finding, judge
+from treadle.codegen.collective.msccl.runtimes import RUNTIMES, Name
+from treadle.codegen.collective.msccl.subject import Subject
+from treadle.codegen.collective.mscclpp import check as check_mscclpp
+from treadle.codegen.collective.mscclpp import document
+from treadle.codegen.collective.mscclpp import lower as mscclpp_json
+from treadle.codegen.collective.program import Program
+from treadle.codegen.collective.promise import promise_of
+from treadle.codegen.collective.simulate_program import simulate_program
+from treadle.codegen.collective.split import split_counts
+from treadle.codegen.fusion.generate import generate as fusion_generate
+from treadle.codegen.memory import torch_compile, torch_module, torch_sac
+from treadle.codegen.swap import deepspeed, torch_offload, torch_swap
+from treadle.planner.documents import store
+from treadle.planner.documents.plan import Decisions, InputRef, Plan
+from treadle.planner.documents.trace import Trace
+from treadle.planner.errors import CheckFailed, InputError
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions
+from treadle.planner.passes.collective.check import check as check_collective
+from treadle.planner.passes.collective.collectives import DEMANDING
+from treadle.planner.passes.fusion.check import check as check_fusion
+from treadle.planner.passes.fusion.decisions import FusionDecisions
+from treadle.planner.passes.memory.check import check as check_memory
+from treadle.planner.passes.memory.decisions import MemoryDecisions
+from treadle.planner.passes.memory.problem import RESERVE
+from treadle.planner.passes.swap.check import check as check_swap
+from treadle.planner.passes.swap.decisions import SwapDecisions
 
 Target = Literal[
     "torch", "torch-sac", "torch-compile", "torch-swap", "torch-offload", "deepspeed", "msccl-xml", "mscclpp-json",
@@ -118,8 +112,8 @@ def generate(
             assert_never(decisions)
     return Artefacts(
         target=chosen,
-        plan=InputRef(file=Path(plan_file).name, digest=documents.digest(plan)),
-        files={**files, PLAN_NAME: documents.dumps(plan)},
+        plan=InputRef(file=Path(plan_file).name, digest=store.digest(plan)),
+        files={**files, PLAN_NAME: store.dumps(plan)},
         entry=entry,
         facts=facts,
     )
@@ -254,10 +248,10 @@ def texts_of(
 ) -> dict[str, str]:
     """The files of checked programs in the form of `target`. Raises InputError where they do not fit into it."""
     if target == "cuda":
-        return cuda_kernels.artefacts(dict(programs))
+        return kernels.artefacts(dict(programs))
     if target == "mscclpp-json":
         return {f"{name}.json": _mscclpp(name, program, decisions, plan_file) for name, program in programs.items()}
-    return {f"{name}.xml": msccl_xml.emit(program) for name, program in programs.items()}
+    return {f"{name}.xml": xml.emit(program) for name, program in programs.items()}
 
 
 def _xml(
@@ -267,8 +261,8 @@ def _xml(
     split = split_counts(program, RUNTIMES[runtime].count)
     if split is not program:
         _require_right(name, split, decisions, plan_file)
-    text = msccl_xml.emit(split, runtime)
-    subject = Subject(text, msccl_xml.parse(text, f"{name}.xml"))
+    text = xml.emit(split, runtime)
+    subject = Subject(text, xml.parse(text, f"{name}.xml"))
     return text, next((finding for finding in judge(subject, runtime) if finding.effect in FATAL), None)
 
 
@@ -282,7 +276,7 @@ def _mscclpp(name: str, program: Program, decisions: CollectiveDecisions, plan_f
             f"{plan_file}: {name}.json would be wrong; this is a bug, please report it",
             tuple(f"{name}.json: {finding}" for finding in findings),
         )
-    return mscclpp_plan.dumps(made)
+    return document.dumps(made)
 
 
 def _memory(
@@ -338,7 +332,7 @@ def _traced(plan: Plan, plan_file: str, kind: str, trace: Trace | None) -> Trace
         raise InputError(f"a {kind} plan becomes a module only with the trace it was made from; name it with --trace",
                          where=plan_file)  # fmt: skip
     reference = plan.inputs.get("trace")
-    if reference is not None and documents.digest(trace) != reference.digest:
+    if reference is not None and store.digest(trace) != reference.digest:
         raise InputError(
             f"found trace {trace.name!r} with another digest than the trace {reference.file!r} the plan was made from; "
             "plan again",

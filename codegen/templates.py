@@ -12,7 +12,7 @@ from functools import cache
 
 import jinja2
 
-from planner import resources
+from treadle.planner import resources
 
 
 @cache

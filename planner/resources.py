@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from planner.errors import InputError
+from treadle.planner.errors import InputError
 
-_PACKAGED = Path(__file__).parent / "_data"
-_ROOT = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parent.parent
+_HERE = Path(__file__).resolve().parent
+_PACKAGED = _HERE / "_data"
+_ROOT = _PACKAGED if _PACKAGED.is_dir() else _HERE.parent
 
 
 def folder(kind: str) -> Path:

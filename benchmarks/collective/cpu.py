@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks.common import Row, Table, command, progress
-from codegen.lower import lower
-from planner import documents, resources
-from planner.collective.algorithm import Collective, CollectiveDecisions
-from planner.collective.planning import plan_collective
-from planner.scalars import format_bytes
-from planner.sketch import Sketch
+from treadle.codegen.collective.lower import lower
+from treadle.planner import resources
+from treadle.planner.documents import store
+from treadle.planner.documents.scalars import format_bytes
+from treadle.planner.documents.sketch import Sketch
+from treadle.planner.passes.collective.algorithm import Collective, CollectiveDecisions
+from treadle.planner.passes.collective.planning import plan_collective
 from treadle.probe.resolve import load_hardware
-from treadle.runtime.compare import compare
+from treadle.runtime.collective.compare import compare
 
 PROFILE, SKETCH = "mesh4", "mesh"
 COLLECTIVES: tuple[Collective, ...] = ("allreduce", "allgather", "reducescatter", "alltoall")
@@ -33,7 +34,7 @@ def tables() -> Iterator[Table]:
 def measured(collective: Collective) -> Iterator[Row]:
     """One plan for the largest size, executed at every size."""
     progress(f"{collective} on 4 processes")
-    sketch = documents.load(resources.locate("sketches", SKETCH), Sketch)
+    sketch = store.load(resources.locate("sketches", SKETCH), Sketch)
     plan = plan_collective(collective, load_hardware(PROFILE), sketch, size_bytes=SIZES[-1], instances=1)
     assert isinstance(plan.decisions, CollectiveDecisions)
     ranks = plan.decisions.ranks

@@ -18,13 +18,14 @@ from typing import Any, Literal
 
 from benchmarks.collective.machines import EVERY_LINK
 from benchmarks.common import Row, Table, command, gpu_milliseconds, progress
-from codegen import cuda_kernels
-from codegen.lower import lower
-from codegen.program import SENDING, Program
-from planner import documents, resources
-from planner.collective.algorithm import Collective
-from planner.collective.planning import plan_collective
-from planner.hardware import Hardware
+from treadle.codegen.collective.cuda import kernels
+from treadle.codegen.collective.lower import lower
+from treadle.codegen.collective.program import SENDING, Program
+from treadle.planner import resources
+from treadle.planner.documents import store
+from treadle.planner.documents.hardware import Hardware
+from treadle.planner.passes.collective.algorithm import Collective
+from treadle.planner.passes.collective.planning import plan_collective
 
 CASES: tuple[tuple[Collective, str], ...] = (
     ("allgather", "ring"),
@@ -62,11 +63,11 @@ def _registers() -> Iterator[Row]:
 
 def _compile(protocol: str, reduces: bool, arch: str) -> str:
     """What ptxas says."""
-    flags = cuda_kernels.definitions("interpreter", protocol, reduces)
+    flags = kernels.definitions("interpreter", protocol, reduces)
     with tempfile.TemporaryDirectory() as name:
-        for file, text in cuda_kernels.headers().items():
+        for file, text in kernels.headers().items():
             (Path(name) / file).write_text(text)
-        call = ["nvcc", "-std=c++17", "-O3", "-cubin", f"-arch={arch}", "-Xptxas=-v", *flags, cuda_kernels.INTERPRETER]
+        call = ["nvcc", "-std=c++17", "-O3", "-cubin", f"-arch={arch}", "-Xptxas=-v", *flags, kernels.INTERPRETER]
         done = subprocess.run([*call, "-o", "out"], cwd=name, capture_output=True, text=True, check=True)
     return done.stderr
 
@@ -91,13 +92,13 @@ def _throughput() -> Iterator[Table]:
 
 def program_of(collective: Collective, method: str, protocol: Literal["Simple", "LL", "LL128"]) -> Program:
     """The program of a case: eight GPUs on one switch."""
-    hardware = documents.load(resources.locate("profiles", "ndv4"), Hardware)
+    hardware = store.load(resources.locate("profiles", "ndv4"), Hardware)
     plan = plan_collective(collective, hardware, EVERY_LINK, size_bytes=SIZES[-1], method=method, instances=INSTANCES)
     return replace(lower(plan.decisions), protocol=protocol)
 
 
 def _case(collective: Collective, method: str) -> Iterator[Row]:
-    from treadle.runtime.native import build
+    from treadle.runtime.collective.native import build
 
     for protocol in PROTOCOLS:
         program = program_of(collective, method, protocol)

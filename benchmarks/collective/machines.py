@@ -11,10 +11,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from planner import documents, resources
-from planner.hardware import Device, Hardware, Link, Network, Nic, Switch, scaled
-from planner.scalars import MEBIBYTE
-from planner.sketch import Contiguity, InternodeSketch, IntranodeSketch, Sketch
+from treadle.planner import resources
+from treadle.planner.documents import store
+from treadle.planner.documents.hardware import Device, Hardware, Link, Network, Nic, Switch, scaled
+from treadle.planner.documents.scalars import MEBIBYTE
+from treadle.planner.documents.sketch import Contiguity, InternodeSketch, IntranodeSketch, Sketch
 
 PIPELINED: dict[str, Any] = {"latency": "pipelined", "sources": {}}
 
@@ -25,7 +26,7 @@ def us_per_mebibyte(bytes_per_second: float) -> float:
 
 def ndv2(nodes: int) -> Hardware:
     """Azure NDv2 with TE-CCL's speeds."""
-    shipped = documents.load(resources.locate("profiles", "ndv2"), Hardware)
+    shipped = store.load(resources.locate("profiles", "ndv2"), Hardware)
     links = tuple(replace(link, alpha_us=0.7, beta_us_per_MB=us_per_mebibyte(25e9)) for link in shipped.links)
     network = Network(kind="ib", alpha_us=1.3, beta_us_per_MB=us_per_mebibyte(12.5e9))
     return scaled(
@@ -36,7 +37,7 @@ def ndv2(nodes: int) -> Hardware:
 
 def dgx2(nodes: int) -> Hardware:
     """NVIDIA DGX-2 with TE-CCL's speeds."""
-    shipped = documents.load(resources.locate("profiles", "dgx2"), Hardware)
+    shipped = store.load(resources.locate("profiles", "dgx2"), Hardware)
     switches = tuple(
         replace(switch, alpha_us=0.7, beta_us_per_MB=us_per_mebibyte(125e9)) for switch in shipped.switches
     )
@@ -92,7 +93,7 @@ def torus(side: int) -> Hardware:
     )
 
 
-EVERY_LINK = documents.load(resources.locate("sketches", "mesh"), Sketch)
+EVERY_LINK = store.load(resources.locate("sketches", "mesh"), Sketch)
 
 RAILS = Sketch(
     version=1,

@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from benchmarks.common import Row, Table, command, progress
-from planner import documents, resources
-from planner.collective.algorithm import Collective, CollectiveDecisions
-from planner.collective.planning import plan_collective
-from planner.hardware import Hardware, scaled
-from planner.scalars import format_bytes
-from planner.sketching import propose
-from treadle.tuning import links_us, time_in_turn, tuner
+from treadle.passes.collective.tuning import links_us, time_in_turn, tuner
+from treadle.planner import resources
+from treadle.planner.documents import store
+from treadle.planner.documents.hardware import Hardware, scaled
+from treadle.planner.documents.scalars import format_bytes
+from treadle.planner.passes.collective.algorithm import Collective, CollectiveDecisions
+from treadle.planner.passes.collective.planning import plan_collective
+from treadle.planner.passes.collective.sketching import propose
 
 MACHINES = (("dgx2", 2), ("ndv2", 2), ("ndv5", 1), ("dgx1", 1), ("cluster-25gbe", 4))
 COLLECTIVES: tuple[Collective, ...] = ("allgather", "allreduce", "alltoall")
@@ -40,7 +41,7 @@ def tables() -> Iterator[Table]:
 def row(name: str, nodes: int, collective: Collective, method: str) -> Row:
     """One schedule and its two programs."""
     progress(f"order: {collective} on {nodes} {name} by {method}")
-    hardware = scaled(documents.load(resources.locate("profiles", name), Hardware), nodes)
+    hardware = scaled(store.load(resources.locate("profiles", name), Hardware), nodes)
     sketch = propose(hardware, collective=collective, size_bytes=SIZE)
     decisions = plan_collective(collective, hardware, sketch, size_bytes=SIZE, method=method).decisions
     assert isinstance(decisions, CollectiveDecisions)

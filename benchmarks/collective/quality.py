@@ -10,15 +10,16 @@ import time
 from collections.abc import Iterator
 
 from benchmarks.common import Row, Table, command, progress
-from planner import documents, resources
-from planner.collective.algorithm import Collective
-from planner.collective.draft import Request
-from planner.collective.limits import Effort
-from planner.collective.planning import METHODS, plan_collective
-from planner.errors import InputError
-from planner.hardware import Hardware, scaled
-from planner.scalars import format_bytes
-from planner.sketch import Sketch
+from treadle.planner import resources
+from treadle.planner.documents import store
+from treadle.planner.documents.hardware import Hardware, scaled
+from treadle.planner.documents.scalars import format_bytes
+from treadle.planner.documents.sketch import Sketch
+from treadle.planner.errors import InputError
+from treadle.planner.passes.collective.algorithm import Collective
+from treadle.planner.passes.collective.draft import Request
+from treadle.planner.passes.collective.limits import Effort
+from treadle.planner.passes.collective.planning import METHODS, plan_collective
 
 CASES = (("ndv2", "ndv2-sk-1"), ("dgx2", "dgx2-sk-1"), ("dgx2", "dgx2-sk-2"))
 SIZES = (2**10, 2**15, 2**20, 2**26)
@@ -47,7 +48,7 @@ def tables() -> Iterator[Table]:
 def peers(collective: Collective, name: str, size: int) -> dict[str, float]:
     """us of each template that the machine and the collective allow."""
     progress(f"quality: {collective} on {name}, {format_bytes(size)}: peers")
-    every_link = documents.load(resources.locate("sketches", "ring"), Sketch)
+    every_link = store.load(resources.locate("sketches", "ring"), Sketch)
     request = Request(collective, hardware(name), every_link, size)
     found = {}
     for peer in PEERS:
@@ -61,7 +62,7 @@ def peers(collective: Collective, name: str, size: int) -> dict[str, float]:
 def planned(collective: Collective, name: str, sketch: str, size: int, beside: dict[str, float]) -> Row:
     """One plan, its certificate and its ratios."""
     progress(f"quality: {collective} with {sketch}, {format_bytes(size)}")
-    guide = documents.load(resources.locate("sketches", sketch), Sketch)
+    guide = store.load(resources.locate("sketches", sketch), Sketch)
     start = time.perf_counter()
     plan = plan_collective(collective, hardware(name), guide, size_bytes=size, method="auto")
     seconds = time.perf_counter() - start
@@ -86,7 +87,7 @@ def planned(collective: Collective, name: str, sketch: str, size: int, beside: d
 
 def hardware(name: str) -> Hardware:
     """Two nodes of a shipped profile."""
-    return scaled(documents.load(resources.locate("profiles", name), Hardware), 2)
+    return scaled(store.load(resources.locate("profiles", name), Hardware), 2)
 
 
 main = command(tables)

@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 from benchmarks.collective import machines
 from benchmarks.common import Row, Table, command, progress
-from planner.collective.algorithm import Collective
-from planner.hardware import Hardware
-from planner.sketch import Sketch
+from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.sketch import Sketch
+from treadle.planner.passes.collective.algorithm import Collective
 
 GB, MB, KB = 10**9, 10**6, 10**3
 
@@ -91,7 +91,7 @@ print(json.dumps(measure(CASES[int(sys.argv[1])])))
 
 def measure(case: Case) -> Row:
     """Plan, check, lower and check again; runs in the process it is called in."""
-    from planner.collective.planning import plan_collective
+    from treadle.planner.passes.collective.planning import plan_collective
 
     begun = time.perf_counter()
     hardware = case.hardware()
@@ -115,8 +115,8 @@ def measure(case: Case) -> Row:
     }
     row["met"] = _verdict(case, row, plan.certificate.gap)
     if case.lowered:
-        from codegen import check_program
-        from codegen.lower import lower
+        from treadle.codegen.collective import check as check_program
+        from treadle.codegen.collective.lower import lower
 
         findings = check_program.check(lower(replace(decisions, instances=1)))  # type: ignore[type-var]
         row["program"] = "accepted" if not findings else findings[0]
@@ -141,7 +141,7 @@ def _verdict(case: Case, row: Row, gap: float) -> str:
 
 
 def _allgather_bound_us(case: Case, hardware: Hardware, part: int) -> float:
-    from planner.collective.universal import universal_bound
+    from treadle.planner.passes.collective.universal import universal_bound
 
     return universal_bound("allgather", hardware, case.sketch, part).time_ns / 1000
 

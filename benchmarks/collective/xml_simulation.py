@@ -15,11 +15,12 @@ from dataclasses import replace
 from functools import cache
 
 from benchmarks.common import Row, Table, command
-from codegen.check_program import check
-from codegen.program import Program, RankProgram, Step, Threadblock
-from codegen.simulate_xml import simulate_xml
-from planner import documents, resources
-from planner.hardware import Hardware
+from treadle.codegen.collective.check import check
+from treadle.codegen.collective.program import Program, RankProgram, Step, Threadblock
+from treadle.codegen.collective.simulate_xml import simulate_xml
+from treadle.planner import resources
+from treadle.planner.documents import store
+from treadle.planner.documents.hardware import Hardware
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 SIZES = (KIB, 64 * KIB, MIB, 16 * MIB, 256 * MIB, 4 * GIB)
@@ -220,7 +221,7 @@ def mi300x_rows(hardware: Hardware) -> Iterator[tuple[Case, int, float, float]]:
 
 def tables() -> Iterator[Table]:
     """Predicted against measured times of MSCCL XML on MI300X and A100."""
-    machine = documents.load(str(resources.locate("profiles", "mi300x")), Hardware)
+    machine = store.load(str(resources.locate("profiles", "mi300x")), Hardware)
     rows: list[Row] = []
     errors: dict[bool, list[float]] = {True: [], False: []}
     for case, size, predicted, measured in mi300x_rows(machine):
@@ -246,7 +247,7 @@ def tables() -> Iterator[Table]:
 
 
 def _a100() -> Table:
-    machine = documents.load(str(resources.locate("profiles", "ndv4")), Hardware)
+    machine = store.load(str(resources.locate("profiles", "ndv4")), Hardware)
     rows: list[Row] = []
     for size, (measured, nccl) in A100.items():
         found = [(simulate_xml(program(case), machine, size).time_us, case) for case in A100_CANDIDATES]

@@ -8,8 +8,8 @@ from statistics import median
 
 from benchmarks.common import Row, Table, command, progress
 from benchmarks.fusion.schedules import optimizer, tail
-from codegen.fusion.lower import Lowered, lower
-from planner.fusion.program import Bindings, Program
+from treadle.codegen.fusion.lower import Lowered, lower
+from treadle.planner.passes.fusion.program import Bindings, Program
 from treadle.runtime.fusion import processes
 from treadle.runtime.fusion.build import build
 from treadle.runtime.fusion.counters import counters

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from benchmarks.common import Row, Table, command, gpu_milliseconds, progress
 from benchmarks.fusion.schedules import optimizer, program, tail
-from codegen.fusion.lower import lower
-from planner.errors import InputError
-from planner.fusion.enumerate import enumerate_schedules
-from planner.fusion.moves import Moves
-from planner.fusion.program import BYTES, Bindings, Program
-from planner.fusion.prune import pointwise_first
-from planner.fusion.stages import stages
+from treadle.codegen.fusion.lower import lower
+from treadle.planner.errors import InputError
+from treadle.planner.passes.fusion.enumerate import enumerate_schedules
+from treadle.planner.passes.fusion.moves import Moves
+from treadle.planner.passes.fusion.program import BYTES, Bindings, Program
+from treadle.planner.passes.fusion.prune import pointwise_first
+from treadle.planner.passes.fusion.stages import stages
 from treadle.runtime.fusion import cuda, fibers
 from treadle.runtime.fusion.build import build
 from treadle.runtime.fusion.compare import compare

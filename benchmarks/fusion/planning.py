@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 from benchmarks.common import Row, Table, command, progress
 from benchmarks.fusion.schedules import program
-from planner import documents, resources
-from planner.fusion.machine import Machine, machine_of
-from planner.fusion.planning import rank, search, useful
-from planner.fusion.program import Bindings
-from planner.hardware import Hardware, scaled
+from treadle.planner import resources
+from treadle.planner.documents import store
+from treadle.planner.documents.hardware import Hardware, scaled
+from treadle.planner.passes.fusion.machine import Machine, machine_of
+from treadle.planner.passes.fusion.planning import rank, search, useful
+from treadle.planner.passes.fusion.program import Bindings
 
 TAIL = {"B": 8, "S": 1024, "H": 3072}
 SIZES = [2**exponent for exponent in range(10, 31)]
@@ -34,7 +35,7 @@ TARGET_S = 12.0
 
 def tables() -> Iterator[Table]:
     """Seconds to enumerate, overlap and price all schedules of all programs (target: 12 s, all together)."""
-    machine = machine_of(scaled(documents.load(resources.locate("profiles", "dgx2"), Hardware), 16))
+    machine = machine_of(scaled(store.load(resources.locate("profiles", "dgx2"), Hardware), 16))
     rows = [_row(name, sizes, machine) for name, sizes in WORKLOADS.items()]
     total = sum(row["search s"] + row["price s"] for row in rows)
     verdict = "reached" if total <= TARGET_S else "MISSED"

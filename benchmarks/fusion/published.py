@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 from benchmarks.common import Row, Table, command
 from benchmarks.fusion.schedules import Schedules, moments_sliced, optimizer, pipeline, program, tail
-from planner import documents, resources
-from planner.fusion.bound import allreduce_alone, lower_bound
-from planner.fusion.collective_costs import Tuning
-from planner.fusion.counts import counts
-from planner.fusion.machine import Machine, machine_of
-from planner.fusion.price import DEFAULT, Price, price
-from planner.fusion.program import Bindings, Program
-from planner.hardware import Hardware, scaled
+from treadle.planner import resources
+from treadle.planner.documents import store
+from treadle.planner.documents.hardware import Hardware, scaled
+from treadle.planner.passes.fusion.bound import allreduce_alone, lower_bound
+from treadle.planner.passes.fusion.collective_costs import Tuning
+from treadle.planner.passes.fusion.counts import counts
+from treadle.planner.passes.fusion.machine import Machine, machine_of
+from treadle.planner.passes.fusion.price import DEFAULT, Price, price
+from treadle.planner.passes.fusion.program import Bindings, Program
 
 RANKS = 256
 EXPONENTS = range(10, 31)
@@ -100,7 +101,7 @@ def tables() -> Iterator[Table]:
 
 def cluster() -> Machine:
     """With products as fast as the source's, which are CUTLASS's, and not as those that we generate."""
-    return machine_of(scaled(documents.load(resources.locate("profiles", "dgx2"), Hardware), 16)).with_library
+    return machine_of(scaled(store.load(resources.locate("profiles", "dgx2"), Hardware), 16)).with_library
 
 
 def step(name: str, exponent: int, machine: Machine, tuning: Tuning) -> Row:

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 from benchmarks.common import Row, Table, command, progress
 from benchmarks.fusion.schedules import program
-from codegen.fusion.lower import Lowered, lower
-from planner.errors import TreadleError
-from planner.fusion.enumerate import enumerate_schedules
-from planner.fusion.moves import Moves
-from planner.fusion.overlaps import chains, choices
-from planner.fusion.program import Bindings, Program
-from planner.fusion.prune import pointwise_first
+from treadle.codegen.fusion.lower import Lowered, lower
+from treadle.planner.errors import TreadleError
+from treadle.planner.passes.fusion.enumerate import enumerate_schedules
+from treadle.planner.passes.fusion.moves import Moves
+from treadle.planner.passes.fusion.overlaps import chains, choices
+from treadle.planner.passes.fusion.program import Bindings, Program
+from treadle.planner.passes.fusion.prune import pointwise_first
 from treadle.runtime.fusion.build import build
 from treadle.runtime.fusion.compare import compare
 from treadle.runtime.fusion.runs import Runs

@@ -11,14 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from benchmarks.common import Row, Table, command, progress
 from benchmarks.fusion.planning import WORKLOADS
 from benchmarks.fusion.schedules import program
-from codegen.fusion.lower import Lowered, lower
-from planner import documents
-from planner import resources as files
-from planner.fusion.machine import Machine, machine_of
-from planner.fusion.planning import rank, search, useful
-from planner.fusion.program import Bindings, Program
-from planner.fusion.stages import stages
-from planner.hardware import Hardware, scaled
+from treadle.codegen.fusion.lower import Lowered, lower
+from treadle.planner import resources as files
+from treadle.planner.documents import store
+from treadle.planner.documents.hardware import Hardware, scaled
+from treadle.planner.passes.fusion.machine import Machine, machine_of
+from treadle.planner.passes.fusion.planning import rank, search, useful
+from treadle.planner.passes.fusion.program import Bindings, Program
+from treadle.planner.passes.fusion.stages import stages
 from treadle.runtime.fusion.resources import Resources, resources
 
 ARCHITECTURES = ("sm_80", "sm_90")
@@ -34,7 +34,7 @@ def tables() -> Iterator[Table]:
     if shutil.which("nvcc") is None:
         yield Table("generated kernels: registers", [], ("no nvcc",))
         return
-    machine = machine_of(scaled(documents.load(files.locate("profiles", "dgx2"), Hardware), 16))
+    machine = machine_of(scaled(store.load(files.locate("profiles", "dgx2"), Hardware), 16))
     jobs = [(name, which, made) for name in WORKLOADS for which, made in lowered(name, machine)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         rows = [row for found in pool.map(lambda job: list(_rows(*job)), jobs) for row in found]

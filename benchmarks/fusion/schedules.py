@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from planner.fusion.parsing import parse
-from planner.fusion.program import Program
-from planner.fusion.stages import stages
-from planner.fusion.transforms.fusing import fuse
-from planner.fusion.transforms.overlapping import overlap
-from planner.fusion.transforms.reorder import reorder
-from planner.fusion.transforms.slicing import as_slice, dead, slice_intro
-from planner.fusion.transforms.split import split
+from treadle.planner.passes.fusion.parsing import parse
+from treadle.planner.passes.fusion.program import Program
+from treadle.planner.passes.fusion.stages import stages
+from treadle.planner.passes.fusion.transforms.fusing import fuse
+from treadle.planner.passes.fusion.transforms.overlapping import overlap
+from treadle.planner.passes.fusion.transforms.reorder import reorder
+from treadle.planner.passes.fusion.transforms.slicing import as_slice, dead, slice_intro
+from treadle.planner.passes.fusion.transforms.split import split
 
 PROGRAMS = Path(__file__).parents[2] / "examples" / "fusion"
 Schedules = dict[str, Program]

@@ -13,11 +13,11 @@ from typing import Any
 
 from benchmarks.common import Row, Table, command, progress
 from benchmarks.fusion.schedules import pipeline, program, tail
-from codegen.fusion.lower import Lowered, lower
-from planner.errors import CheckFailed
-from planner.fusion.program import Bindings, Program
-from planner.fusion.stages import stages
-from planner.fusion.transforms.overlapping import overlap
+from treadle.codegen.fusion.lower import Lowered, lower
+from treadle.planner.errors import CheckFailed
+from treadle.planner.passes.fusion.program import Bindings, Program
+from treadle.planner.passes.fusion.stages import stages
+from treadle.planner.passes.fusion.transforms.overlapping import overlap
 from treadle.runtime.fusion.build import build
 from treadle.runtime.fusion.compare import compare
 from treadle.runtime.fusion.runs import Runs

@@ -9,10 +9,10 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 from benchmarks.common import Row, Table, command, progress
-from codegen.fusion.lower import lower
-from planner.fusion.counts import counts, total
-from planner.fusion.program import Bindings
-from tests.planner.fusion.by_hand import SCHEDULES
+from tests.planner.passes.fusion.by_hand import SCHEDULES
+from treadle.codegen.fusion.lower import lower
+from treadle.planner.passes.fusion.counts import counts, total
+from treadle.planner.passes.fusion.program import Bindings
 from treadle.runtime.fusion.build import build
 from treadle.runtime.fusion.compare import compare
 from treadle.runtime.fusion.counters import counters

@@ -11,16 +11,16 @@ from msgspec.structs import replace
 from benchmarks.common import Row, Table, command, progress
 from benchmarks.memory.networks import NETWORKS, problem_of
 from benchmarks.memory.planning import percent
-from planner.errors import InfeasibleError, LimitError
-from planner.memory.decisions import MemoryDecisions
-from planner.memory.formulation.checkpoint import formulate
-from planner.memory.lower import lower, store_all
-from planner.memory.planning import budget_in_bytes, plan_of, prepared
-from planner.memory.problem import MemoryProblem
-from planner.memory.search.attempts import MemoryOptions
-from planner.memory.search.rounds import search
-from planner.memory.simulate import simulate
-from planner.memory.variants import VARIANTS, post_optimise, restrict
+from treadle.planner.errors import InfeasibleError, LimitError
+from treadle.planner.passes.memory.decisions import MemoryDecisions
+from treadle.planner.passes.memory.formulation.checkpoint import formulate
+from treadle.planner.passes.memory.lower import lower, store_all
+from treadle.planner.passes.memory.planning import budget_in_bytes, plan_of, prepared
+from treadle.planner.passes.memory.problem import MemoryProblem
+from treadle.planner.passes.memory.search.attempts import MemoryOptions
+from treadle.planner.passes.memory.search.rounds import search
+from treadle.planner.passes.memory.simulate import simulate
+from treadle.planner.passes.memory.variants import VARIANTS, post_optimise, restrict
 
 SHARE = Fraction(53, 100)
 """8 GB of PyTorch's use of ResNet-50, where the source takes its ablation."""

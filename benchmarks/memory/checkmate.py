@@ -20,10 +20,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from planner.memory.lower import Schedule, prune
-from planner.memory.problem import MemoryProblem
-from planner.memory.program import RunForward
-from planner.solver import Model, Solution, Status, Var, solve
+from treadle.planner.passes.memory.lower import Schedule, prune
+from treadle.planner.passes.memory.problem import MemoryProblem
+from treadle.planner.passes.memory.program import RunForward
+from treadle.planner.solver import Model, Solution, Status, Var, solve
 
 
 @dataclass(frozen=True)

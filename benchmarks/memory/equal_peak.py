@@ -17,13 +17,13 @@ import torch
 from benchmarks.common import Row, Table, command, progress
 from benchmarks.memory.execution import PYTORCH_BUDGETS, Step, Variant, gradients, partitioned
 from benchmarks.memory.varied import MODELS
-from planner.errors import InfeasibleError, LimitError
-from planner.implementations import with_implementations
-from planner.memory.planning import MemoryOptions, plan_memory
 from treadle.capture.costs import with_measured_in_step
 from treadle.capture.graph import capture
 from treadle.capture.whole import whole_operators
-from treadle.runtime.memory import apply
+from treadle.planner.errors import InfeasibleError, LimitError
+from treadle.planner.graph.implementations import with_implementations
+from treadle.planner.passes.memory.planning import MemoryOptions, plan_memory
+from treadle.runtime.memory.apply import apply
 
 OPTIONS = MemoryOptions(time_limit_s=20.0, workers=2)
 REPEATS = 7

@@ -24,15 +24,15 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from benchmarks.common import Row, Table, command, progress
-from planner.errors import InfeasibleError, LimitError
-from planner.implementations import with_implementations
-from planner.memory.decisions import MemoryDecisions
-from planner.memory.planning import Budget, MemoryOptions, plan_memory
-from planner.plan import Plan
-from planner.trace import Trace
 from treadle.capture.costs import with_measured_in_step
 from treadle.capture.graph import capture
-from treadle.runtime.memory import apply
+from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.trace import Trace
+from treadle.planner.errors import InfeasibleError, LimitError
+from treadle.planner.graph.implementations import with_implementations
+from treadle.planner.passes.memory.decisions import MemoryDecisions
+from treadle.planner.passes.memory.planning import Budget, MemoryOptions, plan_memory
+from treadle.runtime.memory.apply import apply
 from treadle.runtime.meter import Meter
 
 PYTORCH_BUDGETS = (1.0, 0.5, 0.3, 0.25, 0.1, 0.0)

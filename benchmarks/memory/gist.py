@@ -12,8 +12,8 @@ is stored encoded and decoded right before it is read:
 
 from __future__ import annotations
 
-from planner.memory.lower import store_all
-from planner.memory.problem import MemoryProblem
+from treadle.planner.passes.memory.lower import store_all
+from treadle.planner.passes.memory.problem import MemoryProblem
 
 SPARSITY = 0.5
 """Share of zeros after a ReLU; Gist, section 3.2, reports more than half for VGG-16 and most layers of others."""

@@ -23,14 +23,14 @@ from torch.utils.checkpoint import create_selective_checkpoint_contexts
 from benchmarks.common import Row, Table, command, progress
 from benchmarks.memory.execution import Step
 from examples.models import googlenet, gpt2, mobilenet_v2, resnet50, unet, vgg16
-from planner.errors import InfeasibleError, InputError, LimitError
-from planner.implementations import with_implementations
-from planner.implementations.cudnn import with_cudnn
-from planner.memory.planning import MemoryOptions, plan_memory
-from planner.trace import Trace
 from treadle.capture.costs import with_measured
 from treadle.capture.graph import capture
-from treadle.runtime.memory import apply
+from treadle.planner.documents.trace import Trace
+from treadle.planner.errors import InfeasibleError, InputError, LimitError
+from treadle.planner.graph.implementations import with_implementations
+from treadle.planner.graph.implementations.cudnn import with_cudnn
+from treadle.planner.passes.memory.planning import MemoryOptions, plan_memory
+from treadle.runtime.memory.apply import apply
 from treadle.runtime.meter import Meter
 
 MODELS: dict[str, Callable[[], Step]] = {

@@ -14,21 +14,21 @@ import torch
 
 from benchmarks.common import Row, Table, command, progress
 from benchmarks.memory.execution import NOTES, Step, Variant, gradients, row
-from codegen import torch_sac
 from examples.models import googlenet, gpt2, mobilenet_v2, resnet50, unet, vgg16
-from planner.errors import InfeasibleError, LimitError
-from planner.implementations import with_implementations
-from planner.memory.decisions import MemoryDecisions
-from planner.memory.extract.problem import problem_from_trace
-from planner.memory.lower import lower, store_all
-from planner.memory.minimum import least_budget
-from planner.memory.planning import plan_memory
-from planner.memory.search.attempts import MemoryOptions
-from planner.memory.simulate import simulate
 from treadle.capture.costs import with_measured_in_step
 from treadle.capture.graph import capture
-from treadle.runtime.followers import follow
-from treadle.runtime.memory import apply
+from treadle.codegen.memory import torch_sac
+from treadle.planner.errors import InfeasibleError, LimitError
+from treadle.planner.graph.implementations import with_implementations
+from treadle.planner.passes.memory.decisions import MemoryDecisions
+from treadle.planner.passes.memory.extract.problem import problem_from_trace
+from treadle.planner.passes.memory.lower import lower, store_all
+from treadle.planner.passes.memory.minimum import least_budget
+from treadle.planner.passes.memory.planning import plan_memory
+from treadle.planner.passes.memory.search.attempts import MemoryOptions
+from treadle.planner.passes.memory.simulate import simulate
+from treadle.runtime.memory.apply import apply
+from treadle.runtime.memory.followers import follow
 
 MODELS: dict[str, Callable[[], Step]] = {
     "ResNet-50, 8 images of 96x96": lambda: resnet50.resnet50(batch=8, image_size=96),

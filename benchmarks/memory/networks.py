@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 
-from planner.hardware import VERSION, Device, Hardware
-from planner.memory.problem import MemoryProblem
+from treadle.planner.documents.hardware import VERSION, Device, Hardware
+from treadle.planner.passes.memory.problem import MemoryProblem
 
 NETWORKS = {
     "ResNet-50 b184": "examples.models.resnet50:resnet50",
@@ -50,10 +50,10 @@ def gpt2_xl() -> MemoryProblem:
 
 def problem_from(step: object, name: str) -> MemoryProblem:
     """The same for a function that makes a step."""
-    from planner.implementations import with_implementations
-    from planner.memory.extract.problem import problem_from_trace
     from treadle.capture.costs import with_roofline
     from treadle.capture.graph import capture
+    from treadle.planner.graph.implementations import with_implementations
+    from treadle.planner.passes.memory.extract.problem import problem_from_trace
 
     assert callable(step)
     trace = with_implementations(capture(step, name, "train"))

@@ -20,14 +20,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.common import Row, Table, command, progress
 from benchmarks.memory.execution import Variant, gpt, partitioned
-from planner.errors import InfeasibleError, LimitError
-from planner.implementations import with_implementations
-from planner.memory.planning import plan_memory
-from planner.memory.search.attempts import MemoryOptions
-from planner.trace import Trace
 from treadle.capture.costs.counting import with_counts
 from treadle.capture.graph import capture
-from treadle.runtime.memory import apply
+from treadle.planner.documents.trace import Trace
+from treadle.planner.errors import InfeasibleError, LimitError
+from treadle.planner.graph.implementations import with_implementations
+from treadle.planner.passes.memory.planning import plan_memory
+from treadle.planner.passes.memory.search.attempts import MemoryOptions
+from treadle.runtime.memory.apply import apply
 
 BUDGETS = (0.9, 0.7, 0.5, 0.4, 0.3, 0.25, 0.2, 0.1, 0.05, 0.0)
 SOLVERS = ("dp", "greedy", "ilp", "dp_knapsack_sliding_hirschberg", "dynamic_memory_budget_dp")

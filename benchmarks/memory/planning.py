@@ -16,15 +16,15 @@ from msgspec.structs import replace
 from benchmarks.common import Row, Table, command, progress
 from benchmarks.memory.checkmate import checkmate
 from benchmarks.memory.networks import NETWORKS, gpt2_xl, problem_of
-from planner.errors import InfeasibleError, LimitError
-from planner.memory.decisions import MemoryDecisions
-from planner.memory.lower import lower, store_all
-from planner.memory.methods.heuristics import Planner, chen, crossings
-from planner.memory.planning import budget_in_bytes, plan_problem
-from planner.memory.problem import MemoryProblem
-from planner.memory.search.attempts import MemoryOptions
-from planner.memory.simulate import simulate
-from planner.memory.variants import VARIANTS, post_optimise, restrict
+from treadle.planner.errors import InfeasibleError, LimitError
+from treadle.planner.passes.memory.decisions import MemoryDecisions
+from treadle.planner.passes.memory.lower import lower, store_all
+from treadle.planner.passes.memory.methods.heuristics import Planner, chen, crossings
+from treadle.planner.passes.memory.planning import budget_in_bytes, plan_problem
+from treadle.planner.passes.memory.problem import MemoryProblem
+from treadle.planner.passes.memory.search.attempts import MemoryOptions
+from treadle.planner.passes.memory.simulate import simulate
+from treadle.planner.passes.memory.variants import VARIANTS, post_optimise, restrict
 
 SHARES = (Fraction(7, 10), Fraction(5, 10), Fraction(4, 10), Fraction(1, 3))
 SECONDS = 45.0

@@ -13,15 +13,15 @@ from benchmarks.common import Row, Table, command, progress
 from benchmarks.memory.gist import gist_peak
 from benchmarks.memory.networks import NETWORKS, problem_of
 from benchmarks.memory.planning import percent
-from planner.errors import InfeasibleError, LimitError
-from planner.memory.decisions import MemoryDecisions
-from planner.memory.lower import lower, store_all
-from planner.memory.minimum import least_budget
-from planner.memory.planning import plan_problem
-from planner.memory.problem import MemoryProblem
-from planner.memory.search.attempts import MemoryOptions
-from planner.memory.simulate import simulate
-from planner.memory.variants import VARIANTS, restrict
+from treadle.planner.errors import InfeasibleError, LimitError
+from treadle.planner.passes.memory.decisions import MemoryDecisions
+from treadle.planner.passes.memory.lower import lower, store_all
+from treadle.planner.passes.memory.minimum import least_budget
+from treadle.planner.passes.memory.planning import plan_problem
+from treadle.planner.passes.memory.problem import MemoryProblem
+from treadle.planner.passes.memory.search.attempts import MemoryOptions
+from treadle.planner.passes.memory.simulate import simulate
+from treadle.planner.passes.memory.variants import VARIANTS, restrict
 
 GB = 10**9
 STEP = GB // 4

@@ -22,10 +22,10 @@ from benchmarks.memory.networks import problem_from
 from benchmarks.memory.planning import percent
 from examples.models import gpt2
 from examples.models.common import Step
-from planner.memory.bound import least_time
-from planner.memory.planning import budget_in_bytes, plan_problem
-from planner.memory.problem import MemoryProblem
-from planner.memory.search.attempts import MemoryOptions
+from treadle.planner.passes.memory.bound import least_time
+from treadle.planner.passes.memory.planning import budget_in_bytes, plan_problem
+from treadle.planner.passes.memory.problem import MemoryProblem
+from treadle.planner.passes.memory.search.attempts import MemoryOptions
 
 SHARES = {
     "GPT-2, 96 layers": ("0.255", "0.284", "0.3", "0.35", "0.5"),

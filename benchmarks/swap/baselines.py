@@ -1,7 +1,7 @@
 """Swap plans beside what else people swap with, all by the same simulator: python -m benchmarks.swap.baselines
 
 Costs are the roofline's on the machine of SwapAdvisor (one V100 with 16 GB, 12 GB/s to and from the host). Peers are
-`planner.swap.baselines`, with the time of all operators as 100 %.
+`treadle.planner.passes.swap.baselines`, with the time of all operators as 100 %.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from fractions import Fraction
 from typing import Any
 
 from benchmarks.common import Row, Table, command, progress
-from planner.errors import InfeasibleError, LimitError
-from planner.swap.baselines import largest_first, odswap, save_on_cpu, torchtune, vdnn
-from planner.swap.baselines.peer import Labels, Outcome, labels_of
-from planner.swap.decisions import Allocator
-from planner.swap.extract import machine_of, problem_from_trace
-from planner.swap.planning import SwapOptions, footprint, plan_swap_problem, prepared
-from planner.swap.problem import SwapProblem
-from planner.trace import Trace
+from treadle.planner.documents.trace import Trace
+from treadle.planner.errors import InfeasibleError, LimitError
+from treadle.planner.passes.swap.baselines import largest_first, odswap, save_on_cpu, torchtune, vdnn
+from treadle.planner.passes.swap.baselines.peer import Labels, Outcome, labels_of
+from treadle.planner.passes.swap.decisions import Allocator
+from treadle.planner.passes.swap.extract import machine_of, problem_from_trace
+from treadle.planner.passes.swap.planning import SwapOptions, footprint, plan_swap_problem, prepared
+from treadle.planner.passes.swap.problem import SwapProblem
 
 HARDWARE = "p3-v100-16gb"
 MODELS = {
@@ -88,10 +88,10 @@ def trained(name: str) -> Trace:
     """One training step with plain SGD and the roofline's times."""
     from importlib import import_module
 
-    from planner.implementations import with_implementations
     from treadle.capture.costs import with_roofline
     from treadle.capture.graph import capture
     from treadle.capture.optimizer import with_optimizer
+    from treadle.planner.graph.implementations import with_implementations
     from treadle.probe.resolve import load_hardware
 
     module, function, sizes = MODELS[name]

@@ -16,15 +16,15 @@ from random import Random
 
 from benchmarks.common import Row, Table, command
 from benchmarks.swap.recurrent import lstm
-from planner.swap.arrays import Arrays, arrays_of
-from planner.swap.compiled import COMPILES
-from planner.swap.evaluate import decisions, evaluate
-from planner.swap.layout import Pool, floors, needs
-from planner.swap.problem import SwapProblem
-from planner.swap.replay import replay
-from planner.swap.timeline_of import tasks_of
-from planner.swap.two_pass import plan_pool
-from planner.timeline import simulate
+from treadle.planner.passes.swap.arrays import Arrays, arrays_of
+from treadle.planner.passes.swap.compiled import COMPILES
+from treadle.planner.passes.swap.evaluate import decisions, evaluate
+from treadle.planner.passes.swap.layout import Pool, floors, needs
+from treadle.planner.passes.swap.problem import SwapProblem
+from treadle.planner.passes.swap.replay import replay
+from treadle.planner.passes.swap.timeline_of import tasks_of
+from treadle.planner.passes.swap.two_pass import plan_pool
+from treadle.planner.timeline.simulator import simulate
 
 TARGET_MS = 10
 SIZES = (15, 40, 80)
@@ -34,8 +34,8 @@ import time
 began = time.process_time()
 from benchmarks.swap.evaluation import pool
 from benchmarks.swap.recurrent import lstm
-from planner.swap.arrays import arrays_of
-from planner.swap.evaluate import evaluate
+from treadle.planner.passes.swap.arrays import arrays_of
+from treadle.planner.passes.swap.evaluate import evaluate
 arrays = arrays_of(lstm())
 order, cut = range(len(arrays.time)), pool(arrays, 15)
 loaded = time.process_time()
@@ -103,7 +103,7 @@ def _row(step: SwapProblem, arrays: Arrays, name: str, order: list[int], gibibyt
         "ms": took * 1e3,
         "ms per 10,000": took * 1e7 / len(nodes.kind),
         "of it simulation ms": replayed * 1e3,
-        "planner.timeline ms": simulated * 1e3,
+        "treadle.planner.timeline.simulator ms": simulated * 1e3,
         "ratio": simulated / replayed,
         "step s": found.makespan_ns / 1e9,
     }

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from benchmarks.common import Row, Table, command, progress
 from benchmarks.swap.networks import inference, problem_from
-from planner.errors import InfeasibleError, LimitError
-from planner.swap.decisions import SwapDecisions
-from planner.swap.planning import SwapOptions, footprint, plan_swap_problem
-from planner.swap.problem import SwapProblem
+from treadle.planner.errors import InfeasibleError, LimitError
+from treadle.planner.passes.swap.decisions import SwapDecisions
+from treadle.planner.passes.swap.planning import SwapOptions, footprint, plan_swap_problem
+from treadle.planner.passes.swap.problem import SwapProblem
 
 MEGABYTES = (64, 128, 192, 256, 320, 512, 640, 1024)
 BATCHES = (1, 16, 32, 64)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from benchmarks.common import Row, Table, command, progress
 from benchmarks.swap.networks import NETWORKS, problem_from, training
-from planner.graph import Graph
-from planner.swap.planning import footprint
-from planner.trace import Trace
+from treadle.planner.documents.trace import Trace
+from treadle.planner.graph.index import Graph
+from treadle.planner.passes.swap.planning import footprint
 
 NOTES = (
     "ops: of the trace, views left out. plain ops: without what MXNet 1.2 has no operator for, that is one update per "

@@ -8,10 +8,10 @@ from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
-from planner.swap.extract import machine_of
-from planner.swap.planning import inplace_problem
-from planner.swap.problem import SwapProblem
-from planner.trace import Trace
+from treadle.planner.documents.trace import Trace
+from treadle.planner.passes.swap.extract import machine_of
+from treadle.planner.passes.swap.planning import inplace_problem
+from treadle.planner.passes.swap.problem import SwapProblem
 
 HARDWARE = "p3-v100-16gb"
 HOST_BYTES = 244 * 2**30
@@ -76,10 +76,10 @@ def entry(spec: str) -> Callable[..., Any]:
 
 
 def _trace(step: Callable[..., Any], name: str, mode: str) -> Trace:
-    from planner.implementations import with_implementations
     from treadle.capture.costs import with_roofline
     from treadle.capture.graph import capture
     from treadle.capture.optimizer import with_optimizer
+    from treadle.planner.graph.implementations import with_implementations
     from treadle.probe.resolve import load_hardware
 
     trace = with_implementations(capture(step, name, "train" if mode == "train" else "infer"))

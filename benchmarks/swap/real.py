@@ -20,18 +20,18 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.common import Row, Table, command, progress
-from codegen import torch_offload
 from examples.models import googlenet, gpt2, resnet50
-from planner.hardware import Hardware
-from planner.swap.decisions import SwapDecisions
-from planner.swap.extract import machine_of
-from planner.swap.planning import SwapOptions, plan_swap
-from planner.trace import Trace
 from treadle.capture.costs import with_roofline
 from treadle.capture.graph import capture
+from treadle.codegen.swap import torch_offload
+from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.trace import Trace
+from treadle.planner.passes.swap.decisions import SwapDecisions
+from treadle.planner.passes.swap.extract import machine_of
+from treadle.planner.passes.swap.planning import SwapOptions, plan_swap
 from treadle.probe.resolve import load_hardware
-from treadle.runtime.followers import follow
-from treadle.runtime.offload_ops import stand_in
+from treadle.runtime.memory.followers import follow
+from treadle.runtime.memory.offload_ops import stand_in
 
 Step = tuple[nn.Module, tuple[Tensor, ...], Callable[..., Tensor]]
 HARDWARE = "p3-v100-16gb"

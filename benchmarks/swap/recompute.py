@@ -13,19 +13,19 @@ from fractions import Fraction
 
 from benchmarks.common import Row, Table, command, progress
 from benchmarks.swap.networks import HARDWARE, HOST_BYTES, trained
-from planner.errors import InfeasibleError, InputError, LimitError
-from planner.joint.memory_runs import allowed
-from planner.joint.planning import JointOptions, plan_joint
-from planner.joint.programs import memory_alone, sides
-from planner.joint.scoring import Scorer
-from planner.memory.planning import MemoryOptions
-from planner.plan import Plan
-from planner.swap.decisions import SwapDecisions
-from planner.swap.extract import machine_of
-from planner.swap.planning import SwapOptions, inplace_problem, plan_swap_problem, prepared
-from planner.swap.problem import Machine
-from planner.trace import Trace
-from treadle.cli.plan_swap import repeated
+from treadle.passes.swap.command import repeated
+from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.trace import Trace
+from treadle.planner.errors import InfeasibleError, InputError, LimitError
+from treadle.planner.job.recompute_swap.memory_runs import allowed
+from treadle.planner.job.recompute_swap.planning import JointOptions, plan_joint
+from treadle.planner.job.recompute_swap.programs import memory_alone, sides
+from treadle.planner.job.recompute_swap.scoring import Scorer
+from treadle.planner.passes.memory.planning import MemoryOptions
+from treadle.planner.passes.swap.decisions import SwapDecisions
+from treadle.planner.passes.swap.extract import machine_of
+from treadle.planner.passes.swap.planning import SwapOptions, inplace_problem, plan_swap_problem, prepared
+from treadle.planner.passes.swap.problem import Machine
 
 MODELS = {
     "ResNet-50, 184": ("examples.models.resnet50:resnet50", 184),

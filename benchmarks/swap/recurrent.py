@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.swap.problem import Machine, Role, SwapOp, SwapProblem, SwapTensor
+from treadle.planner.passes.swap.problem import Machine, Role, SwapOp, SwapProblem, SwapTensor
 
 V100 = Machine(
     memory_bytes=16 * 2**30,

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from benchmarks.common import Row, Table, command, progress
 from benchmarks.swap.networks import NETWORKS, problem_of
-from planner.errors import InfeasibleError, LimitError
-from planner.plan import Plan
-from planner.swap.decisions import SwapDecisions
-from planner.swap.planning import SwapOptions, plan_swap_problem
-from planner.swap.problem import SwapProblem
+from treadle.planner.documents.plan import Plan
+from treadle.planner.errors import InfeasibleError, LimitError
+from treadle.planner.passes.swap.decisions import SwapDecisions
+from treadle.planner.passes.swap.planning import SwapOptions, plan_swap_problem
+from treadle.planner.passes.swap.problem import SwapProblem
 
 SECONDS, WORKERS = 300.0, 2
 EARLY = 10

@@ -1,6 +1,7 @@
 """Algorithms of collectives by name, as executable programs: the planner's templates on ranks that are all alike.
 
-A planned algorithm, synthesised or not, is one `codegen.lower.lower` away: what takes an Algorithm takes either.
+A planned algorithm, synthesised or not, is one `treadle.codegen.collective.lower.lower` away: what takes an Algorithm
+takes either.
 """
 
 from __future__ import annotations
@@ -10,19 +11,20 @@ from typing import Protocol, cast
 
 from msgspec.structs import replace
 
-from codegen.lower import lower
-from codegen.program import Program, RankProgram, Step, Threadblock
-from planner import documents, resources
-from planner.collective.algorithm import Collective
-from planner.collective.algorithm import Protocol as WireProtocol
-from planner.collective.decisions import decisions_of
-from planner.collective.draft import Draft, Request
-from planner.collective.limits import Effort
-from planner.collective.templates import all_pairs, binomial, double_tree, recursive_doubling, two_level
-from planner.collective.templates.template import Hop, Variant, best_draft
-from planner.errors import InputError
-from planner.hardware import Device, Hardware, Network, Switch
-from planner.sketch import InternodeSketch, Sketch
+from treadle.codegen.collective.lower import lower
+from treadle.codegen.collective.program import Program, RankProgram, Step, Threadblock
+from treadle.planner import resources
+from treadle.planner.documents import store
+from treadle.planner.documents.hardware import Device, Hardware, Network, Switch
+from treadle.planner.documents.sketch import InternodeSketch, Sketch
+from treadle.planner.errors import InputError
+from treadle.planner.passes.collective.algorithm import Collective
+from treadle.planner.passes.collective.algorithm import Protocol as WireProtocol
+from treadle.planner.passes.collective.decisions import decisions_of
+from treadle.planner.passes.collective.draft import Draft, Request
+from treadle.planner.passes.collective.limits import Effort
+from treadle.planner.passes.collective.templates import all_pairs, binomial, double_tree, recursive_doubling, two_level
+from treadle.planner.passes.collective.templates.template import Hop, Variant, best_draft
 
 
 class Algorithm(Protocol):
@@ -119,7 +121,7 @@ def _request(collective: str, ranks: int, per_node: int, root: int | None) -> Re
         ),
         network=Network(kind="network", alpha_us=2, beta_us_per_MB=40) if nodes > 1 else None,
     )
-    mesh = documents.load(resources.locate("sketches", "mesh"), Sketch)
+    mesh = store.load(resources.locate("sketches", "mesh"), Sketch)
     if nodes > 1:
         mesh = replace(mesh, internode_sketch=InternodeSketch(strategy="relay", internode_conn="fully-connected"))
     return Request(cast(Collective, collective), hardware, mesh, ranks * 2**20, root or 0)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
 
-from planner.fusion.dims import ONE, PARTS, Dim, Shape
-from planner.fusion.program import Bindings
+from treadle.planner.passes.fusion.dims import ONE, PARTS, Dim, Shape
+from treadle.planner.passes.fusion.program import Bindings
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from codegen.fusion import phased
-from codegen.fusion.algorithms import Algorithm, chosen, named, planned
-from codegen.fusion.context import Protocol
-from codegen.program import Program
-from planner.errors import InputError
-from planner.fusion.anatomy import PROGRAMS, anatomy_of
-from planner.fusion.decisions import StageChoice
-from planner.fusion.stages import Stage
+from treadle.codegen.collective.program import Program
+from treadle.codegen.fusion import phased
+from treadle.codegen.fusion.algorithms import Algorithm, chosen, named, planned
+from treadle.codegen.fusion.context import Protocol
+from treadle.planner.errors import InputError
+from treadle.planner.passes.fusion.anatomy import PROGRAMS, anatomy_of
+from treadle.planner.passes.fusion.decisions import StageChoice
+from treadle.planner.passes.fusion.stages import Stage
 
 NAMES = {"hierarchical": "two-level", "tree": "double-tree"}
 """Algorithms of the price model by the names of the planner's templates, where they differ."""
@@ -36,8 +36,8 @@ class Carried:
 
 @dataclass(frozen=True)
 class Choice:
-    """`channels` copies of `algorithm`, by its name in codegen.fusion.algorithms, on nodes of `per_node` ranks; what is
-    `carried` runs on its own."""
+    """`channels` copies of `algorithm`, by its name in treadle.codegen.fusion.algorithms, on nodes of `per_node` ranks;
+    what is `carried` runs on its own."""
 
     algorithm: str | Algorithm = "ring"
     protocol: Protocol = "Simple"

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from codegen.fusion.moves import Moves
-from planner.errors import InputError
-from planner.fusion.layouts import FLAT, RingTile, Sliced
-from planner.fusion.refusal import TypeRefusal
+from treadle.codegen.fusion.moves import Moves
+from treadle.planner.errors import InputError
+from treadle.planner.passes.fusion.layouts import FLAT, RingTile, Sliced
+from treadle.planner.passes.fusion.refusal import TypeRefusal
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Kernels of collectives, plain or with a computation fused in, as types and tables of C++.
 
-The tables are the program of the collective, its typed moves (codegen.fusion.moves); what executes them is
+The tables are the program of the collective, its typed moves (treadle.codegen.fusion.moves); what executes them is
 templates/fusion/treadle_collective.h.
 """
 
@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from codegen.cuda_tables import READ, RECEIVE, SEND
-from codegen.fusion.collective_plan import Plan, plan
-from codegen.fusion.context import Context
-from codegen.fusion.expression import CPP, identifier
-from codegen.fusion.kernel import KernelText
-from codegen.fusion.moves import AGAIN, COMPUTE, Lane, Move, Moves, Space
-from codegen.templates import template
-from planner.fusion.layouts import Sliced
-from planner.fusion.program import BYTES, Bindings
-from planner.fusion.stages import Stage
+from treadle.codegen.collective.cuda.tables import READ, RECEIVE, SEND
+from treadle.codegen.fusion.collective_plan import Plan, plan
+from treadle.codegen.fusion.context import Context
+from treadle.codegen.fusion.expression import CPP, identifier
+from treadle.codegen.fusion.kernel import KernelText
+from treadle.codegen.fusion.moves import AGAIN, COMPUTE, Lane, Move, Moves, Space
+from treadle.codegen.templates import template
+from treadle.planner.passes.fusion.layouts import Sliced
+from treadle.planner.passes.fusion.program import BYTES, Bindings
+from treadle.planner.passes.fusion.stages import Stage
 
 JOINS = {"+": "Plus", "min": "Least", "max": "Greatest"}
 SPACES: Mapping[Space, int] = {"input": 1, "output": 2, "stage": 3}

@@ -10,19 +10,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
 
-from codegen.fusion.chunking import Chunking, Columns, chunking_of, in_columns, regular
-from codegen.fusion.context import Context
-from codegen.fusion.expression import Functor, elements_per_pack, functor, identifier
-from codegen.fusion.moves import Moves, moves_of
-from codegen.fusion.pointwise import live_outs
-from codegen.program import Program, RankProgram, Step, Threadblock
-from planner.errors import InputError
-from planner.fusion.anatomy import Anatomy, anatomy_of
-from planner.fusion.layouts import Replicated, RingTile, Sliced
-from planner.fusion.program import BYTES, Dtype, Input, Node
-from planner.fusion.program import Program as FusedProgram
-from planner.fusion.refusal import TypeRefusal
-from planner.fusion.stages import Stage
+from treadle.codegen.collective.program import Program, RankProgram, Step, Threadblock
+from treadle.codegen.fusion.chunking import Chunking, Columns, chunking_of, in_columns, regular
+from treadle.codegen.fusion.context import Context
+from treadle.codegen.fusion.expression import Functor, elements_per_pack, functor, identifier
+from treadle.codegen.fusion.moves import Moves, moves_of
+from treadle.codegen.fusion.pointwise import live_outs
+from treadle.planner.errors import InputError
+from treadle.planner.passes.fusion.anatomy import Anatomy, anatomy_of
+from treadle.planner.passes.fusion.layouts import Replicated, RingTile, Sliced
+from treadle.planner.passes.fusion.program import BYTES, Dtype, Input, Node
+from treadle.planner.passes.fusion.program import Program as FusedProgram
+from treadle.planner.passes.fusion.refusal import TypeRefusal
+from treadle.planner.passes.fusion.stages import Stage
 
 MOST_CHANNELS = 32
 """As the machine of a plan has at most (docs/fusion.md)."""

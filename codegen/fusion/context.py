@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from codegen.fusion.algorithms import Algorithm
-from codegen.fusion.expression import Scope
+from treadle.codegen.fusion.algorithms import Algorithm
+from treadle.codegen.fusion.expression import Scope
 
 Protocol = Literal["Simple", "LL", "LL128"]
 

@@ -6,12 +6,12 @@ results (17b) or all of it (17c).
 
 from __future__ import annotations
 
-from codegen.fusion.context import Context
-from codegen.fusion.expression import CPP, identifier
-from codegen.fusion.kernel import ANY, KernelText
-from codegen.fusion.matmul import local_extents
-from codegen.templates import template
-from planner.fusion.stages import Stage
+from treadle.codegen.fusion.context import Context
+from treadle.codegen.fusion.expression import CPP, identifier
+from treadle.codegen.fusion.kernel import ANY, KernelText
+from treadle.codegen.fusion.matmul import local_extents
+from treadle.codegen.templates import template
+from treadle.planner.passes.fusion.stages import Stage
 
 
 def emit(stage: Stage, context: Context) -> KernelText:

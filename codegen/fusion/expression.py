@@ -19,17 +19,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from codegen.fusion.broadcast import Ends, extended, index_of, part_ends, split
-from codegen.fusion.kernel import Buffer
-from codegen.fusion.slices import slice_type
-from codegen.templates import template
-from planner.errors import InputError
-from planner.fusion.dims import Shape, volume
-from planner.fusion.dropout import op_key, scale, threshold
-from planner.fusion.layouts import Layout, Local, Sliced
-from planner.fusion.operations import BINARY, LOGIC, UNARY
-from planner.fusion.program import BYTES, Bindings, Dtype, Node, Operand, Program, TensorType
-from planner.fusion.rules.elementwise import broadcast as common_shape
+from treadle.codegen.fusion.broadcast import Ends, extended, index_of, part_ends, split
+from treadle.codegen.fusion.kernel import Buffer
+from treadle.codegen.fusion.slices import slice_type
+from treadle.codegen.templates import template
+from treadle.planner.errors import InputError
+from treadle.planner.passes.fusion.dims import Shape, volume
+from treadle.planner.passes.fusion.dropout import op_key, scale, threshold
+from treadle.planner.passes.fusion.layouts import Layout, Local, Sliced
+from treadle.planner.passes.fusion.operations import BINARY, LOGIC, UNARY
+from treadle.planner.passes.fusion.program import BYTES, Bindings, Dtype, Node, Operand, Program, TensorType
+from treadle.planner.passes.fusion.rules.elementwise import broadcast as common_shape
 
 PACK_BYTES = 16
 """What a thread moves at once under the protocols Simple and LL128 (CoCoNet, section 5.2)."""

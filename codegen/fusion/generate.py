@@ -6,21 +6,21 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from codegen.fusion import nccl, nccl_device, torch_wrapper, tp_overlap
-from codegen.fusion.choices import Carried, choices_of
-from codegen.fusion.lower import Lowered, lower, with_headers
-from codegen.fusion.numbers import FILE_NAME as TABLES
-from codegen.fusion.numbers import apart
-from codegen.lower import lower as lower_collective
-from planner import documents
-from planner.collective.algorithm import CollectiveDecisions
-from planner.collective.check import check
-from planner.errors import InputError
-from planner.fusion.decisions import FusionDecisions, StageChoice
-from planner.fusion.parsing import parse
-from planner.fusion.program import Bindings, Program
-from planner.fusion.stages import PRODUCTS, stages
-from planner.plan import Plan
+from treadle.codegen.collective.lower import lower as lower_collective
+from treadle.codegen.fusion import nccl, nccl_device, torch_wrapper, tp_overlap
+from treadle.codegen.fusion.choices import Carried, choices_of
+from treadle.codegen.fusion.lower import Lowered, lower, with_headers
+from treadle.codegen.fusion.numbers import FILE_NAME as TABLES
+from treadle.codegen.fusion.numbers import apart
+from treadle.planner.documents import store
+from treadle.planner.documents.plan import Plan
+from treadle.planner.errors import InputError
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions
+from treadle.planner.passes.collective.check import check
+from treadle.planner.passes.fusion.decisions import FusionDecisions, StageChoice
+from treadle.planner.passes.fusion.parsing import parse
+from treadle.planner.passes.fusion.program import Bindings, Program
+from treadle.planner.passes.fusion.stages import PRODUCTS, stages
 
 MAIN = "schedule.cu"
 
@@ -63,7 +63,7 @@ def generate(
     facts |= {**({"in_turn": fallbacks} if fallbacks else {}), **({"instead": changed} if changed else {})}
     if collectives:
         facts["collectives"] = sorted(collectives)
-    return {**files_of(lowered), **{name: documents.dumps(plan) for name, plan in collectives.items()}}, facts
+    return {**files_of(lowered), **{name: store.dumps(plan) for name, plan in collectives.items()}}, facts
 
 
 def _without_library(told: Sequence[StageChoice]) -> dict[str, str]:
@@ -129,7 +129,7 @@ def lowered_as(
 ) -> Lowered:
     """The kernels of a schedule, each as it is `told`, on a machine of so many nodes. Raises as `lowered_of` does."""
     carried = [
-        Carried(name, documents.digest(plan), lower_collective(collective_of(plan, name)))
+        Carried(name, store.digest(plan), lower_collective(collective_of(plan, name)))
         for name, plan in sorted((collectives or {}).items())
     ]
     for each in carried:

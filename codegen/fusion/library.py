@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from codegen.fusion.expression import Scope
-from codegen.fusion.matmul import local_extents
-from planner.fusion.stages import Stage
+from treadle.codegen.fusion.expression import Scope
+from treadle.codegen.fusion.matmul import local_extents
+from treadle.planner.passes.fusion.stages import Stage
 
 Shape = tuple[int, ...]
 

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from codegen.cuda_tables import RECEIVE, SEND
-from codegen.fusion.moves import Move, Moves
-from codegen.templates import template
-from planner.fusion.gemm_tiles import Chunk, Rectangle
+from treadle.codegen.collective.cuda.tables import RECEIVE, SEND
+from treadle.codegen.fusion.moves import Move, Moves
+from treadle.codegen.templates import template
+from treadle.planner.passes.fusion.gemm_tiles import Chunk, Rectangle
 
 COUNTER_BYTES = 8
 

@@ -15,25 +15,25 @@ from itertools import pairwise
 from math import prod
 from typing import TypeVar
 
-from codegen.fusion import collective, conv2d, library, matmul, overlap, phased, pointwise, reductions
-from codegen.fusion.algorithms import Algorithm
-from codegen.fusion.choices import Carried, Choice, Choices, collectives_of
-from codegen.fusion.context import Context, Protocol
-from codegen.fusion.expression import Scope, identifier
-from codegen.fusion.kernel import Buffer, KernelText, Role
-from codegen.fusion.overlap import Fallback
-from codegen.templates import template
-from planner import resources
-from planner.errors import InputError
-from planner.fusion import text
-from planner.fusion.anatomy import PROGRAMS
-from planner.fusion.layouts import Replicated, Sliced
-from planner.fusion.program import Bindings, Node, Program, TensorType
-from planner.fusion.refusal import TypeRefusal
-from planner.fusion.slice_maps import capacity
-from planner.fusion.stages import PRODUCTS, Stage, groups, home_of
-from planner.fusion.stages import kind as kind_of_node
-from planner.fusion.transforms.validate import outputs_in_memory
+from treadle.codegen.fusion import collective, conv2d, library, matmul, overlap, phased, pointwise, reductions
+from treadle.codegen.fusion.algorithms import Algorithm
+from treadle.codegen.fusion.choices import Carried, Choice, Choices, collectives_of
+from treadle.codegen.fusion.context import Context, Protocol
+from treadle.codegen.fusion.expression import Scope, identifier
+from treadle.codegen.fusion.kernel import Buffer, KernelText, Role
+from treadle.codegen.fusion.overlap import Fallback
+from treadle.codegen.templates import template
+from treadle.planner import resources
+from treadle.planner.errors import InputError
+from treadle.planner.passes.fusion import text
+from treadle.planner.passes.fusion.anatomy import PROGRAMS
+from treadle.planner.passes.fusion.layouts import Replicated, Sliced
+from treadle.planner.passes.fusion.program import Bindings, Node, Program, TensorType
+from treadle.planner.passes.fusion.refusal import TypeRefusal
+from treadle.planner.passes.fusion.slice_maps import capacity
+from treadle.planner.passes.fusion.stages import PRODUCTS, Stage, groups, home_of
+from treadle.planner.passes.fusion.stages import kind as kind_of_node
+from treadle.planner.passes.fusion.transforms.validate import outputs_in_memory
 
 T = TypeVar("T")
 Emitted = KernelText | Sequence[KernelText]
@@ -174,8 +174,9 @@ def lower(
     choices: what each stage with a collective runs on, and its stand-ins; the others, or without them all, run on
     `channels` copies of `algorithm` over `protocol`, and nothing else. Stages that overlap run on the choice of the
     first of them. `scattered` names inputs of which every rank has a list of tensors, in one dimension; their buffers
-    hold tables (codegen.fusion.scattered). `by_library` names products by themselves that a library makes. Raises
-    TypeRefusal for stages that no kernel of ours computes, InputError for sizes that do not fit and for such names.
+    hold tables (treadle.codegen.fusion.scattered). `by_library` names products by themselves that a library makes.
+    Raises TypeRefusal for stages that no kernel of ours computes, InputError for sizes that do not fit and for such
+    names.
     """
     outputs_in_memory(program)
     _require_inputs(program, scattered)

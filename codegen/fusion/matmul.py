@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from codegen.fusion.context import Context
-from codegen.fusion.expression import CPP, Scope, identifier
-from codegen.fusion.kernel import ANY, KernelText
-from codegen.fusion.links import Order
-from codegen.templates import template
-from planner.errors import InputError
-from planner.fusion.gemm_model import Tile, tile_of
-from planner.fusion.layouts import Block, Sliced
-from planner.fusion.program import Dtype, Node, TensorType
-from planner.fusion.slice_maps import local_shape
-from planner.fusion.stages import Stage
+from treadle.codegen.fusion.context import Context
+from treadle.codegen.fusion.expression import CPP, Scope, identifier
+from treadle.codegen.fusion.kernel import ANY, KernelText
+from treadle.codegen.fusion.links import Order
+from treadle.codegen.templates import template
+from treadle.planner.errors import InputError
+from treadle.planner.passes.fusion.gemm_model import Tile, tile_of
+from treadle.planner.passes.fusion.layouts import Block, Sliced
+from treadle.planner.passes.fusion.program import Dtype, Node, TensorType
+from treadle.planner.passes.fusion.slice_maps import local_shape
+from treadle.planner.passes.fusion.stages import Stage
 
 
 @dataclass(frozen=True)

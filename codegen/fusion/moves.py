@@ -1,10 +1,10 @@
 """A collective program as typed moves: what is a partial sum, what is finished, and where the computation runs.
 
-Programs of `codegen.program` say which chunks go where. Executing one with contributions in place of numbers shows the
-finishing step of each chunk: the one after which all ranks have contributed. There, and once per chunk, the computation
-runs that is fused into the collective; before it chunks have the type that is reduced, after it the type that the
-computation gives (CoCoNet, sections 5.3 and 5.5). Where nothing is reduced, the step that first takes a chunk from its
-owner's input is the finishing one. Partial sums never lie in tensors of the caller: they are staged.
+Programs of `treadle.codegen.collective.program` say which chunks go where. Executing one with contributions in place of
+numbers shows the finishing step of each chunk: the one after which all ranks have contributed. There, and once per
+chunk, the computation runs that is fused into the collective; before it chunks have the type that is reduced, after it
+the type that the computation gives (CoCoNet, sections 5.3 and 5.5). Where nothing is reduced, the step that first takes
+a chunk from its owner's input is the finishing one. Partial sums never lie in tensors of the caller: they are staged.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from codegen.cuda_tables import FLOWS, READ, RECEIVE, REDUCE, SEND, WRITE
-from codegen.program import Buffer, Program
-from codegen.protocols import PROTOCOLS
-from planner.errors import InputError
+from treadle.codegen.collective.cuda.tables import FLOWS, READ, RECEIVE, REDUCE, SEND, WRITE
+from treadle.codegen.collective.program import Buffer, Program
+from treadle.codegen.collective.protocols import PROTOCOLS
+from treadle.planner.errors import InputError
 
 COMPUTE, FINISHED, AGAIN = 32, 64, 128
 """The computation runs in this move; what comes in is finished already (CoCoNet, section 3.5); what it reads of the

@@ -12,20 +12,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import prod
 
-from codegen.fusion import lower, matmul, pointwise, reductions, rows
-from codegen.fusion.algorithms import named
-from codegen.fusion.broadcast import Ends
-from codegen.fusion.context import Context
-from codegen.fusion.expression import CPP, Scope, identifier
-from codegen.fusion.kernel import Buffer, KernelText
-from codegen.templates import template
-from planner.errors import InputError
-from planner.fusion import text
-from planner.fusion.layouts import FLAT, Block, Replicated, Sliced
-from planner.fusion.operations import operation
-from planner.fusion.program import Bindings, Dtype, Kernel, Node, Program
-from planner.fusion.refusal import TypeRefusal
-from planner.fusion.stages import Stage, stages
+from treadle.codegen.fusion import lower, matmul, pointwise, reductions, rows
+from treadle.codegen.fusion.algorithms import named
+from treadle.codegen.fusion.broadcast import Ends
+from treadle.codegen.fusion.context import Context
+from treadle.codegen.fusion.expression import CPP, Scope, identifier
+from treadle.codegen.fusion.kernel import Buffer, KernelText
+from treadle.codegen.templates import template
+from treadle.planner.errors import InputError
+from treadle.planner.passes.fusion import text
+from treadle.planner.passes.fusion.layouts import FLAT, Block, Replicated, Sliced
+from treadle.planner.passes.fusion.operations import operation
+from treadle.planner.passes.fusion.program import Bindings, Dtype, Kernel, Node, Program
+from treadle.planner.passes.fusion.refusal import TypeRefusal
+from treadle.planner.passes.fusion.stages import Stage, stages
 
 NCCL_TYPES: dict[Dtype, str] = {
     "f16": "ncclFloat16",

@@ -10,20 +10,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from codegen.fusion import lower
-from codegen.fusion.collective import JOINS
-from codegen.fusion.expression import CPP, Scope, functor, identifier
-from codegen.fusion.kernel import Buffer
-from codegen.fusion.pointwise import live_outs
-from codegen.fusion.slices import slice_type
-from codegen.templates import template
-from planner.fusion import text
-from planner.fusion.anatomy import anatomy_of
-from planner.fusion.layouts import FLAT, Block, Sliced
-from planner.fusion.operations import operation
-from planner.fusion.program import Bindings, Program
-from planner.fusion.refusal import TypeRefusal
-from planner.fusion.stages import Stage, stages
+from treadle.codegen.fusion import lower
+from treadle.codegen.fusion.collective import JOINS
+from treadle.codegen.fusion.expression import CPP, Scope, functor, identifier
+from treadle.codegen.fusion.kernel import Buffer
+from treadle.codegen.fusion.pointwise import live_outs
+from treadle.codegen.fusion.slices import slice_type
+from treadle.codegen.templates import template
+from treadle.planner.passes.fusion import text
+from treadle.planner.passes.fusion.anatomy import anatomy_of
+from treadle.planner.passes.fusion.layouts import FLAT, Block, Sliced
+from treadle.planner.passes.fusion.operations import operation
+from treadle.planner.passes.fusion.program import Bindings, Program
+from treadle.planner.passes.fusion.refusal import TypeRefusal
+from treadle.planner.passes.fusion.stages import Stage, stages
 
 BLOCKS = 32
 """Threadblocks, each with a barrier of its own."""

@@ -13,19 +13,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
-from codegen.fusion import collective, collective_plan, matmul
-from codegen.fusion.collective_plan import Plan
-from codegen.fusion.context import Context
-from codegen.fusion.expression import Scope, identifier
-from codegen.fusion.kernel import KernelText
-from codegen.fusion.links import Link, Order, Steps, met, outputs_of, steps_of_inputs, steps_of_outputs
-from codegen.fusion.matmul import Product
-from planner.fusion import pieces
-from planner.fusion.gemm_tiles import Chunk, Rectangle, TileTable, flat_chunk, tile_table
-from planner.fusion.layouts import Sliced
-from planner.fusion.program import BYTES, Node
-from planner.fusion.refusal import TypeRefusal
-from planner.fusion.stages import Stage
+from treadle.codegen.fusion import collective, collective_plan, matmul
+from treadle.codegen.fusion.collective_plan import Plan
+from treadle.codegen.fusion.context import Context
+from treadle.codegen.fusion.expression import Scope, identifier
+from treadle.codegen.fusion.kernel import KernelText
+from treadle.codegen.fusion.links import Link, Order, Steps, met, outputs_of, steps_of_inputs, steps_of_outputs
+from treadle.codegen.fusion.matmul import Product
+from treadle.planner.passes.fusion import pieces
+from treadle.planner.passes.fusion.gemm_tiles import Chunk, Rectangle, TileTable, flat_chunk, tile_table
+from treadle.planner.passes.fusion.layouts import Sliced
+from treadle.planner.passes.fusion.program import BYTES, Node
+from treadle.planner.passes.fusion.refusal import TypeRefusal
+from treadle.planner.passes.fusion.stages import Stage
 
 ALIGN = 128
 

@@ -10,20 +10,20 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from codegen.fusion import collective, collective_plan, reductions
-from codegen.fusion.broadcast import Ends
-from codegen.fusion.collective import Parts
-from codegen.fusion.context import Context
-from codegen.fusion.expression import functor, identifier
-from codegen.fusion.kernel import KernelText
-from codegen.fusion.pointwise import condition
-from codegen.templates import template
-from planner.fusion.layouts import At, Sliced
-from planner.fusion.operations import operation
-from planner.fusion.program import BYTES, Node
-from planner.fusion.refusal import TypeRefusal
-from planner.fusion.slice_maps import capacity
-from planner.fusion.stages import Stage
+from treadle.codegen.fusion import collective, collective_plan, reductions
+from treadle.codegen.fusion.broadcast import Ends
+from treadle.codegen.fusion.collective import Parts
+from treadle.codegen.fusion.context import Context
+from treadle.codegen.fusion.expression import functor, identifier
+from treadle.codegen.fusion.kernel import KernelText
+from treadle.codegen.fusion.pointwise import condition
+from treadle.codegen.templates import template
+from treadle.planner.passes.fusion.layouts import At, Sliced
+from treadle.planner.passes.fusion.operations import operation
+from treadle.planner.passes.fusion.program import BYTES, Node
+from treadle.planner.passes.fusion.refusal import TypeRefusal
+from treadle.planner.passes.fusion.slice_maps import capacity
+from treadle.planner.passes.fusion.stages import Stage
 
 
 def fits(stage: Stage) -> bool:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from codegen.fusion.context import Context
-from codegen.fusion.expression import Functor, Scope, functor
-from codegen.fusion.kernel import ANY, KernelText
-from codegen.fusion.slices import slice_type
-from codegen.templates import template
-from planner.fusion.layouts import At, RingTile, Sliced
-from planner.fusion.program import Node, Program, TensorType
-from planner.fusion.stages import Stage
+from treadle.codegen.fusion.context import Context
+from treadle.codegen.fusion.expression import Functor, Scope, functor
+from treadle.codegen.fusion.kernel import ANY, KernelText
+from treadle.codegen.fusion.slices import slice_type
+from treadle.codegen.templates import template
+from treadle.planner.passes.fusion.layouts import At, RingTile, Sliced
+from treadle.planner.passes.fusion.program import Node, Program, TensorType
+from treadle.planner.passes.fusion.stages import Stage
 
 
 def emit(stage: Stage, context: Context) -> KernelText:

@@ -12,18 +12,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from codegen.fusion import rows
-from codegen.fusion.broadcast import Ends, part_ends
-from codegen.fusion.context import Context
-from codegen.fusion.expression import CPP, Functor, Scope, functor, identifier
-from codegen.fusion.kernel import KernelText
-from codegen.fusion.pointwise import condition, live_outs
-from codegen.fusion.slices import slice_type
-from codegen.templates import template
-from planner.fusion.layouts import Block, Replicated, Sliced
-from planner.fusion.program import Node
-from planner.fusion.slice_maps import capacity
-from planner.fusion.stages import Stage, kind
+from treadle.codegen.fusion import rows
+from treadle.codegen.fusion.broadcast import Ends, part_ends
+from treadle.codegen.fusion.context import Context
+from treadle.codegen.fusion.expression import CPP, Functor, Scope, functor, identifier
+from treadle.codegen.fusion.kernel import KernelText
+from treadle.codegen.fusion.pointwise import condition, live_outs
+from treadle.codegen.fusion.slices import slice_type
+from treadle.codegen.templates import template
+from treadle.planner.passes.fusion.layouts import Block, Replicated, Sliced
+from treadle.planner.passes.fusion.program import Node
+from treadle.planner.passes.fusion.slice_maps import capacity
+from treadle.planner.passes.fusion.stages import Stage, kind
 
 SHARE = 1 << 14
 """Elements that a threadblock should have to reduce."""

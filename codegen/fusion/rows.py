@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from codegen.fusion.context import Context
-from codegen.fusion.expression import CPP, Functor, Scope, functor, identifier
-from codegen.fusion.kernel import ANY, KernelText
-from codegen.fusion.pointwise import about, condition, live_outs
-from codegen.fusion.slices import slice_type
-from codegen.templates import template
-from planner.fusion.layouts import Sliced
-from planner.fusion.program import Node
-from planner.fusion.stages import Stage, kind
+from treadle.codegen.fusion.context import Context
+from treadle.codegen.fusion.expression import CPP, Functor, Scope, functor, identifier
+from treadle.codegen.fusion.kernel import ANY, KernelText
+from treadle.codegen.fusion.pointwise import about, condition, live_outs
+from treadle.codegen.fusion.slices import slice_type
+from treadle.codegen.templates import template
+from treadle.planner.passes.fusion.layouts import Sliced
+from treadle.planner.passes.fusion.program import Node
+from treadle.planner.passes.fusion.stages import Stage, kind
 
 KINDS = {"+": "SumOf", "max": "GreatestOf", "min": "LeastOf"}
 

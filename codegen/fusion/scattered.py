@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.errors import InputError
-from planner.fusion.buckets import LIMIT, BucketTable
+from treadle.planner.errors import InputError
+from treadle.planner.passes.fusion.buckets import LIMIT, BucketTable
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,11 +1,12 @@
-"""Slice maps as C++ types (templates/fusion/treadle_slices.h); their meaning stands in planner.fusion.slice_maps."""
+"""Slice maps as C++ types (templates/fusion/treadle_slices.h); their meaning stands in
+treadle.planner.passes.fusion.slice_maps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
 
-from planner.fusion.layouts import FLAT, Layout, RingTile, Sliced
+from treadle.planner.passes.fusion.layouts import FLAT, Layout, RingTile, Sliced
 
 
 def slice_type(layout: Layout, extents: Sequence[int], ranks: int) -> str:

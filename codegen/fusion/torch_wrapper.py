@@ -6,12 +6,12 @@ import keyword
 import re
 from collections.abc import Collection
 
-from codegen.templates import template
-from planner.errors import InputError
-from planner.fusion import text
-from planner.fusion.dims import shape_text
-from planner.fusion.layouts import Sliced, layout_text
-from planner.fusion.program import Input, Program
+from treadle.codegen.templates import template
+from treadle.planner.errors import InputError
+from treadle.planner.passes.fusion import text
+from treadle.planner.passes.fusion.dims import shape_text
+from treadle.planner.passes.fusion.layouts import Sliced, layout_text
+from treadle.planner.passes.fusion.program import Input, Program
 
 
 def generate(program: Program, by_library: Collection[str] = ()) -> str:

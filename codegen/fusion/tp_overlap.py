@@ -12,10 +12,10 @@ from collections.abc import Iterator
 
 import yaml
 
-from planner.errors import InputError
-from planner.fusion.decisions import FusionDecisions, StageChoice
-from planner.fusion.parsing import parse
-from planner.fusion.program import Node, Program
+from treadle.planner.errors import InputError
+from treadle.planner.passes.fusion.decisions import FusionDecisions, StageChoice
+from treadle.planner.passes.fusion.parsing import parse
+from treadle.planner.passes.fusion.program import Node, Program
 
 FILE_NAME = "tp_comm_overlap.yaml"
 MOST_SMS = 32

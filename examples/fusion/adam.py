@@ -3,7 +3,7 @@
 Gradients and the model's copy of the parameters are f16; the master copy and both moments are f32. `t` counts from 1.
 """
 
-from planner.fusion.language import *
+from treadle.fusion import *
 
 N = dims("N")
 g = Tensor("g", f16, [N], Local)

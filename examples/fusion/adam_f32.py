@@ -1,6 +1,6 @@
 """A step of Adam in f32 on the sum of the gradients, data parallel (CoCoNet, section 4.1). `t` counts from 1."""
 
-from planner.fusion.language import *
+from treadle.fusion import *
 
 N = dims("N")
 g = Tensor("g", f32, [N], Local)

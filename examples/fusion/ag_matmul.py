@@ -1,6 +1,6 @@
 """Sequence parallel, into the layer: every rank needs all rows for its columns of the product."""
 
-from planner.fusion.language import *
+from treadle.fusion import *
 
 T, H, F = dims("T", "H", "F")
 x = Tensor("x", f16, [T, H], Sliced(0))

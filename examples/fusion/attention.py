@@ -1,6 +1,6 @@
 """The tail of self-attention, tensor parallel: projection, bias, dropout and residual (CoCoNet, section 2)."""
 
-from planner.fusion.language import *
+from treadle.fusion import *
 
 B, S, H = dims("B", "S", "H")
 w = Tensor("w", f16, [H, H], Sliced(0))

@@ -3,7 +3,7 @@
 `decay` is the weight decay; `t` counts from 1.
 """
 
-from planner.fusion.language import *
+from treadle.fusion import *
 
 N = dims("N")
 g = Tensor("g", f16, [N], Local)

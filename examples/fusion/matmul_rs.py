@@ -1,6 +1,6 @@
 """Sequence parallel, out of the layer: partial products of all ranks are summed, each rank keeps its rows."""
 
-from planner.fusion.language import *
+from treadle.fusion import *
 
 T, H, F = dims("T", "H", "F")
 x = Tensor("x", f16, [T, F], Sliced(1))

@@ -1,6 +1,6 @@
 """The tail of the feed-forward part of a transformer layer, tensor parallel (CoCoNet, section 6)."""
 
-from planner.fusion.language import *
+from treadle.fusion import *
 
 B, S, H = dims("B", "S", "H")
 w = Tensor("w", f16, [4 * H, H], Sliced(0))

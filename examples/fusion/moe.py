@@ -1,6 +1,6 @@
 """Tokens to the experts on other ranks: rows in the order of their experts, scaled by their gates, exchanged."""
 
-from planner.fusion.language import *
+from treadle.fusion import *
 
 T, H = dims("T", "H")
 x = Tensor("x", f16, [T, H], Local)

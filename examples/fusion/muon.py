@@ -3,7 +3,7 @@
 `h` is the transposed gradient `g`, `y` that of `x`: the language has no transposition, and b1, b2, ... are symmetric.
 """
 
-from planner.fusion.language import *
+from treadle.fusion import *
 
 M, N = dims("M", "N")
 lr = Scalars("lr", f32)

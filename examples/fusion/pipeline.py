@@ -1,6 +1,6 @@
 """From one group of ranks to the next: pipeline parallel, tensor parallel inside a group (CoCoNet, section 4.2)."""
 
-from planner.fusion.language import *
+from treadle.fusion import *
 
 B, S, H = dims("B", "S", "H")
 y = Tensor("y", f16, [B, S, H], Local, GROUP)

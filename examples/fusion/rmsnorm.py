@@ -3,7 +3,7 @@
 `share` is one over the width of a row. The stream of residuals is state, which ranks may keep in slices.
 """
 
-from planner.fusion.language import *
+from treadle.fusion import *
 
 T, H = dims("T", "H")
 y = Tensor("y", f16, [T, H], Local)

@@ -1,6 +1,6 @@
 """A step of plain gradient descent, data parallel (CoCoNet, section 2)."""
 
-from planner.fusion.language import *
+from treadle.fusion import *
 
 N = dims("N")
 g = Tensor("g", f32, [N], Local)

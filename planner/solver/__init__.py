@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 
-from planner.errors import InputError, LimitError
-from planner.solver.interface import (
+from treadle.planner.errors import InputError, LimitError
+from treadle.planner.solver.interface import (
     INF,
     Backend,
     Limit,
@@ -31,9 +31,9 @@ from planner.solver.interface import (
     Var,
     relative_gap,
 )
-from planner.solver.interrupt import stop_on_sigint
-from planner.solver.max_flow import max_flow
-from planner.solver.verdict import judge
+from treadle.planner.solver.interrupt import stop_on_sigint
+from treadle.planner.solver.max_flow import max_flow
+from treadle.planner.solver.verdict import judge
 
 __all__ = [
     "INF",
@@ -89,15 +89,15 @@ def solve(
     form = model.matrix_form()
     with stop_on_sigint() if stop is None else nullcontext(stop) as stop:
         if chosen is Backend.CP_SAT:
-            from planner.solver import cp_sat
+            from treadle.planner.solver import cp_sat
 
             raw = cp_sat.run(model, options, stop)
         elif chosen is Backend.GUROBI:
-            from planner.solver import gurobi
+            from treadle.planner.solver import gurobi
 
             raw = gurobi.run(model, form, options, stop)
         else:
-            from planner.solver import mathopt
+            from treadle.planner.solver import mathopt
 
             raw = mathopt.run(model, form, chosen, options, stop)
     solution = judge(model, form, raw, chosen, time.perf_counter() - started, stop.is_set())

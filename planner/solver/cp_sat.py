@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from planner.errors import InputError, LimitError
-from planner.solver.interface import Limit, Model, Number, Options, RawResult
+from treadle.planner.errors import InputError, LimitError
+from treadle.planner.solver.interface import Limit, Model, Number, Options, RawResult
 
 INT64 = 2**63 - 1
 

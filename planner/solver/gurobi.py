@@ -10,8 +10,8 @@ import math
 import threading
 from typing import Any
 
-from planner.errors import LimitError, MissingBackendError
-from planner.solver.interface import Limit, MatrixForm, Model, Options, RawResult
+from treadle.planner.errors import LimitError, MissingBackendError
+from treadle.planner.solver.interface import Limit, MatrixForm, Model, Options, RawResult
 
 TOO_LARGE = 10010  # GRB.Error.SIZE_LIMIT_EXCEEDED
 NO_LICENSE = 10009  # GRB.Error.NO_LICENSE

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from planner.errors import InputError
+from treadle.planner.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -97,7 +97,7 @@ class Solution:
 
 @dataclass(frozen=True)
 class Options:
-    """What a backend is told; the meaning of each field is documented at `planner.solver.solve`."""
+    """What a backend is told; the meaning of each field is documented at `treadle.planner.solver.solve`."""
 
     gap: float
     deterministic_limit: float | None

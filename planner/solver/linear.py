@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from planner.errors import LimitError
-from planner.solver.interface import Backend, MatrixForm, Model, Options, Reporter
-from planner.solver.interrupt import stop_on_sigint
-from planner.solver.mathopt import converse, model_proto
+from treadle.planner.errors import LimitError
+from treadle.planner.solver.interface import Backend, MatrixForm, Model, Options, Reporter
+from treadle.planner.solver.interrupt import stop_on_sigint
+from treadle.planner.solver.mathopt import converse, model_proto
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from planner.endings import ending
-from planner.errors import InputError, LimitError
-from planner.solver.interface import Backend, Limit, MatrixForm, Model, Options, RawResult
-from planner.solver.mathopt_log import Running, note_log, read_improving
+from treadle.planner.errors import InputError, LimitError
+from treadle.planner.machine.endings import ending
+from treadle.planner.solver.interface import Backend, Limit, MatrixForm, Model, Options, RawResult
+from treadle.planner.solver.mathopt_log import Running, note_log, read_improving
 
 LATE_S = 0.5  # how long past its time limit a solver may go on before it is told to stop
 GRACE_S = 2.0  # how long it may take to do so before its process is ended

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from planner.solver.interface import Backend
+from treadle.planner.solver.interface import Backend
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from planner.errors import InputError
+from treadle.planner.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from planner.errors import CheckFailed
-from planner.solver.interface import (
+from treadle.planner.errors import CheckFailed
+from treadle.planner.solver.interface import (
     TOLERANCE,
     Backend,
     MatrixForm,

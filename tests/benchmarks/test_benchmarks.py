@@ -15,7 +15,7 @@ from benchmarks.__main__ import NAMES, main
 from benchmarks.collective import machines
 from benchmarks.collective.quality import peers
 from benchmarks.common import Table, show
-from planner.collective.universal import universal_bound
+from treadle.planner.passes.collective.universal import universal_bound
 
 
 def test_every_file_is_a_benchmark_that_is_listed():

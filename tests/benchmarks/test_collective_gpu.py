@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from benchmarks.collective import gpu
-from codegen.lower import lower
-from tests.codegen.algorithms import line_alltoall, ring_allreduce
+from tests.codegen.collective.algorithms import line_alltoall, ring_allreduce
+from treadle.codegen.collective.lower import lower
 
 
 def test_messages_of_a_ring_and_of_a_line() -> None:

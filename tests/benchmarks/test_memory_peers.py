@@ -7,12 +7,12 @@ from msgspec.structs import replace
 
 from benchmarks.memory.checkmate import checkmate
 from benchmarks.memory.gist import gist_peak
-from planner.memory.formulation.checkpoint import formulate
-from planner.memory.formulation.readout import schedule_of
-from planner.memory.lower import lower, store_all
-from planner.memory.problem import VERSION, Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
-from planner.memory.simulate import simulate
-from planner.solver import Status, solve
+from treadle.planner.passes.memory.formulation.checkpoint import formulate
+from treadle.planner.passes.memory.formulation.readout import schedule_of
+from treadle.planner.passes.memory.lower import lower, store_all
+from treadle.planner.passes.memory.problem import VERSION, Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
+from treadle.planner.passes.memory.simulate import simulate
+from treadle.planner.solver import Status, solve
 
 
 def chain(length: int, budget: int) -> MemoryProblem:

@@ -8,10 +8,10 @@ import pytest
 
 from benchmarks.swap.baselines import ALLOCATORS, PEERS, compared
 from examples.models.gpt2 import TINY, step
-from planner.swap.search.options import SwapOptions
-from tests.codegen.swap_plans import timed
+from tests.codegen.swap.swap_plans import timed
 from treadle.capture.graph import capture
 from treadle.capture.optimizer import with_optimizer
+from treadle.planner.passes.swap.search.options import SwapOptions
 
 OPTIONS = SwapOptions(method="genetic", generations=1, population=4)
 

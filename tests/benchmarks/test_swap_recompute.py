@@ -5,10 +5,10 @@ from __future__ import annotations
 from fractions import Fraction
 
 from benchmarks.swap.recompute import MODELS, compared
-from planner.joint.planning import JointOptions
-from planner.memory.planning import MemoryOptions
-from planner.swap.planning import SwapOptions
-from tests.planner.joint.steps import captured
+from tests.planner.job.recompute_swap.steps import captured
+from treadle.planner.job.recompute_swap.planning import JointOptions
+from treadle.planner.passes.memory.planning import MemoryOptions
+from treadle.planner.passes.swap.planning import SwapOptions
 
 
 def test_a_row() -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from planner.memory.decisions import MemoryDecisions
-from planner.memory.extract.problem import problem_from_trace
-from planner.memory.lower import Schedule, prune, store_all
-from planner.memory.planning import decide
-from planner.memory.problem import MemoryProblem
-from planner.memory.program import RunForward
-from planner.plan import VERSION, Certificate, Plan, Prediction, Provenance
-from planner.trace import Trace
+from treadle.planner.documents.plan import VERSION, Certificate, Plan, Prediction, Provenance
+from treadle.planner.documents.trace import Trace
+from treadle.planner.passes.memory.decisions import MemoryDecisions
+from treadle.planner.passes.memory.extract.problem import problem_from_trace
+from treadle.planner.passes.memory.lower import Schedule, prune, store_all
+from treadle.planner.passes.memory.planning import decide
+from treadle.planner.passes.memory.problem import MemoryProblem
+from treadle.planner.passes.memory.program import RunForward
 
 
 def plan_with(decisions: MemoryDecisions) -> Plan:

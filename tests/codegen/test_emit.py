@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from codegen import targets
-from codegen.emit import text_digest, write
-from planner import documents
-from planner.artefact import Artefact
-from planner.errors import CheckFailed, InputError
-from planner.plan import VERSION, Certificate, Plan, Prediction, Provenance
-from tests.codegen.algorithms import line_alltoall, ring_allreduce
+from tests.codegen.collective.algorithms import line_alltoall, ring_allreduce
+from treadle.codegen import targets
+from treadle.codegen.emit import text_digest, write
+from treadle.planner.documents import store
+from treadle.planner.documents.artefact import Artefact
+from treadle.planner.documents.plan import VERSION, Certificate, Plan, Prediction, Provenance
+from treadle.planner.errors import CheckFailed, InputError
 
 
 def plan_of(decisions) -> Plan:
@@ -24,7 +24,7 @@ def plan_of(decisions) -> Plan:
         prediction=Prediction(time_us=decisions.makespan_ns / 1000),
         certificate=Certificate(
             verdict="accepted",
-            checker="planner.collective.check",
+            checker="treadle.planner.passes.collective.check",
             objective=decisions.makespan_ns,
             lower_bound=decisions.makespan_ns,
             unit="ns",
@@ -43,7 +43,7 @@ def test_a_folder_holds_programs_plan_and_manifest(tmp_path: Path) -> None:
     manifest = write(RING, tmp_path / "a" / "b")
     names = {path.name for path in (tmp_path / "a" / "b").iterdir()}
     assert names == {"allreduce.xml", "allreduce_inplace.xml", "artefact.json", "plan.json"}
-    assert documents.load(tmp_path / "a" / "b" / "artefact.json", Artefact) == manifest
+    assert store.load(tmp_path / "a" / "b" / "artefact.json", Artefact) == manifest
     for name, digest in manifest.files.items():
         assert text_digest((tmp_path / "a" / "b" / name).read_text()) == digest
     assert manifest.plan.file == "ring.plan.json"

@@ -14,25 +14,26 @@ import torch
 from msgspec.structs import replace
 from torch import nn
 
-from codegen import targets
-from codegen.fusion.generate import generate as generate_fusion
-from codegen.python_form import require_form
-from codegen.selection_files import generate_selection
-from codegen.targets import Artefacts
-from planner import documents
-from planner.errors import InputError, TreadleError
-from planner.fusion.deciding import plan_of
-from planner.fusion.parsing import parse
-from planner.fusion.planning import plan_fusion
-from planner.fusion.program import Bindings
-from planner.plan import InputRef, Plan
-from planner.selection import Selection
-from planner.trace import Trace
-from tests.codegen import hostile, plans, swap_plans
-from tests.planner.fusion.machines import profile
+from tests.codegen import hostile, plans
+from tests.codegen.swap import swap_plans
+from tests.planner.passes.fusion.machines import profile
 from tests.planner.samples import COLLECTIVE_PLAN, DOCUMENTS, SELECTION
 from treadle.capture.graph import capture
 from treadle.capture.optimizer import with_optimizer
+from treadle.codegen import targets
+from treadle.codegen.collective.selection_files import generate_selection
+from treadle.codegen.fusion.generate import generate as generate_fusion
+from treadle.codegen.python_form import require_form
+from treadle.codegen.targets import Artefacts
+from treadle.planner.documents import store
+from treadle.planner.documents.plan import InputRef, Plan
+from treadle.planner.documents.selection import Selection
+from treadle.planner.documents.trace import Trace
+from treadle.planner.errors import InputError, TreadleError
+from treadle.planner.passes.fusion.deciding import plan_of
+from treadle.planner.passes.fusion.parsing import parse
+from treadle.planner.passes.fusion.planning import plan_fusion
+from treadle.planner.passes.fusion.program import Bindings
 
 Texts = dict[str, str]
 
@@ -59,12 +60,12 @@ def loss():
     return nn.Sequential(nn.Linear(4, 4), nn.Tanh()), (torch.zeros(3, 4),), lambda model, x: model(x).sum()
 
 
-def raw(document: documents.Document) -> Any:
-    return json.loads(documents.dumps(document))
+def raw(document: store.Document) -> Any:
+    return json.loads(store.dumps(document))
 
 
 def read(raws: Mapping[str, Any], kinds: Mapping[str, type]) -> dict[str, Any]:
-    return {role: documents.loads(json.dumps(each), f"{role}.json", kinds[role]) for role, each in raws.items()}
+    return {role: store.loads(json.dumps(each), f"{role}.json", kinds[role]) for role, each in raws.items()}
 
 
 def hold(
@@ -186,7 +187,7 @@ def test_selections():
 
 
 PROGRAM = """\
-from planner.fusion.language import *
+from treadle.fusion import *
 
 N = dims("N")
 g = Tensor("g", f32, [N], Local)

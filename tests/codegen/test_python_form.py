@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from codegen import emit
-from codegen.python_form import TABLES, _statements, require_form
-from codegen.targets import Artefacts
-from planner.errors import InputError
-from planner.plan import InputRef
 from tests.conftest import GOLDEN
+from treadle.codegen import emit
+from treadle.codegen.python_form import TABLES, _statements, require_form
+from treadle.codegen.targets import Artefacts
+from treadle.planner.documents.plan import InputRef
+from treadle.planner.errors import InputError
 
 WRITTEN = {
     "tiny.step.py": "torch",

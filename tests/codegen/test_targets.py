@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from codegen import check_program, msccl_xml
-from codegen.lower import lower
-from codegen.promise import promise_of
-from codegen.runtime_rules import FATAL, judge
-from codegen.runtime_subject import Subject
-from codegen.runtimes import RUNTIMES
-from codegen.split import split_counts
-from codegen.targets import fitted, programs_of, require_runtime
-from planner.collective.algorithm import CollectiveDecisions
-from planner.collective.collectives import ROOTED
-from planner.collective.planning import plan_collective
-from planner.errors import InputError
-from planner.pattern import Pattern
-from tests.codegen.algorithms import random_algorithm, ring_allreduce
-from tests.planner.collective.build import MESH, switch
+from tests.codegen.collective.algorithms import random_algorithm, ring_allreduce
+from tests.planner.passes.collective.build import MESH, switch
+from treadle.codegen.collective import check as check_program
+from treadle.codegen.collective.lower import lower
+from treadle.codegen.collective.msccl import xml
+from treadle.codegen.collective.msccl.rules import FATAL, judge
+from treadle.codegen.collective.msccl.runtimes import RUNTIMES
+from treadle.codegen.collective.msccl.subject import Subject
+from treadle.codegen.collective.promise import promise_of
+from treadle.codegen.collective.split import split_counts
+from treadle.codegen.targets import fitted, programs_of, require_runtime
+from treadle.planner.documents.pattern import Pattern
+from treadle.planner.errors import InputError
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions
+from treadle.planner.passes.collective.collectives import ROOTED
+from treadle.planner.passes.collective.planning import plan_collective
 
 COLLECTIVES = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce", "gather", "scatter")
 
 
 def refusals(text: str, runtime) -> list[str]:
-    found = judge(Subject(text, msccl_xml.parse(text, "x.xml")), runtime)
+    found = judge(Subject(text, xml.parse(text, "x.xml")), runtime)
     return [finding.rule for finding in found if finding.effect in FATAL]
 
 
@@ -45,7 +46,7 @@ def test_every_runtime_takes_what_is_written_for_it(runtime, collective):
     assert made.instances == 2
     for name, text in made.texts.items():
         assert refusals(text, runtime) == [], name
-        read = msccl_xml.parse(text, name)
+        read = xml.parse(text, name)
         assert check_program.check(read, promise=promise_of(decisions) if read.collective == collective else None) == []
 
 
@@ -55,7 +56,7 @@ def test_what_is_too_large_gets_fewer_instances(runtime):
     made = fitted(decisions, "plan.json", "msccl-xml", runtime)
     assert 1 < made.instances < 64
     assert all(not refusals(text, runtime) for text in made.texts.values())
-    large = msccl_xml.emit(next(iter(fitted(decisions, "p", "msccl-xml").programs.values())), runtime)
+    large = xml.emit(next(iter(fitted(decisions, "p", "msccl-xml").programs.values())), runtime)
     assert set(refusals(large, runtime)) & {"blocks-per-gpu", "channel-count", "channel-number", "xml-nodes"}
 
 
@@ -67,7 +68,7 @@ def test_long_threadblocks_are_spread_over_channels(runtime):
     assert made.lanes > 1
     for name, text in made.texts.items():
         assert refusals(text, runtime) == []
-        read = msccl_xml.parse(text, name)
+        read = xml.parse(text, name)
         assert read.channels == made.instances * made.lanes
         assert check_program.check(read, promise=promise_of(decisions)) == []
     alone = fitted(decisions, "plan.json", "msccl-xml", "msccl")

@@ -8,8 +8,8 @@ import re
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from codegen.templates import docstring, markdown, quote, remark
 from tests.codegen.hostile import HOSTILE
+from treadle.codegen.templates import docstring, markdown, quote, remark
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"])) | st.text('"\\\n\r\t\u2028\u202e\0 #/*x', max_size=12)
 HARMLESS = st.text(st.sampled_from("abz019 ._:-/+#=(),'é→"), max_size=20)

@@ -8,18 +8,23 @@ import msgspec
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from planner.artefact import Artefact
-from planner.collective.algorithm import CollectiveDecisions, LinkCost, Port, Transfer
-from planner.fusion.decisions import FusionDecisions, Reason, Rival, StageChoice, TransformCall
-from planner.hardware import CopyEngine, Device, Hardware, Host, Link, Network, Nic, PcieSwitch, Switch
-from planner.job import CollectiveJob, Job, MemoryJob, RunJob
-from planner.memory.decisions import MemoryDecisions
-from planner.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
-from planner.memory.program import Drop, RunBackward, RunForward, Stage
-from planner.pattern import Pattern
-from planner.plan import Certificate, InputRef, Plan, Prediction, Provenance
-from planner.selection import Entry, Selection
-from planner.sketch import (
+from treadle.planner.documents.artefact import Artefact
+from treadle.planner.documents.hardware import (
+    CopyEngine,
+    Device,
+    Hardware,
+    Host,
+    Link,
+    Network,
+    Nic,
+    PcieSwitch,
+    Switch,
+)
+from treadle.planner.documents.job import CollectiveJob, Job, MemoryJob, RunJob
+from treadle.planner.documents.pattern import Pattern
+from treadle.planner.documents.plan import Certificate, InputRef, Plan, Prediction, Provenance
+from treadle.planner.documents.selection import Entry, Selection
+from treadle.planner.documents.sketch import (
     Contiguity,
     Hyperparameters,
     InternodeSketch,
@@ -27,9 +32,14 @@ from planner.sketch import (
     Sketch,
     Symmetry,
 )
-from planner.swap.decisions import PoolClass, Resident, Run, SwapDecisions, SwapNode
-from planner.swap.problem import Machine, SwapOp, SwapProblem, SwapTensor
-from planner.trace import Costs, Op, Tensor, Trace
+from treadle.planner.documents.trace import Costs, Op, Tensor, Trace
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions, LinkCost, Port, Transfer
+from treadle.planner.passes.fusion.decisions import FusionDecisions, Reason, Rival, StageChoice, TransformCall
+from treadle.planner.passes.memory.decisions import MemoryDecisions
+from treadle.planner.passes.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
+from treadle.planner.passes.memory.program import Drop, RunBackward, RunForward, Stage
+from treadle.planner.passes.swap.decisions import PoolClass, Resident, Run, SwapDecisions, SwapNode
+from treadle.planner.passes.swap.problem import Machine, SwapOp, SwapProblem, SwapTensor
 
 TRACE = Trace(
     version=1,
@@ -117,7 +127,7 @@ PROBLEM = MemoryProblem(
 
 _CERTIFICATE = Certificate(
     verdict="accepted",
-    checker="planner.memory.check",
+    checker="treadle.planner.passes.memory.check",
     objective=12.0,
     lower_bound=12.0,
     unit="ns",
@@ -163,7 +173,7 @@ COLLECTIVE_PLAN = Plan(
 )
 
 SGD = """\
-from planner.fusion.language import *
+from treadle.fusion import *
 
 N = dims("N")
 g = Tensor("g", f32, [N], Local)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from torch import Tensor, nn
 
-from planner.errors import InputError
+from treadle.planner.errors import InputError
 
 
 @contextmanager

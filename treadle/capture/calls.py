@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from planner.errors import InputError
-from planner.trace import Implementation, Op
 from treadle import kernels
+from treadle.planner.documents.trace import Implementation, Op
+from treadle.planner.errors import InputError
 
 
 def encode(value: Any, tensor_id: Callable[[Any], str | None]) -> Any:

@@ -12,11 +12,11 @@ from graphlib import CycleError, TopologicalSorter
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from planner import trace
-from planner.errors import InputError, MissingBackendError
-from planner.trace import Costs, Op, Phase, Trace
 from treadle.capture.execution_trace import collective_of, target_of
 from treadle.capture.observed import Observed, Seen, tensors_of
+from treadle.planner.documents import trace
+from treadle.planner.documents.trace import Costs, Op, Phase, Trace
+from treadle.planner.errors import InputError, MissingBackendError
 
 try:
     from google.protobuf.message import DecodeError

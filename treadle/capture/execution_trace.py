@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from planner import trace
-from planner.errors import InputError
-from planner.trace import Costs, Op, Phase, Role, Tensor, Trace
 from treadle.capture.observed import Observed, tensors_of
 from treadle.capture.reading import decode_json
+from treadle.planner.documents import trace
+from treadle.planner.documents.trace import Costs, Op, Phase, Role, Tensor, Trace
+from treadle.planner.errors import InputError
 
 
 class Arguments(msgspec.Struct):

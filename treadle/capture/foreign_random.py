@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from planner.errors import InputError
+from treadle.planner.errors import InputError
 
 
 @contextmanager

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from planner.errors import InputError
-from planner.trace import Trace
 from treadle.capture.reading import decode_json, read_bytes
+from treadle.planner.documents.trace import Trace
+from treadle.planner.errors import InputError
 
 
 def import_trace(path: Path | str, step: int | None = None) -> Trace:

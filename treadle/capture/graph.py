@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import fx
 
-from planner import trace
-from planner.errors import InputError
-from planner.trace import Costs, Op, Phase, Role, Tensor, Trace
 from treadle.capture.calls import encode
 from treadle.capture.joint import JointGraph, Mode, Result, export
 from treadle.capture.modules import modules_of
+from treadle.planner.documents import trace
+from treadle.planner.documents.trace import Costs, Op, Phase, Role, Tensor, Trace
+from treadle.planner.errors import InputError
 
 
 def capture(function: Callable[[], Any], name: str, mode: Mode = "train") -> Trace:

@@ -30,7 +30,6 @@ from torch.fx import traceback as traceback_of_graphs
 from torch.utils._pytree import tree_leaves
 
 import treadle
-from planner.errors import InputError, TreadleError
 from treadle.capture.buffers import new_values
 from treadle.capture.fake import ExactStorages, Placed, conversions_allowed, copyable, from_meta, unlogged
 from treadle.capture.foreign_random import require_no_draws
@@ -39,6 +38,7 @@ from treadle.capture.modules import module_names
 from treadle.capture.plain import plain_peak
 from treadle.capture.recurrent import CellByCell
 from treadle.capture.whole import whole_operators, without_checks
+from treadle.planner.errors import InputError, TreadleError
 
 Mode = Literal["train", "infer"]
 
@@ -180,7 +180,8 @@ class _Functional(nn.Module):
 
 
 def _returned(value: Any, outputs: list[Tensor], where: str) -> Any:
-    """The argument tree of what the step returned, see `planner.trace.Trace.returned`; its tensors go to `outputs`."""
+    """The argument tree of what the step returned, see `treadle.planner.documents.trace.Trace.returned`; its tensors go
+    to `outputs`."""
 
     def inner(part: Any) -> Any:
         if isinstance(part, Tensor):

@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
-from planner import trace
-from planner.errors import InputError
-from planner.trace import Costs, Op, Phase, Trace
 from treadle.capture.execution_trace import collective_of
 from treadle.capture.reading import decode_json
+from treadle.planner.documents import trace
+from treadle.planner.documents.trace import Costs, Op, Phase, Trace
+from treadle.planner.errors import InputError
 
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 ELEMENT_BYTES = {

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from planner.arguments import DTYPES, word_expected
-from planner.errors import InputError, MissingBackendError, TreadleError
+from treadle.planner.documents.arguments import DTYPES, word_expected
+from treadle.planner.errors import InputError, MissingBackendError, TreadleError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -52,6 +52,6 @@ def _ignoring_arguments(function: Callable[[], None], *_: Any) -> None:
 
 
 def modules_of(node: fx.Node) -> tuple[str, ...]:
-    """The modules inside whose forward passes this call is made (`planner.trace.Op.modules`)."""
+    """The modules inside whose forward passes this call is made (`treadle.planner.documents.trace.Op.modules`)."""
     names: tuple[str, ...] = node.meta.get("custom", {}).get(_MODULES, ())
     return names

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from planner.trace import Role, Tensor
+from treadle.planner.documents.trace import Role, Tensor
 
 DTYPES = {
     "float": "float32",

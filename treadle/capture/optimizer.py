@@ -10,8 +10,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from planner.errors import InputError
-from planner.trace import Op, Tensor, Trace
+from treadle.planner.documents.trace import Op, Tensor, Trace
+from treadle.planner.errors import InputError
 
 SGD = {"lr": 0.001, "weight_decay": 0.0, "momentum": 0.0, "dampening": 0.0, "nesterov": False, "maximize": False}
 ADAM = {

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from planner.errors import InputError
+from treadle.planner.errors import InputError
 
 T = TypeVar("T")
 

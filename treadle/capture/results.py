@@ -6,8 +6,8 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from planner.trace import Implementation, Op, Trace
 from treadle.capture.calls import operator
+from treadle.planner.documents.trace import Implementation, Op, Trace
 from treadle.runtime.swap.work import out_variant
 
 Call = TypeVar("Call", Op, Implementation)

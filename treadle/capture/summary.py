@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from planner.liveness import RESIDENT, sweep
-from planner.trace import Trace
+from treadle.planner.documents.trace import Trace
+from treadle.planner.graph.liveness import RESIDENT, sweep
 
 
 def summarize(trace: Trace, top: int) -> dict[str, Any]:

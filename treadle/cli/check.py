@@ -10,7 +10,7 @@ import click
 from treadle.cli.output import json_option, listed, many, note, print_json
 
 if TYPE_CHECKING:
-    from treadle.checking import Report
+    from treadle.check.file import Report
 
 
 @click.command()
@@ -53,9 +53,9 @@ def command(
 
     Exit code 0 when none is rejected, 1 when one is, 2 when one cannot be read.
     """
-    from planner import resources
-    from planner.errors import InputError
-    from treadle.checking import Inputs, check_file
+    from treadle.check.file import Inputs, check_file
+    from treadle.planner import resources
+    from treadle.planner.errors import InputError
 
     named = {
         "trace": trace,
@@ -98,7 +98,7 @@ def command(
 
 
 def _print(path: str, report: Report) -> None:
-    from codegen.runtime_rules import FATAL
+    from treadle.codegen.collective.msccl.rules import FATAL
 
     if report.findings:
         click.echo(f"{path}: rejected: {many(len(report.findings), 'finding')}")

@@ -11,8 +11,8 @@ import click
 from treadle.cli.output import FOLDER, json_option, many, note, print_json, require_apart
 
 if TYPE_CHECKING:
-    from planner.artefact import Artefact
-    from planner.selection import Selection
+    from treadle.planner.documents.artefact import Artefact
+    from treadle.planner.documents.selection import Selection
 
 _WHY_MORE = {
     "torch": "the plan's own peak",
@@ -75,25 +75,25 @@ def command(
     """
     from dataclasses import replace
 
-    from codegen import targets
-    from codegen.emit import write
-    from codegen.selection_files import generate_selection
-    from planner import documents
-    from planner.artefact import FILE_NAME
-    from planner.errors import InputError
-    from planner.plan import Plan
-    from planner.selection import FILE_NAME as SELECTION_NAME
-    from planner.selection import Selection
-    from planner.trace import Trace
+    from treadle.check.inputs import inputs_beside
     from treadle.cli.inputs import find, plans_of
-    from treadle.plan_inputs import inputs_beside
+    from treadle.codegen import targets
+    from treadle.codegen.collective.selection_files import generate_selection
+    from treadle.codegen.emit import write
+    from treadle.planner.documents import store
+    from treadle.planner.documents.artefact import FILE_NAME
+    from treadle.planner.documents.plan import Plan
+    from treadle.planner.documents.selection import FILE_NAME as SELECTION_NAME
+    from treadle.planner.documents.selection import Selection
+    from treadle.planner.documents.trace import Trace
+    from treadle.planner.errors import InputError
 
     rows = []
     names = [Path(path).name.removesuffix(".json").removesuffix(".plan") for path in plans]
     if len(set(names)) < len(names):
         raise InputError(f"found plans of one name in {', '.join(plans)}, expected different ones", where="PLAN...")
     for path, name in zip(plans, names, strict=True):
-        document = documents.load_any(path)
+        document = store.load_any(path)
         own = [path]
         file = None
         if isinstance(document, Selection):
@@ -104,8 +104,8 @@ def command(
         elif isinstance(document, Plan):
             reference = document.inputs.get("trace")
             file = trace if trace is not None or reference is None else find("trace", reference, path, None)
-            recorded = None if file is None else documents.load(file, Trace)
-            carried = {Path(name).name: documents.load(name, Plan) for name in collectives}
+            recorded = None if file is None else store.load(file, Trace)
+            carried = {Path(name).name: store.load(name, Plan) for name in collectives}
             artefacts = targets.generate(document, path, recorded, target, runtime, carried)
             inputs = inputs_beside(document, path)
         else:
@@ -125,7 +125,7 @@ def command(
                 note(line)
         predicted, budget = (manifest.facts.get(key) for key in ("predicted_bytes", "budget_bytes"))
         if predicted is not None and budget is not None and predicted > budget:
-            from planner.scalars import format_bytes
+            from treadle.planner.documents.scalars import format_bytes
 
             peaks = f"a peak of {format_bytes(predicted)} instead of the plan's budget of {format_bytes(budget)}"
             note(f"{_WHY_MORE[manifest.target]}: expect {peaks}")
@@ -162,7 +162,7 @@ def _listed(files: Collection[str]) -> str:
 
 def _carried(manifest: Artefact) -> str:
     """How much of a swap plan a target carries, and that its memory is not promised."""
-    from planner.scalars import format_bytes
+    from treadle.planner.documents.scalars import format_bytes
 
     carried = manifest.facts["carried"]
     if manifest.target == "deepspeed":
@@ -175,7 +175,7 @@ def _carried(manifest: Artefact) -> str:
 
 def _without_rows(selection: Selection) -> Iterator[str]:
     """A line where NCCL has none of the selection's methods."""
-    from codegen.nccl_tuner import FILE_NAME, algorithm_of
+    from treadle.codegen.collective.nccl_tuner import FILE_NAME, algorithm_of
 
     if not any(algorithm_of(selection, entry) for entry in selection.entries):
         ranges = many(len(selection.entries), "range")
@@ -184,16 +184,16 @@ def _without_rows(selection: Selection) -> Iterator[str]:
 
 def _strangers(files: Mapping[str, str]) -> Iterator[str]:
     """A line for every MSCCL XML file that no runtime takes."""
-    from codegen import msccl_xml
-    from codegen.runtime_rules import judge
-    from codegen.runtime_subject import Subject
-    from codegen.runtimes import RUNTIMES
-    from treadle.checking import fatal
+    from treadle.check.file import fatal
+    from treadle.codegen.collective.msccl import xml
+    from treadle.codegen.collective.msccl.rules import judge
+    from treadle.codegen.collective.msccl.runtimes import RUNTIMES
+    from treadle.codegen.collective.msccl.subject import Subject
 
     for name, text in sorted(files.items()):
         if not name.endswith(".xml"):
             continue
-        program = msccl_xml.parse(text, name)
+        program = xml.parse(text, name)
         rules = {
             each: sorted({found.rule for found in fatal(judge(Subject(text, program), each))}) for each in RUNTIMES
         }

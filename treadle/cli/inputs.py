@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from planner import documents, resources, taccl_files
-from planner.errors import InputError
-from planner.parsing import parse
-from planner.plan import InputRef, Plan
-from planner.selection import Selection
-from planner.sketch import Sketch
 from treadle.cli.output import note
+from treadle.planner import resources
+from treadle.planner.documents import store, taccl_files
+from treadle.planner.documents.parsing import parse
+from treadle.planner.documents.plan import InputRef, Plan
+from treadle.planner.documents.selection import Selection
+from treadle.planner.documents.sketch import Sketch
+from treadle.planner.errors import InputError
 
 SHIPPED = {"hardware": "profiles", "sketch": "sketches"}
 
@@ -21,8 +22,8 @@ def load_sketch(name_or_path: str) -> Sketch:
     Raises InputError when there is none or its file is malformed.
     """
     path = resources.locate("sketches", name_or_path)
-    sketch = documents.load(path, Sketch)
-    for remark in taccl_files.remarks(parse(documents.read_text(path), str(path))):
+    sketch = store.load(path, Sketch)
+    for remark in taccl_files.remarks(parse(store.read_text(path), str(path))):
         note(f"{name_or_path}: {remark}")
     return sketch
 
@@ -39,8 +40,8 @@ def plans_of(selection: Selection, path: Path | str) -> dict[str, Plan]:
     plans: dict[str, Plan] = {}
     for entry in selection.entries:
         file = str(Path(path).parent / entry.plan.file)
-        plan = plans.get(entry.plan.file) or documents.load(file, Plan)
-        if documents.digest(plan) != entry.plan.digest:
+        plan = plans.get(entry.plan.file) or store.load(file, Plan)
+        if store.digest(plan) != entry.plan.digest:
             raise InputError(f"found another plan than the one that {Path(path).name} was made with", where=file)
         plans[entry.plan.file] = plan
     return plans

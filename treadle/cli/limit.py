@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from planner.clock import Clock
+    from treadle.planner.search.clock import Clock
 
 BEGAN = "treadle.began"
 """Where a context keeps when its process began, on time.monotonic's clock."""
@@ -28,7 +28,7 @@ def time_limit_option(default: float | None, help: str) -> Callable[[Any], Any]:
 
 def clock_of(limit_s: float | None) -> Clock:
     """The clock of the command that runs."""
-    from planner.clock import Clock
+    from treadle.planner.search.clock import Clock
 
     context = click.get_current_context(silent=True)
     began = None if context is None else context.meta.get(BEGAN)

@@ -9,11 +9,11 @@ import traceback
 
 import click
 
-from planner.errors import CheckFailed, InputError, MissingBackendError, TreadleError, brief
-from planner.version import __version__
 from treadle.__main__ import INTERRUPTED
 from treadle.cli.lazy import LazyGroup
 from treadle.cli.limit import BEGAN
+from treadle.planner.errors import CheckFailed, InputError, MissingBackendError, TreadleError, brief
+from treadle.planner.version import __version__
 
 SUBCOMMANDS = {
     "trace": ("treadle.cli.trace", "Capture, import or show the trace of a model's step."),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from planner import documents
-from planner.trace import Trace
 from treadle.cli.output import live_line, note
+from treadle.planner.documents import store
+from treadle.planner.documents.trace import Trace
 
 
 def measured_trace(trace: Trace, file: str, output: str) -> tuple[Trace, Path]:
@@ -18,9 +18,9 @@ def measured_trace(trace: Trace, file: str, output: str) -> tuple[Trace, Path]:
     from treadle.capture.load import require_torch
 
     require_torch()
-    from planner.implementations.convolution import with_reading
     from treadle.capture.costs import with_measured_in_step
     from treadle.capture.costs.cache import kept
+    from treadle.planner.graph.implementations.convolution import with_reading
 
     device = "cuda" if "'device': 'cuda" in repr([(op.args, op.kwargs) for op in trace.ops]) else "cpu"
     with live_line() as show, kept(device) as known:
@@ -32,6 +32,6 @@ def measured_trace(trace: Trace, file: str, output: str) -> tuple[Trace, Path]:
         )
     name = Path(file).name.removesuffix(".json").removesuffix(".trace")
     target = Path(output).parent / f"{name}.measured.trace.json"
-    documents.save(measured, target)
+    store.save(measured, target)
     note("the trace has no times: measured them here; plan for another machine with --hardware")
     return measured, target

@@ -14,8 +14,8 @@ from typing import Any
 
 import click
 
-from planner.errors import CheckFailed, InputError
-from planner.files import read_text
+from treadle.planner.documents.files import read_text
+from treadle.planner.errors import CheckFailed, InputError
 
 FORMATS = frozenset(
     (".html", ".htm", ".json", ".yaml", ".yml", ".pdf", ".png", ".jpg", ".gif", ".svg", ".xml", ".csv", ".txt", ".py")
@@ -92,13 +92,13 @@ def require_same(output: Path, text: str, plans: Iterable[Path]) -> None:
 
 
 def _was_proposed(sketch: Path, plans: Iterable[Path]) -> bool:
-    from planner import documents
-    from planner.plan import InputRef, Plan
-    from planner.sketch import Sketch
+    from treadle.planner.documents import store
+    from treadle.planner.documents.plan import InputRef, Plan
+    from treadle.planner.documents.sketch import Sketch
 
     try:
-        reference = InputRef(file=sketch.name, digest=documents.digest(documents.load(sketch, Sketch)))
-        return any(documents.load(plan, Plan).inputs.get("sketch") == reference for plan in plans if plan.is_file())
+        reference = InputRef(file=sketch.name, digest=store.digest(store.load(sketch, Sketch)))
+        return any(store.load(plan, Plan).inputs.get("sketch") == reference for plan in plans if plan.is_file())
     except InputError:
         return False
 

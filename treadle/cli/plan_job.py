@@ -28,10 +28,10 @@ def command(job: str, output: str, time_limit: float | None, no_run: bool, as_js
     """
     clock = None if time_limit is None else clock_of(time_limit)
 
-    from planner.errors import CheckFailed
-    from planner.files import write_text
     from treadle.job.pipeline import plan_job, run_job
     from treadle.job.report import job_page, outcome
+    from treadle.planner.documents.files import write_text
+    from treadle.planner.errors import CheckFailed
     from treadle.report.page import render
 
     path, out = Path(job), Path(output)

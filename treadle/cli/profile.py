@@ -12,10 +12,6 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from planner import documents, resources
-from planner.errors import InputError
-from planner.hardware import Hardware
-from planner.scalars import MEBIBYTE, format_bytes, parse_bytes
 from treadle.cli.output import (
     DOCUMENT,
     Output,
@@ -28,6 +24,11 @@ from treadle.cli.output import (
     ranges,
     require_apart,
 )
+from treadle.planner import resources
+from treadle.planner.documents import store
+from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.scalars import MEBIBYTE, format_bytes, parse_bytes
+from treadle.planner.errors import InputError
 from treadle.probe.resolve import LOCAL, load_hardware
 
 if TYPE_CHECKING:
@@ -73,10 +74,10 @@ def show(name: str, nodes: int | None, svg: str | None, as_json: bool) -> None:
     if svg is not None:
         from treadle.probe.draw import topology_svg
 
-        documents.write_text(svg, topology_svg(hardware))
+        store.write_text(svg, topology_svg(hardware))
         note(f"wrote {svg}")
     if as_json:
-        click.echo(documents.dumps(hardware), nl=False)
+        click.echo(store.dumps(hardware), nl=False)
     elif svg is None:
         _show(hardware)
 
@@ -101,11 +102,11 @@ def measure(world: int | None, sizes: str | None, output: str | None, as_json: b
     with _progress() as on_step:
         result = run(world, chunk_sizes, command=" ".join(words), on_step=on_step)
     if output is not None:
-        documents.save(result.hardware, output)
+        store.save(result.hardware, output)
         note(f"wrote {output}")
     if as_json:
         fits = {name: msgspec.to_builtins(fit) for name, fit in result.fits.items()}
-        print_json({"hardware": json.loads(documents.dumps(result.hardware)), "fits": fits})
+        print_json({"hardware": json.loads(store.dumps(result.hardware)), "fits": fits})
         return
     _show(result.hardware)
     _show_fits(result.fits)
@@ -147,7 +148,7 @@ def import_(
     hardware = import_profile(Path(file), name, message_bytes, cost_scale, costs)
     if costs is not None:
         hardware = with_costs(hardware, costs)
-    documents.save(hardware, output)
+    store.save(hardware, output)
     if as_json:
         print_json(_summary(hardware))
         return

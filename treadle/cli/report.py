@@ -29,18 +29,18 @@ def command(plans: tuple[str, ...], output: str, hardware: str | None, nodes: in
     """
     import msgspec
 
-    from planner.documents import load_any
-    from planner.errors import InputError
-    from planner.files import write_text
-    from planner.plan import Plan
-    from planner.selection import Selection
-    from treadle.check_plan import require_accepted
-    from treadle.check_selection import require_told
+    from treadle.check.plan import require_accepted
+    from treadle.check.selection import require_told
     from treadle.cli.inputs import plans_of
+    from treadle.passes.collective.selection_section import selection_section
+    from treadle.passes.memory.pareto import sections_of_curves
+    from treadle.planner.documents.files import write_text
+    from treadle.planner.documents.plan import Plan
+    from treadle.planner.documents.selection import Selection
+    from treadle.planner.documents.store import load_any
+    from treadle.planner.errors import InputError
     from treadle.report.page import Page, Section, render
-    from treadle.report.pareto import sections_of_curves
     from treadle.report.sections import certificates, inputs_table, plan_section
-    from treadle.report.selection import selection_section
 
     require_apart(output, *plans, hardware)
     skipped = [path for path in plans if Path(path).suffix in (".svg", ".csv")]

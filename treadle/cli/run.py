@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from treadle.cli.output import json_option, many, print_json, require_good
-from treadle.cli.run_fusion import is_fusion, run_fusion
+from treadle.passes.fusion.run import is_fusion, run_fusion
 
 MAX_DIGITS = 11
 DEFAULT_SIZES = "0,1,1000,65537,1000003"
@@ -66,9 +66,9 @@ def command(
     numbers, which must be equal to the last bit, and on floats. What they send, load and store is counted, but not on
     GPUs.
     """
-    from codegen import emit
-    from codegen.targets import MEMORY_TARGETS
-    from planner.errors import InputError
+    from treadle.codegen import emit
+    from treadle.codegen.targets import MEMORY_TARGETS
+    from treadle.planner.errors import InputError
 
     target = emit.read(folder)[0].target if Path(folder).is_dir() else "msccl-xml"
     if target == "deepspeed":
@@ -93,7 +93,7 @@ def command(
         run_fusion(Path(folder), backend, repeats, timeout, as_json)
         return
     if backend != "cpu":
-        from treadle.cli.run_native import FIBER_SIZES, run_native
+        from treadle.passes.collective.run_native import FIBER_SIZES, run_native
 
         if world is not None:
             raise InputError(f"found {world}, expected none: all ranks run in one process", where="--world")
@@ -108,7 +108,7 @@ def command(
 
 
 def _numbers(text: str) -> list[int]:
-    from planner.errors import InputError
+    from treadle.planner.errors import InputError
 
     words = [word.strip() for word in text.split(",")]
     if not all(word.isascii() and word.isdigit() and len(word) <= MAX_DIGITS for word in words):
@@ -118,7 +118,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def _names(text: str | None, defaults: tuple[str, ...]) -> list[str]:
-    from planner.errors import InputError
+    from treadle.planner.errors import InputError
 
     words = [word.strip() for word in text.split(",")] if text is not None else list(defaults)
     known = (*NATIVE_DTYPES, "float64", "int64")
@@ -137,14 +137,14 @@ def _run_collective(
     timeout: float | None,
     as_json: bool,
 ) -> None:
-    from codegen import check_program
-    from codegen.promise import promise_of
-    from codegen.targets import PLAN_NAME
-    from planner import documents
-    from planner.errors import CheckFailed, InputError
-    from planner.plan import Plan
-    from treadle.runtime.collective import decisions_in, programs_in
-    from treadle.runtime.compare import compare
+    from treadle.codegen.collective import check as check_program
+    from treadle.codegen.collective.promise import promise_of
+    from treadle.codegen.targets import PLAN_NAME
+    from treadle.planner.documents import store
+    from treadle.planner.documents.plan import Plan
+    from treadle.planner.errors import CheckFailed, InputError
+    from treadle.runtime.collective.compare import compare
+    from treadle.runtime.collective.messages import decisions_in, programs_in
 
     programs, decisions = programs_in(folder), decisions_in(folder)
     for name, program in programs.items():
@@ -154,7 +154,7 @@ def _run_collective(
     ranks = len(next(iter(programs.values())).ranks)
     if world not in (None, ranks):
         raise InputError(f"found {world}, expected {ranks}: the collective has that many ranks", where="--world")
-    plan = documents.load(folder / PLAN_NAME, Plan) if (folder / PLAN_NAME).is_file() else None
+    plan = store.load(folder / PLAN_NAME, Plan) if (folder / PLAN_NAME).is_file() else None
     rows = compare(programs, decisions, sizes=sizes, dtypes=dtypes, ops=ops, repeats=repeats, timeout=timeout)
     if as_json:
         print_json([{**row._asdict(), "good": row.good} for row in rows])
@@ -169,7 +169,7 @@ def _print(rows: list[Any], ranks: int, hardware: str | None) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from planner.scalars import format_bytes
+    from treadle.planner.documents.scalars import format_bytes
 
     table = Table(title=f"{ranks} processes on this machine; all results equal within rounding")
     if not all(row.good for row in rows):
@@ -199,9 +199,9 @@ def _print(rows: list[Any], ranks: int, hardware: str | None) -> None:
 
 
 def _run_memory(folder: str, backend: str, steps: int, as_json: bool) -> None:
-    from planner.errors import CheckFailed
-    from planner.scalars import format_bytes
-    from treadle.runtime.training import run_folder
+    from treadle.planner.documents.scalars import format_bytes
+    from treadle.planner.errors import CheckFailed
+    from treadle.runtime.memory.training import run_folder
 
     result = run_folder(folder, steps=steps, backend=backend)
     if as_json:
@@ -244,8 +244,8 @@ def _run_memory(folder: str, backend: str, steps: int, as_json: bool) -> None:
 
 
 def _run_swap(folder: str, backend: str, steps: int, timeout: float | None, as_json: bool) -> None:
-    from planner.errors import CheckFailed
-    from planner.scalars import format_bytes
+    from treadle.planner.documents.scalars import format_bytes
+    from treadle.planner.errors import CheckFailed
     from treadle.runtime.swap.compare import run_folder
 
     result = run_folder(folder, steps=steps, backend=backend, timeout=timeout)

@@ -30,12 +30,12 @@ def command(
     directions of a swap plan, messages on links of a collective. Or the time of FILE, MSCCL XML, on --hardware at
     --size: threadblocks, message slots, links and ports.
     """
-    from planner import documents
-    from planner.errors import InputError
+    from treadle.planner.documents import store
+    from treadle.planner.errors import InputError
 
     if perfetto is not None:
         require_apart(perfetto, file, hardware)
-    text = documents.read_text(file)
+    text = store.read_text(file)
     xml = text.lstrip("\ufeff \t\r\n").startswith("<")
     if not xml:
         given = [name for name, value in (("--hardware", hardware), ("--nodes", nodes), ("--size", size)) if value]
@@ -49,15 +49,15 @@ def command(
 
 
 def _plan(file: str, perfetto: str | None, as_json: bool) -> None:
-    from codegen.simulate_plan import MEMORY, simulate_plan
-    from planner import documents
-    from planner.collective.algorithm import CollectiveDecisions
-    from planner.plan import Plan
-    from planner.scalars import format_bytes
-    from planner.swap.decisions import SwapDecisions
-    from treadle.check_plan import require_accepted
+    from treadle.check.plan import require_accepted
+    from treadle.codegen.timeline import MEMORY, simulate_plan
+    from treadle.planner.documents import store
+    from treadle.planner.documents.plan import Plan
+    from treadle.planner.documents.scalars import format_bytes
+    from treadle.planner.passes.collective.algorithm import CollectiveDecisions
+    from treadle.planner.passes.swap.decisions import SwapDecisions
 
-    document = documents.load(file, Plan)
+    document = store.load(file, Plan)
     require_accepted(document, file)
     timeline = simulate_plan(document)
     makespan, busy = timeline.schedule.makespan, timeline.busy_ns()
@@ -109,10 +109,11 @@ MOST_SHOWN = 4
 def _xml(
     file: str, text: str, hardware: str, nodes: int | None, size: str, perfetto: str | None, as_json: bool
 ) -> None:
-    from codegen import check_program, msccl_xml
-    from codegen.simulate_xml import bus_factor, simulate_xml
-    from planner.errors import CheckFailed, InputError
-    from planner.scalars import format_bytes, parse_bytes
+    from treadle.codegen.collective import check as check_program
+    from treadle.codegen.collective.msccl import xml as msccl_xml
+    from treadle.codegen.collective.simulate_xml import bus_factor, simulate_xml
+    from treadle.planner.documents.scalars import format_bytes, parse_bytes
+    from treadle.planner.errors import CheckFailed, InputError
     from treadle.probe.resolve import load_hardware
 
     bytes_ = parse_bytes(size, where="--size")
@@ -162,8 +163,8 @@ def _xml(
 
 
 def _write(perfetto: str, timeline: Any, file: str) -> None:
-    from planner.chrome_trace import chrome_trace
-    from planner.files import write_text
+    from treadle.planner.documents.files import write_text
+    from treadle.planner.timeline.chrome_trace import chrome_trace
 
     trace = chrome_trace(timeline.tasks, timeline.resources, timeline.schedule, title=Path(file).name)
     write_text(perfetto, json.dumps(trace, sort_keys=True) + "\n")

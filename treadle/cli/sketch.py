@@ -7,10 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from planner import documents, resources
-from planner.errors import InputError
-from planner.scalars import MEBIBYTE, format_bytes, parse_bytes
-from planner.sketch import Sketch
 from treadle.cli.inputs import load_sketch
 from treadle.cli.output import (
     DOCUMENT,
@@ -24,12 +20,17 @@ from treadle.cli.output import (
     ranges,
     require_apart,
 )
-from treadle.cli.plan_collective import COLLECTIVES
+from treadle.passes.collective.command import COLLECTIVES
+from treadle.planner import resources
+from treadle.planner.documents import store
+from treadle.planner.documents.scalars import MEBIBYTE, format_bytes, parse_bytes
+from treadle.planner.documents.sketch import Sketch
+from treadle.planner.errors import InputError
 from treadle.probe.resolve import load_hardware
 
 if TYPE_CHECKING:
-    from planner.collective.topology import LogicalTopology
-    from planner.hardware import Hardware
+    from treadle.planner.documents.hardware import Hardware
+    from treadle.planner.passes.collective.topology import LogicalTopology
 
 MEANING = "wide: may cross nodes; thin: sends through that device"
 
@@ -46,7 +47,7 @@ def command() -> None:
 @json_option
 def list_(as_json: bool) -> None:
     """List the sketches that ship with treadle."""
-    sketches = [documents.load(resources.locate("sketches", name), Sketch) for name in resources.names("sketches")]
+    sketches = [store.load(resources.locate("sketches", name), Sketch) for name in resources.names("sketches")]
     if as_json:
         print_json([_summary(sketch) for sketch in sketches])
         return
@@ -69,7 +70,7 @@ def list_(as_json: bool) -> None:
 @json_option
 def new(hardware: str, nodes: int | None, collective: str | None, size: str | None, output: str, as_json: bool) -> None:
     """Propose a sketch for a machine, as YAML whose comments say why each choice was made."""
-    from planner.sketching import proposal, to_yaml
+    from treadle.planner.passes.collective.sketching import proposal, to_yaml
 
     require_apart(output, hardware)
     profile = load_hardware(hardware, nodes)
@@ -78,8 +79,8 @@ def new(hardware: str, nodes: int | None, collective: str | None, size: str | No
         raise InputError("found 0 bytes, expected at least 1", where="--size")
     made = proposal(profile, collective=collective, size_bytes=size_bytes)
     text = to_yaml(made)
-    documents.loads(text, output, Sketch)
-    documents.write_text(output, text)
+    store.loads(text, output, Sketch)
+    store.write_text(output, text)
     if as_json:
         print_json({"output": output, "reasons": made.reasons, "sketch": made.sketch.name})
         return
@@ -106,8 +107,8 @@ def show(
     as_json: bool,
 ) -> None:
     """Show what the sketch NAME (a shipped name or a file) means on a machine."""
-    from planner.collective.problem import MAX_CHOICES, build_problem
-    from planner.nodes import one_node
+    from treadle.planner.machine.nodes import one_node
+    from treadle.planner.passes.collective.problem import MAX_CHOICES, build_problem
 
     if output is not None:
         require_apart(output, name, hardware)
@@ -119,7 +120,7 @@ def show(
     if output is not None:
         from treadle.probe.draw import topology_svg
 
-        documents.write_text(output, topology_svg(profile, _arrows(profile, sketch, topology), MEANING))
+        store.write_text(output, topology_svg(profile, _arrows(profile, sketch, topology), MEANING))
         note(f"wrote {output}")
     facts = _facts(profile, sketch, problem.topology)
     facts["chunks"] = {
@@ -160,8 +161,8 @@ def _summary(sketch: Sketch) -> dict[str, object]:
 
 
 def _facts(hardware: Hardware, sketch: Sketch, topology: LogicalTopology) -> dict[str, Any]:
-    from planner.collective.symmetry import rank_maps
-    from planner.collective.topology import relays_of
+    from treadle.planner.passes.collective.symmetry import rank_maps
+    from treadle.planner.passes.collective.topology import relays_of
 
     size, ranks = topology.per_node, topology.ranks
     inside: Counter[str] = Counter()
@@ -208,8 +209,8 @@ def _facts(hardware: Hardware, sketch: Sketch, topology: LogicalTopology) -> dic
 
 
 def _choices(collective: Any, hardware: Hardware, sketch: Sketch, size_bytes: int) -> dict[str, int]:
-    from planner.collective.problem import build_problem
-    from planner.collective.routing import tied_transfers
+    from treadle.planner.passes.collective.problem import build_problem
+    from treadle.planner.passes.collective.routing import tied_transfers
 
     problem = build_problem(collective, hardware, sketch, size_bytes)
     return {"transfers": sum(map(len, problem.allowed)), "tied": len(set(tied_transfers(problem).values()))}
@@ -283,7 +284,7 @@ def _kind_of_port(name: str) -> str:
 
 def _arrows(hardware: Hardware, sketch: Sketch, topology: LogicalTopology) -> dict[tuple[int, int], float]:
     """Links between nodes, a device and its relay, and the links of a node where the sketch leaves some out."""
-    from planner.collective.topology import relays_of
+    from treadle.planner.passes.collective.topology import relays_of
 
     size = topology.per_node
     arrows = {e: 1.0 for e in topology.routing.links if e[0] // size != e[1] // size}

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
-from planner import documents
-from planner.errors import CheckFailed, InputError, MissingBackendError
-from planner.scalars import format_bytes, format_time
-from planner.trace import Trace
 from treadle.cli.output import DOCUMENT, json_option, live_line, note, print_json, require_apart
+from treadle.planner.documents import store
+from treadle.planner.documents.scalars import format_bytes, format_time
+from treadle.planner.documents.trace import Trace
+from treadle.planner.errors import CheckFailed, InputError, MissingBackendError
 
 if TYPE_CHECKING:
-    from treadle.runtime.verify import Verified
+    from treadle.runtime.memory.verify import Verified
 
 
 @click.group(no_args_is_help=True)
@@ -80,11 +80,11 @@ def capture(
 
     profile = load_hardware(hardware) if hardware else None
     function = on_device(load_function(spec), device)
-    from planner.implementations import with_implementations
     from treadle.capture import costs, graph
     from treadle.capture.costs.cache import kept
     from treadle.capture.optimizer import with_optimizer
     from treadle.capture.results import with_results
+    from treadle.planner.graph.implementations import with_implementations
 
     with autocast_to(autocast, device):
         trace = replace(graph.capture(function, spec, "train" if train else "infer"), entry=spec)
@@ -112,15 +112,15 @@ def capture(
 
 def _verified(function: Callable[[], Any], trace: Trace) -> Verified:
     from treadle.capture.load import build_step
-    from treadle.runtime.verify import verify_capture
+    from treadle.runtime.memory.verify import verify_capture
 
     return verify_capture(build_step(function, trace.name), trace)
 
 
 def _with_cudnn(trace: Trace) -> Trace:
     """With cuDNN's algorithms, where they can be called: measuring is the only way to know what they take."""
-    from planner.implementations.cudnn import with_cudnn
     from treadle.kernels.convolution_cudnn import require_cudnn
+    from treadle.planner.graph.implementations.cudnn import with_cudnn
 
     try:
         require_cudnn()
@@ -151,7 +151,7 @@ def show(file: str, top: int, as_json: bool) -> None:
     """Show operators by time, tensors by bytes, and where memory peaks."""
     from treadle.capture.summary import summarize
 
-    trace = documents.load(file, Trace)
+    trace = store.load(file, Trace)
     summary = summarize(trace, top)
     if as_json:
         print_json(summary)
@@ -162,7 +162,7 @@ def show(file: str, top: int, as_json: bool) -> None:
 def _save(trace: Trace, output: str, as_json: bool, verified: Verified | None = None) -> None:
     from treadle.capture.summary import summarize
 
-    documents.save(trace, output)
+    store.save(trace, output)
     overview = summarize(trace, 1)["trace"]
     if verified:
         overview["verified"] = verified.measured

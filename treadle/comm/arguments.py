@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, distributed
 from torch.distributed import ReduceOp
 
-from planner.errors import InputError
 from treadle.comm.library import Algorithm
+from treadle.planner.errors import InputError
 
 
 def check_root(root: int, ranks: int) -> None:

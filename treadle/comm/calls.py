@@ -18,8 +18,7 @@ import torch
 from torch import Tensor, distributed
 from torch.distributed import ReduceOp
 
-from codegen.emit import text_digest
-from planner.errors import InputError
+from treadle.codegen.emit import text_digest
 from treadle.comm import framework, gpu
 from treadle.comm.arguments import (
     check_output,
@@ -33,8 +32,9 @@ from treadle.comm.arguments import (
 from treadle.comm.framework import WORDS
 from treadle.comm.gpu import Gpu
 from treadle.comm.library import Algorithm, Choice, Library, load
-from treadle.runtime import native
-from treadle.runtime.collective import Executor, cut_of, executor
+from treadle.planner.errors import InputError
+from treadle.runtime.collective import native
+from treadle.runtime.collective.messages import Executor, cut_of, executor
 
 log = logging.getLogger("treadle.comm")
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, distributed
 from torch.distributed import ReduceOp
 
-from planner.errors import InputError
+from treadle.planner.errors import InputError
 
 OPS = {ReduceOp.SUM: "sum", ReduceOp.AVG: "avg", ReduceOp.MIN: "min", ReduceOp.MAX: "max"}
 WORDS = {word: op for op, word in OPS.items()}

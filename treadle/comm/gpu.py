@@ -1,4 +1,4 @@
-"""Planned collectives on GPUs: one process per GPU, through the compiled kernels of treadle.runtime.native.
+"""Planned collectives on GPUs: one process per GPU, through the compiled kernels of treadle.runtime.collective.native.
 
 Nothing happens on a GPU before the first call with a CUDA tensor. At the first call of each program all ranks agree
 whether it runs as kernels; a rank that fell back to the framework alone would leave the others waiting for ever.
@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from planner.errors import InputError, MissingBackendError
 from treadle.comm.library import Algorithm
-from treadle.runtime import native
+from treadle.planner.errors import InputError, MissingBackendError
+from treadle.runtime.collective import native
 from treadle.runtime.native_build import compiler
 
 REDUCING = frozenset({"allreduce", "reducescatter", "reduce"})

@@ -8,19 +8,19 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from codegen import check_program
-from codegen.lower import lower
-from codegen.program import Program
-from planner import documents
-from planner.artefact import FILE_NAME
-from planner.collective.algorithm import CollectiveDecisions
-from planner.errors import CheckFailed, InputError
-from planner.plan import Plan
-from planner.scalars import format_bytes
-from planner.selection import FILE_NAME as SELECTION_NAME
-from planner.selection import Selection
-from treadle.runtime.collective import decisions_in, programs_in
-from treadle.runtime.compare import predict
+from treadle.codegen.collective import check as check_program
+from treadle.codegen.collective.lower import lower
+from treadle.codegen.collective.program import Program
+from treadle.planner.documents import store
+from treadle.planner.documents.artefact import FILE_NAME
+from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.scalars import format_bytes
+from treadle.planner.documents.selection import FILE_NAME as SELECTION_NAME
+from treadle.planner.documents.selection import Selection
+from treadle.planner.errors import CheckFailed, InputError
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions
+from treadle.runtime.collective.compare import predict
+from treadle.runtime.collective.messages import decisions_in, programs_in
 
 
 @dataclass(frozen=True)
@@ -176,11 +176,11 @@ def _in_folder(path: Path, prefix: str) -> list[Algorithm]:
 
 def _of_selection(path: Path, prefix: str, programs: dict[str, Program]) -> list[Algorithm]:
     """Programs are named by the number of their entry: `00-allreduce.xml`."""
-    selection = documents.load(path / SELECTION_NAME, Selection)
+    selection = store.load(path / SELECTION_NAME, Selection)
     found = []
     for name, program in sorted(programs.items()):
         entry = selection.entries[int(name.split("-")[0])]
-        decisions = documents.load(path / entry.plan.file, Plan).decisions
+        decisions = store.load(path / entry.plan.file, Plan).decisions
         assert isinstance(decisions, CollectiveDecisions)
         decisions = replace(decisions, instances=entry.instances, protocol=entry.protocol)
         found.append(Algorithm(prefix + name, program, decisions, entry.method))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.errors import InputError
-from planner.trace import Trace
+from treadle.planner.documents.trace import Trace
+from treadle.planner.errors import InputError
 
 
 @dataclass(frozen=True)

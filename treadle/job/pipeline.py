@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from planner.clock import Clock
-from planner.documents import Document, load, save
-from planner.errors import CheckFailed
-from planner.hardware import Hardware
-from planner.job import Job
-from planner.plan import Plan
-from planner.resources import locate
-from planner.scalars import format_bytes, format_time
-from planner.sketch import Sketch
-from planner.trace import Trace
 from treadle.cli.output import require_apart
 from treadle.job.buckets import Bucket, buckets_of
 from treadle.job.train import RankResult, Work, work
+from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.job import Job
+from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.scalars import format_bytes, format_time
+from treadle.planner.documents.sketch import Sketch
+from treadle.planner.documents.store import Document, load, save
+from treadle.planner.documents.trace import Trace
+from treadle.planner.errors import CheckFailed
+from treadle.planner.resources import locate
+from treadle.planner.search.clock import Clock
 
 if TYPE_CHECKING:
-    from planner.memory.planning import Budget
+    from treadle.planner.passes.memory.planning import Budget
 
 Say = Callable[[str], None]
 
@@ -53,10 +53,10 @@ def plan_job(path: Path, out: Path, say: Say, clock: Clock | None = None) -> Pla
     that is left when it begins, and where its limit fires that is said. Raises InputError for a malformed job and
     CheckFailed when a plan does not stand its independent check.
     """
-    from planner.memory.planning import parse_budget
     from treadle.capture.costs import with_roofline
     from treadle.capture.graph import capture
     from treadle.capture.load import load_function
+    from treadle.planner.passes.memory.planning import parse_budget
     from treadle.probe.resolve import load_hardware
 
     job = load(path, Job)
@@ -86,9 +86,9 @@ def plan_job(path: Path, out: Path, say: Say, clock: Clock | None = None) -> Pla
 def _plans(
     job: Job, budget: Budget, hardware: Hardware, sketch: Sketch, trace: Trace, say: Say, clock: Clock | None
 ) -> tuple[dict[str, Plan], dict[str, Bucket]]:
-    from planner.collective.limits import Limits
-    from planner.collective.planning import plan_collective
-    from planner.memory.planning import MemoryOptions, plan_memory
+    from treadle.planner.passes.collective.limits import Limits
+    from treadle.planner.passes.collective.planning import plan_collective
+    from treadle.planner.passes.memory.planning import MemoryOptions, plan_memory
 
     limit_s = None if clock is None else clock.limit_s
     messages = buckets_of(trace, job.collective.buckets)
@@ -136,7 +136,7 @@ def _say_ended(say: Say, plan: Plan, limit_s: float | None) -> None:
 
 
 def _quality(plan: Plan) -> str:
-    from treadle.check_plan import optimal
+    from treadle.check.plan import optimal
 
     proof = plan.certificate
     quality = f"proved {optimal(plan)}" if proof.optimal else f"within {proof.gap:.1%} of the proven bound"
@@ -145,7 +145,7 @@ def _quality(plan: Plan) -> str:
 
 
 def _check(planned: Planned) -> None:
-    from treadle.check_plan import check_against, check_plan
+    from treadle.check.plan import check_against, check_plan
 
     inputs: dict[str, Document] = {"trace": planned.trace, "hardware": planned.hardware, "sketch": planned.sketch}
     for name, plan in planned.plans.items():
@@ -155,8 +155,8 @@ def _check(planned: Planned) -> None:
 
 
 def _generate(planned: Planned) -> None:
-    from codegen.emit import write
-    from codegen.targets import generate
+    from treadle.codegen.emit import write
+    from treadle.codegen.targets import generate
 
     for name, plan in planned.plans.items():
         write(generate(plan, f"{name}.plan.json", planned.trace), planned.folder / name)

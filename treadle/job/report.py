@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from planner.collective.algorithm import CollectiveDecisions
-from planner.memory.decisions import MemoryDecisions
-from planner.plan import Plan
-from planner.scalars import format_bytes
-from treadle.check_plan import derived_bound, least_alone_ns, quality
+from treadle.check.plan import derived_bound, least_alone_ns, quality
 from treadle.job.pipeline import Planned
 from treadle.job.train import RankResult, Run
+from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.scalars import format_bytes
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions
+from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.report.page import Page, Section, Table
 from treadle.report.sections import certificates, inputs_table, plan_section
 

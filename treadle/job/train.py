@@ -108,8 +108,8 @@ def _plain(rank: int, world: int, job: Work) -> tuple[nn.Module, LossOf, Exchang
 def _planned(rank: int, world: int, job: Work) -> tuple[nn.Module, LossOf, Exchange]:
     import torch
 
-    from treadle.runtime.collective import load_executor
-    from treadle.runtime.memory import apply
+    from treadle.runtime.collective.messages import load_executor
+    from treadle.runtime.memory.apply import apply
 
     model, _, _ = fresh_step(job, job.seed)
     wrapped = apply(model, job.memory_plan, job.trace)

@@ -13,11 +13,7 @@ from treadle.kernels.activation import (
     relu_mask,
     threshold_backward_,
 )
-from treadle.kernels.convolution_cudnn import (
-    conv2d_cudnn,
-    conv2d_cudnn_input_gradient,
-    conv2d_cudnn_weight_gradient,
-)
+from treadle.kernels.convolution_cudnn import conv2d_cudnn, conv2d_cudnn_input_gradient, conv2d_cudnn_weight_gradient
 from treadle.kernels.convolution_fft import conv2d_fft
 from treadle.kernels.convolution_gradients import (
     conv2d_input_gradient,

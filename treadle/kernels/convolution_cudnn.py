@@ -17,10 +17,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from planner.errors import MissingBackendError
-from planner.implementations.convolution import Direction
-from planner.implementations.cudnn import ALGORITHMS
 from treadle.kernels.geometry import Pair, output_size, pair
+from treadle.planner.errors import MissingBackendError
+from treadle.planner.graph.implementations.convolution import Direction
+from treadle.planner.graph.implementations.cudnn import ALGORITHMS
 
 _Size = int | Sequence[int]
 _DIRECTIONS: tuple[Direction, ...] = ("forward", "input", "weight")

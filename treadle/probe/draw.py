@@ -7,9 +7,9 @@ from io import StringIO
 from math import hypot
 from typing import Any
 
-from planner.errors import InputError, MissingBackendError
-from planner.hardware import Hardware
-from planner.scalars import MEBIBYTE
+from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.scalars import MEBIBYTE
+from treadle.planner.errors import InputError, MissingBackendError
 from treadle.probe.draw_layout import Point, arrange
 
 MOST_NODES = 4

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from planner.hardware import Hardware
+from treadle.planner.documents.hardware import Hardware
 
 Point = tuple[float, float]
 FIRST_PCIE, PCIE_STEP, NIC_STEP, NETWORK_STEP = 0.95, 0.7, 0.85, 0.75

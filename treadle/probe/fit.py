@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import nnls
 
-from planner.errors import InputError
+from treadle.planner.errors import InputError
 from treadle.probe.timing import Timing
 
 CONFIDENCE = 0.95

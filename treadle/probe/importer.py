@@ -7,10 +7,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from planner import documents, taccl_files
-from planner.errors import InputError
-from planner.hardware import Hardware, Link, Switch
-from planner.parsing import parse
+from treadle.planner.documents import store, taccl_files
+from treadle.planner.documents.hardware import Hardware, Link, Switch
+from treadle.planner.documents.parsing import parse
+from treadle.planner.errors import InputError
 from treadle.probe.lstopo_xml import import_lstopo
 from treadle.probe.nccl_xml import import_nccl
 from treadle.probe.nvidia_smi import import_nvidia_smi
@@ -32,7 +32,7 @@ def import_profile(
     `message_bytes` and `cost_scale` belong to a TACCL topology: the message its costs are for, and what they were
     multiplied by. Raises InputError with file and line when the file is none of these or malformed.
     """
-    text, where = documents.read_text(path).removeprefix("\ufeff"), str(path)
+    text, where = store.read_text(path).removeprefix("\ufeff"), str(path)
     name = name or re.split(r"[.\s]", path.name.lstrip("."))[0] or "imported"
     raw = parse(text, where) if text.lstrip("\ufeff \t\r\n").startswith("{") or is_topograph(text) else None
     if taccl_files.is_topology(raw):

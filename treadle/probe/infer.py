@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 import networkx as nx
 
-from planner.errors import InputError
-from planner.hardware import Hardware
+from treadle.planner.documents.hardware import Hardware
+from treadle.planner.errors import InputError
 
 LOW = 0.75
 REPEATS = 5

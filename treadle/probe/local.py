@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from planner.hardware import VERSION, Device, Hardware, Host
+from treadle.planner.documents.hardware import VERSION, Device, Hardware, Host
 
 _READ = "read from the operating system of this machine"
 _DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")

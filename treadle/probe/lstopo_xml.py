@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from planner.hardware import Hardware, Host, Link
-from planner.scalars import MEBIBYTE
+from treadle.planner.documents.hardware import Hardware, Host, Link
+from treadle.planner.documents.scalars import MEBIBYTE
 from treadle.probe.pcie_tree import (
     BRIDGE_CLASS,
     GPU_CLASSES,

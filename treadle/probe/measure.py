@@ -18,15 +18,15 @@ from typing import Any, Literal, TypeVar
 import psutil
 from msgspec.structs import replace
 
-from planner.errors import InputError, MissingBackendError
-from planner.hardware import CopyEngine, Device, Hardware, Link, Switch
-from planner.scalars import MEBIBYTE
+from treadle.host.scratch import scratch
+from treadle.planner.documents.hardware import CopyEngine, Device, Hardware, Link, Switch
+from treadle.planner.documents.scalars import MEBIBYTE
+from treadle.planner.errors import InputError, MissingBackendError
 from treadle.probe.fit import LinkFit, fit_link
 from treadle.probe.local import detect
 from treadle.probe.nvidia_smi import import_nvidia_smi
 from treadle.probe.processes import messages
 from treadle.probe.timing import Settings, Timing
-from treadle.scratch import scratch
 
 SIZES = (4 << 10, 64 << 10, 1 << 20)
 CHUNKS = 8

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from treadle.loopback import stay_on_loopback
+from treadle.host.loopback import stay_on_loopback
 from treadle.probe.timing import COPY_BYTES, DTYPES, MATMUL, PINNED_BYTES, RATE_SECONDS, Settings, Timing
 
 

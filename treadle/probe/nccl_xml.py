@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from planner.hardware import Hardware, Host
+from treadle.planner.documents.hardware import Hardware, Host
 from treadle.probe.pcie_tree import (
     BRIDGE_CLASS,
     GPU_CLASSES,

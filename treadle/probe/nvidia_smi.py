@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import networkx as nx
 
-from planner.errors import InputError
-from planner.hardware import Hardware, Host, PcieSwitch, Switch
+from treadle.planner.documents.hardware import Hardware, Host, PcieSwitch, Switch
+from treadle.planner.errors import InputError
 from treadle.probe.pcie_tree import Gpu, Place, Port, assemble, merged
 
 MOST_NVLINKS = 18

@@ -11,8 +11,8 @@ from typing import Any
 import networkx as nx
 from msgspec.structs import replace
 
-from planner.hardware import VERSION, Device, Hardware, Host, Link, Nic, PcieSwitch, Switch
-from planner.scalars import MEBIBYTE
+from treadle.planner.documents.hardware import VERSION, Device, Hardware, Host, Link, Nic, PcieSwitch, Switch
+from treadle.planner.documents.scalars import MEBIBYTE
 
 VGA_CLASS = 0x0300
 GPU_CLASSES = (VGA_CLASS, 0x0302, 0x0380, 0x1200)

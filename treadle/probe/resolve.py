@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from planner import documents, resources
-from planner.hardware import Hardware, scaled
+from treadle.planner import resources
+from treadle.planner.documents import store
+from treadle.planner.documents.hardware import Hardware, scaled
 
 LOCAL = "local"
 
@@ -18,5 +19,5 @@ def load_hardware(name_or_path: str, nodes: int | None = None) -> Hardware:
 
         hardware = detect()
     else:
-        hardware = documents.load(resources.locate("profiles", name_or_path), Hardware)
+        hardware = store.load(resources.locate("profiles", name_or_path), Hardware)
     return hardware if nodes is None else scaled(hardware, nodes)

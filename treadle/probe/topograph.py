@@ -15,10 +15,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from planner.errors import InputError
-from planner.explain import found as shown
-from planner.explain import short
-from planner.hardware import Hardware, NodeGroup
+from treadle.planner.documents.explain import found as shown
+from treadle.planner.documents.explain import short
+from treadle.planner.documents.hardware import Hardware, NodeGroup
+from treadle.planner.errors import InputError
 
 _SECTIONS = ("switches", "nodes", "blocks", "capacity_blocks")
 _FIRST = re.compile(rf"^(({'|'.join(_SECTIONS)})\s*:|- *\"?topology\"?\s*:)", re.MULTILINE)

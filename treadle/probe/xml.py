@@ -6,7 +6,7 @@ from typing import Any
 
 from lxml import etree
 
-from planner.errors import InputError
+from treadle.planner.errors import InputError
 
 Element = etree._Element
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from planner.resources import folder
+from treadle.planner.resources import folder
 
 
 @dataclass(frozen=True)

@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from math import inf
 from typing import assert_never
 
-from planner.collective.algorithm import CollectiveDecisions
-from planner.fusion.decisions import FusionDecisions
-from planner.hardware import Hardware
-from planner.memory.decisions import MemoryDecisions
-from planner.plan import KnownOptions, Plan
-from planner.scalars import format_bytes
-from planner.swap.decisions import SwapDecisions
-from treadle.check_plan import check_plan, optimal, quality
+from treadle.check.plan import check_plan, optimal, quality
 from treadle.cli.output import many
-from treadle.report.fusion_section import fusion_section
-from treadle.report.memory_section import memory_section
+from treadle.passes.fusion.section import fusion_section
+from treadle.passes.memory.section import memory_section
+from treadle.passes.swap.section import swap_section
+from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.plan import KnownOptions, Plan
+from treadle.planner.documents.scalars import format_bytes
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions
+from treadle.planner.passes.fusion.decisions import FusionDecisions
+from treadle.planner.passes.memory.decisions import MemoryDecisions
+from treadle.planner.passes.swap.decisions import SwapDecisions
 from treadle.report.page import Picture, Section, Table
-from treadle.report.swap_section import swap_section
 from treadle.report.timeline_figure import Bar, timeline_svg
 
 

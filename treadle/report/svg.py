@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from planner.errors import MissingBackendError
+from treadle.planner.errors import MissingBackendError
 
 # Okabe and Ito's palette: told apart by people with any colour vision.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")

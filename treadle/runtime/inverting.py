@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from planner.errors import InputError
 from treadle import kernels
-from treadle.runtime.step import Step
+from treadle.planner.errors import InputError
+from treadle.runtime.memory.step import Step
 
 
 def require_invertible(step: Step, parameters: Mapping[str, Tensor]) -> None:

@@ -23,10 +23,10 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from planner.endings import ending
-from planner.errors import CheckFailed, LimitError, TreadleError
-from treadle.loopback import stay_on_loopback
-from treadle.scratch import scratch
+from treadle.host.loopback import stay_on_loopback
+from treadle.host.scratch import scratch
+from treadle.planner.errors import CheckFailed, LimitError, TreadleError
+from treadle.planner.machine.endings import ending
 
 GRACE_SECONDS = 1.0
 """After the first failure: time for others to report, so that the cause is told from its consequences."""

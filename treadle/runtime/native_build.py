@@ -16,12 +16,12 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from codegen.cuda_kernels import CUDA_FLAGS, HOST_FLAGS
-from planner.endings import killed_compiler
-from planner.errors import CheckFailed, InputError, LimitError, MissingBackendError
-from planner.files import replace_file
-from treadle.cache_folder import cache_folder, make_private, require_private
-from treadle.scratch import scratch
+from treadle.codegen.collective.cuda.kernels import CUDA_FLAGS, HOST_FLAGS
+from treadle.host.cache_folder import cache_folder, make_private, require_private
+from treadle.host.scratch import scratch
+from treadle.planner.documents.files import replace_file
+from treadle.planner.errors import CheckFailed, InputError, LimitError, MissingBackendError
+from treadle.planner.machine.endings import killed_compiler
 
 Target = Literal["fibers", "process", "cuda"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from planner import documents
-from planner.errors import InputError
-from planner.plan import Plan
-from planner.trace import Trace
+from treadle.planner.documents import store
+from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.trace import Trace
+from treadle.planner.errors import InputError
 
 
 def plan_and_trace(
@@ -21,7 +21,7 @@ def plan_and_trace(
     """
     place = Path(plan).parent if isinstance(plan, str | Path) else None
     where = str(plan) if place is not None else caller
-    document = documents.load(plan, Plan) if isinstance(plan, str | Path) else plan
+    document = store.load(plan, Plan) if isinstance(plan, str | Path) else plan
     if not isinstance(document, Plan):
         raise InputError(f"found a plan of type {type(plan).__name__}, expected a Plan or its file", where=where)
     require(document, where)
@@ -33,10 +33,10 @@ def plan_and_trace(
         if not trace.is_file():
             text = f"found no trace {reference.file!r} beside the plan, expected it there, or its file as trace=..."
             raise InputError(text, where=where)
-    known = documents.load(trace, Trace) if isinstance(trace, str | Path) else trace
+    known = store.load(trace, Trace) if isinstance(trace, str | Path) else trace
     if not isinstance(known, Trace):
         raise InputError(f"found a trace of type {type(trace).__name__}, expected a Trace or its file", where=where)
-    if reference is not None and documents.digest(known) != reference.digest:
+    if reference is not None and store.digest(known) != reference.digest:
         text = f"found a trace other than {reference.file!r} that the plan was made from; plan again"
         raise InputError(text, where=str(trace) if isinstance(trace, str | Path) else where)
     return document, known

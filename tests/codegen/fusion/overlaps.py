@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from codegen.fusion.lower import Lowered, lower
-from planner.fusion import language as cc
-from planner.fusion.layouts import FLAT, Block, RingTile
-from planner.fusion.program import Bindings, Program
+from treadle.codegen.fusion.lower import Lowered, lower
+from treadle.planner.passes.fusion import language as cc
+from treadle.planner.passes.fusion.layouts import FLAT, Block, RingTile
+from treadle.planner.passes.fusion.program import Bindings, Program
 
 
 def tail(*, fused: bool = True, overlapped: bool = True, dtype: str = "f32", tiles: RingTile | None = None) -> Program:

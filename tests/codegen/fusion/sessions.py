@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.fusion.lower import Lowered
-from planner.fusion.evaluate import evaluate, held, states
-from planner.fusion.program import Bindings, Dtype, Program
+from treadle.codegen.fusion.lower import Lowered
+from treadle.planner.passes.fusion.evaluate import evaluate, held, states
+from treadle.planner.passes.fusion.program import Bindings, Dtype, Program
 from treadle.runtime.native_build import Target, compile_library
 
 NUMPY: dict[Dtype, Any] = {

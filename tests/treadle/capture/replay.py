@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from planner.trace import Trace
 from treadle.capture.calls import call
 from treadle.capture.load import Step
+from treadle.planner.documents.trace import Trace
 
 
 def replay(trace: Trace, step: Step) -> dict[str, Any]:

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from planner.errors import InputError
-from planner.trace import Trace
 from tests.treadle.capture.replay import replay
 from treadle.capture.graph import capture
 from treadle.capture.load import build_step
+from treadle.planner.documents.trace import Trace
+from treadle.planner.errors import InputError
 
 Forward = Callable[[Any, Tensor], Any]
 

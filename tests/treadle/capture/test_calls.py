@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from planner.errors import InputError
-from planner.trace import Op
 from treadle import kernels
 from treadle.capture.calls import call, operator
+from treadle.planner.documents.trace import Op
+from treadle.planner.errors import InputError
 
 
 def test_a_target_is_an_operator_or_a_kernel() -> None:

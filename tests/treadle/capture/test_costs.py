@@ -11,13 +11,13 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from examples.models import gpt2, moe, resnet50, unet
-from planner.errors import InputError
-from planner.hardware import Device, Hardware
-from planner.trace import Trace
 from treadle.capture import costs
 from treadle.capture.costs import measuring
 from treadle.capture.graph import capture
 from treadle.capture.load import build_step
+from treadle.planner.documents.hardware import Device, Hardware
+from treadle.planner.documents.trace import Trace
+from treadle.planner.errors import InputError
 
 
 @cache

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from planner.errors import InputError
 from treadle.capture.graph import capture
+from treadle.planner.errors import InputError
 
 
 def copied():

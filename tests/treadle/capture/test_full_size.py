@@ -7,9 +7,9 @@ import resource
 
 import pytest
 
-from planner.liveness import sweep
 from treadle.capture.costs import with_counts
 from treadle.capture.graph import capture
+from treadle.planner.graph.liveness import sweep
 
 pytestmark = pytest.mark.slow
 

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from examples.models import googlenet, gpt2, lstm_lm, mobilenet_v2, moe, resnet50, unet, vgg16
-from planner import documents
-from planner.errors import InputError
-from planner.trace import Trace
 from tests.treadle.capture.replay import replay
 from treadle.capture.graph import capture
 from treadle.capture.load import build_step
+from treadle.planner.documents import store
+from treadle.planner.documents.trace import Trace
+from treadle.planner.errors import InputError
 
 
 def mean_of(model: nn.Module, *inputs: Tensor) -> Tensor:
@@ -171,9 +171,9 @@ def test_recorded_tensors_are_those_of_a_real_run(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_same_bytes_twice_and_round_trip(name: str) -> None:
-    first = documents.dumps(traced(name))
-    assert documents.dumps(capture(MODELS[name], name)) == first
-    assert documents.dumps(documents.loads(first, "here", Trace)) == first
+    first = store.dumps(traced(name))
+    assert store.dumps(capture(MODELS[name], name)) == first
+    assert store.dumps(store.loads(first, "here", Trace)) == first
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -274,7 +274,7 @@ def test_what_the_step_returns_is_recorded_where_it_is_no_plain_tuple() -> None:
     trace = capture(lambda: (Several(), (torch.randn(2, 4),)), "several")
     first, second, third = ({"tensor": key} for key in trace.outputs)
     assert trace.returned == {"dict": [["again", {"tuple": [first, second]}], ["input", third], ["count", 3]]}
-    assert documents.loads(documents.dumps(trace), "here", Trace) == trace
+    assert store.loads(store.dumps(trace), "here", Trace) == trace
     assert traced("no loss").returned is None
 
 

@@ -13,11 +13,6 @@ import torch
 from msgspec.structs import replace
 from torch import nn
 
-from planner.errors import InputError
-from planner.hardware import Device, Hardware
-from planner.implementations import with_implementations
-from planner.implementations.convolution import with_reading
-from planner.trace import Implementation, Op, Trace
 from treadle.capture.calls import call
 from treadle.capture.costs import (
     in_step,
@@ -32,6 +27,11 @@ from treadle.capture.costs.cache import file_of, kept
 from treadle.capture.costs.convolution import convolution_of, phases
 from treadle.capture.costs.counting import shadows_of, signature
 from treadle.capture.graph import capture
+from treadle.planner.documents.hardware import Device, Hardware
+from treadle.planner.documents.trace import Implementation, Op, Trace
+from treadle.planner.errors import InputError
+from treadle.planner.graph.implementations import with_implementations
+from treadle.planner.graph.implementations.convolution import with_reading
 from treadle.runtime.meter import Meter
 
 BATCH, SIDE = 3, 10

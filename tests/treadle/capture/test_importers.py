@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.profiler import ExecutionTraceObserver, profile, record_function
 
-from planner import documents
-from planner.errors import InputError
-from planner.trace import Trace
 from treadle.capture import chakra_pb2 as pb
 from treadle.capture.formats import import_trace
 from treadle.capture.observed import tensors_of
+from treadle.planner.documents import store as documents
+from treadle.planner.documents.trace import Trace
+from treadle.planner.errors import InputError
 
 
 def loads(trace: Trace) -> None:

@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from examples.models import gpt2, resnet50
-from planner import documents
-from planner.errors import InputError
-from planner.liveness import sweep
-from planner.trace import Trace
 from treadle.capture.calls import call
 from treadle.capture.costs import with_counts
 from treadle.capture.graph import capture
 from treadle.capture.load import build_step
 from treadle.capture.optimizer import with_optimizer
+from treadle.planner.documents import store
+from treadle.planner.documents.trace import Trace
+from treadle.planner.errors import InputError
+from treadle.planner.graph.liveness import sweep
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam"])
@@ -48,7 +48,7 @@ def test_two_updates_equal_pytorch(name: str, function: object) -> None:
 def test_adam_doubles_the_parameters_and_the_document_is_sound() -> None:
     plain = capture(gpt2.tiny, "gpt2")
     trace = with_counts(with_optimizer(plain, "adam"))
-    assert documents.loads(documents.dumps(trace), "here", Trace) == trace
+    assert store.loads(store.dumps(trace), "here", Trace) == trace
     weights = sum(tensor.bytes for tensor in plain.tensors if tensor.role == "parameter")
     count = len(plain.gradient_order)
     assert sweep(trace).resident == sweep(plain).resident + 2 * weights + 4 * count

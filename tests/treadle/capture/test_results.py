@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from msgspec.structs import replace
 
-from planner.swap.extract import problem_from_trace
-from planner.swap.problem import Machine
 from treadle.capture.costs import with_counts
 from treadle.capture.graph import capture
 from treadle.capture.results import with_results
+from treadle.planner.passes.swap.extract import problem_from_trace
+from treadle.planner.passes.swap.problem import Machine
 
 
 def step():

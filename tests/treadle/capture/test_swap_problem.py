@@ -7,16 +7,17 @@ from pathlib import Path
 import pytest
 
 from examples.models import gpt2, resnet50
-from planner import documents, resources
-from planner.errors import InputError
-from planner.hardware import Hardware
-from planner.swap.extract import machine_of, problem_from_trace
 from treadle.capture.costs import with_roofline
 from treadle.capture.formats import import_trace
 from treadle.capture.graph import capture
 from treadle.capture.optimizer import with_optimizer
+from treadle.planner import resources
+from treadle.planner.documents import store
+from treadle.planner.documents.hardware import Hardware
+from treadle.planner.errors import InputError
+from treadle.planner.passes.swap.extract import machine_of, problem_from_trace
 
-V100 = documents.load(resources.locate("profiles", "p3-v100-16gb"), Hardware)
+V100 = store.load(resources.locate("profiles", "p3-v100-16gb"), Hardware)
 
 
 def test_a_training_step_with_adam_writes_every_parameter_and_state_once() -> None:

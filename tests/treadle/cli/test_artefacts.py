@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from planner import documents, resources
-from planner.collective.planning import plan_collective
-from planner.hardware import Hardware
-from planner.plan import Plan
-from planner.sketch import Sketch
 from treadle.cli.main import run
+from treadle.planner import resources
+from treadle.planner.documents import store
+from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.sketch import Sketch
+from treadle.planner.passes.collective.planning import plan_collective
 
 MODEL = """
 import torch
@@ -31,10 +32,10 @@ def step():
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two collective plans with copies of their inputs beside them."""
     folder = tmp_path_factory.mktemp("plans")
-    hardware = documents.load(resources.locate("profiles", "ring4"), Hardware)
-    sketch = documents.load(resources.locate("sketches", "ring"), Sketch)
-    documents.save(hardware, folder / "machine.json")
-    documents.save(sketch, folder / "guide.json")
+    hardware = store.load(resources.locate("profiles", "ring4"), Hardware)
+    sketch = store.load(resources.locate("sketches", "ring"), Sketch)
+    store.save(hardware, folder / "machine.json")
+    store.save(sketch, folder / "guide.json")
     for collective in ("allreduce", "allgather"):
         plan = plan_collective(
             collective,
@@ -44,7 +45,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
             hardware_file="machine.json",
             sketch_file="guide.json",
         )
-        documents.save(plan, folder / f"{collective}.plan.json")
+        store.save(plan, folder / f"{collective}.plan.json")
     assert run(["generate", str(folder / "allreduce.plan.json"), "-o", str(folder / "allreduce")]) == 0
     return folder
 
@@ -106,7 +107,7 @@ def change_xml(plans: Path) -> None:
 
 def change_xml_and_manifest(plans: Path, old: str = 'name="treadle', new: str = 'name="mine') -> None:
     """Somebody changes the algorithm, by default its name, and repairs the manifest."""
-    from codegen.emit import text_digest
+    from treadle.codegen.emit import text_digest
 
     path, manifest = plans / "allreduce" / "allreduce.xml", plans / "allreduce" / "artefact.json"
     before = path.read_text()
@@ -192,7 +193,7 @@ def damaged(plan: Plan, **changes: object) -> Plan:
 )
 def test_damaged_plans_are_rejected(plans: Path, capsys: pytest.CaptureFixture[str], change, finding: str) -> None:
     path = plans / "allreduce.plan.json"
-    documents.save(change(documents.load(path, Plan)), path)
+    store.save(change(store.load(path, Plan)), path)
     assert run(["check", str(path)]) == 1
     out, err = capsys.readouterr()
     assert finding in out
@@ -221,9 +222,9 @@ def test_fresh_plans_are_accepted_where_their_inputs_lie(plans: Path, capsys: py
 
 
 def test_stale_plans_name_the_input_that_changed(plans: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    hardware = documents.load(plans / "machine.json", Hardware)
+    hardware = store.load(plans / "machine.json", Hardware)
     slower = [structs.replace(link, alpha_us=(link.alpha_us or 0) + 1) for link in hardware.links]
-    documents.save(structs.replace(hardware, links=tuple(slower)), plans / "machine.json")
+    store.save(structs.replace(hardware, links=tuple(slower)), plans / "machine.json")
     path = str(plans / "allreduce.plan.json")
     assert run(["check", path]) == 0
     assert run(["check", "--fresh", path]) == 1
@@ -252,7 +253,7 @@ def test_simulated_and_planned_times_agree(plans: Path, capsys: pytest.CaptureFi
     trace = plans / "trace.json"
     assert run(["simulate", str(plans / "allreduce.plan.json"), "--perfetto", str(trace), "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
-    plan = documents.load(str(plans / "allreduce.plan.json"), Plan)
+    plan = store.load(str(plans / "allreduce.plan.json"), Plan)
     assert result["time_us"] == result["planned_us"] == plan.prediction.time_us
     assert result["links_us"] * 1000 == plan.decisions.makespan_ns
     assert result["tasks"] == 48
@@ -314,7 +315,7 @@ def test_a_memory_plan_from_capture_to_run(
     assert "not regenerated: no trace 'step.json', name it with --trace" in capsys.readouterr().out
     assert run(["simulate", "p.json", "--json"]) == 0
     simulated = json.loads(capsys.readouterr().out)
-    plan = documents.load("p.json", Plan)
+    plan = store.load("p.json", Plan)
     assert simulated["time_us"] == pytest.approx(plan.prediction.time_us)
     assert simulated["peak_bytes"] == plan.prediction.peak_bytes
     assert run(["run", "out", "--steps", "2", "--json"]) == 0
@@ -325,7 +326,7 @@ def test_a_memory_plan_from_capture_to_run(
     assert run(["check", "out"]) == 1
     capsys.readouterr()
     problem = structs.replace(plan.decisions.problem, budget_bytes=1000)
-    documents.save(structs.replace(plan, decisions=structs.replace(plan.decisions, problem=problem)), "small.json")
+    store.save(structs.replace(plan, decisions=structs.replace(plan.decisions, problem=problem)), "small.json")
     assert run(["generate", "small.json", "--trace", "step.json", "-o", "small"]) == 1
     captured = capsys.readouterr()
     assert "small.json: not generated, its check failed" in captured.err
@@ -336,9 +337,9 @@ def test_a_memory_plan_from_capture_to_run(
 @pytest.mark.parametrize("runtime", ["msccl", "rccl", "executor"])
 def test_a_folder_for_a_runtime_is_generated_again_to_the_same_text(made, tmp_path, runtime, capsys):
     """64 instances are too many for every runtime; the folder says how many it has."""
-    plan = documents.load(made / "allgather.plan.json", Plan)
+    plan = store.load(made / "allgather.plan.json", Plan)
     large = structs.replace(plan, decisions=structs.replace(plan.decisions, instances=64))
-    documents.save(large, tmp_path / "large.plan.json")
+    store.save(large, tmp_path / "large.plan.json")
     out = tmp_path / runtime
     given = ["generate", str(tmp_path / "large.plan.json"), "--target", "msccl-xml", "--runtime", runtime, "-o"]
     assert run([*given, str(out)]) == 0

@@ -14,14 +14,14 @@ import torch
 from msgspec.structs import replace
 from torch import nn
 
-from codegen.emit import text_digest
-from planner import documents
-from planner.plan import InputRef
-from planner.trace import Trace
-from tests.codegen.swap_plans import plan_with, swapped, timed
+from tests.codegen.swap.swap_plans import plan_with, swapped, timed
 from tests.conftest import ROOT
 from treadle.capture.graph import capture
 from treadle.cli.main import run
+from treadle.codegen.emit import text_digest
+from treadle.planner.documents import store
+from treadle.planner.documents.plan import InputRef
+from treadle.planner.documents.trace import Trace
 
 ENTRY = "check_folders_pwned:step"
 PWNED = "open('PWNED', 'w').close()\n"
@@ -46,10 +46,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
         trace = replace(timed(capture(step, ENTRY, "train")), entry=ENTRY)
-        documents.save(trace, "step.json")
-        trace = documents.load("step.json", Trace)
-        reference = InputRef(file="step.json", digest=documents.digest(trace))
-        documents.save(replace(plan_with(swapped(trace, 1)), inputs={"trace": reference}), "swap.json")
+        store.save(trace, "step.json")
+        trace = store.load("step.json", Trace)
+        reference = InputRef(file="step.json", digest=store.digest(trace))
+        store.save(replace(plan_with(swapped(trace, 1)), inputs={"trace": reference}), "swap.json")
         budget = ["--budget", "1x", "--reserve", "1KiB"]
         assert run(["plan", "memory", "--trace", "step.json", *budget, "-o", "memory.json"]) == 0
         sizes = ["--hardware", "ring4", "--sketch", "ring", "--size", "64K"]

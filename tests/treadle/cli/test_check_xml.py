@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from codegen import msccl_xml
-from tests.codegen.test_check_program import ring_program, swap_pair
-from tests.codegen.test_runtime_rules import GOOD
+from tests.codegen.collective.msccl.test_rules import GOOD
+from tests.codegen.collective.test_check import ring_program, swap_pair
 from treadle.cli.main import run
+from treadle.codegen.collective.msccl import xml
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_json_has_rules_places_and_sources(here: Path, capsys: pytest.CaptureFix
 
 
 def test_fifo_depth(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (here / "exchange.xml").write_text(msccl_xml.emit(swap_pair("sssrrr", "sssrrr")))
+    (here / "exchange.xml").write_text(xml.emit(swap_pair("sssrrr", "sssrrr")))
     assert run(["check", "exchange.xml"]) == 1
     assert "deadlock with 2 message slots per connection" in capsys.readouterr().out
     assert run(["check", "exchange.xml", "--fifo-depth", "3"]) == 0
@@ -74,7 +74,7 @@ def test_runtimes_are_for_xml(here: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_wrong_file_is_rejected_by_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = msccl_xml.emit(ring_program(3)).replace('type="rrc"', 'type="r"', 1)
+    text = xml.emit(ring_program(3)).replace('type="rrc"', 'type="r"', 1)
     (here / "ring.xml").write_text(text)
     assert run(["check", "ring.xml"]) == 1
     assert "expected the sum of input chunk" in capsys.readouterr().out

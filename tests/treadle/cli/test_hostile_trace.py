@@ -12,13 +12,13 @@ import pytest
 from msgspec.structs import replace
 
 import treadle
-from codegen import emit
-from planner import documents
-from planner.artefact import Artefact
-from planner.errors import InputError
-from planner.trace import Trace
 from treadle.cli.main import run
-from treadle.runtime.followers import follow
+from treadle.codegen import emit
+from treadle.planner.documents import store
+from treadle.planner.documents.artefact import Artefact
+from treadle.planner.documents.trace import Trace
+from treadle.planner.errors import InputError
+from treadle.runtime.memory.followers import follow
 from treadle.runtime.swap import compare
 
 CALL = "__import__('os').system('touch PWNED')"
@@ -96,8 +96,8 @@ def test_a_name_of_several_lines_is_refused(here: None, capsys: pytest.CaptureFi
 
 def test_a_name_of_several_lines_in_a_program_stays_a_name(here: None):
     """A trace that a program makes itself is not read from a file."""
-    trace = replace(documents.load("step.json", Trace), name=LINES)
-    plan = replace(documents.load_any("memory.json"), inputs={})
+    trace = replace(store.load("step.json", Trace), name=LINES)
+    plan = replace(store.load_any("memory.json"), inputs={})
     model, inputs, _ = __import__("hostile_model").step()
     treadle.apply(model, plan, trace)(*inputs).backward()
 
@@ -145,12 +145,12 @@ def test_a_target_that_is_no_operator_ends_in_one_line(target: str, here: None, 
 def test_a_folder_with_other_code_is_not_run(target: str, here: None, capsys: pytest.CaptureFixture[str]):
     """Digests do not help: whoever changes the file changes them as well."""
     assert run(["generate", "memory.json", "--target", target, "-o", "made"]) == 0
-    manifest = documents.load("made/artefact.json", Artefact)
+    manifest = store.load("made/artefact.json", Artefact)
     file = next(name for name in manifest.files if name.endswith(".py"))
     text = Path("made", file).read_text() + f"\n{CALL}\n"
     Path("made", file).write_text(text)
     files = {**manifest.files, file: emit.text_digest(text)}
-    documents.save(replace(manifest, files=files), "made/artefact.json")
+    store.save(replace(manifest, files=files), "made/artefact.json")
     Path("step.json").unlink()
     capsys.readouterr()
     assert run(["check", "made"]) == 1, "also where nothing can be generated again"

@@ -7,21 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from planner import documents, resources
-from planner.collective.planning import plan_collective
-from planner.hardware import Hardware
-from planner.sketch import Sketch
 from treadle.cli.main import run
+from treadle.planner import resources
+from treadle.planner.documents import store
+from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.sketch import Sketch
+from treadle.planner.passes.collective.planning import plan_collective
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A plan for a ring of four and what it became."""
     path = tmp_path_factory.mktemp("mscclpp")
-    hardware = documents.load(resources.locate("profiles", "ring4"), Hardware)
-    sketch = documents.load(resources.locate("sketches", "ring"), Sketch)
+    hardware = store.load(resources.locate("profiles", "ring4"), Hardware)
+    sketch = store.load(resources.locate("sketches", "ring"), Sketch)
     plan = plan_collective("allreduce", hardware, sketch, size_bytes=65536, hardware_file="h", sketch_file="s")
-    documents.save(plan, path / "allreduce.plan.json")
+    store.save(plan, path / "allreduce.plan.json")
     arguments = ["generate", str(path / "allreduce.plan.json"), "--target", "mscclpp-json", "-o", str(path / "out")]
     assert run(arguments) == 0
     return path / "out"

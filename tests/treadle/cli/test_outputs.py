@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from planner import documents
-from planner.documents import dumps
 from tests.planner.samples import COLLECTIVE_PLAN, HARDWARE, MEMORY_PLAN, PROBLEM, SKETCH, TRACE
 from treadle.cli.main import run
+from treadle.planner.documents import store
+from treadle.planner.documents.store import dumps
 
 COMMANDS = {
     "plan memory --trace": (TRACE, ["plan", "memory", "--trace", "IN", "--budget", "1x", "-o", "OUT"]),
@@ -76,9 +76,7 @@ def test_generated_files_do_not_replace_the_plan(
     assert run(["generate", "artefact.json", "-o", "out"]) == 0
     assert run(["generate", "out/plan.json", "-o", "out"]) == 0
     assert run(["check", "out"]) == 0
-    assert documents.digest(documents.load_any("out/plan.json")) == documents.digest(
-        documents.load_any("artefact.json")
-    )
+    assert store.digest(store.load_any("out/plan.json")) == store.digest(store.load_any("artefact.json"))
 
 
 PLAN = ["plan", "collective", "allgather", "--hardware", "ring4", "--method", "ring"]

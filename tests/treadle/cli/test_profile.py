@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from planner import documents, resources
-from planner.hardware import Hardware
 from treadle.cli.main import run
+from treadle.planner import resources
+from treadle.planner.documents import store
+from treadle.planner.documents.hardware import Hardware
 from treadle.probe import measure as measuring
 from treadle.probe.fit import LinkFit
 from treadle.probe.measure import Measurement
@@ -52,7 +53,7 @@ def test_every_profile_can_be_shown(name, capsys):
 
 def test_show_json_is_the_document_itself(capsys):
     assert run(["profile", "show", "dgx2", "--nodes", "4", "--json"]) == 0
-    shown = documents.loads(capsys.readouterr().out, "stdout", Hardware)
+    shown = store.loads(capsys.readouterr().out, "stdout", Hardware)
     assert shown == load_hardware("dgx2", 4)
 
 
@@ -66,7 +67,7 @@ def test_show_svg_writes_a_picture(tmp_path, capsys):
 
 
 def test_names_that_rich_would_take_for_markup_are_shown_as_they_are(tmp_path, capsys):
-    raw = json.loads(documents.dumps(load_hardware("ring4")))
+    raw = json.loads(store.dumps(load_hardware("ring4")))
     raw["name"] = "[bold]:ab:[/nope]"
     (tmp_path / "odd.json").write_text(json.dumps(raw))
     assert run(["profile", "show", str(tmp_path / "odd.json")]) == 0
@@ -79,7 +80,7 @@ def test_import_writes_a_profile_that_says_what_is_missing(tmp_path, capsys):
     captured = capsys.readouterr()
     assert "2 x gfx942, 2 xgmi, 1 NIC\n" in captured.err
     assert "--costs-from" in captured.err
-    assert documents.load(out, Hardware).name == "mine"
+    assert store.load(out, Hardware).name == "mine"
 
 
 def test_import_with_costs_from_another_profile(tmp_path, capsys):
@@ -89,7 +90,7 @@ def test_import_with_costs_from_another_profile(tmp_path, capsys):
     captured = capsys.readouterr()
     assert json.loads(captured.out)["links"] == 2
     assert captured.err == ""
-    assert {link.alpha_us for link in documents.load(out, Hardware).links} == {0.7}
+    assert {link.alpha_us for link in store.load(out, Hardware).links} == {0.7}
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,7 @@ def test_measure_writes_the_profile_and_records_its_own_command(tmp_path, capsys
     assert printed["fits"]["loopback"]["beta_interval"] == [360.0, 380.0]
     assert printed["hardware"]["name"] == "cpu-2x2"
     assert asked == {"world": 4, "sizes": (4096, 1 << 20), "command": "treadle profile measure --world 4 --sizes 4K,1M"}
-    assert documents.load(out, Hardware) == load_hardware("cpu-2x2")
+    assert store.load(out, Hardware) == load_hardware("cpu-2x2")
     assert captured.err == f"wrote {out}\n"  # no progress bar off a terminal
     assert run(["profile", "measure"]) == 0
     assert "70 to 90" in capsys.readouterr().out

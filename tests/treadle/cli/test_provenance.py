@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from planner.documents import dumps
-from planner.version import TOOL
 from tests.planner.samples import COLLECTIVE_PLAN, PROBLEM
 from treadle import __version__
 from treadle.cli.main import run
+from treadle.planner.documents.store import dumps
+from treadle.planner.version import TOOL
 
 MISSHAPEN: dict[str, dict[str, Any]] = {
     "$.provenance.options.candidates_ns": {"candidates_ns": [1]},

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from codegen import msccl_xml
-from tests.codegen.test_check_program import ring_program
+from tests.codegen.collective.test_check import ring_program
 from treadle.cli.main import run
+from treadle.codegen.collective.msccl import xml
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "ring.xml").write_text(msccl_xml.emit(ring_program(8)))
+    (tmp_path / "ring.xml").write_text(xml.emit(ring_program(8)))
     return tmp_path
 
 
@@ -49,13 +49,13 @@ def test_json_and_perfetto(here: Path, capsys: pytest.CaptureFixture[str]) -> No
 def test_a_machine_nobody_measured_says_so(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["simulate", "ring.xml", "--hardware", "ring4", "--nodes", "1", "--size", "1MiB"]) == 2
     assert "ring4: found 4 ranks, expected at least the program's 8" in capsys.readouterr().err
-    (here / "ring.xml").write_text(msccl_xml.emit(ring_program(4)))
+    (here / "ring.xml").write_text(xml.emit(ring_program(4)))
     assert run(["simulate", "ring.xml", "--hardware", "ring4", "--size", "1MiB"]) == 0
     assert "ring4 has no `transport`" in capsys.readouterr().out
 
 
 def test_more_nodes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (here / "ring.xml").write_text(msccl_xml.emit(ring_program(16)))
+    (here / "ring.xml").write_text(xml.emit(ring_program(16)))
     assert run(["simulate", "ring.xml", "--hardware", "mi300x", "--nodes", "2", "--size", "1MiB", "--json"]) == 0
     assert any(name.startswith("nic") for name in json.loads(capsys.readouterr().out)["busy"])
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from planner import documents, resources
-from planner.hardware import Hardware
-from planner.sketch import Sketch
 from treadle.cli.main import run
+from treadle.planner import resources
+from treadle.planner.documents import store
+from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.sketch import Sketch
 
 SAMPLES = Path(__file__).parent.parent / "probe" / "samples"
 
@@ -42,11 +43,11 @@ def test_new_writes_a_commented_sketch_that_plans(here, golden, capsys):
 
 def proposals_from(text: Path, costs: str, capsys) -> None:
     assert run(["profile", "import", str(text), "--costs-from", costs, "-o", "hw.json"]) == 0
-    hardware = documents.load("hw.json", Hardware)
+    hardware = store.load("hw.json", Hardware)
     for nodes in ("1", "2", "3"):
         assert run(["sketch", "new", "--hardware", "hw.json", "--nodes", nodes, "-o", "s.yaml"]) == 0
         assert run(["sketch", "show", "s.yaml", "--hardware", "hw.json"]) == 0
-        assert documents.load("s.yaml", Sketch).num_nodes == int(nodes)
+        assert store.load("s.yaml", Sketch).num_nodes == int(nodes)
     assert f"3 nodes of {hardware.devices_per_node} devices" in capsys.readouterr().out
 
 
@@ -122,7 +123,7 @@ def test_profile_import_reads_a_taccl_topology(here, capsys):
     assert "expected --message-size" in capsys.readouterr().err
     assert run(["profile", "import", "t.json", "-o", "hw.json", "--message-size", "1K", "--cost-scale", "10"]) == 0
     assert "assumed" in capsys.readouterr().err
-    found = documents.load("hw.json", Hardware)
+    found = store.load("hw.json", Hardware)
     assert (found.network.alpha_us, found.network.beta_us_per_MB) == (2.6, 1024)
     assert (found.switches[0].alpha_us, found.switches[0].beta_us_per_MB) == (0.3, 512)
     assert run(["sketch", "new", "--hardware", "hw.json", "--nodes", "2", "-o", "s.yaml"]) == 0

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from planner import documents
-from planner.trace import Trace
 from treadle.cli.main import run
 from treadle.cli.trace import sparkline
+from treadle.planner.documents import store
+from treadle.planner.documents.trace import Trace
 
 MODEL = """
 import torch
@@ -74,7 +74,7 @@ def test_capture_and_show(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("wrote t.json: ")
-    trace = documents.load("t.json", Trace)
+    trace = store.load("t.json", Trace)
     assert (trace.entry, trace.mode) == ("trace_cli_model:step", "train")
     assert (trace.costs.model, trace.costs.device) == ("roofline", "ndv2")
     assert all(op.time_ns is not None for op in trace.ops)
@@ -111,7 +111,7 @@ def test_capture_with_measured_times(
     monkeypatch.setattr("treadle.capture.costs.measuring.ENOUGH_SECONDS", 0.0)
     capture = ["trace", "capture", "trace_cli_model:step", "--measure", "-o"]
     assert run([*capture, "a.json"]) == 0
-    trace = documents.load("a.json", Trace)
+    trace = store.load("a.json", Trace)
     assert trace.costs.model == "measured"
     assert all(call.time_ns for op in trace.ops for call in (op, *op.implementations))
     assert run([*capture, "b.json"]) == 0
@@ -137,7 +137,7 @@ def test_a_plan_measures_here_what_has_no_times(
     output = capsys.readouterr()
     assert "the trace has no times: measured them here" in output.err
     assert output.out.endswith("wrote plans/p.json, and plans/s.measured.trace.json, the trace with its times\n")
-    assert documents.load("plans/s.measured.trace.json", Trace).costs.model == "measured"
+    assert store.load("plans/s.measured.trace.json", Trace).costs.model == "measured"
     assert run(["check", "plans/p.json", "--fresh"]) == 0
     capsys.readouterr()
     assert run([*plan, "--budget", "1x", "-o", "plans/p.json", "--json"]) == 0
@@ -154,7 +154,7 @@ def test_fresh_costs_belong_to_measuring(folder: Path, capsys: pytest.CaptureFix
 
 def test_a_training_step_lists_other_implementations(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["trace", "capture", "trace_cli_model:step", "--hardware", "ndv2", "-o", "t.json"]) == 0
-    trace = documents.load("t.json", Trace)
+    trace = store.load("t.json", Trace)
     others = [other for op in trace.ops for other in op.implementations]
     optional = [op for op in trace.ops if op.intermediate_of]
     assert {other.family for other in others} >= {"inplace", "int", "grad-inplace"}
@@ -166,7 +166,7 @@ def test_a_training_step_lists_other_implementations(folder: Path, capsys: pytes
     assert sum(shown["ops"].values()) == len(trace.ops) - len(optional)
     assert shown["time_ns"] == sum(op.time_ns for op in trace.ops if op not in optional)
     assert run(["trace", "capture", "trace_cli_model:step", "--infer", "-o", "t.json"]) == 0
-    inference = documents.load("t.json", Trace)
+    inference = store.load("t.json", Trace)
     assert {other.family for op in inference.ops for other in op.implementations} <= {"inplace"}
 
 
@@ -234,7 +234,7 @@ def test_without_pytorch_the_error_says_how_to_get_it(
 
 def test_an_optimizer_is_added_as_the_third_phase(folder: Path) -> None:
     assert run(["trace", "capture", "trace_cli_model:step", "--optimizer", "adam", "-o", "t.json"]) == 0
-    phases = [op.phase for op in documents.load("t.json", Trace).ops]
+    phases = [op.phase for op in store.load("t.json", Trace).ops]
     assert phases == sorted(phases, key=("forward", "backward", "optimizer").index)
     assert phases.count("optimizer") == 2 * 4
 

@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from planner import documents
-from planner.collective.bound import PROVED_BY_SOLVER
-from planner.memory.bound import PRICED, least_time
-from planner.memory.methods.lean import leanest
-from planner.memory.planning import decide, plan_problem
-from planner.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
-from planner.memory.program import RunForward
-from planner.memory.relaxation import priced_bound
-from planner.plan import Plan
-from tests.planner.collective.build import line, switch
-from tests.planner.memory.instances import instance
-from treadle.check_plan import least_ns
+from tests.planner.passes.collective.build import line, switch
+from tests.planner.passes.memory.instances import instance
+from treadle.check.plan import least_ns
 from treadle.cli.main import run
 from treadle.cli.output import many
-from treadle.report import memory_section
+from treadle.passes.memory import section
+from treadle.planner.documents import store
+from treadle.planner.documents.plan import Plan
+from treadle.planner.passes.collective.bound import PROVED_BY_SOLVER
+from treadle.planner.passes.memory.bound import PRICED, least_time
+from treadle.planner.passes.memory.methods.lean import leanest
+from treadle.planner.passes.memory.planning import decide, plan_problem
+from treadle.planner.passes.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
+from treadle.planner.passes.memory.program import RunForward
+from treadle.planner.passes.memory.relaxation import priced_bound
 from treadle.report.sections import certificates, inputs_table, plan_section
 
 CHAIN = MemoryProblem(
@@ -53,19 +53,19 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def plan(collective: str, file: str, *inputs: str) -> Plan:
     inputs = inputs or ("--hardware", "mesh4", "--sketch", "mesh")
     assert run(["plan", "collective", collective, *inputs, "--size", "64K", "--method", "milp", "-o", file]) == 0
-    return documents.load(file, Plan)
+    return store.load(file, Plan)
 
 
 def broken_collective(file: str) -> None:
     made = plan("allreduce", file)
     transfers = made.decisions.transfers[1:]
-    documents.save(structs.replace(made, decisions=structs.replace(made.decisions, transfers=transfers)), file)
+    store.save(structs.replace(made, decisions=structs.replace(made.decisions, transfers=transfers)), file)
 
 
 def broken_memory(file: str) -> None:
     made = plan_problem(CHAIN)
     program = made.decisions.program[:-1]
-    documents.save(structs.replace(made, decisions=structs.replace(made.decisions, program=program)), file)
+    store.save(structs.replace(made, decisions=structs.replace(made.decisions, program=program)), file)
 
 
 @pytest.mark.parametrize("breaking", [broken_collective, broken_memory])
@@ -91,7 +91,7 @@ def test_rejected_plans_are_neither_shown_nor_simulated(
 def test_the_page_shows_the_verdict_that_report_found(here: Path) -> None:
     made = plan("allreduce", "p.json")
     forged = structs.replace(made.certificate, checker="a stranger")
-    documents.save(structs.replace(made, certificate=forged), "p.json")
+    store.save(structs.replace(made, certificate=forged), "p.json")
     assert run(["report", "p.json", "-o", "page.html"]) == 0
     page = Path("page.html").read_text()
     assert "<td>accepted</td>" in page
@@ -100,25 +100,25 @@ def test_the_page_shows_the_verdict_that_report_found(here: Path) -> None:
 
 def test_the_table_of_certificates_checks_what_it_shows(here: Path) -> None:
     broken_memory("p.json")
-    table = certificates({"mine": documents.load("p.json", Plan)})
+    table = certificates({"mine": store.load("p.json", Plan)})
     assert table.rows[0][:2] == ("mine", "rejected: 1 finding")
 
 
 def forge(file: str) -> None:
-    made = documents.load(file, Plan)
+    made = store.load(file, Plan)
     assert not made.certificate.optimal
     least = made.certificate.objective
     argument = re.sub(r"\d+ ns.*", f"{least:.0f} ns.", made.certificate.argument)
     proof = structs.replace(made.certificate, lower_bound=least, gap=0.0, optimal=True, argument=argument)
-    documents.save(structs.replace(made, certificate=proof), file)
+    store.save(structs.replace(made, certificate=proof), file)
 
 
 def test_a_bound_that_its_own_argument_contradicts_is_rejected(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     proof = plan("broadcast", "p.json", "--hardware", "ring4", "--sketch", "ring").certificate
     forge("p.json")
-    forged = documents.load("p.json", Plan)
+    forged = store.load("p.json", Plan)
     certificate = structs.replace(forged.certificate, argument=proof.argument)
-    documents.save(structs.replace(forged, certificate=certificate), "p.json")
+    store.save(structs.replace(forged, certificate=certificate), "p.json")
     assert run(["check", "p.json"]) == 1
     finding = f"lower bound {proof.objective:g} ns, its argument tells of {proof.lower_bound:g} ns"
     assert finding in capsys.readouterr().out
@@ -137,14 +137,14 @@ def test_a_forged_bound_of_a_collective_is_no_proof(here: Path, capsys: pytest.C
 
 
 def test_a_bound_that_only_a_solver_proved_stays_a_claim(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    documents.save(switch(4), "machine.json")
+    store.save(switch(4), "machine.json")
     made = plan("broadcast", "p.json", "--hardware", "machine.json", "--sketch", "mesh")
     assert made.certificate.argument == PROVED_BY_SOLVER
     capsys.readouterr()
     assert run(["check", "--fresh", "p.json"]) == 0
     assert "; it claims to be optimal for these pieces; inputs hardware, sketch checked)" in capsys.readouterr().out
     proof = structs.replace(made.certificate, argument="It is so.")
-    documents.save(structs.replace(made, certificate=proof), "p.json")
+    store.save(structs.replace(made, certificate=proof), "p.json")
     assert run(["check", "--fresh", "p.json"]) == 1
     assert "the inputs prove only" in capsys.readouterr().out
 
@@ -161,18 +161,18 @@ def test_optimal_is_said_of_a_bound_that_was_derived_again(here: Path, capsys: p
 
 def test_optimal_for_these_pieces_or_for_all(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of an allgather on two ranks no cut into pieces saves anything; the bound of the MILP speaks of its own only."""
-    documents.save(line(2), "machine.json")
+    store.save(line(2), "machine.json")
     given = ["plan", "collective", "allgather", "--hardware", "machine.json", "--sketch", "mesh", "-o", "p.json"]
     for method, words in (("milp", "optimal for these pieces"), ("all-pairs", "optimal")):
         assert run([*given, "--method", method, "--size", "1M"]) == 0
         scope = "these pieces" if method == "milp" else "all pieces"
-        found = documents.load("p.json", Plan)
+        found = store.load("p.json", Plan)
         assert found.certificate.scope == scope
         out = capsys.readouterr().out
         assert f"lower bound over {scope} " in out
         assert f" us ({words})\n" in out
         claimed = structs.replace(found, certificate=structs.replace(found.certificate, scope="any order"))
-        documents.save(claimed, "claimed.json")
+        store.save(claimed, "claimed.json")
         assert run(["check", "claimed.json"]) == 1
         assert "found the scope 'any order', expected all pieces or these pieces" in capsys.readouterr().out
         assert run(["check", "--fresh", "p.json"]) == 0
@@ -186,10 +186,10 @@ def test_bounds_of_memory_plans_are_claims_above_what_every_plan_takes(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     everything = plan_problem(CHAIN)
-    documents.save(everything, "all.json")
+    store.save(everything, "all.json")
     tight = plan_problem(structs.replace(CHAIN, budget_bytes=everything.decisions.exact_peak_bytes - 1))
     assert tight.decisions.objective_ns > everything.decisions.objective_ns
-    documents.save(tight, "tight.json")
+    store.save(tight, "tight.json")
     capsys.readouterr()
     assert run(["check", "all.json", "tight.json"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -244,9 +244,9 @@ def test_the_backward_pass_starts_after_the_forward_instructions_that_ran(monkey
         for step in made.decisions.program
     )
     drawn: dict[str, int] = {}
-    draw = memory_section.memory_svg
+    draw = section.memory_svg
     monkeypatch.setattr(
-        memory_section,
+        section,
         "memory_svg",
         lambda points, **given: (drawn.update(ends=given["forward_ends_ns"]), draw(points, **given))[1],
     )
@@ -276,8 +276,8 @@ def test_the_bound_of_a_linear_program_is_derived_again(here: Path, capsys: pyte
         return structs.replace(tight, certificate=proof)
 
     truth = tight.decisions.objective_ns
-    documents.save(claiming(bound), "proved.json")
-    documents.save(claiming(bound + 2), "raised.json")
+    store.save(claiming(bound), "proved.json")
+    store.save(claiming(bound + 2), "raised.json")
     assert run(["check", "proved.json"]) == 0
     assert "it claims" not in capsys.readouterr().out
     assert run(["check", "raised.json"]) == 1

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from codegen import targets
-from codegen.emit import write
-from planner import documents
-from planner.collective.planning import plan_collective
-from planner.errors import InputError
-from planner.pattern import Part, Pattern
-from tests.planner.collective.build import MESH, line
+from tests.planner.passes.collective.build import MESH, line
+from treadle.codegen import targets
+from treadle.codegen.emit import write
 from treadle.comm.library import load
+from treadle.planner.documents import store
+from treadle.planner.documents.pattern import Part, Pattern
+from treadle.planner.errors import InputError
+from treadle.planner.passes.collective.planning import plan_collective
 from treadle.runtime.launch import launch
 
 RANKS = 3
@@ -255,12 +255,12 @@ def test_of_several_plans_the_soonest_is_taken(folder: Path, tmp_path: Path) -> 
 
 
 def test_a_selection_serves_its_ranges_and_nothing_outside(tmp_path: Path) -> None:
-    from codegen.selection_files import generate_selection
-    from planner.plan import InputRef
-    from planner.selection import Entry, Selection
+    from treadle.codegen.collective.selection_files import generate_selection
+    from treadle.planner.documents.plan import InputRef
+    from treadle.planner.documents.selection import Entry, Selection
 
     plan = plan_collective("allgather", line(RANKS), MESH, size_bytes=2**12)
-    reference = InputRef(file="0.plan.json", digest=documents.digest(plan))
+    reference = InputRef(file="0.plan.json", digest=store.digest(plan))
     entries = tuple(
         Entry(
             min_bytes=low,

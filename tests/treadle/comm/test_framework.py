@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from codegen import targets
-from codegen.emit import write
-from planner.collective.planning import plan_collective
-from tests.planner.collective.build import MESH, line
+from tests.planner.passes.collective.build import MESH, line
+from treadle.codegen import targets
+from treadle.codegen.emit import write
+from treadle.planner.passes.collective.planning import plan_collective
 from treadle.runtime.launch import launch
 
 
@@ -27,8 +27,8 @@ def walk(rank: int, world: int, folder: str, pair: str) -> dict[str, Any]:
     from torch import Tensor, distributed
     from torch.distributed import ReduceOp
 
-    from planner.errors import InputError
     from treadle import comm
+    from treadle.planner.errors import InputError
 
     lines: list[str] = []
     logger = logging.getLogger("treadle.comm")

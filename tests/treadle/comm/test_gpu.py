@@ -16,20 +16,20 @@ import torch
 from torch import Tensor, distributed
 from torch.distributed import ReduceOp
 
-from codegen import targets
-from codegen.cuda_tables import tables
-from codegen.emit import write
-from planner.collective.planning import plan_collective
-from planner.errors import CheckFailed, InputError, MissingBackendError
-from tests.planner.collective.build import MESH, line
+from tests.planner.passes.collective.build import MESH, line
 from tests.treadle.comm.test_comm import Lines
-from tests.treadle.runtime.native_cases import on_fake_cuda
+from tests.treadle.runtime.collective.native_cases import on_fake_cuda
 from treadle import comm
+from treadle.codegen import targets
+from treadle.codegen.collective.cuda.tables import tables
+from treadle.codegen.emit import write
 from treadle.comm import calls, gpu
 from treadle.comm.library import Algorithm
+from treadle.planner.errors import CheckFailed, InputError, MissingBackendError
+from treadle.planner.passes.collective.planning import plan_collective
+from treadle.runtime.collective.native import Library
+from treadle.runtime.collective.native_session import Session
 from treadle.runtime.launch import launch
-from treadle.runtime.native import Library
-from treadle.runtime.native_session import Session
 
 RANKS = 2
 OWN = "torch.distributed's own collective runs"

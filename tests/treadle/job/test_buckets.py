@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.errors import InputError
-from planner.trace import Costs, Tensor, Trace
 from treadle.job.buckets import buckets_of
+from treadle.planner.documents.trace import Costs, Tensor, Trace
+from treadle.planner.errors import InputError
 
 
 def trace_with(sizes: list[int]) -> Trace:

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from planner.clock import Clock
-from planner.collective import planning as collective
-from planner.job import CollectiveJob, Job, MemoryJob
-from planner.memory import planning as memory
 from treadle.job import pipeline
 from treadle.job.buckets import Bucket
+from treadle.planner.documents.job import CollectiveJob, Job, MemoryJob
+from treadle.planner.passes.collective import planning as collective
+from treadle.planner.passes.memory import planning as memory
+from treadle.planner.search.clock import Clock
 
 JOB = Job(
     version=1,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from planner.plan import Plan
 from tests.planner import samples
 from treadle.job.pipeline import Planned
 from treadle.job.report import proved
+from treadle.planner.documents.plan import Plan
 
 
 def planned() -> Planned:

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from planner.errors import MissingBackendError
 from treadle import kernels
 from treadle.kernels import convolution_cudnn
+from treadle.planner.errors import MissingBackendError
 
 FAKE = Path(__file__).parent / "fake_cudnn"
 SHAPES = [

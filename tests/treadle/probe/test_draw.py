@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from lxml import etree
 from msgspec.structs import replace
 
-from planner import resources
-from planner.errors import InputError, MissingBackendError
-from planner.hardware import Device, Hardware, PcieSwitch
+from treadle.planner import resources
+from treadle.planner.documents.hardware import Device, Hardware, PcieSwitch
+from treadle.planner.errors import InputError, MissingBackendError
 from treadle.probe.draw import topology_svg
 from treadle.probe.draw_layout import arrange
 from treadle.probe.resolve import load_hardware

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.errors import InputError
+from treadle.planner.errors import InputError
 from treadle.probe.fit import fit_link
 from treadle.probe.timing import Timing
 

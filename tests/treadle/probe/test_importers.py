@@ -15,11 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner import documents, resources
-from planner.errors import InputError
-from planner.hardware import Hardware, source_of
-from planner.nodes import expand, nic_rates
-from tests.planner.test_hardware import numeric_leaves
+from tests.planner.documents.test_hardware import numeric_leaves
+from treadle.planner import resources
+from treadle.planner.documents import store
+from treadle.planner.documents.hardware import Hardware, source_of
+from treadle.planner.errors import InputError
+from treadle.planner.machine.nodes import expand, nic_rates
 from treadle.probe.importer import import_profile, with_costs
 from treadle.probe.lstopo_xml import import_lstopo
 from treadle.probe.nccl_xml import import_nccl
@@ -34,7 +35,7 @@ def sample(name: str) -> Hardware:
 
 
 def shipped(name: str) -> Hardware:
-    return documents.load(resources.locate("profiles", name), Hardware)
+    return store.load(resources.locate("profiles", name), Hardware)
 
 
 def costs(hardware: Hardware) -> set[tuple[float | None, float | None]]:
@@ -47,8 +48,8 @@ def test_an_import_is_a_sound_document_that_invents_no_latency(name, tmp_path):
     assert hardware.nodes == 1
     assert hardware.name == Path(name).stem
     assert {alpha for alpha, _ in costs(hardware)} <= {None}
-    documents.save(hardware, tmp_path / "hw.json")
-    assert documents.load(tmp_path / "hw.json", Hardware) == hardware
+    store.save(hardware, tmp_path / "hw.json")
+    assert store.load(tmp_path / "hw.json", Hardware) == hardware
     leaves = set(numeric_leaves(msgspec.to_builtins(hardware))) - {"version"}
     assert [path for path in leaves if not source_of(hardware, path)] == []
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from planner.errors import InputError
-from planner.hardware import Hardware, Link
+from treadle.planner.documents.hardware import Hardware, Link
+from treadle.planner.errors import InputError
 from treadle.probe.infer import PcieTree, infer_pcie, visible_devices
 from treadle.probe.resolve import load_hardware
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from planner import documents
-from planner.errors import InputError
-from planner.hardware import Device, Hardware, Link, Switch, source_of
-from planner.nodes import expand
-from tests.planner.test_hardware import numeric_leaves
+from tests.planner.documents.test_hardware import numeric_leaves
+from treadle.planner.documents import store
+from treadle.planner.documents.hardware import Device, Hardware, Link, Switch, source_of
+from treadle.planner.errors import InputError
+from treadle.planner.machine.nodes import expand
 from treadle.probe import measure as module
 from treadle.probe.fit import LinkFit
 from treadle.probe.local import detect
@@ -35,7 +35,7 @@ def measured() -> tuple[Measurement, list[tuple[int, int]]]:
 
 def test_a_measured_profile_is_complete(measured):
     hardware = measured[0].hardware
-    assert documents.loads(documents.dumps(hardware), "x", Hardware) == hardware
+    assert store.loads(store.dumps(hardware), "x", Hardware) == hardware
     topology = expand(hardware)
     assert [(link.src, link.dst, link.kind) for link in topology.links] == [(0, 1, "loopback"), (1, 0, "loopback")]
     (device,) = hardware.devices

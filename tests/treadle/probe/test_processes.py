@@ -12,7 +12,7 @@ import time
 import psutil
 import pytest
 
-from planner.errors import CheckFailed, LimitError
+from treadle.planner.errors import CheckFailed, LimitError
 from treadle.probe import processes
 from treadle.probe.processes import messages
 

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from planner import documents
-from planner.errors import InputError
-from planner.hardware import Hardware
+from treadle.planner.documents import store
+from treadle.planner.documents.hardware import Hardware
+from treadle.planner.errors import InputError
 from treadle.probe import local
 from treadle.probe.resolve import load_hardware
 
@@ -16,7 +16,7 @@ from treadle.probe.resolve import load_hardware
 def test_a_shipped_name_a_path_and_a_number_of_nodes(tmp_path):
     assert load_hardware("ndv2").nodes == 1
     assert load_hardware("ndv2", 3).nodes == 3
-    documents.save(load_hardware("ring4"), tmp_path / "mine.json")
+    store.save(load_hardware("ring4"), tmp_path / "mine.json")
     assert load_hardware(str(tmp_path / "mine.json")) == load_hardware("ring4")
     with pytest.raises(InputError, match=r"not one of the shipped profiles: .*ndv2"):
         load_hardware("ndv3")
@@ -31,7 +31,7 @@ def test_local_is_this_machine_without_any_cost():
     assert hardware.host.memory_bytes > 2**20
     assert hardware.devices[0].peak_flops == {}
     assert (hardware.links, hardware.switches, hardware.network) == ((), (), None)
-    assert documents.loads(documents.dumps(hardware), "x", Hardware) == hardware
+    assert store.loads(store.dumps(hardware), "x", Hardware) == hardware
 
 
 def test_local_asks_no_framework_where_no_gpu_driver_is_loaded(monkeypatch):

@@ -9,17 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner import documents, resources
-from planner.collective.topology import build_topology
-from planner.errors import InputError
-from planner.hardware import Hardware
-from planner.parsing import parse
-from planner.sketching import propose
 from treadle.cli.main import run
+from treadle.planner import resources
+from treadle.planner.documents import store
+from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.parsing import parse
+from treadle.planner.errors import InputError
+from treadle.planner.passes.collective.sketching import propose
+from treadle.planner.passes.collective.topology import build_topology
 from treadle.probe.importer import import_profile
 from treadle.probe.topograph import import_topograph
 
-NODE = documents.load(resources.locate("profiles", "ndv4"), Hardware)
+NODE = store.load(resources.locate("profiles", "ndv4"), Hardware)
 
 MODELS = {
     "lists": """
@@ -106,8 +107,8 @@ def test_all_forms_say_the_same(form, tmp_path):
         ("leaf2", (2, 3, 4)),
     ]
     assert (hardware.devices, hardware.nics, hardware.transport) == (NODE.devices, NODE.nics, NODE.transport)
-    documents.save(hardware, tmp_path / "hw.yaml")
-    assert documents.load(tmp_path / "hw.yaml", Hardware) == hardware
+    store.save(hardware, tmp_path / "hw.yaml")
+    assert store.load(tmp_path / "hw.yaml", Hardware) == hardware
     assert build_topology(hardware, propose(hardware), 1024).per_node == 8
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from lxml import etree
 
-from treadle.report.memory_figure import memory_svg
+from treadle.passes.collective.sizes_figure import Range, sizes_svg
+from treadle.passes.memory.figure import memory_svg
 from treadle.report.page import Page, Picture, Section, Table, render
-from treadle.report.sizes_figure import Range, sizes_svg
 from treadle.report.timeline_figure import Bar, timeline_svg
 
 MIB = 2**20

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from planner import documents
-from planner.errors import InputError
-from planner.plan import Plan
 from tests.codegen import hostile
 from tests.planner.samples import DOCUMENTS, HARDWARE
+from treadle.planner.documents import store
+from treadle.planner.documents.plan import Plan
+from treadle.planner.errors import InputError
 from treadle.report.page import Page, Section, render
 from treadle.report.sections import certificates, inputs_table, plan_section
 
@@ -19,17 +19,17 @@ HTML = "<script>x</script> \"' ]]> --> {{ x }} $\\frac{ $ \\"
 
 def attacked(plan: Plan) -> Plan:
     """The plan with every text replaced that can be any."""
-    raw = json.loads(documents.dumps(plan))
+    raw = json.loads(store.dumps(plan))
     for place, _ in hostile.places(raw):
         if hostile.KEY in place or place[-1] in ("program", "schedule"):
             continue
         changed = hostile.replaced(raw, place, HTML)
         try:
-            documents.loads(json.dumps(changed), "plan.json", Plan)
+            store.loads(json.dumps(changed), "plan.json", Plan)
         except InputError:
             continue
         raw = changed
-    return documents.loads(json.dumps(raw), "plan.json", Plan)
+    return store.loads(json.dumps(raw), "plan.json", Plan)
 
 
 def page(name: str, plan: Plan) -> str:
@@ -44,7 +44,7 @@ def page(name: str, plan: Plan) -> str:
 def test_a_page_has_the_same_elements(kind: str):
     plan = DOCUMENTS[kind]
     hurt = attacked(plan)
-    assert documents.dumps(hurt).count("<script>") >= 5
+    assert store.dumps(hurt).count("<script>") >= 5
     text = page(HTML, hurt)
     assert text.count("&lt;script&gt;") > 5
     assert hostile.alike(hostile.shape("x.html", text), hostile.shape("x.html", page("a plan", plan)))

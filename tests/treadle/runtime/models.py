@@ -12,15 +12,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from examples.models import gpt2, lstm_lm, unet
-from planner import documents, resources
-from planner.hardware import Hardware
-from planner.memory.check import check
-from planner.memory.minimum import least_budget
-from planner.memory.planning import MemoryOptions, decide, plan_memory
-from planner.plan import Plan
-from planner.trace import Trace
 from treadle.capture.costs import with_roofline
 from treadle.capture.graph import capture
+from treadle.planner import resources
+from treadle.planner.documents import store
+from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.trace import Trace
+from treadle.planner.passes.memory.check import check
+from treadle.planner.passes.memory.minimum import least_budget
+from treadle.planner.passes.memory.planning import MemoryOptions, decide, plan_memory
 
 
 class ConvNet(nn.Module):
@@ -74,7 +75,7 @@ STEPS = {
 
 @cache
 def trace_of(name: str) -> Trace:
-    hardware = documents.load(resources.locate("profiles", "cpu-2x2"), Hardware)
+    hardware = store.load(resources.locate("profiles", "cpu-2x2"), Hardware)
     return with_roofline(capture(STEPS[name], name), hardware)
 
 

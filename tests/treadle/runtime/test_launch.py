@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from planner.errors import CheckFailed, InputError, LimitError
-from treadle.loopback import VARIABLES
+from treadle.host.loopback import VARIABLES
+from treadle.planner.errors import CheckFailed, InputError, LimitError
 from treadle.runtime.launch import launch
 
 ROOT = Path(__file__).parents[3]
@@ -132,7 +132,7 @@ def test_time_runs_out(tmp_path: Path) -> None:
 SCRIPT = """
 import sys
 from tests.treadle.runtime.test_launch import hang
-from treadle.loopback import VARIABLES
+from treadle.host.loopback import VARIABLES
 from treadle.runtime.launch import launch
 
 if __name__ == "__main__":

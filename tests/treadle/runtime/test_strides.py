@@ -9,13 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from planner import documents, resources
-from planner.hardware import Hardware
-from planner.implementations import with_implementations
 from tests.codegen.plans import decisions_keeping, plan_with
 from treadle.capture.costs import with_roofline
 from treadle.capture.graph import capture
-from treadle.runtime.memory import apply
+from treadle.planner import resources
+from treadle.planner.documents import store
+from treadle.planner.documents.hardware import Hardware
+from treadle.planner.graph.implementations import with_implementations
+from treadle.runtime.memory.apply import apply
 from treadle.runtime.strides import exact
 
 LAST = {"memory_format": torch.channels_last}
@@ -61,7 +62,7 @@ STEPS = {
 @pytest.mark.parametrize("kept", [range(99), ()], ids=["all", "none"])
 @pytest.mark.parametrize("name", STEPS)
 def test_gradients_are_those_of_plain_pytorch(name, kept):
-    hardware = documents.load(resources.locate("profiles", "cpu-2x2"), Hardware)
+    hardware = store.load(resources.locate("profiles", "cpu-2x2"), Hardware)
     trace = with_roofline(with_implementations(capture(STEPS[name], name)), hardware)
     torch.manual_seed(0)
     plain, (x,) = STEPS[name]()

@@ -18,10 +18,10 @@ import msgspec
 import torch
 
 import treadle
-from planner.errors import InputError
-from planner.files import read_text, write_text
-from treadle.cache_folder import cache_folder, make_private, require_private
 from treadle.capture.costs.measuring import Measured, this_device
+from treadle.host.cache_folder import cache_folder, make_private, require_private
+from treadle.planner.documents.files import read_text, write_text
+from treadle.planner.errors import InputError
 
 log = logging.getLogger("treadle.costs")
 

@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from planner.trace import Implementation, Op, Tensor
 from treadle.kernels.convolution_fft import transform_size
+from treadle.planner.documents.trace import Implementation, Op, Tensor
 
 Direction = Literal["forward", "input", "weight"]
 

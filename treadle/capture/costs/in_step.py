@@ -21,11 +21,11 @@ import psutil
 import torch
 from msgspec.structs import replace
 
-from planner.liveness import owners, sweep
-from planner.trace import Implementation, Op, Tensor, Trace
 from treadle.capture.calls import call
 from treadle.capture.costs.counting import signature
 from treadle.capture.costs.measuring import Measured, sample, with_measured
+from treadle.planner.documents.trace import Implementation, Op, Tensor, Trace
+from treadle.planner.graph.liveness import owners, sweep
 
 SAMPLES, MOST_SECONDS = 3, 60.0
 HEADROOM = 1.5

@@ -13,12 +13,12 @@ import psutil
 import torch
 from msgspec.structs import replace
 
-from planner.errors import InputError
-from planner.scalars import format_bytes
-from planner.trace import Costs, Implementation, Op, Tensor, Trace
 from treadle.capture.calls import call
 from treadle.capture.costs.counting import dtype_of, layout_of, shadows_of, signature, with_counts
 from treadle.capture.costs.roofline import kernel_workspace
+from treadle.planner.documents.scalars import format_bytes
+from treadle.planner.documents.trace import Costs, Implementation, Op, Tensor, Trace
+from treadle.planner.errors import InputError
 
 MIN_REPEATS, MAX_REPEATS, ENOUGH_SECONDS = 3, 30, 0.05
 

@@ -25,12 +25,12 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 
-from planner.errors import InputError
-from planner.hardware import Device, Hardware
-from planner.trace import Costs, Implementation, Op, Tensor, Trace
 from treadle.capture.calls import call
 from treadle.capture.costs.convolution import Phase, convolution_of, phases
 from treadle.capture.costs.counting import is_view, shadows_of, signature, with_counts
+from treadle.planner.documents.hardware import Device, Hardware
+from treadle.planner.documents.trace import Costs, Implementation, Op, Tensor, Trace
+from treadle.planner.errors import InputError
 from treadle.runtime.meter import Meter
 
 GPU_SHARES = {"direct": 0.73, "product": 0.9, "elementwise": 1.0}

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from codegen.fusion.kernel import Buffer
-from codegen.fusion.library import Call
-from planner.fusion.program import Bindings, Program
+from treadle.codegen.fusion.kernel import Buffer
+from treadle.codegen.fusion.library import Call
+from treadle.planner.passes.fusion.program import Bindings, Program
 from treadle.runtime.native_build import Target, compile_library
 
 MAIN = "schedule.cu"
 
 
 class Schedule(Protocol):
-    """What codegen.fusion.lower makes of a schedule."""
+    """What treadle.codegen.fusion.lower makes of a schedule."""
 
     @property
     def program(self) -> Program: ...

@@ -15,15 +15,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice, product, zip_longest
 
-from codegen.fusion.generate import lowered_as
-from codegen.fusion.lower import Lowered
-from planner.clock import Clock
-from planner.errors import CheckFailed, InputError
-from planner.fusion.collective_costs import Algorithm
-from planner.fusion.planning import FusionPlan, Ranked, rank
-from planner.fusion.price import price
-from planner.fusion.program import BYTES
-from planner.fusion.reasons import stage_choices
+from treadle.codegen.fusion.generate import lowered_as
+from treadle.codegen.fusion.lower import Lowered
+from treadle.planner.errors import CheckFailed, InputError
+from treadle.planner.passes.fusion.collective_costs import Algorithm
+from treadle.planner.passes.fusion.planning import FusionPlan, Ranked, rank
+from treadle.planner.passes.fusion.price import price
+from treadle.planner.passes.fusion.program import BYTES
+from treadle.planner.passes.fusion.reasons import stage_choices
+from treadle.planner.search.clock import Clock
 from treadle.runtime.fusion import processes
 from treadle.runtime.fusion.build import Compiled, build
 from treadle.runtime.fusion.data import fill

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from planner.fusion.evaluate import evaluate
-from planner.fusion.rounding import Intervals, intervals
+from treadle.planner.passes.fusion.evaluate import evaluate
+from treadle.planner.passes.fusion.rounding import Intervals, intervals
 from treadle.runtime.fusion import cuda, fibers, processes
 from treadle.runtime.fusion.build import Compiled, Schedule
 from treadle.runtime.fusion.data import Array, Kind, differences, exact, example, place

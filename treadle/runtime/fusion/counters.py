@@ -1,4 +1,4 @@
-"""What the ranks of a schedule counted while it ran, beside what planner.fusion.counts says of it."""
+"""What the ranks of a schedule counted while it ran, beside what treadle.planner.passes.fusion.counts says of it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from planner.fusion.counts import counts
-from planner.fusion.program import Bindings, Program
+from treadle.planner.passes.fusion.counts import counts
+from treadle.planner.passes.fusion.program import Bindings, Program
 from treadle.runtime.fusion.session import Counted
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from planner.errors import InputError, MissingBackendError
+from treadle.planner.errors import InputError, MissingBackendError
 from treadle.runtime.fusion.build import Compiled
 from treadle.runtime.fusion.runs import Report, Runs
 from treadle.runtime.fusion.session import Session

@@ -8,12 +8,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.errors import InputError
-from planner.fusion.arithmetic import rounded
-from planner.fusion.evaluate import held, states
-from planner.fusion.operations import operation
-from planner.fusion.program import FLOATS, Bindings, Dtype, Input, Program
-from planner.fusion.rounding import Intervals
+from treadle.planner.errors import InputError
+from treadle.planner.passes.fusion.arithmetic import rounded
+from treadle.planner.passes.fusion.evaluate import held, states
+from treadle.planner.passes.fusion.operations import operation
+from treadle.planner.passes.fusion.program import FLOATS, Bindings, Dtype, Input, Program
+from treadle.planner.passes.fusion.rounding import Intervals
 from treadle.runtime.fusion.build import Schedule
 from treadle.runtime.fusion.tensors import Tensors
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from planner.errors import InputError
+from treadle.planner.errors import InputError
 from treadle.runtime.fusion.build import Compiled
 from treadle.runtime.fusion.runs import Report, Runs
 from treadle.runtime.fusion.session import HERE, Session

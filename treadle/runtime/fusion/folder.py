@@ -7,15 +7,15 @@ from pathlib import Path
 from statistics import median
 from typing import Literal
 
-from codegen import emit
-from codegen.fusion.generate import files_of, lowered_of
-from codegen.fusion.lower import Lowered
-from codegen.targets import PLAN_NAME
-from planner import documents
-from planner.errors import InputError
-from planner.fusion.counts import counts
-from planner.fusion.decisions import FusionDecisions
-from planner.plan import Plan
+from treadle.codegen import emit
+from treadle.codegen.fusion.generate import files_of, lowered_of
+from treadle.codegen.fusion.lower import Lowered
+from treadle.codegen.targets import PLAN_NAME
+from treadle.planner.documents import store
+from treadle.planner.documents.plan import Plan
+from treadle.planner.errors import InputError
+from treadle.planner.passes.fusion.counts import counts
+from treadle.planner.passes.fusion.decisions import FusionDecisions
 from treadle.runtime.fusion.build import MAIN, build
 from treadle.runtime.fusion.compare import compare
 from treadle.runtime.fusion.data import Kind
@@ -102,11 +102,11 @@ def schedule_in(folder: Path | str) -> tuple[FusionDecisions, Lowered]:
     Raises InputError for a folder that `treadle generate` did not make of a fusion plan, or that was made otherwise.
     """
     manifest, texts = emit.read(folder)
-    plan = documents.loads(texts[PLAN_NAME], str(Path(folder) / PLAN_NAME), Plan) if PLAN_NAME in texts else None
+    plan = store.loads(texts[PLAN_NAME], str(Path(folder) / PLAN_NAME), Plan) if PLAN_NAME in texts else None
     if plan is None or not isinstance(plan.decisions, FusionDecisions) or manifest.target != "cuda":
         raise InputError("found no kernels of a fusion plan", where=str(folder))
     names = manifest.facts.get("collectives", ())
-    carried = {name: documents.loads(texts[name], str(Path(folder) / name), Plan) for name in names}
+    carried = {name: store.loads(texts[name], str(Path(folder) / name), Plan) for name in names}
     lowered = lowered_of(plan.decisions, carried)
     if files_of(lowered)[MAIN] != texts[MAIN]:
         message = "found other kernels than this version of treadle makes of the plan; generate again"

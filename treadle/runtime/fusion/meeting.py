@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Client, Listener
 from typing import Any
 
-from planner.errors import CheckFailed, LimitError
+from treadle.planner.errors import CheckFailed, LimitError
 
 PATIENCE_SECONDS = 60.0
 RETRY_SECONDS = 0.005

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from planner.errors import InputError
+from treadle.planner.errors import InputError
 from treadle.runtime.fusion.build import Compiled
 from treadle.runtime.fusion.meeting import Meeting, Place
 from treadle.runtime.fusion.runs import Report, Runs

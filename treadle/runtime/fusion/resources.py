@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from codegen.fusion import lower
-from planner.errors import CheckFailed, MissingBackendError
+from treadle.codegen.fusion import lower
+from treadle.host.scratch import scratch
+from treadle.planner.errors import CheckFailed, MissingBackendError
 from treadle.runtime.native_build import run_compiler
-from treadle.scratch import scratch
 
 OF_DRIVER = frozenset({"count_run"})
 """Kernels that the driver of a schedule adds (templates/fusion/treadle_fusion_driver.h)."""

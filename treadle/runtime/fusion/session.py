@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from planner.errors import CheckFailed, InputError
+from treadle.planner.errors import CheckFailed, InputError
 
 HERE = 0
 """The device of ranks on the host; on GPUs its number."""

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codegen.fusion.kernel import Buffer
-from planner.errors import CheckFailed
-from planner.fusion.program import BYTES, Dtype
+from treadle.codegen.fusion.kernel import Buffer
+from treadle.planner.errors import CheckFailed
+from treadle.planner.passes.fusion.program import BYTES, Dtype
 
 ALIGNMENT = 128
 NUMPY: dict[Dtype, Any] = {

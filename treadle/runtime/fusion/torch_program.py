@@ -17,18 +17,18 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from codegen.fusion.algorithms import Algorithm
-from codegen.fusion.context import Protocol
-from codegen.fusion.kernel import Buffer
-from codegen.fusion.library import Call
-from codegen.fusion.lower import Lowered, lower
-from codegen.fusion.scattered import Index, addresses, header, index_of
-from planner.errors import InputError
-from planner.fusion.buckets import bucket_table
-from planner.fusion.layouts import Sliced
-from planner.fusion.parsing import parse
-from planner.fusion.program import Bindings, Dtype, Program, TensorType
-from planner.fusion.slice_maps import capacity, global_indices, local_shape
+from treadle.codegen.fusion.algorithms import Algorithm
+from treadle.codegen.fusion.context import Protocol
+from treadle.codegen.fusion.kernel import Buffer
+from treadle.codegen.fusion.library import Call
+from treadle.codegen.fusion.lower import Lowered, lower
+from treadle.codegen.fusion.scattered import Index, addresses, header, index_of
+from treadle.planner.errors import InputError
+from treadle.planner.passes.fusion.buckets import bucket_table
+from treadle.planner.passes.fusion.layouts import Sliced
+from treadle.planner.passes.fusion.parsing import parse
+from treadle.planner.passes.fusion.program import Bindings, Dtype, Program, TensorType
+from treadle.planner.passes.fusion.slice_maps import capacity, global_indices, local_shape
 from treadle.runtime.fusion.build import build
 from treadle.runtime.fusion.session import Session
 

@@ -11,17 +11,17 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 
-from codegen import emit
-from codegen.targets import PLAN_NAME
-from codegen.torch_swap import FILE_NAME
-from planner import documents
-from planner.artefact import FILE_NAME as MANIFEST
-from planner.errors import InputError
-from planner.plan import Plan
-from planner.swap.decisions import SwapDecisions
-from planner.swap.timeline_of import start_bytes, tasks_of
-from planner.timeline import simulate
 from treadle.capture.load import build_step, load_function
+from treadle.codegen import emit
+from treadle.codegen.swap.torch_swap import FILE_NAME
+from treadle.codegen.targets import PLAN_NAME
+from treadle.planner.documents import store
+from treadle.planner.documents.artefact import FILE_NAME as MANIFEST
+from treadle.planner.documents.plan import Plan
+from treadle.planner.errors import InputError
+from treadle.planner.passes.swap.decisions import SwapDecisions
+from treadle.planner.passes.swap.timeline_of import start_bytes, tasks_of
+from treadle.planner.timeline.simulator import simulate
 from treadle.runtime.meter import Meter
 from treadle.runtime.swap.cpu import Threads
 from treadle.runtime.swap.cuda import Streams
@@ -224,6 +224,6 @@ def _open(folder: Path) -> tuple[SwapStep, SwapDecisions, str]:
         raise InputError(f"found an artefact of target {manifest.target}, expected torch-swap", where=where)
     if manifest.entry is None:
         raise InputError("found no entry, expected MODULE:FUNCTION of the model", where=where, path="$.entry")
-    plan = documents.loads(texts[PLAN_NAME], str(folder / PLAN_NAME), Plan)
+    plan = store.loads(texts[PLAN_NAME], str(folder / PLAN_NAME), Plan)
     assert isinstance(plan.decisions, SwapDecisions)
     return load_swap_step(texts[FILE_NAME]), plan.decisions, manifest.entry

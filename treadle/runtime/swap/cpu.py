@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
-from planner.errors import CheckFailed, InputError, TreadleError
+from treadle.planner.errors import CheckFailed, InputError, TreadleError
 from treadle.runtime.swap.emulation import Emulation, Link
 from treadle.runtime.swap.step import Node, SwapStep
 from treadle.runtime.swap.work import Memory, Work

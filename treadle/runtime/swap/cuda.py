@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from planner.errors import InputError, TreadleError
+from treadle.planner.errors import InputError, TreadleError
 from treadle.runtime.swap.cpu import STREAMS, Spans
 from treadle.runtime.swap.step import Node, SwapStep
 from treadle.runtime.swap.work import Memory

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from planner.swap.problem import Machine
+from treadle.planner.passes.swap.problem import Machine
 
 
 class Emulation(NamedTuple):

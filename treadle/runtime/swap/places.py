@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from planner.errors import InputError
+from treadle.planner.errors import InputError
 from treadle.runtime.swap.step import SwapStep, tensors_of
 
 

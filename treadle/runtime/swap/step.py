@@ -1,4 +1,4 @@
-"""The tables that `codegen.torch_swap` writes, read: what each node does to which bytes of the arena.
+"""The tables that `treadle.codegen.swap.torch_swap` writes, read: what each node does to which bytes of the arena.
 
 `compute`, `copy_in`, `copy_out`, `drop` and `T` are the words of the generated text.
 """
@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from codegen.python_form import require_form
-from planner.arguments import DTYPES
-from planner.errors import InputError
-from planner.swap.problem import Machine
 from treadle import kernels
+from treadle.codegen.python_form import require_form
+from treadle.planner.documents.arguments import DTYPES
+from treadle.planner.errors import InputError
+from treadle.planner.passes.swap.problem import Machine
 
 
 class T(str):

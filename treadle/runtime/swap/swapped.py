@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from codegen import emit
-from codegen.torch_swap import FILE_NAME, generate
-from planner import artefact
-from planner.errors import CheckFailed, InputError, MissingBackendError
-from planner.plan import Plan
-from planner.swap.decisions import SwapDecisions
-from planner.trace import Trace
+from treadle.codegen import emit
+from treadle.codegen.swap.torch_swap import FILE_NAME, generate
+from treadle.planner.documents import artefact
+from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.trace import Trace
+from treadle.planner.errors import CheckFailed, InputError, MissingBackendError
+from treadle.planner.passes.swap.decisions import SwapDecisions
+from treadle.runtime.memory.step import require_alike, require_covered
 from treadle.runtime.sources import plan_and_trace
-from treadle.runtime.step import require_alike, require_covered
 from treadle.runtime.swap.cpu import Spans, Threads
 from treadle.runtime.swap.cuda import Streams
 from treadle.runtime.swap.places import places_of
@@ -75,7 +75,7 @@ def _generated(plan: Plan | Path | str, trace: Trace | Path | str | None) -> str
 
 
 def _require_swap(plan: Plan, where: str) -> None:
-    from planner.swap.check import check
+    from treadle.planner.passes.swap.check import check
 
     if not isinstance(plan.decisions, SwapDecisions):
         raise InputError("found a plan of another pass, expected a swap plan", where=where)

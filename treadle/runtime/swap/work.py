@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from planner.errors import InputError
-from planner.scalars import format_bytes
+from treadle.planner.documents.scalars import format_bytes
+from treadle.planner.errors import InputError
 from treadle.runtime.swap.places import Places, moved, objects_of
 from treadle.runtime.swap.step import Call, Node, SwapStep, bound
 

@@ -12,27 +12,28 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from codegen.torch_swap import FILE_NAME, generate
 from examples.models import moe, resnet50
-from planner import documents, resources
-from planner.hardware import Hardware
-from planner.plan import Certificate, InputRef, Plan, Prediction, Provenance
-from planner.swap.arrays import arrays_of
-from planner.swap.check import check
-from planner.swap.decisions import SwapDecisions
-from planner.swap.early import last_writes, split
-from planner.swap.evaluate import decide, decisions
-from planner.swap.extract import problem_from_trace
-from planner.swap.layout import Pool, least_pool, pool_bytes
-from planner.swap.problem import Machine
-from planner.swap.two_pass import plan_pool
-from planner.trace import Trace
-from tests.planner.swap.plans import random_order
+from tests.planner.passes.swap.plans import random_order
 from tests.treadle.runtime.models import STEPS as OTHERS
 from treadle.capture.costs import with_roofline
 from treadle.capture.graph import capture
 from treadle.capture.load import build_step
 from treadle.capture.optimizer import with_optimizer
+from treadle.codegen.swap.torch_swap import FILE_NAME, generate
+from treadle.planner import resources
+from treadle.planner.documents import store
+from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.plan import Certificate, InputRef, Plan, Prediction, Provenance
+from treadle.planner.documents.trace import Trace
+from treadle.planner.passes.swap.arrays import arrays_of
+from treadle.planner.passes.swap.check import check
+from treadle.planner.passes.swap.decisions import SwapDecisions
+from treadle.planner.passes.swap.early import last_writes, split
+from treadle.planner.passes.swap.evaluate import decide, decisions
+from treadle.planner.passes.swap.extract import problem_from_trace
+from treadle.planner.passes.swap.layout import Pool, least_pool, pool_bytes
+from treadle.planner.passes.swap.problem import Machine
+from treadle.planner.passes.swap.two_pass import plan_pool
 from treadle.runtime.swap.replay import replay
 from treadle.runtime.swap.step import SwapStep, load_swap_step
 from treadle.runtime.swap.swapped import SwappedStep
@@ -72,7 +73,7 @@ STEPS["resnet"] = resnet50.tiny
 
 @cache
 def trace_of(name: str, optimizer: str | None = "sgd", mode: Any = "train") -> Trace:
-    hardware = documents.load(resources.locate("profiles", "cpu-2x2"), Hardware)
+    hardware = store.load(resources.locate("profiles", "cpu-2x2"), Hardware)
     trace = capture(STEPS[name], name, mode)
     return with_roofline(with_optimizer(trace, optimizer) if optimizer else trace, hardware)
 
@@ -110,7 +111,7 @@ def plan_of(
 def plan_with(decisions: SwapDecisions, trace: Trace) -> Plan:
     return Plan(
         version=1,
-        inputs={"trace": InputRef(file="step.trace.json", digest=documents.digest(trace))},
+        inputs={"trace": InputRef(file="step.trace.json", digest=store.digest(trace))},
         decisions=decisions,
         prediction=Prediction(time_us=decisions.time_ns / 1000, peak_bytes=decisions.peak_bytes),
         certificate=Certificate(

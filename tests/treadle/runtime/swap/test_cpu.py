@@ -10,9 +10,9 @@ import weakref
 import pytest
 import torch
 
-from planner.errors import CheckFailed, InputError
 from tests.treadle.runtime.swap.steps import STEPS, Free, batch, differing, model_of, plan_of, step_of
 from treadle.capture.load import build_step
+from treadle.planner.errors import CheckFailed, InputError
 from treadle.runtime.swap.emulation import Emulation
 from treadle.runtime.swap.step import Node, SwapStep
 from treadle.runtime.swap.swapped import SwappedStep

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from planner.errors import InputError, MissingBackendError
 from tests.treadle.runtime.swap.fake_cuda import Api
 from tests.treadle.runtime.swap.steps import Free, batch, differing, model_of, step_of
+from treadle.planner.errors import InputError, MissingBackendError
 from treadle.runtime.swap.cuda import waits_of
 from treadle.runtime.swap.step import SwapStep, compute, copy_in, copy_out, drop
 from treadle.runtime.swap.swapped import SwappedStep

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 import torch
 
-from planner.errors import InputError
 from tests.treadle.runtime.swap.steps import batch, model_of, step_of
+from treadle.planner.errors import InputError
 from treadle.runtime.swap.places import moved, objects_of, places_of
 from treadle.runtime.swap.step import Layout, load_swap_step, tensors_of
 from treadle.runtime.swap.swapped import SwappedStep

@@ -11,15 +11,15 @@ import torch
 from torch import nn
 
 import treadle
-from codegen import targets
-from codegen.emit import write
-from planner import documents
-from planner.errors import CheckFailed, InputError
-from tests.codegen.swap_plans import plan_with, swapped, timed
+from tests.codegen.swap.swap_plans import plan_with, swapped, timed
 from tests.treadle.runtime.models import plan_of as memory_plan_of
 from tests.treadle.runtime.swap.steps import Free, batch, model_of, plan_of, step_of, trace_of
 from treadle.capture.graph import capture
 from treadle.capture.optimizer import with_optimizer
+from treadle.codegen import targets
+from treadle.codegen.emit import write
+from treadle.planner.documents import store
+from treadle.planner.errors import CheckFailed, InputError
 from treadle.runtime.swap.swapped import SwappedStep
 
 NAME, OPTIMIZER = "tiny", "adam"
@@ -37,8 +37,8 @@ def run(step: SwappedStep, seed: int) -> torch.Tensor:
 
 
 def test_a_plan_its_file_and_a_folder_do_the_same(step, tmp_path):
-    documents.save(plan_of(NAME, OPTIMIZER), tmp_path / "tiny.plan.json")
-    documents.save(trace_of(NAME, OPTIMIZER), tmp_path / "step.trace.json")
+    store.save(plan_of(NAME, OPTIMIZER), tmp_path / "tiny.plan.json")
+    store.save(trace_of(NAME, OPTIMIZER), tmp_path / "step.trace.json")
     made = targets.generate(plan_of(NAME, OPTIMIZER), "tiny.plan.json", trace_of(NAME, OPTIMIZER))
     assert made.target == "torch-swap"
     write(made, tmp_path / "made")

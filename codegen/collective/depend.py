@@ -1,0 +1,143 @@
+"""Which steps of a rank must wait for which others, and which of these waits say something new.
+
+A read waits for the last write of each of its chunks; a write for the reads since, or for the last write if there are
+none (spec 4.2, pass 4). What program order, other waits and messages imply already is left out: a transitive
+reduction under happens-before, followed by vector clocks.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from treadle.codegen.collective.draft import Draft, chunks
+from treadle.codegen.collective.placement import Operand
+
+MAX_CLOCK_CELLS = 2**27
+"""Steps times threadblocks up to which messages count as well; above, clocks stay within their rank."""
+
+Clock = np.ndarray[tuple[int], np.dtype[np.int32]]
+
+
+def hazards(drafts: Sequence[Draft]) -> list[list[int]]:
+    """For each draft the places in `drafts` of earlier ones of its rank that it must follow, in order."""
+    written: dict[tuple[int, Operand], int] = {}
+    read: dict[tuple[int, Operand], list[int]] = {}
+    result: list[list[int]] = []
+    for place, draft in enumerate(drafts):
+        needed: set[int] = set()
+        rank, size = draft.rank, draft.size
+        reads = [(rank, chunk) for chunk in chunks(draft.reads, size)]
+        writes = [(rank, chunk) for chunk in chunks(draft.writes, size)]
+        for address in reads:
+            if address in written:
+                needed.add(written[address])
+        for address in writes:
+            if readers := read.get(address):
+                needed.update(readers)
+            elif address in written:
+                needed.add(written[address])
+        for address in reads:
+            read.setdefault(address, []).append(place)
+        for address in writes:
+            written[address] = place
+            read.pop(address, None)
+        result.append(sorted(needed))
+    return result
+
+
+def waits(
+    drafts: Sequence[Draft], before: Sequence[Sequence[int]], blocks: Sequence[Hashable], *, fenced: bool = True
+) -> list[list[int]]:
+    """For each draft the places of those it must be told to wait for; `before` are their hazards, `blocks` names each
+    draft's threadblock.
+
+    `drafts` must stand in an order in which they can run. Every draft waits at most once per threadblock. With
+    `fenced` a message also says that everything before it is done, as with protocol Simple; the flags of LL and LL128
+    speak for the data that they come with and nothing else.
+    """
+    needed = [_foreign(place, places, blocks) for place, places in enumerate(before)]
+    watched: dict[Hashable, int] = {}
+    for places in needed:
+        for place in places:
+            watched.setdefault(blocks[place], len(watched))
+    if not watched:
+        return needed
+    across = fenced and len(drafts) * len(watched) <= MAX_CLOCK_CELLS
+    if not across:
+        watched = _per_rank(drafts, needed, blocks)
+    return _reduced(drafts, blocks, needed, watched, across)
+
+
+def _foreign(place: int, places: Sequence[int], blocks: Sequence[Hashable]) -> list[int]:
+    """The last needed place in each other threadblock, latest first."""
+    last = {blocks[other]: other for other in places if blocks[other] != blocks[place]}
+    return sorted(last.values(), reverse=True)
+
+
+def _per_rank(
+    drafts: Sequence[Draft], needed: Sequence[Sequence[int]], blocks: Sequence[Hashable]
+) -> dict[Hashable, int]:
+    """Clock cells that are unique within each rank only."""
+    cells: dict[Hashable, int] = {}
+    count: dict[int, int] = defaultdict(int)
+    for places in needed:
+        for place in places:
+            if blocks[place] not in cells:
+                rank = drafts[place].rank
+                cells[blocks[place]] = count[rank]
+                count[rank] += 1
+    return cells
+
+
+def _reduced(
+    drafts: Sequence[Draft],
+    blocks: Sequence[Hashable],
+    needed: Sequence[Sequence[int]],
+    watched: dict[Hashable, int],
+    across: bool,
+) -> list[list[int]]:
+    """Follow the clocks. `clock[b]` is how many steps of watched threadblock b are known to be done; the clock right
+    after a step is kept for as long as somebody may still ask for it."""
+    place_of = {id(draft): place for place, draft in enumerate(drafts)} if across else {}
+    senders = [-1 if draft.message is None else place_of.get(id(draft.message), -1) for draft in drafts]
+    users = [0] * len(drafts)
+    for places, sender in zip(needed, senders, strict=True):
+        for place in places:
+            users[place] += 1
+        if sender >= 0:
+            users[sender] += 1
+    zero = np.zeros(max(watched.values()) + 1, dtype=np.int32)
+    clocks: dict[Hashable, Clock] = {}
+    passed: dict[Hashable, int] = defaultdict(int)
+    position = [0] * len(drafts)
+    kept: dict[int, Clock] = {}
+    result: list[list[int]] = []
+
+    def take(place: int) -> Clock:
+        users[place] -= 1
+        return kept[place] if users[place] else kept.pop(place)
+
+    for place, block in enumerate(blocks):
+        clock = clocks.get(block, zero)
+        if senders[place] >= 0:
+            clock = np.maximum(clock, take(senders[place]))
+        chosen = []
+        for other in needed[place]:
+            theirs = take(other)
+            if clock[watched[blocks[other]]] <= position[other]:
+                chosen.append(other)
+                clock = np.maximum(clock, theirs)
+        result.append(chosen)
+        position[place] = passed[block]
+        passed[block] += 1
+        cell = watched.get(block)
+        if cell is not None:
+            clock = clock.copy()
+            clock[cell] = passed[block]
+        clocks[block] = clock
+        if users[place]:
+            kept[place] = clock
+    return result

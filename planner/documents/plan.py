@@ -1,0 +1,131 @@
+"""The plan: what one pass decided, what it predicts, and why it can be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from msgspec import Struct, convert
+
+from treadle.planner.documents.explain import misfit
+from treadle.planner.documents.scalars import Amount, Count, Digest, Name, Positive, Record
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions
+from treadle.planner.passes.fusion.decisions import FusionDecisions
+from treadle.planner.passes.memory.decisions import MemoryDecisions
+from treadle.planner.passes.swap.decisions import SwapDecisions
+
+VERSION = 1
+
+Decisions = MemoryDecisions | CollectiveDecisions | SwapDecisions | FusionDecisions
+
+
+Scope = Literal[
+    "any order", "this order", "forward order", "forward order, reads left", "no recomputation",
+    "any order, this allocator, no early write-back", "this order, this allocator, no early write-back",
+    "all pieces", "these pieces",
+]  # fmt: skip
+
+
+class InputRef(Record, frozen=True, kw_only=True):
+    """A document the plan was made from: its file name and the digest of its canonical form."""
+
+    file: Name
+    digest: Digest
+
+
+class Prediction(Record, frozen=True, kw_only=True):
+    time_us: Amount
+    peak_bytes: Count | None = None
+
+
+class Certificate(Record, frozen=True, kw_only=True):
+    """`gap` is (objective - lower_bound) / objective; `optimal` only where that is proved zero."""
+
+    verdict: Literal["accepted"]
+    checker: Name
+    objective: Amount
+    lower_bound: Amount
+    unit: Name
+    argument: Name
+    """Why nothing can be below `lower_bound`, in one sentence."""
+    scope: Scope | None = None
+    """Which plans the bound covers. Memory and swap: by the order of operators and what they recompute; an exact search
+    of swap plans covers those of one allocator that copy a tensor out only when nothing on the device reads it any
+    more. Collective: on the sketch's links, plans that cut the buffer in any pieces, or those with this plan's."""
+    gap: Amount
+    optimal: bool
+
+
+class Generation(Record, frozen=True, kw_only=True):
+    """What one generation of a genetic search left behind: simulated times of those that have a plan."""
+
+    number: Count
+    best_ns: Count
+    """Of all generations so far."""
+    mean_ns: Count
+    worst_ns: Count
+
+
+class Transport(Struct, frozen=True):
+    """What the programs of a collective plan were simulated with, in us, by protocol and instances."""
+
+    chosen: str | None = None
+    simulated_us: dict[str, Amount] = {}
+    by_size: str | None = None
+    """Why protocol and instances were not simulated."""
+    program_us: Amount | None = None
+    """The simulated time of the plan's program, which is what the plan predicts."""
+
+
+class KnownOptions(Struct, frozen=True):
+    """The entries of `Provenance.options` that the tool reads again; the rest is for people."""
+
+    gap: Amount | None = None
+    reserve_bytes: Count = 0
+    chosen: str | None = None
+    candidates_ns: dict[str, Amount] = {}
+    candidates_us: dict[str, Amount] = {}
+    skipped: dict[str, str] = {}
+    not_followed: tuple[str, ...] = ()
+    transport: Transport | None = None
+
+
+class Provenance(Record, frozen=True, kw_only=True):
+    """How it was made. A fired wall-clock limit or an interrupt is recorded: such a plan may differ between runs."""
+
+    tool: Name
+    """Name and version of the program that made it."""
+    method: Name
+    """Which method found it."""
+    parts: tuple[Name, ...] = ()
+    """All methods that took part in the search, in order."""
+    options: dict[str, Any] = {}
+    solver_status: Name | None = None
+    search_log: tuple[Generation, ...] = ()
+    """Of a genetic search, one entry per generation; the first is what it began with."""
+    limit_fired: bool = False
+    interrupted: bool = False
+
+    @property
+    def known(self) -> KnownOptions:
+        """The entries of `options` that the tool reads, typed. `Plan.problems` found them readable."""
+        return convert(self.options, KnownOptions)
+
+
+class Plan(Record, frozen=True, kw_only=True, tag_field="kind", tag="plan"):
+    version: Positive
+    inputs: dict[str, InputRef] = {}
+    decisions: Decisions
+    prediction: Prediction
+    certificate: Certificate
+    provenance: Provenance
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        """Yield (path, found, expected) for everything out of range inside the decisions and the known options."""
+        if bad := misfit(self.provenance.options, KnownOptions):
+            yield bad[0].replace("$", "$.provenance.options", 1), *bad[1:]
+        if isinstance(self.decisions, MemoryDecisions):
+            for path, found, expected in self.decisions.problem.problems():
+                yield path.replace("$", "$.decisions.problem", 1), found, expected
+        else:
+            yield from self.decisions.problems()

@@ -1,0 +1,67 @@
+"""The constrained numbers and words that every document is made of, and how people write quantities.
+
+One rule for units: KiB, MiB and GiB are powers of 1024, and so are the bare letters K, M and G, as TACCL writes sizes;
+KB, MB and GB are powers of 1000, and so are rates in GB/s. Times take the unit in which they are easily read.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from treadle.planner.errors import InputError
+
+
+class Record(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """Base of every part of a document: immutable, without unknown fields, absent fields stay absent."""
+
+
+Count = Annotated[int, Meta(ge=0, le=2**62)]
+Positive = Annotated[int, Meta(ge=1, le=2**62)]
+Rank = Annotated[int, Meta(ge=0, le=2**31)]
+Amount = Annotated[float, Meta(ge=0, le=1e30)]
+PositiveAmount = Annotated[float, Meta(gt=0, le=1e30)]
+Instances = Annotated[int, Meta(ge=1, le=64)]
+Name = Annotated[str, Meta(min_length=1, max_length=4096)]
+Digest = Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
+
+MEBIBYTE = 2**20
+
+_PREFIXES = ("", "k", "m", "g", "t", "p")
+_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgtp]?)(i?b)?\s*", re.IGNORECASE)
+
+
+def parse_bytes(text: str, *, where: str = "<size>") -> int:
+    """Bytes of a size as people write it: `4096`, `64K` and `64KiB` (65,536), `64KB` (64,000), up to P.
+
+    Raises InputError for anything else, a part of a byte included.
+    """
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise InputError(f"found {text!r}, expected a size such as 4096, 64KiB or 8GiB", where=where)
+    decimal = (match[3] or "").lower() == "b"
+    power = _PREFIXES.index(match[2].lower())
+    if power == 0 and "." in match[1]:
+        raise InputError(f"found {text!r}, expected whole bytes", where=where)
+    return int(Fraction(match[1]) * (1000 if decimal else 1024) ** power)
+
+
+def format_bytes(count: int) -> str:
+    """`count` bytes with a binary unit and three significant digits, as tables print it."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(size) < 1024:
+            return f"{count} B" if unit == "B" else f"{size:.4g} {unit}"
+        size /= 1024
+    return f"{size:.4g} PiB"
+
+
+def format_time(nanoseconds: float) -> str:
+    """`nanoseconds` with up to six digits in ns, us, ms, or from ten seconds on s."""
+    for below, size, unit in ((1e3, 1, "ns"), (1e6, 1e3, "us"), (1e10, 1e6, "ms")):
+        if abs(nanoseconds) < below:
+            return f"{nanoseconds / size:.6g} {unit}"
+    return f"{nanoseconds / 1e9:.6g} s"

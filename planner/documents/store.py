@@ -1,0 +1,216 @@
+"""Every document kind in one place: load, validate, digest and save.
+
+A document is a msgspec struct with `kind` and `version`. People write YAML or JSON (`//` comment lines allowed), the
+tool writes canonical JSON. A malformed file raises InputError with one line:
+`FILE: $.path: found X, expected Y`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from treadle.planner.documents import artefact, hardware, job, pattern, plan, selection, sketch, trace
+from treadle.planner.documents.explain import found, misfit
+from treadle.planner.documents.files import read_text, write_text
+from treadle.planner.documents.parsing import parse
+from treadle.planner.documents.printable import require_printable
+from treadle.planner.documents.taccl_files import adapted
+from treadle.planner.documents.yaml_text import to_yaml
+from treadle.planner.errors import InputError
+from treadle.planner.passes.memory import problem as memory_problem
+from treadle.planner.passes.swap import problem as swap_problem
+
+Document = (
+    trace.Trace
+    | hardware.Hardware
+    | sketch.Sketch
+    | pattern.Pattern
+    | plan.Plan
+    | selection.Selection
+    | job.Job
+    | artefact.Artefact
+    | memory_problem.MemoryProblem
+    | swap_problem.SwapProblem
+)
+D = TypeVar("D", bound=Document)
+
+VERSIONS = {
+    "trace": trace.VERSION,
+    "hardware": hardware.VERSION,
+    "sketch": sketch.VERSION,
+    "pattern": pattern.VERSION,
+    "plan": plan.VERSION,
+    "selection": selection.VERSION,
+    "job": job.VERSION,
+    "artefact": artefact.VERSION,
+    "memory-problem": memory_problem.VERSION,
+    "swap-problem": swap_problem.VERSION,
+}
+TYPES: dict[str, type[Document]] = {
+    "trace": trace.Trace,
+    "hardware": hardware.Hardware,
+    "sketch": sketch.Sketch,
+    "pattern": pattern.Pattern,
+    "plan": plan.Plan,
+    "selection": selection.Selection,
+    "job": job.Job,
+    "artefact": artefact.Artefact,
+    "memory-problem": memory_problem.MemoryProblem,
+    "swap-problem": swap_problem.SwapProblem,
+}
+
+LINE = 120
+
+
+def load(path: Path | str, expect: type[D]) -> D:
+    """Read the document at `path`, which must be of type `expect`.
+
+    Raises InputError naming the file and the place for anything else.
+    """
+    return loads(read_text(path), str(path), expect)
+
+
+def loads(text: str, where: str, expect: type[D]) -> D:
+    """Parse and validate `text`; `where` is how errors call it."""
+    raw = adapted(parse(text, where), where)
+    wanted = expect.__struct_config__.tag
+    kind = kind_of(raw, where)
+    if kind != wanted:
+        raise InputError(f"found {found(kind)}, expected {wanted!r}", where=where, path="$.kind")
+    return _convert(raw, text, where, expect)
+
+
+def load_any(path: Path | str) -> Document:
+    """Read a document of whatever kind it says it is."""
+    where = str(path)
+    text = read_text(path)
+    raw = adapted(parse(text, where), where)
+    return _convert(raw, text, where, TYPES[kind_of(raw, where)])
+
+
+def kind_of(raw: Any, where: str) -> str:
+    """The `kind` of parsed values, one of TYPES, after its version was found readable."""
+    if not isinstance(raw, dict):
+        raise InputError(f"found {found(raw)}, expected an object with `kind` and `version`", where=where, path="$")
+    kind = raw.get("kind")
+    if not isinstance(kind, str) or kind not in TYPES:
+        seen = found(kind) if "kind" in raw else "nothing"
+        raise InputError(f"found {seen}, expected one of {', '.join(sorted(TYPES))}", where=where, path="$.kind")
+    version = raw.get("version")
+    if isinstance(version, int) and not isinstance(version, bool) and version > VERSIONS[kind]:
+        raise InputError(
+            f"found {kind} version {found(version)}, expected at most {VERSIONS[kind]}; "
+            "a newer treadle wrote it, upgrade to read it",
+            where=where,
+            path="$.version",
+        )
+    return kind
+
+
+def dumps(document: Document) -> str:
+    """Canonical JSON: sorted keys, an object or array on one line where that is at most 120 wide, final newline.
+
+    Equal documents give equal text: a typed number has one spelling (1.0 where the field is a fraction, even where the
+    file or the program said 1). Free fields (arguments of operators, options) keep the difference between 1 and 1.0.
+    """
+    typed = _typed(msgspec.to_builtins(document), f"<{type(document).__struct_config__.tag}>", type(document))
+    return _layout(msgspec.to_builtins(typed, order="sorted"), "") + "\n"
+
+
+def digest(document: Document) -> str:
+    """`sha256:` digest of the canonical form."""
+    return "sha256:" + hashlib.sha256(dumps(document).encode()).hexdigest()
+
+
+def save(document: Document, path: Path | str) -> None:
+    """Write `document`, whole or not at all: YAML into `.yaml` and `.yml`, else its canonical form.
+
+    What `load` would refuse raises InputError.
+    """
+    text = dumps(document)
+    if Path(path).suffix in (".yaml", ".yml"):
+        text = to_yaml(json.loads(text))
+    loads(text, str(path), type(document))
+    write_text(path, text)
+
+
+def _convert(raw: Any, text: str, where: str, expect: type[D]) -> D:
+    document = _typed(raw, where, expect)
+    require_printable(raw, text, where)
+    _require_sound(document, where)
+    return document
+
+
+def _typed(raw: Any, where: str, expect: type[D]) -> D:
+    try:
+        return msgspec.convert(raw, expect, strict=True)
+    except msgspec.ValidationError as error:
+        path, seen, expected = misfit(raw, expect) or ("$", f"a value out of place ({error})", "a valid document")
+        raise InputError(f"found {seen}, expected {expected}", where=where, path=path) from error
+
+
+def _require_sound(document: Document, where: str) -> None:
+    for path, seen, expected in document.problems():
+        raise InputError(f"found {seen}, expected {expected}", where=where, path=path)
+
+
+_one_line = json.JSONEncoder(sort_keys=True, ensure_ascii=False, allow_nan=False).encode
+
+
+def _layout(value: Any, indent: str) -> str:
+    if not isinstance(value, dict | list | tuple):
+        return _one_line(value)
+    if not _is_wide(value):
+        line = _one_line(value)
+        if len(indent) + len(line) <= LINE:
+            return line
+    inner = indent + " "
+    if isinstance(value, dict):
+        rows = [f"{inner}{_one_line(key)}: {_layout(item, inner)}" for key, item in sorted(value.items())]
+        return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
+    return (
+        "[\n"
+        + (_number_rows(value, inner) or ",\n".join(inner + _layout(item, inner) for item in value))
+        + f"\n{indent}]"
+    )
+
+
+def _is_wide(value: Any) -> bool:
+    """Whether `value` cannot stand on one line, as far as that is seen without writing it."""
+    if isinstance(value, dict):
+        return any(map(_is_wide, value.values()))
+    return isinstance(value, list | tuple) and (3 * len(value) > LINE or any(map(_is_wide, value)))
+
+
+def _number_rows(rows: list[Any] | tuple[Any, ...], inner: str) -> str:
+    """Rows of numbers, the bulk of every long document, written all at once; nothing for other rows."""
+    if not all(isinstance(row, list) and row and not _nested(row) for row in rows):
+        return ""
+    lines = _one_line(rows)[2:-2].split("], [")
+    return ",\n".join(f"{inner}[{line}]" for line in lines) if max(map(len, lines)) + len(inner) + 2 <= LINE else ""
+
+
+def _nested(row: list[Any]) -> bool:
+    return any(isinstance(item, str | dict | list | tuple) for item in row)
+
+
+__all__ = [
+    "TYPES",
+    "VERSIONS",
+    "Document",
+    "digest",
+    "dumps",
+    "kind_of",
+    "load",
+    "load_any",
+    "loads",
+    "parse",
+    "read_text",
+    "save",
+    "write_text",
+]

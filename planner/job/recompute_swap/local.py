@@ -1,0 +1,63 @@
+"""Local search over recompute sets: make again what compute waits for, stop making again what costs more than it saves.
+
+Every step starts from the copies of the best plan that delay compute (critical.py). The tensors that they move are
+ranked by the delay that they are part of over the price of making them again; the first 1, 2, 4, .. of them become a
+set of the program (sets.py). The other way around, repeated runs are taken out, the longest first. Whatever is faster
+is the next start; the search ends when nothing is, or after so many evaluations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from treadle.planner.graph.unrolling import without_useless
+from treadle.planner.job.recompute_swap.critical import delays
+from treadle.planner.job.recompute_swap.scoring import Scored, Scorer
+from treadle.planner.job.recompute_swap.sets import Program, Value
+from treadle.planner.passes.swap.decisions import Run
+
+SIZES = (32, 16, 8, 4, 2, 1)
+"""So many changes are tried at once."""
+STARTS = 3
+"""For each size so many stretches of the ranking are tried."""
+
+
+def improve(scorer: Scorer, start: Scored, evaluations: int, stop: Callable[[], bool]) -> Scored:
+    """The best program found from `start` with at most so many evaluations."""
+    left = evaluations
+    while left > 0 and not stop():
+        program = Program(scorer.trace, start.runs)
+        for runs, name in _neighbours(program, start):
+            if left <= 0 or stop():
+                return start
+            left -= 1
+            found = scorer.score(runs, name)
+            if found is not None and found.time_ns < start.time_ns:
+                start = found
+                break
+        else:
+            return start
+    return start
+
+
+def _neighbours(program: Program, plan: Scored) -> Iterator[tuple[tuple[Run, ...], str]]:
+    ranked = _worth_making_again(program, plan)
+    costly = sorted(program.repeated, key=lambda at: (-(program.calls[at].time_ns or 0), at))
+    for size in SIZES:
+        for begin in range(0, STARTS * size, size):
+            if begin < len(ranked):
+                yield program.with_set(ranked[begin : begin + size]), "critical"
+            if begin < len(costly):
+                taken = frozenset(costly[begin : begin + size])
+                kept = tuple(run for at, run in enumerate(program.runs) if at not in taken)
+                yield without_useless(program.trace, kept), "kept"
+
+
+def _worth_making_again(program: Program, plan: Scored) -> list[Value]:
+    delayed = delays(plan)
+    worth = []
+    for value in program.gaps:
+        delay = delayed.get(program.instance(value), 0)
+        if delay:
+            worth.append((-delay / max(1, program.price_ns(value)), value))
+    return [value for _, value in sorted(worth)]

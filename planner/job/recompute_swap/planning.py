@@ -1,0 +1,384 @@
+"""Swapping and recomputation together: from a trace and a machine to a checked swap plan in which ops run again.
+
+Programs are scored by quick swap plans: the step as it stands, sets that a linear program suggests or that are cheaper
+to recompute than to copy, and the plan of the memory pass. Then the swap pass searches the step as it stands, in half
+of the time, unless the best plan is at the bound of swapping alone already. From what its plan copies, plans of the
+memory pass at other budgets and a local search come more programs; the swap pass searches order and memory of the best
+few in the time that is left. Whatever leads is decided, checked and handed on at once.
+
+So the outcome is never behind the swap pass by itself, as far as that comes in half of the time, nor behind the memory
+plan.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from treadle.planner.documents.plan import InputRef, Plan
+from treadle.planner.documents.store import digest
+from treadle.planner.documents.trace import Trace
+from treadle.planner.errors import InfeasibleError, InputError, LimitError
+from treadle.planner.graph.unrolling import inplace_runs
+from treadle.planner.job.recompute_swap.local import improve
+from treadle.planner.job.recompute_swap.memory_runs import allowed
+from treadle.planner.job.recompute_swap.prices import cheaper
+from treadle.planner.job.recompute_swap.programs import Side, is_short, memory_alone, memory_plans, sides
+from treadle.planner.job.recompute_swap.relaxation import joint_bound
+from treadle.planner.job.recompute_swap.scoring import Scored, Scorer
+from treadle.planner.job.recompute_swap.sets import Program, Value
+from treadle.planner.passes.memory.lower import store_all
+from treadle.planner.passes.memory.planning import MemoryOptions
+from treadle.planner.passes.swap.allocators import plan_swap_allocators, time_of
+from treadle.planner.passes.swap.bound import COMPUTE, Bound, lower_bound
+from treadle.planner.passes.swap.decisions import Allocator, Run, SwapDecisions
+from treadle.planner.passes.swap.minimum import require_feasible
+from treadle.planner.passes.swap.planning import (
+    Memory,
+    Progress,
+    SwapOptions,
+    decided_of,
+    inplace_problem,
+    plan_of,
+    prepared,
+)
+from treadle.planner.passes.swap.problem import Machine, SwapProblem
+from treadle.planner.passes.swap.search.methods import Found
+from treadle.planner.search.clock import Clock
+from treadle.planner.search.telling import AGAIN
+from treadle.planner.solver import relative_gap
+
+
+@dataclass(frozen=True)
+class JointOptions:
+    """`swap` are the options of the swap pass, its time limit that of everything. families: the families of other
+    calls that a plan may use, None for all. `memory` are the options of the memory pass in the memory of the device,
+    without its families and time limit. evaluations: of the local search, from so many `starts`."""
+
+    swap: SwapOptions = field(default_factory=SwapOptions)
+    allocators: tuple[Allocator, ...] = ()
+    """What swapping alone chooses from, and by its quick plan everything else; that of `swap` where empty."""
+    families: tuple[str, ...] | None = None
+    memory: MemoryOptions = field(default_factory=MemoryOptions)
+    evaluations: int = 300
+    starts: int = 3
+    finalists: int = 2
+    """So many programs get a whole swap search."""
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """For the provenance."""
+        return {**self.swap.said, "families": self.families, "evaluations": self.evaluations, "with_recompute": True}
+
+
+DEFAULTS = JointOptions()
+SETS, MEMORY, ALONE, FASTEST_SETS, BUDGETS, LOCAL, ALL = 0.05, 0.15, 0.65, 0.7, 0.75, 0.8, 0.95
+"""When each part ends, in shares of the time limit: recomputed sets, the memory plan, swapping alone, sets with its
+fastest calls, memory plans at other budgets, the local search, and all searches."""
+PARTS = (1, 2, 4, 6, 8)
+"""So many eighths of what is cheaper to make again than to copy are tried as a set, the cheapest first."""
+OWN_CALLS, FASTEST, MEMORY_PLAN, SWAP_ALONE = "own calls", "fastest calls", "memory plan", "swap alone"
+
+
+def plan_joint(
+    trace: Trace,
+    machine: Machine,
+    *,
+    memory: Memory | None = None,
+    reserve_bytes: int = 0,
+    options: JointOptions = DEFAULTS,
+    clock: Clock | None = None,
+    inputs: dict[str, InputRef] | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    on_plan: Callable[[Plan], None] | None = None,
+) -> Plan:
+    """The fastest plan found for one iteration of `trace` that may copy tensors out and back or make them again.
+
+    A swap plan like any other; where ops run more than once or by another call, its `decisions.runs` say so and its
+    problem is that of the unrolled trace. Arguments and errors are those of
+    `treadle.planner.passes.swap.planning.plan_swap`.
+    """
+    clock = clock or Clock.of(options.swap.time_limit_s)
+    inputs = inputs if inputs is not None else {"trace": InputRef(file="trace", digest=digest(trace))}
+    with clock.listening():
+        chosen = allowed(trace, options.families)
+        whole, runs = inplace_problem(chosen, machine, reserve_bytes)
+        whole = prepared(whole, memory)
+        scorer = quickest(options, chosen, whole.machine, reserve_bytes, clock)
+        options = dataclasses.replace(options, swap=dataclasses.replace(options.swap, allocator=scorer.allocator))
+        joint = _Joint(scorer, options, inputs, clock, Bound(0, COMPUTE, "any order"), on_progress, on_plan)
+        joint.tell_best()
+        try:
+            joint.bound, sets = joint_bound(
+                chosen, whole.machine, reserve_bytes, time_limit_s=joint.at(SETS) - clock.now(), stop=clock.stop
+            )
+        except InfeasibleError:
+            require_feasible(whole, (*options.allocators, options.swap.allocator)[-1])
+            raise
+        found = sides(chosen, whole.machine, reserve_bytes)
+        joint.score_starts(found, sets)
+        joint.search_alone(whole, runs)
+        joint.score_programs(found, sets)
+        joint.search_programs()
+    return joint.finished()
+
+
+def quickest(options: JointOptions, trace: Trace, machine: Machine, reserve_bytes: int, clock: Clock) -> Scorer:
+    """That of the allocator whose quick plan of the step as it stands is the fastest, with that plan if it has one."""
+    runs = inplace_runs(trace)
+    found: list[tuple[int, int, Scorer]] = []
+    for place, name in enumerate(options.allocators or (options.swap.allocator,)):
+        if found and clock.over():
+            break
+        scorer = Scorer(trace, machine, reserve_bytes, name)
+        scored = scorer.score(runs, OWN_CALLS)
+        if scored is not None:
+            found.append((scored.time_ns, place, scorer))
+    return min(found)[2] if found else Scorer(trace, machine, reserve_bytes, options.swap.allocator)
+
+
+class _Joint:
+    """The best plan so far, and the steps that better it."""
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        options: JointOptions,
+        inputs: dict[str, InputRef],
+        clock: Clock,
+        bound: Bound,
+        on_progress: Callable[[Progress], None] | None,
+        on_plan: Callable[[Plan], None] | None,
+    ) -> None:
+        self.scorer, self.bound, self.options, self.inputs = scorer, bound, options, inputs
+        self.clock, self.began, self.ends = clock, clock.now(), clock.ends
+        self.on_progress, self.on_plan = on_progress, on_plan
+        self.scored: list[Scored] = [] if scorer.best is None else [scorer.best]
+        self.best: Plan | None = None
+        self.parts: dict[str, None] = {}
+        self.interrupted = self.limit_fired = False
+        self.failure: InfeasibleError | LimitError | None = None
+
+    def at(self, share: float) -> float:
+        """When that share of the time for planning is over."""
+        return self.began + share * (self.ends - self.began)
+
+    def left_s(self, share: float) -> float:
+        """Seconds until then, a moment at least."""
+        return max(0.1, self.at(share) - self.clock.now())
+
+    def stopped(self) -> bool:
+        return self.clock.stop.is_set()
+
+    def ended(self, share: float) -> Callable[[], bool]:
+        """Whether a part is over that may last until `share` of the time limit."""
+
+        def over() -> bool:
+            self.interrupted = self.interrupted or self.stopped()
+            fired = self.clock.now() > self.at(share)
+            self.limit_fired = self.limit_fired or fired
+            return fired or self.interrupted
+
+        return over
+
+    def score_starts(self, found: list[Side], sets: Collection[frozenset[str]]) -> None:
+        """The step as it stands, sets over it and the memory plan, by quick plans."""
+        runs = inplace_runs(self.scorer.trace)
+        self.score_sets(runs, sets, self.ended(SETS))
+        with suppress(InputError):
+            self.score_memory_alone(found)
+        self.tell_best()
+
+    def search_alone(self, whole: SwapProblem, runs: tuple[Run, ...]) -> None:
+        """The swap pass on the step as it stands, and sets of what its plan copies."""
+        if self.beyond_swapping(whole):
+            return
+        plan = self.plan(whole, runs, SWAP_ALONE, self.at(ALONE))
+        if plan is not None:
+            copied = copied_tensors(plan)
+            self.score_set_parts(
+                inplace_runs(self.scorer.trace), self.ended(FASTEST_SETS), "swap plan",
+                lambda program, value: program.instance(value) in copied,
+            )  # fmt: skip
+
+    def score_programs(self, found: list[Side], sets: Collection[frozenset[str]]) -> None:
+        """Programs with the fastest calls, memory plans at other budgets, and a local search, by quick plans."""
+        with suppress(InputError):
+            for side in found:
+                if not self.ended(FASTEST_SETS)():
+                    runs = side.runs(store_all(side.problem))
+                    self.score(runs, FASTEST)
+                    self.score_sets(runs, sets, self.ended(FASTEST_SETS))
+            for runs, name in memory_plans(found, self.at(BUDGETS), self.ended(BUDGETS)):
+                self.score(runs, name)
+        self.tell_best()
+        starts = self.ranked()[: self.options.starts]
+        for place, start in enumerate(starts, start=1):
+            until = self.ended(BUDGETS + (LOCAL - BUDGETS) * place / len(starts))
+            self.scored.append(improve(self.scorer, start, self.options.evaluations // len(starts), until))
+        self.tell_best()
+
+    def score_sets(self, runs: tuple[Run, ...], sets: Collection[frozenset[str]], over: Callable[[], bool]) -> None:
+        """Programs that make sets again of what `runs` make."""
+        program = Program(self.scorer.trace, runs)
+        for members in sets:
+            if not over():
+                values = [value for value in program.gaps if value.tensor in members]
+                self.score(program.with_set(values), "linear program")
+        self.score_set_parts(runs, over, "prices")
+
+    def score_set_parts(
+        self,
+        runs: tuple[Run, ...],
+        over: Callable[[], bool],
+        name: str,
+        among: Callable[[Program, Value], bool] = lambda program, value: True,
+    ) -> None:
+        """Programs that recompute the cheapest of what is cheaper to recompute than to copy, of values `among` some."""
+        if over():
+            return
+        program = Program(self.scorer.trace, runs)
+        cheap = [value for value in cheaper(program, self.scorer.machine) if among(program, value)]
+        for part in PARTS:
+            if cheap and not over():
+                self.score(program.with_set(cheap[: len(cheap) * part // 8]), name)
+
+    def score_memory_alone(self, found: list[Side]) -> None:
+        """The memory plan is a candidate whenever the memory pass has one by then; of a short step, however late."""
+        memory = dataclasses.replace(self.options.memory, families=None)
+        with suppress(InfeasibleError, LimitError):
+            over = self.ended(ALL)()
+            if not self.interrupted and (self.best is None or not over or all(map(is_short, found))):
+                self.score(memory_alone(found, memory, self.at(MEMORY), self.ended(MEMORY)), MEMORY_PLAN)
+                self.tell_best()
+
+    def search_programs(self) -> None:
+        """The swap pass on the best programs."""
+        finalists = [one for one in self.ranked() if one.name != OWN_CALLS][: self.options.finalists]
+        for place, one in enumerate(finalists):
+            now = self.clock.now()
+            self.plan(one.problem, one.runs, one.name, now + (self.at(ALL) - now) / (len(finalists) - place))
+
+    def beyond_swapping(self, whole: SwapProblem) -> bool:
+        """Whether it is proved that no plan which swaps only is ahead of the best."""
+        order = range(len(whole.ops)) if self.options.swap.keep_order else None
+        with suppress(InfeasibleError):
+            if self.best is not None and not self.ended(ALONE)():
+                proved = lower_bound(whole, order, time_limit_s=self.left_s(ALONE), stop=self.clock.stop)
+                return time_of(self.best) <= proved.time_ns
+        return False
+
+    def plan(self, problem: SwapProblem, runs: tuple[Run, ...], name: str, until: float) -> Plan | None:
+        """The swap pass on one program; None where it has no time or no plan."""
+        left_s = until - self.clock.now()
+        if self.best is not None and (self.interrupted or self.stopped() or left_s <= 0):
+            self.interrupted = self.interrupted or self.stopped()
+            self.limit_fired = self.limit_fired or left_s <= 0
+            return None
+
+        def tell(plan: Plan) -> None:
+            if self.on_plan is not None and (self.best is None or time_of(plan) < time_of(self.best)):
+                self.on_plan(self.named(plan, runs, name))
+
+        def progress(progress: Progress) -> None:
+            if self.on_progress is not None:
+                self.on_progress(progress._replace(bound_ns=self.bound.time_ns, elapsed_s=self.clock.elapsed_s))
+
+        try:
+            plan = plan_swap_allocators(
+                problem,
+                (name == SWAP_ALONE and self.options.allocators) or (self.options.swap.allocator,),
+                options=self.options.swap,
+                clock=self.clock.until(until),
+                inputs=self.inputs,
+                bound=self.bound,
+                on_progress=progress,
+                on_plan=tell,
+            )
+        except (InfeasibleError, LimitError) as error:
+            self.failure = self.failure or error
+            return None
+        self.parts[name] = None
+        self.interrupted = self.interrupted or plan.provenance.interrupted
+        self.limit_fired = self.limit_fired or plan.provenance.limit_fired
+        if self.best is None or time_of(plan) < time_of(self.best):
+            self.best = self.named(plan, runs, name)
+        return plan
+
+    def score(self, runs: tuple[Run, ...], name: str) -> None:
+        found = self.scorer.score(runs, name)
+        if found is not None:
+            self.scored.append(found)
+
+    def ranked(self) -> list[Scored]:
+        """What was scored, each program once, the fastest first."""
+        return sorted({one.runs: one for one in self.scored}.values(), key=lambda one: one.time_ns)
+
+    def tell_best(self) -> None:
+        """Decide and check the best quick plan, if it is ahead of all before."""
+        one = self.scorer.best
+        if one is None or (self.best is not None and time_of(self.best) <= one.time_ns):
+            return
+        began = self.clock.now()
+        found = Found(one.time_ns, tuple(range(len(one.problem.ops))), one.pool, one.nodes, "planted", ("planted",))
+        swap = self.options.swap
+        decided = decided_of(one.problem, one.arrays, found, swap)
+        plan = plan_of(decided, found, self.bound, swap, self.inputs, self.limit_fired, True)
+        self.best = self.named(plan, one.runs, one.name)
+        if self.on_plan is not None:
+            self.on_plan(self.best)
+        # The last plan is checked and written in the same time.
+        self.ends = min(self.ends, self.clock.ends - AGAIN * (self.clock.now() - began))
+
+    def named(self, plan: Plan, runs: tuple[Run, ...], name: str) -> Plan:
+        """The plan of a program with its runs, with the bound of swapping and recomputation together."""
+        method = f"{name}, {plan.provenance.method}"
+        assert isinstance(plan.decisions, SwapDecisions)
+        return self.bounded(
+            msgspec.structs.replace(
+                plan,
+                decisions=msgspec.structs.replace(plan.decisions, runs=runs),
+                provenance=msgspec.structs.replace(plan.provenance, method=method, options=self.options.said),
+            )
+        )
+
+    def bounded(self, plan: Plan) -> Plan:
+        """The plan with the bound that is known by now."""
+        time_ns = time_of(plan)
+        lower = min(self.bound.time_ns, time_ns)
+        gap = relative_gap(time_ns, lower)
+        return msgspec.structs.replace(
+            plan,
+            certificate=msgspec.structs.replace(
+                plan.certificate,
+                lower_bound=lower,
+                argument=self.bound.argument,
+                scope=self.bound.scope,
+                gap=0.0 if gap is None else gap,
+                optimal=time_ns == lower,
+            ),
+        )
+
+    def finished(self) -> Plan:
+        """The best plan. Raises what the swap pass raised where there is none."""
+        if self.best is None:
+            raise self.failure or LimitError("no plan was found within the limits; raise --time-limit")
+        provenance = msgspec.structs.replace(
+            self.best.provenance,
+            parts=tuple(dict.fromkeys((*self.parts, *self.scorer.names, *self.best.provenance.parts))),
+            limit_fired=self.limit_fired,
+            interrupted=self.interrupted,
+        )
+        return self.bounded(msgspec.structs.replace(self.best, provenance=provenance))
+
+
+def copied_tensors(plan: Plan) -> frozenset[str]:
+    """Ids of the tensors that a swap plan copies back to the device."""
+    made = plan.decisions
+    assert isinstance(made, SwapDecisions)
+    return frozenset(made.problem.tensors[node.item].id for node in made.nodes if node.kind == "in")

@@ -1,0 +1,79 @@
+"""What swapping and recomputation together cannot beat, and the recompute set that the proof suggests.
+
+The linear program is that of the swap pass (treadle.planner.passes.swap.bound) with one more way to have a tensor:
+making it again. It speaks of every plan that this room can find: an operator reads what all of its calls read, takes
+the time and the workspace of the least of them, and may overwrite the largest input that one of them overwrites;
+optional operators are left out. Only operators of the forward pass run again, and nothing random; what a recomputation
+reads is there for nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from fractions import Fraction
+
+from msgspec.structs import replace
+
+from treadle.planner.documents.trace import Implementation, Op, Trace
+from treadle.planner.graph.implementations.index import calls
+from treadle.planner.graph.index import Graph
+from treadle.planner.graph.unrolling import draws
+from treadle.planner.passes.swap.bound import SECONDS, Bound, Repeats, bound_with_repeats
+from treadle.planner.passes.swap.extract import problem_from_trace
+from treadle.planner.passes.swap.problem import Machine, SwapProblem
+
+SHARES = (0.9, 0.5, 0.1)
+"""What is made again to at least this share becomes a member of a set."""
+
+
+def joint_bound(
+    trace: Trace,
+    machine: Machine,
+    reserve_bytes: int,
+    *,
+    time_limit_s: float = SECONDS,
+    stop: threading.Event | None = None,
+) -> tuple[Bound, list[frozenset[str]]]:
+    """A lower bound in ns on every plan in any order that swaps and recomputes, and sets of tensor ids, from certain to
+    possible, that the linear program makes again. `trace` has the implementations that plans may choose; the limits are
+    those of `bound_with_repeats`."""
+    problem, repeats = relaxed(trace, machine, reserve_bytes)
+    bound, shares = bound_with_repeats(problem, repeats, time_limit_s=time_limit_s, stop=stop)
+    sets = [frozenset(problem.tensors[t].id for t, share in shares.items() if share >= least) for least in SHARES]
+    return bound, [members for members in dict.fromkeys(sets) if members]
+
+
+def relaxed(trace: Trace, machine: Machine, reserve_bytes: int) -> tuple[SwapProblem, Repeats]:
+    """The swap problem in which every operator is the least that it can be, and what can be made again."""
+    graph = Graph(trace)
+    problem = problem_from_trace(
+        replace(trace, ops=tuple(_least(op, graph) for op in trace.ops)), machine, reserve_bytes
+    )
+    maker = {tensor: op for op in problem.ops for tensor in op.outputs}
+    again: list[Fraction | None] = []
+    for at, tensor in enumerate(problem.tensors):
+        made = maker.get(at)
+        op = graph.ops[made.id] if made is not None else None
+        if made is None or op is None or op.phase != "forward" or op.mutates or op.comm or draws(op, op):
+            again.append(None)
+            continue
+        together = sum(problem.tensors[other].bytes for other in made.outputs)
+        quickest = min(call.time_ns or 0 for call in calls(op))
+        again.append(Fraction(quickest * tensor.bytes, max(1, together)))
+    return problem, Repeats(tuple(again), tuple(_spared(graph.ops[op.id], graph) for op in problem.ops))
+
+
+def _least(op: Op, graph: Graph) -> Op:
+    ways = [way for way in calls(op) if not (isinstance(way, Implementation) and way.again)]
+    sure = frozenset.intersection(*(frozenset(graph.owner[tensor] for tensor in way.inputs) for way in ways))
+    return replace(
+        op,
+        inputs=op.inputs if len(ways) == 1 else tuple(tensor for tensor in op.inputs if graph.owner[tensor] in sure),
+        time_ns=None if op.time_ns is None else min(way.time_ns or 0 for way in ways),
+        workspace_bytes=min(way.workspace_bytes or 0 for way in ways),
+    )
+
+
+def _spared(op: Op, graph: Graph) -> int:
+    taken = (way.overwrites for way in op.implementations if way.overwrites is not None)
+    return max((graph.storage_bytes(graph.owner[tensor]) for tensor in taken), default=0)

@@ -1,0 +1,156 @@
+"""Recompute sets: which values are let go over a gap between two reads, and made again at its end.
+
+A program is a sequence of runs of a trace's ops. What a run makes are values: (tensor, place of the run). A set names
+values that ops of the forward pass make. Each is let go over its longest gap between two reads, which in training is
+nearly always the one from the forward pass to the backward pass. Before the read that ends the gap it is made again,
+and what making it reads is made again too where it is gone by then: members that are not back yet, and values whose
+last read is over. So members that follow one another come back together, each once, and a recomputation starts from
+what is there: from values kept or swapped, parameters and inputs. What cannot run again (random ops, writes in place,
+communication) is kept for whoever needs it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from treadle.planner.documents.trace import Implementation, Op, Trace
+from treadle.planner.graph.index import Graph
+from treadle.planner.graph.unrolling import OWN, Call, call_named, draws
+from treadle.planner.passes.swap.decisions import Run
+
+
+class Value(NamedTuple):
+    """What the run at place `at` made of a tensor."""
+
+    at: int
+    tensor: str
+
+
+class Program:
+    """`runs` of `trace` (no views), prepared for many sets."""
+
+    def __init__(self, trace: Trace, runs: Sequence[Run]) -> None:
+        self.trace, self.runs = trace, tuple(runs)
+        self.graph = graph = Graph(trace)
+        self.ops = [graph.ops[run.op] for run in runs]
+        self.calls = [call_named(op, run.implementation, trace.name) for op, run in zip(self.ops, runs, strict=True)]
+        self.ready_ns = [0, *accumulate(call.time_ns or 0 for call in self.calls)]
+        """When each run would start if nothing had to wait."""
+        self.made_at: dict[str, list[int]] = {}
+        self.uses: dict[Value, list[int]] = {}
+        self.reads: list[tuple[str, ...]] = []
+        self.counts: list[int] = []
+        """How often each run's op has run by then, itself included."""
+        ran: Counter[str] = Counter()
+        for at, call in enumerate(self.calls):
+            roots = tuple(dict.fromkeys(graph.roots(call)))
+            self.reads.append(roots)
+            ran[self.ops[at].id] += 1
+            self.counts.append(ran[self.ops[at].id])
+            for root in roots:
+                if root in self.made_at:
+                    self.uses[Value(self.made_at[root][-1], root)].append(at)
+            for tensor in call.outputs:
+                if tensor is not None:
+                    self.made_at.setdefault(tensor, []).append(at)
+                    self.uses[Value(at, tensor)] = []
+        handed = (*trace.outputs, *(value for _, value in trace.updates))
+        self.handed = {root for tensor in handed for root in graph.root(tensor)}
+        self.gaps = {value: gap for value in self.uses if (gap := self._gap(value)) is not None}
+        """The places at which the longest gap of each value begins and ends that may be a member of a set."""
+
+    @property
+    def time_ns(self) -> int:
+        return self.ready_ns[-1]
+
+    def latest(self, tensor: str, at: int) -> Value | None:
+        """The value that the run at place `at` would read of a tensor; None for what is there from the start."""
+        places = self.made_at.get(tensor)
+        return Value(places[bisect_left(places, at) - 1], tensor) if places and places[0] < at else None
+
+    def bytes_of(self, value: Value) -> int:
+        """Of the whole storage."""
+        return self.graph.storage_bytes(self.graph.owner[value.tensor])
+
+    def with_set(self, members: Collection[Value]) -> tuple[Run, ...]:
+        """The runs with all `members` made again; values without a gap count for nothing."""
+        return tuple(self._runs(frozenset(members) & self.gaps.keys()))
+
+    def price_ns(self, value: Value) -> int:
+        """The time that making this value again by itself adds."""
+        _, end = self.gaps[value]
+        again = self._restored(end, frozenset([value]), {})
+        return sum(call_named(self.graph.ops[run.op], run.implementation, "").time_ns or 0 for run in again)
+
+    def instance(self, value: Value) -> str:
+        """The id in the unrolled trace of the storage that holds it."""
+        count = self.counts[value.at]
+        owner = self.graph.owner[value.tensor]
+        return owner if count == 1 else f"{owner}#{count}"
+
+    @property
+    def repeated(self) -> list[int]:
+        """Places of runs of ops that have run before."""
+        return [at for at, count in enumerate(self.counts) if count > 1]
+
+    def _again(self, value: Value) -> Call | None:
+        """The call that makes a value once more; None where there is none."""
+        op, call = self.ops[value.at], self.calls[value.at]
+        if op.phase != "forward" or draws(op, call) or op.mutates or op.comm is not None:
+            return None
+        left = (way for way in op.implementations if way.again and way.overwrites is None)
+        for way in left:
+            if value.tensor in way.outputs and (way.time_ns or 0) <= (op.time_ns or 0):
+                return way
+        found = op if isinstance(call, Implementation) and call.overwrites is not None else call
+        return found if value.tensor in found.outputs else None
+
+    def _gap(self, value: Value) -> tuple[int, int] | None:
+        if value.tensor in self.handed or self._again(value) is None:
+            return None
+        gaps = [
+            (self.ready_ns[after] - self.ready_ns[before + 1], -before, -after)
+            for before, after in pairwise([value.at, *self.uses[value]])
+            if after > before + 1
+        ]
+        _, begin, end = max(gaps, default=(0, 0, 0))
+        return (-begin, -end) if gaps else None
+
+    def _runs(self, members: frozenset[Value]) -> Iterator[Run]:
+        ends = {self.gaps[value][1] for value in members}
+        back: dict[Value, int] = {}
+        for at, run in enumerate(self.runs):
+            if at in ends:
+                yield from self._restored(at, members, back)
+            yield run
+
+    def _restored(self, at: int, members: frozenset[Value], back: dict[Value, int]) -> Iterator[Run]:
+        """What makes the members again that the run at `at` reads; `back` tells until when a value is there again."""
+
+        def there(value: Value) -> bool:
+            if back.get(value, -1) >= at:
+                return True
+            if value in members and at > self.gaps[value][0]:
+                return False
+            return value.tensor in self.handed or max(self.uses[value], default=value.at) >= at
+
+        read = [value for tensor in self.reads[at] if (value := self.latest(tensor, at)) in members]
+        todo = [(value, False) for value in reversed(read)]
+        while todo:
+            value, ready = todo.pop()
+            call = self._again(value) if value is not None and not there(value) else None
+            if call is None:
+                continue
+            if not ready:
+                todo.append((value, True))
+                inputs = (self.latest(root, at) for root in self.graph.roots(call))
+                todo += [(source, False) for source in inputs if source is not None]
+                continue
+            yield Run(op=self.runs[value.at].op, implementation=OWN if isinstance(call, Op) else call.name)
+            for tensor in call.outputs:
+                if tensor is not None and (made := self.latest(tensor, at)) is not None:
+                    back[made] = max([at, *self.uses[made]]) if made in members else at

@@ -1,0 +1,154 @@
+"""An abstract collective algorithm: chunks moving over links at given times (TACCL, spec 2.5).
+
+Times are integer nanoseconds. Every method returns this object; lowering, checking and drawing start from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from treadle.planner.documents.hardware import MAX_RANKS
+from treadle.planner.documents.scalars import Count, Name, Positive, Rank, Record
+
+Collective = Literal[
+    "allgather",
+    "reducescatter",
+    "allreduce",
+    "alltoall",
+    "alltoallv",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+    "sendrecv",
+    "custom",
+]
+
+Latency = Literal["serial", "pipelined"]
+"""Whether a link is busy for alpha + beta, or for beta only, so that the next message leaves while this one is on its
+way (TE-CCL's model)."""
+
+
+Protocol = Literal["Simple", "LL", "LL128"]
+"""How a GPU carries messages: with fences, or with flags beside the data."""
+
+
+MAX_PLACES = 2**20
+"""(chunk, rank) pairs that a checker can follow one by one; 1024 ranks with one piece each come to that."""
+
+
+def max_chunkup(collective: Collective, ranks: int) -> int:
+    """The most pieces of a part whose chunks can be followed over all ranks."""
+    return MAX_PLACES // (ranks if collective in ("broadcast", "reduce", "sendrecv", "custom") else ranks * ranks)
+
+
+class LinkCost(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A directed logical link; `beta_ns` is the cost of one chunk."""
+
+    src: Rank
+    dst: Rank
+    kind: Name
+    alpha_ns: Count
+    beta_ns: Count
+
+
+class Demand(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One part of an irregular collective: ranks that hold it before, and ranks that must hold it after."""
+
+    sources: tuple[Rank, ...]
+    targets: tuple[Rank, ...]
+
+
+class Port(Record, frozen=True, kw_only=True):
+    """Links that take turns: the out- or in-port of a rank on a switch, or a NIC."""
+
+    name: Name
+    links: tuple[tuple[Rank, Rank], ...]
+
+
+class Transfer(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """`chunk` leaves `src` at `send_ns` and is usable at `dst` from `arrive_ns`.
+
+    Transfers of one link with the same `batch` number (0 or more) travel as one message. With `reduce` the receiver
+    adds it to what it holds.
+    """
+
+    chunk: Count
+    src: Rank
+    dst: Rank
+    send_ns: Count
+    arrive_ns: Count
+    batch: Count
+    reduce: bool = False
+
+
+class CollectiveDecisions(
+    Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    kw_only=True,
+    tag_field="pass",
+    tag="collective",
+):
+    """Chunk numbering is that of the collective (spec 2.4): (owner or destination) * chunkup + piece,
+    (owner * ranks + destination) * chunkup + piece for alltoall, demand * chunkup + piece where `demands` are given.
+    `collectives.form` says where each chunk is before and after."""
+
+    collective: Collective
+    ranks: Annotated[int, Meta(ge=1, le=MAX_RANKS)]
+    chunkup: Positive
+    chunk_bytes: Positive
+    input_bytes: Positive
+    """Per-rank input buffer."""
+    root: Rank | None = None
+    roots: tuple[Rank, ...] | None = None
+    """Allreduce only: the rank at which each chunk is summed up. None: ranks * chunkup chunks, chunk // chunkup."""
+    demands: tuple[Demand, ...] | None = None
+    """Of alltoallv, sendrecv and custom."""
+    latency: Latency = "serial"
+    links: tuple[LinkCost, ...]
+    ports: tuple[Port, ...] = ()
+    transfers: tuple[Transfer, ...]
+    makespan_ns: Count
+    routing_ns: Count | None = None
+    """T1: the optimum of the relaxed routing, of one half for an allreduce."""
+    ordering_ns: Count | None = None
+    """T2: the makespan of the greedy ordering."""
+    instances: Positive = 1
+    protocol: Protocol = "Simple"
+    ordered: bool = False
+    """Whether the program makes the messages of a rank through one port, in one instance, wait for each other in the
+    order of the schedule; else they leave as their threadblocks come to them."""
+    fused: bool = True
+    """Whether a threadblock of the program sends on in one step what it receives; else one threadblock receives and
+    another sends, so that twice as many share the work."""
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        """Yield (path, found, expected) for every number out of range."""
+        most = max_chunkup(self.collective, self.ranks)
+        if self.chunkup > most:
+            yield (
+                "$.decisions.chunkup",
+                str(self.chunkup),
+                f"at most {most} for {self.collective} of {self.ranks} ranks",
+            )
+        for index, link in enumerate(self.links):
+            if max(link.src, link.dst) >= self.ranks or link.src == link.dst:
+                yield (
+                    f"$.decisions.links[{index}]",
+                    f"{link.src} -> {link.dst}",
+                    f"two different ranks below {self.ranks}",
+                )
+        for index, move in enumerate(self.transfers):
+            if max(move.src, move.dst) >= self.ranks or move.src == move.dst:
+                yield (
+                    f"$.decisions.transfers[{index}]",
+                    f"{move.src} -> {move.dst}",
+                    f"two different ranks below {self.ranks}",
+                )
+            if move.arrive_ns < move.send_ns:
+                yield f"$.decisions.transfers[{index}]", "an arrival before its send", "times in order"

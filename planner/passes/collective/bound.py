@@ -1,0 +1,353 @@
+"""Proven lower bounds on the time of a collective over the plan's links, whatever the routes and orders.
+
+n chunks occupy link l for at least alpha_l * ceil(n / run_l) + n * beta_l, where run_l is the largest message the
+sketch allows on l (1: every chunk pays its alpha); with pipelined latency for n * beta_l, and the last arrives alpha_l
+later. So in time T link l carries at most a whole number n_l(T), and a
+port no more than its cheapest link would. All arithmetic that a bound rests on is exact; real-valued flows only
+propose cuts.
+
+    cut        if D chunks must cross from the ranks S to the rest, T >= head + T_D + tail, where T_D is the least time
+               in which a maximum flow with the capacities n_l(T_D) lets D chunks across. head: the least path before
+               any of the D can begin to cross; tail: the least path that must follow the last crossing. Cuts tried:
+               every rank and every node alone, in both directions, and for allgather the worst cut of all, found by
+               Dinkelbach's method over minimum cuts (the throughput optimum of ForestColl).
+    messages   an allreduce needs 2 (P - 1) messages per chunk between any P disjoint groups of ranks (one-way gossip:
+               P - 1 before anybody knows all, one more for everybody else), so T >= 2 (P - 1) * chunks / (sum of what
+               crosses between groups per ns).
+    work       alltoall: the sum over chunks of their cheapest paths, over the number of links.
+    latency    the costliest of all cheapest paths that some chunk must take.
+    doubling   sums of one chunk at one rank take turns, so after k times the least link cost at most 2^k
+               contributions are together: T >= ceil(log2 R) * min(alpha + beta).
+
+Reducescatter and reduce run backwards in time over reversed links what allgather and broadcast do, so they have the
+bounds of those on the reversed links.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, floor, inf
+from typing import Literal
+
+from treadle.planner.passes.collective.algorithm import LinkCost, Port
+from treadle.planner.passes.collective.problem import Problem
+from treadle.planner.passes.collective.topology import Edge
+from treadle.planner.passes.collective.translations import Translations, translations
+from treadle.planner.solver import max_flow
+
+SCALE = 2**40
+
+PROVED_BY_SOLVER = "No routing has less congestion and shorter paths, which the solver proved."
+"""The argument of a bound that is the optimum of the routing problem; see `is_unrestricted`."""
+
+PROVED_BY_SEARCH = "No schedule of these chunks on these links ends sooner: a search over all orders proved it."
+"""The argument of a bound that is the optimum of the whole problem; see `is_searchable`."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """No schedule ends before `time_ns`; `argument` says why in one sentence. It covers schedules with the problem's
+    pieces, or with any."""
+
+    time_ns: int
+    argument: str
+    scope: Literal["all pieces", "these pieces"] = "these pieces"
+
+
+@dataclass(frozen=True)
+class Network:
+    """What a bound is computed on: links and ports in the direction in which chunks spread, and ns per chunk."""
+
+    ranks: int
+    links: dict[Edge, LinkCost]
+    ports: tuple[Port, ...]
+    run: dict[Edge, int]
+    weight: dict[Edge, Fraction]
+    """ns that a chunk occupies each link at least, on average over the largest messages."""
+    lat: dict[Edge, int]
+    pipelined: bool = False
+
+
+def lower_bound(problem: Problem) -> Bound:
+    """The largest of the bounds that hold for the problem's collective; the first of equals."""
+    network = _network(problem)
+    if problem.ranks == 1:
+        return Bound(0, "One rank has nothing to send.")
+    distance = _distances(network)
+    group = translations(problem)
+    found = [*_latency(problem, network, distance, group), *_cuts(problem, network, distance, group)]
+    if problem.collective == "allreduce":
+        found += _messages(problem, network, group)
+    if problem.collective == "alltoall":
+        found += _work(problem, network, distance)
+    return max(found, key=lambda bound: bound.time_ns)
+
+
+def is_unrestricted(problem: Problem) -> bool:
+    """Whether the routing relaxation bounds every schedule: nothing but links and chunks restricts it, each chunk pays
+    its alpha on each link, and with at most two nodes crossing directly (A13) is no restriction either."""
+    links = problem.topology.routing.links
+    free = all(
+        len(edges) == sum(dst not in chunk.sources for _, dst in links)
+        for chunk, edges in zip(problem.chunks, problem.allowed, strict=True)
+    )
+    unbatched = not problem.batching.links or problem.batching.max_run == 1
+    return problem.half != "both" and not problem.ties and free and unbatched and problem.ranks <= 2 * problem.per_node
+
+
+def is_searchable(problem: Problem) -> bool:
+    """Whether the exact model's optimum bounds every schedule: all routes and orders, but no batches, and the sums of
+    an allreduce meet at one rank there."""
+    return problem.half != "both" and (not problem.batching.links or problem.batching.max_run == 1)
+
+
+def _network(problem: Problem) -> Network:
+    turn = problem.half == "inverted"
+
+    def facing(edge: Edge) -> Edge:
+        return (edge[1], edge[0]) if turn else edge
+
+    run = {edge: problem.batching.max_run if edge in problem.batching.links else 1 for edge in problem.links}
+    return Network(
+        ranks=problem.ranks,
+        links={facing(edge): link for edge, link in problem.links.items()},
+        ports=tuple(Port(name=p.name, links=tuple(facing(e) for e in p.links)) for p in problem.ports),
+        run={facing(e): size for e, size in run.items()},
+        weight={facing(e): _weight(problem, link, run[e]) for e, link in problem.links.items()},
+        lat={facing(e): link.alpha_ns + link.beta_ns for e, link in problem.links.items()},
+        pipelined=problem.latency == "pipelined",
+    )
+
+
+def _weight(problem: Problem, link: LinkCost, run: int) -> Fraction:
+    if problem.latency == "pipelined":
+        return Fraction(max(1, link.beta_ns))
+    return Fraction(link.alpha_ns, run) + link.beta_ns
+
+
+def _distances(network: Network) -> list[list[float]]:
+    """distance[a][b]: the least sum of alpha + beta from a to b (Floyd and Warshall, in numpy)."""
+    import numpy as np
+
+    d = np.full((network.ranks, network.ranks), inf)
+    np.fill_diagonal(d, 0)
+    for (src, dst), lat in network.lat.items():
+        d[src, dst] = lat
+    for middle in range(network.ranks):
+        d = np.minimum(d, d[:, middle : middle + 1] + d[middle : middle + 1, :])
+    rows: list[list[float]] = d.tolist()
+    return rows
+
+
+def _latency(problem: Problem, network: Network, distance: list[list[float]], group: Translations) -> Iterator[Bound]:
+    farthest = max(
+        min((int(distance[source][target]), source, target) for source in chunk.sources)
+        for chunk in {chunk for chunk in problem.chunks if group.representative[chunk.owner] == chunk.owner}
+        for target in chunk.targets
+    )
+    src, dst = (farthest[2], farthest[1]) if problem.half == "inverted" else farthest[1:]
+    yield Bound(farthest[0], f"The cheapest path from rank {src} to rank {dst} takes {farthest[0]} ns.")
+    if problem.half != "forward":
+        rounds, least = (problem.ranks - 1).bit_length(), min(network.lat.values())
+        yield Bound(
+            rounds * least,
+            f"Sums of one chunk take turns, so {problem.ranks} contributions need {rounds} rounds of at least {least} "
+            "ns.",
+        )
+
+
+def _cuts(problem: Problem, network: Network, distance: list[list[float]], group: Translations) -> Iterator[Bound]:
+    """The best cut bound; a cut is only searched where it beats the best so far, and one of those that translations
+    take to each other."""
+    everyone = frozenset(range(problem.ranks))
+    groups = {frozenset({rank}) for rank in group.roots}
+    for base in sorted({rank - rank % problem.per_node for rank in group.roots}):
+        groups.add(frozenset(range(base, base + problem.per_node)))
+    groups.update(problem.topology.islands)
+    sources = groups | {everyone - group for group in groups}
+    if problem.collective in ("allgather", "reducescatter"):
+        sources |= _worst_cuts(problem, network, group)
+    best = 0
+    for source in sorted(sources - {everyone, frozenset()}, key=lambda s: (len(s), sorted(s))):
+        found = _cut(problem, network, distance, source, best)
+        if found is not None:
+            best = found.time_ns
+            yield found
+
+
+def _cut(
+    problem: Problem, network: Network, distance: list[list[float]], source: frozenset[int], best: int
+) -> Bound | None:
+    crossing = [edge for edge in network.links if edge[0] in source and edge[1] not in source]
+    heads, tails = {edge[1] for edge in crossing}, {edge[0] for edge in crossing}
+    if problem.collective == "allreduce":  # every chunk holds something of everybody and everybody wants it
+        demand, before, behind = len(problem.chunks), 0, 0
+    else:
+        must = [c for c in problem.chunks if c.sources <= source and not c.targets <= source]
+        kinds = set(must)
+        demand = len(must)
+        before = min((_nearest(distance, c.sources, tails) for c in kinds), default=0)
+        behind = min((_farthest(distance, heads, c.targets - source) for c in kinds), default=0)
+    if not demand or _carried(network, crossing, source, best - before - behind) >= demand:
+        return None
+    short, enough = max(0, best - before - behind), demand * max(network.lat.values())
+    while enough - short > 1:
+        middle = (short + enough) // 2
+        if _carried(network, crossing, source, middle) >= demand:
+            enough = middle
+        else:
+            short = middle
+    inverted = problem.half == "inverted"
+    first, last = (behind, before) if inverted else (before, behind)
+    parts = [
+        f"{demand} chunks must go {named_cut(source, problem.ranks, inverted)}, which takes {enough} ns",
+        f"{first} ns pass before the first can" if first else "",
+        f"{last} ns after the last" if last else "",
+    ]
+    return Bound(before + enough + behind, ", ".join(part for part in parts if part) + ".")
+
+
+def _carried(network: Network, edges: list[Edge], source: frozenset[int], time: int) -> int:
+    """At most this many chunks cross over `edges` in `time` ns."""
+    if time <= 0:
+        return 0
+
+    def count(edge: Edge) -> int:
+        link, run = network.links[edge], network.run[edge]
+        if network.pipelined:
+            return max(0, time - link.alpha_ns) // max(1, link.beta_ns)
+        full, left = divmod(time, link.alpha_ns + run * link.beta_ns)
+        return full * run + max(0, left - link.alpha_ns) // max(1, link.beta_ns)
+
+    alike = {edge: floor(time / network.weight[edge]) for edge in edges}
+    arcs, nodes = _arcs(network, {edge: count(edge) for edge in edges}, alike, lambda rank: int(rank not in source), 2)
+    return max_flow(nodes, arcs, 0, 1)[0]
+
+
+def _nearest(distance: list[list[float]], sources: Iterable[int], goals: Iterable[int]) -> int:
+    goals = list(goals)
+    return int(min((distance[a][b] for a in sources for b in goals), default=0))
+
+
+def _farthest(distance: list[list[float]], heads: set[int], targets: Iterable[int]) -> int:
+    return int(max((min(distance[head][target] for head in heads) for target in targets), default=0))
+
+
+def named_cut(source: frozenset[int], ranks: int, inverted: bool) -> str:
+    """The cut by its smaller side: `out of ranks 0 to 7`, `into rank 3`."""
+    rest = frozenset(range(ranks)) - source
+    side, outwards = (source, True) if len(source) <= len(rest) else (rest, False)
+    listed = sorted(side)
+    if len(listed) == 1:
+        names = f"rank {listed[0]}"
+    elif listed[-1] - listed[0] == len(listed) - 1:
+        names = f"ranks {listed[0]} to {listed[-1]}"
+    else:
+        names = "ranks " + ", ".join(map(str, listed))
+    return f"{'out of' if outwards != inverted else 'into'} {names}"
+
+
+def capacity(network: Network, source: frozenset[int]) -> Fraction:
+    """At most this many chunks per ns cross from `source` to the other ranks, rounded up to 1 / SCALE."""
+    rate = {e: ceil(SCALE / network.weight[e]) for e in network.links if e[0] in source and e[1] not in source}
+    arcs, count = _arcs(network, rate, rate, lambda rank: int(rank not in source), 2)
+    return Fraction(max_flow(count, arcs, 0, 1)[0], SCALE)
+
+
+def _arcs(
+    network: Network, caps: dict[Edge, int], port_caps: dict[Edge, int], place: Callable[[int], int], first: int
+) -> tuple[list[tuple[int, int, int]], int]:
+    """Flow arcs of the links in `caps` between `place(rank)` nodes: sender -> out-port -> in-port -> receiver.
+
+    A port carries what the best of its links would by `port_caps`. A link takes part in at most one out-port and one
+    in-port; leaving out others can only raise the flow.
+    """
+    out_port: dict[Edge, int] = {}
+    in_port: dict[Edge, int] = {}
+    limits: list[int] = []
+    for port in network.ports:
+        members = [edge for edge in port.links if edge in caps]
+        if len(members) < 2:
+            continue
+        senders, receivers = {edge[0] for edge in members}, {edge[1] for edge in members}
+        receiving = len(receivers) == 1 or (len(senders) > 1 and any(edge in out_port for edge in members))
+        side = in_port if receiving and len(senders) > 1 else out_port
+        for edge in members:
+            side.setdefault(edge, len(limits))
+        limits.append(max(port_caps[edge] for edge in members))
+    # Port p is the pair of nodes (first + 2p, first + 2p + 1), so that all its links share one capacity.
+    arcs = [(first + 2 * p, first + 2 * p + 1, cap) for p, cap in enumerate(limits)]
+    for edge, cap in caps.items():
+        tail, head = place(edge[0]), place(edge[1])
+        out, into = out_port.get(edge), in_port.get(edge)
+        arcs.append((tail if out is None else first + 2 * out + 1, head if into is None else first + 2 * into, cap))
+        if out is not None:
+            arcs.append((tail, first + 2 * out, limits[out]))
+        if into is not None:
+            arcs.append((first + 2 * into + 1, head, limits[into]))
+    return arcs, first + 2 * len(limits)
+
+
+def _worst_cuts(problem: Problem, network: Network, group: Translations | None = None) -> set[frozenset[int]]:
+    """Dinkelbach: from a time T, every rank must be able to absorb R * u chunks within T; a cut that cannot gives a
+    larger T. Returns the cuts met, the last of which is the worst of all."""
+    n, u = problem.ranks, problem.chunkup
+    sinks = range(n) if group is None else group.roots
+    rate = {edge: ceil(SCALE / weight) for edge, weight in network.weight.items()}
+    arcs, count = _arcs(network, rate, rate, lambda rank: rank + 1, n + 1)
+    found: set[frozenset[int]] = set()
+    time = Fraction(0)
+    for rank in sinks:
+        source = frozenset(range(n)) - {rank}
+        time = max(time, len(source) * u / capacity(network, source))
+    improved = True
+    while improved:
+        improved = False
+        supply = ceil(SCALE * u / time)
+        feed = [(0, rank + 1, supply) for rank in range(n)]
+        for sink in sinks:
+            flow, cut = max_flow(count, [*arcs, *feed], 0, sink + 1)
+            source = frozenset(node - 1 for node in cut if 1 <= node <= n)
+            if flow >= n * supply or not source or source in found:
+                continue
+            longer = len(source) * u / capacity(network, source)
+            if longer > time:
+                time, improved = longer, True
+                found.add(source)
+                break
+    return found
+
+
+def _messages(problem: Problem, network: Network, group: Translations) -> Iterator[Bound]:
+    everyone = frozenset(range(problem.ranks))
+    for size, word in ((1, "ranks"), (problem.per_node, "nodes"), (0, "unequal nodes")):
+        if size:
+            groups = [frozenset(range(base, base + size)) for base in range(0, problem.ranks, size)]
+            alike = Counter(group.representative[base] // size for base in range(0, problem.ranks, size))
+        else:
+            groups = list(problem.topology.islands)
+            alike = Counter(range(len(groups)))
+        if len(groups) < 2 or (size == 1 and word == "nodes"):
+            continue
+        out_rate = sum((n * capacity(network, groups[i]) for i, n in sorted(alike.items())), Fraction(0))
+        in_rate = sum((n * capacity(network, everyone - groups[i]) for i, n in sorted(alike.items())), Fraction(0))
+        rate = min(out_rate, in_rate)
+        demand = 2 * (len(groups) - 1) * len(problem.chunks)
+        yield Bound(
+            ceil(demand / rate),
+            f"An allreduce needs {demand} messages between its {len(groups)} {word}, which exchange one every "
+            f"{float(1 / rate):.6g} ns at best.",
+        )
+
+
+def _work(problem: Problem, network: Network, distance: list[list[float]]) -> Iterator[Bound]:
+    # A hop keeps its link busy for at least the batched share of alpha, so paths are scaled down by the worst ratio.
+    ratio = min((network.weight[edge] / network.lat[edge] for edge in network.links), default=Fraction(1))
+    total = sum(int(distance[c.owner][t]) for c in problem.chunks for t in c.targets)
+    yield Bound(
+        ceil(total * ratio / max(1, len(network.links))),
+        f"The cheapest paths of all chunks keep the {len(network.links)} links busy for {float(total * ratio):.6g} ns.",
+    )

@@ -1,0 +1,80 @@
+"""What every method of synthesis is asked and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.sketch import Sketch
+from treadle.planner.passes.collective.algorithm import Collective, CollectiveDecisions, Demand, Transfer
+from treadle.planner.passes.collective.bound import Bound
+from treadle.planner.passes.collective.pricing import Price
+from treadle.planner.passes.collective.problem import Problem, build_problem
+
+
+@dataclass(frozen=True)
+class Request:
+    """`size_bytes` is the input buffer of one rank (None: the sketch's size); `demands` are those of an irregular
+    collective."""
+
+    collective: Collective
+    hardware: Hardware
+    sketch: Sketch
+    size_bytes: int | None = None
+    root: int = 0
+    demands: tuple[Demand, ...] | None = None
+
+    def problem(
+        self, chunkup: int | None = None, roots: Sequence[int] | None = None, *, restricted: bool = False
+    ) -> Problem:
+        """What is asked, in the pieces that a method wants; `restricted` with the sketch's restrictions of routes.
+        Raises InputError as `build_problem`."""
+        return build_problem(
+            self.collective,
+            self.hardware,
+            self.sketch,
+            self.size_bytes,
+            self.root,
+            chunkup,
+            roots=roots,
+            demands=self.demands,
+            restricted=restricted,
+        )
+
+
+def request_of(decisions: CollectiveDecisions, hardware: Hardware, sketch: Sketch) -> Request:
+    """What a plan was asked for, of these inputs."""
+    size, root = decisions.input_bytes, decisions.root or 0
+    return Request(decisions.collective, hardware, sketch, size, root, decisions.demands)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A timed algorithm, not yet checked: the problem a method chose (its pieces and roots) and its transfers.
+
+    `method` says in a few words what was done, `status` what was proved on the way. `bound` is a bound that the method
+    proved itself, where it has one. `fixed` says that the pieces and the messages of several chunks are those that the
+    sketch asks for, so that a bound over the routes and orders of these pieces speaks of the same choices; bounds of
+    other drafts range over all pieces.
+    """
+
+    problem: Problem
+    transfers: tuple[Transfer, ...]
+    method: str
+    status: str
+    bound: Bound | None = None
+    floor: Bound | None = None
+    """The bound over all pieces, routes and orders, where it is known already."""
+    routing_ns: int | None = None
+    ordering_ns: int | None = None
+    fixed: bool = False
+    price: Price | None = None
+    """That of its program, where it is known already."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What else provenance should say."""
+
+    @property
+    def makespan_ns(self) -> int:
+        return max((move.arrive_ns for move in self.transfers), default=0)

@@ -1,0 +1,51 @@
+"""What a plan costs on the runtime that will carry it; the caller supplies the pricing, for it lowers and simulates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from typing import Protocol as Interface
+
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions, Protocol
+
+
+@dataclass(frozen=True)
+class Price:
+    """`time_us` is that of the program in this protocol and form, None where nothing was simulated;
+    `transport` says in the plan's provenance what was compared, or why nothing was."""
+
+    time_us: float | None
+    protocol: Protocol
+    instances: int
+    ordered: bool
+    fused: bool
+    transport: Mapping[str, Any]
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the time counts what threadblocks and protocols cost."""
+        return "simulated_us" in self.transport
+
+
+def never() -> bool:
+    """Prices that take their time."""
+    return False
+
+
+def unpriced(decisions: CollectiveDecisions) -> Price:
+    """Where a limit or Ctrl-C leaves no time for a price."""
+    reason = {"by_size": "no time was left to simulate it"}
+    return Price(None, decisions.protocol, decisions.instances, False, decisions.fused, reason)
+
+
+class Pricing(Interface):
+    """The price of decisions, whose own protocol and instances are only a proposal; only what has to be is simulated
+    once it is `over`."""
+
+    def __call__(self, decisions: CollectiveDecisions, over: Callable[[], bool] = never) -> Price: ...
+
+
+def label(protocol: str, instances: int) -> str:
+    """`LL128 x 4`."""
+    return f"{protocol} x {instances}"

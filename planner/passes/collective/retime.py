@@ -1,0 +1,95 @@
+"""The same algorithm at another size: its messages in their order, with the costs of that size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.sketch import Sketch
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions, Transfer
+from treadle.planner.passes.collective.draft import Draft, Request, request_of
+from treadle.planner.passes.collective.messages import Message, in_order, moves_of_messages, timed
+from treadle.planner.passes.collective.problem import Problem
+from treadle.planner.passes.collective.scheduling import Move
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """Messages in the order of their sends, and how they cut the buffers: decisions without times."""
+
+    problem: Problem
+    messages: tuple[Message, ...]
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Equal for algorithms that differ in nothing but size and times."""
+        return self.problem.chunkup, self.problem.roots, self.messages
+
+    @cached_property
+    def moves(self) -> tuple[Move, ...]:
+        return moves_of_messages(self.problem, self.messages)
+
+    def time_ns(self, problem: Problem) -> int:
+        """Its makespan on `problem`, which differs from its own in nothing but size."""
+        costs = problem.links
+        leading = [message for message in self.messages if not message.twin]
+        moves = [
+            replace(
+                move,
+                alpha=costs[move.src, move.dst].alpha_ns,
+                beta=costs[move.src, move.dst].beta_ns * len(message.chunks),
+            )
+            for move, message in zip(self.moves, leading, strict=True)
+        ]
+        return in_order(moves).makespan
+
+    def draft(self, problem: Problem, method: str, status: str) -> Draft:
+        """The algorithm timed on `problem`."""
+        return Draft(problem=problem, transfers=timed(problem, self.messages), method=method, status=status)
+
+
+def algorithm_of(problem: Problem, transfers: tuple[Transfer, ...]) -> Algorithm:
+    """The algorithm of timed transfers. A message leaves with what has arrived by then, so the order of the sends is a
+    causal order."""
+    groups: dict[tuple[int, int, int, int], list[Transfer]] = {}
+    for move in transfers:
+        groups.setdefault((move.send_ns, move.src, move.dst, move.batch), []).append(move)
+    ways: dict[tuple[int, int, int, tuple[int, ...]], Message] = {}
+    for (send, src, dst, _), members in sorted(groups.items()):
+        way = Message(tuple(move.chunk for move in members), src, dst, members[0].reduce)
+        ways[send, src, dst, way.chunks] = way
+    found: list[Message] = []
+    for (send, src, dst, chunks), way in ways.items():
+        back = ways.get((send, dst, src, chunks)) if way.reduce else None
+        if back is None or not back.reduce:
+            found.append(way)
+        elif src < dst:
+            found += [way, back._replace(twin=True)]
+    return Algorithm(problem, tuple(found))
+
+
+def resized(algorithm: Algorithm, request: Request, size_bytes: int) -> Problem:
+    """The problem that `algorithm` solves for the request at another size."""
+    problem = algorithm.problem
+    return replace(request, size_bytes=size_bytes).problem(problem.chunkup, problem.roots)
+
+
+@dataclass(frozen=True)
+class Retimed:
+    """A plan's algorithm and the request it answers, to be timed at other sizes."""
+
+    algorithm: Algorithm
+    request: Request
+
+    def at(self, size_bytes: int) -> tuple[int, Problem]:
+        """Its ns at another size, and the problem there."""
+        problem = resized(self.algorithm, self.request, size_bytes)
+        return self.algorithm.time_ns(problem), problem
+
+
+def retimed(decisions: CollectiveDecisions, hardware: Hardware, sketch: Sketch) -> Retimed:
+    """Raises InputError where the plan does not fit these inputs."""
+    request = request_of(decisions, hardware, sketch)
+    problem = request.problem(decisions.chunkup, decisions.roots)
+    return Retimed(algorithm_of(problem, decisions.transfers), request)

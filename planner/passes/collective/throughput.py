@@ -1,0 +1,219 @@
+"""The fluid limit: how fast parts can spread over links and ports, whatever the routes (ForestColl, section 4).
+
+A rank set S that misses some rank must pass |S| parts over the links that leave it, so allgather takes at least
+max over S of |S| / B(S) per byte of a part, B(S) the rate at which S can send. Dinkelbach's method finds the worst
+set: at a time x each rank is fed with 1 / x, and a rank that cannot take in ranks / x exposes, by a minimum cut, a set
+that needs longer; that set's time is the next x. Rates are rounded up to 1 / SCALE of the fastest link, so that what
+is found is never above the truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+
+from treadle.planner.passes.collective.topology import Edge
+from treadle.planner.solver.max_flow import min_cuts
+
+SCALE = 2**36
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Links between ranks 0..ranks-1 by way of ports: port p is the pair of nodes ranks + 2p and ranks + 2p + 1.
+
+    A link takes part in at most one port at either side; leaving out others can only raise the flow.
+    """
+
+    ranks: int
+    links: tuple[Edge, ...]
+    ports: tuple[tuple[int, ...], ...]
+    """By port: the numbers of its links."""
+    out_port: tuple[int, ...]
+    in_port: tuple[int, ...]
+    """By link: its port at the sender's side and at the receiver's, -1 for none."""
+
+    @property
+    def nodes(self) -> int:
+        return self.ranks + 2 * len(self.ports)
+
+    def arcs(self, caps: Ints, limits: Ints) -> Ints:
+        """Rows (tail, head, capacity); `caps` are those of links, `limits` those of ports."""
+        src, dst = self._ends
+        out, into = self._sides
+        tail = np.where(out < 0, src, self.ranks + 2 * out + 1)
+        head = np.where(into < 0, dst, self.ranks + 2 * into)
+        port = np.arange(len(self.ports), dtype=np.int64)
+        parts = [
+            np.stack([self.ranks + 2 * port, self.ranks + 2 * port + 1, limits], axis=1),
+            _distinct(tail, head, caps),
+        ]
+        for member, rank, at, swap in ((out, src, 0, False), (into, dst, 1, True)):
+            has = member >= 0
+            pairs = np.unique(np.stack([rank[has], member[has]], axis=1), axis=0).reshape(-1, 2)
+            node = self.ranks + 2 * pairs[:, 1] + at
+            ends = (node, pairs[:, 0]) if swap else (pairs[:, 0], node)
+            parts.append(np.stack([*ends, limits[pairs[:, 1]]], axis=1))
+        found: Ints = np.concatenate(parts).astype(np.int64)
+        return found
+
+    def crossing(self, source: frozenset[int]) -> Ints:
+        """The numbers of the links that leave `source`."""
+        src, dst = self._ends
+        inside = np.zeros(self.ranks, dtype=bool)
+        inside[list(source)] = True
+        return np.flatnonzero(inside[src] & ~inside[dst])
+
+    def rate(self, caps: Ints, source: frozenset[int]) -> int:
+        """What leaves `source` at best where link i carries `caps[i]`, and a port what its best link would."""
+        links = self.crossing(source)
+        limits = np.zeros(len(self.ports) + 1, dtype=np.int64)
+        for side in self._sides:
+            np.maximum.at(limits, side[links], caps[links])
+        return self.through(links, caps[links], limits)
+
+    def through(self, links: Ints, caps: Ints, limits: Ints) -> int:
+        """The greatest flow over parallel `links` of capacities `caps`, their ports shared and limited by `limits`."""
+        out, into = (side[links] for side in self._sides)
+        used = np.unique(np.concatenate([out, into]))
+        used = used[used >= 0]
+        if not len(used):
+            return int(caps.sum())
+        place = np.zeros(len(self.ports) + 1, dtype=np.int64)
+        place[used] = np.arange(len(used))
+        o, i = np.where(out < 0, -1, place[out]), np.where(into < 0, -1, place[into])
+        if not ((o >= 0) & (i >= 0)).any():  # no link has two ports: every port passes what it can
+            load = np.zeros(len(used) + 1, dtype=np.int64)
+            np.add.at(load, np.maximum(o, i), caps)
+            return int(np.minimum(load[:-1], limits[used]).sum() + load[-1])
+        port, limit = np.arange(len(used), dtype=np.int64), limits[used]
+        outs, ins = np.unique(o[o >= 0]), np.unique(i[i >= 0])
+        rows = [
+            _distinct(np.where(o < 0, 0, 3 + 2 * o), np.where(i < 0, 1, 2 + 2 * i), caps),
+            np.stack([2 + 2 * port, 3 + 2 * port, limit], axis=1),
+            np.stack([np.zeros_like(outs), 2 + 2 * outs, limit[outs]], axis=1),
+            np.stack([3 + 2 * ins, np.ones_like(ins), limit[ins]], axis=1),
+        ]
+        ((_, value, _),) = min_cuts(2 + 2 * len(used), np.concatenate(rows), 0, [1])
+        return value
+
+    @cached_property
+    def _ends(self) -> tuple[Ints, Ints]:
+        both = np.array(self.links, dtype=np.int64).reshape(-1, 2)
+        return both[:, 0], both[:, 1]
+
+    @cached_property
+    def _sides(self) -> tuple[Ints, Ints]:
+        return np.array(self.out_port, dtype=np.int64), np.array(self.in_port, dtype=np.int64)
+
+
+def _distinct(tail: Ints, head: Ints, caps: Ints) -> Ints:
+    """Parallel arcs as one: the sum of their capacities."""
+    size = int(max(tail.max(initial=0), head.max(initial=0))) + 1
+    keys, where = np.unique(tail * size + head, return_inverse=True)
+    total = np.zeros(len(keys), dtype=np.int64)
+    np.add.at(total, where, caps)
+    return np.stack([keys // size, keys % size, total], axis=1)
+
+
+def flow_of(ranks: int, links: Sequence[Edge], ports: Iterable[Iterable[Edge]]) -> Flow:
+    """`links` in the order in which capacities will be given."""
+    number = {edge: i for i, edge in enumerate(links)}
+    out, into = [-1] * len(links), [-1] * len(links)
+    kept: list[tuple[int, ...]] = []
+    for port in ports:
+        members = [number[edge] for edge in port if edge in number]
+        senders, receivers = {links[i][0] for i in members}, {links[i][1] for i in members}
+        if len(members) < 2:
+            continue
+        first, second = (out, into) if len(senders) <= len(receivers) else (into, out)
+        side = first if all(first[i] < 0 for i in members) else second
+        free = tuple(i for i in members if side[i] < 0)
+        for i in free:
+            side[i] = len(kept)
+        kept.append(free)
+    return Flow(ranks, tuple(links), tuple(kept), tuple(out), tuple(into))
+
+
+def rates(flow: Flow, cost: Sequence[Fraction], unit: Fraction) -> tuple[Ints, Ints]:
+    """(links, ports): SCALE * unit / cost, rounded up; a port is as fast as its fastest link. `cost` is ns per byte (or
+    per piece) of each link."""
+    caps = np.array([ceil(unit / c * SCALE) for c in cost], dtype=np.int64)
+    limits = np.array([max((int(caps[i]) for i in port), default=0) for port in flow.ports], dtype=np.int64)
+    return caps, limits
+
+
+def worst_sets(
+    flow: Flow, cost: Sequence[Fraction], weight: Sequence[int], sinks: Iterable[int]
+) -> tuple[Fraction, list[frozenset[int]]]:
+    """The least ns in which every sink can take in `weight[r]` units of every rank r, and the rank sets met on the
+    way, the last of which proves it. `sinks` are ranks that stand for all (by symmetry)."""
+    n, sinks = flow.ranks, list(sinks)
+    unit = min(cost)
+    caps, limits = rates(flow, cost, unit)
+    arcs = flow.arcs(caps, limits)
+    into = {sink: frozenset(range(n)) - {sink} for sink in sinks}
+    best, met = Fraction(0), []
+    for sink in sinks:
+        time = _time(flow, caps, into[sink], weight, unit)
+        if time > best:
+            best, met = time, [into[sink]]
+    improved = best > 0
+    while improved:
+        improved = False
+        supply = [ceil(w * unit / best * SCALE) for w in weight]
+        feed = [[flow.nodes, rank, supply[rank]] for rank in range(n) if weight[rank]]
+        whole = sum(row[2] for row in feed)
+        rows = np.concatenate([arcs, np.array(feed, dtype=np.int64)])
+        for _, value, side in min_cuts(flow.nodes + 1, rows, flow.nodes, sinks):
+            source = frozenset(node for node in side if node < n)
+            if value >= whole or not source or source in met:
+                continue
+            time = _time(flow, caps, source, weight, unit)
+            if time > best:
+                best, improved = time, True
+                met.append(source)
+                break
+    return best, met
+
+
+def _time(flow: Flow, caps: Ints, source: frozenset[int], weight: Sequence[int], unit: Fraction) -> Fraction:
+    sent = sum(weight[rank] for rank in source)
+    if not sent:
+        return Fraction(0)
+    rate = flow.rate(caps, source)
+    if not rate:
+        return Fraction(10**18)
+    return sent * unit * SCALE / rate
+
+
+def transported(flow: Flow, links: Ints, alpha: Ints, byte: Floats, time: int, demand: Fraction) -> bool:
+    """Whether `demand` bytes may cross `links` in `time` ns; `alpha` and `byte` are theirs, in ns and ns per byte.
+
+    Capacities are rounded up, so False is a proof.
+    """
+    if time <= 0:
+        return False
+    whole = 2**40
+    most = 4 * whole
+
+    def bytes_in(ns: Floats, each: Floats) -> Ints:
+        found: Ints = np.ceil(np.minimum(ns / each * (whole / float(demand) * (1 + 1e-12)), most)).astype(np.int64)
+        return found
+
+    caps = bytes_in(np.maximum(time - alpha, 0), byte)
+    count = len(flow.ports) + 1
+    least_alpha, least_byte = np.full(count, np.inf), np.full(count, np.inf)
+    for side in flow._sides:
+        np.minimum.at(least_alpha, side[links], alpha)
+        np.minimum.at(least_byte, side[links], byte)
+    limits = bytes_in(np.maximum(time - least_alpha, 0), least_byte)
+    return flow.through(links, caps, limits) >= whole

@@ -1,0 +1,343 @@
+"""Bounds for every schedule over the sketch's links, whatever its routes, pieces, orders and messages.
+
+`bound` speaks of the pieces that a problem names; here pieces may be of any size, down to a byte, and any number of
+them may travel as one message. What is left of a link l is alpha_l, the ns per byte beta_l, and that no message takes
+less than lat_l, the time of one byte. Ends of a schedule are whole ns, so bounds are rounded up.
+
+    cut        if D bytes must leave the ranks S for the rest, then T >= head + C(D) + tail. Link l carries at most
+               (T - alpha_l) / beta_l bytes in T ns, in one message; a port, whose links take turns, no more than the
+               least alpha and the least beta of its links allow, with either kind of latency: serially every message
+               holds it for its own alpha, pipelined the last arrives alpha after it left. C(D) is the least T for
+               which a maximum flow of these capacities lets D bytes out. head: the least sum of lat on the way from a
+               rank that has any of D to a rank that can send it out; tail: the same behind the cut. D is the sum of
+               the parts whose sources all lie in S and of whose targets one does not; for an allreduce the whole
+               buffer, for what leaves S depends on S and is wanted outside. Tried: every rank, every node, their
+               complements, and the worst sets of `throughput`.
+    latency    some part must go from its sources to its farthest target: the sum of lat on the cheapest way.
+    groups     allreduce: every byte needs 2 (P - 1) messages between P disjoint groups of ranks. When the first group
+               knows the whole sum, P - 1 messages have led to it, and none of them completed another group; each of
+               these needs one more. So 2 (P - 1) * size bytes leave the groups, each at its own rate.
+    sums       reductions. Contributions to one chunk at one rank take turns, so what a rank knows of a chunk at t is
+               at most what it knew when the last arrival began, plus what that sender knew: with m the least lat, the
+               greatest number of contributions in one place at most doubles every m. For the contributions of one node
+               Y the same holds inside and outside it: out(t) = max(2 out(t - m_out), out(t - x) + in(t - x)) where x
+               is the least lat from Y to others, so the sum is nowhere outside Y before out(t) >= |Y|.
+               Two ranks may exchange their sums, so an allreduce can be done with the last round.
+    prices     alltoall: let p_x >= 0 be a price of every link and port x. A byte from a to b pays at least its cheapest
+               way, dist_p(a, b), and x is paid for at most T - alpha (alpha the least of all links) ns, so
+               T >= alpha + sum of size * dist_p / sum of p_x. Prices are the dual values of the concurrent flow problem
+               (`concurrent`), made whole numbers; whatever they are, the bound holds.
+
+Reducescatter, reduce and gather-like halves run backwards over reversed links what allgather and broadcast do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from math import ceil, floor
+
+import numpy as np
+
+from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.sketch import Sketch
+from treadle.planner.passes.collective.algorithm import Collective, Demand
+from treadle.planner.passes.collective.bound import Bound, named_cut
+from treadle.planner.passes.collective.collectives import INVERTED, ROUTED_AS
+from treadle.planner.passes.collective.fabric import rotation
+from treadle.planner.passes.collective.fluid import Floats, Fluid, Part, distances, fluid_of, parts_of, shortest
+from treadle.planner.passes.collective.problem import Problem
+from treadle.planner.passes.collective.throughput import SCALE, Flow, flow_of, rates, transported, worst_sets
+from treadle.planner.passes.collective.topology import Edge
+
+UNIVERSAL = "Whatever the pieces, routes and orders, "
+"""How the arguments begin."""
+PRICED_RANKS = 32
+
+
+def universal_bound(
+    collective: Collective,
+    hardware: Hardware,
+    sketch: Sketch,
+    size_bytes: int,
+    root: int = 0,
+    demands: Sequence[Demand] | None = None,
+) -> Bound:
+    """The largest of the bounds above for `size_bytes` of input on every rank; the first of equals."""
+    ranks = hardware.ranks
+    if ranks == 1:
+        return Bound(0, "One rank has nothing to send.", "all pieces")
+    fluid = fluid_of(collective, hardware, sketch)
+    distance = distances(fluid)
+    found: list[Bound] = []
+    if collective == "alltoall":
+        found += _alltoall(fluid, distance, Fraction(size_bytes, ranks))
+    else:
+        parts = parts_of(collective, ranks, size_bytes, root, demands)
+        inverted = collective in ("reducescatter", "reduce")
+        found += _farthest(parts, distance, inverted)
+        found += _cuts(fluid, distance, parts, collective, inverted)
+    if collective == "allreduce":
+        found += _groups(fluid, size_bytes)
+    if collective in INVERTED:
+        found += _sums(fluid if collective == "allreduce" else fluid.turned(), collective, root)
+    if not found:
+        return Bound(0, "Nothing has to move.", "all pieces")
+    best = max(found, key=lambda bound: bound.time_ns)
+    return Bound(best.time_ns, UNIVERSAL + best.argument, "all pieces")
+
+
+def _farthest(parts: Sequence[Part], distance: Floats, inverted: bool) -> Iterator[Bound]:
+    best: tuple[float, int, int] = (0.0, 0, 0)
+    for part in set(parts):
+        away = distance[sorted(part.sources)].min(axis=0)
+        target = max(sorted(part.targets), key=lambda rank: float(away[rank]))
+        if away[target] > best[0]:
+            best = (float(away[target]), min(part.sources), target)
+    if best[0]:
+        src, dst = (best[2], best[1]) if inverted else best[1:]
+        yield Bound(int(best[0]), f"the cheapest path from rank {src} to rank {dst} takes "
+                                  f"{int(best[0])} ns.")  # fmt: skip
+
+
+def _cuts(
+    fluid: Fluid, distance: Floats, parts: Sequence[Part], collective: Collective, inverted: bool
+) -> Iterator[Bound]:
+    """The best cut bound; a cut is only searched where it beats the best so far."""
+    n = fluid.ranks
+    everyone = frozenset(range(n))
+    symmetric = collective in ("allgather", "reducescatter", "allreduce")
+    count = fluid.shift if symmetric else n
+    groups = [frozenset({rank}) for rank in range(count)]
+    groups += [frozenset(range(b, b + fluid.per_node)) for b in range(0, n, fluid.per_node) if b < max(count, 1)]
+    groups += fluid.islands
+    links = sorted(fluid.wires)
+    flow = flow_of(n, links, fluid.ports)
+    sources = groups + [everyone - group for group in groups]
+    if collective != "allreduce":
+        sources += _worst(fluid, flow, parts, count)
+    best = 0
+    for source in dict.fromkeys(s for s in sources if s and s != everyone):
+        found = _cut(fluid, flow, distance, parts, collective, source, best, inverted)
+        if found is not None:
+            best = found.time_ns
+            yield found
+
+
+def _worst(fluid: Fluid, flow: Flow, parts: Sequence[Part], count: int) -> list[frozenset[int]]:
+    """The worst sets where every rank wants everything."""
+    everyone = frozenset(range(fluid.ranks))
+    if any(part.targets != everyone or len(part.sources) != 1 for part in parts):
+        return []
+    weight = [0] * fluid.ranks
+    for part in parts:
+        weight[min(part.sources)] = 1
+    cost = [fluid.wires[edge].byte for edge in flow.links]
+    sinks = range(count) if all(weight) else [rank for rank in everyone if not weight[rank]]
+    return worst_sets(flow, cost, weight, sinks)[1]
+
+
+def _cut(
+    fluid: Fluid,
+    flow: Flow,
+    distance: Floats,
+    parts: Sequence[Part],
+    collective: Collective,
+    source: frozenset[int],
+    best: int,
+    inverted: bool,
+) -> Bound | None:
+    crossing = flow.crossing(source)
+    if not len(crossing):
+        return None
+    if collective == "allreduce":
+        demand, before, behind = sum((part.size for part in parts), Fraction(0)), 0, 0
+    else:
+        must = [part for part in parts if part.sources <= source and not part.targets <= source]
+        demand = sum((part.size for part in must), Fraction(0))
+        tails = sorted({flow.links[i][0] for i in crossing})
+        heads = sorted({flow.links[i][1] for i in crossing})
+        kinds = set(must)
+        nearest, onwards = distance[:, tails].min(axis=1), distance[heads].min(axis=0)
+        before = min((int(min(nearest[r] for r in part.sources)) for part in kinds), default=0)
+        behind = min((int(max(onwards[r] for r in part.targets - source)) for part in kinds), default=0)
+    if not demand:
+        return None
+
+    alpha = np.array([fluid.wires[flow.links[i]].alpha for i in crossing], dtype=np.int64)
+    byte = np.array([float(fluid.wires[flow.links[i]].byte) for i in crossing])
+
+    def enough(time: int) -> bool:
+        return transported(flow, crossing, alpha, byte, time, demand)
+
+    short = max(0, best - before - behind)
+    if enough(short):
+        return None
+    long = max(2 * short, 1024)
+    while not enough(long):
+        short, long = long, 2 * long
+    while long - short > 1:
+        middle = (short + long) // 2
+        short, long = (short, middle) if enough(middle) else (middle, long)
+    first, last = (behind, before) if inverted else (before, behind)
+    words = [
+        f"{ceil(demand)} bytes must go {named_cut(source, fluid.ranks, inverted)}, which takes {long} ns",
+        f"{first} ns pass before the first can" if first else "",
+        f"{last} ns after the last" if last else "",
+    ]
+    return Bound(before + long + behind, ", ".join(word for word in words if word) + ".")
+
+
+def _groups(fluid: Fluid, size: int) -> Iterator[Bound]:
+    """Allreduce: bytes between ranks, and between nodes; the first message leaves alpha later than nothing."""
+    flow = flow_of(fluid.ranks, sorted(fluid.wires), fluid.ports)
+    cost = [fluid.wires[edge].byte for edge in flow.links]
+    unit = min(cost)
+    caps, _ = rates(flow, cost, unit)
+    alpha = min(wire.alpha for wire in fluid.wires.values())
+    everyone = frozenset(range(fluid.ranks))
+    for width, word in ((1, "ranks"), (fluid.per_node, "nodes"), (0, "unequal nodes")):
+        count = fluid.ranks // width if width else len(fluid.islands)
+        if count < 2 or (width == 1 and word == "nodes"):
+            continue
+        if width:
+            # Groups that the rotation maps onto each other send alike.
+            stand = 1 if width % fluid.shift == 0 else fluid.shift // width if fluid.shift % width == 0 else count
+            groups = [frozenset(range(b * width, b * width + width)) for b in range(stand)]
+            repeat = Fraction(count, stand)
+        else:
+            groups, repeat = list(fluid.islands), Fraction(1)
+        for way in (0, 1):
+            sides = [everyone - group if way else group for group in groups]
+            rate = repeat * sum(flow.rate(caps, side) for side in sides) / SCALE
+            demand = 2 * (count - 1) * size
+            if rate:
+                time = alpha + ceil(demand * unit / rate)
+                yield Bound(time, f"between its {count} {word} an allreduce moves {demand} bytes, which takes "
+                                  f"{time} ns.")  # fmt: skip
+
+
+def _sums(fluid: Fluid, collective: Collective, root: int) -> Iterator[Bound]:
+    """`fluid` in the direction in which sums travel."""
+    n, width = fluid.ranks, fluid.per_node
+    least = min(wire.lat for wire in fluid.wires.values())
+    rounds = (n - 1).bit_length()
+    yield Bound(
+        rounds * least,
+        f"sums of one chunk take turns, so {n} contributions need {rounds} rounds of at least {least} ns.",
+    )
+    if n == width:
+        return
+    # A sum that is wanted outside every node but one is outside some other node as well: the least of all counts.
+    away = [base for base in range(0, n, width) if collective != "reduce" or root // width != base // width]
+    if fluid.shift % width == 0:
+        away = away[: max(1, fluid.shift // width)]
+    time = min(_outside(fluid, range(base, base + width)) for base in away)
+    yield Bound(
+        time,
+        f"sums of one chunk take turns, so the {width} contributions of one node are nowhere outside it before {time} "
+        "ns.",
+    )
+
+
+def _outside(fluid: Fluid, inside: range) -> int:
+    """The least t at which some rank outside can hold all contributions of the ranks `inside`."""
+    lats: dict[tuple[bool, bool], int] = {}
+    for (src, dst), wire in fluid.wires.items():
+        way = (src in inside, dst in inside)
+        lats[way] = min(lats.get(way, wire.lat), wire.lat)
+    m_in, m_out = lats.get((True, True)), lats.get((False, False))
+    leave, enter = lats.get((True, False)), lats.get((False, True))
+    if leave is None:
+        return 0
+    # held[k]: the least t at which k contributions can be in one place inside, and outside.
+    goal = len(inside)
+    never = 10**18
+    held_in, held_out = [never] * (goal + 1), [never] * (goal + 1)
+    held_in[0] = held_out[0] = 0
+    held_in[1] = 0
+    for k in range(1, goal + 1):
+        # A rank that gets to k had i before the message began and its sender k - i: both no later than their own least
+        # times. The lists are monotone, so a sender with more than it needs is no better.
+        for _ in range(2):
+            for i in range(k + 1):
+                j = k - i
+                if m_in is not None and max(i, j) < k:
+                    held_in[k] = min(held_in[k], max(held_in[i], held_in[j]) + m_in)
+                if m_out is not None and max(i, j) < k:
+                    held_out[k] = min(held_out[k], max(held_out[i], held_out[j]) + m_out)
+                if enter is not None:
+                    held_in[k] = min(held_in[k], max(held_in[i], held_out[j]) + enter)
+                held_out[k] = min(held_out[k], max(held_out[i], held_in[j]) + leave)
+    return held_out[goal]
+
+
+def _alltoall(fluid: Fluid, distance: Floats, size: Fraction) -> Iterator[Bound]:
+    n = fluid.ranks
+    spot = int(distance.argmax())
+    yield Bound(int(distance.max()), f"the cheapest path from rank {spot // n} to rank {spot % n} "
+                                     f"takes {int(distance.max())} ns.")  # fmt: skip
+    flow = flow_of(n, sorted(fluid.wires), fluid.ports)
+    everyone = frozenset(range(n))
+    groups = [frozenset({rank}) for rank in range(fluid.shift)]
+    groups += [frozenset(range(b, b + fluid.per_node)) for b in range(0, max(fluid.shift, 1), fluid.per_node)]
+    groups += fluid.islands
+    best = 0
+    for source in dict.fromkeys(s for g in groups for s in (g, everyone - g) if s != everyone):
+        if not source:
+            continue
+        whole = (Part(source, everyone - source, size * len(source) * (n - len(source))),)
+        found = _cut(fluid, flow, np.zeros_like(distance), whole, "alltoall", source, best, False)
+        if found is not None:
+            best = found.time_ns
+            yield found
+    alpha = min(wire.alpha for wire in fluid.wires.values())
+    for length, total, word in _prices(fluid, flow):
+        paid = int(shortest(fluid, length).astype(np.int64).sum())
+        time = alpha + ceil(size * paid / total)
+        yield Bound(time, f"at the prices of {word}, all bytes of an alltoall pay for {time} ns of the links and "
+                          "ports.")  # fmt: skip
+
+
+def _prices(fluid: Fluid, flow: Flow) -> Iterator[tuple[dict[Edge, int], Fraction, str]]:
+    """(price of a byte by link, price of one ns of every link and port, where they are from)."""
+    yield dict.fromkeys(fluid.wires, 1), sum((1 / w.byte for w in fluid.wires.values()), Fraction(0)), "one per hop"
+    if fluid.ranks > PRICED_RANKS:
+        return
+    from treadle.planner.passes.collective.concurrent import dual_prices
+
+    cost = [fluid.wires[edge].byte for edge in flow.links]
+    on_links, on_ports = dual_prices(flow, cost, fluid.shift)
+    total = sum(on_links) + sum(on_ports)
+    if not total:
+        return
+    exact = {}
+    for i, edge in enumerate(flow.links):
+        ports = (flow.out_port[i], flow.in_port[i])
+        exact[edge] = cost[i] * (on_links[i] + sum(on_ports[port] for port in ports if port >= 0))
+    grain = max(exact.values()) / 2**36
+    yield {edge: floor(price / grain) for edge, price in exact.items()}, total / grain, "the best concurrent flow"
+
+
+def congestion(problem: Problem) -> Fraction:
+    """ns for which some link or port is busy at least, for one piece of every part (of the root's for rooted ones)."""
+    turn = problem.half == "inverted"
+    links = {_facing(e, turn): link for e, link in problem.links.items()}
+    ports = [[_facing(e, turn) for e in port.links] for port in problem.ports]
+    rooted = ROUTED_AS[problem.collective] == "broadcast"
+    total = Fraction(0)
+    for back in (False, True) if problem.half == "both" else (False,):
+        edges = {_facing(e, back): link for e, link in links.items()}
+        flow = flow_of(problem.ranks, list(edges), [[_facing(e, back) for e in port] for port in ports])
+        cost = [Fraction(max(1, link.beta_ns)) for link in edges.values()]
+        if rooted:
+            weight = [int(rank == problem.root) for rank in range(problem.ranks)]
+            sinks = [rank for rank in range(problem.ranks) if rank != problem.root]
+        else:
+            weight, sinks = [1] * problem.ranks, list(range(rotation(problem.ranks, links, ports)))
+        total += worst_sets(flow, cost, weight, sinks)[0]
+    return total
+
+
+def _facing(edge: Edge, turn: bool) -> Edge:
+    return (edge[1], edge[0]) if turn else edge

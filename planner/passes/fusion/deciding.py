@@ -1,0 +1,81 @@
+"""The best of the schedules as a checked plan, with the bound and how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import msgspec
+
+from treadle.planner.documents.plan import VERSION, Certificate, InputRef, Plan, Prediction, Provenance
+from treadle.planner.errors import CheckFailed
+from treadle.planner.passes.fusion.bound import lower_bound
+from treadle.planner.passes.fusion.check import check
+from treadle.planner.passes.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED, Rival
+from treadle.planner.passes.fusion.planning import NS, FusionPlan, nanoseconds, peers_on
+from treadle.planner.passes.fusion.price import price
+from treadle.planner.passes.fusion.program import Program
+from treadle.planner.passes.fusion.prune import pointwise_first
+from treadle.planner.passes.fusion.reasons import decisions
+from treadle.planner.passes.fusion.spelling import spelled
+from treadle.planner.passes.fusion.text import show
+from treadle.planner.solver import relative_gap
+from treadle.planner.version import TOOL
+
+
+def plan_of(found: FusionPlan, inputs: Mapping[str, InputRef], measured_ns: Mapping[str, int] | None = None) -> Plan:
+    """The schedule of least predicted time, or of least measured time among those of `measured_ns`, by their names.
+
+    Its last two rivals are the program as it was written, and with its computation fused. Raises CheckFailed where the
+    independent checker finds anything wrong, which would be a bug.
+    """
+    times = measured_ns or {}
+    slowest = max(times.values(), default=0) + 1
+    found = replace(found, ranked=tuple(sorted(found.ranked, key=lambda ranked: times.get(ranked.name, slowest))))
+    made = decisions(found)
+    decided = msgspec.structs.replace(
+        made, rivals=(*made.rivals, *_peers(found)), measured_ns=dict(sorted(times.items()))
+    )
+    if findings := check(decided):
+        name = found.space.program.name
+        raise CheckFailed(f"{name}: the plan fails its check; this is a bug, please report it", tuple(findings))
+    bound = lower_bound(found.space.program, found.bindings, found.machine, found.space.options.tuning)
+    least = min(int(bound.total_us * NS), decided.time_ns)
+    gap = relative_gap(decided.time_ns, least)
+    return Plan(
+        version=VERSION,
+        inputs=dict(inputs),
+        decisions=decided,
+        prediction=Prediction(time_us=decided.time_ns / NS),
+        certificate=Certificate(
+            verdict="accepted",
+            checker="treadle.planner.passes.fusion.check",
+            objective=float(decided.time_ns),
+            lower_bound=float(least),
+            unit="ns",
+            argument=f"under the cost model, {bound.why}",
+            gap=0.0 if gap is None else gap,
+            optimal=least == decided.time_ns,
+        ),
+        provenance=Provenance(
+            tool=TOOL,
+            method="enumeration",
+            options={} if found.clock.limit_s is None else {"time_limit_s": found.clock.limit_s},
+            limit_fired=found.limit_fired or not found.space.enumeration.complete,
+            interrupted=found.clock.stop.is_set(),
+        ),
+    )
+
+
+def _peers(found: FusionPlan) -> tuple[Rival, ...]:
+    """What one has without this search: a launch for each operation, and the computation fused but no collective.
+    Products are those of a library, such as cuBLAS, or our own where the plan may have both and they are faster."""
+    program = found.space.program
+    fused = pointwise_first(program)[0]
+    machine = peers_on(found.machine)
+
+    def rival(words: str, peer: Program) -> Rival:
+        priced = price(peer, found.bindings, machine, found.space.options.tuning)
+        return Rival(name=words + spelled(peer), time_ns=sum(map(nanoseconds, priced.groups_us)), schedule=show(peer))
+
+    return rival(AS_WRITTEN, program), rival(COMPUTATION_FUSED, fused)

@@ -1,0 +1,106 @@
+"""Every schedule of a program: breadth-first over transformations, each program once by its canonical form.
+
+The order is fixed: schedules by the number of transformations that lead to them, then by the order of moves. What
+is refused on the way is kept with its reason (CoCoNet, section 5).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from treadle.planner.passes.fusion.canonical import canonical_hash
+from treadle.planner.passes.fusion.decisions import TransformCall
+from treadle.planner.passes.fusion.moves import LeftOut, Moves, Refused, outcomes
+from treadle.planner.passes.fusion.program import Program
+from treadle.planner.passes.fusion.refusal import InvalidTransform
+
+LIMIT = 2000
+
+
+def never() -> bool:
+    """A search that takes its time."""
+    return False
+
+
+@dataclass(frozen=True)
+class Found:
+    """A program and a shortest list of transformations that make it from the one that the search began with."""
+
+    program: Program
+    hash: str
+    calls: tuple[TransformCall, ...] = ()
+    depth: int = 0
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Schedules by their position."""
+
+    source: int
+    target: int
+    calls: tuple[TransformCall, ...]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The last of `calls` does not apply to a schedule after the others."""
+
+    source: int
+    calls: tuple[TransformCall, ...]
+    error: InvalidTransform
+
+
+@dataclass(frozen=True)
+class Enumeration:
+    """`complete` unless a limit cut the search: its depth, its number of schedules, MOST_REGIONS of a move, or the
+    clock."""
+
+    schedules: tuple[Found, ...]
+    edges: tuple[Edge, ...]
+    refusals: tuple[Refusal, ...]
+    complete: bool = True
+
+
+def enumerate_schedules(
+    program: Program,
+    moves: Moves,
+    *,
+    begin_with: Sequence[TransformCall] = (),
+    depth: int | None = None,
+    limit: int = LIMIT,
+    over: Callable[[], bool] = never,
+) -> Enumeration:
+    """All schedules within `depth` moves, at most `limit`, and those found by then once it is `over`. `begin_with`: the
+    calls that have made `program`."""
+    found = [Found(program, canonical_hash(program), tuple(begin_with))]
+    position = {found[0].hash: 0}
+    edges: list[Edge] = []
+    refusals: list[Refusal] = []
+    waiting, complete = deque([0]), True
+    while waiting:
+        at = waiting.popleft()
+        schedule = found[at]
+        if schedule.depth == depth:
+            complete = False
+            continue
+        for outcome in outcomes(schedule.program, moves, first=at == 0):
+            if over():
+                return Enumeration(tuple(found), tuple(edges), tuple(refusals), complete=False)
+            if isinstance(outcome, LeftOut):
+                complete = False
+                continue
+            if isinstance(outcome, Refused):
+                refusals.append(Refusal(at, outcome.calls, outcome.error))
+                continue
+            made = canonical_hash(outcome.rewrite.program)
+            if made not in position:
+                if len(found) == limit:
+                    return Enumeration(tuple(found), tuple(edges), tuple(refusals), complete=False)
+                position[made] = len(found)
+                waiting.append(len(found))
+                calls = (*schedule.calls, *outcome.calls)
+                found.append(Found(outcome.rewrite.program, made, calls, schedule.depth + 1))
+            edges.append(Edge(at, position[made], outcome.calls))
+    return Enumeration(tuple(found), tuple(edges), tuple(refusals), complete)

@@ -1,0 +1,30 @@
+"""What the memory pass decides: the explicit problem it solved and the program that solves it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from treadle.planner.documents.scalars import Count, Record
+from treadle.planner.passes.memory.problem import MemoryProblem
+from treadle.planner.passes.memory.program import Instruction
+
+
+class MemoryDecisions(Record, frozen=True, kw_only=True, tag_field="pass", tag="memory"):
+    """The program and its figures. Times are in ns."""
+
+    problem: MemoryProblem
+    dependency_set: Literal["entering", "leaving"] = "entering"
+    families: tuple[str, ...] | None = None
+    """The families of implementations that were left in the problem; absent for all."""
+    recompute: bool = True
+    program: tuple[Instruction, ...]
+    objective_ns: Count
+    """Sum of the times of everything the program runs (MONeT, equation 4.9)."""
+    store_all_ns: Count
+    """The same sum without any recomputation."""
+    bound_peak_bytes: Count
+    """Largest left side of a memory constraint of the 0-1 program: from the exact peak to the budget. The checker
+    does not know the program and asks for no more than that."""
+    exact_peak_bytes: Count
+    """Peak of the byte-accurate simulation."""
+    store_all_peak_bytes: Count

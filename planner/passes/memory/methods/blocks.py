@@ -1,0 +1,97 @@
+"""What one segment can do: for each number of bytes kept the least time found, with the bytes it takes on the way.
+
+A segment's options come from local search (`polish.py`) on the segment alone, over a grid of bytes kept
+and bytes in use. Only options remain that no other one beats in every respect.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from treadle.planner.passes.memory.lower import store_all
+from treadle.planner.passes.memory.methods.lives import Life, Lives
+from treadle.planner.passes.memory.methods.polish import evict, lean, polish
+from treadle.planner.passes.memory.methods.segments import Segment
+
+
+@dataclass(frozen=True)
+class Option:
+    """A way to do a segment: `keep` bytes from forward to backward pass, `forward` and `backward` the most in use in
+    each, kept ones included. `lives` and `ways` are those of the sub-problem, `lives` of its own nodes only."""
+
+    keep: int
+    forward: int
+    backward: int
+    time_ns: int
+    lives: tuple[tuple[Life, ...], ...]
+    ways: tuple[int, ...]
+
+    def beats(self, other: Option) -> bool:
+        return (
+            self.keep <= other.keep
+            and self.forward <= other.forward
+            and self.backward <= other.backward
+            and self.time_ns <= other.time_ns
+        )
+
+
+GATE = 1
+"""The stage that ends with the gate."""
+ENDLESS = 2**60
+
+
+def options(segment: Segment, levels: int, rounds: int) -> list[Option]:
+    """Options of a segment at about `levels` numbers of kept bytes and 3 limits of bytes in use, fastest first."""
+    free = segment.sub_problem(ENDLESS, ENDLESS)
+    found: list[Option] = []
+    fastest, leanest = Lives(free, store_all(free)), Lives(free, store_all(free))
+    lean(leanest)
+    for whole in (fastest, leanest) if leanest.snapshot() != fastest.snapshot() else (fastest,):
+        top = _option(segment, whole)
+        if top is None:
+            continue
+        found.append(top)
+        least = segment.wanted_bytes
+        for level in range(levels):
+            keep = least + (top.keep - least) * level // levels
+            most = ENDLESS
+            for _ in range(3):
+                option = _best(segment, whole, keep, most, rounds)
+                if option is None:
+                    break
+                found.append(option)
+                most = max(option.forward, option.backward) * 7 // 8
+    found.sort(key=lambda option: (option.time_ns, option.keep, option.backward, option.forward))
+    front: list[Option] = []
+    for option in found:
+        if not any(other.beats(option) for other in front):
+            front.append(option)
+    return front
+
+
+def _best(segment: Segment, start: Lives, keep: int, most: int, rounds: int) -> Option | None:
+    """The fastest plan found that keeps at most `keep` bytes and uses at most `most`."""
+    problem = segment.sub_problem(keep, most)
+    lives = Lives(problem, start.schedule())
+    if not evict(lives, most):
+        return None
+    polish(lives, most, rounds)
+    return _option(segment, lives)
+
+
+def _option(segment: Segment, lives: Lives) -> Option | None:
+    """The plan as an option; None if it runs something for later segments at the gate instead of keeping it."""
+    given = len(segment.inputs)
+    own = tuple(lives.lives[given:])
+    if any(life.start == GATE for found in own for life in found):
+        return None
+    measured = Lives(segment.sub_problem(ENDLESS, ENDLESS), lives.schedule())
+    measured.worst()
+    return Option(
+        keep=int(measured.entering[GATE]),
+        forward=int(measured.peak[0]),
+        backward=int(max(measured.peak[GATE + 1 :], default=0)),
+        time_ns=measured.time_ns,
+        lives=own,
+        ways=tuple(lives.way[GATE:]),
+    )

@@ -1,0 +1,162 @@
+"""The plan that stands first: checkpoints at a few narrow places, found in seconds for thousands of ops.
+
+* In one level ("Training Deep Nets with Sublinear Memory Cost", section 3): the forward pass keeps what crosses between
+  2, 4, 8, .. shares, each share is made again once, and what backward nodes read of it stays.
+* Nested (the same, section 4.2), where that does not fit: of what a backward node lacks only what crosses halfway,
+  three quarters of the way and so on is kept beside the last few nodes, so that log n tensors are there at a time.
+
+The first plan that fits is taken: the fewer the shares, the less runs again. Where none does, stages that exceed the
+budget are entered bare, with nothing that can be made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from treadle.planner.passes.memory.formulation.useful import made_for, transient_bytes
+from treadle.planner.passes.memory.lower import Schedule, lower, prune, store_all
+from treadle.planner.passes.memory.methods.heuristics import crossing_bytes
+from treadle.planner.passes.memory.methods.keeping import fastest_within
+from treadle.planner.passes.memory.problem import MemoryProblem
+from treadle.planner.passes.memory.program import RunForward, Stage
+from treadle.planner.passes.memory.simulate import moments
+
+LEAST = 4
+"""A share has at least so many nodes."""
+BARE, FEW = 3, 12
+"""So often at most stages are made bare, and no more than so many."""
+
+
+def solve_checkpoints(problem: MemoryProblem) -> Schedule:
+    """A plan within the budget, or else the one found that is least over it; pruned.
+
+    Where it fits it takes mostly one forward pass more than store-all, nested about log n, and one for each bare stage.
+    """
+    whole = store_all(problem)
+    over = _over(problem, whole)
+    if not over:
+        return whole
+    closest = sum(over.values()), whole
+    places = _Places.of(problem)
+    ways = dict.fromkeys((whole.backward, _leanest_ways(problem)))
+    tried = [(way, kept, leaf, frozenset[int]()) for way in ways for kept, leaf in _checkpoints(places)]
+    for _ in range(1 + BARE):
+        again = []
+        for way, kept, leaf, bare in tried:
+            plan = _unfolded(problem, kept, way, leaf, places, bare)
+            over = _over(problem, plan)
+            if not over:
+                return plan
+            closest = min(closest, (sum(over.values()), plan), key=lambda found: found[0])
+            if len(bare | over.keys()) <= FEW:
+                again.append((way, kept, leaf, bare | over.keys()))
+        tried = again
+    return closest[1]
+
+
+def _checkpoints(places: _Places) -> Iterator[tuple[frozenset[int], int]]:
+    """What the forward pass keeps, and how many nodes are done at a time: in one level with more and more shares, then
+    nested with fewer and fewer nodes in the last."""
+    size = len(places.width)
+    for count in _doubling(2, size // LEAST):
+        yield frozenset[int]().union(*(places.crossing(i) for i in places.shares(count))), size
+    for count in _doubling(2, size):
+        yield frozenset(places.halfway(0, size, size // count)[1]), size // count
+
+
+def _over(problem: MemoryProblem, plan: Schedule) -> dict[int, int]:
+    """By how many bytes each stage exceeds the budget, where one does."""
+    room, stage = problem.budget_bytes - problem.base_bytes, -1
+    over: dict[int, int] = {}
+    program = lower(problem, plan)
+    for instruction, moment in zip(program, moments(problem, program), strict=True):
+        stage += isinstance(instruction, Stage)
+        if (more := sum(moment[1:]) - room) > 0:
+            over[stage] = max(more, over.get(stage, 0))
+    return over
+
+
+def _doubling(first: int, last: int) -> Iterator[int]:
+    while first <= last:
+        yield first
+        first *= 2
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where a problem may be cut: `width[i]` bytes cross from node i and those before to later nodes; `last[j]` is the
+    last forward node that reads j."""
+
+    width: list[int]
+    last: dict[int, int]
+
+    @staticmethod
+    def of(problem: MemoryProblem) -> _Places:
+        return _Places(crossing_bytes(problem), {j: i for i, node in enumerate(problem.fwd) for j in node.inputs})
+
+    def crossing(self, i: int) -> frozenset[int]:
+        return frozenset(j for j, t in self.last.items() if j <= i < t)
+
+    def shares(self, count: int) -> list[int]:
+        """The narrowest place near the end of each of `count` equal shares of the nodes."""
+        size = len(self.width)
+        return [self.narrowest(size * (2 * k - 1) // (2 * count), size * k // count) for k in range(1, count)]
+
+    def narrowest(self, first: int, end: int) -> int:
+        """The last of the narrowest places in first .. end - 1."""
+        return min(range(first, max(end, first + 1)), key=lambda i: (self.width[i], -i))
+
+    def halfway(self, first: int, end: int, leaf: int) -> tuple[int, set[int]]:
+        """Where the last at most `leaf` nodes of first .. end - 1 start, and what crosses halfway to there, halfway
+        from there and so on."""
+        kept: set[int] = set()
+        while end - first > leaf:
+            place = self.narrowest(first + (end - first) // 4, first + (end - first) * 3 // 4)
+            kept |= self.crossing(place)
+            first = place + 1
+        return first, kept
+
+
+def _unfolded(
+    problem: MemoryProblem,
+    kept: frozenset[int],
+    backward: tuple[int, ...],
+    leaf: int,
+    places: _Places,
+    bare: frozenset[int],
+) -> Schedule:
+    """The pruned plan in which the forward pass keeps `kept` and each stage makes again what its backward node lacks.
+    Of that, what backward nodes read stays of the last `leaf` nodes, and the crossings on the way there; nothing that
+    can be made again is there before stages of `bare` and after them."""
+    needs = [back.impls[way].needs for back, way in zip(problem.bwd, backward, strict=True)]
+    latest = {i: k for k, reads in enumerate(needs) for i in reads}
+    once = frozenset(i for i, node in enumerate(problem.fwd) if not node.recomputable)
+    once |= {i for i, node in enumerate(problem.fwd) if node.creator in once}
+    there = once if 1 in bare else kept | once
+    runs = [tuple(RunForward(i) for i in range(len(problem.fwd)))]
+    stores = [there]
+    for k, reads in enumerate(needs):
+        again = made_for(problem, reads, there)
+        runs.append(tuple(RunForward(i) for i in sorted(again)))
+        if not bare.isdisjoint((k + 1, k + 2)):
+            there = once
+        elif again:
+            start, crossing = places.halfway(min(again), max(again) + 1, leaf)
+            there = there | (again & crossing) | {i for i in again if i >= start and latest.get(i, -1) > k}
+        stores.append(there)
+    return fastest_within(problem, prune(problem, Schedule(tuple(runs), tuple(stores), backward)))
+
+
+def _leanest_ways(problem: MemoryProblem) -> tuple[int, ...]:
+    """For each backward node the implementation that takes least bytes with what it reads."""
+    return tuple(
+        min(
+            range(len(back.impls)),
+            key=lambda way: (
+                transient_bytes(back, way) + sum(problem.fwd[i].out_bytes for i in back.impls[way].needs),
+                back.impls[way].time_ns,
+            ),
+        )
+        for back in problem.bwd
+    )

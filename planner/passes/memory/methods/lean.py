@@ -1,0 +1,125 @@
+"""Plans of little peak, whatever their time: nothing stays that can be made again, except what is small.
+
+Every node takes its implementation of least workspace, every backward node the one that needs least. What recomputing
+from scratch costs at its worst moment can be less than that when some tensor behind that moment is kept; those are
+tried one after the other.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from treadle.planner.passes.memory.bound import least_bytes
+from treadle.planner.passes.memory.formulation.useful import transient_bytes
+from treadle.planner.passes.memory.lower import Schedule, lower, prune, store_all
+from treadle.planner.passes.memory.problem import MemoryProblem
+from treadle.planner.passes.memory.program import Drop, RunBackward, RunForward, Stage
+from treadle.planner.passes.memory.simulate import moments, simulate
+
+THRESHOLDS = 12
+"""So many sizes are tried as the largest that is kept."""
+TRIES, ROUNDS = 4, 12
+"""So many tensors are tried at the worst moment, so many times."""
+
+
+def leanest(problem: MemoryProblem) -> Schedule:
+    """The plan of least peak found, pruned."""
+    floor = least_bytes(problem)
+    sizes = sorted({node.out_bytes for node in problem.fwd})
+    step = -(-len(sizes) // THRESHOLDS)
+    best, kept = store_all(problem), frozenset(range(len(problem.fwd)))
+    peak = _peak(problem, best)
+    shallow = False
+    for threshold in [-1, *sizes[::step]]:
+        small = frozenset(i for i, node in enumerate(problem.fwd) if node.out_bytes <= threshold)
+        for way in (False, True):
+            tried = lean_schedule(problem, small, shallow=way)
+            if (found := _peak(problem, tried)) < peak:
+                best, peak, kept, shallow = tried, found, small, way
+            if peak <= floor:
+                return best
+    for _ in range(ROUNDS):
+        for i in _behind_the_peak(problem, best, kept)[:TRIES]:
+            tried = lean_schedule(problem, kept | {i}, shallow=shallow)
+            if (found := _peak(problem, tried)) < peak:
+                best, peak, kept = tried, found, kept | {i}
+                break
+        else:
+            return best
+    return best
+
+
+def lean_schedule(problem: MemoryProblem, kept: frozenset[int], shallow: bool = False) -> Schedule:
+    """The pruned plan in which only `kept`, and what cannot be made again, outlives the stage that makes it.
+
+    Backward nodes read what takes least room, or with `shallow` the earliest nodes, behind which least is made again.
+    """
+    fwd = problem.fwd
+    fixed = {i for i, node in enumerate(fwd) if not node.recomputable}
+    stays = kept | fixed | {i for i, node in enumerate(fwd) if node.creator in fixed}
+    backward = tuple(
+        min(
+            range(len(back.impls)),
+            key=lambda way: (
+                max(back.impls[way].needs, default=-1) if shallow else 0,
+                transient_bytes(back, way) + sum(fwd[i].out_bytes for i in back.impls[way].needs if i not in stays),
+                back.impls[way].time_ns,
+            ),
+        )
+        for back in problem.bwd
+    )
+    needs = [back.impls[way].needs for back, way in zip(problem.bwd, backward, strict=True)]
+    wanted = {i for needed in needs for i in needed}
+    runs = [_runs(problem, {i for i, node in enumerate(fwd) if node.kind == "op"} | wanted, again=False)]
+    there = frozenset(run.node for run in runs[0]) & stays
+    stores = [there]
+    for needed in needs:
+        again: set[int] = set()
+        todo = list(needed)
+        while todo:
+            i = todo.pop()
+            if i in there or i in again:
+                continue
+            again.add(i)
+            todo.extend(fwd[i].inputs)
+            creator = fwd[i].creator
+            if creator is not None:
+                again.add(creator)
+                todo.extend(fwd[creator].inputs)
+        runs.append(_runs(problem, again, again=True))
+        there |= again & stays
+        stores.append(there)
+    return prune(problem, Schedule(tuple(runs), tuple(stores), backward))
+
+
+def _runs(problem: MemoryProblem, nodes: set[int], again: bool) -> tuple[RunForward, ...]:
+    def leanest_way(i: int) -> int:
+        impls = problem.fwd[i].impls
+        return min(range(len(impls)), key=lambda way: (impls[way].workspace(again), impls[way].time(again)))
+
+    return tuple(RunForward(i, leanest_way(i)) for i in sorted(nodes))
+
+
+def _behind_the_peak(problem: MemoryProblem, schedule: Schedule, kept: frozenset[int]) -> list[int]:
+    """What the stage with the largest moment runs from that moment on, smallest first."""
+    program = lower(problem, schedule)
+    used = [sum(moment[1:]) for moment in moments(problem, program)]
+    worst = used.index(max(used))
+    stage, reached = 0, -1
+    for step in program[: worst + 1]:
+        match step:
+            case Stage(k):
+                stage, reached = len(problem.bwd) + 1 - k, -1
+            case RunForward(node):
+                reached = node
+            case RunBackward() | Drop():
+                pass
+            case _:
+                assert_never(step)
+    runs = schedule.runs[stage] if stage else ()
+    behind = [run.node for run in runs if run.node not in kept and run.node >= reached]
+    return sorted(behind, key=lambda i: (problem.fwd[i].out_bytes, -i))
+
+
+def _peak(problem: MemoryProblem, schedule: Schedule) -> int:
+    return simulate(problem, lower(problem, schedule)).peak_bytes

@@ -1,0 +1,167 @@
+"""Plans for large problems: restricted 0-1 programs (`restricted.py`) of all stages, then of a few stages at a time.
+
+From a plan the first programs let every stage run again what is near to what it reads (`near.py`), with all that is
+kept, overwritten and implemented chosen anew: more and more near runs, while a program of them is solved in its limits.
+
+Without a plan, or where that is too large, one comes from the relaxation (`keeping.py`), and recomputation starts only
+where windows of stages begin: whatever a window reads again is made in its first stage and stays until its last use.
+Finer and finer windows trade size for quality. Which implementations backward nodes have is first what the relaxation
+chooses.
+
+A large neighbourhood search goes on from the best plan ("Using Constraint Programming and Local Search Methods to Solve
+Vehicle Routing Problems", P. Shaw): one range of stages may run anything, the others what the plan runs and, where the
+first programs were solved, what is near. Implementations of backward nodes are free then, else in the range. Every
+program contains the plan it starts from, so no step makes it worse, and every solution fits the budget: its rows are
+those of MONeT (equations 4.1 to 4.15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from treadle.planner.errors import LimitError
+from treadle.planner.passes.memory.lower import Schedule, lower, prune
+from treadle.planner.passes.memory.methods.effort import EFFORT, Account, Effort, cut, doubling
+from treadle.planner.passes.memory.methods.keeping import first_plan
+from treadle.planner.passes.memory.methods.near import nearest_runs
+from treadle.planner.passes.memory.methods.restricted import Allowed, every_way, formulate, hint, schedule_of, useful
+from treadle.planner.passes.memory.problem import MemoryProblem
+from treadle.planner.passes.memory.relaxation import choices_of, relax
+from treadle.planner.passes.memory.simulate import simulate
+
+SMALL = 16
+"""So many stages are one program, which is solved at once."""
+MOST = 2000
+"""More near runs than this make no program that is solved in its limits."""
+OnBetter = Callable[[Schedule], None]
+
+
+def solve_windows(
+    problem: MemoryProblem,
+    start: Schedule | None = None,
+    effort: Effort = EFFORT,
+    on_better: OnBetter | None = None,
+) -> Schedule | None:
+    """The best schedule found within the budget, pruned; None when there was no start and nothing was found.
+
+    `start` is a pruned schedule within the budget. `on_better` hears of each better one. For a given number of steps
+    the result is the same each time, unless one of the clocks ended a solve.
+    """
+    search = _Search(problem, effort, on_better, start)
+    stages = range(1, len(problem.bwd) + 1)
+    if len(stages) <= SMALL:
+        search.step(search.good, search.every, 1.0)
+        return search.best
+    near = search.near() if search.best is not None else None
+    if near is None:
+        search.coarse()
+    others = near or [frozenset[int]()] * (len(stages) + 1)
+    width = max(2, len(stages) // 8)
+    while search.best is not None and not search.account.spent() and width < 2 * len(stages):
+        improved = False
+        for part in _ranges(problem, search.best, width):
+            if search.account.spent():
+                break
+            allowed = [search.good[t] if t in part else nodes for t, nodes in enumerate(others)]
+            ways = [ways if near or t in part else set() for t, ways in enumerate(search.every, 1)]
+            improved |= search.step(allowed, ways, 0.25)
+        if not near and not search.account.spent():
+            improved |= search.step(others, search.every, 0.5)
+        width = width if improved else 2 * width
+    return search.best
+
+
+def _ranges(problem: MemoryProblem, schedule: Schedule, width: int) -> list[range]:
+    """Overlapping ranges of stages, those first that recompute longest."""
+    lost = [sum(problem.fwd[run.node].impls[run.impl].time(True) for run in runs) for runs in schedule.runs]
+    half = max(1, width // 2)
+    ranges = [range(first, min(first + width, len(lost))) for first in range(1, max(2, len(lost) - half), half)]
+    return sorted(ranges, key=lambda stages: (-sum(lost[t] for t in stages), stages.start))
+
+
+class _Search:
+    """The best schedule so far; `every` are the implementations of each backward node, `good` the useful runs of each
+    stage. `solved`: the last step ended by itself."""
+
+    def __init__(
+        self, problem: MemoryProblem, effort: Effort, on_better: OnBetter | None, best: Schedule | None
+    ) -> None:
+        self.problem, self.on_better, self.best = problem, on_better, best
+        self.account = Account(effort)
+        self.every = [set(ways) for ways in every_way(problem)]
+        self.good = useful(problem)
+        self.solved = False
+        self.time_ns = None if best is None else simulate(problem, lower(problem, best)).time_ns
+
+    def guess(self) -> tuple[int, ...] | None:
+        """Implementations of backward nodes that a relaxation of few windows chooses."""
+        relaxed = relax(self.problem, cut(self.problem, 2))
+        try:
+            solution = self.account.solve(relaxed.model, 0.25)
+        except LimitError:
+            return None
+        return choices_of(relaxed, solution) if solution.found else None
+
+    def near(self) -> Allowed | None:
+        """Puts the whole best schedule in order with 2, 4, 8, .. near runs a stage on average; the most of them whose
+        program was solved within its limits, None where not even the first was."""
+        solved = None
+        for each in doubling(2, self.account.effort.windows // 4):
+            count = each * len(self.problem.bwd)
+            if count > MOST or self.account.spent():
+                break
+            runs = nearest_runs(self.problem, [sorted(ways) for ways in self.every], count)
+            self.step(runs, self.every, 1.0)
+            if not self.solved:
+                break
+            solved = runs
+        return solved
+
+    def coarse(self) -> None:
+        """A first plan, then programs that recompute only where finer and finer windows begin."""
+        stages = len(self.problem.bwd)
+        self.better(first_plan(self.problem, self.account))
+        guess = self.guess()
+        for ways in ([{way} for way in guess] if guess else self.every, self.every):
+            for count in doubling(8, min(self.account.effort.windows, stages)):
+                if self.account.spent():
+                    return
+                starts = {window.start for window in cut(self.problem, count)}
+                allowed = [nodes if t in starts else frozenset[int]() for t, nodes in enumerate(self.good)]
+                better = self.step(allowed, ways, 1.0)
+                if self.best is not None and count >= 16 and not better:
+                    break
+            if self.best is not None:
+                break
+
+    def step(self, allowed: Allowed, ways: Sequence[set[int]], share: float) -> bool:
+        """Solves with the `allowed` runs of each stage and `ways` for the backward nodes, besides what the best
+        schedule does; whether that gave a better one."""
+        self.solved = False
+        if self.best is not None:
+            allowed = [nodes | {run.node for run in runs} for nodes, runs in zip(allowed, self.best.runs, strict=True)]
+            ways = [some | {way} for some, way in zip(ways, self.best.backward, strict=True)]
+        program = formulate(self.problem, allowed, [sorted(some) for some in ways])
+        if self.best is not None:
+            hint(program, self.best)
+        try:
+            solution = self.account.solve(program.model, share)
+        except LimitError:
+            return False
+        self.solved = solution.limit_fired is None and not solution.interrupted
+        if not solution.found:
+            return False
+        return self.better(prune(self.problem, schedule_of(program, solution)))
+
+    def better(self, schedule: Schedule | None) -> bool:
+        """Takes a schedule that fits and is faster than the best; whether it was."""
+        if schedule is None:
+            return False
+        result = simulate(self.problem, lower(self.problem, schedule))
+        fits = result.peak_bytes <= self.problem.budget_bytes
+        if not fits or (self.time_ns is not None and result.time_ns >= self.time_ns):
+            return False
+        self.best, self.time_ns = schedule, result.time_ns
+        if self.on_better:
+            self.on_better(schedule)
+        return True

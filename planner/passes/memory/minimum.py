@@ -1,0 +1,71 @@
+"""The least feasible budget: a plan of little peak beside a bound, and where they are apart the 0-1 program of
+`checkpoint.py` with M as the minimised variable."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from treadle.planner.passes.memory.bound import least_bytes
+from treadle.planner.passes.memory.formulation.checkpoint import formulate
+from treadle.planner.passes.memory.formulation.readout import hint, schedule_of
+from treadle.planner.passes.memory.formulation.switches import DependencySet, Switches
+from treadle.planner.passes.memory.lower import Schedule, lower, prune
+from treadle.planner.passes.memory.methods.lean import leanest
+from treadle.planner.passes.memory.problem import MemoryProblem
+from treadle.planner.passes.memory.simulate import simulate
+from treadle.planner.solver import Progress, solve
+
+NEAR = 0.01
+"""A bound this near says enough to people who look for a budget."""
+SECONDS = 30.0
+"""Wall clock of the solve at most: a message waits for it."""
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """`budget_bytes` has a plan (`schedule`); below `proved_bytes` there is none. They meet when the solve finished,
+    and are within `NEAR` when none was needed."""
+
+    budget_bytes: int | None
+    proved_bytes: int
+    schedule: Schedule | None
+
+
+def least_budget(
+    problem: MemoryProblem,
+    *,
+    dependency_set: DependencySet = "entering",
+    backend: str = "highs",
+    gap: float = 0.0,
+    time_limit_s: float | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Minimum:
+    """The least budget with a plan, whatever its time. Sizes are exact, never rounded."""
+    proved = least_bytes(problem)
+    schedules = []
+    if dependency_set == "entering":
+        schedules.append(leanest(problem))
+        peak = _peak(problem, schedules[0])
+        if peak <= proved * (1 + NEAR):
+            return Minimum(peak, proved, schedules[0])
+    exact = Switches(cuts=False, integral=backend == "cp_sat")
+    formulation = formulate(problem, dependency_set=dependency_set, switches=exact, minimize_peak=True)
+    for schedule in schedules:
+        hint(formulation, schedule)
+    limit = SECONDS if time_limit_s is None else min(SECONDS, time_limit_s)
+    solution = solve(formulation.model, backend=backend, gap=gap, time_limit_s=limit, on_progress=on_progress)
+    if solution.found:
+        schedules.append(prune(problem, schedule_of(formulation, solution)))
+    if solution.bound is not None:
+        proved = max(proved, problem.base_bytes + math.ceil(solution.bound * formulation.units.bytes_ - 0.5))
+    plans = [(_peak(problem, schedule), schedule) for schedule in schedules]
+    if not plans:
+        return Minimum(None, proved, None)
+    peak, schedule = min(plans, key=lambda plan: plan[0])
+    return Minimum(peak, min(proved, peak), schedule)
+
+
+def _peak(problem: MemoryProblem, schedule: Schedule) -> int:
+    return simulate(problem, lower(problem, schedule)).peak_bytes

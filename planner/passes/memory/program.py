@@ -1,0 +1,41 @@
+"""The linear program that a memory plan is: a list of tiny instructions (MONeT, section 4.1 of the spec).
+
+Written as short arrays, for example `["forward", 3, 0]`. The runtime follows it without thinking; the checker and
+the byte-accurate simulator are loops over it.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from treadle.planner.documents.scalars import Count
+
+
+class Stage(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="stage"):
+    """Stage K+1 is the forward pass; stage k ends with backward node k (list index K - k)."""
+
+    k: Count
+
+
+class RunForward(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="forward"):
+    """Run forward node `node` with implementation `impl`; `inplace` overwrites its `inplace_of`."""
+
+    node: Count
+    impl: Count = 0
+    inplace: bool = False
+
+
+class Drop(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="drop"):
+    """Free the output of forward node `node`."""
+
+    node: Count
+
+
+class RunBackward(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="backward"):
+    """Run backward node `node` (list index) with implementation `impl`."""
+
+    node: Count
+    impl: Count = 0
+
+
+Instruction = Stage | RunForward | Drop | RunBackward

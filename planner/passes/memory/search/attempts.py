@@ -1,0 +1,225 @@
+"""The methods of solving a memory problem under one roof: what each is started with and what it answers.
+
+    heuristic  segments or eviction, then refilling                      (quick.py)
+    segments   repeated blocks solved once and composed                  (compose.py)
+    windows    large-neighbourhood search over windows of stages         (windows.py)
+    full       the 0-1 program of all stages, started from the best plan (checkpoint.py)
+    retention  retention intervals in CP-SAT                             (retention.py)
+    rounding   the linear relaxation of the 0-1 program, rounded         (rounding.py)
+    bound      no plan, a lower bound only                               (relaxation.py)
+
+A `Job` is one of them at one effort. Jobs are data and so are their answers, so that they run here or in a process of
+their own alike (race.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from treadle.planner.errors import LimitError
+from treadle.planner.passes.memory.bound import SOLVED, SOLVED_LEAVING, Argument
+from treadle.planner.passes.memory.formulation.checkpoint import formulate
+from treadle.planner.passes.memory.formulation.readout import hint, schedule_of
+from treadle.planner.passes.memory.formulation.switches import DependencySet, Switches
+from treadle.planner.passes.memory.lower import Schedule
+from treadle.planner.passes.memory.methods import retention, rounding
+from treadle.planner.passes.memory.methods.compose import solve_segments
+from treadle.planner.passes.memory.methods.effort import Effort
+from treadle.planner.passes.memory.methods.quick import solve_quick
+from treadle.planner.passes.memory.methods.windows import solve_windows
+from treadle.planner.passes.memory.problem import MemoryProblem
+from treadle.planner.passes.memory.relaxation import Bound, lower_bound
+from treadle.planner.solver import Progress, Status, solve
+from treadle.planner.solver.interrupt import stop_on_sigint
+
+NEVER_S = 1e6
+
+Method = Literal["auto", "heuristic", "segments", "windows", "full", "retention", "rounding"]
+OnBetter = Callable[[Schedule], None]
+OnBound = Callable[[int, Argument], None]
+
+
+@dataclass(frozen=True)
+class MemoryOptions:
+    """`gap` is where the search may stop; `time_limit_s` is its wall-clock safety net, not part of what is decided.
+
+    families: the families of implementations that a plan may use, None for all
+    (`treadle.planner.passes.memory.variants`). recompute: False leaves recomputation out. reserve_bytes: so much of the
+    budget is left alone, for fragmentation or the optimizer's state. exact_local, literal_products: rows of the 0-1
+    program written in their long forms, which have the same plans, for tests of the short ones.
+    """
+
+    method: Method = "auto"
+    families: tuple[str, ...] | None = None
+    recompute: bool = True
+    dependency_set: DependencySet = "entering"
+    hold_gradients: bool = False
+    reserve_bytes: int = 0
+    exact_local: bool = False
+    literal_products: bool = False
+    gap: float = 0.01
+    time_limit_s: float | None = 120.0
+    solver: str = "highs"
+    seed: int = 0
+    workers: int = 1
+
+
+@dataclass(frozen=True)
+class Job:
+    """A method at an effort: 1, 2, .. mean more and more work, always the same amount for equal inputs."""
+
+    method: str
+    effort: int = 1
+
+    def __str__(self) -> str:
+        return self.method if self.effort == 1 else f"{self.method} {self.effort}"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a job ended. `bound_ns` holds for every plan that `argument` speaks of; `infeasible` is proved of those."""
+
+    schedule: Schedule | None = None
+    bound_ns: int | None = None
+    argument: Argument | None = None
+    status: str | None = None
+    infeasible: bool = False
+    limit_fired: bool = False
+    failure: str = ""
+    """Why there is nothing, where the method did not end by itself."""
+
+
+def attempt(
+    job: Job,
+    problem: MemoryProblem,
+    start: Schedule | None,
+    options: MemoryOptions,
+    on_better: OnBetter = lambda schedule: None,
+    on_bound: OnBound = lambda bound_ns, argument: None,
+) -> Answer:
+    """Do one job. `start` is the best plan known; `on_better` hears of plans and `on_bound` of bounds on the way."""
+    match job.method:
+        case "heuristic":
+            return Answer(solve_quick(problem, on_better))
+        case "full":
+            return _full(problem, start, options, on_bound)
+        case "retention":
+            return _retention(job, problem, start, options, on_better, on_bound)
+        case "rounding":
+            return _rounding(job, problem, options, on_better)
+        case "segments":
+            return Answer(solve_segments(problem, job.effort, on_better))
+        case "windows":
+            return _windows(job, problem, start, options, on_better)
+        case "bound":
+            return _bound(job, problem, start, options, on_bound)
+    raise ValueError(job.method)
+
+
+def _full(problem: MemoryProblem, start: Schedule | None, options: MemoryOptions, on_bound: OnBound) -> Answer:
+    switches = Switches(
+        integral=options.solver == "cp_sat",
+        local="long" if options.exact_local else "exact",
+        literal_products=options.literal_products,
+    )
+    program = formulate(problem, dependency_set=options.dependency_set, switches=switches)
+    if start is not None:
+        hint(program, start)
+
+    argument = SOLVED_LEAVING if options.dependency_set == "leaving" else SOLVED
+
+    def in_ns(bound: float) -> int:
+        return math.floor(bound * program.time_unit + 1e-6)
+
+    def on_progress(progress: Progress) -> None:
+        if progress.bound is not None:
+            on_bound(in_ns(progress.bound), argument)
+
+    try:
+        solution = solve(
+            program.model,
+            backend=options.solver,
+            gap=options.gap,
+            time_limit_s=options.time_limit_s,
+            seed=options.seed,
+            workers=options.workers,
+            on_progress=on_progress,
+        )
+    except LimitError as ended:
+        return Answer(status="none", failure=str(ended))
+    return Answer(
+        schedule=schedule_of(program, solution) if solution.found else None,
+        bound_ns=None if solution.bound is None else in_ns(solution.bound),
+        argument=argument,
+        status=str(solution.status),
+        infeasible=solution.status is Status.INFEASIBLE,
+        limit_fired=solution.limit_fired is not None,
+    )
+
+
+def _retention(
+    job: Job,
+    problem: MemoryProblem,
+    start: Schedule | None,
+    options: MemoryOptions,
+    on_better: OnBetter,
+    on_bound: OnBound,
+) -> Answer:
+    with stop_on_sigint() as stop:
+        found = retention.solve_retention(
+            problem,
+            start,
+            job.effort,
+            gap=options.gap,
+            seed=options.seed,
+            workers=options.workers,
+            time_limit_s=options.time_limit_s,
+            stop=stop,
+            on_better=on_better,
+            on_bound=lambda bound_ns: on_bound(bound_ns, retention.ARGUMENT),
+        )
+    return Answer(
+        schedule=found.schedule,
+        bound_ns=found.bound_ns,
+        argument=retention.ARGUMENT,
+        infeasible=found.infeasible,
+        limit_fired=found.limit_fired,
+    )
+
+
+def _rounding(job: Job, problem: MemoryProblem, options: MemoryOptions, on_better: OnBetter) -> Answer:
+    found = rounding.solve_rounding(
+        problem, job.effort, seed=options.seed, time_limit_s=options.time_limit_s, on_better=on_better
+    )
+    return Answer(schedule=found.schedule, limit_fired=found.limit_fired)
+
+
+def _windows(
+    job: Job, problem: MemoryProblem, start: Schedule | None, options: MemoryOptions, on_better: OnBetter
+) -> Answer:
+    return Answer(schedule=solve_windows(problem, start, _effort(job, options), on_better))
+
+
+def _bound(
+    job: Job, problem: MemoryProblem, start: Schedule | None, options: MemoryOptions, on_bound: OnBound
+) -> Answer:
+    def tell(bound: Bound) -> None:
+        if bound.time_ns is not None:
+            on_bound(bound.time_ns, bound.argument)
+
+    found = lower_bound(problem, _effort(job, options), start, tell)
+    return Answer(bound_ns=found.time_ns, argument=found.argument, infeasible=found.time_ns is None)
+
+
+def _effort(job: Job, options: MemoryOptions) -> Effort:
+    """Counted in nodes and steps. The only clock is that of the whole search, which says so when it fires."""
+    if job.method == "windows":
+        windows, nodes, steps = ((16, 200, 12), (64, 1000, 40), (256, 4000, 200))[min(job.effort, 3) - 1]
+        gap = options.gap / 10
+    else:
+        windows, nodes, steps = ((1, 100, 1), (8, 1000, 4), (32, 2000, 6), (128, 4000, 8))[min(job.effort, 4) - 1]
+        gap = options.gap / 2
+    return Effort(windows, nodes, steps, gap, seconds_each=NEVER_S, workers=options.workers)

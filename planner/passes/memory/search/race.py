@@ -1,0 +1,190 @@
+"""Jobs side by side, each in a process of its own, until all have ended, the caller has enough, the deadline comes or
+Ctrl-C does.
+
+A round holds at most one job that looks for plans; the other only proves. The plans of one job come in an order that
+its inputs alone decide, so equal inputs give equal plans wherever every job ended by itself or the caller stopped at
+the same plan.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import selectors
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from typing import IO, assert_never
+
+import msgspec
+
+from treadle.planner import errors
+from treadle.planner.errors import TreadleError
+from treadle.planner.machine.endings import ending
+from treadle.planner.passes.memory.bound import Argument
+from treadle.planner.passes.memory.lower import Schedule
+from treadle.planner.passes.memory.problem import MemoryProblem
+from treadle.planner.passes.memory.search.attempts import Answer, Job, MemoryOptions
+from treadle.planner.passes.memory.search.race_child import Better, Bound, Done, Failure, Message, Request
+
+GRACE_S = 6.0
+"""How long a job may take to answer when Ctrl-C tells it to stop; longer than the child's own grace."""
+LAST_S, LAST = 1.0, 0.1
+"""A job hears so many seconds before the deadline that it has to answer, or so much of its time before it."""
+
+
+@dataclass
+class Runner:
+    """One job's process and what it said so far."""
+
+    job: Job
+    process: subprocess.Popen[bytes]
+    complaints: IO[bytes]
+    buffer: bytearray = field(default_factory=bytearray)
+    bound_ns: int | None = None
+    argument: Argument | None = None
+    answer: Answer | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.answer is not None
+
+    def messages(self, chunk: bytes) -> list[Message]:
+        self.buffer += chunk
+        found = []
+        while len(self.buffer) >= 8 and len(self.buffer) >= 8 + (length := struct.unpack("<Q", self.buffer[:8])[0]):
+            found.append(msgspec.msgpack.decode(bytes(self.buffer[8 : 8 + length]), type=Message))
+            del self.buffer[: 8 + length]
+        return found
+
+
+def race(
+    jobs: Sequence[Job],
+    problem: MemoryProblem,
+    start: Schedule | None,
+    options: MemoryOptions,
+    *,
+    stop: threading.Event,
+    deadline: float,
+    on_better: Callable[[int, Schedule], None],
+    on_bound: Callable[[int], None],
+    on_answer: Callable[[int, Answer], None],
+    over: Callable[[], bool],
+    tick: Callable[[], None],
+) -> bool:
+    """Run `jobs`; the callbacks get a job's place in the list and what it found. True if the deadline ended them.
+
+    `over` is asked after each message; when it says yes, the jobs that remain are ended and say nothing.
+    deadline: on time.monotonic's clock; jobs are told to stop just before, and ended there. `tick` is called about ten
+    times a second. Raises what a job raised.
+    """
+    began = time.monotonic()
+    told_to_stop_at = deadline - min(LAST_S, LAST * (deadline - began))
+    with ExitStack() as stack:
+        runners = [_start(job, problem, start, options, stack) for job in jobs]
+        selector = stack.enter_context(selectors.DefaultSelector())
+        for place, runner in enumerate(runners):
+            assert runner.process.stdout is not None
+            selector.register(runner.process.stdout, selectors.EVENT_READ, place)
+        end = math.inf
+        overdue = asked = False
+        while not all(runner.done for runner in runners):
+            for key, _ in selector.select(0.1):
+                runner = runners[key.data]
+                chunk = os.read(key.fd, 1 << 20)
+                if not chunk:
+                    selector.unregister(key.fileobj)
+                    if not runner.done:
+                        runner.answer = _cut_off(runner, asked)
+                        on_answer(key.data, runner.answer)
+                for message in runner.messages(chunk):
+                    match message:
+                        case Better(schedule):
+                            on_better(key.data, schedule)
+                        case Bound(bound_ns, argument):
+                            runner.bound_ns, runner.argument = bound_ns, argument
+                            on_bound(bound_ns)
+                        case Done(answer):
+                            runner.answer = answer
+                            on_answer(key.data, answer)
+                        case Failure(kind, text):
+                            raise _error(kind, f"{runner.job.method}: {text}")
+                        case _:
+                            assert_never(message)
+                    if over():
+                        return overdue
+            tick()
+            now = time.monotonic()
+            overdue = overdue or (not asked and now > told_to_stop_at)
+            if not asked and (overdue or stop.is_set()):
+                asked, end = True, min(deadline, now + GRACE_S)
+                for runner in runners:
+                    with suppress(ProcessLookupError):
+                        runner.process.send_signal(signal.SIGINT)
+            if now > end:
+                for runner in runners:
+                    runner.process.kill()
+        return overdue
+
+
+def _start(
+    job: Job, problem: MemoryProblem, start: Schedule | None, options: MemoryOptions, stack: ExitStack
+) -> Runner:
+    complaints = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "treadle.planner.passes.memory.search.race_child"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=complaints,
+        start_new_session=True,  # Ctrl-C on the terminal must not reach it
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    stack.callback(_end, process)
+    assert process.stdin is not None
+    text = msgspec.msgpack.encode(Request(job, problem, start, options))
+    # A pipe holds 64 KiB: beside a child that is slow to start the parent has to look at its clock.
+    threading.Thread(target=_ask, args=(process.stdin, struct.pack("<Q", len(text)) + text), daemon=True).start()
+    return Runner(job, process, complaints)
+
+
+def _ask(stream: IO[bytes], text: bytes) -> None:
+    with suppress(BrokenPipeError, ValueError):  # the child is gone; what it said last explains why
+        stream.write(text)
+        stream.flush()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill the job; the solvers that it started end when their pipes close."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    if process.poll() is None:
+        process.kill()
+    with suppress(BrokenPipeError):
+        process.stdin.close()
+    process.stdout.close()
+    process.wait()
+
+
+def _cut_off(runner: Runner, asked: bool) -> Answer:
+    """The answer of a job that ended without one; a bound that it sent holds all the same."""
+    if asked:
+        return Answer(bound_ns=runner.bound_ns, argument=runner.argument)
+    code = runner.process.wait()
+    runner.complaints.seek(0)
+    tail = runner.complaints.read()[-2000:].decode(errors="replace").strip().splitlines()
+    reason = f"its process {ending(code)}" + (f": {tail[-1]}" if tail else "")
+    return Answer(bound_ns=runner.bound_ns, argument=runner.argument, failure=f"{runner.job.method}: {reason}")
+
+
+def _error(kind: str, message: str) -> Exception:
+    found = getattr(errors, kind, None) if kind else None
+    if isinstance(found, type) and issubclass(found, TreadleError):
+        return found(message)
+    return RuntimeError(message)

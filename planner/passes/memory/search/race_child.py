@@ -1,0 +1,126 @@
+"""The process in which one job of a race runs; `race.py` starts it with `python -m`, it is not a module to import.
+
+stdin: one length-prefixed `Request`; end of file means that the parent is gone, and ends this process at once.
+stdout: length-prefixed messages: `Better` plans and bounds as they are found, then the `Answer`, or a `Failure`.
+SIGINT asks for an end with what is known: a running solve answers at once. Methods that are between solves are cut
+off a moment later, for what they found has been sent already.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import sys
+import threading
+import time
+import traceback
+from typing import BinaryIO
+
+import msgspec
+
+from treadle.planner.errors import LimitError, TreadleError
+from treadle.planner.passes.memory.bound import Argument
+from treadle.planner.passes.memory.lower import Schedule
+from treadle.planner.passes.memory.problem import MemoryProblem
+from treadle.planner.passes.memory.search.attempts import Answer, Job, MemoryOptions, attempt
+from treadle.planner.solver.interrupt import stop_on_sigint
+
+GRACE_S = 3.0
+"""How long a method may go on after SIGINT."""
+
+
+class Request(msgspec.Struct, frozen=True):
+    """The one message to a job."""
+
+    job: Job
+    problem: MemoryProblem
+    start: Schedule | None
+    options: MemoryOptions
+
+
+class Better(msgspec.Struct, frozen=True, tag=True):
+    """A plan found on the way."""
+
+    schedule: Schedule
+
+
+class Bound(msgspec.Struct, frozen=True, tag=True):
+    """A bound that holds even if the job is cut off now."""
+
+    bound_ns: int
+    argument: Argument
+
+
+class Done(msgspec.Struct, frozen=True, tag=True):
+    """The job has ended by itself."""
+
+    answer: Answer
+
+
+class Failure(msgspec.Struct, frozen=True, tag=True):
+    """`kind` is the name of an error in treadle.planner.errors, or empty for one inside treadle with its traceback."""
+
+    kind: str
+    message: str
+
+
+Message = Better | Bound | Done | Failure
+
+
+def receive(stream: BinaryIO) -> bytes:
+    """A message: eight bytes of length, then so many."""
+    (length,) = struct.unpack("<Q", stream.read(8))
+    return stream.read(length)
+
+
+def main() -> None:
+    """Read a request from stdin, do the job, write messages to stdout."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent in the background has it ignored
+    source = sys.stdin.buffer
+    sink = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a solver prints from C must not mix with the messages
+    request = msgspec.msgpack.decode(receive(source), type=Request)
+    lock = threading.Lock()
+
+    def send(message: Message) -> None:
+        text = msgspec.msgpack.encode(message)
+        with lock:
+            sink.write(struct.pack("<Q", len(text)) + text)
+            sink.flush()
+
+    def watch_parent() -> None:
+        source.read(1)
+        os._exit(1)
+
+    threading.Thread(target=watch_parent, daemon=True).start()
+    with stop_on_sigint() as stop:
+
+        def watch_stop() -> None:
+            stop.wait()
+            time.sleep(GRACE_S)
+            with lock:
+                os._exit(0)
+
+        threading.Thread(target=watch_stop, daemon=True).start()
+        try:
+            answer = attempt(
+                request.job,
+                request.problem,
+                request.start,
+                request.options,
+                lambda schedule: send(Better(schedule)),
+                lambda bound_ns, argument: send(Bound(bound_ns, argument)),
+            )
+            send(Done(answer))
+        except LimitError as error:
+            send(Done(Answer(failure=str(error))))
+        except TreadleError as error:
+            send(Failure(type(error).__name__, str(error)))
+        except Exception:
+            send(Failure("", traceback.format_exc()))
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

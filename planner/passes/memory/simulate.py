@@ -1,0 +1,118 @@
+"""Byte-accurate simulation of a memory program: exact peak, time, and the curve of live bytes (MONeT, section 4.1).
+
+At every instruction the bytes in use are
+
+    base + gradients + outputs of forward nodes that are live + workspace of what runs,
+
+where gradients are |Lhat_k| from the start of stage k, plus |y_k| while backward node k runs. Forward nodes that run
+after the forward pass take the time and the workspace of a recomputation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, assert_never
+
+from treadle.planner.passes.memory.problem import BackwardNode, ForwardNode, MemoryProblem
+from treadle.planner.passes.memory.program import Drop, Instruction, RunBackward, RunForward, Stage
+
+
+class Moment(NamedTuple):
+    """Bytes in use besides the base while one instruction runs. `label` is the stage, or the node's op with the
+    implementation that was chosen."""
+
+    label: str
+    kept: int
+    """Outputs of forward nodes that the forward pass made."""
+    recomputed: int
+    """Outputs of forward nodes that later stages made."""
+    gradients: int
+    workspace: int
+
+    @property
+    def activations(self) -> int:
+        return self.kept + self.recomputed
+
+
+class Simulation(NamedTuple):
+    """Peak and total time of a program."""
+
+    peak_bytes: int
+    time_ns: int
+
+
+def moments(problem: MemoryProblem, program: Iterable[Instruction]) -> Iterator[Moment]:
+    """One moment per instruction, in order. The program must be one that `treadle.planner.passes.memory.check`
+    accepts."""
+    live = [0, 0]
+    made_again = [False] * len(problem.fwd)
+    gradients = 0
+    again = False
+    for instruction in program:
+        match instruction:
+            case Stage(k):
+                again = k <= len(problem.bwd)
+                gradients = problem.bwd[-k].live_grad_bytes if again else 0
+                yield Moment(f"stage {k}", live[0], live[1], gradients, 0)
+            case RunForward(i, impl, inplace):
+                node = problem.fwd[i]
+                made_again[i] = again
+                live[again] += node.out_bytes
+                if inplace and node.inplace_of is not None:
+                    live[made_again[node.inplace_of]] -= problem.fwd[node.inplace_of].out_bytes
+                yield Moment(
+                    _label(node, impl, inplace), live[0], live[1], gradients, node.impls[impl].workspace(again)
+                )
+            case Drop(i):
+                live[made_again[i]] -= problem.fwd[i].out_bytes
+                yield Moment("drop", live[0], live[1], gradients, 0)
+            case RunBackward(k, impl):
+                back = problem.bwd[k]
+                made = 0 if back.impls[impl].grad_inplace else back.out_grad_bytes
+                yield Moment(_label(back, impl), live[0], live[1], gradients + made, back.impls[impl].workspace_bytes)
+            case _:
+                assert_never(instruction)
+
+
+def _label(node: ForwardNode | BackwardNode, impl: int, inplace: bool = False) -> str:
+    name = node.impls[impl].name
+    words = (*((name,) if name != "default" else ()), *(("in place",) if inplace else ()))
+    return f"{node.op} ({', '.join(words)})" if words else node.op
+
+
+def simulate(problem: MemoryProblem, program: Iterable[Instruction]) -> Simulation:
+    """Exact peak in bytes, base included, and the sum of the times of everything that runs, in ns."""
+    program = tuple(program)
+    peak = max((sum(moment[1:]) for moment in moments(problem, program)), default=0)
+    time = 0
+    again = False
+    for instruction in program:
+        match instruction:
+            case Stage(k):
+                again = k <= len(problem.bwd)
+            case RunForward(i, impl, inplace):
+                time += problem.fwd[i].time(impl, again, inplace)
+            case RunBackward(k, impl):
+                time += problem.bwd[k].impls[impl].time_ns
+            case Drop():
+                pass
+            case _:
+                assert_never(instruction)
+    return Simulation(problem.base_bytes + peak, time)
+
+
+def curve(problem: MemoryProblem, program: Iterable[Instruction]) -> list[tuple[str, dict[str, int]]]:
+    """(label, bytes by category) at each instruction, for pictures; the categories add up to the bytes in use."""
+    return [
+        (
+            label,
+            {
+                **problem.base,
+                "activations": kept,
+                "recomputed": recomputed,
+                "live_gradients": gradients,
+                "workspace": workspace,
+            },
+        )
+        for label, kept, recomputed, gradients, workspace in moments(problem, program)
+    ]

@@ -1,0 +1,25 @@
+"""vDNN-conv ("vDNN: Virtualized Deep Neural Networks for Scalable, Memory-Efficient Neural Network Design", section 3).
+
+In the forward pass the input of each convolution leaves once its last forward user is done, while the next operator
+runs; the one after that waits for the copy. In the backward pass the input of the next convolution to come is fetched
+when the backward pass of the convolution before it begins.
+"""
+
+from __future__ import annotations
+
+from treadle.planner.passes.swap.baselines.peer import Labels, Outcome, saved_activations
+from treadle.planner.passes.swap.baselines.trips import Fetch, Trip, outcome
+from treadle.planner.passes.swap.problem import SwapProblem
+
+
+def plan(problem: SwapProblem, labels: Labels) -> Outcome:
+    """The plan; without convolutions nothing leaves."""
+    layers = sorted(labels.backward & labels.convolutions)
+    trips = []
+    for saved in saved_activations(problem, labels):
+        if labels.convolutions.isdisjoint(saved.forward[1:]):
+            continue
+        needed, leave = saved.backward[0], saved.forward[-1]
+        issue = max((layer for layer in layers if layer < needed), default=min(labels.backward))
+        trips.append(Trip(saved.tensor, leave, leave + 2, (Fetch(issue, needed, saved.backward[-1]),)))
+    return outcome(problem, trips)

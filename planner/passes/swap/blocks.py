@@ -1,0 +1,171 @@
+"""The device as a list of blocks in the order of their addresses, for the compiled scan of
+treadle.planner.passes.swap.span_scan.
+
+A block is a tensor, or free; of a free one it is known which node has to end before its bytes can be used. Free blocks
+next to each other are a hole. Whoever arrives takes the hole that it fills best; where there is none, the window of
+neighbours that is cheapest to clear.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from treadle.planner.passes.swap.arrays import COMPUTE, Flags, Ints
+from treadle.planner.passes.swap.compiled import compiled
+
+
+class Blocks(NamedTuple):
+    """Per block its address, its bytes, its tensor (-1: free), the node it waits for (-1: none) and its neighbours.
+    Block 0 is the lower end. `spare`: a stack of unused numbers, `spare[0]` how many they are."""
+
+    at: Ints
+    bytes: Ints
+    who: Ints
+    node: Ints
+    above: Ints
+    below: Ints
+    spare: Ints
+
+
+@compiled
+def empty(most: int, room: int) -> Blocks:
+    """`room` free bytes, for up to `most` blocks."""
+    size = most + 3
+    blocks = Blocks(
+        np.zeros(size, np.int64),
+        np.zeros(size, np.int64),
+        np.full(size, -1, np.int64),
+        np.full(size, -1, np.int64),
+        np.full(size, -1, np.int64),
+        np.full(size, -1, np.int64),
+        np.zeros(size + 1, np.int64),
+    )
+    for number in range(size - 1, 1, -1):
+        blocks.spare[0] += 1
+        blocks.spare[blocks.spare[0]] = number
+    blocks.above[0], blocks.below[1], blocks.bytes[1] = 1, 0, room
+    return blocks
+
+
+@compiled
+def best_hole(blocks: Blocks, need: int) -> int:
+    """The first block of the smallest hole of at least `need` bytes, the lowest of equals; -1 if there is none."""
+    best, best_bytes = -1, -1
+    block = blocks.above[0]
+    while block >= 0:
+        if blocks.who[block] >= 0:
+            block = blocks.above[block]
+            continue
+        first, size = block, 0
+        while block >= 0 and blocks.who[block] < 0:
+            size += blocks.bytes[block]
+            block = blocks.above[block]
+        if size >= need and (best < 0 or size < best_bytes):
+            best, best_bytes = first, size
+    return best
+
+
+@compiled
+def hole_at(blocks: Blocks, address: int, need: int) -> int:
+    """The block in which `address` lies, where `need` bytes from there on are free; else -1."""
+    block = blocks.above[0]
+    while block >= 0 and blocks.at[block] + blocks.bytes[block] <= address:
+        block = blocks.above[block]
+    found = block
+    while block >= 0 and blocks.who[block] < 0:
+        if blocks.at[block] + blocks.bytes[block] >= address + need:
+            return found  # type: ignore[no-any-return]
+        block = blocks.above[block]
+    return -1
+
+
+@compiled
+def cheapest_window(blocks: Blocks, need: int, cost: Ints, pinned: Flags) -> int:
+    """The first block of the window of at least `need` bytes whose tensors cost least to evict, the lowest of equals;
+    -1 if tensors that may not leave are everywhere. cost, pinned: per tensor."""
+    best, best_cost = -1, 2**62
+    first, last = blocks.above[0], blocks.above[0]
+    size, total = 0, 0
+    while last >= 0:
+        who = blocks.who[last]
+        if who >= 0 and pinned[who]:
+            last = blocks.above[last]
+            first, size, total = last, 0, 0
+            continue
+        size += blocks.bytes[last]
+        total += cost[who] if who >= 0 else 0
+        while size - blocks.bytes[first] >= need:
+            size -= blocks.bytes[first]
+            total -= cost[blocks.who[first]] if blocks.who[first] >= 0 else 0
+            first = blocks.above[first]
+        if size >= need and total < best_cost:
+            best, best_cost = first, total
+        last = blocks.above[last]
+    return best
+
+
+@compiled
+def split(blocks: Blocks, block: int, size: int) -> int:
+    """Cut a free block after `size` bytes; the upper part, which is `block` itself where there is nothing to cut."""
+    if size == 0:
+        return block
+    upper = blocks.spare[blocks.spare[0]]
+    blocks.spare[0] -= 1
+    blocks.at[upper], blocks.bytes[upper] = blocks.at[block] + size, blocks.bytes[block] - size
+    blocks.who[upper], blocks.node[upper] = -1, blocks.node[block]
+    blocks.above[upper], blocks.below[upper] = blocks.above[block], block
+    if blocks.above[block] >= 0:
+        blocks.below[blocks.above[block]] = upper
+    blocks.above[block], blocks.bytes[block] = upper, size
+    return upper  # type: ignore[no-any-return]
+
+
+@compiled
+def take(blocks: Blocks, first: int, address: int, need: int, tensor: int, sources: Ints) -> tuple[int, int]:
+    """Put a tensor at `address`, inside the hole that starts with block `first`. Returns its block and how many nodes
+    it waits for, which are written to `sources`."""
+    while blocks.at[first] + blocks.bytes[first] <= address:
+        first = blocks.above[first]
+    block = split(blocks, first, address - blocks.at[first])
+    count = 0
+    while True:
+        if blocks.bytes[block] > need:
+            split(blocks, block, need)
+        if blocks.node[block] >= 0:
+            sources[count] = blocks.node[block]
+            count += 1
+        if blocks.bytes[block] == need:
+            break
+        block = swallow(blocks, block)
+    blocks.who[block] = tensor
+    return block, count
+
+
+@compiled
+def swallow(blocks: Blocks, lower: int) -> int:
+    """Make a block and the one above it one, which has the number and the node of the upper one."""
+    upper = blocks.above[lower]
+    blocks.at[upper], blocks.below[upper] = blocks.at[lower], blocks.below[lower]
+    blocks.bytes[upper] += blocks.bytes[lower]
+    blocks.above[blocks.below[lower]] = upper
+    blocks.spare[0] += 1
+    blocks.spare[blocks.spare[0]] = lower
+    return upper  # type: ignore[no-any-return]
+
+
+@compiled
+def give_back(blocks: Blocks, block: int, node: int, kind: Ints) -> None:
+    """Free a block; its bytes can be used when `node` has ended, at once for -1. It becomes one with free neighbours
+    that wait for operators alone: of two operators the later one has waited for the other. kind: per node."""
+    blocks.who[block], blocks.node[block] = -1, node
+    if node >= 0 and kind[node] != COMPUTE:
+        return
+    for lower in (blocks.below[block], block):
+        upper = blocks.above[lower]
+        if lower > 0 and upper >= 0 and blocks.who[lower] < 0 and blocks.who[upper] < 0:
+            first, second = blocks.node[lower], blocks.node[upper]
+            if (first < 0 or kind[first] == COMPUTE) and (second < 0 or kind[second] == COMPUTE):
+                block = swallow(blocks, lower)
+                blocks.node[block] = max(first, second)

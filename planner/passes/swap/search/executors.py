@@ -1,0 +1,205 @@
+"""Where individuals are evaluated: in this process, in others, or on a Dask cluster; the results are the same."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from multiprocessing import connection, reduction
+from multiprocessing.connection import Connection
+from tempfile import TemporaryFile
+from typing import Any
+
+from treadle.planner.errors import InputError, MissingBackendError
+from treadle.planner.passes.swap.search.individual import Scored, Space
+from treadle.planner.passes.swap.search.tasks import Task, all_carried_out, carried_out
+
+Evaluate = Callable[[Sequence[Task]], list[list[Scored] | None]]
+"""Carries tasks out; None for those that were not begun when the search was told to stop."""
+Stop = Callable[[], bool]
+
+SMALL = 300
+"""Operators up to which sending individuals to other processes takes longer than evaluating them."""
+SHARES = 4
+"""Parts that every worker's share of the tasks is sent in, so that nobody waits long for the last one."""
+GLANCE_S = 0.1
+
+
+@contextmanager
+def executor(space: Space, workers: int, where: str | None, stop: Stop) -> Iterator[Evaluate]:
+    """A way to carry out tasks: on `workers` processes, or on the Dask cluster of `where` (dask://HOST:PORT,
+    dask://local). Raises InputError for another address and MissingBackendError without Dask."""
+    if where is not None:
+        with _dask(space, where, workers, stop) as evaluate:
+            yield evaluate
+    elif workers == 1 or len(space.start.order) <= SMALL:
+        yield lambda tasks: _here(space, tasks, stop)
+    else:
+        with _processes(space, workers, stop) as evaluate:
+            yield evaluate
+
+
+def _here(space: Space, tasks: Sequence[Task], stop: Stop) -> list[list[Scored] | None]:
+    return [None if stop() else carried_out(space, task) for task in tasks]
+
+
+@contextmanager
+def _processes(space: Space, workers: int, stop: Stop) -> Iterator[Evaluate]:
+    """New processes rather than forks: this one may have threads, which a fork would leave behind in any state.
+
+    They take seconds to start on a busy machine. Until the first of them answers, tasks are carried out here; at the
+    end none is waited for.
+    """
+    _warm(space)
+    context = multiprocessing.get_context("spawn")
+    listening, over = context.Pipe(duplex=False)
+    others = set(multiprocessing.active_children())
+    sent: Any = _InFile(space)
+    pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(sent, listening))
+    ready = pool.submit(int)
+
+    def evaluate(tasks: Sequence[Task]) -> list[list[Scored] | None]:
+        here: list[list[Scored] | None] = []
+        while len(here) < len(tasks) and not ready.done():
+            here += _here(space, tasks[len(here) : len(here) + 1], stop)
+        return here + spread(tasks[len(here) :])
+
+    def spread(tasks: Sequence[Task]) -> list[list[Scored] | None]:
+        parts = _parts(tasks, workers)
+        results: list[list[list[Scored]] | None] = [None] * len(parts)
+        try:
+            futures = {pool.submit(_carry_out, part): at for at, part in enumerate(parts)}
+            waiting = set(futures)
+            while waiting and not stop():
+                done, waiting = wait(waiting, GLANCE_S, FIRST_COMPLETED)
+                for future in done:
+                    results[futures[future]] = future.result()
+            for future in waiting:
+                future.cancel()
+        except BrokenProcessPool:  # a worker was killed, for memory say, or may not start: the rest is done here
+            for at, part in enumerate(parts):
+                if results[at] is None and not stop():
+                    results[at] = all_carried_out(space, part)
+        return _joined(parts, results)
+
+    try:
+        yield evaluate
+    finally:
+        over.close()
+        for worker in set(multiprocessing.active_children()) - others:
+            worker.kill()
+        pool.shutdown(cancel_futures=True)
+
+
+class _InFile:
+    """A space as it is sent to a process that starts: it becomes one there again.
+
+    In the pipe of that process it would not find room, and this one would wait until the other reads it.
+    """
+
+    def __init__(self, space: Space) -> None:
+        self.file = TemporaryFile()  # noqa: SIM115 (for as long as the pool may start processes)
+        pickle.dump(space, self.file)
+        self.file.flush()
+
+    def __reduce__(self) -> tuple[Callable[[Any], Space], tuple[Any]]:
+        return _from_file, (reduction.DupFd(self.file.fileno()),)
+
+
+def _from_file(sent: Any) -> Space:
+    number: int = sent.detach()
+    space: Space = pickle.loads(os.pread(number, os.fstat(number).st_size, 0))  # the place is shared, so it is not used
+    os.close(number)
+    return space
+
+
+def _warm(space: Space) -> None:
+    """Compiles the loops, where there is no cache of them yet, once and not in every worker."""
+    carried_out(space, Task((space.start, space.start), (0,)))
+
+
+_space: Space | None = None
+_over: Connection | None = None
+
+
+def _begin(space: Space, over: Connection) -> None:
+    """What a worker starts with. Ctrl-C is its parent's business, with whom it ends in any case. It begins no further
+    task once the other end of `over` is closed."""
+    global _space, _over
+    _space, _over = space, over
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_with(sentinel: int) -> None:
+    connection.wait([sentinel])
+    os._exit(1)
+
+
+def _carry_out(tasks: list[Task]) -> list[list[Scored]]:
+    assert _space is not None
+    assert _over is not None
+    return [carried_out(_space, task) for task in tasks if not _over.poll()]
+
+
+def dask_address(where: str) -> str:
+    """HOST:PORT or local. Raises InputError for what does not begin with dask://."""
+    address = where.removeprefix("dask://")
+    if address == where or not address:
+        raise InputError(f"found {where!r}, expected dask://HOST:PORT or dask://local", where="--executor")
+    return address
+
+
+@contextmanager
+def _dask(space: Space, where: str, workers: int, stop: Stop) -> Iterator[Evaluate]:
+    address = dask_address(where)
+    try:
+        distributed: Any = import_module("distributed")
+    except ImportError:
+        install = "pip install 'treadle[dask]'"
+        raise MissingBackendError(f"--executor needs Dask, which is not installed: {install}") from None
+    try:
+        if address == "local":
+            own = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
+            client = distributed.Client(host="127.0.0.1", **own)
+        else:
+            client = distributed.Client(f"tcp://{address}", timeout=10)
+    except (OSError, ValueError) as error:
+        raise InputError(f"found no Dask cluster ({error})", where=where) from None
+    _warm(space)
+    with client:
+        held = client.scatter(space, broadcast=True, hash=False)
+
+        def evaluate(tasks: Sequence[Task]) -> list[list[Scored] | None]:
+            cores = sum(client.nthreads().values()) or 1
+            parts = _parts(tasks, cores)
+            futures: list[Any] = [client.submit(all_carried_out, held, part, pure=False) for part in parts]
+            while not stop() and not all(future.done() for future in futures):
+                with suppress(TimeoutError):
+                    distributed.wait(futures, timeout=GLANCE_S)
+            results = [future.result() if future.done() else None for future in futures]
+            client.cancel([future for future in futures if not future.done()])
+            return _joined(parts, results)
+
+        yield evaluate
+
+
+def _parts(tasks: Sequence[Task], workers: int) -> list[list[Task]]:
+    size = max(1, -(-len(tasks) // (workers * SHARES)))
+    return [list(tasks[at : at + size]) for at in range(0, len(tasks), size)]
+
+
+def _joined(parts: list[list[Task]], results: Sequence[list[list[Scored]] | None]) -> list[list[Scored] | None]:
+    joined: list[list[Scored] | None] = []
+    for part, result in zip(parts, results, strict=True):
+        joined += [None] * len(part) if result is None else result
+    return joined

@@ -1,0 +1,400 @@
+"""The methods in their turn: what is planted, the genetic search, and what improves on its best."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from itertools import takewhile
+from typing import NamedTuple
+
+import numpy as np
+
+from treadle.planner.documents.plan import Generation
+from treadle.planner.documents.scalars import format_bytes
+from treadle.planner.errors import LimitError
+from treadle.planner.passes.swap.arrays import Arrays, Ints, Nodes
+from treadle.planner.passes.swap.bound import Bound
+from treadle.planner.passes.swap.check import check
+from treadle.planner.passes.swap.evaluate import decisions, time_ns
+from treadle.planner.passes.swap.evicting import evict_all
+from treadle.planner.passes.swap.exact import MOST_SIZES, WORK, solve_exact
+from treadle.planner.passes.swap.improve import Improved, improve
+from treadle.planner.passes.swap.layout import Pool
+from treadle.planner.passes.swap.problem import SwapProblem
+from treadle.planner.passes.swap.search.climbing import climbed
+from treadle.planner.passes.swap.search.executors import Evaluate, executor
+from treadle.planner.passes.swap.search.fitness import planned, pool_of, simulated
+from treadle.planner.passes.swap.search.generations import evolve
+from treadle.planner.passes.swap.search.individual import Individual, Scored
+from treadle.planner.passes.swap.search.options import SwapOptions
+from treadle.planner.passes.swap.search.planting import THRESHOLDS, best_settings, planted, pool_space
+from treadle.planner.passes.swap.search.tasks import Task
+from treadle.planner.passes.swap.spans import SPANS, Packed, pack_spans
+from treadle.planner.passes.swap.two_pass import FAITHFUL, REFINED, Settings
+
+FEW = 4
+"""Individuals of one order that are planted: more would crowd out other orders."""
+
+
+LEADERS = 4
+"""Orders for which the search begins with a climb."""
+PACK = 0.01
+"""Share of the time that an order must gain before its plan is packed at once (allocator offset)."""
+DRAFTS = 4
+"""Of the others so many are packed, the best ones, after the genetic search and after local search."""
+RESERVED = 0.1
+"""Of the time limit, for packing them."""
+ROUNDS = 15
+"""Of climbing over pools at a time."""
+SMALL = 15
+"""Operators up to which auto also looks for the exact optimum."""
+BRIEF = 5.0
+"""Deterministic seconds that auto gives it."""
+SHARE = 0.4
+"""Of the time limit, for the genetic search; local search has the rest."""
+REFUSED = "exact (refused by the check)"
+"""What an exact plan is called that does not pass its check: an error of treadle, but no reason to lose a good plan."""
+PROVED = "a model of all orders, pools and copies, searched by CP-SAT"
+
+
+class Found(NamedTuple):
+    """A plan, and how the search came to it. `bound` is a better one than was known before, if there is one."""
+
+    time_ns: int
+    order: tuple[int, ...]
+    pool: Pool | None
+    nodes: Nodes
+    method: str
+    parts: tuple[str, ...] = ()
+    log: tuple[Generation, ...] = ()
+    bound: Bound | None = None
+    cut: bool = False
+    """Whether a part of the search ended by the clock."""
+
+
+class Draft(NamedTuple):
+    """What is still to be packed (allocator offset)."""
+
+    time_ns: int
+    order: Ints
+    bias: Ints | None
+    method: str
+
+
+class Hooks(NamedTuple):
+    """`offer` hears of better and better plans, `tick` of every generation, `stopped` says whether to end, `left_s` in
+    how many seconds that will be."""
+
+    offer: Callable[[Found], None]
+    tick: Callable[[Generation], None]
+    stopped: Callable[[], bool]
+    left_s: Callable[[], float]
+    stop: threading.Event
+
+
+def search(
+    problem: SwapProblem, arrays: Arrays, options: SwapOptions, bound: Callable[[], Bound], hooks: Hooks
+) -> Found:
+    """The best plan that the methods of `options` find. `bound` is asked for once there is a first plan.
+
+    Raises LimitError where there is none within the limits.
+    """
+    run = _Search(problem, arrays, options, hooks)
+    if not options.faithful:
+        run.begin()
+    if not run.enough():
+        run.bound_ns = bound().time_ns
+    if options.method != "exact" and not run.enough():
+        run.genetic()
+    if not options.faithful and not run.enough():
+        run.vary_settings()
+        run.improve()
+    if options.method == "exact" or (options.method == "auto" and not options.faithful and run.small):
+        run.exact()
+    run.fall_back()
+    if run.best is None:
+        text = "no plan was found within the limits; raise --generations, --population or --time-limit"
+        if arrays.host_bytes >= 0:
+            text += f", or --host-memory, which is {format_bytes(arrays.host_bytes)}"
+        raise LimitError(text)
+    return run.told(run.best)
+
+
+class _Search:
+    """The best so far, and the steps that better it."""
+
+    def __init__(self, problem: SwapProblem, arrays: Arrays, options: SwapOptions, hooks: Hooks) -> None:
+        self.problem, self.arrays, self.options, self.hooks = problem, arrays, options, hooks
+        self.limit_s = hooks.left_s()
+        memory, allocator = problem.arena_bytes, options.allocator
+        settings = SPANS if allocator != "pool" else FAITHFUL if options.faithful else REFINED
+        if options.threshold is not None:
+            settings = settings._replace(threshold=options.threshold)
+        self.first: Packed | None = None
+        """The order of the trace (allocator offset). Where it is faster packed, what is gained before packing is gained
+        after: plans are then compared by bytes, with as many as pack."""
+        ranked, count = allocator, memory
+        if allocator == "offset" and not options.faithful:
+            self.first = pack_spans(arrays, np.arange(len(arrays.time)), memory, settings, stop=hooks.stopped)
+            if self.first is not None and self.first.room is not None:
+                ranked, count = "bytes", self.first.room
+        space = pool_space(arrays, count, settings, ranked, hooks.stopped)
+        if not options.faithful and options.threshold is None and not hooks.stopped():
+            settings = best_settings(arrays, count, ranked, space.start, settings, hooks.stopped)
+            space = pool_space(arrays, count, settings, ranked, hooks.stopped)
+        self.ranked = ranked
+        self.count = self.best_count = count
+        """Bytes with which plans are compared, and those with which the best packed."""
+        self.settings = self.best_settings = settings
+        self.space = space._replace(
+            mutation=space.mutation if options.mutation is None else options.mutation,
+            vary_order=not options.keep_order,
+            vary_pool=space.vary_pool and not options.keep_pool,
+            free_classes=options.free_classes,
+            fill=not options.faithful,
+            gentle=not options.faithful,
+        )
+        self.bound_ns = problem.ideal_ns
+        self.bound: Bound | None = None
+        self.best: Found | None = None
+        self.drafts: list[Draft] = []
+        """The best that the search found and did not pack yet, the best first (allocator offset)."""
+        self.packed_ns: int | None = None
+        """What the last one that was packed at once took before."""
+        self.cut = False
+        """Whether the genetic search ran out of its share of the time, or local search of its."""
+        self.parts: list[str] = []
+        self.log: list[Generation] = []
+
+    @property
+    def small(self) -> bool:
+        return len(self.problem.ops) <= SMALL and len(self.arrays.sizes) <= MOST_SIZES
+
+    def enough(self) -> bool:
+        """Whether there is a plan that nothing betters, or one and no time left."""
+        return self.best is not None and (self.best.time_ns <= self.bound_ns or self.hooks.stopped())
+
+    def told(self, found: Found) -> Found:
+        return found._replace(parts=tuple(self.parts), log=tuple(self.log), bound=self.bound, cut=self.cut)
+
+    def take(self, individual: Individual, method: str, settings: Settings | None = None) -> None:
+        """The plan of an individual, if it is the best so far."""
+        if self.options.allocator == "offset":
+            self.pack(Draft(0, individual.order, None, method), settings or self.settings)
+            return
+        memory, allocator = self.space.memory, self.options.allocator
+        nodes = planned(self.arrays, memory, allocator, settings or self.settings, individual)
+        pool = pool_of(individual) if allocator == "pool" else None
+        self.use(individual.order, pool, nodes, method, settings or self.settings)
+
+    def pack(self, draft: Draft, settings: Settings) -> None:
+        """The plan of a draft, if it is the best so far."""
+        memory, stopped = self.problem.arena_bytes, self.hooks.stopped
+        found = pack_spans(self.arrays, draft.order, memory, settings, draft.bias, self.count, stopped)
+        if found is not None and self.use(draft.order, None, found.nodes, draft.method, settings):
+            self.best_count = found.room or self.count
+
+    def use(self, order: Ints, pool: Pool | None, nodes: Nodes | None, method: str, settings: Settings) -> bool:
+        """Offers the plan; whether it is the best so far."""
+        time = None if nodes is None else time_ns(self.arrays, nodes)
+        if nodes is None or time is None or (self.best is not None and time >= self.best.time_ns):
+            return False
+        self.best_settings = settings
+        self.offer(Found(time, tuple(order.tolist()), pool, nodes, method))
+        return True
+
+    def rank(self, scored: Scored, method: str) -> None:
+        """`take` for what the search finds one after another."""
+        if self.options.allocator != "offset" or scored.time is None:
+            self.take(scored.individual, method)
+        else:
+            self.draft(Draft(scored.time, scored.individual.order, None, method), self.settings)
+
+    def draft(self, draft: Draft, settings: Settings) -> None:
+        """Packs what gains much, and keeps the rest for later if it is among the best."""
+        if self.packed_ns is None or draft.time_ns < (1 - PACK) * self.packed_ns:
+            self.packed_ns = draft.time_ns
+            self.pack(draft, settings)
+        else:
+            self.drafts = sorted([*self.drafts, draft], key=lambda one: one.time_ns)[:DRAFTS]
+
+    def pack_drafts(self, settings: Settings) -> None:
+        drafts, self.drafts = self.drafts, []
+        for draft in drafts:
+            if not self.enough():
+                self.pack(draft, settings)
+
+    def offer(self, found: Found) -> None:
+        if self.best is None or found.time_ns < self.best.time_ns:
+            self.best = found
+            self.hooks.offer(self.told(found))
+
+    def begin(self) -> None:
+        """The order of the trace with the best planted pool."""
+        self.parts.append("planted")
+        if self.first is not None:
+            self.use(self.space.start.order, None, self.first.nodes, "planted", self.settings)
+        else:
+            self.take(self.space.start, "planted")
+        self.fall_back()
+
+    def fall_back(self) -> None:
+        """The plan in which nothing stays, where there is none so far: with allocator `offset` there may be no other
+        close to the least memory."""
+        if self.best is None and self.options.allocator == "offset":
+            order = self.space.start.order
+            nodes = evict_all(self.arrays, order)
+            time = time_ns(self.arrays, nodes)
+            if time is not None:
+                self.offer(Found(time, tuple(order.tolist()), None, nodes, "nothing stays"))
+
+    def genetic(self) -> None:
+        options, space = self.options, self.space
+        effort = options.effort
+        reserved = 0.0 if options.faithful else (1 - SHARE) * self.hooks.left_s()
+
+        def stopped() -> bool:
+            self.cut = self.cut or self.hooks.left_s() < reserved
+            return self.cut or self.hooks.stopped()
+
+        with executor(space, options.workers, options.executor, stopped) as evaluate:
+            seeds: list[Individual] = []
+            if not options.faithful:
+                seeds = self._seeds(evaluate, effort.population // 2)
+                if space.vary_pool and not self.enough():
+                    leaders: dict[bytes, Individual] = {}
+                    for one in seeds:
+                        leaders.setdefault(one.order.tobytes(), one)
+                    climb = self._climber(evaluate, ROUNDS)
+                    for one in [*leaders.values()][:LEADERS]:
+                        seeds.append(climb(Scored(one, space.time_of(one))).individual)
+            if self.enough():
+                return
+            self.parts.append("genetic")
+
+            def note(generation: Generation) -> None:
+                self.log.append(generation)
+                self.hooks.tick(generation)
+
+            evolve(
+                space,
+                effort,
+                evaluate,
+                seeds,
+                self.bound_ns,
+                None if options.faithful or not space.vary_pool else self._climber(evaluate, ROUNDS),
+                lambda scored: self.rank(scored, "genetic"),
+                note,
+            )
+        self.pack_drafts(self.settings)
+
+    def _climber(self, evaluate: Evaluate, rounds: int) -> Callable[[Scored], Scored]:
+        """Finds better pools for an individual."""
+
+        def climb(start: Scored) -> Scored:
+            found = climbed(self.space, start, evaluate, rounds)
+            self.take(found.individual, "climbing")
+            return found
+
+        return climb
+
+    def _seeds(self, evaluate: Evaluate, count: int) -> list[Individual]:
+        """The best of the planted individuals, at most FEW of an order."""
+        individuals = list(takewhile(lambda _: not self.enough(), planted(self.space)))
+        families = evaluate([Task((individual,)) for individual in individuals])
+        timed = [(one.time, at, one.individual) for at, family in enumerate(families) for one in family or ()]
+        ranked = sorted((time, at, individual) for time, at, individual in timed if time is not None)
+        seeds: list[Individual] = []
+        of_order: dict[bytes, int] = {}
+        for _, _, individual in ranked:
+            key = individual.order.tobytes()
+            of_order[key] = of_order.get(key, 0) + 1
+            if of_order[key] <= FEW and len(seeds) < count:
+                seeds.append(individual)
+        for individual in seeds[:1]:
+            self.take(individual, "planted")
+        return seeds
+
+    def vary_settings(self) -> None:
+        """The best order and pool with other thresholds, and with initial residents that need not stay."""
+        if self.best is None:
+            return
+        genes = (np.array(self.best.pool.classes), np.array(self.best.pool.counts)) if self.best.pool else ()
+        individual = Individual(np.array(self.best.order), *genes)
+        thresholds = THRESHOLDS if self.options.threshold is None else (self.options.threshold,)
+        every = [self.settings._replace(threshold=threshold, keep_initial=True) for threshold in thresholds]
+        if self.options.allocator == "offset":  # packing takes long: only for the one that is best before it
+            times = [simulated(self.arrays, self.count, self.ranked, one, individual) for one in every]
+            every = [one for _, _, one in sorted((t, at, every[at]) for at, t in enumerate(times) if t is not None)[:1]]
+        for settings in every:
+            self.take(individual, "other settings", settings)
+
+    def improve(self) -> None:
+        """Local search from the best plan; to the end of the time where the genetic search had too little."""
+        if self.best is None or self.enough():
+            return
+        options, effort = self.options, self.options.effort
+        self.parts.append("local search")
+
+        packs, settings = options.allocator == "offset", self.best_settings
+        if self.ranked != options.allocator:
+            self.count = self.best_count
+        self.packed_ns = None
+        reserved = RESERVED * self.limit_s if packs else 0.0
+
+        def stopped() -> bool:
+            self.cut = self.cut or self.hooks.left_s() < reserved
+            return self.hooks.left_s() < reserved or self.hooks.stopped()
+
+        def offer(found: Improved) -> None:
+            if packs:
+                self.draft(Draft(found.time_ns, found.order, found.bias, "local search"), settings)
+            else:
+                self.use(found.order, found.pool, found.nodes, "local search", settings)
+
+        improve(
+            self.arrays,
+            self.count,
+            self.ranked,
+            np.array(self.best.order),
+            self.best.pool,
+            settings,
+            evaluations=sys.maxsize if self.cut else effort.population * effort.generations,
+            patience=None if self.cut or effort.patience is None else effort.population * effort.patience // 2,
+            seed=options.seed,
+            least_ns=self.bound_ns,
+            vary_order=self.space.vary_order,
+            vary_pool=self.space.vary_pool,
+            stop=stopped,
+            on_better=offer,
+        )
+        self.pack_drafts(settings)
+
+    def exact(self) -> None:
+        """A plan that takes less than the best, or the proof that there is none."""
+        if self.enough() or self.hooks.stopped():
+            return
+        options, start = self.options, self.space.start
+        self.parts.append("exact")
+        result = solve_exact(
+            self.problem,
+            options.allocator,
+            order=start.order.tolist() if options.keep_order else None,
+            pool=pool_of(start) if options.keep_pool and options.allocator == "pool" else None,
+            below_ns=None if self.best is None else self.best.time_ns,
+            work=WORK if options.method == "exact" else BRIEF,
+            seed=options.seed,
+            time_limit_s=self.hooks.left_s(),
+            stop=self.hooks.stop,
+        )
+        if result.bound_ns > self.bound_ns and not options.keep_pool:
+            self.bound_ns, self.bound = result.bound_ns, Bound(result.bound_ns, PROVED, result.scope)
+        if result.nodes is None or result.time_ns is None:
+            return
+        found = Found(result.time_ns, result.order, result.pool, result.nodes, "exact")
+        decided = decisions(self.problem, self.arrays, found.order, found.nodes, found.pool, options.allocator)
+        if self.best is None or not check(decided):
+            self.offer(found)
+        else:
+            self.parts[-1] = REFUSED

@@ -1,0 +1,61 @@
+"""What a person may ask of the search."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from treadle.planner.errors import InputError
+from treadle.planner.passes.swap.decisions import Allocator
+from treadle.planner.passes.swap.search.executors import dask_address
+from treadle.planner.passes.swap.search.generations import Effort
+
+Method = Literal["auto", "genetic", "exact"]
+
+
+@dataclass(frozen=True)
+class SwapOptions:
+    """Where None stands, the faithful search and the default one differ; see `effort`.
+
+    faithful: the genetic search as published and nothing else: nothing planted, a population of 144, temperature 1,
+    threshold 2, memory that rounding leaves over stays unused, no local search. `keep_order`, `keep_pool`: the order
+    of the trace, the best planted pool for it. `time_limit_s` is a net: what it ends may differ from run to run.
+    """
+
+    method: Method = "auto"
+    allocator: Allocator = "pool"
+    faithful: bool = False
+    keep_order: bool = False
+    keep_pool: bool = False
+    free_classes: bool = False
+    population: int | None = None
+    generations: int = 1000
+    patience: int = 100
+    """Generations without improvement after which the search ends."""
+    mutation: float | None = None
+    temperature: float | None = None
+    threshold: int | None = None
+    seed: int = 0
+    time_limit_s: float = 300.0
+    workers: int = 1
+    """Processes; they change nothing but the time it takes."""
+    executor: str | None = None
+    """dask://HOST:PORT or dask://local."""
+
+    def __post_init__(self) -> None:
+        if self.executor is not None:
+            dask_address(self.executor)
+        if self.free_classes and self.allocator != "pool":
+            raise InputError(f"free classes need the allocator pool, found {self.allocator}", where="--free-classes")
+
+    @property
+    def effort(self) -> Effort:
+        population = self.population if self.population is not None else 144 if self.faithful else 64
+        temperature = self.temperature if self.temperature is not None else 1.0 if self.faithful else 0.03
+        return Effort(population, self.generations, self.patience, temperature, self.seed)
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """For the provenance: all that has to do with the outcome, resolved."""
+        chosen = {**asdict(self), "population": self.effort.population, "temperature": self.effort.temperature}
+        return {name: value for name, value in chosen.items() if name not in ("workers", "executor")}

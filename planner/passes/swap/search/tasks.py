@@ -1,0 +1,33 @@
+"""One unit of the search's work: individuals made and evaluated, in whatever process."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from treadle.planner.passes.swap.search.individual import Individual, Scored, Space, children, random_individual
+
+
+class Task(NamedTuple):
+    """Two `parents` have four children, one is evaluated as it is, none stand for a random individual. All random
+    numbers come from `key`."""
+
+    parents: tuple[Individual, ...]
+    key: tuple[int, ...] = ()
+
+
+def carried_out(space: Space, task: Task) -> list[Scored]:
+    """The individuals of a task with their times."""
+    if not task.parents:
+        made = [random_individual(space, np.random.default_rng(task.key))]
+    elif len(task.parents) == 1:
+        made = list(task.parents)
+    else:
+        made = children(space, task.parents[0], task.parents[1], task.key)
+    return [Scored(individual, space.time_of(individual)) for individual in made]
+
+
+def all_carried_out(space: Space, tasks: list[Task]) -> list[list[Scored]]:
+    """The same for several tasks."""
+    return [carried_out(space, task) for task in tasks]

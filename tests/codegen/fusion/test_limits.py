@@ -1,0 +1,39 @@
+"""What no kernel is generated for is told in one line, and soon; what nobody reads is made all the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.codegen.fusion.sessions import compare, integers
+from tests.planner.passes.fusion.by_hand import sgd
+from treadle.codegen.fusion.lower import lower
+from treadle.planner.errors import InputError
+from treadle.planner.passes.fusion.parsing import parse
+from treadle.planner.passes.fusion.program import Bindings
+
+
+def test_channels() -> None:
+    with pytest.raises(InputError, match="found 1000000 channels, expected at most 32"):
+        lower(sgd("fused"), Bindings({"N": 10}, 2), channels=10**6)
+
+
+def test_views_among_outputs() -> None:
+    text = 'N = dims("N")\ng = Tensor("g", f32, [N], Local)\ns = AllReduce("+", g)\nout = Slice(s)\n'
+    program = parse(f'{text}program = Execute("view", [g], [out])\n', "view")
+    with pytest.raises(InputError, match="found the output out, a view of s, expected one that is computed"):
+        lower(program, Bindings({"N": 10}, 2))
+
+
+def test_values_that_nobody_reads() -> None:
+    text = 'N = dims("N")\ng = Tensor("g", f32, [N], Replicated)\na = g * 2\nout = g + 1\n'
+    program = parse(f'{text}program = Execute("idle", [g], [out])\n', "idle")
+    lowered = lower(program, Bindings({"N": 10}, 2))
+    assert [kernel.name for launch in lowered.launches for kernel in launch] == ["a", "out"]
+    assert [buffer.name for buffer in lowered.buffers] == ["g", "a", "out"]
+
+
+def test_a_state_whose_new_value_an_exchange_sends_is_stored() -> None:
+    text = 'N = dims("N")\nx = Tensor("x", f32, [N], Local)\nx_ = Update(x, x * 2)\nout = AllToAll(x_)\n'
+    text += 'k = fuse("AllToAllFuse", x_, out)\nprogram = Execute("sent", [x], [out])\n'
+    program, bindings = parse(text, "sent"), Bindings({"N": 8}, 2)
+    assert compare(lower(program, bindings), integers(program, bindings)) == []

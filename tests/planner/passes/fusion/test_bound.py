@@ -1,0 +1,77 @@
+"""The bound against the price of every schedule that transformations lead to, on random machines and sizes."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from benchmarks.fusion.schedules import optimizer, program
+from tests.planner.passes.fusion.machines import random_bindings, random_machine, shipped
+from treadle.planner.passes.fusion.bound import allreduce_alone, gathered_bytes, live, lower_bound
+from treadle.planner.passes.fusion.collective_costs import Tuning
+from treadle.planner.passes.fusion.enumerate import enumerate_schedules
+from treadle.planner.passes.fusion.moves import EVERYTHING
+from treadle.planner.passes.fusion.overlaps import chains, choices
+from treadle.planner.passes.fusion.price import price
+from treadle.planner.passes.fusion.program import Bindings
+
+TUNINGS = (Tuning(), Tuning(algorithms=("ring",)), Tuning(protocols=("LL",), channels=(1,)))
+NAMES = ("sgd", "attention", "pipeline", "moe", "rmsnorm", "ag_matmul", "matmul_rs", "adam", "lamb")
+
+
+def schedules(name):
+    if name in ("adam", "lamb"):
+        return list(optimizer(name).values())
+    found = enumerate_schedules(program(name), EVERYTHING, limit=25).schedules
+    return [made for each in found for _, made in choices(each.program, chains(each.program).legal)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_schedule_is_cheaper(name):
+    given, made, random = program(name), schedules(name), Random(name)
+    groups = 2 if name == "pipeline" else 1
+    near = 0.0
+    for _ in range(20):
+        machine = random_machine(random)
+        if machine.ranks < groups:
+            continue
+        bindings = random_bindings(random, given, random.randint(1, machine.ranks // groups), groups)
+        tuning = random.choice(TUNINGS)
+        bound = lower_bound(given, bindings, machine, tuning)
+        assert bound.total_us == pytest.approx(bound.fixed_us + max(bound.parts.values()))
+        for schedule in random.sample(made, min(5, len(made))):
+            priced = price(schedule, bindings, machine, tuning).total_us
+            assert bound.total_us <= priced * (1 + 1e-9), (bindings, machine, bound.why)
+            near = max(near, bound.total_us / priced)
+    assert near > 0.8, "a bound that is near somewhere"
+
+
+def test_parts_of_adam():
+    """f16 gradients are summed and f16 parameters gathered; each rank has 26 bytes of 1/n of N to read and write."""
+    n, size = 16, 2**24
+    given, machine = program("adam"), shipped("dgx2")
+    bindings = Bindings({"N": size}, n)
+    bound = lower_bound(given, bindings, machine)
+    assert gathered_bytes(given, live(given), bindings) == 2 * size
+    assert bound.parts["links inside a node"] == pytest.approx(2 * 15 / 16 * 2 * size / machine.node_rate)
+    traffic = 2 * size + 12 * size / n + 12 * size / n + 2 * size
+    assert bound.parts["memory"] == pytest.approx(traffic / machine.memory_rate)
+    assert "links inside a node alone" in bound.why
+
+
+def test_what_is_gathered_is_the_least_of_what_could_be():
+    """Nothing where every rank keeps its part."""
+    bindings = Bindings({"T": 2, "H": 8, "F": 6}, 2)
+    assert gathered_bytes(program("matmul_rs"), live(program("matmul_rs")), bindings) == 0
+    whole = program("ag_matmul")
+    assert gathered_bytes(whole, live(whole), bindings) == 2 * 2 * 8, (
+        "each rank multiplies all rows with columns of its own"
+    )
+
+
+def test_the_sources_upper_bound():
+    machine = shipped("dgx2", 16)
+    times = [allreduce_alone(program("adam"), Bindings({"N": 2**k}, 256), machine) for k in range(10, 31, 4)]
+    assert times == sorted(times)
+    assert allreduce_alone(program("moe"), Bindings({"T": 4, "H": 4}, 4), machine) == 0

@@ -1,0 +1,354 @@
+"""How every command line ends: exit codes, one line on stderr, no traceback, nothing heavy imported for help."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import click
+import pytest
+
+from tests.planner.samples import TRACE
+from treadle.cli import main as main_module
+from treadle.cli.main import SUBCOMMANDS, cli, run
+from treadle.cli.plan import PASSES
+from treadle.planner.documents.store import save
+from treadle.planner.errors import CheckFailed, InfeasibleError, InputError, LimitError, MissingBackendError
+
+XML = Path(__file__).parents[2] / "golden" / "msccl_xml" / "allreduce_ring4.out.xml"
+ROOT = Path(__file__).parents[3]
+TREADLE = [sys.executable, "-m", "treadle"]
+
+
+def ended(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*TREADLE, *arguments], capture_output=True, text=True, check=False, env={**os.environ, **environment}
+    )
+
+
+@pytest.fixture
+def ending(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    """Run a subcommand whose body is `body` and give its exit code and what it said on stderr."""
+
+    def end(body: Callable[[], object]) -> tuple[int, str]:
+        module = ModuleType("fake_subcommand")
+        module.command = click.command()(body)  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "fake_subcommand", module)
+        monkeypatch.setattr(cli, "table", {**SUBCOMMANDS, "fake": ("fake_subcommand", "")})
+        return run(["fake"]), capsys.readouterr().err
+
+    return end
+
+
+def raising(error: BaseException) -> Callable[[], object]:
+    def body() -> object:
+        raise error
+
+    return body
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (CheckFailed("2 findings", ("plan: $.a", "plan: $.b")), 1, "plan: $.a\nplan: $.b\nerror: 2 findings\n"),
+        (InputError("found 1, expected 2", where="f", path="$.a"), 2, "error: f: $.a: found 1, expected 2\n"),
+        (InputError("two\nlines", where="f"), 2, "error: f: two lines\n"),
+        (InfeasibleError("least budget is 3 GiB"), 3, "error: least budget is 3 GiB\n"),
+        (LimitError("no plan in time"), 4, "error: no plan in time\n"),
+        (MissingBackendError("no nvcc; install cuda"), 5, "error: no nvcc; install cuda\n"),
+        (
+            ModuleNotFoundError("No module named 'torch.x'", name="torch.x"),
+            5,
+            "error: this needs torch.x, which is not installed; install it: pip install 'treadle[torch]'\n",
+        ),
+        (click.UsageError("wrong."), 2, "error: wrong (see `treadle fake --help`)\n"),
+        (OSError(28, "No space left on device"), 2, "error: No space left on device\n"),
+        (PermissionError(13, "Permission denied", "some/file"), 2, "error: some/file: Permission denied\n"),
+        (click.exceptions.Exit(1), 1, ""),
+        (KeyboardInterrupt(), 130, "error: interrupted\n"),
+        (click.Abort(), 130, "error: interrupted\n"),
+        (
+            ZeroDivisionError("by\nzero"),
+            70,
+            "error: internal error: ZeroDivisionError: by zero; run again with TREADLE_DEBUG=1 and report it\n",
+        ),
+        (
+            EOFError("cut off"),
+            70,
+            "error: internal error: EOFError: cut off; run again with TREADLE_DEBUG=1 and report it\n",
+        ),
+        (
+            ModuleNotFoundError("No module named 'nope'", name="nope"),
+            70,
+            "error: internal error: ModuleNotFoundError: No module named 'nope'; "
+            "run again with TREADLE_DEBUG=1 and report it\n",
+        ),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_every_error_ends_in_its_exit_code_and_its_line(
+    ending: Callable[..., tuple[int, str]], error: BaseException, code: int, line: str
+) -> None:
+    assert ending(raising(error)) == (code, line)
+
+
+def test_a_command_that_returns_a_number_ends_in_it(ending: Callable[..., tuple[int, str]]) -> None:
+    assert ending(lambda: 1) == (1, "")
+    assert ending(lambda: None) == (0, "")
+
+
+def test_tracebacks_are_shown_only_when_asked_for(
+    ending: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "Traceback" not in ending(raising(InputError("bad")))[1]
+    monkeypatch.setenv("TREADLE_DEBUG", "0")
+    assert "Traceback" not in ending(raising(ValueError("bad")))[1]
+    monkeypatch.setenv("TREADLE_DEBUG", "1")
+    code, text = ending(raising(ValueError("bad")))
+    assert code == 70
+    assert "Traceback" in text
+    assert text.endswith("error: internal error: ValueError: bad; run again with TREADLE_DEBUG=1 and report it\n")
+
+
+# Through real processes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["plann"], "error: no such command 'plann'; did you mean 'plan'? (see `treadle --help`)\n"),
+        (["plan", "memmory"], "error: no such command 'memmory'; did you mean 'memory'? (see `treadle plan --help`)\n"),
+        (["xyz"], f"error: no such command 'xyz'; expected one of {', '.join(SUBCOMMANDS)} (see `treadle --help`)\n"),
+        (["--bogus"], "error: No such option '--bogus' (see `treadle --help`)\n"),
+        (["profile", "show"], "error: Missing argument 'NAME' (see `treadle profile show --help`)\n"),
+    ],
+)
+def test_wrong_usage_ends_in_2_with_one_line(arguments: list[str], line: str) -> None:
+    done = ended(*arguments)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
+
+
+def test_a_malformed_file_ends_in_2_with_one_line_naming_it(tmp_path: Path) -> None:
+    (tmp_path / "hw.yaml").write_text("kind: hardware\nversion: 1\nname: x\nnodes: many\ndevices: []\n")
+    done = ended("profile", "show", str(tmp_path / "hw.yaml"))
+    assert done.returncode == 2
+    line = f"error: {tmp_path}/hw.yaml: $.nodes: found 'many' (text), expected a whole number of at least 1\n"
+    assert done.stderr == line
+    traced = ended("profile", "show", str(tmp_path / "hw.yaml"), TREADLE_DEBUG="1")
+    assert traced.returncode == 2
+    assert "Traceback" in traced.stderr
+    assert traced.stderr.endswith(line)
+
+
+@pytest.mark.parametrize("arguments", [[], ["plan"]])
+def test_no_arguments_print_the_help_as_wrong_usage(arguments: list[str]) -> None:
+    done = ended(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("Usage: treadle")
+    assert "Commands:" in done.stderr
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    script = f"{sys.executable} -m treadle profile show ndv4 --json | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "{\n0\n"
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "arguments", [["profile", "show", "ndv4"], ["profile", "show", "ndv4", "--json"], ["trace", "show", "step.json"]]
+)
+def test_a_reader_that_never_came_is_no_error(arguments: list[str], tmp_path: Path) -> None:
+    save(TRACE, tmp_path / "step.json")
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [*TREADLE, *arguments], stdout=writer, stderr=subprocess.PIPE, text=True, check=False, cwd=tmp_path
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "line"),
+    [(">&-", 0, ""), ("2>&-", 0, ""), (">/dev/full", 2, "error: No space left on device\n")],
+)
+def test_closed_and_full_outputs_end_quietly(redirection: str, code: int, line: str) -> None:
+    script = f"{sys.executable} -m treadle profile list {redirection}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, line)
+
+
+def test_a_terminal_without_unicode_gets_other_characters(tmp_path: Path) -> None:
+    save(TRACE, tmp_path / "step.json")
+    done = ended("trace", "show", str(tmp_path / "step.json"), PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "live bytes over the ops" in done.stdout
+
+
+def test_ctrl_c_ends_in_130_without_a_traceback() -> None:
+    code = """
+        import sys, time, types, click
+        from treadle.cli.main import cli, run
+        fake = types.ModuleType("fake")
+        fake.command = click.command()(lambda: (print("ready", flush=True), time.sleep(60)))
+        sys.modules["fake"] = fake
+        cli.table["fake"] = ("fake", "")
+        sys.exit(run(["fake"]))
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (130, "error: interrupted\n")
+
+
+@pytest.mark.parametrize("module", ["treadle.cli.main", "click", "treadle.planner.errors", "lxml", "numpy"])
+def test_ctrl_c_during_an_import_ends_in_one_line(module: str) -> None:
+    code = f"""
+        import os, signal, sys
+        from treadle.__main__ import main
+
+        class Finder:
+            def find_spec(self, name, path=None, target=None):
+                if name == {module!r}:
+                    os.kill(os.getpid(), signal.SIGINT)
+
+        sys.meta_path.insert(0, Finder())
+        sys.argv = ["treadle", "check", {str(XML)!r}]
+        main()
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "error: interrupted\n")
+
+
+def test_little_is_imported_before_ctrl_c_is_ours() -> None:
+    """Until then Python prints a traceback."""
+    code = "import sys; before = set(sys.modules); import treadle.__main__; print(*set(sys.modules) - before)"
+    done = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "treadle.__main__" in done.stdout
+    assert {"re", "typing", "click", "contextlib"}.isdisjoint(done.stdout.split())
+
+
+def test_what_ignores_ctrl_c_goes_on_ignoring_it() -> None:
+    """As in the background of a shell script."""
+    code = (
+        "import os, signal, sys; from treadle.__main__ import main\n"
+        "sys.meta_path.insert(0, type('F', (), {'find_spec': lambda *_: os.kill(os.getpid(), signal.SIGINT)})())\n"
+        "sys.argv = ['treadle', '--version']; main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_checking_one_xml_imports_no_solver_and_no_graph_library() -> None:
+    code = (
+        "import sys\nfrom treadle.cli.main import run\n"
+        f"code = run(['check', {str(XML)!r}])\n"
+        "print([name for name in ('scipy', 'networkx', 'ortools', 'torch', 'numba') if name in sys.modules])\n"
+        "sys.exit(code)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr, done.stdout.splitlines()[1:]) == (0, "", ["[]"])
+
+
+HEAVY = ["torch", "ortools", "msgspec", "numpy", "scipy", "lxml", "yaml", "rich", "jinja2", "networkx", "matplotlib"]
+HEAVY += ["numba", "distributed"]
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["plan", "--help"], ["--version"]])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    code = (
+        "import sys\nfrom treadle.cli.main import run\n"
+        f"code = run({arguments!r})\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)\nsys.exit(code)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "[]\n")
+
+
+def test_every_help_works_without_torch_and_solvers() -> None:
+    code = """
+        import sys
+        for name in ("torch", "ortools", "gurobipy", "scipy", "matplotlib", "google.protobuf", "numba", "distributed"):
+            sys.modules[name] = None
+        import click
+        from treadle.cli.main import cli, run
+
+        def walk(command, path):
+            assert run([*path, "--help"]) == 0, path
+            if isinstance(command, click.Group):
+                context = click.Context(command)
+                for name in command.list_commands(context):
+                    walk(command.get_command(context, name), [*path, name])
+
+        walk(cli, [])
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    shown = re.findall(r"^Usage: treadle ?(.*?) \[OPTIONS\]", done.stdout, re.MULTILINE)
+    assert {*SUBCOMMANDS, *(f"plan {name}" for name in PASSES)} <= set(shown)
+
+
+def test_the_readme_shows_the_help_that_the_program_prints() -> None:
+    readme = (ROOT / "README.md").read_text()
+    block = re.search(r"```\n\$ treadle --help\n(.*?)```", readme, re.DOTALL)
+    assert block, "README.md has no block that begins with `$ treadle --help`"
+    assert block[1] == ended("--help", COLUMNS="80").stdout
+
+
+def test_every_exit_code_is_documented() -> None:
+    text = (ROOT / "docs" / "exit-codes.md").read_text()
+    documented = set(re.findall(r"^\| (\d+) \|", text, re.MULTILINE))
+    errors = {CheckFailed, InputError, InfeasibleError, LimitError, MissingBackendError}
+    codes = {0, main_module.INTERNAL_ERROR, main_module.INTERRUPTED, *(error.exit_code for error in errors)}
+    assert documented == {str(code) for code in codes}
+
+
+def leaves(command: click.Command, path: tuple[str, ...] = ()) -> dict[str, click.Command]:
+    """Every command that does something, by its name on the command line."""
+    if not isinstance(command, click.Group):
+        return {" ".join(path): command}
+    context = click.Context(command)
+    found: dict[str, click.Command] = {}
+    for name in command.list_commands(context):
+        inner = command.get_command(context, name)
+        assert inner is not None
+        found |= leaves(inner, (*path, name))
+    return found
+
+
+def test_every_command_has_json_and_help_for_every_option() -> None:
+    for name, command in leaves(cli).items():
+        options = [option for option in command.params if isinstance(option, click.Option)]
+        assert any("--json" in option.opts for option in options), f"{name} lacks --json"
+        assert command.help, f"{name} lacks a description"
+        for option in options:
+            assert option.help or isinstance(option.type, click.Choice), f"{name} {option.opts[0]} lacks a help text"

@@ -1,0 +1,182 @@
+"""`treadle plan collective` from end to end, in the caller's folder."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from treadle.cli.main import run
+from treadle.planner.documents import store
+from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.sketch import Sketch
+from treadle.planner.passes.collective.check import check, check_against_inputs
+from treadle.probe.resolve import load_hardware
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("collective", ["allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce"])
+@pytest.mark.parametrize(("hardware", "sketch"), [("ring4", "ring"), ("cpu-2x2", "cpu-2x2-relay"), ("mesh4", "mesh")])
+def test_plans_are_written_and_pass_their_check(here, collective, hardware, sketch, capsys):
+    arguments = ["plan", "collective", collective, "--hardware", hardware, "--sketch", sketch, "--size", "1MiB"]
+    assert run([*arguments, "-o", "plan.json"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert "lower bound" in out
+    assert "wrote plan.json" in out
+    plan = store.load("plan.json", Plan)
+    assert check(plan.decisions) == []
+    assert plan.inputs["hardware"].file == hardware
+    assert list(here.iterdir()) == [here / "plan.json"]
+
+
+def plan_on_ring(*arguments: str) -> int:
+    return run(["plan", "collective", *arguments, "--hardware", "ring4", "-o", "plan.json"])
+
+
+def test_json_tells_the_stages(here, capsys):
+    assert plan_on_ring("allgather", "--sketch", "ring", "--size", "1MiB", "--method", "milp", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["t1_us"], told["t2_us"], told["t3_us"], told["lower_bound_us"]) == (15.0, 15.0, 15.0, 15.0)
+    assert told["optimal"] is True
+    assert told["transfers"] == 24
+    assert told["algorithm_bandwidth_GBps"] == pytest.approx(2**20 / told["time_us"] / 1e3)
+
+
+FREE = {"kind": "sketch", "version": 1, "name": "free", "intranode_sketch": {"strategy": "direct"},
+        "symmetry_offsets": [[1, 4]], "hyperparameters": {"input_chunkup": 3}}  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "told"), [("greedy", True), ("milp", False)])
+def test_wishes_of_a_sketch_that_are_not_followed_are_told(here, method, told, capsys):
+    (here / "free.json").write_text(json.dumps(FREE))
+    arguments = ("allgather", "--sketch", "free.json", "--size", "1MiB", "--method", method)
+    assert plan_on_ring(*arguments) == 0
+    line = "  not followed by greedy: symmetry, chunkup; --method milp follows them\n"
+    assert (line in capsys.readouterr().out) is told
+    assert plan_on_ring(*arguments, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["not_followed"] == (["symmetry", "chunkup"] if told else [])
+
+
+def test_methods_skipped_for_one_reason_share_a_line(here, capsys):
+    assert plan_on_ring("alltoall", "--sketch", "mesh", "--size", "1MiB") == 0
+    out = capsys.readouterr().out
+    told = store.load("plan.json", Plan).provenance.options["skipped"]
+    assert len(set(told.values())) < len(told)
+    assert out.count("    skipped: ") == len(set(told.values()))
+    assert all(name in out for name in told)
+    assert max(len(line) for line in out[out.index("    skipped: ") :].splitlines()) <= 120
+
+
+def test_a_plan_fits_the_inputs_it_names(here):
+    sketch = {"kind": "sketch", "version": 1, "name": "mine", "intranode_sketch": {"strategy": "direct"}}
+    (here / "mine.json").write_text(json.dumps(sketch))
+    assert plan_on_ring("allreduce", "--sketch", "mine.json", "--size", "1001") == 0
+    plan = store.load("plan.json", Plan)
+    guide = store.load(plan.inputs["sketch"].file, Sketch)
+    assert store.digest(guide) == plan.inputs["sketch"].digest
+    assert check_against_inputs(plan.decisions, load_hardware(plan.inputs["hardware"].file), guide) == []
+    assert plan.decisions.chunk_bytes == 251
+
+
+def machine(devices: int) -> dict[str, object]:
+    """A machine whose first two devices are linked and no others."""
+    pairs = [{"src": a, "dst": 1 - a, "kind": "link", "alpha_us": 1, "beta_us_per_MB": 8} for a in (0, 1)]
+    toys = [{"model": "toy", "kind": "gpu", "count": devices}]
+    return {"kind": "hardware", "version": 1, "name": "lonely", "nodes": 1, "devices": toys, "links": pairs}
+
+
+@pytest.mark.parametrize(
+    ("devices", "message"),
+    [
+        (3, "rank 0 cannot reach rank 2 over the links that the sketch leaves of profile 'lonely'; add links"),
+        (10**9, "error: machine.json: $.devices: found 1000000000 devices in one node, expected at most 1024"),
+    ],
+)
+def test_the_hardware_at_fault_is_named(here, devices, message, capsys):
+    (here / "machine.json").write_text(json.dumps(machine(devices)))
+    arguments = ["--hardware", "machine.json", "--sketch", "mesh", "--size", "1K", "-o", "plan.json"]
+    assert run(["plan", "collective", "allgather", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_one_rank_is_no_ranks(here, capsys):
+    (here / "machine.json").write_text(json.dumps({**machine(1), "links": []}))
+    arguments = ["--hardware", "machine.json", "--sketch", "mesh", "--size", "1K", "-o", "plan.json"]
+    assert run(["plan", "collective", "allgather", *arguments]) == 0
+    assert capsys.readouterr().out.startswith("allgather on 1 rank, ")
+    assert run(["check", "plan.json"]) == 0
+    assert "(allgather plan of 1 rank; optimal)" in capsys.readouterr().out
+
+
+def test_more_chunks_than_can_be_followed_are_refused_at_once(here, capsys):
+    many = {"kind": "sketch", "version": 1, "name": "many", "intranode_sketch": {"strategy": "direct"},
+            "hyperparameters": {"input_chunkup": 10**9}}  # fmt: skip
+    (here / "many.json").write_text(json.dumps(many))
+    assert plan_on_ring("allgather", "--sketch", "many.json", "--size", "1T") == 2
+    assert "$.hyperparameters.input_chunkup: found 1000000000, expected at most 65536" in capsys.readouterr().err
+    assert plan_on_ring("allgather", "--sketch", "ring", "--size", "1K") == 0
+    whole = json.loads((here / "plan.json").read_text())
+    for field, most in (("ranks", "a whole number of at most 1024"), ("chunkup", "at most 65536")):
+        whole["decisions"], kept = {**whole["decisions"], field: 10**9}, whole["decisions"]
+        (here / "bad.json").write_text(json.dumps(whole))
+        capsys.readouterr()
+        assert run(["check", "bad.json"]) == 2
+        assert f"bad.json: $.decisions.{field}: found 1000000000, expected {most}" in capsys.readouterr().err
+        whole["decisions"] = kept
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["allgather", "--hardware", "ring4", "--sketch", "ring"], 2, "no input size"),
+        (["allgather", "--hardware", "ring4", "--sketch", "ring", "--size", "0"], 2, "--size: found 0 bytes"),
+        (["allgather", "--hardware", "ring4", "--sketch", "ring", "--size", "-1"], 2, "--size: found '-1'"),
+        (
+            ["allgather", "--hardware", "nowhere", "--sketch", "ring", "--size", "1"],
+            2,
+            "not one of the shipped profiles",
+        ),
+        (["allgather", "--hardware", "ring4", "--sketch", "nope", "--size", "1"], 2, "not one of the shipped sketches"),
+        (["gossip", "--hardware", "ring4", "--sketch", "ring", "--size", "1"], 2, "gossip"),
+        (["allgather", "--hardware", "ndv2", "--nodes", "1", "--sketch", "ndv2-sk-1"], 2, "$.symmetry_offsets[0]"),
+        (["allgather", "--hardware", "ring4", "--sketch", "dgx2-sk-1"], 2, "$.num_nodes"),
+        (["allgather", "--hardware", "ring4", "--nodes", "2", "--sketch", "ring", "--size", "1"], 2, "--nodes"),
+        (["broadcast", "--hardware", "ring4", "--sketch", "ring", "--size", "1", "--root", "4"], 2, "--root: found 4"),
+        (
+            ["allgather", "--hardware", "ring4", "--sketch", "ring", "--size", "1", "--root", "0"],
+            2,
+            "--root: found 0, expected none: allgather has no root",
+        ),
+        (["allgather", "--hardware", "ring4", "--sketch", "ring", "--size", "1.5"], 2, "--size: found '1.5'"),
+    ],
+)
+def test_bad_input_is_one_line(here, arguments, code, message, capsys):
+    assert run(["plan", "collective", *arguments, "-o", "plan.json"]) == code
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+    assert not (here / "plan.json").exists()
+
+
+def test_a_protocol_on_cpus_is_said_to_change_no_time(tmp_path, capsys):
+    made = [
+        "plan",
+        "collective",
+        "allreduce",
+        "--hardware",
+        "cpu-2x2",
+        "--size",
+        "64KB",
+        "--method",
+        "recursive-doubling",
+    ]
+    assert run([*made, "-o", str(tmp_path / "auto.plan.json")]) == 0
+    assert "--protocol" not in capsys.readouterr().err
+    assert run([*made, "--protocol", "LL128", "-o", str(tmp_path / "asked.plan.json")]) == 0
+    assert "--protocol LL128 goes into the generated program; on CPUs no time depends on it" in capsys.readouterr().err

@@ -1,0 +1,111 @@
+"""Programs for the tests of compiled kernels: every collective, in place and out of place; and irregular ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.codegen.collective.algorithms import random_algorithm
+from treadle.codegen.collective.cuda import kernels
+from treadle.codegen.collective.lower import lower
+from treadle.codegen.collective.program import Program, RankProgram, Step, Threadblock
+from treadle.runtime import native_build
+
+FAKE = Path(__file__).parent / "fake_cuda" / "cuda_runtime.h"
+COLLECTIVES = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce")
+SUMS = ("reducescatter", "allreduce", "reduce")
+
+
+def made(collective: str, protocol: str, *, inplace: bool = False, ranks: int = 4, seed: int = 3) -> Program:
+    """A random valid program over random trees, two chunks a part, two instances."""
+    program = lower(random_algorithm(collective, ranks, 2 if collective != "alltoall" else 1, 2, seed), inplace=inplace)
+    return replace(program, protocol=protocol)
+
+
+def star(collective: str, *, inplace: bool = False) -> Program:
+    """Gather to rank 1 or scatter from it, three ranks, two chunks a part, everything straight."""
+    ranks, root, part = 3, 1, 2
+    programs = []
+    others = [rank for rank in range(ranks) if rank != root]
+    for rank in range(ranks):
+        large, small = ranks * part, part
+        if collective == "gather":
+            sizes = (small, large if rank == root else 0)
+            source, target = ("i", 0), ("o", rank * part)
+        else:
+            sizes = (large if rank == root else 0, small)
+            source, target = ("i", rank * part), ("o", 0)
+        blocks = []
+        if rank == root and not inplace:
+            blocks.append(Threadblock(None, None, 0, (Step("cpy", source, target, part),)))
+        for other in others if rank == root else [root]:
+            if (collective == "gather") == (rank == root):
+                at = ("o", other * part if collective == "gather" else 0)
+                blocks.append(Threadblock(None, other, 0, (Step("r", None, at, part),)))
+            else:
+                at = ("i", 0 if collective == "gather" else other * part)
+                blocks.append(Threadblock(other, None, 0, (Step("s", at, None, part),)))
+        programs.append(RankProgram(*sizes, 0, tuple(blocks)))
+    return Program(
+        name=f"star_{collective}",
+        collective=collective,
+        ranks=tuple(programs),
+        chunks_per_loop=part,
+        channels=1,
+        inplace=inplace,
+        outofplace=not inplace,
+        root=root,
+    )
+
+
+def irregular() -> Program:
+    """An alltoallv: rank 0 sends 1 chunk to rank 1 and 2 to rank 2, rank 1 sends 3 to rank 0, rank 2 nothing."""
+    send, receive = Step("s", ("i", 0), None, 1), Step("r", None, ("o", 0), 1)
+    first = RankProgram(
+        3,
+        3,
+        0,
+        (
+            Threadblock(1, None, 0, (send,)),
+            Threadblock(2, None, 0, (replace(send, src=("i", 1), count=2),)),
+            Threadblock(None, 1, 0, (replace(receive, count=3),)),
+        ),
+    )
+    second = RankProgram(
+        3, 1, 0, (Threadblock(None, 0, 0, (receive,)), Threadblock(0, None, 0, (replace(send, count=3),)))
+    )
+    third = RankProgram(0, 2, 0, (Threadblock(None, 0, 0, (replace(receive, count=2),)),))
+    return Program("irregular", "alltoallv", (first, second, third), chunks_per_loop=3, channels=1)
+
+
+def copied_allgather() -> Program:
+    """TACCL's dialect: each rank copies its own chunk before any step, and sends it on from the output."""
+    ranks = []
+    for rank in range(2):
+        other = 1 - rank
+        blocks = (
+            Threadblock(other, None, 0, (Step("s", ("o", rank), None, 1),)),
+            Threadblock(None, other, 0, (Step("r", None, ("o", other), 1, awaited=True),)),
+        )
+        ranks.append(RankProgram(1, 2, 0, blocks, copies=((0, rank),)))
+    return Program("copied", "allgather", tuple(ranks), chunks_per_loop=2, channels=1)
+
+
+def on_fake_cuda(*, processes: bool = False) -> Path:
+    """The interpreter kernel for sums with Simple, on fibers under the CUDA platform over the stand-in runtime.
+
+    With `processes` ranks may be processes: a launch runs at once, and waits by polling for what others write.
+    """
+    texts = {**kernels.headers(), FAKE.name: FAKE.read_text()}
+    # Found beside the other headers, whatever CUDA toolkit the machine has.
+    texts["treadle_platform_cuda.h"] = texts["treadle_platform_cuda.h"].replace(
+        "#include <cuda_runtime.h>", '#include "cuda_runtime.h"'
+    )
+    flags = [*kernels.definitions("interpreter", "Simple", True), '-DTREADLE_PLATFORM="treadle_platform_cuda.h"']
+    if processes:
+        flags.append("-DFAKE_AT_ONCE")
+        device = texts["treadle_device_fibers.h"]
+        texts["treadle_device_fibers.h"] = "#include <sched.h>\n" + device.replace(
+            "fibers::World::world->sleep(address);", "sched_yield(), yield();"
+        )
+    return native_build.compile_library(texts, kernels.INTERPRETER, "fibers", flags)

@@ -1,0 +1,67 @@
+"""What `treadle plan fusion --measure` tries, with times that are made up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.planner.passes.fusion.by_hand import sgd
+from treadle.codegen.fusion.lower import Lowered
+from treadle.planner.passes.fusion.check import check
+from treadle.planner.passes.fusion.deciding import plan_of
+from treadle.planner.passes.fusion.decisions import FusionDecisions
+from treadle.planner.passes.fusion.planning import plan_fusion
+from treadle.planner.passes.fusion.program import Bindings
+from treadle.probe.resolve import load_hardware
+from treadle.runtime.fusion import choose
+from treadle.runtime.fusion.build import Compiled
+
+FASTEST = "all-pairs, LL, 4 channels"
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of what is run; `fuse(RS-C-AG)` on FASTEST is the fastest."""
+    names: list[str] = []
+
+    def build(lowered: Lowered, target: str) -> Compiled:
+        return Compiled(Path("nowhere"), "process", 4, lowered.buffers)
+
+    def seconds(candidates: Sequence[Any], repeats: int) -> list[Sequence[float]]:
+        names.extend(each.name for each in candidates)
+        return [
+            [each.ranked.time_ns * (1e-12 if each.name == f"fuse(RS-C-AG) | {FASTEST}" else 1e-9)] * repeats
+            for each in candidates
+        ]
+
+    monkeypatch.setattr(choose, "build", build)
+    monkeypatch.setattr(choose, "_seconds", seconds)
+    return names
+
+
+def test_the_plan_is_what_was_fastest(tried: list[str]) -> None:
+    found = plan_fusion(sgd("ar"), Bindings({"N": 1 << 20}, 4), load_hardware("switch4", None))
+    found, times = choose.measured(found)
+    plan = plan_of(found, {}, times)
+    decisions = plan.decisions
+    assert isinstance(decisions, FusionDecisions)
+    assert check(decisions) == []
+    (stage,) = decisions.stages
+    assert f"{stage.algorithm}, {stage.protocol}, {stage.channels} channels" == FASTEST
+    assert plan.certificate.objective == decisions.time_ns, "about the predicted time"
+    assert min(times.values()) == times["fuse(RS-C-AG)"]
+
+
+def test_every_algorithm_and_protocol_is_tried(tried: list[str]) -> None:
+    found = plan_fusion(sgd("ar"), Bindings({"N": 1 << 12}, 4), load_hardware("cpu-2x2", None))
+    choose.measured(found)
+    on = [name.split(" | ")[1].split(", ") for name in tried if name.startswith("fuse(RS-C-AG) | ")]
+    assert {protocol for _, protocol, _ in on} == {"Simple", "LL", "LL128"}
+    assert {algorithm for algorithm, _, _ in on} == {"ring", "two-level"}, "all pairs belong to one node"
+    assert len({channels for _, _, channels in on}) > 1
+    ranked = next(each for each in found.ranked if each.name == "fuse(RS-C-AG)")
+    configs = [each.price.stages[0].config for each in choose._pairs(found, ranked)[:3]]
+    assert len({config.protocol for config in configs if config}) == 3, "in the first few, should time run out"

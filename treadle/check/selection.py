@@ -1,0 +1,92 @@
+"""Whether a selection says the truth about its plans: their names, and their times at the sizes in its table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from treadle.check.plan import require_accepted
+from treadle.cli.output import many
+from treadle.passes.collective.tuning import Tuner
+from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.scalars import format_bytes
+from treadle.planner.documents.selection import Entry, Selection, other_methods
+from treadle.planner.documents.sketch import Sketch
+from treadle.planner.errors import CheckFailed
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions
+from treadle.planner.passes.collective.pricing import label
+from treadle.planner.passes.collective.retime import Retimed, retimed
+from treadle.planner.passes.collective.universal import universal_bound
+
+
+def against_plans(selection: Selection, plans: Mapping[str, Plan]) -> Iterator[str]:
+    """What the plans alone contradict."""
+    for name, plan in sorted(plans.items()):
+        decisions = plan.decisions
+        if not isinstance(decisions, CollectiveDecisions):
+            yield f"{name}: a memory plan"
+        elif (decisions.collective, decisions.ranks) != (selection.collective, selection.ranks):
+            yield f"{name}: {decisions.collective} of {decisions.ranks} ranks, expected {selection.name}"
+        elif any(plan.inputs.get(role) != reference for role, reference in selection.inputs.items()):
+            yield f"{name}: made from other inputs than the selection"
+    yield from other_methods(selection, plans)
+
+
+def against_times(
+    selection: Selection, plans: Mapping[str, Plan], made_from: Mapping[str, tuple[Hardware, Sketch]]
+) -> Iterator[str]:
+    """Every plan is timed again on the inputs it was `made_from`: predictions and bounds at the ends of the ranges, and
+    that no other plan of the selection is better than the tolerance says."""
+    again: dict[str, Retimed] = {}
+    for name, plan in plans.items():
+        assert isinstance(plan.decisions, CollectiveDecisions)
+        again[name] = retimed(plan.decisions, *made_from[name])
+    for index, entry in enumerate(selection.entries):
+        hardware, sketch = made_from[entry.plan.file]
+        for end, size in enumerate((entry.min_bytes, entry.max_bytes)):
+            time, problem = again[entry.plan.file].at(size)
+            bound = universal_bound(problem.collective, hardware, sketch, size, problem.root, problem.demands).time_ns
+            for what, told, truth in (
+                ("predicted", entry.predicted_us[end], time / 1000),
+                ("bound", entry.bound_us[end], bound / 1000),
+            ):
+                if not math.isclose(told, truth, rel_tol=1e-9):
+                    yield f"entries[{index}]: {what} {told:g} us at {format_bytes(size)}, the plan takes {truth:g} us"
+        yield from _simulated(entry, f"entries[{index}]", plans[entry.plan.file], hardware)
+    for size in selection.sizes:
+        used = selection.at(size)
+        if used is None:
+            yield f"no entry for {format_bytes(size)}, which was tried"
+            continue
+        times = {name: found.at(size)[0] for name, found in again.items()}
+        best = min(times, key=lambda name: (times[name], name))
+        if times[used.plan.file] > (1 + selection.tolerance) * times[best]:
+            yield (
+                f"{format_bytes(size)}: {used.plan.file} takes {times[used.plan.file] / 1000:g} us, {best} only "
+                f"{times[best] / 1000:g} us"
+            )
+
+
+def _simulated(entry: Entry, where: str, plan: Plan, hardware: Hardware) -> Iterator[str]:
+    """Whether the program of an entry takes the simulated times that it tells."""
+    key = (entry.protocol, entry.instances)
+    told = entry.simulated_us.get(label(*key))
+    assert isinstance(plan.decisions, CollectiveDecisions)
+    if told is None:
+        if entry.simulated_us:
+            yield f"{where}: no simulated time of {label(*key)}, which it uses"
+        return
+    found = Tuner(plan.decisions, hardware, (entry.protocol,), (entry.instances,))
+    for size, time in zip((entry.min_bytes, entry.max_bytes), told, strict=True):
+        truth = found.time_us(key, size)
+        if time is None or not math.isclose(time, truth, rel_tol=1e-6, abs_tol=2e-3):
+            yield f"{where}: simulated {time} us at {format_bytes(size)} by {label(*key)}, this version {truth} us"
+
+
+def require_told(selection: Selection, plans: Mapping[str, Plan], where: str) -> None:
+    """Raises CheckFailed for a selection that its plans contradict, or a plan of it that is not accepted."""
+    for name, plan in plans.items():
+        require_accepted(plan, f"{where}: {name}")
+    if findings := list(against_plans(selection, plans)):
+        raise CheckFailed(f"{where}: rejected: {many(len(findings), 'finding')}", tuple(findings))

@@ -1,0 +1,3 @@
+"""The words of fusion programs: a program starts with `from treadle.fusion import *`."""
+
+from treadle.planner.passes.fusion.language import *  # noqa: F403

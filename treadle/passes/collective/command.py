@@ -1,0 +1,287 @@
+"""`treadle plan collective`: from hardware, sketch and size to a checked schedule of chunks on links."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import click
+
+from treadle.cli.inputs import load_sketch
+from treadle.cli.limit import clock_of, time_limit_option
+from treadle.cli.output import DOCUMENT, json_option, live_line, many, note, print_json, require_apart, require_same
+from treadle.planner import resources
+from treadle.planner.documents import store
+from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.pattern import Pattern
+from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.scalars import format_bytes, parse_bytes
+from treadle.planner.documents.sketch import Sketch
+from treadle.planner.errors import InputError
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions
+from treadle.probe.resolve import load_hardware
+
+COLLECTIVES = (
+    *("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce", "gather", "scatter"),
+    *("alltoallv", "sendrecv", "custom"),
+)
+
+
+@click.command()
+@click.argument("collective", type=click.Choice(COLLECTIVES))
+@click.option("--hardware", required=True, help="A profile: shipped name, file, or `local`.")
+@click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes. [default: the profile's]")
+@click.option(
+    "--sketch",
+    help=f"A sketch: a file, or one of {', '.join(resources.names('sketches'))}. [default: one proposed for the "
+    "machine, written beside the plan; for --sizes one for small and one for large ones]",
+)
+@click.option("--method", default="auto", show_default=True, help="auto compares them all; docs/methods.md lists them.")
+@click.option("--size", help="Input buffer of one rank, such as 64K or 1MiB. [default: the sketch's]")
+@click.option("--sizes", help="Many sizes, 1KiB..1GiB or 4K,1M,64M: a folder of plans with a selection by size.")
+@click.option("--root", type=click.IntRange(min=0), help="Of a broadcast, reduce, gather or scatter. [default: 0]")
+@click.option("--pattern", help="Of an alltoallv, sendrecv or custom: who sends what to whom.")
+@click.option(
+    "--instances", type=click.IntRange(1, 64), help="Copies of every threadblock. [default: by simulated time]"
+)
+@click.option(
+    "--protocol",
+    type=click.Choice(["auto", "Simple", "LL", "LL128"]),
+    default="auto",
+    show_default=True,
+    help="Transport protocol of the generated program; auto chooses by simulated time.",
+)
+@time_limit_option(None, "Seconds from the start of the command after which the best plan so far is taken.")
+@click.option(
+    "-o", "--output", required=True, type=DOCUMENT, metavar="FILE|DIR", help="The plan; with --sizes, a new folder."
+)
+@json_option
+def command(
+    collective: Any,
+    hardware: str,
+    nodes: int | None,
+    sketch: str | None,
+    method: str,
+    size: str | None,
+    sizes: str | None,
+    root: int | None,
+    pattern: str | None,
+    instances: int | None,
+    protocol: Any,
+    time_limit: float | None,
+    output: str,
+    as_json: bool,
+) -> None:
+    """Plan how chunks travel in a collective; alltoallv, sendrecv and custom take a --pattern.
+
+    Ctrl-C keeps the best plan so far and marks it interrupted.
+    """
+    from treadle.passes.collective.tuning import pricing
+    from treadle.planner.passes.collective.collectives import ROOTED
+    from treadle.planner.passes.collective.limits import Limits
+    from treadle.planner.passes.collective.planning import plan_collective, require_method
+
+    require_apart(output, hardware, sketch, pattern)
+    require_method(method)
+    if root is not None and collective not in ROOTED:
+        raise InputError(f"found {root}, expected none: {collective} has no root", where="--root")
+    if sizes is not None and size is not None:
+        raise InputError("found --size too, expected one of the two", where="--sizes")
+    profile = load_hardware(hardware, nodes)
+    if protocol != "auto" and all(device.kind == "cpu" for device in profile.devices):
+        note(f"--protocol {protocol} goes into the generated program; on CPUs no time depends on it")
+    asked = None if pattern is None else store.load(pattern, Pattern)
+    one_size = None if size is None else parse_bytes(size, where="--size")
+    fixed = asked.input_bytes() if asked is not None else None
+    limits, clock = Limits(time_s=time_limit), clock_of(time_limit)
+    try:
+        with live_line() as show:
+
+            def told(stage: str, progress: Any) -> None:
+                show(
+                    f"{stage}: best {_number(progress.incumbent)}, bound {_number(progress.bound)}, "
+                    f"{progress.elapsed_s:.0f} s"
+                )
+
+            if sizes is not None:
+                from treadle.passes.collective.sizes import plan_sizes
+
+                plan_sizes(
+                    collective, profile, None if sketch is None else load_sketch(sketch), sizes, output, method=method,
+                    root=root or 0, pattern=asked, instances=instances, protocol=protocol, limits=limits, clock=clock,
+                    show=show, on_progress=told, hardware_file=hardware, sketch_file=sketch, pattern_file=pattern,
+                    as_json=as_json,
+                )  # fmt: skip
+                return
+            if sketch is None:
+                guide, sketch_file = proposed(profile, collective, one_size or fixed, output)
+                beside = Path(output).parent / sketch_file
+                require_apart(str(beside), hardware, pattern, output)
+                require_same(beside, store.dumps(guide), [Path(output)])
+            else:
+                guide, sketch_file = load_sketch(sketch), sketch
+            plan = plan_collective(
+                collective,
+                profile,
+                guide,
+                size_bytes=one_size,
+                root=root or 0,
+                pattern=asked,
+                method=method,
+                instances=instances,
+                protocol=protocol,
+                limits=limits,
+                clock=clock,
+                pricing=pricing(profile, protocol, instances or guide.instances),
+                on_progress=told,
+                hardware_file=hardware,
+                sketch_file=sketch_file,
+                pattern_file=pattern,
+            )
+    except InputError as error:
+        if error.where != profile.name:
+            raise
+        raise InputError(error.args[0], where=hardware, path=error.path) from error
+    store.save(plan, output)
+    if sketch is None:
+        store.save(guide, Path(output).parent / sketch_file)
+    if plan.provenance.interrupted:
+        note("interrupted: this is the best plan so far")
+    elif plan.provenance.limit_fired:
+        note("the time limit fired: this is the best plan so far")
+    if as_json:
+        print_json({**_facts(plan), "output": output, "sketch": sketch_file})
+        return
+    _print_plan(plan, method)
+    if sketch is None:
+        click.echo(f"wrote {output} and {Path(output).parent / sketch_file}, the sketch it follows")
+    else:
+        click.echo(f"wrote {output}")
+
+
+def _facts(plan: Plan) -> dict[str, Any]:
+    """The plan in numbers, for programs."""
+    found, certificate, options = _collective(plan), plan.certificate, plan.provenance.options
+    links = {name: time / 1000 for name, time in options.get("candidates_ns", {}).items()}
+    return {
+        "algorithm_bandwidth_GBps": _speed(plan),
+        "candidates_us": options.get("candidates_us", links),
+        "candidates_links_us": links,
+        "bound_holds_for": certificate.scope,
+        "chunk_bytes": found.chunk_bytes,
+        "collective": found.collective,
+        "gap": certificate.gap,
+        "interrupted": plan.provenance.interrupted,
+        "limit_fired": plan.provenance.limit_fired,
+        "lower_bound_us": certificate.lower_bound / 1000,
+        "method": plan.provenance.method,
+        "not_followed": options.get("not_followed", []),
+        "optimal": certificate.optimal,
+        "ranks": found.ranks,
+        "skipped": options.get("skipped", {}),
+        "t1_us": None if found.routing_ns is None else found.routing_ns / 1000,
+        "t2_us": None if found.ordering_ns is None else found.ordering_ns / 1000,
+        "t3_us": found.makespan_ns / 1000,
+        "time_us": plan.prediction.time_us,
+        "transfers": len(found.transfers),
+        "transport": options["transport"],
+    }
+
+
+def _print_plan(plan: Plan, method: str) -> None:
+    """The plan in a few lines, for people."""
+    from treadle.check.plan import optimal
+
+    found, certificate, options = _collective(plan), plan.certificate, plan.provenance.options
+    time_us, speed = plan.prediction.time_us, _speed(plan)
+    verdict = optimal(plan) if certificate.optimal else f"gap {certificate.gap:.1%}"
+    click.echo(
+        f"{found.collective} on {many(found.ranks, 'rank')}, {format_bytes(found.input_bytes)} each, "
+        f"chunks of {format_bytes(found.chunk_bytes)}"
+    )
+    bound = f"lower bound over {certificate.scope} {certificate.lower_bound / 1000:,.3f} us ({verdict})"
+    if "program_us" in options["transport"]:
+        carried = f"{found.protocol}, {many(found.instances, 'instance')}{', ports in turn' if found.ordered else ''}"
+        click.echo(f"  time         {time_us:,.3f} us, simulated as a program: {carried}")
+        click.echo(f"  links        {_us(found.makespan_ns)} for its messages alone, {bound}")
+    else:
+        click.echo(f"  time         {time_us:,.3f} us, {bound}")
+    click.echo(f"  method       {plan.provenance.method}")
+    if found.routing_ns is not None:
+        click.echo(
+            f"  stages       routing {_us(found.routing_ns)}, ordering {_us(found.ordering_ns)}, "
+            f"contiguity {_us(found.makespan_ns)}"
+        )
+    click.echo(f"  transfers    {len(found.transfers)} over {len({(m.src, m.dst) for m in found.transfers})} links")
+    if speed is not None:
+        click.echo(f"  bandwidth    {speed:.4g} GB/s (input buffer over time)")
+    click.echo(f"  bound        {certificate.argument}")
+    for line in _candidates(options):
+        click.echo(line)
+    if passed_over := options.get("not_followed"):
+        by = options.get("chosen", method)
+        click.echo(f"  not followed by {by}: {', '.join(passed_over)}; --method milp follows them")
+    for line in _transport(found.protocol, found.instances, options["transport"]):
+        click.echo(line)
+
+
+def _collective(plan: Plan) -> CollectiveDecisions:
+    assert isinstance(plan.decisions, CollectiveDecisions)
+    return plan.decisions
+
+
+def _speed(plan: Plan) -> float | None:
+    """GB/s: the input buffer of a rank over the time."""
+    return _collective(plan).input_bytes / plan.prediction.time_us / 1000 if plan.prediction.time_us else None
+
+
+def proposed(hardware: Hardware, collective: str, size_bytes: int | None, output: str) -> tuple[Sketch, str]:
+    """A sketch for the machine, and the name of its file: beside the plan."""
+    from treadle.planner.passes.collective.sketching import propose
+
+    name = re.sub(r"(\.plan)?(\.json|\.ya?ml)?$", "", Path(output).name)
+    return propose(hardware, collective=collective, size_bytes=size_bytes), f"{name}.sketch.json"
+
+
+def _candidates(options: dict[str, Any]) -> list[str]:
+    """What `auto` compared, best first, and why it skipped the rest, a paragraph for each reason."""
+    links, programs = options.get("candidates_ns", {}), options.get("candidates_us", {})
+    ranked = sorted(links, key=lambda name: (programs.get(name, inf), links[name], name != options["chosen"], name))
+    lines = [f"    {'us':>32} {'on links alone':>16}"] if programs else []
+    for name in ranked:
+        time = (f"{programs[name]:>13,.3f}" if name in programs else "-".rjust(13)) + " " if programs else ""
+        chosen = "  chosen" if name == options["chosen"] else ""
+        lines.append(f"    {name:<18} {time}{links[name] / 1000:>13,.3f}{'' if programs else ' us'}{chosen}")
+    names: dict[str, list[str]] = {}
+    for name, why in sorted(options.get("skipped", {}).items()):
+        names.setdefault(why, []).append(name)
+    for why, skipped in names.items():
+        text = f"skipped: {', '.join(skipped)} ({why})"
+        lines += textwrap.wrap(text, 118, initial_indent=" " * 4, subsequent_indent=" " * 8)
+    return lines
+
+
+def _transport(protocol: str, instances: int, told: dict[str, Any]) -> list[str]:
+    """The protocol and instances, and the simulated us of all that were tried: a row each protocol, by instances."""
+    if "by_size" in told:
+        return [f"  transport    {protocol}, {many(instances, 'instance')}, not compared: {told['by_size']}"]
+    times = {tuple(key.split(" x ")): time for key, time in told["simulated_us"].items()}
+    counts = sorted({int(count) for _, count in times})
+    lines = ["  transport, us by instances"]
+    lines.append("                       " + " ".join(f"{count:>14}" for count in counts))
+    for name in dict.fromkeys(name for name, _ in times):
+        row = [times.get((name, str(count))) for count in counts]
+        cells = " ".join("-".rjust(14) if time is None else f"{time:>14,.3f}" for time in row)
+        lines.append(f"    {name:<18} {cells}")
+    return lines
+
+
+def _number(value: float | None) -> str:
+    return "none yet" if value is None else f"{value:,.0f}"
+
+
+def _us(nanoseconds: int | None) -> str:
+    return "none" if nanoseconds is None else f"{nanoseconds / 1000:,.3f} us"

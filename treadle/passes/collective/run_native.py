@@ -1,0 +1,120 @@
+"""`treadle run --backend fibers|cuda`: collective programs as compiled kernels, compared with a plain reference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from treadle.cli.output import print_json, require_good
+
+FIBER_SIZES = "0,1,1000,65537"
+MAX_SPECIALISED_STEPS = 2000
+
+
+def run_native(
+    folder: Path,
+    backend: Any,
+    sizes: Sequence[int],
+    dtypes: Sequence[str],
+    repeats: int,
+    timeout: float | None,
+    as_json: bool,
+) -> None:
+    """Run every program in `folder`, or of one XML file, with both kernels; print what was compared.
+
+    Raises CheckFailed for wrong results and for programs that hang, MissingBackendError without compiler or GPU.
+    """
+    from treadle.codegen.collective import check as check_program
+    from treadle.planner.errors import CheckFailed
+    from treadle.runtime.collective.compare_native import compare
+    from treadle.runtime.collective.messages import programs_in
+
+    programs = programs_in(folder)
+    for name, program in programs.items():
+        findings = check_program.check(program)
+        if findings:
+            raise CheckFailed(f"{name}: not run, its check failed", tuple(f"{name}: {text}" for text in findings))
+    libraries = _libraries(folder, programs, backend, timeout)
+    ranks = len(next(iter(programs.values())).ranks)
+    devices, where = _devices(backend, ranks)
+    rows = compare(
+        libraries,
+        sizes=sizes,
+        dtypes=dtypes,
+        ops=("sum", "avg", "min", "max"),
+        seeds=repeats,
+        devices=devices,
+    )
+    if as_json:
+        print_json([{**row._asdict(), "good": row.good} for row in rows])
+    else:
+        orders = f", {repeats} random order{'s' * (repeats > 1)} each" if backend == "fibers" else ""
+        _print(rows, f"{ranks} ranks {where}{orders}")
+    require_good(rows, "are wrong")
+
+
+def _libraries(folder: Path, programs: Any, backend: Any, timeout: float | None) -> dict[str, Any]:
+    """Both kernels of every program, of long ones the interpreter alone. The texts of a folder for CUDA as they lie
+    there; of other folders and files what this version generates."""
+    import click
+
+    from treadle.codegen import emit
+    from treadle.runtime.collective.native import Settings, build, build_folder
+
+    settings = Settings() if timeout is None else Settings(timeout=timeout)
+    steps = max(sum(1 for _ in program.steps()) for program in programs.values())
+    kernels: tuple[Any, ...] = ("specialised", "interpreter")
+    if steps > MAX_SPECIALISED_STEPS:
+        kernels = ("interpreter",)
+        click.echo(f"{steps:,} steps: the specialised kernel would take long to compile and is left out", err=True)
+    generated = folder.is_dir() and emit.manifest_in(folder).target == "cuda"
+    libraries = {}
+    for kernel in kernels:
+        if generated:
+            made = build_folder(folder, backend, kernel=kernel, settings=settings)
+        else:
+            made = {
+                name: build(program, backend, kernel=kernel, settings=settings) for name, program in programs.items()
+            }
+        libraries.update({f"{name}, {kernel}": library for name, library in made.items()})
+    return libraries
+
+
+def _devices(backend: str, ranks: int) -> tuple[list[str], str]:
+    """One GPU per rank where there are enough, else the first one for all."""
+    import torch
+
+    if backend == "fibers":
+        return ["cpu"], "as fibers of one process"
+    if torch.cuda.device_count() >= ranks > 1:
+        return [f"cuda:{rank}" for rank in range(ranks)], "on a GPU each"
+    return ["cuda:0"], f"on one GPU, {torch.cuda.get_device_name(0)}"
+
+
+def _print(rows: Sequence[Any], title: str) -> None:
+    """One line for each program, data type and operation: the worst of all sizes, and the time of the largest."""
+    from itertools import groupby
+
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    good = all(row.good for row in rows)
+    table = Table(title=f"{title}; {'all results are right' if good else 'some results are wrong'}")
+    for heading in ("program", "dtype", "op", "elements", "max error", "allowed", "ms"):
+        table.add_column(heading, justify="left" if heading in ("program", "dtype", "op") else "right", no_wrap=True)
+    for (program, dtype, op), found in groupby(rows, key=lambda row: row[:3]):
+        group = list(found)
+        worst = max(group, key=lambda row: (not row.good, row.max_error))
+        largest = max(group, key=lambda row: row.elements)
+        sizes = (
+            str(largest.elements) if len(group) == 1 else f"{min(row.elements for row in group)} to {largest.elements}"
+        )
+        error = "equal" if worst.max_error == 0 else f"{worst.max_error:.2g}"
+        times = (f"{worst.tolerance:.2g}", f"{largest.seconds * 1e3:.3f}")
+        table.add_row(escape(program), dtype, op, sizes, error, *times)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=140)
+    console.print(table)

@@ -1,0 +1,100 @@
+"""A selection as a section of the report: its ranges, their times over size, and what was simulated to choose."""
+
+from __future__ import annotations
+
+from treadle.cli.output import many
+from treadle.passes.collective.sizes_figure import Range, sizes_svg
+from treadle.planner.documents.scalars import format_bytes
+from treadle.planner.documents.selection import Entry, Selection
+from treadle.report.page import Picture, Section, Table
+
+
+def selection_section(name: str, selection: Selection) -> Section:
+    """The section of one selection, which says nothing about its plans but their names."""
+    entries = selection.entries
+    plans = {entry.plan.file for entry in entries}
+    span = f"{format_bytes(entries[0].min_bytes)} to {format_bytes(entries[-1].max_bytes)}"
+    gaps = [gap for entry in entries for gap in _gaps(entry)]
+    text = (
+        f"{selection.name}, {span} of input each: {many(len(plans), 'algorithm')} in {many(len(entries), 'range')}. "
+        f"At the {many(len(selection.sizes), 'size')} that were tried, it is within {selection.tolerance:.0%} of the "
+        f"best plan found; at the ends of the ranges it is at most {max(gaps):.1%} above the proven lower bound."
+    )
+    tables = (_ranges(selection), *_simulated(selection))
+    caption = (
+        "Time over size, both logarithmic. Solid: planned transfers on links and ports. Dotted: the program that is "
+        "generated, with its threadblocks, protocol and instances, as treadle simulate runs it. Dashed: no algorithm "
+        "is faster on these links. Upright lines: where another algorithm, protocol or number of instances takes over."
+    )
+    drawn = sizes_svg([_drawn(entry) for entry in entries])
+    return Section(f"Sizes: {name}", text, tables, (Picture(drawn, caption),))
+
+
+def _key(entry: Entry) -> str:
+    return f"{entry.protocol} x {entry.instances}"
+
+
+def _name(entry: Entry) -> str:
+    return entry.plan.file.removesuffix(".json").removesuffix(".plan")
+
+
+def _gaps(entry: Entry) -> list[float]:
+    """By how much the plan is above the bound at both ends, as a share of the bound."""
+    return [time / bound - 1 if bound else 0.0 for time, bound in zip(entry.predicted_us, entry.bound_us, strict=True)]
+
+
+def _drawn(entry: Entry) -> Range:
+    first, last = entry.simulated_us.get(_key(entry), (None, None))
+    simulated = None if first is None or last is None else (first, last)
+    return Range(
+        f"{_name(entry)}, planned", (entry.min_bytes, entry.max_bytes), entry.predicted_us, entry.bound_us, simulated
+    )
+
+
+def _ranges(selection: Selection) -> Table:
+    rows = []
+    for entry in selection.entries:
+        run = entry.simulated_us.get(_key(entry), (None, None))
+        rows.append(
+            (
+                f"{format_bytes(entry.min_bytes)} to {format_bytes(entry.max_bytes)}".replace(" ", "\u00a0"),
+                entry.protocol,
+                str(entry.instances),
+                _pair(entry.predicted_us),
+                _pair(entry.bound_us),
+                " to ".join(f"{gap:.1%}" for gap in _gaps(entry)),
+                _pair(run),
+                _name(entry),
+            )
+        )
+    head = ("input of one rank", "protocol", "instances", "planned us", "bound us", "above bound",
+            "simulated us", "plan")  # fmt: skip
+    return Table(head, tuple(rows))
+
+
+def _simulated(selection: Selection) -> tuple[Table, ...]:
+    """What else was simulated, a column for each range."""
+    names = sorted(
+        {name for entry in selection.entries for name in entry.simulated_us},
+        key=lambda name: (name.partition(" x ")[0], len(name), name),
+    )
+    if not names:
+        return ()
+    head = ("simulated us", *(format_bytes(entry.min_bytes) for entry in selection.entries))
+    rows = tuple(
+        (
+            name,
+            *(
+                _pair(entry.simulated_us[name], "chosen: " if name == _key(entry) else "")
+                if name in entry.simulated_us
+                else ""
+                for entry in selection.entries
+            ),
+        )
+        for name in names
+    )
+    return (Table(head, rows, "Protocols and instances that were simulated, by the range that begins at a size."),)
+
+
+def _pair(ends: tuple[float | None, float | None], before: str = "") -> str:
+    return before + " to ".join("not tried" if time is None else f"{time:,.2f}" for time in ends)

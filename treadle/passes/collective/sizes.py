@@ -1,0 +1,175 @@
+"""`treadle plan collective --sizes`: a folder of plans and the selection that says which serves which size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from treadle.cli.output import many, print_json, require_apart, require_same
+from treadle.planner.documents import store
+from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.pattern import Pattern
+from treadle.planner.documents.scalars import format_bytes
+from treadle.planner.documents.selection import FILE_NAME, Selection
+from treadle.planner.documents.sketch import Sketch
+from treadle.planner.errors import InputError
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions
+from treadle.planner.search.clock import Clock
+
+
+def plan_sizes(
+    collective: Any,
+    hardware: Hardware,
+    sketch: Sketch | None,
+    sizes: str,
+    output: str,
+    *,
+    method: str,
+    root: int,
+    pattern: Pattern | None,
+    instances: int | None,
+    protocol: Any,
+    limits: Any,
+    clock: Clock,
+    show: Callable[[str], None],
+    on_progress: Callable[[str, Any], None],
+    hardware_file: str,
+    sketch_file: str | None,
+    pattern_file: str | None,
+    as_json: bool,
+) -> None:
+    """Plan for all `sizes`, write the folder `output`, print the table. Without a sketch one is proposed for small
+    sizes and one for large ones, where they differ.
+
+    Raises InputError for a folder that holds anything but an older sweep.
+    """
+    from treadle.passes.collective import tuning
+    from treadle.passes.collective.tuning import PLACES
+    from treadle.planner.passes.collective.check import check
+    from treadle.planner.passes.collective.draft import Request
+    from treadle.planner.passes.collective.limits import Effort
+    from treadle.planner.passes.collective.planning import asked_of, references
+    from treadle.planner.passes.collective.pricing import never
+    from treadle.planner.passes.collective.sweep import Guide, Setting, parse_sizes, sweep
+    from treadle.planner.solver.interrupt import stop_on_sigint
+
+    wanted = parse_sizes(sizes)
+    folder = Path(output)
+    older = _older(folder)
+    if pattern is not None and pattern.input_bytes() is not None:
+        raise InputError("the pattern's unit fixes the size, expected one without a unit", where="--sizes")
+    demands, _ = asked_of(pattern, collective, hardware, None, pattern_file)
+    sketches = (
+        proposed(hardware, collective, wanted) if sketch is None else {wanted[0]: (sketch, sketch_file or sketch.name)}
+    )
+    kept = dict(sorted((file, guide) for guide, file in sketches.values())) if sketch is None else {}
+    for file, guide in kept.items():
+        require_apart(str(folder / file), hardware_file, pattern_file)
+        require_same(folder / file, store.dumps(guide), [folder / name for name in sorted(older)])
+    guides = [
+        Guide(
+            start,
+            Request(collective, hardware, guide, None, root, demands),
+            references(hardware, guide, pattern, {"hardware": hardware_file, "sketch": file, "pattern": pattern_file}),
+        )
+        for start, (guide, file) in sketches.items()
+    ]
+    given = instances or (None if sketch is None else sketch.instances)
+    effort = Effort(limits.within(guides[0].request.sketch), on_progress, clock)
+
+    def settings(decisions: CollectiveDecisions, low: int, high: int) -> list[Setting]:
+        over = never if effort.limits.time_s is None and not effort.interrupted else effort.overdue
+        if over is not never:
+            began = clock.now()
+            check(decisions)
+            if not effort.can_price(PLACES * (clock.now() - began)):
+                return []
+        return tuning.settings(decisions, hardware, low, high, protocol, given, over)
+
+    with stop_on_sigint(clock.stop):
+        plans, selection = sweep(
+            guides,
+            wanted,
+            effort,
+            method=method,
+            instances=instances,
+            protocol=protocol,
+            settings=settings,
+            on_step=show,
+        )
+    for name in (*plans, FILE_NAME):
+        require_apart(str(folder / name), hardware_file, sketch_file, pattern_file)
+    for name, plan in sorted(plans.items()):
+        store.save(plan, folder / name)
+    store.save(selection, folder / FILE_NAME)
+    for file, guide in kept.items():
+        store.save(guide, folder / file)
+    for name in sorted(older - plans.keys()):
+        (folder / name).unlink(missing_ok=True)
+    if as_json:
+        print_json({"output": output, "selection": msgspec.to_builtins(selection)})
+        return
+    for line in table(selection):
+        click.echo(line)
+    names = [many(len(plans), "plan"), *kept, FILE_NAME]
+    click.echo(f"wrote {', '.join(names[:-1])} and {names[-1]} to {output}")
+
+
+PROPOSED = ("sketch.json", "small.sketch.json", "large.sketch.json")
+
+
+def proposed(hardware: Hardware, collective: str, sizes: Sequence[int]) -> dict[int, tuple[Sketch, str]]:
+    """Sketches for the machine and the names of their files, by the size from which on they are meant: one for the
+    smallest and one for the largest size, or only one where they say the same."""
+    from treadle.planner.passes.collective.sketching import propose
+    from treadle.planner.passes.collective.sweep import anchors
+
+    def at(size: int) -> Sketch:
+        made = propose(hardware, collective=collective, size_bytes=size)
+        return msgspec.structs.replace(
+            made, hyperparameters=msgspec.structs.replace(made.hyperparameters, input_size=None)
+        )
+
+    small, large = at(sizes[0]), at(sizes[-1])
+    if small == large:
+        return {sizes[0]: (small, PROPOSED[0])}
+    start = next(size for size in anchors(sizes) if at(size) != small)
+    return {sizes[0]: (small, PROPOSED[1]), start: (large, PROPOSED[2])}
+
+
+def table(selection: Selection) -> list[str]:
+    """The selection as a person reads it."""
+    plans = len({entry.plan.file for entry in selection.entries})
+    span = f"{format_bytes(selection.entries[0].min_bytes)} to {format_bytes(selection.entries[-1].max_bytes)}"
+    lines = [
+        f"{selection.name}, {span} each: {many(plans, 'algorithm')}, within {selection.tolerance:.0%} of the best "
+        f"found at {many(len(selection.sizes), 'size')}",
+        f"  {'from':>12} {'to':>12}  {'protocol':<8} {'inst':>4} {'us':>12} {'to us':>14} {'bound us':>12} "
+        f"{'to us':>14} {'simulated us':>14} {'to us':>14}  plan",
+    ]
+    for entry in selection.entries:
+        (first, last), (low, high) = entry.predicted_us, entry.bound_us
+        run = entry.simulated_us.get(f"{entry.protocol} x {entry.instances}", (None, None))
+        simulated = " ".join("-".rjust(14) if time is None else f"{time:>14,.3f}" for time in run)
+        lines.append(
+            f"  {format_bytes(entry.min_bytes):>12} {format_bytes(entry.max_bytes):>12}  {entry.protocol:<8} "
+            f"{entry.instances:>4} {first:>12,.3f} {last:>14,.3f} {low:>12,.3f} {high:>14,.3f} "
+            f"{simulated}  {entry.plan.file}"
+        )
+    return lines
+
+
+def _older(folder: Path) -> set[str]:
+    """The plans of an older sweep in the folder."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError("found a file, expected a folder to write into", where=str(folder))
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return set()
+    if not (folder / FILE_NAME).is_file():
+        raise InputError("found a folder without a selection, expected a new one or one of an older sweep",
+                         where=str(folder))  # fmt: skip
+    return {entry.plan.file for entry in store.load(folder / FILE_NAME, Selection).entries}

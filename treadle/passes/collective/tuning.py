@@ -1,0 +1,290 @@
+"""Protocol and instances of a collective plan, by the simulated time of the program that it becomes.
+
+Simple, LL and LL128 are simulated with 1, 2, 4, ... instances (`treadle.codegen.collective.simulate_xml`). A protocol
+gets more instances as long as doubling them gains GAIN and it takes at most BEHIND times as long as the best one with
+the same number; a program has at most BLOCKS threadblocks on each device, unless even one instance needs more. Of times
+that differ by no more than GAIN the one with the fewest instances is taken.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import inf, isqrt
+
+from msgspec.structs import replace
+
+from treadle.codegen.collective import check as check_program
+from treadle.codegen.collective.lower import lower
+from treadle.codegen.collective.program import RECEIVING, SENDING, Program
+from treadle.codegen.collective.promise import promise_of
+from treadle.codegen.collective.simulate_program import simulate_program
+from treadle.codegen.collective.simulate_xml import simulate_xml
+from treadle.planner.documents.hardware import TEARING, Hardware
+from treadle.planner.documents.plan import Transport
+from treadle.planner.errors import CheckFailed, InputError
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions, Protocol
+from treadle.planner.passes.collective.pricing import Price, Pricing, label, never
+from treadle.planner.passes.collective.sweep import TOLERANCE, Setting, segments
+
+FORWARDING = RECEIVING & SENDING
+PROTOCOLS: tuple[Protocol, ...] = ("Simple", "LL", "LL128")
+GAIN = 0.05
+BEHIND = 2.0
+BLOCKS = 64
+"""What RCCL takes, and every device holds at once."""
+CHANNELS = 32
+"""What every runtime takes: each instance has a channel of its own."""
+MOST_TRANSFERS = 8192
+"""Plans with more are not simulated."""
+MOST_STEPS = 25_000
+"""Programs with more are not simulated, unless with one instance."""
+SIMULATED = 15_000
+"""Messages that a simulation runs, roughly; the rest is carried on."""
+PLACES = 6
+"""Sizes of a range that are simulated."""
+HALVINGS = 4
+
+Key = tuple[Protocol, int]
+"""Protocol and instances."""
+
+
+@dataclass(frozen=True)
+class Tuner:
+    """One plan's decisions on one machine. `protocols` and `counts` are what may be chosen."""
+
+    decisions: CollectiveDecisions
+    hardware: Hardware
+    protocols: tuple[Protocol, ...]
+    counts: tuple[int, ...]
+    programs: dict[Key, Program] = field(default_factory=dict)
+    times: dict[tuple[Key, int], float] = field(default_factory=dict)
+    over: Callable[[], bool] = never
+    """When it says so, a search is content with what it has."""
+
+    def time_us(self, key: Key, input_bytes: int) -> float:
+        """Simulated us of a call with `input_bytes` of input on every rank."""
+        if (key, input_bytes) not in self.times:
+            program = self.program(key)
+            whole = program.chunks_per_loop * self.decisions.chunk_bytes / key[1]
+            size = max(1, round(whole * input_bytes / self.decisions.input_bytes))
+            timing = simulate_xml(program, self.hardware, size, SIMULATED)
+            self.times[key, input_bytes] = round(timing.time_us, 3)
+        return self.times[key, input_bytes]
+
+    def program(self, key: Key) -> Program:
+        """LL and LL128 share their steps."""
+        protocol, instances = key
+        form: Key = ("Simple" if protocol == "Simple" else "LL", instances)
+        if form not in self.programs:
+            self.programs[form] = lower(replace(self.decisions, protocol=form[0], instances=instances))
+        return dataclasses.replace(self.programs[form], protocol=protocol)
+
+    def search(self, input_bytes: int) -> dict[Key, float]:
+        """Simulated us by protocol and instances, for those that the rules above reach."""
+        found: dict[Key, float] = {}
+        alive, before = list(self.protocols), dict.fromkeys(self.protocols, inf)
+        for count in self.counts:
+            if not alive or (found and self._too_large(alive[0], count)):
+                break
+            now: dict[Protocol, float] = {}
+            for protocol in alive:
+                if found and self.over():
+                    return found
+                now[protocol] = found[protocol, count] = self.time_us((protocol, count), input_bytes)
+            least = min(now.values())
+            alive = [
+                protocol
+                for protocol in alive
+                if now[protocol] <= BEHIND * least and now[protocol] <= (1 - GAIN) * before[protocol]
+            ]
+            before = now
+        return found
+
+    def chosen(self, input_bytes: int) -> Key:
+        """Protocol and instances for calls with `input_bytes`."""
+        return best(self.search(input_bytes))
+
+    def in_turn_us(self, key: Key, input_bytes: int) -> float | None:
+        """`time_us` of the program whose messages through one port wait for each other, None where there is none."""
+        decisions = replace(self.decisions, protocol=key[0], instances=key[1])
+        return time_in_turn(decisions, lambda other: _alone(other, self.hardware, key, input_bytes))
+
+    def fuses(self, key: Key) -> bool:
+        """Whether some threadblock of the program sends on in one step what it receives."""
+        ranks = self.program(key).ranks
+        return any(step.type in FORWARDING for rank in ranks for block in rank.threadblocks for step in block.steps)
+
+    def apart(self) -> Tuner:
+        """The same where receiving and sending threadblocks are two."""
+        decisions = replace(self.decisions, fused=False)
+        return Tuner(decisions, self.hardware, self.protocols, self.counts, over=self.over)
+
+    def _too_large(self, protocol: Protocol, count: int) -> bool:
+        """Whether `count` instances are more than a program may have; judged by the one with the fewest."""
+        ranks = self.program((protocol, self.counts[0])).ranks
+        factor = count // self.counts[0]
+        blocks = max(len(rank.threadblocks) for rank in ranks)
+        steps = sum(len(block.steps) for rank in ranks for block in rank.threadblocks)
+        return blocks * factor > BLOCKS or steps * factor > MOST_STEPS
+
+
+def best(times: Mapping[Key, float]) -> Key:
+    """The fewest instances within GAIN of the least time, and of these protocols the first."""
+    least = min(times.values())
+    near = [key for key, time in times.items() if time <= (1 + GAIN) * least]
+    return min(near, key=lambda key: (key[1], PROTOCOLS.index(key[0])))
+
+
+def tuner(
+    decisions: CollectiveDecisions,
+    hardware: Hardware,
+    protocol: str | None,
+    instances: int | None,
+    over: Callable[[], bool] = never,
+) -> Tuner | str:
+    """What chooses protocol and instances where they are None or "auto", or why nothing is simulated."""
+    torn = any(link.kind in TEARING for link in decisions.links)
+    allowed = tuple(name for name in PROTOCOLS if not (torn and name == "LL128"))
+    protocols = tuple(name for name in allowed if protocol in (None, "auto", name))
+    if not protocols:
+        return f"links of this machine do not carry {protocol}"
+    if all(device.kind == "cpu" for device in hardware.devices):
+        return "protocols are those of GPUs"
+    if len(decisions.transfers) > MOST_TRANSFERS:
+        return f"{len(decisions.transfers)} transfers, more than the {MOST_TRANSFERS} that are simulated"
+    counts = (instances,) if instances else tuple(2**power for power in range(CHANNELS.bit_length()))
+    made = Tuner(decisions, hardware, protocols, counts, over=over)
+    try:
+        made.time_us((protocols[0], counts[0]), decisions.input_bytes)
+    except (InputError, CheckFailed) as error:
+        return str(error)
+    return made
+
+
+def pricing(hardware: Hardware, protocol: str | None, instances: int | None) -> Pricing:
+    """Prices decisions on `hardware` by the simulated time of their program, in the protocol and instances that make it
+    least; where those are not simulated, as they stand, by the time of the program on links and ports. Messages through
+    one port wait for each other where that takes less time."""
+
+    def price(decisions: CollectiveDecisions, over: Callable[[], bool] = never) -> Price:
+        found = tuner(decisions, hardware, protocol, instances, over)
+        if isinstance(found, str):
+            return _on_links(decisions, found)
+        size = decisions.input_bytes
+        times = found.search(size)
+        if found.fuses(best(times)) and not over():
+            apart = found.apart()
+            other = apart.search(size)
+            if other[best(other)] < times[best(times)]:
+                found, times = apart, other
+        chosen = best(times)
+        time = times[chosen]
+        in_turn = None if over() else found.in_turn_us(chosen, size)
+        ordered = in_turn is not None and in_turn < time
+        compared = {"chosen": label(*chosen), "simulated_us": {label(*key): time for key, time in times.items()}}
+        return _price(min(time, in_turn or time), *chosen, ordered, found.decisions.fused, compared)
+
+    return price
+
+
+def _on_links(decisions: CollectiveDecisions, reason: str) -> Price:
+    if len(decisions.transfers) > MOST_TRANSFERS:
+        return Price(None, decisions.protocol, decisions.instances, False, decisions.fused, {"by_size": reason})
+    time = links_us(decisions)
+    in_turn = time_in_turn(decisions, links_us)
+    ordered = in_turn is not None and in_turn < time
+    least = min(time, in_turn or time)
+    return _price(least, decisions.protocol, decisions.instances, ordered, decisions.fused, {"by_size": reason})
+
+
+def _price(
+    time_us: float, protocol: Protocol, instances: int, ordered: bool, fused: bool, transport: Mapping[str, object]
+) -> Price:
+    return Price(time_us, protocol, instances, ordered, fused, {**transport, "program_us": time_us})
+
+
+def links_us(decisions: CollectiveDecisions) -> float:
+    """The time of the program on links and ports alone, in us."""
+    return simulate_program(lower(decisions), decisions).schedule.makespan / 1000
+
+
+def program_us(decisions: CollectiveDecisions, hardware: Hardware, transport: Transport) -> float:
+    """The time of the program of a plan whose provenance says `transport`, in us, simulated again."""
+    if transport.by_size is not None:
+        return links_us(decisions)
+    return _alone(decisions, hardware, (decisions.protocol, decisions.instances), decisions.input_bytes)
+
+
+def _alone(decisions: CollectiveDecisions, hardware: Hardware, key: Key, input_bytes: int) -> float:
+    return Tuner(decisions, hardware, key[:1], key[1:]).time_us(key, input_bytes)
+
+
+def time_in_turn(decisions: CollectiveDecisions, time_us: Callable[[CollectiveDecisions], float]) -> float | None:
+    """The time when messages through one port wait for each other; None where no port has several links of one rank,
+    and where the program would be none."""
+    if not any(len({src for src, _ in port.links}) < len(port.links) for port in decisions.ports):
+        return None
+    ordered = replace(decisions, ordered=True)
+    try:
+        program = lower(ordered)
+        return None if check_program.check(program, promise=promise_of(ordered)) else time_us(ordered)
+    except (InputError, CheckFailed):
+        return None
+
+
+def settings(
+    decisions: CollectiveDecisions,
+    hardware: Hardware,
+    low: int,
+    high: int,
+    protocol: str | None,
+    instances: int | None,
+    over: Callable[[], bool] = never,
+) -> list[Setting]:
+    """Protocol and instances for inputs of `low` to `high` bytes: as few ranges as stay within the tolerance of a sweep
+    at every size that is simulated. None at all where nothing is simulated, or not all before it is `over`."""
+    found = "no time" if over() else tuner(decisions, hardware, protocol, instances, over)
+    if isinstance(found, str):
+        return []
+    sizes = places(low, high)
+    winners = set[Key]()
+    for size in sizes:
+        if over():
+            return []
+        winners.add(best(found.search(size)))
+    keys = sorted(winners, key=lambda key: (key[1], PROTOCOLS.index(key[0])))
+    runs = segments([[found.time_us(key, size) for size in sizes] for key in keys], TOLERANCE)
+    starts = [low]
+    for (one, _, last), (other, first, _) in pairwise(runs):
+        starts.append(_switch(found, keys[one], keys[other], sizes[last], sizes[first]))
+    ends = [start - 1 for start in starts[1:]] + [high]
+    return [
+        Setting(start, end, *keys[index], _told(found, keys[index], start, end))
+        for (index, _, _), start, end in zip(runs, starts, ends, strict=True)
+    ]
+
+
+def places(low: int, high: int) -> list[int]:
+    """At most PLACES sizes from `low` to `high`, each about the same factor above the one before."""
+    return sorted({*(round(low * (high / low) ** (k / (PLACES - 1))) for k in range(PLACES)), low, high})
+
+
+def _switch(found: Tuner, one: Key, other: Key, low: int, high: int) -> int:
+    """From where on, between two sizes, `other` is the better one."""
+    for _ in range(HALVINGS):
+        middle = isqrt(low * high)
+        if middle in (low, high):
+            break
+        ahead = found.time_us(other, middle) <= found.time_us(one, middle)
+        low, high = (low, middle) if ahead else (middle, high)
+    return high
+
+
+def _told(found: Tuner, chosen: Key, low: int, high: int) -> dict[str, tuple[float | None, float | None]]:
+    """Simulated us at both ends, by protocol and instances; None where a search did not come to it."""
+    first, last = ({**found.search(size), chosen: found.time_us(chosen, size)} for size in (low, high))
+    keys: Sequence[Key] = sorted({*first, *last}, key=lambda key: (PROTOCOLS.index(key[0]), key[1]))
+    return {label(*key): (first.get(key), last.get(key)) for key in keys}

@@ -1,0 +1,410 @@
+"""`treadle plan fusion`: which computation and collectives run in one kernel, where, and what overlaps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from treadle.cli.limit import clock_of, time_limit_option
+from treadle.cli.output import DOCUMENT, json_option, live_line, many, note, print_json, print_table, require_apart
+
+if TYPE_CHECKING:
+    from treadle.planner.documents.hardware import Hardware
+    from treadle.planner.documents.plan import InputRef, Plan
+    from treadle.planner.passes.fusion.machine import Machine
+    from treadle.planner.passes.fusion.program import Bindings, Program
+    from treadle.planner.search.clock import Clock
+
+MOST_SHOWN = 8
+"""Rivals and refusals that are listed; --json and `treadle report` have all."""
+
+
+@click.command()
+@click.argument("program", required=False, metavar="[PROGRAM]")
+@click.option("--trace", metavar="FILE", help="Find programs in this step instead, from `treadle trace capture`.")
+@click.option(
+    "--optimizer",
+    type=click.Choice(["sgd", "adam", "lamb"]),
+    help="With --trace: what follows the gradients. [default: as in the trace, else adam]",
+)
+@click.option("--hardware", required=True, metavar="NAME|FILE", help="The machine, whose devices are the ranks.")
+@click.option("--nodes", type=click.IntRange(1), help="How many nodes of it. [default: as its profile says]")
+@click.option("--bind", multiple=True, metavar="NAME=NUMBER", help="Extents of dimensions: N=1M, or B=8,S=1024,H=3072.")
+@click.option(
+    "--parts",
+    multiple=True,
+    metavar="NAME=SIZES",
+    help="Sizes of the tensors that make one dimension: N=1500,1024,10.",
+)
+@click.option("--ranks", type=click.IntRange(1), help="Ranks of one group. [default: all devices, or those of a node]")
+@click.option("--groups", type=click.IntRange(1), help="Groups of a pipeline. [default: the nodes]")
+@click.option("--sweep", metavar="NAME=FROM:TO", help="Plan for many extents, N=1K:1G; -o is then a folder.")
+@click.option("--no-library", is_flag=True, help="Our own products alone, as for cuda, nccl and tp-overlap.")
+@time_limit_option(None, "Seconds from the start of the command after which the best schedule so far is taken.")
+@click.option("--measure", is_flag=True, help="Time the best schedules here, with a process for each rank, and pick.")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=DOCUMENT,
+    metavar="FILE|DIR",
+    help="The plan; a folder with --trace or --sweep.",
+)
+@json_option
+def command(
+    program: str | None,
+    trace: str | None,
+    optimizer: str | None,
+    hardware: str,
+    nodes: int | None,
+    bind: tuple[str, ...],
+    parts: tuple[str, ...],
+    ranks: int | None,
+    groups: int | None,
+    sweep: str | None,
+    no_library: bool,
+    measure: bool,
+    time_limit: float | None,
+    output: str,
+    as_json: bool,
+) -> None:
+    """Choose how a program of computation and collectives runs: what is split, moved before a collective, fused into
+    one kernel and overlapped.
+
+    \b
+      treadle plan fusion adam.py --hardware dgx2 --bind N=64M -o adam.plan.json
+      treadle plan fusion adam.py --hardware dgx2 --sweep N=1K:1G -o plans/
+      treadle plan fusion --trace step.trace.json --hardware dgx2 -o plans/
+
+    PROGRAM is a file of program text, which is read and not run, or MODULE:NAME. All schedules that legal
+    transformations lead to are enumerated and priced on the machine; the plan tells every fusion taken and refused.
+    A schedule is printed as its launches in order: `ol(RS, fuse(C-AG))` is a ReduceScatter, overlapped with one kernel
+    of computation and an AllGather. docs/fusion.md has all of it.
+    """
+    if (program is None) == (trace is None):
+        raise click.UsageError("give either PROGRAM or --trace")
+    if trace is not None and (bind or parts or groups or sweep or measure):
+        raise click.UsageError("a trace has its own sizes; --bind, --parts, --groups, --sweep, --measure need PROGRAM")
+    if optimizer is not None and trace is None:
+        raise click.UsageError("--optimizer belongs to --trace")
+    if sweep is not None and measure:
+        raise click.UsageError("--measure times one size, expected it without --sweep")
+    require_apart(output, program, trace, hardware)
+    clock = clock_of(time_limit)
+
+    from treadle.passes.fusion.inputs import bindings_of, load_program, sweep_of
+    from treadle.planner.documents import store
+    from treadle.planner.documents.plan import InputRef
+    from treadle.planner.errors import InputError
+    from treadle.planner.passes.fusion.machine import machine_of
+    from treadle.probe.resolve import load_hardware
+
+    if (trace or sweep) and Path(output).is_file():
+        raise InputError("found a file, expected a folder for several plans", where=output)
+    profile = load_hardware(hardware, nodes)
+    machine = machine_of(profile).without_library if no_library else machine_of(profile)
+    inputs = {"hardware": InputRef(file=hardware, digest=store.digest(profile))}
+    if trace is not None:
+        _trace(trace, optimizer, profile, machine, ranks, inputs, clock, Path(output), as_json)
+        return
+    assert program is not None
+    given = load_program(program)
+    dimension, sizes = ("", ()) if sweep is None else sweep_of(sweep)
+    first = tuple(f"{dimension}={size}" for size in sizes[:1])
+    bindings = bindings_of(given, profile, (*bind, *first), parts, ranks, groups)
+    if sizes:
+        _sweep(given, bindings, dimension, sizes, machine, inputs, clock, Path(output), as_json)
+    else:
+        _one(given, bindings, machine, measure, inputs, clock, output, as_json)
+
+
+def _one(
+    program: Program,
+    bindings: Bindings,
+    machine: Machine,
+    measure: bool,
+    inputs: dict[str, InputRef],
+    clock: Clock,
+    output: str,
+    as_json: bool,
+) -> None:
+    from treadle.planner.documents import store
+    from treadle.planner.passes.fusion.deciding import plan_of
+    from treadle.planner.passes.fusion.planning import plan_fusion
+
+    found = plan_fusion(program, bindings, machine, clock=clock)
+    times = None
+    if measure and found.limit_fired:
+        note("the time limit leaves no time to measure: this is the best by predicted time")
+    elif measure:
+        from treadle.runtime.fusion.choose import measured
+
+        with live_line() as show:
+            found, times = measured(found, show, clock)
+    plan = plan_of(found, inputs, times)
+    store.save(plan, output)
+    note_limit(plan)
+    if as_json:
+        print_json({**summary(plan), "plan": output})
+        return
+    describe(plan)
+    click.echo(f"wrote {output}")
+
+
+def _sweep(
+    program: Program,
+    bindings: Bindings,
+    dimension: str,
+    sizes: tuple[int, ...],
+    machine: Machine,
+    inputs: dict[str, InputRef],
+    clock: Clock,
+    folder: Path,
+    as_json: bool,
+) -> None:
+    """A plan for every size in a folder, and the table of their winners."""
+    from treadle.planner.documents import store
+    from treadle.planner.passes.fusion.deciding import plan_of
+    from treadle.planner.passes.fusion.spelling import legend
+    from treadle.planner.passes.fusion.sweep import sweep
+
+    swept = sweep(program, bindings, dimension, sizes, machine, clock=clock)
+    rows: list[dict[str, Any]] = []
+    for size, found in zip(sizes, swept.plans, strict=True):
+        plan = plan_of(found, inputs)
+        file = folder / f"{program.name}-{dimension}-{size}.plan.json"
+        store.save(plan, file)
+        note_limit(plan)
+        rows.append({**summary(plan), "size": size, "plan": str(file)})
+    changes = [{"from": each.at, "below": each.below, "above": each.above} for each in swept.crossovers]
+    if as_json:
+        print_json({"sizes": rows, "changes": changes})
+        return
+    print_table(
+        f"{program.name} by {dimension}",
+        (dimension, "us", "best schedule", "gap", "over as written", "over fused computation"),
+        [
+            (
+                f"{row['size']:,}",
+                f"{row['time_us']:,.1f}",
+                row["schedule"],
+                f"{row['gap']:.1%}",
+                _gain(row, "as_written_us"),
+                _gain(row, "computation_fused_us"),
+            )
+            for row in rows
+        ],
+    )
+    click.echo(f"where {legend(' '.join(row['schedule'] for row in rows))}")
+    for change in changes:
+        click.echo(f"from {dimension}={change['from']:,} on, {change['above']} is faster than {change['below']}")
+    click.echo(f"wrote {many(len(rows), 'plan')} to {folder}")
+
+
+def _trace(
+    file: str,
+    optimizer: str | None,
+    profile: Hardware,
+    machine: Machine,
+    ranks: int | None,
+    inputs: dict[str, InputRef],
+    clock: Clock,
+    folder: Path,
+    as_json: bool,
+) -> None:
+    """A plan for every program found in a trace."""
+    from treadle.passes.fusion.inputs import require_ranks
+    from treadle.planner.documents import store
+    from treadle.planner.documents.plan import InputRef
+    from treadle.planner.documents.trace import Trace
+    from treadle.planner.passes.fusion.deciding import plan_of
+    from treadle.planner.passes.fusion.find import find
+    from treadle.planner.passes.fusion.parsing import parse
+    from treadle.planner.passes.fusion.planning import plan_fusion
+    from treadle.planner.passes.fusion.program import Bindings
+    from treadle.planner.passes.fusion.spelling import legend
+
+    trace = store.load(file, Trace)
+    devices = profile.ranks
+    require_ranks(ranks or devices, 1, profile)
+    tensor_ranks = min(ranks or devices, profile.devices_per_node)
+    found, passed = find(trace, tensor_ranks=tensor_ranks, optimizer=optimizer)
+    inputs = {**inputs, "trace": InputRef(file=file, digest=store.digest(trace))}
+    rows: list[dict[str, Any]] = []
+    for place, each in enumerate(found):
+        shared = (ranks or devices) if each.parallel == "data" else tensor_ranks
+        program = parse(each.text, each.name)
+        bindings = Bindings(each.extents, shared, 1, each.parts)
+        share = clock.share(len(found) - place)
+        plan = plan_of(plan_fusion(program, bindings, machine, clock=share), inputs)
+        path = folder / f"{each.name}.plan.json"
+        store.save(plan, path)
+        note_limit(plan)
+        facts = {"count": each.count, "where": each.where, "assumed": each.assumed, "plan": str(path)}
+        rows.append({**summary(plan), **facts})
+    saved = sum(row["count"] * (row["computation_fused_us"] - row["time_us"]) for row in rows)
+    if as_json:
+        passes = [{"what": each.what, "why": each.why} for each in passed]
+        print_json({"found": rows, "passed_over": passes, "saved_us": saved})
+        return
+    print_table(
+        f"found in {trace.name}",
+        ("program", "times", "ranks", "us", "over as written", "over fused computation", "schedule", "first at"),
+        [
+            (
+                row["program"],
+                row["count"],
+                row["ranks"],
+                f"{row['time_us']:,.1f}",
+                _gain(row, "as_written_us"),
+                _gain(row, "computation_fused_us"),
+                row["schedule"],
+                row["where"],
+            )
+            for row in rows
+        ],
+    )
+    click.echo(f"where {legend(' '.join(row['schedule'] for row in rows))}")
+    for line in dict.fromkeys(row["assumed"] for row in rows if row["assumed"]):
+        click.echo(f"assumed: {line}")
+    reasons = Counter(each.why for each in passed)
+    print_table("passed over", ("times", "why"), [(count, why) for why, count in reasons.most_common(MOST_SHOWN)])
+    click.echo(f"predicted to save {saved:,.1f} us of each step, against fused computation beside separate collectives")
+    click.echo(f"wrote {many(len(rows), 'plan')} to {folder}")
+
+
+def _gain(facts: dict[str, Any], peer: str) -> str:
+    return f"{facts[peer] / max(facts['time_us'], 1e-9):.2f}x"
+
+
+def note_limit(plan: Plan) -> None:
+    """Tell where the enumeration was cut."""
+    limit = plan.provenance.options.get("time_limit_s")
+    if plan.provenance.interrupted:
+        note("interrupted: this is the best schedule so far")
+    elif plan.provenance.limit_fired and limit is not None:
+        note(f"the time limit of {limit:g} s, or that of the number of schedules, fired: this is the best so far")
+    elif plan.provenance.limit_fired:
+        note("the program has more schedules than the search looks at: this is the best of those")
+
+
+def summary(plan: Plan) -> dict[str, Any]:
+    """What `--json` prints of a plan, times in us."""
+    from treadle.planner.passes.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED, FusionDecisions
+    from treadle.planner.passes.fusion.parsing import parse
+    from treadle.planner.passes.fusion.spelling import spelled
+
+    decisions = plan.decisions
+    assert isinstance(decisions, FusionDecisions)
+    program, schedule = parse(decisions.program, "program"), parse(decisions.schedule, "schedule")
+    peers = {
+        words: next((rival.time_ns / 1000 for rival in decisions.rivals if rival.name.startswith(words)), None)
+        for words in (AS_WRITTEN, COMPUTATION_FUSED)
+    }
+    return {
+        "program": program.name,
+        "schedule": spelled(schedule),
+        "time_us": plan.prediction.time_us,
+        "as_written_us": peers[AS_WRITTEN],
+        "computation_fused_us": peers[COMPUTATION_FUSED],
+        "lower_bound_us": plan.certificate.lower_bound / 1000,
+        "gap": plan.certificate.gap,
+        "optimal": plan.certificate.optimal,
+        "bound": plan.certificate.argument,
+        "ranks": decisions.ranks,
+        "groups": decisions.groups,
+        "extents": dict(decisions.extents),
+        "volume": decisions.volume,
+        "volume_between_groups": decisions.volume_between_groups,
+        "traffic": decisions.traffic,
+        "state": decisions.state,
+        "considered": decisions.considered,
+        "stages": [
+            {"name": stage.name, "kind": stage.kind, "operations": list(stage.members), "time_us": stage.time_ns / 1000,
+             "algorithm": stage.algorithm, "protocol": stage.protocol, "channels": stage.channels,
+             "overlaps": stage.overlaps, "own_us": stage.own_ns / 1000 if stage.own_ns is not None else None}
+            for stage in decisions.stages
+        ],
+        "rivals": [{"name": rival.name, "time_us": rival.time_ns / 1000} for rival in decisions.rivals],
+        "measured_us": {name: time / 1000 for name, time in decisions.measured_ns.items()},
+        "taken": [_reason(each) for each in decisions.taken],
+        "refused": [_reason(each) for each in decisions.refused],
+    }  # fmt: skip
+
+
+def _reason(reason: Any) -> dict[str, Any]:
+    told = {"transform": reason.transform, "on": list(reason.on), "why": reason.why}
+    return told if reason.code is None else {**told, "code": reason.code, "witness": reason.witness}
+
+
+def describe(plan: Plan) -> None:
+    """Print a plan: what it is, its launches, its rivals, what was taken and what was refused."""
+    from treadle.planner.passes.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED
+    from treadle.planner.passes.fusion.spelling import legend
+
+    facts = summary(plan)
+    sizes = ", ".join(f"{name}={extent:,}" for name, extent in sorted(facts["extents"].items()))
+    ranks = many(facts["ranks"], "rank")
+    where = f"{many(facts['groups'], 'group')} of {ranks}" if facts["groups"] > 1 else ranks
+    time = facts["time_us"]
+    proof = "proved optimal" if facts["optimal"] else f"gap {facts['gap']:.1%}"
+    crossing = f", {facts['volume_between_groups']:,.0f} to the next group" if facts["volume_between_groups"] else ""
+    rows = [
+        ("program", f"{facts['program']}: {sizes} on {where}"),
+        ("schedule", facts["schedule"]),
+        ("where", legend(facts["schedule"])),
+        ("time", f"{time:,.1f} us predicted, {_gain(facts, 'as_written_us')} as fast as written, "
+                 f"{_gain(facts, 'computation_fused_us')} as with fused computation alone"),
+        ("lower bound", f"{facts['lower_bound_us']:,.1f} us for any schedule ({proof}): {facts['bound']}"),
+        ("per rank", f"sends {facts['volume']:,.0f} elements{crossing}; loads and stores {facts['traffic']:,.0f}; "
+                     f"keeps {facts['state']:,.0f} of state"),
+    ]  # fmt: skip
+    if measured := facts["measured_us"]:
+        rows.append(("measured", f"{min(measured.values()):,.1f} us, the fastest of {len(measured)}"))
+    for name, text in rows:
+        click.echo(f"{name:<13}{text}")
+    print_table(
+        "launches",
+        ("launch", "kind", "operations", "us", "how"),
+        [
+            (stage["name"], stage["kind"], ", ".join(stage["operations"]), f"{stage['time_us']:,.1f}", _how(stage))
+            for stage in facts["stages"]
+        ],
+    )
+    peers = [rival for rival in facts["rivals"] if rival["name"].startswith((AS_WRITTEN, COMPUTATION_FUSED))]
+    others = [rival for rival in facts["rivals"] if rival not in peers]
+    print_table(
+        f"other schedules, of {facts['considered']:,} that were priced",
+        ("schedule", "us", "times", *(["measured us"] if measured else [])),
+        [
+            (
+                rival["name"],
+                f"{rival['time_us']:,.1f}",
+                f"{rival['time_us'] / max(time, 1e-9):.2f}",
+                *([f"{measured[rival['name']]:,.1f}" if rival["name"] in measured else "-"] if measured else []),
+            )
+            for rival in (*others[:MOST_SHOWN], *peers)
+        ],
+    )
+    for title in ("taken", "refused"):
+        print_table(
+            title,
+            ("transformation", "on", "why"),
+            [(each["transform"], ", ".join(each["on"]), each["why"]) for each in facts[title][:MOST_SHOWN]],
+        )
+        if len(facts[title]) > MOST_SHOWN:
+            click.echo(f"and {len(facts[title]) - MOST_SHOWN} more; --json and `treadle report` have all")
+
+
+def _how(stage: dict[str, Any]) -> str:
+    words = []
+    if stage["algorithm"] is not None:
+        words.append(f"{stage['algorithm']}, {stage['protocol']}, {many(stage['channels'], 'channel')}")
+    if stage["own_us"] is not None:
+        words.append(f"call of a library; our own kernel takes {stage['own_us']:,.1f}")
+    if stage["overlaps"]:
+        words.append("overlaps with the one before")
+    return "; ".join(words)

@@ -1,0 +1,61 @@
+"""`treadle run` for the kernels of a fusion plan."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from treadle.cli.output import many, print_json, print_table
+
+
+def is_fusion(folder: Path) -> bool:
+    """Whether the plan in an artefact folder is of fusion."""
+    from treadle.codegen.targets import PLAN_NAME
+    from treadle.planner.documents import store
+    from treadle.planner.documents.plan import Plan
+    from treadle.planner.passes.fusion.decisions import FusionDecisions
+
+    path = folder / PLAN_NAME
+    return path.is_file() and isinstance(store.load(path, Plan).decisions, FusionDecisions)
+
+
+def run_fusion(folder: Path, backend: Any, repeats: int, timeout: float | None, as_json: bool) -> None:
+    """Compare the kernels in `folder` with the interpreter and print a row for each kind of data."""
+    from treadle.planner.errors import CheckFailed
+    from treadle.runtime.fusion.folder import run_folder
+
+    rows = run_folder(folder, backend, repeats=repeats, timeout=timeout)
+    if as_json:
+        print_json([{**asdict(row), "good": row.good} for row in rows])
+    else:
+        print_table(
+            f"{folder}: {many(rows[0].runs, 'run')} on {_place(backend)}",
+            ("data", "values", "ms", "sent", "predicted", "traffic", "predicted"),
+            [
+                (
+                    row.data,
+                    ("equal to the last bit" if row.bits else "equal within rounding") if row.good else "wrong",
+                    f"{row.seconds * 1e3:.3f}",
+                    f"{row.sent + row.sent_on:,}",
+                    f"{row.planned_sent + row.planned_sent_on:,.0f}",
+                    f"{row.traffic:,}",
+                    f"{row.planned_traffic:,.0f}",
+                )
+                for row in rows
+            ],
+        )
+        for row in rows:
+            for line in row.undecided:
+                click.echo(f"{row.data}, undecided: {line}; either side is right")
+        if backend != "cuda":
+            click.echo("sent and traffic are elements of the rank that has most of them, counted while it runs")
+    wrong = [f"{row.data}: {line}" for row in rows for line in row.problems]
+    if wrong:
+        raise CheckFailed(f"{folder}: {many(len(wrong), 'tensor')} wrong", tuple(wrong))
+
+
+def _place(backend: str) -> str:
+    return {"cpu": "processes of this machine", "fibers": "fibers, in random orders", "cuda": "GPUs"}[backend]

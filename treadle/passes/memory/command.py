@@ -1,0 +1,341 @@
+"""`treadle plan memory`: what to keep and what to recompute within a budget."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from treadle.cli.limit import clock_of, time_limit_option
+from treadle.cli.output import DOCUMENT, json_option, live_line, many, note, print_json, require_apart
+
+if TYPE_CHECKING:
+    from treadle.planner.documents.plan import InputRef, Plan, Scope
+    from treadle.planner.documents.trace import Trace
+    from treadle.planner.passes.memory.problem import MemoryProblem
+    from treadle.planner.passes.memory.search.attempts import MemoryOptions, Method
+    from treadle.planner.solver import Progress
+
+SCOPES: dict[Scope, str] = {
+    "any order": "any order of recomputation",
+    "forward order": "recomputation in forward order",
+    "forward order, reads left": "recomputation in forward order under --dependency-set leaving",
+    "no recomputation": "plans without recomputation",
+}
+
+
+@click.command()
+@click.option("--trace", metavar="FILE", help="The training step, from `treadle trace capture`.")
+@click.option("--problem", metavar="FILE", help="A memory problem written by hand, instead of a trace.")
+@click.option(
+    "--hardware",
+    metavar="NAME|FILE",
+    help="Model the times of a trace that has none by this profile. Without it they are measured on this machine.",
+)
+@click.option(
+    "--budget",
+    metavar="SIZE|SHAREx",
+    help="8GiB, or 0.6x for a share of the step's peak in plain PyTorch, parameters, batch and gradients included.",
+)
+@click.option(
+    "--sweep",
+    metavar="LOW..HIGH[:COUNT]",
+    help="Instead of --budget: 0.2x..1.0x or 4GiB..12GiB for nine budgets, 0.2x..1.0x:5 for five, each started from "
+    "the one below. -o is then a folder of plans, with a table and a curve.",
+)
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=DOCUMENT,
+    metavar="FILE|DIR",
+    help="The plan to write, or the folder of --sweep.",
+)
+@click.option(
+    "--dependency-set",
+    type=click.Choice(["entering", "leaving"]),
+    default="entering",
+    show_default=True,
+    help="What a backward op reads must be there when its stage is entered, or still when it is left (as published).",
+)
+@click.option(
+    "--method",
+    type=click.Choice(["auto", "heuristic", "segments", "windows", "full", "retention", "rounding"]),
+    default="auto",
+    show_default=True,
+    help="How to search; auto takes the methods that suit the size, one after the other.",
+)
+@click.option(
+    "--variant",
+    type=click.Choice(["noop", "conv", "out", "int", "conv+out", "all"]),
+    default="all",
+    show_default=True,
+    help="Families of implementations that the plan may choose from.",
+)
+@click.option(
+    "--without",
+    type=click.Choice(["conv", "out", "int", "inplace", "grad-inplace", "rng", "statistics"]),
+    multiple=True,
+    help="Leave a family out; may be repeated.",
+)
+@click.option("--no-recompute", is_flag=True, help="Choose implementations only.")
+@click.option("--exact-local", is_flag=True, help="Write what runs hold in its long form, in a larger 0-1 program.")
+@click.option("--literal-products", is_flag=True, help="Write unions as published, in a larger 0-1 program.")
+@click.option("--hold-gradients", is_flag=True, help="Gradients of parameters are held from step to step.")
+@click.option("--reserve", metavar="SIZE", help="Leave so much of the budget alone: fragmentation, optimizer state.")
+@click.option("--gap", type=click.FloatRange(0, 1), default=0.01, show_default=True, help="Stop this near the optimum.")
+@time_limit_option(
+    120.0,
+    "Seconds from the start of the command after which the best plan so far is taken; of --sweep, for each budget.",
+)
+@click.option("--solver", type=click.Choice(["highs", "scip", "cp_sat", "gurobi"]), default="highs", show_default=True)
+@json_option
+def command(
+    trace: str | None,
+    problem: str | None,
+    hardware: str | None,
+    budget: str | None,
+    sweep: str | None,
+    output: str,
+    dependency_set: str,
+    method: Method,
+    variant: str,
+    without: tuple[str, ...],
+    no_recompute: bool,
+    exact_local: bool,
+    literal_products: bool,
+    hold_gradients: bool,
+    reserve: str | None,
+    gap: float,
+    time_limit: float,
+    solver: str,
+    as_json: bool,
+) -> None:
+    """Choose what a training step keeps and what it recomputes, so that it fits a budget and loses least time.
+
+    The plan is written whenever a better one is found, so a search that is killed loses nothing. Ctrl-C ends the search
+    with the best plan so far.
+    """
+    if (trace is None) == (problem is None):
+        raise click.UsageError("give either --trace or --problem")
+    if budget is not None and sweep is not None:
+        raise click.UsageError("give either --budget or --sweep")
+    if trace is not None and budget is None and sweep is None:
+        raise click.UsageError("--trace needs --budget or --sweep")
+    require_apart(output, trace, problem, hardware)
+
+    from treadle.planner.documents import store
+    from treadle.planner.documents.scalars import parse_bytes
+    from treadle.planner.errors import InputError, LimitError
+    from treadle.planner.passes.memory.planning import parse_budget, plan_problem
+    from treadle.planner.passes.memory.problem import FAMILIES
+    from treadle.planner.passes.memory.search.attempts import MemoryOptions
+    from treadle.planner.passes.memory.variants import VARIANTS
+    from treadle.planner.search.clock import Clock
+
+    families = tuple(name for name in FAMILIES if name in VARIANTS[variant] and name not in without)
+    options = MemoryOptions(
+        dependency_set="leaving" if dependency_set == "leaving" else "entering",
+        method=method,
+        families=None if families == FAMILIES else families,
+        recompute=not no_recompute,
+        exact_local=exact_local,
+        literal_products=literal_products,
+        hold_gradients=hold_gradients,
+        reserve_bytes=0 if reserve is None else parse_bytes(reserve, where="--reserve"),
+        gap=gap,
+        time_limit_s=time_limit,
+        solver=solver,
+    )
+    try:
+        if sweep is not None:
+            from treadle.passes.memory.sweep import parse_budgets, plan_budgets
+
+            budgets = parse_budgets(sweep)
+            whole, inputs, _, measured = _sources(trace, problem, hardware, options, output)
+            _warn_of_size(whole, method)
+            plan_budgets(whole, budgets, output, options, inputs, trace or problem, progress_line, summary, as_json)
+            if measured is not None and not as_json:
+                click.echo(f"wrote {measured}, the trace with its times")
+            return
+        limit = None if budget is None else parse_budget(budget)
+        whole, inputs, began, measured = _sources(trace, problem, hardware, options, output)
+        if problem is not None and budget is None and not whole.budget_bytes:
+            expected = "expected bytes, or a budget by --budget"
+            raise InputError(f"found 0, {expected}", where=problem, path="$.budget_bytes")
+        _warn_of_size(whole, method)
+        with live_line() as show:
+            plan = plan_problem(
+                whole,
+                budget=limit,
+                options=options,
+                inputs=inputs,
+                on_progress=lambda progress: show(progress_line(progress)),
+                on_plan=lambda plan: store.save(plan, output),
+                clock=Clock.of(time_limit, began),
+            )
+    except KeyboardInterrupt:
+        raise LimitError("interrupted before a plan was found") from None
+    store.save(plan, output)
+    if plan.provenance.interrupted:
+        note("interrupted: this is the best plan found so far")
+    elif plan.provenance.limit_fired:
+        note(f"the time limit of {time_limit:g} s ended the search: this is the best plan found so far")
+    facts = summary(plan)
+    if as_json:
+        print_json({**facts, "plan": output} | ({"measured_trace": str(measured)} if measured else {}))
+    else:
+        click.echo(describe(facts))
+        click.echo(f"wrote {output}" + (f", and {measured}, the trace with its times" if measured else ""))
+
+
+def _sources(
+    trace: str | None, problem: str | None, hardware: str | None, options: MemoryOptions, output: str
+) -> tuple[MemoryProblem, dict[str, InputRef], float, Path | None]:
+    """The problem that the files describe, the files, when the time limit begins on time.monotonic's clock (with the
+    process, or after a trace was measured), and the trace that was then written beside `output`."""
+    from treadle.planner.documents import store
+    from treadle.planner.documents.plan import InputRef
+    from treadle.planner.documents.trace import Trace
+    from treadle.planner.passes.memory.extract.problem import problem_from_trace
+    from treadle.planner.passes.memory.problem import MemoryProblem
+
+    began = clock_of(None).began
+    if trace is None:
+        loaded = store.load(problem or "", MemoryProblem)
+        inputs = {"problem": InputRef(file=Path(problem or "").name, digest=store.digest(loaded))}
+        return loaded, inputs, began, None
+    step, measured = store.load(trace, Trace), None
+    if hardware is None and step.source == "torch-aot" and all(op.time_ns is None for op in step.ops):
+        from treadle.cli.measured_trace import measured_trace
+
+        step, measured = measured_trace(step, trace, output)
+        trace, began = str(measured), time.monotonic()
+    inputs = {"trace": InputRef(file=Path(trace).name, digest=store.digest(step))}
+    if hardware is not None and step.costs.model == "absent":
+        step, inputs["hardware"] = _with_times(step, hardware)
+    elif hardware is not None:
+        note(f"the trace already has {step.costs.model} times of {step.costs.device}; it keeps them")
+    return problem_from_trace(step, 0, hold_gradients=options.hold_gradients), inputs, began, measured
+
+
+def _warn_of_size(problem: MemoryProblem, method: Method) -> None:
+    from treadle.planner.passes.memory.search.rounds import FULL
+
+    if method == "full" and len(problem.fwd) * len(problem.bwd) > FULL:
+        note(
+            f"the 0-1 program of {len(problem.fwd)} forward and {len(problem.bwd)} backward nodes may find nothing "
+            "within the time limit: auto leaves it out at this size"
+        )
+
+
+def _with_times(trace: Trace, hardware: str) -> tuple[Trace, InputRef]:
+    from treadle.capture.costs import with_roofline
+    from treadle.planner.documents import store
+    from treadle.planner.documents.plan import InputRef
+    from treadle.probe.resolve import load_hardware
+
+    profile = load_hardware(hardware)
+    return with_roofline(trace, profile), InputRef(file=hardware, digest=store.digest(profile))
+
+
+def progress_line(progress: Progress) -> str:
+    """What is at work, incumbent, bound, gap and elapsed time; times come in ns."""
+    from treadle.planner.documents.scalars import format_time
+
+    def told(value: float | None) -> str:
+        return "none yet" if value is None else format_time(value)
+
+    gap = "" if progress.gap is None else f"   gap {progress.gap:.2%}"
+    method = f"{progress.method}: " if progress.method else ""
+    return f"{method}best {told(progress.incumbent)}   bound {told(progress.bound)}{gap}   {progress.elapsed_s:.0f} s"
+
+
+def summary(plan: Plan) -> dict[str, Any]:
+    """The figures that people ask for first."""
+    from treadle.planner.passes.memory.choices import forward_choices, uses
+    from treadle.planner.passes.memory.decisions import MemoryDecisions
+    from treadle.planner.passes.memory.plain import plain_peak, plain_time
+
+    decisions, certificate = plan.decisions, plan.certificate
+    assert isinstance(decisions, MemoryDecisions)
+    ops = [choice for choice in forward_choices(decisions) if decisions.problem.fwd[choice.node].kind == "op"]
+    plain_bytes, plain_ns = plain_peak(decisions.problem), plain_time(decisions.problem)
+    return {
+        "budget_bytes": decisions.problem.budget_bytes,
+        "reserve_bytes": decisions.problem.base.get("reserve", 0),
+        "peak_bytes": decisions.exact_peak_bytes,
+        "store_all_peak_bytes": decisions.store_all_peak_bytes,
+        "plain_peak_bytes": plain_bytes,
+        "peak_of_plain": decisions.exact_peak_bytes / plain_bytes if plain_bytes else None,
+        "time_ns": decisions.objective_ns,
+        "store_all_ns": decisions.store_all_ns,
+        "plain_ns": plain_ns,
+        "time_of_plain": decisions.objective_ns / plain_ns if plain_ns else None,
+        "overhead": decisions.objective_ns / max(1, decisions.store_all_ns) - 1,
+        "lower_bound_ns": int(certificate.lower_bound),
+        "gap": certificate.gap,
+        "optimal": certificate.optimal,
+        "bound_argument": certificate.argument,
+        "bound_holds_for": SCOPES[certificate.scope or "forward order"],
+        "forward_ops": len(ops),
+        "kept_ops": sum(choice.kept for choice in ops),
+        "recomputed_ops": sum(bool(choice.again) for choice in ops),
+        "recomputations": sum(len(choice.again) for choice in ops),
+        "recomputation_ns": sum(choice.again_ns for choice in ops),
+        "uses": [asdict(use) for use in uses(decisions)],
+        "method": plan.provenance.method,
+        "limit_fired": plan.provenance.limit_fired,
+        "interrupted": plan.provenance.interrupted,
+    }
+
+
+def describe(facts: dict[str, Any]) -> str:
+    """The summary as a few aligned lines."""
+    from treadle.planner.documents.scalars import format_bytes, format_time
+
+    whole, plain = facts["store_all_peak_bytes"], facts["plain_peak_bytes"]
+
+    def shares(count: int, *, named: bool) -> str:
+        """`count` as a share of both peaks, which are given as well if `named`."""
+        peaks = (("plain PyTorch", plain), ("store-all", whole))
+        of = [
+            f"{count / max(1, peak):.2f}x of {what}" + (f"'s {format_bytes(peak)}" if named else "")
+            for what, peak in peaks
+            if peak is not None
+        ]
+        return f"{format_bytes(count)} ({', '.join(of)})"
+
+    ratio = facts["time_of_plain"]
+    of_plain = "" if ratio is None else f"{ratio:.3f}x of plain PyTorch, "
+    proof = "proved optimal" if facts["optimal"] else f"gap {facts['gap']:.2%}"
+    overhead = round(facts["overhead"], 4) + 0.0  # not -0.00%
+    reserve = facts["reserve_bytes"]
+    reserved = [("reserve", f"{format_bytes(reserve)}, counted in budget and peaks")] if reserve else []
+    again = f"{facts['recomputed_ops']} of {facts['forward_ops']} forward ops"
+    rows = [
+        ("budget", shares(facts["budget_bytes"], named=True)),
+        *reserved,
+        ("peak", shares(facts["peak_bytes"], named=False)),
+        ("time", f"{format_time(facts['time_ns'])}, {of_plain}{overhead:+.2%} against store-all"),
+        ("lower bound", f"{format_time(facts['lower_bound_ns'])}, {proof} for {facts['bound_holds_for']}"),
+        ("recomputed", f"{again}, {many(facts['recomputations'], 'extra run')}"),
+        *_used(facts["uses"]),
+        ("found by", facts["method"]),
+    ]
+    return "\n".join(f"{name:<13}{text}" for name, text in rows)
+
+
+def _used(uses: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """A row for each family of implementations that the plan makes use of."""
+    from treadle.planner.passes.memory.choices import Use
+
+    title = "uses"
+    for family, found in groupby(uses, key=lambda use: use["family"]):
+        yield title, f"{family}: {', '.join(str(Use(**use)) for use in found)}"
+        title = ""

@@ -1,0 +1,191 @@
+"""`treadle plan memory --sweep`: a folder of plans at many budgets, the table of them and their curve."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from treadle.cli.output import live_line, many, note, print_json, require_apart
+from treadle.planner.documents import store
+from treadle.planner.documents.files import write_text
+from treadle.planner.documents.scalars import format_bytes
+from treadle.planner.errors import InfeasibleError, InputError, LimitError, MissingBackendError
+from treadle.planner.passes.memory.planning import Budget, parse_budget, prepared
+
+if TYPE_CHECKING:
+    from treadle.planner.documents.plan import InputRef, Plan
+    from treadle.planner.passes.memory.problem import MemoryProblem
+    from treadle.planner.passes.memory.search.attempts import MemoryOptions
+    from treadle.planner.passes.memory.search.sweep import Point
+    from treadle.planner.solver import Progress
+
+POINTS, MOST = 9, 100
+TABLE, CURVE = "sweep.csv", "pareto.svg"
+COLUMNS = ("budget_bytes", "peak_bytes", "time_ns", "store_all_ns", "lower_bound_ns", "gap", "method", "plan", "reason")
+
+
+def parse_budgets(text: str) -> list[Budget]:
+    """`0.2x..1.0x` or `4GiB..12GiB`: nine budgets in equal steps, both ends included, or as many as `:5` says.
+
+    Raises InputError for anything else.
+    """
+    where = "--sweep"
+    ends, _, count = text.partition(":")
+    first, dots, last = ends.partition("..")
+    if not dots or (":" in text and not (count.isdecimal() and 2 <= int(count) <= MOST)):
+        expected = f"a range such as 0.2x..1.0x or 4GiB..12GiB, with :5 behind it for 5 budgets (2 to {MOST})"
+        raise InputError(f"found {text!r}, expected {expected}", where=where)
+    low, high = parse_budget(first, where=where), parse_budget(last, where=where)
+    if isinstance(low, Fraction) != isinstance(high, Fraction):
+        raise InputError(f"found {text!r}, expected two sizes or two shares of plain PyTorch's peak", where=where)
+    if low > high:
+        raise InputError(f"found {text!r}, expected the smaller budget first", where=where)
+    steps = int(count or POINTS) - 1
+    budgets = [low + Fraction(high - low) * place / steps for place in range(steps + 1)]
+    return list(dict.fromkeys(budgets if isinstance(low, Fraction) else map(round, budgets)))
+
+
+def plan_budgets(
+    problem: MemoryProblem,
+    budgets: Sequence[Budget],
+    output: str,
+    options: MemoryOptions,
+    inputs: dict[str, InputRef],
+    input_file: str | None,
+    progress_line: Callable[[Progress], str],
+    summary: Callable[[Plan], dict[str, Any]],
+    as_json: bool,
+) -> None:
+    """Plan at each of `budgets`, write the folder `output`, print the table.
+
+    A plan is written as soon as it is there. Raises InputError for a folder that holds anything but an older sweep,
+    InfeasibleError and LimitError where no budget has a plan.
+    """
+    from treadle.passes.memory.pareto import curve_svg
+    from treadle.planner.passes.memory.decisions import MemoryDecisions
+    from treadle.planner.passes.memory.search.sweep import Point, sweep
+
+    folder = Path(output)
+    older = _older(folder)
+    names = _names(problem, budgets, options)
+    labels = [name.removesuffix(".plan.json") for _, name in sorted(names.items())]
+    for name in (*names.values(), TABLE, CURVE):
+        require_apart(str(folder / name), input_file)
+    done = 0
+    so_far: dict[int, dict[str, Any]] = {}
+
+    def write(point: Point) -> None:
+        """The table first: a folder without one is no sweep's, and the next sweep would not write into it."""
+        so_far[point.budget_bytes] = _row(point, names, summary)
+        write_text(folder / TABLE, _csv(list(so_far.values())))
+        if point.plan is not None:
+            store.save(point.plan, folder / names[point.budget_bytes])
+
+    def on_point(point: Point) -> None:
+        nonlocal done
+        done += 1
+        if point.plan is not None:
+            write(point)
+
+    def on_plan(plan: Plan) -> None:
+        assert isinstance(plan.decisions, MemoryDecisions)
+        write(Point(budget_bytes=plan.decisions.problem.budget_bytes, plan=plan))
+
+    def on_progress(progress: Progress) -> None:
+        place = min(done, len(labels) - 1)
+        show(f"{labels[place]}, {place + 1} of {len(labels)}: {progress_line(progress)}")
+
+    with live_line() as show:
+        points = sweep(
+            problem, budgets, options, inputs=inputs, on_progress=on_progress, on_point=on_point, on_plan=on_plan
+        )
+    plans = {names[point.budget_bytes]: point.plan for point in points if point.plan is not None}
+    if not plans:
+        failure = InfeasibleError if all(point.infeasible for point in points) else LimitError
+        raise failure(f"no budget of the sweep has a plan: {points[-1].reason}")
+    for name, plan in plans.items():
+        store.save(plan, folder / name)
+    rows = [_row(point, names, summary) for point in points]
+    impossible = max((point.budget_bytes for point in points if point.infeasible), default=None)
+    write_text(folder / TABLE, _csv(rows))
+    written = [many(len(plans), "plan"), TABLE]
+    try:
+        write_text(folder / CURVE, curve_svg(list(plans.values()), impossible))
+        written.append(CURVE)
+    except MissingBackendError as error:
+        note(f"no {CURVE}: {error}")
+    for name in sorted(older - plans.keys()):
+        (folder / name).unlink(missing_ok=True)
+    if any(row.get("interrupted") for row in rows):
+        note("interrupted: larger budgets have the plans found for smaller ones")
+    elif any(row.get("limit_fired") for row in rows):
+        note(f"the time limit of {options.time_limit_s:g} s ended the search at some budgets; their gaps tell")
+    if as_json:
+        print_json({"output": output, "points": rows})
+        return
+    for line in _table(points, names):
+        click.echo(line)
+    click.echo(f"wrote {', '.join(written[:-1])} and {written[-1]} to {output}")
+
+
+def _names(problem: MemoryProblem, budgets: Sequence[Budget], options: MemoryOptions) -> dict[int, str]:
+    """File names of the plans by budget in bytes, such as `0.2x.plan.json`."""
+    names: dict[int, str] = {}
+    for budget in budgets:
+        size = prepared(problem, budget, options).budget_bytes
+        label = f"{float(budget):.4g}x" if isinstance(budget, Fraction) else format_bytes(budget).replace(" ", "")
+        name = f"{label}.plan.json"
+        names.setdefault(size, f"{size}B.plan.json" if name in names.values() else name)
+    return names
+
+
+def _row(point: Point, names: Mapping[int, str], summary: Callable[[Plan], dict[str, Any]]) -> dict[str, Any]:
+    if point.plan is None:
+        return {"budget_bytes": point.budget_bytes, "infeasible": point.infeasible, "reason": point.reason}
+    return {**summary(point.plan), "plan": names[point.budget_bytes]}
+
+
+def _table(points: Sequence[Point], names: Mapping[int, str]) -> list[str]:
+    """The sweep as a person reads it."""
+    from treadle.passes.memory.pareto import HEAD, cells
+
+    head = (*HEAD, "plan")
+    rows = [(*cells(point.plan), names[point.budget_bytes]) if point.plan is not None else None for point in points]
+    shown = [head, *(row for row in rows if row is not None)]
+    widths = [max(len(row[place]) for row in shown) for place in range(len(head))]
+
+    def line(cells: Sequence[str]) -> str:
+        right = [cell.rjust(width) for cell, width in zip(cells[:-2], widths, strict=False)]
+        return "  ".join([*right, cells[-2].ljust(widths[-2]), cells[-1]])
+
+    lines = [line(head)]
+    for point, row in zip(points, rows, strict=True):
+        size = format_bytes(point.budget_bytes).rjust(widths[0])
+        lines.append(f"{size}  {point.reason}" if row is None else line(row))
+    return lines
+
+
+def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return stream.getvalue()
+
+
+def _older(folder: Path) -> set[str]:
+    """The plans of an older sweep in the folder."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError("found a file, expected a folder to write into", where=str(folder))
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return set()
+    if not (folder / TABLE).is_file():
+        raise InputError(f"found a folder without {TABLE}, expected a new one or one of an older sweep",
+                         where=str(folder))  # fmt: skip
+    return {path.name for path in folder.glob("*.plan.json")}

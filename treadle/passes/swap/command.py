@@ -1,0 +1,337 @@
+"""`treadle plan swap`: order, memory pool and copies to and from the host of one iteration."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from msgspec.structs import replace
+
+from treadle.cli.limit import clock_of, time_limit_option
+from treadle.cli.output import DOCUMENT, json_option, live_line, many, note, print_json, require_apart
+from treadle.planner.documents.scalars import format_bytes, format_time, parse_bytes
+
+if TYPE_CHECKING:
+    from treadle.planner.documents.plan import InputRef, Plan
+    from treadle.planner.documents.trace import Trace
+    from treadle.planner.passes.swap.decisions import Run, SwapDecisions
+    from treadle.planner.passes.swap.planning import Progress
+    from treadle.planner.passes.swap.problem import SwapOp, SwapProblem
+
+SIZE = "SIZE|SHAREx"
+
+
+@click.command()
+@click.option("--trace", metavar="FILE", help="The iteration, from `treadle trace capture`.")
+@click.option("--problem", metavar="FILE", help="A swap problem written by hand, instead of a trace.")
+@click.option("--hardware", metavar="NAME|FILE", help="The device, its host and the copies between them.")
+@click.option(
+    "--device-memory",
+    metavar=SIZE,
+    help="16GiB, or 0.5x for a share of the ideal footprint, in which the order of the trace needs no copy. "
+    "[default: the device's]",
+)
+@click.option("--host-memory", metavar="SIZE", help="The most that may be pinned on the host. [default: the host's]")
+@click.option("--reserve", metavar="SIZE", help="Leave so much of the device's memory alone: the framework's context.")
+@click.option(
+    "--allocator",
+    type=click.Choice(["auto", "pool", "offset", "bytes"]),
+    default="auto",
+    show_default=True,
+    help="Memory is classes of equal objects, one arena with an address for each tensor, or counted bytes only; auto "
+    "takes the faster plan of the first two.",
+)
+@click.option(
+    "--method",
+    type=click.Choice(["auto", "genetic", "exact"]),
+    default="auto",
+    show_default=True,
+    help="auto betters the genetic search's plan and solves small problems exactly.",
+)
+@click.option("--faithful", is_flag=True, help="The genetic search as published, and nothing else.")
+@click.option("--population", type=click.IntRange(2), help="Individuals. [default: 64, faithful: 144]")
+@click.option("--generations", type=click.IntRange(0), default=1000, show_default=True, help="At most so many.")
+@click.option(
+    "--patience",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="Generations without improvement that end the search.",
+)
+@click.option("--mutation", type=click.FloatRange(0, 1), help="Probability. [default: 0.1]")
+@click.option("--temperature", type=click.FloatRange(0, min_open=True), help="[default: 0.03, faithful: 1]")
+@click.option(
+    "--threshold",
+    type=click.IntRange(0),
+    help="Operators that must have run since a tensor was used before it leaves. [default: what suits, faithful: 2]",
+)
+@click.option("--keep-order", is_flag=True, help="Search pools only, for the order of the trace.")
+@click.option("--keep-pool", is_flag=True, help="Search orders only, for the best planted pool.")
+@click.option("--free-classes", is_flag=True, help="Let a class of the pool have any sizes, not only neighbours.")
+@click.option(
+    "--with-recompute",
+    is_flag=True,
+    help="Also make tensors again instead of copying them, and choose between the calls of each op.",
+)
+@click.option(
+    "--same-bits",
+    is_flag=True,
+    help="With --with-recompute: only calls that make the same bits as the model's own.",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Where random numbers begin.")
+@click.option("--workers", type=click.IntRange(1), help="Processes; the plan is the same. [default: one per core]")
+@click.option("--executor", metavar="ADDRESS", help="dask://HOST:PORT or dask://local; the plan is the same.")
+@time_limit_option(300.0, "Seconds from the start of the command after which the best plan so far is taken.")
+@click.option("-o", "--output", required=True, type=DOCUMENT, metavar="FILE", help="The plan to write.")
+@json_option
+def command(
+    trace: str | None,
+    problem: str | None,
+    hardware: str | None,
+    device_memory: str | None,
+    host_memory: str | None,
+    reserve: str | None,
+    allocator: str,
+    time_limit: float,
+    workers: int | None,
+    with_recompute: bool,
+    same_bits: bool,
+    output: str,
+    as_json: bool,
+    **searching: Any,
+) -> None:
+    """Plan what to copy to the host and back, so that an iteration fits the memory of its device and loses least time.
+
+    Searches the order of operators, the division of memory and the copies together. The plan is written whenever a
+    better one is found, so a search that is killed loses nothing. Ctrl-C ends the search with the best plan so far.
+    """
+    if (trace is None) == (problem is None):
+        raise click.UsageError("give either --trace or --problem")
+    if trace is not None and hardware is None:
+        raise click.UsageError("--trace needs --hardware, for the device's memory and the speed of its copies")
+    if problem is not None and hardware is not None:
+        raise click.UsageError("--problem names its own machine, so it goes without --hardware")
+    if with_recompute and trace is None:
+        raise click.UsageError(
+            "--with-recompute needs --trace: a swap problem does not tell what its operators compute"
+        )
+    if same_bits and not with_recompute:
+        raise click.UsageError("--same-bits belongs to --with-recompute; copies change no bits")
+    require_apart(output, trace, problem, hardware)
+    clock = clock_of(time_limit)
+
+    from treadle.planner.documents import store
+    from treadle.planner.errors import LimitError
+    from treadle.planner.passes.swap.allocators import BOTH, plan_swap_allocators
+    from treadle.planner.passes.swap.compiled import COMPILES
+    from treadle.planner.passes.swap.planning import SwapOptions, parse_memory
+
+    pool_only = searching["faithful"] or searching["keep_pool"] or searching["free_classes"]
+    allocators: Any = (allocator,) if allocator != "auto" else ("pool",) if pool_only else BOTH
+    options = SwapOptions(
+        time_limit_s=time_limit, workers=workers or os.cpu_count() or 1, allocator=allocators[0], **searching
+    )
+    memory = None if device_memory is None else parse_memory(device_memory)
+    # a share is of the footprint, so the profile need not tell the memory, and what stands here is replaced
+    stands = memory if memory is None or isinstance(memory, int) else 0
+    whole, runs, step, inputs = _sources(trace, problem, hardware, stands, host_memory, reserve)
+    if not COMPILES:
+        note("numba is not installed: the same search takes many times as long; pip install 'treadle[swap]'")
+    try:
+        with live_line() as show:
+            common: dict[str, Any] = {
+                "clock": clock,
+                "memory": memory,
+                "inputs": inputs,
+                "on_progress": lambda progress: show(progress_line(progress)),
+                "on_plan": lambda plan: store.save(plan, output),
+            }
+            if with_recompute and step is not None:
+                from treadle.planner.job.recompute_swap.memory_runs import SAME_BITS
+                from treadle.planner.job.recompute_swap.planning import JointOptions, plan_joint
+
+                joint = JointOptions(swap=options, allocators=allocators, families=SAME_BITS if same_bits else None)
+                plan = plan_joint(step, whole.machine, reserve_bytes=whole.reserve_bytes, options=joint, **common)
+            else:
+                plan = plan_swap_allocators(whole, allocators, runs=runs, options=options, **common)
+    except KeyboardInterrupt:
+        raise LimitError("interrupted before a plan was found") from None
+    store.save(plan, output)
+    if plan.provenance.interrupted:
+        note("interrupted: this is the best plan found so far")
+    elif plan.provenance.limit_fired:
+        note(f"the time limit of {time_limit:g} s ended the search: this is the best plan found so far")
+    if step is not None:
+        note_rounding(step, plan)
+    facts = summary(plan)
+    if as_json:
+        print_json({**facts, "plan": output})
+    else:
+        click.echo(describe(facts))
+        click.echo(f"wrote {output}")
+
+
+def note_rounding(trace: Trace, plan: Plan) -> None:
+    """Tell where the plan's results may differ from the model's own in the last bits."""
+    from treadle.planner.job.recompute_swap.memory_runs import rounded_otherwise
+    from treadle.planner.passes.swap.decisions import SwapDecisions
+
+    assert isinstance(plan.decisions, SwapDecisions)
+    other = rounded_otherwise(trace, plan.decisions.runs)
+    if other:
+        note(
+            f"{many(len(other), 'operator')} make their results by calls that may round them otherwise than the "
+            f"model's own, such as {other[0]}; --same-bits plans without these"
+        )
+
+
+def _sources(
+    trace: str | None,
+    problem: str | None,
+    hardware: str | None,
+    memory_bytes: int | None,
+    host_memory: str | None,
+    reserve: str | None,
+) -> tuple[SwapProblem, tuple[Run, ...], Trace | None, dict[str, InputRef]]:
+    """The problem that the files describe, the runs that it speaks of, the trace with its times, and the files."""
+    from treadle.planner.documents import store
+    from treadle.planner.documents.plan import InputRef
+    from treadle.planner.documents.trace import Trace
+    from treadle.planner.passes.swap.extract import machine_of
+    from treadle.planner.passes.swap.planning import inplace_problem
+    from treadle.planner.passes.swap.problem import SwapProblem
+    from treadle.probe.resolve import load_hardware
+
+    host = None if host_memory is None else parse_bytes(host_memory, where="--host-memory")
+    left = 0 if reserve is None else parse_bytes(reserve, where="--reserve")
+    if trace is None or hardware is None:
+        loaded = store.load(problem or "", SwapProblem)
+        inputs = {"problem": InputRef(file=Path(problem or "").name, digest=store.digest(loaded))}
+        machine = loaded.machine if host is None else replace(loaded.machine, host_bytes=host)
+        reserved = left if reserve else loaded.reserve_bytes
+        return replace(loaded, machine=machine, reserve_bytes=reserved), (), None, inputs
+    profile = load_hardware(hardware)
+    step = store.load(trace, Trace)
+    inputs = {
+        "trace": InputRef(file=Path(trace).name, digest=store.digest(step)),
+        "hardware": InputRef(file=hardware, digest=store.digest(profile)),
+    }
+    step = with_times(step, hardware)
+    return *inplace_problem(step, machine_of(profile, memory_bytes, host), left), step, inputs
+
+
+def with_times(trace: Trace, hardware: str) -> Trace:
+    """The trace with modelled times where it has none."""
+    if trace.costs.model != "absent":
+        return trace
+    from treadle.capture.costs import with_roofline  # imports torch, which takes seconds
+    from treadle.probe.resolve import load_hardware
+
+    return with_roofline(trace, load_hardware(hardware))
+
+
+def progress_line(progress: Progress) -> str:
+    """Generation, best, mean and worst time, bound, gap and elapsed time; times come in ns."""
+    number, best = progress.generation.number, progress.generation.best_ns
+    parts = [
+        f"generation {number}: best {format_time(best)}",
+        f"mean {format_time(progress.generation.mean_ns)}",
+        f"worst {format_time(progress.generation.worst_ns)}",
+        f"bound {format_time(progress.bound_ns)}",
+        f"gap {1 - progress.bound_ns / max(1, best):.2%}",
+        f"{progress.elapsed_s:.0f} s",
+    ]
+    return "   ".join(parts)
+
+
+def summary(plan: Plan) -> dict[str, Any]:
+    """The figures that people ask for first."""
+    from treadle.planner.passes.swap.decisions import SwapDecisions
+    from treadle.planner.passes.swap.minimum import minimum_of
+    from treadle.planner.passes.swap.planning import footprint
+    from treadle.planner.passes.swap.timeline_of import dropped
+
+    decisions, certificate = plan.decisions, plan.certificate
+    assert isinstance(decisions, SwapDecisions)
+    problem = decisions.problem
+    again = repeated(decisions)
+    again_ns = sum(op.time_ns for op in again)
+    ideal = problem.ideal_ns - again_ns
+    return {
+        "device_memory_bytes": problem.machine.memory_bytes,
+        "footprint_bytes": footprint(problem),
+        "least_memory_bytes": minimum_of(problem, decisions.allocator).memory_bytes,
+        "reserve_bytes": problem.reserve_bytes,
+        "scratch_bytes": problem.scratch_bytes,
+        "peak_bytes": decisions.peak_bytes,
+        "allocator": decisions.allocator,
+        "pool": [{"object_bytes": part.object_bytes, "count": part.count} for part in decisions.pool],
+        "time_ns": decisions.time_ns,
+        "ideal_ns": ideal,
+        "of_ideal": ideal / decisions.time_ns if decisions.time_ns else 1.0,
+        "idle_ns": decisions.idle_ns,
+        "in_bytes": decisions.in_bytes,
+        "out_bytes": decisions.out_bytes,
+        "ops": len(problem.ops),
+        "in_copies": sum(node.kind == "in" for node in decisions.nodes),
+        "out_copies": sum(node.kind == "out" for node in decisions.nodes),
+        "early_copies": sum(node.early for node in decisions.nodes),
+        "drops": len(dropped(decisions)),
+        "repeated_runs": len(again),
+        "repeated_ns": again_ns,
+        "initial_residents": len(decisions.initial),
+        "lower_bound_ns": int(certificate.lower_bound),
+        "gap": certificate.gap,
+        "optimal": certificate.optimal,
+        "bound_argument": certificate.argument,
+        "bound_holds_for": certificate.scope or "any order",
+        "generations": len(plan.provenance.search_log),
+        "method": plan.provenance.method,
+        "limit_fired": plan.provenance.limit_fired,
+        "interrupted": plan.provenance.interrupted,
+    }
+
+
+def repeated(decisions: SwapDecisions) -> list[SwapOp]:
+    """Operators that make again what an earlier one made."""
+    seen: set[str] = set()
+    first = [not (run.op in seen or seen.add(run.op)) for run in decisions.runs]  # type: ignore[func-returns-value]
+    return [op for op, once in zip(decisions.problem.ops, first, strict=False) if not once]
+
+
+def describe(facts: dict[str, Any]) -> str:
+    """The summary as a few aligned lines."""
+    whole, memory = facts["footprint_bytes"], facts["device_memory_bytes"]
+    beside = [f"{format_bytes(facts[key + '_bytes'])} {key}" for key in ("scratch", "reserve") if facts[key + "_bytes"]]
+    memory_line = f"{format_bytes(memory)} ({memory / max(1, whole):.2f}x of the {format_bytes(whole)} without copies)"
+    proof = "proved optimal" if facts["optimal"] else f"gap {facts['gap']:.2%}"
+    objects = [f"{part['count']} x {format_bytes(part['object_bytes'])}" for part in facts["pool"]]
+    pool = "1 class" if len(objects) == 1 else f"{len(objects)} classes"
+    generations = facts["generations"]
+    early = f" ({facts['early_copies']} early)" if facts["early_copies"] else ""
+
+    made_again = (
+        f"{many(facts['repeated_runs'], 'run')} of operators that ran before, {format_time(facts['repeated_ns'])}"
+    )
+
+    def moved(way: str) -> str:
+        return f"{facts[f'{way}_copies']} {way} of {format_bytes(facts[f'{way}_bytes'])}"
+
+    rows = [
+        ("memory", memory_line),
+        ("least", f"{format_bytes(facts['least_memory_bytes'])} for any plan with the allocator {facts['allocator']}"),
+        ("peak", " + ".join([f"{format_bytes(facts['peak_bytes'])} of tensors", *beside])),
+        (
+            "time",
+            f"{format_time(facts['time_ns'])}, {facts['of_ideal']:.2%} of ideal ({format_time(facts['ideal_ns'])})",
+        ),
+        ("idle", f"{format_time(facts['idle_ns'])} of waiting for copies"),
+        ("lower bound", f"{format_time(facts['lower_bound_ns'])}, {proof} for {facts['bound_holds_for']}"),
+        ("copies", f"{moved('in')}, {moved('out')}{early}, {many(facts['drops'], 'drop')} without a copy"),
+        *([("made again", made_again)] if facts["repeated_runs"] else []),
+        *([("pool", f"{pool}: {', '.join(objects)}")] if objects else []),
+        ("found by", facts["method"] + (f", {many(generations, 'generation')} searched" if generations else "")),
+    ]
+    return "\n".join(f"{name:<13}{text}" for name, text in rows)

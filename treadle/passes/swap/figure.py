@@ -1,0 +1,93 @@
+"""A swap plan over time: three streams, and below them the bytes on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from treadle.passes.memory.figure import GIB, MIB
+from treadle.report.svg import PALETTE, figure, text_of
+from treadle.report.timeline_figure import Bar
+
+ROWS = ("compute", "in", "out")
+WAITING = "compute waits"
+# Roles have the colours that they have in pictures of memory plans.
+COLOURS = dict(
+    zip(
+        ("parameters", "inputs", "state", "activations", "gradients", "operators", WAITING),
+        (*PALETTE[:5], "#57606a", "#D55E00"),
+        strict=True,
+    )
+)
+
+
+def streams_svg(
+    bars: Sequence[Bar],
+    points: Sequence[tuple[float, Mapping[str, int]]],
+    *,
+    memory_bytes: int,
+    window_us: tuple[float, float],
+) -> str:
+    """SVG of the part `window_us` of an iteration, in which all `bars` are, in the rows of `ROWS`.
+
+    Groups of bars and the bytes of points, (time in us, bytes by name) at each change in time order, are named as in
+    `COLOURS`.
+    """
+    begin, end = window_us
+    unit, scale = ("s", 1e6) if end > 10e6 else ("ms", 1e3) if end > 10_000 else ("us", 1.0)
+    top = max(memory_bytes, *(sum(level.values()) for _, level in points))
+    amount, of = (GIB, "GiB") if top >= 4 * GIB else (MIB, "MiB") if top >= MIB else (1, "bytes")
+    with figure(10, 4.4, nrows=2, sharex=True, height_ratios=(3, 4)) as (drawn, (streams, memory)):
+        for group in dict.fromkeys(bar.group for bar in bars):
+            chosen = [bar for bar in bars if bar.group == group]
+            streams.barh(
+                [ROWS.index(bar.row) for bar in chosen],
+                [bar.duration_us / scale for bar in chosen],
+                left=[bar.start_us / scale for bar in chosen],
+                height=0.76,
+                color=COLOURS[group],
+                edgecolor="white",
+                linewidth=0.4 if len(bars) <= 200 else 0.0,
+            )
+        for bar in bars:
+            left, right = max(bar.start_us, begin), min(bar.start_us + bar.duration_us, end)
+            if bar.label and (right - left) / (end - begin) * 150 > len(bar.label):
+                middle = (left + right) / 2 / scale
+                streams.text(
+                    middle, ROWS.index(bar.row), bar.label, ha="center", va="center", fontsize=6.5, color="white"
+                )
+        streams.set_yticks(range(len(ROWS)), ROWS)
+        streams.set(ylim=(len(ROWS) - 0.5, -0.5))
+        memory.stackplot(
+            [time / scale for time, _ in points],
+            [[level[name] / amount for _, level in points] for name in points[0][1]],
+            colors=[COLOURS[name] for name in points[0][1]],
+            step="post",
+            linewidth=0,
+        )
+        memory.axhline(memory_bytes / amount, color="#000000", linewidth=1.6)
+        memory.set(
+            xlabel=f"predicted time ({unit})",
+            ylabel=f"on the device ({of})",
+            xlim=(begin / scale, end / scale),
+            ylim=(0, top / amount * 1.03),
+        )
+        present = {bar.group for bar in bars} | set(points[0][1])
+        names = [name for name in COLOURS if name in present]
+        handles = [streams.barh([0], [0], color=COLOURS[name]) for name in names]
+        handles.append(memory.plot([], [], color="#000000", linewidth=1.6)[0])
+        streams.legend(
+            handles, [*names, "memory for tensors"], loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False
+        )
+        return text_of(drawn)
+
+
+def convergence_svg(curves: Mapping[str, Sequence[tuple[int, float]]], ideal_ms: float) -> str:
+    """SVG of the search: (generation, ms) by label, and the time without any copy."""
+    with figure(10, 3.2) as (drawn, axes):
+        for (label, points), colour in zip(curves.items(), PALETTE, strict=False):
+            axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.6, label=label)
+        axes.axhline(ideal_ms, color="#57606a", linewidth=1.2, linestyle="--", label="ideal")
+        axes.set(xlabel="generation", ylabel="simulated iteration (ms)", ylim=(0, None))
+        axes.grid(axis="y", color="#eef1f4")
+        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
+        return text_of(drawn)

@@ -1,0 +1,287 @@
+"""Collective programs beside the framework's own collectives: the same random data, results compared, both timed."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from msgspec.structs import replace
+from torch import Tensor, distributed
+from torch.distributed import ReduceOp
+
+from treadle.codegen.collective.msccl import xml
+from treadle.codegen.collective.program import Program
+from treadle.codegen.collective.replay import UNPROMISED
+from treadle.codegen.collective.simulate_program import simulate_program
+from treadle.planner.errors import InputError
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions
+from treadle.planner.passes.collective.collectives import form_of
+from treadle.runtime.collective.messages import REDUCING, Executor, cut_of, executor
+from treadle.runtime.launch import launch
+
+DTYPES = {
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "int32": torch.int32,
+    "int64": torch.int64,
+}
+OPS = {"sum": ReduceOp.SUM, "avg": ReduceOp.SUM, "min": ReduceOp.MIN, "max": ReduceOp.MAX}
+"""Gloo has no average: the reference divides the sum, too."""
+
+
+class Row(NamedTuple):
+    """One program on one size. `elements` are counted as the collective does: of a rank's part for allgather,
+    reducescatter, alltoall, gather, scatter and irregular ones, of the whole buffer otherwise. Times in seconds, the
+    slowest rank's median. `op` is empty where nothing is added up."""
+
+    program: str
+    dtype: str
+    op: str
+    elements: int
+    bytes: int
+    """Of one rank's input."""
+    max_error: float
+    tolerance: float
+    """0 where only data moves or numbers are whole: then results must be equal."""
+    seconds: float
+    reference_seconds: float
+    predicted_seconds: float | None
+
+    @property
+    def good(self) -> bool:
+        return self.max_error <= self.tolerance
+
+
+def compare(
+    programs: Mapping[str, Program],
+    decisions: CollectiveDecisions | None,
+    *,
+    sizes: Sequence[int],
+    dtypes: Sequence[str],
+    ops: Sequence[str] = ("sum",),
+    repeats: int = 5,
+    timeout: float | None = None,
+) -> list[Row]:
+    """Run all `programs` (of one number of ranks) with real processes on every size, dtype and op.
+
+    `decisions` predicts times, on the hardware it was planned for, and says what an irregular collective must do.
+    Raises InputError for an irregular collective without them, and what `launch` raises.
+    """
+    for name, program in programs.items():
+        if program.collective in UNPROMISED and decisions is None:
+            raise InputError(f"found collective {program.collective}, expected one that can be compared", where=name)
+    world = len(next(iter(programs.values())).ranks)
+    texts = {name: xml.emit(program) for name, program in programs.items()}
+    jobs = _Jobs(texts, decisions, tuple(sizes), tuple(dtypes), tuple(ops), repeats)
+    by_rank = launch(world, _worker, (jobs,), timeout)
+    rows = []
+    for results in zip(*by_rank, strict=True):
+        first: Row = results[0]
+        rows.append(
+            first._replace(
+                bytes=max(row.bytes for row in results),
+                max_error=max(row.max_error for row in results),
+                tolerance=max(row.tolerance for row in results),
+                seconds=max(row.seconds for row in results),
+                reference_seconds=max(row.reference_seconds for row in results),
+            )
+        )
+    return [row._replace(predicted_seconds=predict(programs[row.program], decisions, row.bytes)) for row in rows]
+
+
+class _Jobs(NamedTuple):
+    texts: Mapping[str, str]
+    decisions: CollectiveDecisions | None
+    sizes: Sequence[int]
+    dtypes: Sequence[str]
+    ops: Sequence[str]
+    repeats: int
+
+
+def predict(program: Program, decisions: CollectiveDecisions | None, size: int) -> float | None:
+    """The alpha-beta time with beta scaled from the planned size to this one."""
+    if decisions is None:
+        return None
+    links = tuple(replace(link, beta_ns=round(link.beta_ns * size / decisions.input_bytes)) for link in decisions.links)
+    return simulate_program(program, replace(decisions, links=links)).schedule.makespan / 1e9
+
+
+def _worker(rank: int, world: int, jobs: _Jobs) -> list[Row]:
+    rows = []
+    for name, text in jobs.texts.items():
+        program = xml.parse(text, name)
+        run = executor(program, rank, cut=cut_of(jobs.decisions))
+        task = _Task(name, program, jobs.decisions, run, rank)
+        for dtype in jobs.dtypes:
+            for op in jobs.ops if program.collective in REDUCING else ("",):
+                rows += [_measure(task, dtype, op, count, jobs.repeats) for count in jobs.sizes]
+    return rows
+
+
+class _Task(NamedTuple):
+    name: str
+    program: Program
+    decisions: CollectiveDecisions | None
+    run: Executor
+    rank: int
+
+
+def _measure(task: _Task, dtype: str, op: str, count: int, repeats: int) -> Row:
+    data = _input(task, dtype, count)
+
+    def ours() -> Tensor:
+        return task.run(data.clone(), op=op or "sum", part=count if task.run.irregular else None)
+
+    def theirs() -> Tensor | None:
+        return _reference(task, data, op or "sum", count)
+
+    expected, found = theirs(), ours()
+    error = 0.0
+    if expected is not None:
+        difference = (found.double() - expected.double()).abs() if found.shape == expected.shape else None
+        error = float("inf") if difference is None else float(difference.max()) if difference.numel() else 0.0
+        if not dtype.startswith(FLOATS) and not torch.equal(found, expected):
+            error = max(error, 1.0)
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(repeats):
+        for work, taken in zip((theirs, ours), times, strict=True):
+            taken.append(_timed(work))
+    return Row(
+        program=task.name,
+        dtype=dtype,
+        op=op,
+        elements=count,
+        bytes=data.numel() * data.element_size(),
+        max_error=error,
+        tolerance=_tolerance(task.program, data, op),
+        seconds=statistics.median(times[1]),
+        reference_seconds=statistics.median(times[0]),
+        predicted_seconds=None,
+    )
+
+
+def _timed(work: Callable[[], Any]) -> float:
+    distributed.barrier()
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+FLOATS = ("float", "bfloat")
+
+
+def _input(task: _Task, dtype: str, count: int) -> Tensor:
+    """This rank's input. A part of an irregular collective is the same at all ranks that hold it."""
+    world = len(task.program.ranks)
+    if task.run.irregular:
+        parts = [_random(count, dtype, seed) for seed, src in enumerate(_before(task)) if task.rank in src]
+        return torch.cat(parts) if parts else _random(0, dtype, 0)
+    return _random(count * task.run.shape.inputs, dtype, seed=count * world + task.rank)
+
+
+def _random(count: int, dtype: str, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    if dtype.startswith(FLOATS):
+        return torch.randn(count, dtype=DTYPES[dtype], generator=generator)
+    most = 2**40 if dtype == "int64" else 2**20
+    return torch.randint(-most, most, (count,), dtype=DTYPES[dtype], generator=generator)
+
+
+def _before(task: _Task) -> list[frozenset[int]]:
+    """By part of an irregular collective: the ranks that hold it."""
+    assert task.decisions is not None
+    return list(form_of(replace(task.decisions, chunkup=1)).before)
+
+
+def _tolerance(program: Program, data: Tensor, op: str) -> float:
+    """Any two orders of summing R numbers differ by at most 2 (R - 1) eps times the sum of their absolute values."""
+    if op not in ("sum", "avg") or not data.is_floating_point():
+        return 0.0
+    if not data.numel():
+        return 0.0
+    total = data.abs().double()
+    distributed.all_reduce(total)
+    return float(2 * (len(program.ranks) - 1) * torch.finfo(data.dtype).eps * total.max())
+
+
+def _reference(task: _Task, data: Tensor, op: str, count: int) -> Tensor | None:
+    """What torch.distributed returns, None on ranks to which a collective promises nothing."""
+    program, rank = task.program, task.rank
+    world, root = len(program.ranks), program.root or 0
+    reduction = OPS[op]
+    match program.collective:
+        case "allgather":
+            result = data.new_empty(data.numel() * world)
+            distributed.all_gather_single(result, data)
+        case "reducescatter":
+            result = data.new_empty(data.numel() // world)
+            distributed.reduce_scatter_single(result, data, op=reduction)
+        case "alltoall":
+            result = torch.empty_like(data)
+            distributed.all_to_all_single(result, data)
+        case "gather":
+            rows = [torch.empty_like(data) for _ in range(world)] if rank == root else None
+            distributed.gather(data, rows, dst=root)
+            return None if rows is None else torch.cat(rows)
+        case "scatter":
+            result = data.new_empty(count)
+            if count:
+                distributed.scatter(result, list(data.chunk(world)) if rank == root else None, src=root)
+        case "broadcast":
+            result = data.clone()
+            distributed.broadcast(result, src=root)
+        case "reduce":
+            result = data.clone()
+            distributed.reduce(result, dst=root, op=reduction)
+            if rank != root:
+                return None
+        case "allreduce":
+            result = data.clone()
+            distributed.all_reduce(result, op=reduction)
+        case _:
+            return _sent_one_by_one(task, data, count)
+    if op == "avg" and program.collective in REDUCING:
+        return result / world if result.is_floating_point() else result.div(world, rounding_mode="trunc")
+    return result
+
+
+def _sent_one_by_one(task: _Task, data: Tensor, count: int) -> Tensor:
+    """An irregular collective: all_to_all_single where every part has one sender and one receiver in order, else a
+    message for each part and receiver."""
+    assert task.decisions is not None
+    asked = form_of(replace(task.decisions, chunkup=1))
+    rank, world = task.rank, task.decisions.ranks
+    pairs = list(zip(asked.before, asked.after, strict=True))
+    if task.program.collective in ("alltoallv", "sendrecv") or task.decisions.collective in ("alltoallv", "sendrecv"):
+        sizes = [[0] * world for _ in range(2)]
+        for (src,), (dst,) in pairs:
+            sizes[0][dst] += count * (src == rank)
+            sizes[1][src] += count * (dst == rank)
+        result = data.new_empty(sum(sizes[1]))
+        distributed.all_to_all_single(result, data, sizes[1], sizes[0])
+        return result
+    given = dict(
+        zip((c for c, (src, _) in enumerate(pairs) if rank in src), data.split(count) if count else (), strict=False)
+    )
+    result = data.new_empty(count * sum(rank in dst for _, dst in pairs))
+    made = dict(
+        zip((c for c, (_, dst) in enumerate(pairs) if rank in dst), result.split(count) if count else (), strict=False)
+    )
+    works = []
+    for chunk, (sources, targets) in enumerate(pairs if count else ()):
+        if rank in sources and rank in targets:
+            made[chunk].copy_(given[chunk])
+        for target in sorted(targets - sources):
+            if rank == target:
+                works.append(distributed.irecv(made[chunk], src=min(sources), tag=chunk))
+            elif rank == min(sources):
+                works.append(distributed.isend(given[chunk], dst=target, tag=chunk))
+    for work in works:
+        if work is not None:
+            work.wait()
+    return result

@@ -1,0 +1,170 @@
+"""Compiled programs beside a plain reference: random data for all ranks, every size, data type and operation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from treadle.codegen.collective import order
+from treadle.codegen.collective.cuda.tables import CUT_AS_ONE
+from treadle.codegen.collective.program import Program
+from treadle.codegen.collective.replay import Replay
+from treadle.planner.errors import InputError
+from treadle.runtime.collective.native import Library
+from treadle.runtime.collective.native_layout import parts
+
+DTYPES = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "int32": torch.int32,
+    "float64": torch.float64,
+    "int64": torch.int64,
+}
+SUMMED = ("float32", "float16", "bfloat16", "int32")
+"""Data types of programs with sums; the others are only moved."""
+
+
+class Row(NamedTuple):
+    """One program, data type, operation and number of elements of a part; the worst of all ranks and seeds."""
+
+    program: str
+    dtype: str
+    op: str
+    elements: int
+    max_error: float
+    tolerance: float
+    """0 where only data moves, a least or greatest is taken or numbers are whole."""
+    seconds: float
+    """Of one call, the median over seeds."""
+
+    @property
+    def good(self) -> bool:
+        return self.max_error <= self.tolerance
+
+
+def compare(
+    libraries: Mapping[str, Library],
+    *,
+    sizes: Sequence[int],
+    dtypes: Sequence[str],
+    ops: Sequence[str],
+    seeds: int,
+    devices: Sequence[str] = ("cpu",),
+) -> list[Row]:
+    """Run every library on all sizes, data types and operations, `seeds` times each; ranks are dealt out to `devices`
+    in equal blocks. Raises CheckFailed when a program hangs."""
+    rows = []
+    for name, library in libraries.items():
+        reduces = library.table.reduces
+        for dtype in dtypes:
+            if reduces and dtype not in SUMMED:
+                raise InputError(
+                    f"found {dtype}, expected some of {','.join(SUMMED)}: {name} has sums", where="--dtypes"
+                )
+            for op in ops if reduces else ("-",):
+                for size in sizes:
+                    rows.append(_measure(name, library, dtype, op, size, seeds, devices))
+    return rows
+
+
+def _measure(name: str, library: Library, dtype: str, op: str, size: int, seeds: int, devices: Sequence[str]) -> Row:
+    error, allowed, seconds = 0.0, 0.0, []
+    for seed in range(seeds):
+        inputs = random_inputs(library.program, size, DTYPES[dtype], seed)
+        expected, tolerance = reference(library.program, inputs, op)
+        block = -(-len(inputs) // len(devices))
+        given = [tensor.to(devices[rank // block], copy=True) for rank, tensor in enumerate(inputs)]
+        start = time.perf_counter()
+        found = library.run(given, "sum" if op == "-" else op, seed=seed)
+        seconds.append(time.perf_counter() - start)
+        error = max([error, *(_difference(a.cpu(), b) for a, b in zip(found, expected, strict=True) if b is not None)])
+        allowed = max(allowed, tolerance)
+    return Row(name, dtype, op, size, error, allowed, sorted(seconds)[len(seconds) // 2])
+
+
+def random_inputs(program: Program, size: int, dtype: torch.dtype, seed: int) -> list[Tensor]:
+    """The tensors of all ranks: `size` elements a part, normal or small whole numbers."""
+    generator = torch.Generator().manual_seed(seed)
+    inputs = []
+    for rank in range(len(program.ranks)):
+        count = size * parts(program, rank)[0]
+        if dtype.is_floating_point:
+            inputs.append(torch.randn(count, generator=generator).to(dtype))
+        else:
+            inputs.append(torch.randint(-(2**20), 2**20, (count,), generator=generator).to(dtype))
+    return inputs
+
+
+def reference(program: Program, inputs: Sequence[Tensor], op: str) -> tuple[list[Tensor | None], float]:
+    """What every rank must get, None where nothing is promised, and how far rounding may lead from it.
+
+    Any two orders of summing R numbers differ by at most 2 (R - 1) eps times the sum of their absolute values; a mean
+    rounds once more.
+    """
+    ranks, root = len(program.ranks), program.root or 0
+    if program.collective in CUT_AS_ONE:
+        return _replayed(program, inputs), 0.0
+    if program.collective in ("allgather", "gather"):
+        everything: Tensor | None = torch.cat(list(inputs))
+        return [everything if program.collective == "allgather" or r == root else None for r in range(ranks)], 0.0
+    if program.collective == "broadcast":
+        return [inputs[root]] * ranks, 0.0
+    if program.collective == "scatter":
+        return [*inputs[root].view(ranks, -1)], 0.0
+    if program.collective == "alltoall":
+        return [torch.cat([tensor.view(ranks, -1)[rank] for tensor in inputs]) for rank in range(ranks)], 0.0
+    joined = _joined(torch.stack(list(inputs)), op)
+    tolerance = 0.0
+    if op in ("sum", "avg") and inputs[0].is_floating_point() and inputs[0].numel():
+        total = float(torch.stack(list(inputs)).double().abs().sum(0).max())
+        tolerance = 2 * ranks * torch.finfo(inputs[0].dtype).eps * total
+    if program.collective == "reducescatter":
+        return [*joined.view(ranks, -1)], tolerance
+    return [joined if program.collective == "allreduce" or rank == root else None for rank in range(ranks)], tolerance
+
+
+def _joined(stack: Tensor, op: str) -> Tensor:
+    """In double precision; a mean of whole numbers is cut off towards zero."""
+    wide = stack.double() if stack.is_floating_point() else stack.long()
+    match op:
+        case "min":
+            return wide.amin(0)
+        case "max":
+            return wide.amax(0)
+        case "avg" if stack.is_floating_point():
+            return wide.sum(0) / len(stack)
+        case "avg":
+            return torch.div(wide.sum(0), len(stack), rounding_mode="trunc")
+    return wide.sum(0)
+
+
+def _replayed(program: Program, inputs: Sequence[Tensor]) -> list[Tensor | None]:
+    """Chunk by chunk what a symbolic execution of the program says, for collectives that promise nothing themselves."""
+    replay = Replay(program, program.inplace and not program.outofplace)
+    replay.follow(order.run(program, 8).sequence)
+    size = next((tensor.numel() // parts(program, rank)[0] for rank, tensor in enumerate(inputs) if tensor.numel()), 0)
+    results: list[Tensor | None] = []
+    for rank in range(len(program.ranks)):
+        chunks = []
+        for chunk in range(parts(program, rank)[1]):
+            values = replay.values.get(replay.address(rank, "o", chunk), ())
+            if len(values) != 1:
+                raise InputError(f"found output chunk {chunk} of gpu {rank} with no single origin", where=program.name)
+            owner, index = values[0]
+            chunks.append(inputs[owner][index * size : (index + 1) * size])
+        results.append(torch.cat(chunks) if chunks else inputs[rank][:0])
+    return results
+
+
+def _difference(found: Tensor, expected: Tensor) -> float:
+    if found.numel() != expected.numel():
+        return float("inf")
+    if not found.numel():
+        return 0.0
+    difference = (found.double() - expected.double()).abs().nan_to_num(float("inf"))
+    return float(difference.max())

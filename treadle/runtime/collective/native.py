@@ -1,0 +1,291 @@
+"""Collective programs as compiled kernels: on host fibers with g++, on GPUs with nvcc.
+
+`build` compiles a program, `build_folder` what `treadle generate --target cuda` wrote. A `Library` runs all ranks from
+one process, a `Member` is one rank among several processes. With target `fibers` every thread of every threadblock of
+every rank is a fiber of this process, and a seed chooses their order; with target `cuda` the tensors of one GPU belong
+to virtual ranks of one cooperative launch, those of several GPUs reach one another by peer pointers, and members by
+CUDA IPC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, distributed
+
+from treadle.codegen import emit
+from treadle.codegen.collective.cuda import kernels
+from treadle.codegen.collective.cuda.kernels import Kernel
+from treadle.codegen.collective.cuda.tables import Tables, tables
+from treadle.codegen.collective.msccl import xml
+from treadle.codegen.collective.program import Program
+from treadle.codegen.collective.protocols import PROTOCOLS
+from treadle.planner.errors import CheckFailed, InputError, MissingBackendError
+from treadle.runtime.collective.native_layout import part_elements, place
+from treadle.runtime.collective.native_session import Buffers, Session, Sizes
+from treadle.runtime.native_build import Target, compile_library, compiler
+
+T = TypeVar("T")
+
+DTYPES = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3, torch.int32: 4}
+"""Data types that programs with sums take, with their codes in treadle_types.h; others take any."""
+OPERATIONS = {"sum": 0, "avg": 0, "min": 1, "max": 2}
+SLOT_BYTES = {"Simple": 512 << 10, "LL": 16 << 10, "LL128": 120 << 10}
+"""Payload of a slot; larger chunks go in several iterations of the program."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a program runs; None stands for the default of its target and protocol.
+
+    `threads` of a threadblock: a multiple of 8 for fibers, by default 8; of 32 up to 512 on GPUs, by default as many as
+    let all threadblocks be resident. `slots` of a connection: a power of
+    two. On GPUs a wait of more than `timeout` seconds is taken for a deadlock, 0 is without limit; fibers need no clock
+    for that.
+    """
+
+    threads: int | None = None
+    slots: int | None = None
+    slot_bytes: int | None = None
+    timeout: float = 60.0
+
+
+def build(
+    program: Program,
+    target: Target = "fibers",
+    *,
+    kernel: Kernel = "interpreter",
+    arch: str | None = None,
+    settings: Settings | None = None,
+) -> Library:
+    """`program` compiled with the interpreter kernel, which all programs of a protocol share, or its specialised one.
+
+    `arch` is nvcc's -arch, by default that of the GPU at hand. Raises MissingBackendError without g++ or nvcc, or
+    without a GPU when `arch` is not given; InputError for steps that no kernel knows.
+    """
+    texts = kernels.headers()
+    if kernel == "specialised":
+        texts["program.cu"] = kernels.specialised(program, tables(program))
+    main = "program.cu" if kernel == "specialised" else kernels.INTERPRETER
+    return _library(program, target, kernel, arch, texts, main, settings)
+
+
+def build_folder(
+    folder: Path | str,
+    target: Target = "fibers",
+    *,
+    kernel: Kernel = "specialised",
+    arch: str | None = None,
+    settings: Settings | None = None,
+) -> dict[str, Library]:
+    """The libraries of a folder that `treadle generate --target cuda` wrote, by the name of their XML file.
+
+    Raises what `build` raises, and InputError for another folder, one that was changed since, and one with other C++
+    than this version makes of its programs: what is compiled is never the text of somebody else.
+    """
+    manifest, texts = emit.read(folder)
+    if manifest.target != "cuda":
+        raise InputError(f"found an artefact for {manifest.target}, expected one for cuda", where=str(folder))
+    libraries = {}
+    for name in sorted(texts):
+        if name.endswith(".xml"):
+            program = xml.parse(texts[name], str(Path(folder) / name))
+            ours, main = kernels.headers(), kernels.INTERPRETER
+            if kernel == "specialised":
+                main = f"{name.removesuffix('.xml')}.cu"
+                ours[main] = kernels.specialised(program, tables(program))
+            for file, text in ours.items():
+                if _code(texts.get(file, "")) != _code(text):
+                    message = "found other kernels than this version of treadle makes of the program; generate again"
+                    raise InputError(message, where=str(Path(folder) / file))
+            libraries[name] = _library(program, target, kernel, arch, ours, main, settings)
+    return libraries
+
+
+def _code(text: str) -> list[str]:
+    """The lines without remarks, which call some collectives otherwise than the XML does."""
+    return [line for line in text.splitlines() if not line.startswith("//")]
+
+
+def _library(
+    program: Program,
+    target: Target,
+    kernel: Kernel,
+    arch: str | None,
+    texts: Mapping[str, str],
+    main: str,
+    settings: Settings | None,
+) -> Library:
+    compiler(target)
+    if target == "cuda" and arch is None and not torch.cuda.is_available():
+        raise MissingBackendError(
+            "found no GPU that PyTorch can use, expected one for backend cuda; install a driver and PyTorch for CUDA, "
+            "or take backend fibers"
+        )
+    table = tables(program)
+    needed = {name: text for name, text in texts.items() if name == main or name.startswith("treadle_")}
+    definitions = kernels.definitions(kernel, program.protocol, table.reduces)
+    path = compile_library(needed, main, target, definitions, arch)
+    return Library(program, target, path, table, settings or Settings())
+
+
+@dataclass(frozen=True, eq=False)
+class Library:
+    """A compiled program. Slots and counters are made at the first run and used again by all later ones."""
+
+    program: Program
+    target: Target
+    path: Path
+    table: Tables
+    settings: Settings
+    _sessions: dict[tuple[int, ...], Session] = field(default_factory=dict, repr=False)
+
+    def run(self, inputs: Sequence[Tensor], op: str = "sum", *, seed: int = 0, wait: bool = True) -> list[Tensor]:
+        """The collective over the tensors of all ranks; returns what each of them gets.
+
+        Tensors as a rank of the collective has them: for allgather its part, for reducescatter and alltoall the parts
+        for all ranks along the first dimension, else the whole. Any size works. A program in place works in the
+        caller's tensors where input and output are one; otherwise they stay as they are. `op`: sum, avg, min, max.
+        On GPUs, without `wait` it returns when the work is queued on the current streams.
+
+        Raises InputError for tensors that do not fit, CheckFailed naming each waiting step when the program hangs.
+        """
+        if len(inputs) != len(self.program.ranks):
+            raise InputError(f"found {len(inputs)} tensors, expected one for each of {len(self.program.ranks)} ranks")
+        devices = tuple(self._device(tensor) for tensor in inputs)
+        if devices not in self._sessions:
+            self._sessions[devices] = self.open(devices)
+        session = self._sessions[devices]
+        try:
+            return self._call(session, dict(enumerate(inputs)), op, seed, wait or self.target == "fibers")
+        except CheckFailed:
+            del self._sessions[devices]  # its counters stand anywhere
+            raise
+
+    def open(self, devices: Sequence[int]) -> Session:
+        """Slots and counters on `devices`, one entry per rank, -1 for ranks of other processes."""
+        protocol, settings = self.program.protocol, self.settings
+        return Session(
+            self.path,
+            self.program,
+            self.table,
+            devices=devices,
+            threads=settings.threads or 0,
+            slots=settings.slots or PROTOCOLS[protocol].slots,
+            slot_bytes=settings.slot_bytes or SLOT_BYTES[protocol],
+        )
+
+    def close(self) -> None:
+        """Give back slots and counters."""
+        for session in self._sessions.values():
+            session.close()
+        self._sessions.clear()
+
+    def _call(
+        self, session: Session, tensors: Mapping[int, Tensor], op: str, seed: int, wait: bool = True
+    ) -> list[Tensor]:
+        first = next(iter(tensors.values()))
+        if any(tensor.dtype != first.dtype for tensor in tensors.values()):
+            raise InputError("found tensors of several data types, expected one")
+        elements = part_elements(self.program, tensors)
+        sizes = self._sizes(first, elements, op)
+        width = session.chunk_width(sizes)
+        placed = {rank: place(self.program, rank, tensor, elements) for rank, tensor in tensors.items()}
+        if elements:
+            scratch = {
+                rank: tensor.new_empty(self.program.ranks[rank].scratch_chunks * width, dtype=torch.uint8)
+                for rank, tensor in tensors.items()
+            }
+            buffers = [Buffers()] * len(self.program.ranks)
+            streams = [0] * len(buffers)
+            for rank, each in placed.items():
+                averaged = each.averaged * sizes.element if op == "avg" and self.table.reduces else 0
+                buffers[rank] = Buffers(each.input, each.output, scratch[rank].data_ptr(), averaged)
+                if self.target == "cuda":
+                    streams[rank] = torch.cuda.current_stream(tensors[rank].device).cuda_stream
+            session.launch(
+                buffers, sizes, streams=streams, timeout=self.settings.timeout, seed=seed, keep=(scratch, placed)
+            )
+            if wait:
+                session.wait()
+        return [placed[rank].finish() for rank in tensors]
+
+    def _sizes(self, tensor: Tensor, elements: int, op: str) -> Sizes:
+        if op not in OPERATIONS:
+            raise InputError(f"found operation {op!r}, expected one of {', '.join(OPERATIONS)}")
+        if self.table.reduces and tensor.dtype not in DTYPES:
+            known = ", ".join(str(dtype) for dtype in DTYPES)
+            raise InputError(f"found tensors of {tensor.dtype}, expected {known}")
+        size = tensor.element_size()
+        return Sizes(elements * size, size, DTYPES.get(tensor.dtype, 0), OPERATIONS[op])
+
+    def _device(self, tensor: Tensor) -> int:
+        kind = "cpu" if self.target == "fibers" else "cuda"
+        if tensor.device.type != kind:
+            raise InputError(f"found a tensor on {tensor.device}, expected one on {kind}")
+        return tensor.device.index or 0
+
+
+class Member:
+    """One rank of a library whose ranks are processes of a torch.distributed group, each with a GPU of its own.
+
+    Making one is a collective call: the processes exchange CUDA IPC handles of their slots. Raises InputError, the same
+    on all ranks, where the driver refuses on one of them: no peer access, more threadblocks than a GPU holds at once.
+    """
+
+    def __init__(self, library: Library, rank: int, device: int, group: Any = None) -> None:
+        world = distributed.get_world_size(group)
+        if world != len(library.program.ranks):
+            raise InputError(f"found {world} processes, expected the program's {len(library.program.ranks)} ranks")
+        self._library, self._rank, self._group = library, rank, group
+
+        def shared() -> tuple[Session, bytes]:
+            session = library.open([device if each == rank else -1 for each in range(world)])
+            session.fit()
+            return session, session.share(rank)
+
+        def attached() -> None:
+            for other, each in enumerate(handles):
+                if other != rank:
+                    self._session.attach(other, each)
+
+        self._session, handle = agreed(shared, group)
+        handles: list[Any] = [None] * world
+        distributed.all_gather_object(handles, handle, group=group)
+        agreed(attached, group)  # also a barrier: nobody's kernel waits while another one still attaches
+
+    def __call__(self, tensor: Tensor, op: str = "sum") -> Tensor:
+        """This rank's share of a call of `Library.run`, on the current stream; it does not wait for the GPU."""
+        return self._library._call(self._session, {self._rank: tensor}, op, 0, wait=False)[0]
+
+    def wait(self) -> None:
+        """Wait for the GPU. Raises CheckFailed naming each waiting step when the program hangs."""
+        self._session.wait()
+
+    def close(self) -> None:
+        """Give back slots and counters. A collective call, as others may still be reading them."""
+        self._session.wait()
+        distributed.barrier(self._group)
+        self._session.detach()
+        distributed.barrier(self._group)  # CUDA wants memory closed everywhere before its owner frees it
+        self._session.close()
+
+
+def agreed(work: Callable[[], T], group: Any = None) -> T:
+    """What `work` returns, once it has on every rank. When it failed on one, InputError on all of them, which names the
+    rank: one that went on alone would wait for the others for ever."""
+    result, problem = None, None
+    try:
+        result = work()
+    except Exception as error:
+        problem = str(error) or type(error).__name__
+    problems: list[str | None] = [None] * distributed.get_world_size(group)
+    distributed.all_gather_object(problems, problem, group=group)
+    for rank, each in enumerate(problems):
+        if each is not None:
+            raise InputError(f"rank {rank}: {each}")
+    return result  # type: ignore[return-value]

@@ -1,0 +1,305 @@
+"""Run a folder that holds a generated PyTorch step: train under the plan next to plain PyTorch and compare."""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from treadle.capture.costs.measuring import this_device
+from treadle.capture.load import autocast_to, build_step, load_function
+from treadle.codegen import emit
+from treadle.planner.documents import artefact
+from treadle.planner.documents.artefact import Artefact
+from treadle.planner.errors import InputError, MissingBackendError
+from treadle.runtime.memory.followers import FILES, Follower, Loss, follow, plain
+from treadle.runtime.meter import Meter, allocator_peak
+
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
+"""Of gradients, losses and buffers, relative to the largest value; 1e-2 for the narrower types and under autocast."""
+NEAR = 8
+"""Winograd's and Fourier transforms round several times as much as a direct convolution."""
+TIMED_STEPS = 3
+
+
+def run_folder(
+    folder: Path | str,
+    *,
+    steps: int = 3,
+    backend: str = "cpu",
+    learning_rate: float = 0.01,
+    seed: int = 0,
+    source: Path | str = ".",
+) -> dict[str, Any]:
+    """Train `steps` steps of plain SGD twice, from the same seed on the same batches: eagerly and under the plan.
+
+    Both start every step from the same parameters and buffers, those of the eager run: each step is judged by itself.
+    The model comes from the manifest's entry MODULE:FUNCTION, looked for in `source`. Returned, in bytes, seconds and
+    plain numbers: `losses` and `step_seconds` (forward and backward, median) of both; `peak_bytes` of both as measured
+    by `Meter`, of the plan's prediction and its budget; `bit_equal`, `max_gradient_difference` and `gradient_scale`
+    (largest gradient) over all steps; `gradient_rounding`, how far the eager run's own gradients are from those in
+    double precision where that had to be known (then the plan's may be `NEAR` times as far);
+    `allocator_peak_bytes` of both, with what kernels allocate inside; `findings`, a sentence for each promise that did
+    not hold: the memory budget (of the allocator too, where the plan is on costs measured on this CPU), and gradients,
+    loss and every buffer equal to plain PyTorch's in every step (named with the first step that breaks it).
+
+    Raises InputError for a folder that is no generated PyTorch step or was changed, MissingBackendError for a backend
+    that this machine lacks.
+    """
+    manifest, text = _open(Path(folder))
+    device = _device(backend)
+    assert manifest.entry is not None
+    function = load_function(manifest.entry, source)
+
+    def prepare(at: int) -> tuple[nn.Module, tuple[Tensor, ...], Callable[..., Any] | None]:
+        torch.manual_seed(at)
+        model, inputs, loss = build_step(function, str(manifest.entry))
+        return model.to(device), tuple(tensor.to(device) for tensor in inputs), loss
+
+    autocast = autocast_to(manifest.facts.get("autocast"), device.type)
+    model, inputs, loss = prepare(seed)
+    eager, plain_loss = Run(model, plain(model, loss), learning_rate, autocast), loss
+    model, _, loss = prepare(seed)
+    buffers = dict(model.named_buffers())
+    follower = follow(manifest.target, text, manifest.entry, model, loss)
+    planned = Run(model, follower, learning_rate, autocast, buffers)
+    tolerance = max((TOLERANCE.get(parameter.dtype, 1e-2) for parameter in eager.parameters), default=0.0)
+    tolerance = max(tolerance, 1e-2) if "autocast" in manifest.facts else tolerance
+    differences, scales = [], []
+    findings: dict[str, str] = {}
+    bit_equal = True
+    rounding = 0.0
+    for step in range(steps):
+        inputs = prepare(seed + 1 + step)[1]
+        for run in (eager, planned):
+            torch.manual_seed(seed + 1 + step)
+            run.train(inputs)
+        pairs = [(a.grad, b.grad) for a, b in zip(eager.parameters, planned.parameters, strict=True)]
+        bit_equal &= all(a is b is None or (a is not None and b is not None and torch.equal(a, b)) for a, b in pairs)
+        differences.append(max((difference(a, b) for a, b in pairs), default=0.0))
+        scales.append(max((largest(a) for a, _ in pairs if a is not None), default=0.0))
+        compared = [
+            ("gradients", differences[-1], scales[-1], tolerance),
+            *_state_differences(eager, planned, tolerance),
+        ]
+        for what, gap, scale, allowed in compared:
+            good = gap <= allowed * scale
+            if what == "gradients" and not good:
+                exact = in_double(eager.model, plain_loss, inputs, seed + 1 + step)
+                rounding = max([rounding, *(difference(a, b) for (a, _), b in zip(pairs, exact, strict=False))])
+                good = within_rounding(pairs, exact, allowed * scale)
+            if not good:
+                findings.setdefault(
+                    what,
+                    f"{what} differ from plain PyTorch by {gap:.3g} in step {step + 1}, the largest is {scale:.3g}",
+                )
+        eager.update()
+        planned.follow(eager)
+    peaks = {"eager": eager.peak_bytes, "planned": planned.peak_bytes}
+    peaks |= {
+        key: manifest.facts[f"{key}_bytes"]
+        for key in ("predicted", "budget", "reserve")
+        if f"{key}_bytes" in manifest.facts
+    }
+    if manifest.target == "torch" and peaks["planned"] > peaks.get("budget", peaks["planned"]):
+        findings["peak"] = f"measured peak of {peaks['planned']} bytes is over the budget of {peaks['budget']} bytes"
+    if device.type == "cpu":
+        for run in (eager, planned):
+            run.measure_allocator(inputs)
+        allocated = planned.allocator_peak_bytes or 0
+        if manifest.target == "torch" and _workspaces_planned(manifest) and allocated > peaks.get("budget", allocated):
+            findings["allocator peak"] = (
+                f"measured peak of {allocated} bytes with the workspaces of kernels is over the budget of "
+                f"{peaks['budget']} bytes"
+            )
+    # In turns, so that a busy moment of the machine does not fall on one of them alone.
+    times = list(zip(*((eager.seconds(inputs), planned.seconds(inputs)) for _ in range(TIMED_STEPS)), strict=True))
+    return {
+        "target": manifest.target,
+        "backend": backend,
+        "steps": steps,
+        "losses": {"eager": eager.losses, "planned": planned.losses},
+        "bit_equal": bit_equal,
+        "max_gradient_difference": max(differences, default=0.0),
+        "gradient_scale": max(scales, default=0.0),
+        "gradient_rounding": rounding,
+        "peak_bytes": peaks,
+        "allocator_peak_bytes": {"eager": eager.allocator_peak_bytes, "planned": planned.allocator_peak_bytes},
+        "step_seconds": {"eager": statistics.median(times[0]), "planned": statistics.median(times[1])},
+        "findings": list(findings.values()),
+    }
+
+
+class Run:
+    """One of the two trainings. `buffers` are those of `model` under the names that it has by itself."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        follower: Follower,
+        learning_rate: float,
+        autocast: AbstractContextManager[Any],
+        buffers: dict[str, Tensor] | None = None,
+    ) -> None:
+        self.model, self.follower, self.autocast = model, follower, autocast
+        self.parameters = list(model.parameters())
+        self.buffers = dict(model.named_buffers()) if buffers is None else buffers
+        self.optimizer = torch.optim.SGD(self.parameters, lr=learning_rate)
+        self.losses: list[float] = []
+        self.peak_bytes = 0
+        self.allocator_peak_bytes: int | None = None
+
+    def train(self, inputs: tuple[Tensor, ...]) -> None:
+        meter = Meter(self.model, inputs)
+        with self.follower.watching(meter):
+            self.losses.append(self._step(inputs))
+        self.peak_bytes = max(self.peak_bytes, meter.peak_bytes)
+        if meter.allocator_peak_bytes is not None:
+            self.allocator_peak_bytes = max(self.allocator_peak_bytes or 0, meter.allocator_peak_bytes)
+
+    def measure_allocator(self, inputs: tuple[Tensor, ...]) -> None:
+        """What the CPU's allocator hands out over one more step, workspaces included."""
+        self.allocator_peak_bytes = allocator_peak(lambda: self._step(inputs), self.model, inputs)
+        self.optimizer.zero_grad()
+
+    def update(self) -> None:
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    @torch.no_grad()
+    def follow(self, other: Run) -> None:
+        """Take over the parameters and buffers of `other` for the next step."""
+        for mine, theirs in ((self.parameters, other.parameters), (self.buffers.values(), other.buffers.values())):
+            for a, b in zip(mine, theirs, strict=True):
+                if not torch.equal(a, b):
+                    a.copy_(b)
+        self.optimizer.zero_grad()
+
+    def seconds(self, inputs: tuple[Tensor, ...]) -> float:
+        """Time of a forward and backward pass, without the meter."""
+        start = time.perf_counter()
+        self._step(inputs)
+        elapsed = time.perf_counter() - start
+        self.optimizer.zero_grad()
+        return elapsed
+
+    def _step(self, inputs: tuple[Tensor, ...]) -> float:
+        """Loss of a forward and backward pass."""
+        with self.autocast:
+            total = loss_of(self.follower.call(*inputs))
+        total.backward()
+        return float(total.detach())
+
+
+def loss_of(outputs: Any) -> Tensor:
+    """The one scalar that a step returns; a step without a loss is trained on the mean squares of its outputs."""
+    floating = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor) and leaf.requires_grad]
+    single = len(floating) == 1 and floating[0].numel() == 1
+    return floating[0] if single else torch.stack([leaf.square().mean() for leaf in floating]).sum()
+
+
+def _backward(outputs: Any) -> None:
+    loss_of(outputs).backward()
+
+
+def in_double(
+    plain_model: nn.Module,
+    loss: Loss,
+    inputs: tuple[Tensor, ...],
+    seed: int,
+    backward: Callable[[Any], None] = _backward,
+) -> list[Tensor | None]:
+    """Gradients of the parameters, in double precision, of the step that plain PyTorch just made.
+
+    In a deep network with few samples single precision alone can put gradients off by some percent; then other kernels
+    are right if they come as near to these as plain PyTorch does. Empty where the step cannot be made in double
+    precision, or draws random numbers, which would be others there.
+    """
+    model = copy.deepcopy(plain_model).double()
+    for parameter in model.parameters():
+        parameter.grad = None
+    wide = tuple(tensor.double() if tensor.is_floating_point() else tensor for tensor in inputs)
+    torch.manual_seed(seed)
+    before = torch.get_rng_state()
+    try:
+        backward(plain(model, loss).call(*wide))
+    except (RuntimeError, TypeError, ValueError):
+        return []
+    drawn = not torch.equal(before, torch.get_rng_state())
+    return [] if drawn else [parameter.grad for parameter in model.parameters()]
+
+
+def within_rounding(
+    pairs: Sequence[tuple[Tensor | None, Tensor | None]], exact: Sequence[Tensor | None], allowed: float
+) -> bool:
+    """Whether each planned gradient, the second of a pair, is `allowed` off the exact one, or up to `NEAR` times as far
+    as plain PyTorch's; not where `exact` is empty."""
+    together = zip(pairs, exact, strict=False)
+    return bool(exact) and all(difference(b, c) <= max(allowed, NEAR * difference(a, c)) for (a, b), c in together)
+
+
+def _state_differences(eager: Run, planned: Run, tolerance: float) -> Iterator[tuple[str, float, float, float]]:
+    """(what, difference, largest value, tolerance) of the last loss and of every buffer; whole numbers are exact."""
+    a, b = (torch.tensor(run.losses[-1], dtype=torch.float64) for run in (eager, planned))
+    yield "losses", difference(a, b), largest(a), tolerance
+    for name, buffer in eager.buffers.items():
+        exact = not (buffer.is_floating_point() or buffer.is_complex())
+        allowed = 0.0 if exact else tolerance
+        yield f"values of buffer {name}", difference(buffer, planned.buffers[name]), largest(buffer), allowed
+
+
+def difference(a: Tensor | None, b: Tensor | None) -> float:
+    """The largest difference of two elements; infinite where one alone is NaN or infinite."""
+    if a is None or b is None:
+        return 0.0 if a is b else float("inf")
+    a, b = _wide(a), _wide(b)
+    gap = (a - b).abs().nan_to_num(nan=float("inf"), posinf=float("inf"))
+    gap = gap.masked_fill((a == b) | (a.isnan() & b.isnan()), 0.0)
+    return float(gap.max()) if gap.numel() else 0.0
+
+
+def largest(tensor: Tensor) -> float:
+    """The largest absolute value that is finite."""
+    found = _wide(tensor).abs()
+    finite = found[found.isfinite()]
+    return float(finite.max()) if finite.numel() else 0.0
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    return tensor.detach().to(torch.promote_types(tensor.dtype, torch.float64))
+
+
+def _open(folder: Path) -> tuple[Artefact, str]:
+    """The manifest and the module's text, unchanged since they were written."""
+    where = str(folder / artefact.FILE_NAME)
+    manifest, texts = emit.read(folder)
+    if FILES.get(manifest.target) not in manifest.files:
+        expected = "torch, torch-sac, torch-compile or torch-offload with its file"
+        raise InputError(f"found an artefact of target {manifest.target}, expected {expected}", where=where)
+    if manifest.entry is None:
+        raise InputError("found no entry, expected MODULE:FUNCTION of the model", where=where, path="$.entry")
+    return manifest, texts[FILES[manifest.target]]
+
+
+def _workspaces_planned(manifest: Artefact) -> bool:
+    """Whether the plan knows the workspaces of this machine's kernels, as one on costs measured here does.
+
+    A CUDA allocator hands out more than it is asked for, so there its peak says nothing about the plan.
+    """
+    return manifest.facts.get("measured_on") == this_device()
+
+
+def _device(backend: str) -> torch.device:
+    if backend not in ("cpu", "cuda"):
+        raise InputError(f"found {backend!r}, expected cpu or cuda", where="--backend")
+    if backend == "cuda" and not torch.cuda.is_available():
+        raise MissingBackendError("no CUDA device that PyTorch can use; run with --backend cpu")
+    return torch.device(backend)

@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow lint format bench bench-collective bench-memory bench-swap bench-fusion wheel schemas clean
+.PHONY: help install demo test test-slow golden lint format bench bench-collective bench-memory bench-swap bench-fusion wheel schemas clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -27,6 +27,9 @@ test: $(STAMP) ## run the test suite (under 10 minutes on 2 cores)
 
 test-slow: $(STAMP) ## run whole tours and full-size models (2 minutes)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
+
+golden: $(STAMP) ## rewrite tests/golden with what the code makes now; then read git diff
+	$(BIN)/python -m pytest -q -m golden --update-golden
 
 lint: $(STAMP) ## ruff, mypy --strict on the three packages, import contracts
 	$(BIN)/ruff check .

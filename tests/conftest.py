@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -10,6 +14,7 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = Path(__file__).parent / "golden"
+DIGESTS = GOLDEN / "digests.json"
 
 # Two test processes share two cores; threads of theirs would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -24,20 +29,47 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden with what the code makes now")
 
 
-@pytest.fixture
-def golden(request: pytest.FixtureRequest):
-    """`golden("target/feature.out", text)` compares text with tests/golden/target/feature.out."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What compares with tests/golden is marked so."""
+    for item in items:
+        if "golden" in getattr(item, "fixturenames", ()):
+            item.add_marker("golden")
 
-    def compare(name: str, text: str) -> None:
+
+def digest_of(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Golden:
+    """`golden("target/feature.out", text)` compares text with tests/golden/target/feature.out; `digests` compares many
+    texts with what digests.json has of them under `case`."""
+
+    update: bool
+
+    def __call__(self, name: str, text: str) -> None:
         path = GOLDEN / name
-        if request.config.getoption("--update-golden"):
+        if self.update:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         if not path.is_file():
-            pytest.fail(f"no golden file {name}; look at the text, then run pytest --update-golden")
-        assert text == path.read_text(encoding="utf-8"), f"{name} changed; look at the diff, then --update-golden"
+            pytest.fail(f"no golden file {name}; look at the text, then run `make golden`")
+        assert text == path.read_text(encoding="utf-8"), f"{name} changed; look at the diff, then `make golden`"
 
-    return compare
+    def digests(self, case: str, texts: Mapping[str, str]) -> None:
+        found = {name: digest_of(text) for name, text in sorted(texts.items())}
+        if self.update:
+            everything = dict(sorted({**self.known(), case: found}.items()))
+            DIGESTS.write_text(json.dumps(everything, indent=1) + "\n", encoding="utf-8")
+        assert found == self.known().get(case), f"{case} changed; `make golden` where it should"
+
+    def known(self) -> dict[str, dict[str, str]]:
+        return json.loads(DIGESTS.read_text(encoding="utf-8")) if DIGESTS.is_file() else {}
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    return Golden(bool(request.config.getoption("--update-golden")))
 
 
 @pytest.fixture(scope="session")

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from planner.version import __version__
 from tests.conftest import GOLDEN, Golden, digest_of
 from treadle.cli.main import run
+from treadle.planner.version import __version__
 
 INPUTS = GOLDEN / "inputs"
 

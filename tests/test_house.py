@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import sysconfig
 import tomllib
 import zipfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,8 @@ from treadle.planner.documents import store
 
 ROOT = Path(__file__).parents[1]
 TEXTS = {".py", ".md", ".toml", ".yaml", ".yml", ".json", ".j2", ".txt", ".proto", ".svg", ".xml", "", ".html"}
-TREE = ("planner", "codegen", "treadle", "templates", "sketches", "profiles", "tests", "benchmarks", "docs", "examples")
+PACKAGES = ("planner", "codegen", "treadle")
+TREE = (*PACKAGES, "templates", "sketches", "profiles", "tests", "benchmarks", "docs", "examples")
 
 
 def files() -> list[Path]:
@@ -203,6 +206,65 @@ def test_the_tests_stand_where_their_modules_do() -> None:
         folder = path.parent.relative_to(ROOT / "tests")
         if folder.parts and folder.parts[0] in ("planner", "codegen", "treadle"):
             assert (ROOT / folder).is_dir(), f"tests/{folder} mirrors no folder"
+
+
+def closed_unions(trees: Iterable[ast.Module]) -> list[frozenset[str]]:
+    """The classes of every union that is named at the top of a module, as in `Layout = Replicated | Sliced`."""
+    classes = {node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)}
+    unions = []
+    for tree in trees:
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp):
+                names = {part.id for part in ast.walk(node.value) if isinstance(part, ast.Name)}
+                if len(names) > 1 and names <= classes:
+                    unions.append(frozenset(names))
+    return unions
+
+
+def asked(pattern: ast.pattern | None) -> set[str]:
+    """The classes that a pattern asks the subject itself for."""
+    match pattern:
+        case ast.MatchClass(ast.Name(name)):
+            return {name}
+        case ast.MatchOr(patterns):
+            return {name for each in patterns for name in asked(each)}
+        case ast.MatchAs(inner):
+            return asked(inner)
+    return set()
+
+
+def asked_by_test(test: ast.expr) -> set[str]:
+    match test:
+        case ast.Call(ast.Name("isinstance"), [_, kinds]):
+            return {part.id for part in ast.walk(kinds) if isinstance(part, ast.Name)}
+    return set()
+
+
+def chains(tree: ast.Module) -> Iterator[tuple[int, set[str], list[ast.stmt]]]:
+    """Line, classes asked for and last branch of every `match` and of every `if isinstance ... elif isinstance`."""
+    inner = {id(node.orelse[0]) for node in ast.walk(tree) if isinstance(node, ast.If) and len(node.orelse) == 1}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Match):
+            yield node.lineno, {name for case in node.cases for name in asked(case.pattern)}, node.cases[-1].body
+        elif isinstance(node, ast.If) and id(node) not in inner:
+            tests, last = [], [node]
+            while len(last) == 1 and isinstance(last[0], ast.If):
+                tests.append(last[0].test)
+                last = last[0].orelse
+            if len(tests) > 1:
+                yield node.lineno, {name for test in tests for name in asked_by_test(test)}, last
+
+
+def test_choices_over_closed_unions_end_in_assert_never() -> None:
+    paths = [path for path in files() if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in PACKAGES]
+    trees = {path: ast.parse(path.read_text()) for path in paths}
+    unions = closed_unions(trees.values())
+    assert any("FusionDecisions" in union for union in unions)
+    for path, tree in trees.items():
+        for line, named, last in chains(tree):
+            if any(len(named & union) > 1 for union in unions):
+                end = ast.unparse(last[-1]) if last else ""
+                assert end.startswith("assert_never("), f"{path.relative_to(ROOT)}:{line} does not end in assert_never"
 
 
 FORMATS = (ROOT / "docs" / "formats.md").read_text()

@@ -1,6 +1,6 @@
-// attention for B = 2, H = 32, S = 16 on 4 ranks. Digest of schedule, sizes and choices: 5694818851c849d35b207f9fad914a91239626d936738bedb4e2f799fcc92cb5.
+// attention for B = 2, H = 32, S = 16 on 4 ranks. Digest of schedule, sizes and choices: 8a0f2b5c16febafdb63c6b8182d58379f5df7e061286bc7e32d61fc874c21946.
 //
-// from planner.fusion.language import *
+// from treadle.fusion import *
 // 
 // H, B, S = dims("H", "B", "S")
 // w = Tensor("w", f16, [H, H], Sliced(0))

@@ -1,6 +1,6 @@
-// fused_allreduce: rs, d_s, out_s, ag_out, of attention: one kernel on NCCL's device API. Digest of schedule and sizes: 842e657adb1db29c411afceb6f0973895625ad4d4c5ce346652d18f605a829e2.
+// fused_allreduce: rs, d_s, out_s, ag_out, of attention: one kernel on NCCL's device API. Digest of schedule and sizes: ccfa60538b3d9683377900703a0605f9b16a231bd5b1e33cdad8f2cce6b6bfd8.
 //
-// from planner.fusion.language import *
+// from treadle.fusion import *
 // 
 // H, B, S = dims("H", "B", "S")
 // w = Tensor("w", f16, [H, H], Sliced(0))

@@ -16,7 +16,7 @@ from typing import Any
 from treadle.runtime.fusion.torch_program import FusedProgram, Given
 
 SCHEDULE = """\
-from planner.fusion.language import *
+from treadle.fusion import *
 
 H, B, S = dims("H", "B", "S")
 w = Tensor("w", f16, [H, H], Sliced(0))

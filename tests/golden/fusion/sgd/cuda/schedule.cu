@@ -1,6 +1,6 @@
-// sgd for N = 4096 on 4 ranks. Digest of schedule, sizes and choices: db1440ffbf3951dd23d4fdaef8f3fdc20cf82ebc9f47c82fa20105cf4f8bb86e.
+// sgd for N = 4096 on 4 ranks. Digest of schedule, sizes and choices: 5b8a7f019b4495ed0fce6b020186c2a44568fc830f5da2161688c15925a795d5.
 //
-// from planner.fusion.language import *
+// from treadle.fusion import *
 // 
 // N = dims("N")
 // g = Tensor("g", f32, [N], Local)

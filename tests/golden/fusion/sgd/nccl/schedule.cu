@@ -1,6 +1,6 @@
-// sgd: kernels and stock NCCL calls, in order on one stream. Digest of schedule and sizes: 1069d311c19d8059bba0ec3e62573baf93e4a5f14b730928a1a3a508426ddd97.
+// sgd: kernels and stock NCCL calls, in order on one stream. Digest of schedule and sizes: 774f020b616848f0bececfee22bfe36d2cafc1e23fa75150c5833b71618f52fe.
 //
-// from planner.fusion.language import *
+// from treadle.fusion import *
 // 
 // N = dims("N")
 // g = Tensor("g", f32, [N], Local)

@@ -15,7 +15,7 @@ from typing import Any
 from treadle.runtime.fusion.torch_program import FusedProgram, Given
 
 SCHEDULE = """\
-from planner.fusion.language import *
+from treadle.fusion import *
 
 N = dims("N")
 g = Tensor("g", f32, [N], Local)

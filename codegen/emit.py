@@ -7,9 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from treadle.codegen.python_form import require_form
-from treadle.codegen.targets import Artefacts
+from treadle.codegen.targets import Artefacts, target_names
 from treadle.planner.documents import store
 from treadle.planner.documents.artefact import FILE_NAME, VERSION, Artefact
+from treadle.planner.documents.explain import short
 from treadle.planner.documents.files import read_text, write_text
 from treadle.planner.errors import InputError
 
@@ -55,7 +56,12 @@ def manifest_in(folder: Path) -> Artefact:
     """The manifest in `folder`. Raises InputError when there is none."""
     if not (folder / FILE_NAME).is_file():
         raise InputError(f"found no {FILE_NAME}, expected a folder that `treadle generate` wrote", where=str(folder))
-    return store.load(folder / FILE_NAME, Artefact)
+    manifest = store.load(folder / FILE_NAME, Artefact)
+    if manifest.target not in (known := target_names()):
+        expected = f"one of {', '.join(known)}"
+        message = f"found {short(manifest.target)} (text), expected {expected}"
+        raise InputError(message, where=str(folder / FILE_NAME), path="$.target")
+    return manifest
 
 
 def manifest_of(artefacts: Artefacts) -> Artefact:

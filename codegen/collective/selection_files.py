@@ -8,8 +8,10 @@ from pathlib import Path
 import msgspec
 
 from treadle.codegen.collective import nccl_tuner
+from treadle.codegen.collective.fitting import fitted
 from treadle.codegen.collective.msccl.runtimes import Name
-from treadle.codegen.targets import COLLECTIVE_TARGETS, Artefacts, Target, fitted, require_runtime
+from treadle.codegen.collective.room import ROOM
+from treadle.codegen.targets import Artefacts, chosen, require_runtime
 from treadle.planner.documents import store
 from treadle.planner.documents.plan import InputRef, Plan
 from treadle.planner.documents.selection import FILE_NAME, Selection, other_methods
@@ -17,14 +19,12 @@ from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.check import check
 
-SELECTION_TARGETS: tuple[Target, ...] = (*COLLECTIVE_TARGETS, "nccl-tuner")
-
 
 def generate_selection(
     selection: Selection,
     selection_file: str,
     plans: Mapping[str, Plan],
-    target: Target | None = None,
+    target: str | None = None,
     runtime: Name | None = None,
 ) -> Artefacts:
     """The artefacts of `selection`, whose `plans` are given by file name.
@@ -34,13 +34,8 @@ def generate_selection(
     `runtime` as in `targets.generate`. Raises InputError for a target that is none of a selection's, a plan of another
     collective, or where nothing fits; CheckFailed when a plan or what comes out would be wrong.
     """
-    chosen = target or SELECTION_TARGETS[0]
-    if chosen not in SELECTION_TARGETS:
-        raise InputError(
-            f"found a selection for target {' or '.join(SELECTION_TARGETS)}, expected one for {chosen}",
-            where=selection_file,
-        )
-    require_runtime(runtime, chosen, selection_file)
+    wanted = chosen(ROOM.selection_targets, target, "selection", selection_file)
+    require_runtime(runtime, wanted, selection_file)
     for name, plan in plans.items():
         decisions = plan.decisions
         if not isinstance(decisions, CollectiveDecisions):
@@ -52,28 +47,28 @@ def generate_selection(
             raise CheckFailed(f"{name}: not generated, its check failed", tuple(findings))
     if findings := list(other_methods(selection, plans)):
         raise CheckFailed("the selection was not generated: it contradicts its plans", tuple(findings))
-    files = {nccl_tuner.FILE_NAME: nccl_tuner.emit(selection)} if chosen == "nccl-tuner" else {}
+    files = {nccl_tuner.FILE_NAME: nccl_tuner.emit(selection)} if wanted.name == "nccl-tuner" else {}
     fewer: dict[str, int] = {}
     left_out: dict[str, str] = {}
-    for number, entry in enumerate(selection.entries if chosen != "nccl-tuner" else ()):
+    for number, entry in enumerate(selection.entries if wanted.name != "nccl-tuner" else ()):
         decisions = plans[entry.plan.file].decisions
         assert isinstance(decisions, CollectiveDecisions)
         place = f"{number:02d}"
         try:
             asked = msgspec.structs.replace(decisions, protocol=entry.protocol, instances=entry.instances)
-            made = fitted(asked, entry.plan.file, chosen, runtime, nccl_tuner.call_bytes(selection, entry))
+            made = fitted(asked, entry.plan.file, wanted.name, runtime, nccl_tuner.call_bytes(selection, entry))
         except InputError as error:
             left_out[place] = str(error)
             continue
         if made.instances < entry.instances:
             fewer[place] = made.instances
-        mark = "-" if chosen == "msccl-xml" else "/"
+        mark = "-" if wanted.name == "msccl-xml" else "/"
         files |= {f"{place}{mark}{name}": text for name, text in made.texts.items()}
     if not files:
-        raise InputError(f"no range fits into {chosen}: {next(iter(left_out.values()))}", where=selection_file)
+        raise InputError(f"no range fits into {wanted.name}: {next(iter(left_out.values()))}", where=selection_file)
     kept = {FILE_NAME: store.dumps(selection), **{name: store.dumps(plan) for name, plan in plans.items()}}
     return Artefacts(
-        target=chosen,
+        target=wanted.name,
         plan=InputRef(file=Path(selection_file).name, digest=store.digest(selection)),
         files={**files, **kept},
         entry=None,

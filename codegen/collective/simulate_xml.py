@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from treadle.codegen.collective import order
 from treadle.codegen.collective.program import Connection, Place, Program, Step
 from treadle.codegen.collective.protocols import PROTOCOLS, piece_chunks
-from treadle.codegen.timeline import Timeline
+from treadle.codegen.interface import Timeline
 from treadle.planner.documents.hardware import TEARING, Hardware, ProtocolCost, Transport
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.machine.nodes import Topology, expand

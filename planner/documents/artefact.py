@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 from treadle.planner.documents.plan import InputRef
-from treadle.planner.documents.scalars import Digest, Name, Positive, Record
+from treadle.planner.documents.scalars import Digest, Document, Name, Positive
 
 VERSION = 1
 FILE_NAME = "artefact.json"
 
 
-class Artefact(Record, frozen=True, kw_only=True, tag_field="kind", tag="artefact"):
+class Artefact(Document, frozen=True, kw_only=True, tag_field="kind", tag="artefact"):
     """Stands as `artefact.json` in the folder. `files` maps each other file's relative path to its sha256 digest."""
 
     version: Positive
-    target: Literal[
-        "torch", "torch-sac", "torch-compile", "torch-swap", "torch-offload", "deepspeed", "msccl-xml", "mscclpp-json",
-        "cuda", "nccl-tuner", "nccl", "nccl-device", "tp-overlap",
-    ]  # fmt: skip
+    target: Name
+    """One of `treadle generate --target`."""
     plan: InputRef
     files: dict[str, Digest]
     entry: Name | None = None

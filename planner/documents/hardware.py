@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 from msgspec.structs import replace
 
-from treadle.planner.documents.scalars import Amount, Count, Name, Positive, PositiveAmount, Rank, Record
+from treadle.planner.documents.scalars import Amount, Count, Document, Name, Positive, PositiveAmount, Rank, Record
 from treadle.planner.errors import InputError
 
 VERSION = 1
@@ -182,7 +182,7 @@ class OtherNodes(Record, frozen=True, kw_only=True):
     pcie: tuple[PcieSwitch, ...] | None = None
 
 
-class Hardware(Record, frozen=True, kw_only=True, tag_field="kind", tag="hardware"):
+class Hardware(Document, frozen=True, kw_only=True, tag_field="kind", tag="hardware"):
     """A machine or cluster of `nodes` equal nodes, and of `other_nodes`."""
 
     version: Positive

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from treadle.planner.documents.scalars import Count, Name, Positive, PositiveAmount, Record
+from treadle.planner.documents.scalars import Count, Document, Name, Positive, PositiveAmount, Record
 
 VERSION = 1
 
@@ -27,7 +27,7 @@ class RunJob(Record, frozen=True, kw_only=True):
     seed: Count = 0
 
 
-class Job(Record, frozen=True, kw_only=True, tag_field="kind", tag="job"):
+class Job(Document, frozen=True, kw_only=True, tag_field="kind", tag="job"):
     """Data-parallel training on every rank of `hardware`; `model` is importable from the folder of the job file."""
 
     version: Positive

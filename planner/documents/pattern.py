@@ -12,7 +12,7 @@ from itertools import chain
 from msgspec import Struct
 
 from treadle.planner.documents.hardware import MAX_RANKS
-from treadle.planner.documents.scalars import Count, Name, Positive, Rank, Record, parse_bytes
+from treadle.planner.documents.scalars import Count, Document, Name, Positive, Rank, parse_bytes
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.algorithm import MAX_PLACES, Collective, Demand
 
@@ -26,7 +26,7 @@ class Part(Struct, frozen=True, forbid_unknown_fields=True):
     after: tuple[Rank, ...]
 
 
-class Pattern(Record, frozen=True, kw_only=True, tag_field="kind", tag="pattern"):
+class Pattern(Document, frozen=True, kw_only=True, tag_field="kind", tag="pattern"):
     """Exactly one of `counts`, `pairs` and `chunks`; all parts have the same size, which `unit` may fix."""
 
     version: Positive

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from msgspec import Struct, convert
 
 from treadle.planner.documents.explain import misfit
-from treadle.planner.documents.scalars import Amount, Count, Digest, Name, Positive, Record
-from treadle.planner.passes.collective.algorithm import CollectiveDecisions
-from treadle.planner.passes.fusion.decisions import FusionDecisions
-from treadle.planner.passes.memory.decisions import MemoryDecisions
-from treadle.planner.passes.swap.decisions import SwapDecisions
+from treadle.planner.documents.scalars import Amount, Count, Decisions, Digest, Document, Name, Positive, Record
 
 VERSION = 1
 
-Decisions = MemoryDecisions | CollectiveDecisions | SwapDecisions | FusionDecisions
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # a default is not in typing before Python 3.13
 
+    D = TypeVar("D", bound=Decisions, covariant=True, default=Decisions)
+else:
+    from typing import TypeVar
+
+    D = TypeVar("D", bound=Decisions, covariant=True)
 
 Scope = Literal[
     "any order", "this order", "forward order", "forward order, reads left", "no recomputation",
@@ -112,10 +114,12 @@ class Provenance(Record, frozen=True, kw_only=True):
         return convert(self.options, KnownOptions)
 
 
-class Plan(Record, frozen=True, kw_only=True, tag_field="kind", tag="plan"):
+class Plan(Document, Generic[D], frozen=True, kw_only=True, tag_field="kind", tag="plan"):
+    """`Plan[MemoryDecisions]` is a plan of the memory pass, `Plan` one of any pass."""
+
     version: Positive
     inputs: dict[str, InputRef] = {}
-    decisions: Decisions
+    decisions: D
     prediction: Prediction
     certificate: Certificate
     provenance: Provenance
@@ -124,8 +128,4 @@ class Plan(Record, frozen=True, kw_only=True, tag_field="kind", tag="plan"):
         """Yield (path, found, expected) for everything out of range inside the decisions and the known options."""
         if bad := misfit(self.provenance.options, KnownOptions):
             yield bad[0].replace("$", "$.provenance.options", 1), *bad[1:]
-        if isinstance(self.decisions, MemoryDecisions):
-            for path, found, expected in self.decisions.problem.problems():
-                yield path.replace("$", "$.decisions.problem", 1), found, expected
-        else:
-            yield from self.decisions.problems()
+        yield from self.decisions.problems()

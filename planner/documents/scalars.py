@@ -7,6 +7,7 @@ KB, MB and GB are powers of 1000, and so are rates in GB/s. Times take the unit 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Annotated
 
@@ -17,6 +18,22 @@ from treadle.planner.errors import InputError
 
 class Record(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """Base of every part of a document: immutable, without unknown fields, absent fields stay absent."""
+
+
+class Document(Record, frozen=True, kw_only=True, tag_field="kind"):
+    """Base of every kind of document; a kind is a subclass with its tag, in a module that has its VERSION."""
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        """Yield (path, found, expected) for everything that the types alone do not exclude."""
+        return iter(())
+
+
+class Decisions(Record, frozen=True, kw_only=True, tag_field="pass"):
+    """Base of what a pass decides; its tag is the name of the pass."""
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        """Yield (path, found, expected) for everything that the types alone do not exclude."""
+        return iter(())
 
 
 Count = Annotated[int, Meta(ge=0, le=2**62)]
@@ -57,6 +74,11 @@ def format_bytes(count: int) -> str:
             return f"{count} B" if unit == "B" else f"{size:.4g} {unit}"
         size /= 1024
     return f"{size:.4g} PiB"
+
+
+def many(count: int, word: str) -> str:
+    """`1 rank`, `2 ranks`."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def format_time(nanoseconds: float) -> str:

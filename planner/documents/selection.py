@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Literal
 
 from treadle.planner.documents.plan import InputRef, Plan
-from treadle.planner.documents.scalars import Amount, Instances, Name, Positive, Record
+from treadle.planner.documents.scalars import Amount, Document, Instances, Name, Positive, Record
 from treadle.planner.passes.collective.algorithm import Collective
 
 VERSION = 1
@@ -36,7 +36,7 @@ class Entry(Record, frozen=True, kw_only=True):
     """Of the generated program at both ends, by protocol and instances (`LL x 4`); null where that was not tried."""
 
 
-class Selection(Record, frozen=True, kw_only=True, tag_field="kind", tag="selection"):
+class Selection(Document, frozen=True, kw_only=True, tag_field="kind", tag="selection"):
     """`tolerance`: how much longer than the best plan found an entry may take at a size that was tried."""
 
     version: Positive

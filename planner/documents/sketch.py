@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from treadle.planner.documents.scalars import (
     Count,
+    Document,
     Instances,
     Name,
     Positive,
@@ -112,7 +113,7 @@ class TimeLimits(Record, frozen=True, kw_only=True):
     scheduling: PositiveAmount | None = None
 
 
-class Sketch(Record, frozen=True, kw_only=True, tag_field="kind", tag="sketch"):
+class Sketch(Document, frozen=True, kw_only=True, tag_field="kind", tag="sketch"):
     version: Positive
     name: Name
     intranode_sketch: IntranodeSketch

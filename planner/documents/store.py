@@ -9,60 +9,42 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from treadle.planner.documents import artefact, hardware, job, pattern, plan, selection, sketch, trace
+from treadle.planner.documents.artefact import Artefact
 from treadle.planner.documents.explain import found, misfit
 from treadle.planner.documents.files import read_text, write_text
+from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.job import Job
 from treadle.planner.documents.parsing import parse
+from treadle.planner.documents.pattern import Pattern
+from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.printable import require_printable
+from treadle.planner.documents.scalars import Document
+from treadle.planner.documents.selection import Selection
+from treadle.planner.documents.sketch import Sketch
 from treadle.planner.documents.taccl_files import adapted
+from treadle.planner.documents.trace import Trace
 from treadle.planner.documents.yaml_text import to_yaml
 from treadle.planner.errors import InputError
-from treadle.planner.passes.memory import problem as memory_problem
-from treadle.planner.passes.swap import problem as swap_problem
+from treadle.planner.passes import rooms
 
-Document = (
-    trace.Trace
-    | hardware.Hardware
-    | sketch.Sketch
-    | pattern.Pattern
-    | plan.Plan
-    | selection.Selection
-    | job.Job
-    | artefact.Artefact
-    | memory_problem.MemoryProblem
-    | swap_problem.SwapProblem
-)
 D = TypeVar("D", bound=Document)
 
-VERSIONS = {
-    "trace": trace.VERSION,
-    "hardware": hardware.VERSION,
-    "sketch": sketch.VERSION,
-    "pattern": pattern.VERSION,
-    "plan": plan.VERSION,
-    "selection": selection.VERSION,
-    "job": job.VERSION,
-    "artefact": artefact.VERSION,
-    "memory-problem": memory_problem.VERSION,
-    "swap-problem": swap_problem.VERSION,
-}
+_OWN: tuple[type[Document], ...] = (Trace, Hardware, Sketch, Pattern, Plan, Selection, Job, Artefact)
 TYPES: dict[str, type[Document]] = {
-    "trace": trace.Trace,
-    "hardware": hardware.Hardware,
-    "sketch": sketch.Sketch,
-    "pattern": pattern.Pattern,
-    "plan": plan.Plan,
-    "selection": selection.Selection,
-    "job": job.Job,
-    "artefact": artefact.Artefact,
-    "memory-problem": memory_problem.MemoryProblem,
-    "swap-problem": swap_problem.SwapProblem,
+    str(kind.__struct_config__.tag): kind for kind in (*_OWN, *(kind for room in rooms() for kind in room.documents))
 }
+"""Every kind of document by its name: those of the tool, and those that passes add."""
+VERSIONS: dict[str, int] = {name: sys.modules[kind.__module__].VERSION for name, kind in TYPES.items()}
+_FORMS: dict[type[Document], Any] = {Plan: Plan[reduce(or_, (room.decisions for room in rooms()))]}  # type: ignore[misc]
+"""What msgspec converts to where a kind alone does not say it: a plan has the decisions of any pass."""
 
 LINE = 120
 
@@ -147,10 +129,12 @@ def _convert(raw: Any, text: str, where: str, expect: type[D]) -> D:
 
 
 def _typed(raw: Any, where: str, expect: type[D]) -> D:
+    form = _FORMS.get(expect, expect)
     try:
-        return msgspec.convert(raw, expect, strict=True)
+        document: D = msgspec.convert(raw, form, strict=True)
+        return document
     except msgspec.ValidationError as error:
-        path, seen, expected = misfit(raw, expect) or ("$", f"a value out of place ({error})", "a valid document")
+        path, seen, expected = misfit(raw, form) or ("$", f"a value out of place ({error})", "a valid document")
         raise InputError(f"found {seen}, expected {expected}", where=where, path=path) from error
 
 

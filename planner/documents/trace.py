@@ -11,7 +11,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal
 
 from treadle.planner.documents.arguments import DTYPES, call_problems, input_problems, word_expected
-from treadle.planner.documents.scalars import Count, Name, Positive, Record
+from treadle.planner.documents.scalars import Count, Document, Name, Positive, Record
 
 VERSION = 1
 
@@ -119,7 +119,7 @@ class Costs(Record, frozen=True, kw_only=True):
     """The device it was measured on, or the hardware profile of the roofline."""
 
 
-class Trace(Record, frozen=True, kw_only=True, tag_field="kind", tag="trace"):
+class Trace(Document, frozen=True, kw_only=True, tag_field="kind", tag="trace"):
     """One step. `ops` are in execution order."""
 
     version: Positive

@@ -1,0 +1,41 @@
+"""The passes: one room each, and this is their list."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import Any, cast
+
+from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.scalars import Decisions
+from treadle.planner.passes.interface import AnyPass, D, Pass
+
+ROOMS = ("memory", "swap", "collective", "fusion")
+
+
+@cache
+def room(name: str) -> AnyPass:
+    """The pass of one name. Raises KeyError for another one."""
+    if name not in ROOMS:
+        raise KeyError(name)
+    return cast(AnyPass, import_module(f"{__name__}.{name}.room").PASS)
+
+
+def rooms() -> tuple[AnyPass, ...]:
+    """All passes, in the order of the list."""
+    return tuple(map(room, ROOMS))
+
+
+def pass_of(plan: Plan[D]) -> Pass[D]:
+    """The pass that made `plan`."""
+    return room(name_of(plan.decisions))
+
+
+def name_of(decisions: Decisions) -> str:
+    """The name of the pass that decided this."""
+    return str(decisions.__struct_config__.tag)
+
+
+def as_pass(plan: Plan[Any], decisions: type[D]) -> Plan[D] | None:
+    """`plan` where it is one with such decisions, else None."""
+    return plan if isinstance(plan.decisions, decisions) else None

@@ -154,19 +154,19 @@ def written(artefacts: Artefacts) -> Texts:
 def test_memory_plans():
     trace = swap_plans.timed(capture(step, "a model"))
     plan = plans.plan_with(plans.decisions_keeping(trace, ()))
-    generate = {target: of_target(target) for target in targets.MEMORY_TARGETS}
+    generate = {target.name: of_target(target.name) for target in targets.room("memory").targets}
     hold({"plan": raw(plan), "trace": raw(trace)}, {"plan": Plan, "trace": Trace}, generate, 100)
 
 
 def test_swap_plans():
     trace = swap_plans.timed(with_optimizer(capture(loss, "a model"), "sgd"))
     plan = swap_plans.plan_with(swap_plans.swapped(trace, 1.0))
-    generate = {target: of_target(target) for target in targets.SWAP_TARGETS}
+    generate = {target.name: of_target(target.name) for target in targets.room("swap").targets}
     hold({"plan": raw(plan), "trace": raw(trace)}, {"plan": Plan, "trace": Trace}, generate, 60)
 
 
 def test_collective_plans():
-    generate = {target: of_target(target) for target in targets.COLLECTIVE_TARGETS}
+    generate = {target.name: of_target(target.name) for target in targets.room("collective").targets}
     hold({"plan": raw(COLLECTIVE_PLAN)}, {"plan": Plan}, generate, 9)
 
 

@@ -7,14 +7,16 @@ import pytest
 from tests.codegen.collective.algorithms import random_algorithm, ring_allreduce
 from tests.planner.passes.collective.build import MESH, switch
 from treadle.codegen.collective import check as check_program
+from treadle.codegen.collective.fitting import fitted, programs_of
 from treadle.codegen.collective.lower import lower
 from treadle.codegen.collective.msccl import xml
 from treadle.codegen.collective.msccl.rules import FATAL, judge
 from treadle.codegen.collective.msccl.runtimes import RUNTIMES
 from treadle.codegen.collective.msccl.subject import Subject
 from treadle.codegen.collective.promise import promise_of
+from treadle.codegen.collective.room import ROOM
 from treadle.codegen.collective.split import split_counts
-from treadle.codegen.targets import fitted, programs_of, require_runtime
+from treadle.codegen.targets import require_runtime
 from treadle.planner.documents.pattern import Pattern
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
@@ -92,9 +94,9 @@ def test_what_nothing_helps_names_the_rule():
         fitted(plan.decisions, "plan.json", "msccl-xml", "rccl")
     assert refusals(fitted(plan.decisions, "plan.json", "msccl-xml", "msccl").texts["sendrecv.xml"], "msccl") == []
     with pytest.raises(InputError, match="expected msccl-xml"):
-        require_runtime("rccl", "cuda", "plan.json")
+        require_runtime("rccl", ROOM.targets[2], "plan.json")
     with pytest.raises(InputError, match="expected one of msccl, rccl, executor"):
-        require_runtime("nccl", "msccl-xml", "plan.json")
+        require_runtime("nccl", ROOM.targets[0], "plan.json")
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])

@@ -5,21 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import assert_never
 
 from treadle.check.inputs import inputs_beside, inputs_of, missing
-from treadle.check.plan import (
-    bound_again,
-    check_against,
-    check_plan,
-    fusion_bound_again,
-    memory_bound_again,
-    quality,
-    swap_bound_again,
-)
+from treadle.check.plan import check_against, check_plan, quality
 from treadle.check.selection import against_plans, against_times
 from treadle.cli.inputs import beside, plans_of
-from treadle.cli.output import listed, many
+from treadle.cli.output import listed
 from treadle.codegen.collective import check as check_program
 from treadle.codegen.collective.msccl import xml
 from treadle.codegen.collective.msccl.rules import FATAL, Finding, judge
@@ -32,22 +23,19 @@ from treadle.codegen.collective.program import Program
 from treadle.codegen.collective.selection_files import generate_selection
 from treadle.codegen.emit import manifest_in, manifest_of, text_digest
 from treadle.codegen.python_form import require_form
-from treadle.codegen.targets import PLAN_NAME, Artefacts, generate
+from treadle.codegen.targets import PLAN_NAME, Artefacts, generate, room_of
 from treadle.planner.documents import artefact, store
 from treadle.planner.documents.artefact import Artefact
 from treadle.planner.documents.explain import short
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.plan import Plan
-from treadle.planner.documents.scalars import format_bytes
+from treadle.planner.documents.scalars import Document, format_bytes, many
 from treadle.planner.documents.selection import FILE_NAME as SELECTION_NAME
 from treadle.planner.documents.selection import Selection
 from treadle.planner.documents.sketch import Sketch
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import CheckFailed, InputError
-from treadle.planner.passes.collective.algorithm import CollectiveDecisions
-from treadle.planner.passes.fusion.decisions import FusionDecisions
-from treadle.planner.passes.memory.decisions import MemoryDecisions
-from treadle.planner.passes.swap.decisions import SwapDecisions
+from treadle.planner.passes import pass_of
 from treadle.planner.passes.swap.minimum import minimum_of
 from treadle.planner.passes.swap.problem import SwapProblem
 
@@ -148,38 +136,23 @@ def _swap_problem(problem: SwapProblem) -> str:
 
 
 def _plan(plan: Plan, path: str, inputs: Inputs) -> Report:
-    decisions = plan.decisions
-    match decisions:
-        case CollectiveDecisions():
-            what = f"{decisions.collective} plan of {many(decisions.ranks, 'rank')}"
-        case SwapDecisions():
-            copied = format_bytes(decisions.in_bytes + decisions.out_bytes)
-            what = f"swap plan of {many(len(decisions.order), 'operator')}, {copied} copied"
-        case FusionDecisions():
-            what = f"fusion plan of {many(len(decisions.stages), 'stage')} on {many(decisions.ranks, 'rank')}"
-        case MemoryDecisions():
-            what = "memory plan"
-        case _:
-            assert_never(decisions)
+    made_by = pass_of(plan)
     findings = check_plan(plan)
     stale, found = inputs_of(plan, path, inputs.files, inputs.fresh)
     findings += stale
     if not stale:
         findings += check_against(plan, found)
     bound = None
-    if not findings and isinstance(decisions, CollectiveDecisions):
-        findings, bound = bound_again(plan, decisions, found)
-    if not findings and isinstance(decisions, SwapDecisions):
-        findings, bound = swap_bound_again(decisions, plan)
-    if not findings and isinstance(decisions, MemoryDecisions):
-        findings, bound = memory_bound_again(decisions, plan)
-    if not findings and isinstance(decisions, FusionDecisions):
-        hardware = found.get("hardware")
-        if "hardware" not in plan.inputs and (inputs.fresh or "hardware" in inputs.files):
-            findings.append("inputs: found no hardware that the plan was made for; plan again")
-        again, bound = fusion_bound_again(plan, decisions, hardware if isinstance(hardware, Hardware) else None)
+    if not findings:
+        findings += [
+            f"inputs: found no {role} that the plan was made for; plan again"
+            for role in made_by.required
+            if role not in plan.inputs and (inputs.fresh or role in inputs.files)
+        ]
+        again, bound = made_by.rebound(plan, found)
         findings += again
-    words = [what, quality(plan, bound), *([f"inputs {', '.join(found)} checked"] if found else [])]
+    words = [made_by.describe(plan.decisions), quality(plan, bound)]
+    words += [f"inputs {', '.join(found)} checked"] if found else []
     return Report("; ".join(words), findings)
 
 
@@ -193,7 +166,7 @@ def _selection(selection: Selection, path: str, inputs: Inputs) -> Report:
     except InputError as error:
         return Report(f"selection {selection.name}", [str(error)])
     findings: list[str] = []
-    found: dict[str, store.Document] = {}
+    found: dict[str, Document] = {}
     made_from: dict[str, tuple[Hardware, Sketch]] = {}
     for name, plan in sorted(plans.items()):
         file = str(Path(path).parent / name)
@@ -336,7 +309,7 @@ def _plan_in(folder: Path, manifest: Artefact, texts: dict[str, str], inputs: In
         if outer.is_file() and store.digest(store.load(outer, Plan)) != manifest.plan.digest:
             findings.append(f"stale: plan {outer} has changed since; generate again")
     trace: Trace | None = None
-    if isinstance(plan.decisions, MemoryDecisions | SwapDecisions):
+    if room_of(plan).needs_trace:
         reference = plan.inputs.get("trace")
         if "trace" in absent or (reference is None and "trace" not in inputs.files):
             return findings, f"not regenerated: {lacking or 'the plan names no trace'}"

@@ -4,45 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import assert_never
 
 from treadle.cli.inputs import beside, find
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware, scaled
-from treadle.planner.documents.pattern import Pattern
 from treadle.planner.documents.plan import InputRef, Plan
-from treadle.planner.documents.sketch import Sketch
-from treadle.planner.documents.trace import Trace
+from treadle.planner.documents.scalars import Document
 from treadle.planner.errors import InputError
+from treadle.planner.passes import pass_of
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
-from treadle.planner.passes.fusion.decisions import FusionDecisions
-from treadle.planner.passes.memory.decisions import MemoryDecisions
-from treadle.planner.passes.memory.problem import MemoryProblem
-from treadle.planner.passes.swap.decisions import SwapDecisions
-from treadle.planner.passes.swap.problem import SwapProblem
-
-ROLES: dict[str, type[store.Document]] = {
-    "trace": Trace,
-    "hardware": Hardware,
-    "sketch": Sketch,
-    "pattern": Pattern,
-    "problem": MemoryProblem,
-}
 
 
-def inputs_of(
-    plan: Plan, path: str, files: Mapping[str, str], fresh: bool
-) -> tuple[list[str], dict[str, store.Document]]:
+def inputs_of(plan: Plan, path: str, files: Mapping[str, str], fresh: bool) -> tuple[list[str], dict[str, Document]]:
     """Findings on inputs of the plan at `path` that changed since, and the inputs by role: those of `files`, which are
     named by role, with `fresh` all of them, wherever they are found."""
     findings: list[str] = []
-    found: dict[str, store.Document] = {}
+    found: dict[str, Document] = {}
+    roles = pass_of(plan).roles
     for role, reference in sorted(plan.inputs.items()):
-        if role not in ROLES or not (fresh or role in files):
+        if role not in roles or not (fresh or role in files):
             continue
         file = find(role, reference, path, files.get(role))
-        wanted = SwapProblem if role == "problem" and isinstance(plan.decisions, SwapDecisions) else ROLES[role]
-        document: store.Document = store.load(file, wanted)
+        document: Document = store.load(file, roles[role])
         if isinstance(document, Hardware):
             document = _as_large(document, plan, reference)
         if store.digest(document) == reference.digest:
@@ -74,7 +57,7 @@ def inputs_beside(plan: Plan, path: str) -> dict[str, str]:
     for role, reference in sorted(plan.inputs.items()):
         file = Path(beside(path, reference))
         if file.is_file():
-            document: store.Document = store.load(file, ROLES[role])
+            document: Document = store.load(file, pass_of(plan).roles[role])
             if isinstance(document, Hardware):
                 document = _as_large(document, plan, reference)
             if store.digest(document) == reference.digest:
@@ -86,16 +69,10 @@ def _as_large(hardware: Hardware, plan: Plan, reference: InputRef) -> Hardware:
     """The profile with the plan's number of nodes, where that is what the plan was made from (`--nodes`)."""
     if store.digest(hardware) == reference.digest:
         return hardware
-    match plan.decisions:
-        case CollectiveDecisions():
-            nodes, rest = divmod(plan.decisions.ranks, hardware.devices_per_node)
-        case FusionDecisions():
-            nodes, rest = plan.decisions.nodes, 0
-        case MemoryDecisions() | SwapDecisions():
-            return hardware
-        case _:
-            assert_never(plan.decisions)
-    if rest or nodes < 1 or (nodes > 1 and hardware.network is None) or hardware.other_nodes:
+    nodes = pass_of(plan).nodes(plan.decisions, hardware)
+    if nodes is None:
+        return hardware
+    if nodes < 1 or (nodes > 1 and hardware.network is None) or hardware.other_nodes:
         return hardware
     other = scaled(hardware, nodes)
     return other if store.digest(other) == reference.digest else hardware

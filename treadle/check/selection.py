@@ -6,11 +6,10 @@ import math
 from collections.abc import Iterator, Mapping
 
 from treadle.check.plan import require_accepted
-from treadle.cli.output import many
 from treadle.passes.collective.tuning import Tuner
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.plan import Plan
-from treadle.planner.documents.scalars import format_bytes
+from treadle.planner.documents.scalars import format_bytes, many
 from treadle.planner.documents.selection import Entry, Selection, other_methods
 from treadle.planner.documents.sketch import Sketch
 from treadle.planner.errors import CheckFailed

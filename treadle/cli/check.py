@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from treadle.cli.output import json_option, listed, many, note, print_json
+from treadle.cli.output import json_option, listed, note, print_json
+from treadle.planner.documents.scalars import many
 
 if TYPE_CHECKING:
     from treadle.check.file import Report

@@ -8,18 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from treadle.cli.output import FOLDER, json_option, many, note, print_json, require_apart
+from treadle.cli.output import FOLDER, json_option, note, print_json, require_apart
+from treadle.codegen.targets import room, target_names
+from treadle.planner.documents.scalars import many
 
 if TYPE_CHECKING:
     from treadle.planner.documents.artefact import Artefact
     from treadle.planner.documents.selection import Selection
 
-_WHY_MORE = {
-    "torch": "the plan's own peak",
-    "torch-sac": "selective checkpointing computes a whole region again at once",
-    "torch-compile": "a compiled step computes each value again once and keeps it until its last use",
-}
-"""Why a target needs more memory than the plan."""
 MOST_HEADERS = 16
 """That are listed by name."""
 
@@ -28,12 +24,7 @@ MOST_HEADERS = 16
 @click.argument("plans", nargs=-1, required=True, metavar="PLAN...")
 @click.option(
     "--target",
-    type=click.Choice(
-        [
-            *("torch", "torch-sac", "torch-compile", "torch-swap", "torch-offload", "deepspeed"),
-            *("msccl-xml", "mscclpp-json", "cuda", "nccl-tuner", "nccl", "nccl-device", "tp-overlap"),
-        ]
-    ),
+    type=click.Choice(target_names()),
     help="[default: torch, torch-swap or msccl-xml]",
 )
 @click.option(
@@ -128,7 +119,7 @@ def command(
             from treadle.planner.documents.scalars import format_bytes
 
             peaks = f"a peak of {format_bytes(predicted)} instead of the plan's budget of {format_bytes(budget)}"
-            note(f"{_WHY_MORE[manifest.target]}: expect {peaks}")
+            note(f"{_over_budget(manifest.target)}: expect {peaks}")
         if manifest.target in ("torch-offload", "deepspeed"):
             note(_carried(manifest))
         for members, why in manifest.facts.get("in_turn", {}).items():
@@ -150,6 +141,12 @@ def command(
         return
     for row in rows:
         click.echo(f"wrote {_listed(row['files'])} to {row['folder']}")
+
+
+def _over_budget(name: str) -> str:
+    from treadle.planner.passes import ROOMS
+
+    return next(made.over_budget for pass_ in ROOMS for made in room(pass_).targets if made.name == name)
 
 
 def _listed(files: Collection[str]) -> str:

@@ -60,11 +60,6 @@ def note(message: str) -> None:
     click.echo(message, err=True)
 
 
-def many(count: int, word: str) -> str:
-    """`1 rank`, `2 ranks`."""
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
-
-
 def listed(names: list[str]) -> str:
     """The first three of `names`, and dots for more."""
     return ", ".join([*names[:3], *(["..."] if len(names) > 3 else [])])

@@ -16,7 +16,6 @@ from treadle.cli.output import (
     DOCUMENT,
     Output,
     json_option,
-    many,
     note,
     print_json,
     print_rich,
@@ -27,7 +26,7 @@ from treadle.cli.output import (
 from treadle.planner import resources
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware
-from treadle.planner.documents.scalars import MEBIBYTE, format_bytes, parse_bytes
+from treadle.planner.documents.scalars import MEBIBYTE, format_bytes, many, parse_bytes
 from treadle.planner.errors import InputError
 from treadle.probe.resolve import LOCAL, load_hardware
 

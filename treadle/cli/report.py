@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from treadle.cli.output import Output, json_option, many, note, print_json, require_apart
+from treadle.cli.output import Output, json_option, note, print_json, require_apart
+from treadle.planner.documents.scalars import many
 
 
 @click.command()

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from treadle.cli.output import Output, json_option, many, print_json, require_apart
+from treadle.cli.output import Output, json_option, print_json, require_apart
+from treadle.planner.documents.scalars import many
 
 
 @click.command()
@@ -50,7 +51,8 @@ def command(
 
 def _plan(file: str, perfetto: str | None, as_json: bool) -> None:
     from treadle.check.plan import require_accepted
-    from treadle.codegen.timeline import MEMORY, simulate_plan
+    from treadle.codegen.interface import MEMORY
+    from treadle.codegen.targets import room_of
     from treadle.planner.documents import store
     from treadle.planner.documents.plan import Plan
     from treadle.planner.documents.scalars import format_bytes
@@ -59,7 +61,7 @@ def _plan(file: str, perfetto: str | None, as_json: bool) -> None:
 
     document = store.load(file, Plan)
     require_accepted(document, file)
-    timeline = simulate_plan(document)
+    timeline = room_of(document).timeline(document)
     makespan, busy = timeline.schedule.makespan, timeline.busy_ns()
     if perfetto is not None:
         _write(perfetto, timeline, file)

@@ -136,10 +136,12 @@ def _say_ended(say: Say, plan: Plan, limit_s: float | None) -> None:
 
 
 def _quality(plan: Plan) -> str:
-    from treadle.check.plan import optimal
+    from treadle.planner.passes import pass_of
 
     proof = plan.certificate
-    quality = f"proved {optimal(plan)}" if proof.optimal else f"within {proof.gap:.1%} of the proven bound"
+    quality = (
+        f"proved {pass_of(plan).optimal(plan)}" if proof.optimal else f"within {proof.gap:.1%} of the proven bound"
+    )
     peak = f", peak {format_bytes(plan.prediction.peak_bytes)}" if plan.prediction.peak_bytes else ""
     return f"{format_time(plan.prediction.time_us * 1e3)} predicted{peak}, {quality}"
 

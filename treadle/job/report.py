@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from treadle.check.plan import derived_bound, least_alone_ns, quality
+from treadle.check.plan import quality
 from treadle.job.pipeline import Planned
 from treadle.job.train import RankResult, Run
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes
-from treadle.planner.passes.collective.algorithm import CollectiveDecisions
+from treadle.planner.passes import pass_of
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.report.page import Page, Section, Table
 from treadle.report.sections import certificates, inputs_table, plan_section
@@ -104,12 +104,12 @@ def job_page(planned: Planned, summary: Outcome) -> Page:
 
 
 def proved(planned: Planned, plan: Plan) -> str:
-    """The quality of a plan of this job: collective bounds derived again, other bounds as this process proved them."""
-    proof, decisions = plan.certificate, plan.decisions
-    if isinstance(decisions, CollectiveDecisions):
-        bound = derived_bound(decisions, planned.hardware, planned.sketch, proof)
-    else:
-        bound = least_alone_ns(decisions)
+    """The quality of a plan of this job: bounds derived again where its inputs suffice, else as this process proved
+    them."""
+    proof, made_by = plan.certificate, pass_of(plan)
+    inputs = {"trace": planned.trace, "hardware": planned.hardware, "sketch": planned.sketch}
+    again = made_by.rebound(plan, inputs).bound_ns
+    bound = made_by.least_ns(plan.decisions) if again is None else again
     if proof.lower_bound <= bound:
         return quality(plan, bound)
     return f"{quality(plan, proof.lower_bound)}, bound proved by the solver"

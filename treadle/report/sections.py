@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from math import inf
 from typing import assert_never
 
-from treadle.check.plan import check_plan, optimal, quality
-from treadle.cli.output import many
+from treadle.check.plan import check_plan, quality
 from treadle.passes.fusion.section import fusion_section
 from treadle.passes.memory.section import memory_section
 from treadle.passes.swap.section import swap_section
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.plan import KnownOptions, Plan
-from treadle.planner.documents.scalars import format_bytes
+from treadle.planner.documents.scalars import format_bytes, many
+from treadle.planner.passes import pass_of
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.fusion.decisions import FusionDecisions
 from treadle.planner.passes.memory.decisions import MemoryDecisions
@@ -82,7 +82,7 @@ def _ended(plan: Plan) -> str:
     if made.limit_fired:
         return "wall-clock limit"
     if plan.certificate.optimal:
-        return f"proved {optimal(plan)}"
+        return f"proved {pass_of(plan).optimal(plan)}"
     status, target = made.solver_status, made.known.gap
     if status is None:
         return "not recorded"

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from treadle.planner.documents.hardware import MAX_RANKS
-from treadle.planner.documents.scalars import Count, Name, Positive, Rank, Record
+from treadle.planner.documents.scalars import Count, Decisions, Name, Positive, Rank, Record
 
 Collective = Literal[
     "allgather",
@@ -85,15 +85,7 @@ class Transfer(Struct, frozen=True, array_like=True, forbid_unknown_fields=True)
     reduce: bool = False
 
 
-class CollectiveDecisions(
-    Struct,
-    frozen=True,
-    forbid_unknown_fields=True,
-    omit_defaults=True,
-    kw_only=True,
-    tag_field="pass",
-    tag="collective",
-):
+class CollectiveDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass", tag="collective"):
     """Chunk numbering is that of the collective (spec 2.4): (owner or destination) * chunkup + piece,
     (owner * ranks + destination) * chunkup + piece for alltoall, demand * chunkup + piece where `demands` are given.
     `collectives.form` says where each chunk is before and after."""

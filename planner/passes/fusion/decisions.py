@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from treadle.planner.documents.scalars import Amount, Count, Name, Positive, Record
+from treadle.planner.documents.scalars import Amount, Count, Decisions, Name, Positive, Record
 from treadle.planner.passes.fusion.dims import PARTS
 
 AS_WRITTEN = "as written: "
@@ -65,7 +65,7 @@ class Rival(Record, frozen=True, kw_only=True):
     schedule: Text
 
 
-class FusionDecisions(Record, frozen=True, kw_only=True, tag_field="pass", tag="fusion"):
+class FusionDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass", tag="fusion"):
     """`program` and `schedule` are program texts (docs/fusion.md): the same values, the latter cut into launches.
 
     `ranks` are those of one group. Volumes are elements that each rank sends, traffic the elements of tensors that

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
-from treadle.planner.documents.scalars import Count, Record
+from treadle.planner.documents.scalars import Count, Decisions
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.program import Instruction
 
 
-class MemoryDecisions(Record, frozen=True, kw_only=True, tag_field="pass", tag="memory"):
+class MemoryDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass", tag="memory"):
     """The program and its figures. Times are in ns."""
 
     problem: MemoryProblem
@@ -28,3 +29,8 @@ class MemoryDecisions(Record, frozen=True, kw_only=True, tag_field="pass", tag="
     exact_peak_bytes: Count
     """Peak of the byte-accurate simulation."""
     store_all_peak_bytes: Count
+
+    def problems(self) -> Iterator[tuple[str, str, str]]:
+        """Yield (path, found, expected) for every broken cross reference of the problem."""
+        for path, found, expected in self.problem.problems():
+            yield path.replace("$", "$.decisions.problem", 1), found, expected

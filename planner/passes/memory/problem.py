@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from msgspec import Struct
-
-from treadle.planner.documents.scalars import Count, Name, Positive, Record
+from treadle.planner.documents.scalars import Count, Document, Name, Positive, Record
 
 VERSION = 1
 RESERVE = "reserve"
@@ -96,15 +94,7 @@ class BackwardNode(Record, frozen=True, kw_only=True):
     ops: tuple[Name, ...] = ()
 
 
-class MemoryProblem(
-    Struct,
-    frozen=True,
-    forbid_unknown_fields=True,
-    omit_defaults=True,
-    kw_only=True,
-    tag_field="kind",
-    tag="memory-problem",
-):
+class MemoryProblem(Document, frozen=True, kw_only=True, tag_field="kind", tag="memory-problem"):
     """`base` is resident for the whole step, by category in bytes; its sum is B. `plain_peak_bytes` is the peak of the
     step in plain PyTorch, for comparison alone; absent where not known."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from treadle.planner.documents.scalars import Count, Name, Positive, Record
+from treadle.planner.documents.scalars import Count, Decisions, Name, Positive, Record
 from treadle.planner.passes.swap.problem import SwapProblem
 
 Allocator = Literal["pool", "offset", "bytes"]
@@ -50,7 +50,7 @@ class Run(Record, frozen=True, kw_only=True):
     implementation: Name = "default"
 
 
-class SwapDecisions(Record, frozen=True, kw_only=True, tag_field="pass", tag="swap"):
+class SwapDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass", tag="swap"):
     """`nodes` are in an order in which one thread could run them. Times are in ns.
 
     `initial` are the persistent tensors on the device when an iteration starts; `final` the same tensors when it ends:

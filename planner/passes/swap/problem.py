@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from msgspec import Struct
-
-from treadle.planner.documents.scalars import Count, Name, Positive, Record
+from treadle.planner.documents.scalars import Count, Document, Name, Positive, Record
 
 VERSION = 1
 
@@ -71,15 +69,7 @@ class Machine(Record, frozen=True, kw_only=True):
         return self.copy_ns + -(-count * 10**9 // self.out_bandwidth) if count else 0
 
 
-class SwapProblem(
-    Struct,
-    frozen=True,
-    forbid_unknown_fields=True,
-    omit_defaults=True,
-    kw_only=True,
-    tag_field="kind",
-    tag="swap-problem",
-):
+class SwapProblem(Document, frozen=True, kw_only=True, tag_field="kind", tag="swap-problem"):
     """`ops` are in an order that can run: that of the trace. `reserve_bytes` are left out of the machine's memory:
     context of the framework and whatever else is not planned. Objects of a pool begin and end at multiples of
     `granularity` bytes, a fact of the allocator."""

@@ -8,8 +8,7 @@ from itertools import pairwise
 import pytest
 
 from tests.planner.passes.collective.build import MESH, ring, switch
-from treadle.codegen import targets
-from treadle.codegen.collective import nccl_tuner
+from treadle.codegen.collective import fitting, nccl_tuner
 from treadle.codegen.collective.msccl import xml
 from treadle.codegen.collective.msccl.rules import FATAL, judge
 from treadle.codegen.collective.msccl.runtimes import RUNTIMES
@@ -122,7 +121,7 @@ def test_mscclpp_plans_carry_their_sizes():
 def test_what_a_form_cannot_hold_is_left_out_and_said(monkeypatch):
     """A form with room for two instances, and none at all for the first range."""
     plans, chosen = swept(ring(4), "allreduce")
-    real = targets.texts_of
+    real = fitting.texts_of
 
     def small(programs, target, decisions, where):
         first = next(iter(programs.values())).min_bytes == 1024
@@ -130,7 +129,7 @@ def test_what_a_form_cannot_hold_is_left_out_and_said(monkeypatch):
             raise InputError("too large")
         return real(programs, target, decisions, where)
 
-    monkeypatch.setattr(targets, "texts_of", small)
+    monkeypatch.setattr(fitting, "texts_of", small)
     made = generate_selection(chosen, "selection.json", plans)
     assert made.facts["left_out"] == {"00": "too large"}
     assert not [name for name in made.files if name.startswith("00-")]

@@ -10,12 +10,12 @@ from msgspec import structs
 
 from tests.planner.passes.collective.build import line, switch
 from tests.planner.passes.memory.instances import instance
-from treadle.check.plan import least_ns
 from treadle.cli.main import run
 from treadle.cli.output import many
 from treadle.passes.memory import section
 from treadle.planner.documents import store
 from treadle.planner.documents.plan import Plan
+from treadle.planner.passes import room
 from treadle.planner.passes.collective.bound import PROVED_BY_SOLVER
 from treadle.planner.passes.memory.bound import PRICED, least_time
 from treadle.planner.passes.memory.methods.lean import leanest
@@ -258,15 +258,15 @@ def test_what_a_plan_alone_proves_is_never_more_than_what_plans_take() -> None:
     """Runs in place take less than their implementation alone would."""
     for seed in range(60):
         made = decide(problem := instance(seed), leanest(problem))
-        assert least_ns(made) <= made.objective_ns
-        assert least_ns(made) == least_time(problem)
+        assert room("memory").least_ns(made) <= made.objective_ns
+        assert room("memory").least_ns(made) == least_time(problem)
 
 
 def test_the_bound_of_a_linear_program_is_derived_again(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tight = plan_problem(structs.replace(CHAIN, budget_bytes=430))
     bound = priced_bound(tight.decisions.problem)
     assert bound is not None
-    assert least_ns(tight.decisions) < bound <= tight.decisions.objective_ns
+    assert room("memory").least_ns(tight.decisions) < bound <= tight.decisions.objective_ns
 
     def claiming(lower_bound: int) -> Plan:
         gap = 1 - lower_bound / tight.certificate.objective

@@ -12,13 +12,13 @@ import click
 
 from treadle.cli.inputs import load_sketch
 from treadle.cli.limit import clock_of, time_limit_option
-from treadle.cli.output import DOCUMENT, json_option, live_line, many, note, print_json, require_apart, require_same
+from treadle.cli.output import DOCUMENT, json_option, live_line, note, print_json, require_apart, require_same
 from treadle.planner import resources
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.pattern import Pattern
 from treadle.planner.documents.plan import Plan
-from treadle.planner.documents.scalars import format_bytes, parse_bytes
+from treadle.planner.documents.scalars import format_bytes, many, parse_bytes
 from treadle.planner.documents.sketch import Sketch
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
@@ -193,11 +193,11 @@ def _facts(plan: Plan) -> dict[str, Any]:
 
 def _print_plan(plan: Plan, method: str) -> None:
     """The plan in a few lines, for people."""
-    from treadle.check.plan import optimal
+    from treadle.planner.passes import pass_of
 
     found, certificate, options = _collective(plan), plan.certificate, plan.provenance.options
     time_us, speed = plan.prediction.time_us, _speed(plan)
-    verdict = optimal(plan) if certificate.optimal else f"gap {certificate.gap:.1%}"
+    verdict = pass_of(plan).optimal(plan) if certificate.optimal else f"gap {certificate.gap:.1%}"
     click.echo(
         f"{found.collective} on {many(found.ranks, 'rank')}, {format_bytes(found.input_bytes)} each, "
         f"chunks of {format_bytes(found.chunk_bytes)}"

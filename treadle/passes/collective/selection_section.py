@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from treadle.cli.output import many
 from treadle.passes.collective.sizes_figure import Range, sizes_svg
-from treadle.planner.documents.scalars import format_bytes
+from treadle.planner.documents.scalars import format_bytes, many
 from treadle.planner.documents.selection import Entry, Selection
 from treadle.report.page import Picture, Section, Table
 

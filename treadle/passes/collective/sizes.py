@@ -9,11 +9,11 @@ from typing import Any
 import click
 import msgspec
 
-from treadle.cli.output import many, print_json, require_apart, require_same
+from treadle.cli.output import print_json, require_apart, require_same
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.pattern import Pattern
-from treadle.planner.documents.scalars import format_bytes
+from treadle.planner.documents.scalars import format_bytes, many
 from treadle.planner.documents.selection import FILE_NAME, Selection
 from treadle.planner.documents.sketch import Sketch
 from treadle.planner.errors import InputError

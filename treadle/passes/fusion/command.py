@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from treadle.cli.limit import clock_of, time_limit_option
-from treadle.cli.output import DOCUMENT, json_option, live_line, many, note, print_json, print_table, require_apart
+from treadle.cli.output import DOCUMENT, json_option, live_line, note, print_json, print_table, require_apart
+from treadle.planner.documents.scalars import many
 
 if TYPE_CHECKING:
     from treadle.planner.documents.hardware import Hardware

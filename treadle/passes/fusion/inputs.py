@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from treadle.capture.load import load_module
-from treadle.cli.output import many
 from treadle.planner.documents.files import read_text
 from treadle.planner.documents.hardware import Hardware
-from treadle.planner.documents.scalars import parse_bytes
+from treadle.planner.documents.scalars import many, parse_bytes
 from treadle.planner.errors import InputError
 from treadle.planner.passes.fusion.dims import PARTS, volume
 from treadle.planner.passes.fusion.layouts import WORLD

@@ -8,18 +8,8 @@ from typing import Any
 
 import click
 
-from treadle.cli.output import many, print_json, print_table
-
-
-def is_fusion(folder: Path) -> bool:
-    """Whether the plan in an artefact folder is of fusion."""
-    from treadle.codegen.targets import PLAN_NAME
-    from treadle.planner.documents import store
-    from treadle.planner.documents.plan import Plan
-    from treadle.planner.passes.fusion.decisions import FusionDecisions
-
-    path = folder / PLAN_NAME
-    return path.is_file() and isinstance(store.load(path, Plan).decisions, FusionDecisions)
+from treadle.cli.output import print_json, print_table
+from treadle.planner.documents.scalars import many
 
 
 def run_fusion(folder: Path, backend: Any, repeats: int, timeout: float | None, as_json: bool) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from treadle.cli.output import many
 from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.scalars import many
 from treadle.planner.passes.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED, FusionDecisions, Reason, StageChoice
 from treadle.planner.passes.fusion.parsing import parse
 from treadle.planner.passes.fusion.spelling import legend, spelled

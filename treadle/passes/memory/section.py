@@ -6,9 +6,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import assert_never
 
-from treadle.cli.output import many
 from treadle.passes.memory.figure import memory_svg
-from treadle.planner.documents.scalars import format_bytes, format_time
+from treadle.planner.documents.scalars import format_bytes, format_time, many
 from treadle.planner.passes.memory.choices import forward_choices, short_name, uses
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.plain import plain_peak, plain_time

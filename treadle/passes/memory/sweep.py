@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from treadle.cli.output import live_line, many, note, print_json, require_apart
+from treadle.cli.output import live_line, note, print_json, require_apart
 from treadle.planner.documents import store
 from treadle.planner.documents.files import write_text
-from treadle.planner.documents.scalars import format_bytes
+from treadle.planner.documents.scalars import format_bytes, many
 from treadle.planner.errors import InfeasibleError, InputError, LimitError, MissingBackendError
 from treadle.planner.passes.memory.planning import Budget, parse_budget, prepared
 

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 
-from treadle.cli.output import many
 from treadle.passes.swap.copies import Copy, Covered, copies_of, trips_of, waits_of
 from treadle.passes.swap.figure import ROWS, WAITING, convergence_svg, streams_svg
 from treadle.planner.documents.plan import Generation, Plan
-from treadle.planner.documents.scalars import format_bytes, format_time
+from treadle.planner.documents.scalars import format_bytes, format_time, many
 from treadle.planner.passes.swap.decisions import SwapDecisions
 from treadle.planner.passes.swap.timeline_of import begins, dropped, footprints, frees_of, label, start_bytes, tasks_of
 from treadle.planner.timeline.simulator import Schedule, simulate

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace as with_fields
 
 from tests.planner.passes.collective.build import MB, MESH, complete, line, ring
-from treadle.codegen.targets import programs_of
+from treadle.codegen.collective.fitting import programs_of
 from treadle.planner.passes.collective.bound import lower_bound
 from treadle.planner.passes.collective.check import check
 from treadle.planner.passes.collective.decisions import decisions_of

@@ -1,0 +1,134 @@
+"""The programs of collective plans in the form of a target, with as many instances as fit into it.
+
+A program that does not fit, or is beyond what the named runtime takes, is lowered again with half of the instances, and
+so on; where only its threadblocks are too long for the runtime, with more channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from treadle.codegen.collective import check as check_program
+from treadle.codegen.collective.cuda import kernels
+from treadle.codegen.collective.lower import lower
+from treadle.codegen.collective.msccl import xml
+from treadle.codegen.collective.msccl.rules import FATAL, Finding, judge
+from treadle.codegen.collective.msccl.runtimes import RUNTIMES, Name
+from treadle.codegen.collective.msccl.subject import Subject
+from treadle.codegen.collective.mscclpp import check as check_mscclpp
+from treadle.codegen.collective.mscclpp import document
+from treadle.codegen.collective.mscclpp import lower as mscclpp_json
+from treadle.codegen.collective.program import Program
+from treadle.codegen.collective.promise import promise_of
+from treadle.codegen.collective.split import split_counts
+from treadle.planner.errors import CheckFailed, InputError
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions
+from treadle.planner.passes.collective.collectives import DEMANDING
+
+MAX_LANES = 32
+"""Channels on which one instance may spread its chunks."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Programs by name, the texts that they become, and the instances and channels of each that they have."""
+
+    programs: dict[str, Program]
+    texts: dict[str, str]
+    instances: int
+    lanes: int = 1
+
+
+def fitted(
+    decisions: CollectiveDecisions,
+    plan_file: str,
+    target: str,
+    runtime: Name | None = None,
+    call_bytes: tuple[int, int] = (0, 0),
+) -> Fitted:
+    """The programs of `decisions` for calls of `call_bytes` (least and most, 0 for no limit), with as many of its
+    instances as fit, halved each time. Raises InputError where even one is too many."""
+    instances, lanes = decisions.instances, 1
+    least, most = call_bytes
+    while True:
+        tried = msgspec.structs.replace(decisions, instances=instances)
+        programs = {
+            name: replace(program, min_bytes=least, max_bytes=most)
+            for name, program in programs_of(tried, plan_file, lanes).items()
+        }
+        refused: Finding | None = None
+        try:
+            if runtime is None:
+                return Fitted(programs, texts_of(programs, target, tried, plan_file), instances)
+            texts = {}
+            for name, program in programs.items():
+                texts[f"{name}.xml"], refused = _xml(name, program, runtime, tried, plan_file)
+                if refused is not None:
+                    title = RUNTIMES[runtime].title
+                    raise InputError(f"{name}.xml: {title} {refused.effect} it: {refused}", where=plan_file)
+            return Fitted(programs, texts, instances, lanes)
+        except InputError:
+            if refused is not None and refused.rule == "steps-per-block" and lanes < MAX_LANES:
+                lanes *= 2
+            elif instances > 1:
+                instances //= 2
+            else:
+                raise
+
+
+def programs_of(decisions: CollectiveDecisions, plan_file: str, lanes: int = 1) -> dict[str, Program]:
+    """By name: one program for calls out of place and, but for alltoall and irregular collectives, one for calls in
+    place. Raises CheckFailed should one be wrong."""
+    programs: dict[str, Program] = {decisions.collective: lower(decisions, lanes=lanes)}
+    if decisions.collective != "alltoall" and decisions.collective not in DEMANDING:
+        programs[f"{decisions.collective}_inplace"] = lower(decisions, inplace=True, lanes=lanes)
+    for name, program in programs.items():
+        _require_right(name, program, decisions, plan_file)
+    return programs
+
+
+def _require_right(name: str, program: Program, decisions: CollectiveDecisions, plan_file: str) -> None:
+    if findings := check_program.check(program, promise=promise_of(decisions)):
+        raise CheckFailed(
+            f"{plan_file}: {name}.xml would be wrong; this is a bug, please report it",
+            tuple(f"{name}.xml: {finding}" for finding in findings),
+        )
+
+
+def texts_of(
+    programs: Mapping[str, Program], target: str, decisions: CollectiveDecisions, plan_file: str
+) -> dict[str, str]:
+    """The files of checked programs in the form of `target`. Raises InputError where they do not fit into it."""
+    if target == "cuda":
+        return kernels.artefacts(dict(programs))
+    if target == "mscclpp-json":
+        return {f"{name}.json": _mscclpp(name, program, decisions, plan_file) for name, program in programs.items()}
+    return {f"{name}.xml": xml.emit(program) for name, program in programs.items()}
+
+
+def _xml(
+    name: str, program: Program, runtime: Name, decisions: CollectiveDecisions, plan_file: str
+) -> tuple[str, Finding | None]:
+    """MSCCL XML in the dialect of `runtime`, and the first rule by which it would not take it."""
+    split = split_counts(program, RUNTIMES[runtime].count)
+    if split is not program:
+        _require_right(name, split, decisions, plan_file)
+    text = xml.emit(split, runtime)
+    subject = Subject(text, xml.parse(text, f"{name}.xml"))
+    return text, next((finding for finding in judge(subject, runtime) if finding.effect in FATAL), None)
+
+
+def _mscclpp(name: str, program: Program, decisions: CollectiveDecisions, plan_file: str) -> str:
+    try:
+        made = mscclpp_json.emit(program, far=mscclpp_json.far_pairs(decisions))
+    except InputError as error:
+        raise InputError(f"{name}.json: {error}", where=plan_file) from error
+    if findings := check_mscclpp.check(made, promise_of(decisions)):
+        raise CheckFailed(
+            f"{plan_file}: {name}.json would be wrong; this is a bug, please report it",
+            tuple(f"{name}.json: {finding}" for finding in findings),
+        )
+    return document.dumps(made)

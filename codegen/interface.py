@@ -1,0 +1,91 @@
+"""What code generation offers for the plans of one pass: its targets as records, and its timeline.
+
+A room is `codegen/<name>/`; its `room.py` has one subclass of `Room` as `ROOM` and imports what costs time only inside
+of methods. `treadle.planner.passes` lists the names.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.scalars import Decisions
+from treadle.planner.documents.trace import Trace
+from treadle.planner.timeline.simulator import Resource, Schedule, Task
+
+D = TypeVar("D", bound=Decisions)
+STREAM, MEMORY = "stream", "memory"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A form that plans take. `over_budget` says why it may need more memory than the plan's budget, `not_run` why
+    `treadle run` does not execute it."""
+
+    name: str
+    over_budget: str = ""
+    not_run: str = ""
+    runtimes: bool = False
+    """It is written for one of several public runtimes."""
+    carries: bool = False
+    """Plans of collectives may go into it."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a room. `trace` is that of the plan, `runtime` a public runtime by name, `collectives` plans by
+    file name; errors call the plan `plan_file`."""
+
+    target: Target
+    plan_file: str
+    trace: Trace | None = None
+    runtime: Any = None
+    collectives: Mapping[str, Plan] = field(default_factory=dict)
+
+
+class Made(NamedTuple):
+    """Texts by relative path, the facts of their manifest, and MODULE:FUNCTION of the model that they run."""
+
+    files: dict[str, str]
+    facts: dict[str, Any]
+    entry: str | None = None
+
+
+class Timeline(NamedTuple):
+    """Times in ns."""
+
+    tasks: tuple[Task, ...]
+    resources: tuple[Resource, ...]
+    schedule: Schedule
+
+    def busy_ns(self) -> dict[str, int]:
+        """How long each resource works for one task at a time, by name."""
+        ran = zip(self.tasks, self.schedule.start, self.schedule.end, strict=True)
+        busy = {resource.name: 0 for resource in self.resources if not resource.shared}
+        for task, start, end in ran:
+            for name in task.resources:
+                busy[name] += end - start
+        return busy
+
+
+class Room(ABC, Generic[D]):
+    """Code generation of one pass. A plan becomes the first of `targets` where none is named; `selection_targets` are
+    for selections of such plans; `needs_trace` says that a plan becomes code only with the trace it was made from."""
+
+    targets: ClassVar[tuple[Target, ...]]
+    selection_targets: ClassVar[tuple[Target, ...]] = ()
+    needs_trace: ClassVar[bool] = False
+
+    @abstractmethod
+    def generate(self, plan: Plan[D], request: Request) -> Made:
+        """Raises InputError for what the target cannot hold, CheckFailed where what comes out would be wrong."""
+
+    @abstractmethod
+    def timeline(self, plan: Plan[D]) -> Timeline:
+        """The predicted timeline of a plan as tasks, resources and schedule, for printing and for Perfetto."""
+
+
+AnyRoom = Room[Any]

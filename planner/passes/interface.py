@@ -1,0 +1,93 @@
+"""What a pass is to everything outside its room: one record, by which plans are checked, bounded and described.
+
+A room is `planner/passes/<name>/`; its `room.py` has one subclass of `Pass` as `PASS` and imports what costs time only
+inside of methods. `treadle.planner.passes` lists the rooms, and is the only list.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.scalars import Decisions, Document
+
+D = TypeVar("D", bound=Decisions)
+Inputs = Mapping[str, Document]
+"""Documents that a plan was made from, by role; a trace has costs where the machine is known."""
+
+
+class Figures(NamedTuple):
+    """What decisions come to: the predicted time, and the peak of bytes where the pass plans memory."""
+
+    time_ns: int
+    peak_bytes: int | None = None
+
+
+class Rebound(NamedTuple):
+    """The lower bound of a plan derived again, in ns, None where the inputs found do not suffice; and findings, where
+    the certificate claims more than it."""
+
+    findings: list[str]
+    bound_ns: int | None
+
+
+class Pass(ABC, Generic[D]):
+    """One pass. `roles` are the documents that a plan may be made from, by the name under which it records them."""
+
+    name: ClassVar[str]
+    system: ClassVar[str]
+    """The system that the pass completes, as its paper calls it."""
+    summary: ClassVar[str]
+    """One line, for help and README."""
+    decisions: type[D]
+    roles: ClassVar[Mapping[str, type[Document]]]
+    required: ClassVar[tuple[str, ...]] = ()
+    """Roles without which a plan cannot be compared with today's inputs."""
+    documents: ClassVar[tuple[type[Document], ...]] = ()
+    """Kinds of documents that the pass adds."""
+
+    @abstractmethod
+    def check(self, decisions: D) -> list[str]:
+        """What the independent checker finds wrong with the decisions alone."""
+
+    @abstractmethod
+    def figures(self, decisions: D) -> Figures:
+        """What the decisions come to."""
+
+    @abstractmethod
+    def describe(self, decisions: D) -> str:
+        """A few words, such as `swap plan of 12 operators`."""
+
+    @abstractmethod
+    def check_inputs(self, plan: Plan[D], found: Inputs) -> list[str]:
+        """What is wrong with a plan in the light of those of its inputs that were found."""
+
+    def times_us(self, plan: Plan[D]) -> tuple[float, ...]:
+        """The times in us that a plan may predict, the one that it should first."""
+        return (self.figures(plan.decisions).time_ns / 1000,)
+
+    def check_certificate(self, plan: Plan[D]) -> Iterator[str]:
+        """What is wrong with certificate and provenance beyond what is asked of every plan."""
+        return iter(())
+
+    def least_ns(self, decisions: D) -> int:
+        """A lower bound in ns that the decisions prove without any search."""
+        return 0
+
+    def rebound(self, plan: Plan[D], found: Inputs) -> Rebound:
+        """The bound derived again from the inputs found, or from the plan where that is enough."""
+        return Rebound([], None)
+
+    def optimal(self, plan: Plan[D]) -> str:
+        """What a plan without a gap may be called."""
+        return "optimal"
+
+    def nodes(self, decisions: D, hardware: Hardware) -> int | None:
+        """The number of nodes that a plan is for, where it may be other than the profile's."""
+        return None
+
+
+AnyPass = Pass[Any]

@@ -1,0 +1,90 @@
+"""The memory pass as a record: its checks, its bound, its figures."""
+
+from __future__ import annotations
+
+from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.trace import Trace
+from treadle.planner.passes.interface import Figures, Inputs, Pass, Rebound
+from treadle.planner.passes.memory.decisions import MemoryDecisions
+from treadle.planner.passes.memory.problem import MemoryProblem
+
+SOLVED_WITHIN = 1e-6
+"""How far the duals of two versions of a solver may be apart."""
+
+
+class Memory(Pass[MemoryDecisions]):
+    name = "memory"
+    system = "MONeT"
+    summary = "What to keep and what to recompute under a budget in bytes."
+    decisions = MemoryDecisions
+    roles = {"trace": Trace, "hardware": Hardware, "problem": MemoryProblem}
+    documents = (MemoryProblem,)
+
+    def check(self, decisions: MemoryDecisions) -> list[str]:
+        from treadle.planner.passes.memory.check import check
+
+        return check(decisions)
+
+    def figures(self, decisions: MemoryDecisions) -> Figures:
+        return Figures(decisions.objective_ns, decisions.exact_peak_bytes)
+
+    def describe(self, decisions: MemoryDecisions) -> str:
+        return "memory plan"
+
+    def check_inputs(self, plan: Plan[MemoryDecisions], found: Inputs) -> list[str]:
+        from treadle.planner.passes.memory.check import check_against_trace
+
+        problem, trace = found.get("problem"), found.get("trace")
+        if isinstance(problem, MemoryProblem):
+            return against_problem(plan, problem)
+        if not isinstance(trace, Trace) or trace.costs.model == "absent":
+            return []
+        return check_against_trace(plan.decisions, trace)
+
+    def least_ns(self, decisions: MemoryDecisions) -> int:
+        """Every forward op and every backward node once, each in its fastest implementation, and in place where that
+        is possible."""
+        problem = decisions.problem
+        forward = [
+            min(impl.time_ns for impl in node.impls) - (0 if node.inplace_of is None else node.inplace_saves_ns)
+            for node in problem.fwd
+            if node.kind == "op"
+        ]
+        return sum(forward) + sum(min(impl.time_ns for impl in node.impls) for node in problem.bwd)
+
+    def rebound(self, plan: Plan[MemoryDecisions], found: Inputs) -> Rebound:
+        """Where one linear program proved the bound. What a search proved stays a claim."""
+        from treadle.planner.passes.memory.bound import PRICED
+
+        decisions, proof = plan.decisions, plan.certificate
+        if proof.argument != PRICED.text or proof.lower_bound <= self.least_ns(decisions):
+            return Rebound([], None)
+        from treadle.planner.passes.memory.relaxation import priced_bound
+
+        bound = priced_bound(decisions.problem) or 0
+        if proof.lower_bound > bound * (1 + SOLVED_WITHIN) + 1:
+            finding = f"certificate: lower bound {proof.lower_bound:g} ns, the problem proves only {bound} ns"
+            return Rebound([finding], bound)
+        return Rebound([], max(bound, int(proof.lower_bound)))
+
+
+def against_problem(plan: Plan[MemoryDecisions], problem: MemoryProblem) -> list[str]:
+    """What the plan solved must be the problem of the file at the plan's budget, with the families and the reserve of
+    the plan."""
+    from treadle.planner.passes.memory.planning import MemoryOptions, prepared
+
+    decisions = plan.decisions
+    options = MemoryOptions(
+        families=decisions.families,
+        recompute=decisions.recompute,
+        reserve_bytes=plan.provenance.known.reserve_bytes,
+    )
+    expected = prepared(problem, decisions.problem.budget_bytes, options)
+    if expected == decisions.problem:
+        return []
+    names = [name for name in expected.__struct_fields__ if getattr(expected, name) != getattr(decisions.problem, name)]
+    return [f"$.decisions.problem.{name}: not that of the problem file; plan again" for name in names]
+
+
+PASS = Memory()

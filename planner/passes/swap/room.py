@@ -1,0 +1,90 @@
+"""The swap pass as a record: its checks, its bound, its figures."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.scalars import format_bytes, many
+from treadle.planner.documents.trace import Trace
+from treadle.planner.passes.interface import Figures, Inputs, Pass, Rebound
+from treadle.planner.passes.swap.decisions import SwapDecisions
+from treadle.planner.passes.swap.problem import SwapProblem
+
+
+class Swap(Pass[SwapDecisions]):
+    name = "swap"
+    system = "SwapAdvisor"
+    summary = "What to copy to the host and back: order, memory pool and copies together."
+    decisions = SwapDecisions
+    roles = {"trace": Trace, "hardware": Hardware, "problem": SwapProblem}
+    documents = (SwapProblem,)
+
+    def check(self, decisions: SwapDecisions) -> list[str]:
+        from treadle.planner.passes.swap.check import check
+
+        return check(decisions)
+
+    def figures(self, decisions: SwapDecisions) -> Figures:
+        return Figures(decisions.time_ns, decisions.peak_bytes)
+
+    def describe(self, decisions: SwapDecisions) -> str:
+        copied = format_bytes(decisions.in_bytes + decisions.out_bytes)
+        return f"swap plan of {many(len(decisions.order), 'operator')}, {copied} copied"
+
+    def check_inputs(self, plan: Plan[SwapDecisions], found: Inputs) -> list[str]:
+        """What the plan solved must be the problem file's problem, or that of trace and hardware with the plan's runs;
+        the bytes of device, host and reserve are the plan's own."""
+        solved = plan.decisions.problem
+        problem = _problem(plan.decisions, found)
+        if problem is None:
+            return []
+        ours = solved.machine
+        machine = replace(problem.machine, memory_bytes=ours.memory_bytes, host_bytes=ours.host_bytes)
+        expected = replace(problem, machine=machine, reserve_bytes=solved.reserve_bytes)
+        wrong = [name for name in ("machine", "tensors", "ops") if getattr(expected, name) != getattr(solved, name)]
+        return [f"$.decisions.problem.{name}: not what the inputs say now; plan again" for name in wrong]
+
+    def least_ns(self, decisions: SwapDecisions) -> int:
+        """What is recomputed may be what makes a plan take longer, so a plan with recomputation proves nothing."""
+        from treadle.planner.graph.unrolling import copies_alone
+
+        return decisions.problem.ideal_ns if copies_alone(decisions.runs) else 0
+
+    def rebound(self, plan: Plan[SwapDecisions], found: Inputs) -> Rebound:
+        """None where ops are recomputed: what else could be is not in the plan. What a search proved stays a claim."""
+        from treadle.planner.graph.unrolling import copies_alone
+        from treadle.planner.passes.swap.bound import lower_bound
+        from treadle.planner.passes.swap.search.methods import PROVED
+
+        decisions, proof = plan.decisions, plan.certificate
+        if not copies_alone(decisions.runs):
+            return Rebound([], None)
+        ideal = decisions.problem.ideal_ns
+        if proof.lower_bound <= ideal:
+            return Rebound([], ideal)
+        order = decisions.order if (proof.scope or "").startswith("this order") else None
+        bound = lower_bound(decisions.problem, order).time_ns
+        if proof.lower_bound > bound and proof.argument != PROVED:
+            finding = f"certificate: lower bound {proof.lower_bound:g} ns, the problem proves only {bound} ns"
+            return Rebound([finding], bound)
+        return Rebound([], bound)
+
+
+def _problem(decisions: SwapDecisions, found: Inputs) -> SwapProblem | None:
+    from treadle.planner.graph.unrolling import as_run
+    from treadle.planner.passes.swap.extract import machine_of, problem_from_trace
+
+    given, trace, hardware = found.get("problem"), found.get("trace"), found.get("hardware")
+    if isinstance(given, SwapProblem):
+        return given
+    if not isinstance(trace, Trace) or trace.costs.model == "absent":
+        return None
+    machine = decisions.problem.machine
+    if isinstance(hardware, Hardware):
+        machine = machine_of(hardware, memory_bytes=machine.memory_bytes, host_bytes=machine.host_bytes)
+    return problem_from_trace(as_run(trace, decisions.runs), machine)
+
+
+PASS = Swap()

@@ -1,0 +1,121 @@
+"""`treadle run` for collective programs: on processes, fibers or GPUs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from treadle.cli.output import print_json, require_good
+from treadle.passes.interface import DEFAULT_SIZES, RunOptions
+from treadle.planner.errors import CheckFailed, InputError
+
+MAX_DIGITS = 11
+CPU_DTYPES = ("float32", "int64")
+OPS = ("sum", "min", "max", "avg")
+NATIVE_DTYPES = ("float32", "float16", "bfloat16", "int32")
+
+
+def run(folder: Path, options: RunOptions) -> None:
+    """Execute the programs in `folder`, or of one file, on the back-end that the options name."""
+    backend = options.backend
+    if backend != "cpu":
+        from treadle.passes.collective.run_native import FIBER_SIZES, run_native
+
+        options.require_world((None,), "all ranks run in one process")
+        default = FIBER_SIZES if backend == "fibers" else DEFAULT_SIZES
+        counts = _numbers(default if options.sizes is None else options.sizes)
+        dtypes = _names(options.dtypes, NATIVE_DTYPES)
+        run_native(folder, backend, counts, dtypes, options.repeats, options.timeout, options.as_json)
+        return
+    counts = _numbers(DEFAULT_SIZES if options.sizes is None else options.sizes)
+    reductions = [word.strip() for word in options.ops.split(",")]
+    if not set(reductions) <= set(OPS):
+        raise InputError(f"found {options.ops!r}, expected some of {','.join(OPS)}", where="--ops")
+    dtypes = _names(options.dtypes, CPU_DTYPES)
+    _run(folder, options.world, counts, dtypes, reductions, options.repeats, options.timeout, options.as_json)
+
+
+def _numbers(text: str) -> list[int]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isascii() and word.isdigit() and len(word) <= MAX_DIGITS for word in words):
+        expected = f"element counts of at most {MAX_DIGITS} digits such as 0,1,1000"
+        raise InputError(f"found {text!r}, expected {expected}", where="--sizes")
+    return [int(word) for word in words]
+
+
+def _names(text: str | None, defaults: tuple[str, ...]) -> list[str]:
+    words = [word.strip() for word in text.split(",")] if text is not None else list(defaults)
+    known = (*NATIVE_DTYPES, "float64", "int64")
+    if not set(words) <= set(known):
+        raise InputError(f"found {text!r}, expected some of {','.join(known)}", where="--dtypes")
+    return words
+
+
+def _run(
+    folder: Path,
+    world: int | None,
+    sizes: list[int],
+    dtypes: list[str],
+    ops: list[str],
+    repeats: int,
+    timeout: float | None,
+    as_json: bool,
+) -> None:
+    from treadle.codegen.collective import check as check_program
+    from treadle.codegen.collective.promise import promise_of
+    from treadle.codegen.targets import PLAN_NAME
+    from treadle.planner.documents import store
+    from treadle.planner.documents.plan import Plan
+    from treadle.runtime.collective.compare import compare
+    from treadle.runtime.collective.messages import decisions_in, programs_in
+
+    programs, decisions = programs_in(folder), decisions_in(folder)
+    for name, program in programs.items():
+        findings = check_program.check(program, promise=None if decisions is None else promise_of(decisions))
+        if findings:
+            raise CheckFailed(f"{name}: not run, its check failed", tuple(f"{name}: {text}" for text in findings))
+    ranks = len(next(iter(programs.values())).ranks)
+    if world not in (None, ranks):
+        raise InputError(f"found {world}, expected {ranks}: the collective has that many ranks", where="--world")
+    plan = store.load(folder / PLAN_NAME, Plan) if (folder / PLAN_NAME).is_file() else None
+    rows = compare(programs, decisions, sizes=sizes, dtypes=dtypes, ops=ops, repeats=repeats, timeout=timeout)
+    if as_json:
+        print_json([{**row._asdict(), "good": row.good} for row in rows])
+    else:
+        reference = plan.inputs.get("hardware") if plan is not None else None
+        _print(rows, ranks, reference.file if reference is not None else None)
+    require_good(rows, "differ from PyTorch's")
+
+
+def _print(rows: list[Any], ranks: int, hardware: str | None) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from treadle.planner.documents.scalars import format_bytes
+
+    table = Table(title=f"{ranks} processes on this machine; all results equal within rounding")
+    if not all(row.good for row in rows):
+        table.title = f"{ranks} processes on this machine; some results are wrong"
+    for heading in ("program", "dtype", "op", "elements", "input", "max error", "ours ms", "torch ms"):
+        table.add_column(heading, justify="left" if heading in ("program", "dtype", "op") else "right", no_wrap=True)
+    if hardware is not None:
+        table.add_column(f"predicted ms on {escape(hardware)}", justify="right")
+    for row in rows:
+        cells = [
+            row.program,
+            row.dtype,
+            row.op,
+            f"{row.elements:,}",
+            format_bytes(row.bytes),
+            "equal" if row.max_error == 0 else f"{row.max_error:.2g}",
+            f"{row.seconds * 1e3:.3f}",
+            f"{row.reference_seconds * 1e3:.3f}",
+        ]
+        if hardware is not None:
+            cells.append("" if row.predicted_seconds is None else f"{row.predicted_seconds * 1e3:.3f}")
+        table.add_row(*map(escape, cells))
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=140)
+    console.print(table)

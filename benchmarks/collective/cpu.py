@@ -8,9 +8,10 @@ from benchmarks.common import Row, Table, command, progress
 from treadle.codegen.collective.lower import lower
 from treadle.planner import resources
 from treadle.planner.documents import store
+from treadle.planner.documents.collective import Collective
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.documents.sketch import Sketch
-from treadle.planner.passes.collective.algorithm import Collective, CollectiveDecisions
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.planning import plan_collective
 from treadle.probe.resolve import load_hardware
 from treadle.runtime.collective.compare import compare

@@ -23,8 +23,8 @@ from treadle.codegen.collective.lower import lower
 from treadle.codegen.collective.program import SENDING, Program
 from treadle.planner import resources
 from treadle.planner.documents import store
+from treadle.planner.documents.collective import Collective
 from treadle.planner.documents.hardware import Hardware
-from treadle.planner.passes.collective.algorithm import Collective
 from treadle.planner.passes.collective.planning import plan_collective
 
 CASES: tuple[tuple[Collective, str], ...] = (

@@ -15,9 +15,10 @@ from benchmarks.common import Row, Table, command, progress
 from treadle.passes.collective.tuning import links_us, time_in_turn, tuner
 from treadle.planner import resources
 from treadle.planner.documents import store
+from treadle.planner.documents.collective import Collective
 from treadle.planner.documents.hardware import Hardware, scaled
 from treadle.planner.documents.scalars import format_bytes
-from treadle.planner.passes.collective.algorithm import Collective, CollectiveDecisions
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.planning import plan_collective
 from treadle.planner.passes.collective.sketching import propose
 

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from benchmarks.common import Row, Table, command, progress
 from treadle.planner import resources
 from treadle.planner.documents import store
+from treadle.planner.documents.collective import Collective
 from treadle.planner.documents.hardware import Hardware, scaled
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.documents.sketch import Sketch
 from treadle.planner.errors import InputError
-from treadle.planner.passes.collective.algorithm import Collective
 from treadle.planner.passes.collective.draft import Request
 from treadle.planner.passes.collective.limits import Effort
 from treadle.planner.passes.collective.planning import METHODS, plan_collective

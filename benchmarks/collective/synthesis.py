@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 from benchmarks.collective import machines
 from benchmarks.common import Row, Table, command, progress
+from treadle.planner.documents.collective import Collective
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.sketch import Sketch
-from treadle.planner.passes.collective.algorithm import Collective
 
 GB, MB, KB = 10**9, 10**6, 10**3
 

@@ -15,11 +15,11 @@ from treadle.codegen.collective.lower import lower
 from treadle.codegen.collective.program import Program, RankProgram, Step, Threadblock
 from treadle.planner import resources
 from treadle.planner.documents import store
+from treadle.planner.documents.collective import Collective
+from treadle.planner.documents.collective import Protocol as WireProtocol
 from treadle.planner.documents.hardware import Device, Hardware, Network, Switch
 from treadle.planner.documents.sketch import InternodeSketch, Sketch
 from treadle.planner.errors import InputError
-from treadle.planner.passes.collective.algorithm import Collective
-from treadle.planner.passes.collective.algorithm import Protocol as WireProtocol
 from treadle.planner.passes.collective.decisions import decisions_of
 from treadle.planner.passes.collective.draft import Draft, Request
 from treadle.planner.passes.collective.limits import Effort

@@ -11,10 +11,10 @@ from itertools import chain
 
 from msgspec import Struct
 
+from treadle.planner.documents.collective import MAX_PLACES, Collective, Demand
 from treadle.planner.documents.hardware import MAX_RANKS
 from treadle.planner.documents.scalars import Count, Document, Name, Positive, Rank, parse_bytes
 from treadle.planner.errors import InputError
-from treadle.planner.passes.collective.algorithm import MAX_PLACES, Collective, Demand
 
 VERSION = 1
 

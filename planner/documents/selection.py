@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Literal
 
+from treadle.planner.documents.collective import Collective
 from treadle.planner.documents.plan import InputRef, Plan
 from treadle.planner.documents.scalars import Amount, Document, Instances, Name, Positive, Record
-from treadle.planner.passes.collective.algorithm import Collective
 
 VERSION = 1
 FILE_NAME = "selection.json"

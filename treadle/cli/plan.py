@@ -5,15 +5,10 @@ from __future__ import annotations
 import click
 
 from treadle.cli.lazy import LazyGroup
+from treadle.planner.passes import rooms
 
 PASSES = {
-    "memory": ("treadle.passes.memory.command", "What to keep and what to recompute under a budget in bytes."),
-    "swap": (
-        "treadle.passes.swap.command",
-        "What to copy to the host and back: order, memory pool and copies together.",
-    ),
-    "collective": ("treadle.passes.collective.command", "How the chunks of an allreduce or another collective travel."),
-    "fusion": ("treadle.passes.fusion.command", "Which computation and collectives share a kernel, and what overlaps."),
+    **{room.name: (f"treadle.passes.{room.name}.command", room.summary) for room in rooms()},
     "job": ("treadle.cli.plan_job", "Everything for one training job, from capture to report."),
 }
 

@@ -51,55 +51,25 @@ def command(
 
 def _plan(file: str, perfetto: str | None, as_json: bool) -> None:
     from treadle.check.plan import require_accepted
-    from treadle.codegen.interface import MEMORY
-    from treadle.codegen.targets import room_of
+    from treadle.codegen.targets import room_of as codegen_room_of
+    from treadle.passes import room_of
     from treadle.planner.documents import store
     from treadle.planner.documents.plan import Plan
-    from treadle.planner.documents.scalars import format_bytes
-    from treadle.planner.passes.collective.algorithm import CollectiveDecisions
-    from treadle.planner.passes.swap.decisions import SwapDecisions
 
-    document = store.load(file, Plan)
-    require_accepted(document, file)
-    timeline = room_of(document).timeline(document)
-    makespan, busy = timeline.schedule.makespan, timeline.busy_ns()
+    plan = store.load(file, Plan)
+    require_accepted(plan, file)
+    timeline = codegen_room_of(plan).timeline(plan)
     if perfetto is not None:
         _write(perfetto, timeline, file)
-    peak = timeline.schedule.peak.get(MEMORY)
-    decisions = document.decisions
-    swap = decisions if isinstance(decisions, SwapDecisions) else None
-    collective = isinstance(decisions, CollectiveDecisions)
-    time_us = document.prediction.time_us if collective else makespan / 1000
+    said = room_of(plan).simulated(plan, timeline)
     if as_json:
-        result: dict[str, Any] = {
-            "time_us": time_us,
-            "planned_us": document.prediction.time_us,
-            **({"links_us": makespan / 1000} if collective else {}),
-            "tasks": len(timeline.tasks),
-            "busy_us": {name: time / 1000 for name, time in busy.items()},
-        }
-        if peak is not None:
-            result["peak_bytes"] = peak
-        if swap is not None:
-            idle = (makespan - swap.problem.ideal_ns) / 1000
-            result |= {"idle_us": idle, "in_bytes": swap.in_bytes, "out_bytes": swap.out_bytes}
-        print_json(result)
+        busy = {name: time / 1000 for name, time in timeline.busy_ns().items()}
+        shared = {"planned_us": plan.prediction.time_us, "tasks": len(timeline.tasks), "busy_us": busy}
+        print_json({**shared, **said.facts})
         return
-    if collective:
-        click.echo(f"{file}: {time_us:,.3f} us predicted; its messages alone take {makespan / 1000:,.3f} us on links")
-    else:
-        click.echo(f"{file}: {time_us:,.3f} us simulated, {document.prediction.time_us:,.3f} us planned")
-    if peak is not None:
-        steps = "nodes" if swap is not None else "instructions"
-        click.echo(f"  peak         {format_bytes(peak)} over {len(timeline.tasks)} {steps}")
-    if swap is not None:
-        idle = makespan - swap.problem.ideal_ns
-        click.echo(f"  copied       {format_bytes(swap.in_bytes)} in, {format_bytes(swap.out_bytes)} out")
-        click.echo(f"  compute idle {idle / 1000:,.3f} us ({idle / makespan if makespan else 0.0:.0%})")
-    if peak is None or swap is not None:
-        for name, time in sorted(busy.items(), key=lambda item: (-item[1], item[0])):
-            share = time / makespan if makespan else 0.0
-            click.echo(f"  {name:<24} busy {time / 1000:,.3f} us ({share:.0%})")
+    click.echo(f"{file}: {said.headline}")
+    for line in said.lines:
+        click.echo(f"  {line}")
     if perfetto is not None:
         click.echo(f"wrote {perfetto}")
 

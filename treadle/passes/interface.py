@@ -7,14 +7,20 @@ A room is `treadle/passes/<name>/`: `command.py` is its `treadle plan <name>`, `
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from treadle.codegen.interface import Timeline
+from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import Decisions
 from treadle.planner.errors import InputError
 from treadle.planner.passes.interface import Inputs
+
+if TYPE_CHECKING:
+    from treadle.report.page import Section
 
 D = TypeVar("D", bound=Decisions)
 DEFAULT_SIZES = "0,1,1000,65537,1000003"
@@ -42,6 +48,21 @@ class RunOptions:
             raise InputError(f"found {self.world}, expected {expected}: {why}", where="--world")
 
 
+class Context(NamedTuple):
+    """What a section of the report may show beside its plan: the machine, and measured peaks in bytes by label."""
+
+    hardware: Hardware | None
+    measured: Mapping[str, int]
+
+
+class Simulated(NamedTuple):
+    """A plan's timeline in words: what stands behind the file's name, facts for programs, lines for people."""
+
+    headline: str
+    facts: dict[str, Any]
+    lines: tuple[str, ...] = ()
+
+
 class Room(ABC, Generic[D]):
     """What the commands do with plans of one pass."""
 
@@ -50,11 +71,30 @@ class Room(ABC, Generic[D]):
         return []
 
     @abstractmethod
+    def section(self, name: str, plan: Plan[D], context: Context) -> Section:
+        """The section of the report on one plan."""
+
+    def simulated(self, plan: Plan[D], timeline: Timeline) -> Simulated:
+        """What `treadle simulate` says of a plan: times, and how busy each resource is."""
+        time_us, planned_us = timeline.schedule.makespan / 1000, plan.prediction.time_us
+        headline = f"{time_us:,.3f} us simulated, {planned_us:,.3f} us planned"
+        return Simulated(headline, {"time_us": time_us}, busy_lines(timeline))
+
+    @abstractmethod
     def run(self, folder: Path, target: str, options: RunOptions) -> None:
         """Execute the artefacts in `folder`, compare them with what PyTorch does, and print the comparison.
 
         Raises InputError for options that do not go with them, CheckFailed where a promise was broken.
         """
+
+
+def busy_lines(timeline: Timeline) -> tuple[str, ...]:
+    """A line for each resource, the busiest first."""
+    makespan = timeline.schedule.makespan
+    ranked = sorted(timeline.busy_ns().items(), key=lambda item: (-item[1], item[0]))
+    return tuple(
+        f"{name:<24} busy {time / 1000:,.3f} us ({time / makespan if makespan else 0.0:.0%})" for name, time in ranked
+    )
 
 
 AnyRoom = Room[Any]

@@ -15,9 +15,9 @@ from typing import Literal, cast, get_args
 from lxml import etree
 
 from treadle.codegen.collective.program import Buffer, Program, RankProgram, Step, StepType, Threadblock
+from treadle.planner.documents.collective import MAX_PLACES
 from treadle.planner.documents.hardware import MAX_RANKS
 from treadle.planner.errors import InputError
-from treadle.planner.passes.collective.algorithm import MAX_PLACES
 
 Dialect = Literal["rccl", "executor", "msccl"]
 

@@ -10,39 +10,13 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from treadle.planner.documents.collective import Collective, Demand, Protocol, max_chunkup
 from treadle.planner.documents.hardware import MAX_RANKS
 from treadle.planner.documents.scalars import Count, Decisions, Name, Positive, Rank, Record
-
-Collective = Literal[
-    "allgather",
-    "reducescatter",
-    "allreduce",
-    "alltoall",
-    "alltoallv",
-    "broadcast",
-    "reduce",
-    "gather",
-    "scatter",
-    "sendrecv",
-    "custom",
-]
 
 Latency = Literal["serial", "pipelined"]
 """Whether a link is busy for alpha + beta, or for beta only, so that the next message leaves while this one is on its
 way (TE-CCL's model)."""
-
-
-Protocol = Literal["Simple", "LL", "LL128"]
-"""How a GPU carries messages: with fences, or with flags beside the data."""
-
-
-MAX_PLACES = 2**20
-"""(chunk, rank) pairs that a checker can follow one by one; 1024 ranks with one piece each come to that."""
-
-
-def max_chunkup(collective: Collective, ranks: int) -> int:
-    """The most pieces of a part whose chunks can be followed over all ranks."""
-    return MAX_PLACES // (ranks if collective in ("broadcast", "reduce", "sendrecv", "custom") else ranks * ranks)
 
 
 class LinkCost(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -53,13 +27,6 @@ class LinkCost(Struct, frozen=True, array_like=True, forbid_unknown_fields=True)
     kind: Name
     alpha_ns: Count
     beta_ns: Count
-
-
-class Demand(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """One part of an irregular collective: ranks that hold it before, and ranks that must hold it after."""
-
-    sources: tuple[Rank, ...]
-    targets: tuple[Rank, ...]
 
 
 class Port(Record, frozen=True, kw_only=True):

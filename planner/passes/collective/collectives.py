@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from treadle.planner.passes.collective.algorithm import Collective, CollectiveDecisions, Demand
+from treadle.planner.documents.collective import Collective, Demand
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 
 ROUTED_AS: dict[Collective, Collective] = {
     "allgather": "allgather",

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Literal
 
+from treadle.planner.documents.collective import Protocol
 from treadle.planner.documents.hardware import TEARING
 from treadle.planner.documents.scalars import MEBIBYTE
 from treadle.planner.errors import InputError
-from treadle.planner.passes.collective.algorithm import CollectiveDecisions, Protocol
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.collectives import ROOTED
 from treadle.planner.passes.collective.draft import Draft
 from treadle.planner.passes.collective.problem import Problem

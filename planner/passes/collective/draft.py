@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from treadle.planner.documents.collective import Collective, Demand
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.sketch import Sketch
-from treadle.planner.passes.collective.algorithm import Collective, CollectiveDecisions, Demand, Transfer
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions, Transfer
 from treadle.planner.passes.collective.bound import Bound
 from treadle.planner.passes.collective.pricing import Price
 from treadle.planner.passes.collective.problem import Problem, build_problem

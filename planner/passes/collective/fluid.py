@@ -14,9 +14,10 @@ from math import lcm
 import numpy as np
 from numpy.typing import NDArray
 
+from treadle.planner.documents.collective import Collective, Demand
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.sketch import Sketch
-from treadle.planner.passes.collective.algorithm import Collective, Demand, LinkCost
+from treadle.planner.passes.collective.algorithm import LinkCost
 from treadle.planner.passes.collective.collectives import INVERTED, ROUTED_AS, pieces
 from treadle.planner.passes.collective.fabric import rotation
 from treadle.planner.passes.collective.topology import Edge, build_topology

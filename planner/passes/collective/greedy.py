@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from treadle.planner.documents.collective import max_chunkup
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.errors import InputError
-from treadle.planner.passes.collective.algorithm import max_chunkup
 from treadle.planner.passes.collective.draft import Draft, Request
 from treadle.planner.passes.collective.forwarding import forward
 from treadle.planner.passes.collective.insertion import timetable

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from treadle.planner.documents.collective import max_chunkup
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.errors import InputError
-from treadle.planner.passes.collective.algorithm import max_chunkup
 from treadle.planner.passes.collective.collectives import Chunk
 from treadle.planner.passes.collective.draft import Draft, Request
 from treadle.planner.passes.collective.forwarding import forward

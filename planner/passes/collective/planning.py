@@ -8,6 +8,7 @@ from typing import Literal
 
 from msgspec import structs
 
+from treadle.planner.documents.collective import Collective, Demand, Protocol
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.pattern import Pattern
 from treadle.planner.documents.plan import VERSION, Certificate, InputRef, Plan, Prediction, Provenance
@@ -15,7 +16,7 @@ from treadle.planner.documents.sketch import Sketch
 from treadle.planner.documents.store import digest
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.passes.collective import auto, exact, greedy, hierarchical, milp, trees
-from treadle.planner.passes.collective.algorithm import Collective, CollectiveDecisions, Demand, Protocol
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.bound import Bound, lower_bound
 from treadle.planner.passes.collective.check import check
 from treadle.planner.passes.collective.decisions import decisions_of

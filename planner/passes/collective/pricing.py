@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from typing import Protocol as Interface
 
-from treadle.planner.passes.collective.algorithm import CollectiveDecisions, Protocol
+from treadle.planner.documents.collective import Protocol
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,11 @@ from functools import cached_property
 from math import ceil
 from typing import Literal
 
+from treadle.planner.documents.collective import Collective, Demand, max_chunkup
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.sketch import Sketch
 from treadle.planner.errors import InputError
-from treadle.planner.passes.collective.algorithm import Collective, Demand, Latency, LinkCost, Port, max_chunkup
+from treadle.planner.passes.collective.algorithm import Latency, LinkCost, Port
 from treadle.planner.passes.collective.collectives import (
     DEMANDING,
     INVERTED,

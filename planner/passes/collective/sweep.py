@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import Literal, NamedTuple
 
+from treadle.planner.documents.collective import Protocol
 from treadle.planner.documents.plan import InputRef, Plan
 from treadle.planner.documents.scalars import format_bytes, parse_bytes
 from treadle.planner.documents.selection import VERSION, Entry, Selection
 from treadle.planner.documents.store import digest
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective import auto
-from treadle.planner.passes.collective.algorithm import CollectiveDecisions, Protocol
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.decisions import decisions_of, instances_for, protocol_for
 from treadle.planner.passes.collective.draft import Request
 from treadle.planner.passes.collective.limits import Effort

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from treadle.planner.documents.collective import MAX_PLACES, max_chunkup
 from treadle.planner.errors import InputError
-from treadle.planner.passes.collective.algorithm import MAX_PLACES, Transfer, max_chunkup
+from treadle.planner.passes.collective.algorithm import Transfer
 from treadle.planner.passes.collective.collectives import ROUTED_AS
 from treadle.planner.passes.collective.draft import Draft, Request
 from treadle.planner.passes.collective.fabric import Fabric, fabric_of

@@ -39,9 +39,9 @@ from math import ceil, floor
 
 import numpy as np
 
+from treadle.planner.documents.collective import Collective, Demand
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.sketch import Sketch
-from treadle.planner.passes.collective.algorithm import Collective, Demand
 from treadle.planner.passes.collective.bound import Bound, named_cut
 from treadle.planner.passes.collective.collectives import INVERTED, ROUTED_AS
 from treadle.planner.passes.collective.fabric import rotation

@@ -26,7 +26,8 @@ from treadle.codegen.collective.program import Program
 from treadle.codegen.collective.promise import promise_of
 from treadle.codegen.collective.replay import Replay
 from treadle.codegen.collective.simulate_program import simulate_program
-from treadle.planner.passes.collective.algorithm import CollectiveDecisions, Demand
+from treadle.planner.documents.collective import Demand
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 
 COLLECTIVES = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from treadle.planner.documents import store
+from treadle.planner.documents.collective import Demand
 from treadle.planner.documents.pattern import Pattern
 from treadle.planner.errors import InputError
-from treadle.planner.passes.collective.algorithm import Demand
 
 HEAD = "kind: pattern\nversion: 1\nname: p\n"
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from treadle.passes.interface import Room, RunOptions
+from treadle.codegen.interface import Timeline
+from treadle.passes.interface import Context, Room, RunOptions, Simulated, busy_lines
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.plan import Plan
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.interface import Inputs
+
+if TYPE_CHECKING:
+    from treadle.report.page import Section
 
 
 class Collective(Room[CollectiveDecisions]):
@@ -25,6 +30,17 @@ class Collective(Room[CollectiveDecisions]):
         if math.isclose(predicted, truth, rel_tol=1e-6, abs_tol=2e-3):
             return []
         return [f"prediction: time {predicted:g} us, this version simulates {truth:g} us; plan again"]
+
+    def section(self, name: str, plan: Plan[CollectiveDecisions], context: Context) -> Section:
+        from treadle.passes.collective.section import collective_section
+
+        return collective_section(name, plan, context.hardware)
+
+    def simulated(self, plan: Plan[CollectiveDecisions], timeline: Timeline) -> Simulated:
+        """The program's own time is simulated where the plan was made; the timeline has its messages alone."""
+        links_us, time_us = timeline.schedule.makespan / 1000, plan.prediction.time_us
+        headline = f"{time_us:,.3f} us predicted; its messages alone take {links_us:,.3f} us on links"
+        return Simulated(headline, {"time_us": time_us, "links_us": links_us}, busy_lines(timeline))
 
     def run(self, folder: Path, target: str, options: RunOptions) -> None:
         from treadle.passes.collective.run import run

@@ -22,10 +22,11 @@ from treadle.codegen.collective.program import RECEIVING, SENDING, Program
 from treadle.codegen.collective.promise import promise_of
 from treadle.codegen.collective.simulate_program import simulate_program
 from treadle.codegen.collective.simulate_xml import simulate_xml
+from treadle.planner.documents.collective import Protocol
 from treadle.planner.documents.hardware import TEARING, Hardware
 from treadle.planner.documents.plan import Transport
 from treadle.planner.errors import CheckFailed, InputError
-from treadle.planner.passes.collective.algorithm import CollectiveDecisions, Protocol
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.pricing import Price, Pricing, label, never
 from treadle.planner.passes.collective.sweep import TOLERANCE, Setting, segments
 

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from treadle.passes.interface import Room, RunOptions
+from treadle.passes.interface import Context, Room, RunOptions
+from treadle.planner.documents.plan import Plan
 from treadle.planner.passes.fusion.decisions import FusionDecisions
+
+if TYPE_CHECKING:
+    from treadle.report.page import Section
 
 
 class Fusion(Room[FusionDecisions]):
+    def section(self, name: str, plan: Plan[FusionDecisions], context: Context) -> Section:
+        from treadle.passes.fusion.section import fusion_section
+
+        return fusion_section(name, plan)
+
     def run(self, folder: Path, target: str, options: RunOptions) -> None:
         from treadle.passes.fusion.run import run_fusion
 

@@ -16,8 +16,9 @@ MOST_ROWS = 40
 """Launches that get a row of the picture each; of more, those of a kind share one."""
 
 
-def fusion_section(name: str, plan: Plan, decisions: FusionDecisions) -> Section:
+def fusion_section(name: str, plan: Plan[FusionDecisions]) -> Section:
     """Stages over time, a table of them, the rivals, and every transformation that was taken or refused."""
+    decisions = plan.decisions
     few = len(decisions.stages) <= MOST_ROWS
     return Section(
         title=f"{name}: fusion",

@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from treadle.passes.interface import Room, RunOptions
+from treadle.codegen.interface import MEMORY, Timeline
+from treadle.passes.interface import Context, Room, RunOptions, Simulated
+from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.passes.memory.decisions import MemoryDecisions
+
+if TYPE_CHECKING:
+    from treadle.report.page import Section
 
 
 class Memory(Room[MemoryDecisions]):
+    def section(self, name: str, plan: Plan[MemoryDecisions], context: Context) -> Section:
+        from treadle.passes.memory.section import memory_section
+
+        return memory_section(name, plan.decisions, context.measured)
+
+    def simulated(self, plan: Plan[MemoryDecisions], timeline: Timeline) -> Simulated:
+        said, peak = super().simulated(plan, timeline), timeline.schedule.peak[MEMORY]
+        line = f"peak         {format_bytes(peak)} over {len(timeline.tasks)} instructions"
+        return said._replace(facts={**said.facts, "peak_bytes": peak}, lines=(line,))
+
     def run(self, folder: Path, target: str, options: RunOptions) -> None:
         from treadle.passes.memory.run import run_memory
 

@@ -34,8 +34,9 @@ NAMES = {
 }
 
 
-def swap_section(name: str, plan: Plan, decisions: SwapDecisions) -> Section:
+def swap_section(name: str, plan: Plan[SwapDecisions]) -> Section:
     """The section of one swap plan."""
+    decisions = plan.decisions
     schedule = simulate(*tasks_of(decisions), start_bytes(decisions))
     copies = copies_of(decisions, schedule)
     pictures = [

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from treadle.planner.documents.collective import max_chunkup
 from treadle.planner.errors import InputError
-from treadle.planner.passes.collective.algorithm import LinkCost, Transfer, max_chunkup
+from treadle.planner.passes.collective.algorithm import LinkCost, Transfer
 from treadle.planner.passes.collective.draft import Draft
 from treadle.planner.passes.collective.messages import (
     MAX_REORDERED,

@@ -24,8 +24,9 @@ from treadle.codegen.collective.mscclpp import document
 from treadle.codegen.collective.mscclpp.document import ExecutionPlan
 from treadle.codegen.collective.mscclpp.lower import emit, far_pairs
 from treadle.codegen.collective.promise import promise_of
+from treadle.planner.documents.collective import Demand
 from treadle.planner.errors import InputError
-from treadle.planner.passes.collective.algorithm import CollectiveDecisions, Demand, LinkCost
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions, LinkCost
 
 COLLECTIVES = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce")
 

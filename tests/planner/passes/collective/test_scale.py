@@ -23,9 +23,9 @@ from tests.planner.passes.collective.build import (
     ring,
     switch,
 )
+from treadle.planner.documents.collective import Demand
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective import greedy, hierarchical
-from treadle.planner.passes.collective.algorithm import Demand
 from treadle.planner.passes.collective.check import check
 from treadle.planner.passes.collective.decisions import decisions_of
 from treadle.planner.passes.collective.draft import Draft, Request

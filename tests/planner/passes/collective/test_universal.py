@@ -8,9 +8,9 @@ from msgspec.structs import replace as with_fields
 from tests.oracles.exact_collective import exact_time
 from tests.planner.passes.collective.build import MB, MESH, both, complete, line, machine, ring, shipped, switch
 from tests.planner.passes.collective.test_oracles import random_machine
+from treadle.planner.documents.collective import Demand
 from treadle.planner.documents.hardware import Network, Nic
 from treadle.planner.errors import TreadleError
-from treadle.planner.passes.collective.algorithm import Demand
 from treadle.planner.passes.collective.draft import Request
 from treadle.planner.passes.collective.limits import Effort
 from treadle.planner.passes.collective.planning import METHODS

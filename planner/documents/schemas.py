@@ -15,15 +15,15 @@ from typing import Any
 import msgspec
 
 from treadle.planner.documents.files import write_text
-from treadle.planner.documents.store import TYPES, VERSIONS
+from treadle.planner.documents.store import FORMS, TYPES, VERSIONS
 
 
 def schema(kind: str) -> dict[str, Any]:
     """The schema (draft 2020-12) of the newest version of `kind`."""
     document = TYPES[kind]
-    body = msgspec.json.schema(document)
+    body = msgspec.json.schema(FORMS.get(document, document))
     definitions: dict[str, Any] = body["$defs"]
-    root = definitions.pop(document.__name__)
+    root = definitions.pop(body["$ref"].rpartition("/")[2])
     root["properties"]["version"]["maximum"] = VERSIONS[kind]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

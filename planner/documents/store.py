@@ -43,7 +43,7 @@ TYPES: dict[str, type[Document]] = {
 }
 """Every kind of document by its name: those of the tool, and those that passes add."""
 VERSIONS: dict[str, int] = {name: sys.modules[kind.__module__].VERSION for name, kind in TYPES.items()}
-_FORMS: dict[type[Document], Any] = {Plan: Plan[reduce(or_, (room.decisions for room in rooms()))]}  # type: ignore[misc]
+FORMS: dict[type[Document], Any] = {Plan: Plan[reduce(or_, (room.decisions for room in rooms()))]}  # type: ignore[misc]
 """What msgspec converts to where a kind alone does not say it: a plan has the decisions of any pass."""
 
 LINE = 120
@@ -129,7 +129,7 @@ def _convert(raw: Any, text: str, where: str, expect: type[D]) -> D:
 
 
 def _typed(raw: Any, where: str, expect: type[D]) -> D:
-    form = _FORMS.get(expect, expect)
+    form = FORMS.get(expect, expect)
     try:
         document: D = msgspec.convert(raw, form, strict=True)
         return document
@@ -184,6 +184,7 @@ def _nested(row: list[Any]) -> bool:
 
 
 __all__ = [
+    "FORMS",
     "TYPES",
     "VERSIONS",
     "Document",

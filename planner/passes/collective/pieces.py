@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from treadle.planner.documents.collective import max_chunkup
 from treadle.planner.documents.scalars import format_bytes
-from treadle.planner.passes.collective.algorithm import max_chunkup
 from treadle.planner.passes.collective.draft import Draft, Request
 from treadle.planner.passes.collective.messages import MAX_REORDERED, Message, schedule, timed
 from treadle.planner.passes.collective.retime import algorithm_of

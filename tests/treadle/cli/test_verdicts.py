@@ -11,10 +11,10 @@ from msgspec import structs
 from tests.planner.passes.collective.build import line, switch
 from tests.planner.passes.memory.instances import instance
 from treadle.cli.main import run
-from treadle.cli.output import many
 from treadle.passes.memory import section
 from treadle.planner.documents import store
 from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.scalars import many
 from treadle.planner.passes import room
 from treadle.planner.passes.collective.bound import PROVED_BY_SOLVER
 from treadle.planner.passes.memory.bound import PRICED, least_time

@@ -1,4 +1,4 @@
-// Plain data that the host driver, both device bodies and Python (treadle/runtime/collective/native.py) agree on.
+// Plain data that the host driver, both device bodies and Python agree on.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Dropout by Philox4x32-10 (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, 2011): which elements are kept
-// depends on seed, step, key and the element's index in the whole tensor alone, as in planner/passes/fusion/dropout.py.
+// depends on seed, step, key and the element's index in the whole tensor alone; docs/fusion.md.
 #pragma once
 #include "treadle_expression.h"
 

@@ -259,7 +259,7 @@ def test_choices_over_closed_unions_end_in_assert_never() -> None:
     paths = [path for path in files() if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in PACKAGES]
     trees = {path: ast.parse(path.read_text()) for path in paths}
     unions = closed_unions(trees.values())
-    assert any("FusionDecisions" in union for union in unions)
+    assert any("Replicated" in union for union in unions)
     for path, tree in trees.items():
         for line, named, last in chains(tree):
             if any(len(named & union) > 1 for union in unions):

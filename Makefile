@@ -23,9 +23,9 @@ demo: $(STAMP) ## plan, check and train a reduced GPT-2 on 4 processes; writes b
 	$(BIN)/treadle plan job examples/gpt2_dp/job.yaml -o build/demo
 
 test: $(STAMP) ## run the test suite (under 10 minutes on 2 cores)
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow'
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow' --durations=10 --durations-min=5
 
-test-slow: $(STAMP) ## run whole tours and full-size models (2 minutes)
+test-slow: $(STAMP) ## run whole tours, full-size models and what else takes more than 5 s
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
 
 golden: $(STAMP) ## rewrite tests/golden with what the code makes now; then read git diff

@@ -111,6 +111,7 @@ def step():
 """
 
 
+@pytest.mark.slow
 def test_the_wheel_plans_memory_from_an_empty_folder(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(MODEL)
     captured = alone(installed, tmp_path, "treadle", "trace", "capture", "model:step", "-o", "step.trace.json")

@@ -191,6 +191,7 @@ def test_a_chain_that_cannot_overlap_as_a_whole_overlaps_from_its_head_on() -> N
     assert [fallback.members for fallback in lowered.fallbacks] == [("y", "total", "out")]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
 def test_overlapped_kernels_spill_no_registers_on_gpus() -> None:
     """A product on tensor cores and a fused collective, each with all registers of a multiprocessor to itself."""

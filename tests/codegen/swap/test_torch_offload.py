@@ -214,6 +214,7 @@ def test_the_graphs_copy_where_the_plan_says(trace: Trace, decisions: SwapDecisi
             assert all(nodes.index(user) > nodes.index(wait) for user in wait.users)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++, which Inductor compiles with")
 def test_inductor_takes_the_copies(trace: Trace, decisions: SwapDecisions) -> None:
     made = module(generate(decisions, trace)[0][FILE_NAME])

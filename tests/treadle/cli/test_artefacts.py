@@ -262,6 +262,7 @@ def test_simulated_and_planned_times_agree(plans: Path, capsys: pytest.CaptureFi
     assert max(span["ts"] + span["dur"] for span in spans) == pytest.approx(result["links_us"])
 
 
+@pytest.mark.slow
 def test_run_prints_a_table_and_wrong_programs_do_not_run(plans: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(plans / "allreduce")
     arguments = ["--sizes", "0,7,1000", "--dtypes", "int64", "--repeats", "1"]

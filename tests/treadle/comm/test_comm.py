@@ -167,6 +167,7 @@ def calls(rank: int, world: int, folder: str, folders: list[str]) -> dict[str, A
     }
 
 
+@pytest.mark.slow
 def test_calls_are_those_of_torch(folder: Path, tmp_path: Path) -> None:
     make(tmp_path / "allreduce", "allreduce")
     folders = [str(folder), str(tmp_path), str(folder)]
@@ -219,6 +220,7 @@ def steps(rank: int, folder: str, hooked: bool) -> list[float]:
     return [*seen, *(float(parameter.detach().sum()) for parameter in net.parameters())]
 
 
+@pytest.mark.slow
 def test_a_training_loop_with_the_hook_is_plain_ddp(folder: Path) -> None:
     plain, hooked = zip(*launch(RANKS, train, (str(folder),), timeout=120), strict=True)
     assert hooked[0][4:] == hooked[1][4:] == hooked[2][4:]

@@ -48,7 +48,10 @@ def memory_time(trace: Trace, machine: Machine, allocator: Allocator = "pool") -
     return None if found is None else found.time_ns
 
 
-@pytest.mark.parametrize(("name", "share", "copies"), [("convnet", 0.7, 4.0), ("mlp", 0.9, 2.0), ("unet", 0.5, 1.5)])
+@pytest.mark.parametrize(
+    ("name", "share", "copies"),
+    [("convnet", 0.7, 4.0), ("mlp", 0.9, 2.0), pytest.param("unet", 0.5, 1.5, marks=pytest.mark.slow)],
+)
 def test_never_behind_either_pass_alone(name: str, share: float, copies: float) -> None:
     trace = captured(name)
     machine = machine_for(trace, share, copies)

@@ -34,7 +34,9 @@ SMALL = Limits(routing=2, scheduling=2)
 
 
 @pytest.mark.parametrize("size", [1024, MB, 64 * MB])
-@pytest.mark.parametrize("collective", ["allgather", "allreduce", "alltoall", "broadcast"])
+@pytest.mark.parametrize(
+    "collective", ["allgather", pytest.param("allreduce", marks=pytest.mark.slow), "alltoall", "broadcast"]
+)
 def test_no_method_beats_auto(collective, size):
     hardware = switch(5)
     plan = plan_collective(collective, hardware, MESH, size_bytes=size, method="auto", limits=SMALL)

@@ -23,7 +23,7 @@ def here(tmp_path, monkeypatch):
 @pytest.mark.parametrize("collective", ["allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce"])
 @pytest.mark.parametrize(("hardware", "sketch"), [("ring4", "ring"), ("cpu-2x2", "cpu-2x2-relay"), ("mesh4", "mesh")])
 def test_plans_are_written_and_pass_their_check(here, collective, hardware, sketch, capsys):
-    arguments = ["plan", "collective", collective, "--hardware", hardware, "--sketch", sketch, "--size", "1MiB"]
+    arguments = ["plan", "collective", collective, "--hardware", hardware, "--sketch", sketch, "--size", "16KiB"]
     assert run([*arguments, "-o", "plan.json"]) == 0
     out, err = capsys.readouterr()
     assert err == ""

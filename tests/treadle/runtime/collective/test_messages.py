@@ -118,6 +118,7 @@ def use(rank: int, world: int) -> dict[str, object]:
     return seen
 
 
+@pytest.mark.slow
 def test_executors_in_a_training_loop() -> None:
     for rank, seen in enumerate(launch(2, use, timeout=120)):
         for size in (4, 7):
@@ -159,6 +160,7 @@ def interrupted(rank: int, world: int, text: str) -> None:
         run(torch.ones(100_000))
 
 
+@pytest.mark.slow
 def test_a_rank_killed_in_the_middle_is_named() -> None:
     text = xml.emit(lower(ring_allreduce(3)))
     with pytest.raises(CheckFailed, match="rank 2 was killed by signal 9"):
@@ -212,6 +214,7 @@ def test_receives_are_posted_as_soon_as_their_place_is_free() -> None:
     assert all(action.receives.slot is None for action in script if action.receives is not None)
 
 
+@pytest.mark.slow
 def test_a_pattern_is_compared_with_messages_of_torch() -> None:
     """A custom pattern with a part that starts at two ranks, one of which keeps it; two instances."""
     pattern = Pattern(version=1, name="reload", unit="1KiB", chunks=(Part((0, 1), (1, 2)), Part((2,), (0, 1))))

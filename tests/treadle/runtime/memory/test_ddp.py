@@ -51,6 +51,7 @@ def train(rank: int, world: int, folder: str) -> dict[str, list[list[torch.Tenso
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not distributed.is_gloo_available(), reason="this PyTorch has no gloo")
 def test_gradients_are_those_of_plain_data_parallel_training(tmp_path):
     store.save(plan_of("convnet", Fraction(8, 10)), tmp_path / "plan.json")

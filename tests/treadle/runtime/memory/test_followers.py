@@ -248,6 +248,7 @@ def test_a_partition_peaks_where_it_says(make: Callable[[], Step]) -> None:
     assert text.count('+"') - text.count('"+"') == sum(bool(decisions.problem.fwd[i].ops) for i in chosen.saved)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++, which Inductor compiles with")
 def test_inductor_takes_the_partition() -> None:
     decisions, trace = planned(layers, "0.9x")
@@ -284,6 +285,7 @@ def sharded(rank: int, world: int, text: str) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_a_policy_works_under_fsdp2() -> None:
     decisions, trace = planned(transformer, "0.7x")
     files, chosen = torch_sac.generate(decisions, trace)

@@ -42,6 +42,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "lstm_lm:tiny": {"words": 3},
     "moe:tiny": {},
 }
+LONG = ("googlenet:googlenet", "mobilenet_v2:mobilenet_v2")
+NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in MODELS]
 SAME_BITS = ("int", "inplace", "grad-inplace", "rng", "statistics")
 QUICK = MemoryOptions(method="heuristic", gap=1.0)
 """The heuristic alone: any plan is near enough."""
@@ -102,7 +104,7 @@ def require_close(pairs: list[tuple[Tensor, Tensor]]) -> None:
         torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-4 * float(a.abs().max()))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", NAMES)
 def test_plans_of_the_same_arithmetic_train_to_the_same_bits_within_their_budget(name):
     """At 0.8 and 0.6 of what store-all needs, where that is enough, and at 2 % more than the leanest plan needs."""
     problem = problem_of(name, SAME_BITS)
@@ -119,7 +121,7 @@ def test_plans_of_the_same_arithmetic_train_to_the_same_bits_within_their_budget
         assert peak >= 0.98 * (decisions.exact_peak_bytes - decisions.problem.base["rng_state"])
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_plan_with_the_smallest_way_of_every_family(name):
     problem = problem_of(name, FAMILIES)
     decisions = decide(problem, schedule_keeping(problem, range(0, 10**4, 3), smallest(problem)))

@@ -113,6 +113,7 @@ def as_large(monkeypatch):
     monkeypatch.setattr(searching, "SMALL", 0)
 
 
+@pytest.mark.slow
 def test_processes_give_equal_plans_and_tell_better_ones_as_they_are_found(as_large):
     problem = uneven(20, 50)
     told: list[Plan] = []

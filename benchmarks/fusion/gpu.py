@@ -13,9 +13,10 @@ from benchmarks.common import Row, Table, command, gpu_milliseconds, progress
 from benchmarks.fusion.schedules import optimizer, program, tail
 from treadle.codegen.fusion.lower import lower
 from treadle.planner.errors import InputError
+from treadle.planner.machine.dtypes import BYTES
 from treadle.planner.passes.fusion.enumerate import enumerate_schedules
 from treadle.planner.passes.fusion.moves import Moves
-from treadle.planner.passes.fusion.program import BYTES, Bindings, Program
+from treadle.planner.passes.fusion.program import Bindings, Program
 from treadle.planner.passes.fusion.prune import pointwise_first
 from treadle.planner.passes.fusion.stages import stages
 from treadle.runtime.fusion import cuda, fibers

@@ -10,7 +10,7 @@ from benchmarks.fusion.schedules import program
 from treadle.planner import resources
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware, scaled
-from treadle.planner.passes.fusion.machine import Machine, machine_of
+from treadle.planner.machine.rates import Machine, machine_of
 from treadle.planner.passes.fusion.planning import rank, search, useful
 from treadle.planner.passes.fusion.program import Bindings
 

@@ -10,11 +10,11 @@ from benchmarks.fusion.schedules import Schedules, moments_sliced, optimizer, pi
 from treadle.planner import resources
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware, scaled
+from treadle.planner.machine.collectives import DEFAULT, Tuning
+from treadle.planner.machine.rates import Machine, machine_of
 from treadle.planner.passes.fusion.bound import allreduce_alone, lower_bound
-from treadle.planner.passes.fusion.collective_costs import Tuning
 from treadle.planner.passes.fusion.counts import counts
-from treadle.planner.passes.fusion.machine import Machine, machine_of
-from treadle.planner.passes.fusion.price import DEFAULT, Price, price
+from treadle.planner.passes.fusion.price import Price, price
 from treadle.planner.passes.fusion.program import Bindings, Program
 
 RANKS = 256

@@ -15,7 +15,7 @@ from treadle.codegen.fusion.lower import Lowered, lower
 from treadle.planner import resources as files
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware, scaled
-from treadle.planner.passes.fusion.machine import Machine, machine_of
+from treadle.planner.machine.rates import Machine, machine_of
 from treadle.planner.passes.fusion.planning import rank, search, useful
 from treadle.planner.passes.fusion.program import Bindings, Program
 from treadle.planner.passes.fusion.stages import stages

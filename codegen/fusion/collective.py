@@ -16,8 +16,9 @@ from treadle.codegen.fusion.expression import CPP, identifier
 from treadle.codegen.fusion.kernel import KernelText
 from treadle.codegen.fusion.moves import AGAIN, COMPUTE, Lane, Move, Moves, Space
 from treadle.codegen.templates import template
+from treadle.planner.machine.dtypes import BYTES
 from treadle.planner.passes.fusion.layouts import Sliced
-from treadle.planner.passes.fusion.program import BYTES, Bindings
+from treadle.planner.passes.fusion.program import Bindings
 from treadle.planner.passes.fusion.stages import Stage
 
 JOINS = {"+": "Plus", "min": "Least", "max": "Greatest"}

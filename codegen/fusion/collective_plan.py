@@ -17,9 +17,10 @@ from treadle.codegen.fusion.expression import Functor, elements_per_pack, functo
 from treadle.codegen.fusion.moves import Moves, moves_of
 from treadle.codegen.fusion.pointwise import live_outs
 from treadle.planner.errors import InputError
+from treadle.planner.machine.dtypes import BYTES, Dtype
 from treadle.planner.passes.fusion.anatomy import Anatomy, anatomy_of
 from treadle.planner.passes.fusion.layouts import Replicated, RingTile, Sliced
-from treadle.planner.passes.fusion.program import BYTES, Dtype, Input, Node
+from treadle.planner.passes.fusion.program import Input, Node
 from treadle.planner.passes.fusion.program import Program as FusedProgram
 from treadle.planner.passes.fusion.refusal import TypeRefusal
 from treadle.planner.passes.fusion.stages import Stage

@@ -24,11 +24,12 @@ from treadle.codegen.fusion.kernel import Buffer
 from treadle.codegen.fusion.slices import slice_type
 from treadle.codegen.templates import template
 from treadle.planner.errors import InputError
+from treadle.planner.machine.dtypes import BYTES, Dtype
 from treadle.planner.passes.fusion.dims import Shape, volume
 from treadle.planner.passes.fusion.dropout import op_key, scale, threshold
 from treadle.planner.passes.fusion.layouts import Layout, Local, Sliced
 from treadle.planner.passes.fusion.operations import BINARY, LOGIC, UNARY
-from treadle.planner.passes.fusion.program import BYTES, Bindings, Dtype, Node, Operand, Program, TensorType
+from treadle.planner.passes.fusion.program import Bindings, Node, Operand, Program, TensorType
 from treadle.planner.passes.fusion.rules.elementwise import broadcast as common_shape
 
 PACK_BYTES = 16

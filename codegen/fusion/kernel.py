@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from treadle.planner.machine.dtypes import Dtype
 from treadle.planner.passes.fusion.layouts import Layout
-from treadle.planner.passes.fusion.program import Dtype
 
 Stream = Literal["compute", "communication"]
 Role = Literal["input", "state", "output", "temporary"]

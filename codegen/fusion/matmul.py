@@ -17,9 +17,10 @@ from treadle.codegen.fusion.kernel import ANY, KernelText
 from treadle.codegen.fusion.links import Order
 from treadle.codegen.templates import template
 from treadle.planner.errors import InputError
-from treadle.planner.passes.fusion.gemm_model import Tile, tile_of
+from treadle.planner.machine.dtypes import Dtype
+from treadle.planner.machine.products import Tile, tile_of
 from treadle.planner.passes.fusion.layouts import Block, Sliced
-from treadle.planner.passes.fusion.program import Dtype, Node, TensorType
+from treadle.planner.passes.fusion.program import Node, TensorType
 from treadle.planner.passes.fusion.slice_maps import local_shape
 from treadle.planner.passes.fusion.stages import Stage
 

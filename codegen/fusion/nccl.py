@@ -20,10 +20,11 @@ from treadle.codegen.fusion.expression import CPP, Scope, identifier
 from treadle.codegen.fusion.kernel import Buffer, KernelText
 from treadle.codegen.templates import template
 from treadle.planner.errors import InputError
+from treadle.planner.machine.dtypes import Dtype
 from treadle.planner.passes.fusion import text
 from treadle.planner.passes.fusion.layouts import FLAT, Block, Replicated, Sliced
 from treadle.planner.passes.fusion.operations import operation
-from treadle.planner.passes.fusion.program import Bindings, Dtype, Kernel, Node, Program
+from treadle.planner.passes.fusion.program import Bindings, Kernel, Node, Program
 from treadle.planner.passes.fusion.refusal import TypeRefusal
 from treadle.planner.passes.fusion.stages import Stage, stages
 

@@ -20,10 +20,11 @@ from treadle.codegen.fusion.expression import Scope, identifier
 from treadle.codegen.fusion.kernel import KernelText
 from treadle.codegen.fusion.links import Link, Order, Steps, met, outputs_of, steps_of_inputs, steps_of_outputs
 from treadle.codegen.fusion.matmul import Product
+from treadle.planner.machine.dtypes import BYTES
 from treadle.planner.passes.fusion import pieces
 from treadle.planner.passes.fusion.gemm_tiles import Chunk, Rectangle, TileTable, flat_chunk, tile_table
 from treadle.planner.passes.fusion.layouts import Sliced
-from treadle.planner.passes.fusion.program import BYTES, Node
+from treadle.planner.passes.fusion.program import Node
 from treadle.planner.passes.fusion.refusal import TypeRefusal
 from treadle.planner.passes.fusion.stages import Stage
 

@@ -18,9 +18,10 @@ from treadle.codegen.fusion.expression import functor, identifier
 from treadle.codegen.fusion.kernel import KernelText
 from treadle.codegen.fusion.pointwise import condition
 from treadle.codegen.templates import template
+from treadle.planner.machine.dtypes import BYTES
 from treadle.planner.passes.fusion.layouts import At, Sliced
 from treadle.planner.passes.fusion.operations import operation
-from treadle.planner.passes.fusion.program import BYTES, Node
+from treadle.planner.passes.fusion.program import Node
 from treadle.planner.passes.fusion.refusal import TypeRefusal
 from treadle.planner.passes.fusion.slice_maps import capacity
 from treadle.planner.passes.fusion.stages import Stage

@@ -27,8 +27,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
+from treadle.planner.endings import ending
 from treadle.planner.errors import InputError, LimitError
-from treadle.planner.machine.endings import ending
 from treadle.planner.solver.interface import Backend, Limit, MatrixForm, Model, Options, RawResult
 from treadle.planner.solver.mathopt_log import Running, note_log, read_improving
 

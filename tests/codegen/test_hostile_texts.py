@@ -16,7 +16,7 @@ from torch import nn
 
 from tests.codegen import hostile, plans
 from tests.codegen.swap import swap_plans
-from tests.planner.passes.fusion.machines import profile
+from tests.planner.machine.machines import profile
 from tests.planner.samples import COLLECTIVE_PLAN, DOCUMENTS, SELECTION
 from treadle.capture.graph import capture
 from treadle.capture.optimizer import with_optimizer

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from treadle.planner.endings import ending
 from treadle.planner.errors import CheckFailed, LimitError
-from treadle.planner.machine.endings import ending
 
 STALL_SECONDS = 120.0
 

@@ -25,8 +25,8 @@ from typing import Any
 
 from treadle.host.loopback import stay_on_loopback
 from treadle.host.scratch import scratch
+from treadle.planner.endings import ending
 from treadle.planner.errors import CheckFailed, LimitError, TreadleError
-from treadle.planner.machine.endings import ending
 
 GRACE_SECONDS = 1.0
 """After the first failure: time for others to report, so that the cause is told from its consequences."""

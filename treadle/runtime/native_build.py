@@ -20,8 +20,8 @@ from treadle.codegen.collective.cuda.kernels import CUDA_FLAGS, HOST_FLAGS
 from treadle.host.cache_folder import cache_folder, make_private, require_private
 from treadle.host.scratch import scratch
 from treadle.planner.documents.files import replace_file
+from treadle.planner.endings import killed_compiler
 from treadle.planner.errors import CheckFailed, InputError, LimitError, MissingBackendError
-from treadle.planner.machine.endings import killed_compiler
 
 Target = Literal["fibers", "process", "cuda"]
 

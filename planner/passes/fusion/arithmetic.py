@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from treadle.planner.passes.fusion.program import FLOATS, Dtype
+from treadle.planner.machine.dtypes import FLOATS, Dtype
 
 Array: TypeAlias = NDArray[Any]
 STORED: dict[Dtype, type[np.generic]] = {

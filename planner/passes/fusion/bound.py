@@ -19,10 +19,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from treadle.planner.passes.fusion.collective_costs import Movement, Placement, Tuning, configs, placement, timing
+from treadle.planner.machine.collectives import DEFAULT, Movement, Placement, Tuning, alone, configs, placement, timing
+from treadle.planner.machine.rates import Machine
 from treadle.planner.passes.fusion.layouts import At, Local, Replicated, Sliced
-from treadle.planner.passes.fusion.machine import Machine
-from treadle.planner.passes.fusion.price import DEFAULT, alone
 from treadle.planner.passes.fusion.program import Bindings, Node, Program, TensorType
 from treadle.planner.passes.fusion.stages import behind, kind, moves_data
 from treadle.planner.passes.fusion.work import product, whole_bytes

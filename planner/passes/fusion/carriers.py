@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from treadle.planner.passes.fusion.collective_costs import Tuning
+from treadle.planner.machine.collectives import Tuning
 from treadle.planner.passes.fusion.layouts import RingTile, Sliced
 from treadle.planner.passes.fusion.program import Program
 from treadle.planner.passes.fusion.stages import Stage, moves_data

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from treadle.planner.machine.collectives import PASSES
+from treadle.planner.machine.dtypes import BYTES
 from treadle.planner.passes.fusion.dims import volume
 from treadle.planner.passes.fusion.expressions import ZERO, Expression
 from treadle.planner.passes.fusion.layouts import Sliced
-from treadle.planner.passes.fusion.operations import PASSES
-from treadle.planner.passes.fusion.program import BYTES, Node, Program, TensorType
+from treadle.planner.passes.fusion.program import Node, Program, TensorType
 from treadle.planner.passes.fusion.stages import Stage, behind, consumers, kind, stages
 
 Role = Literal["input", "state", "output"]

@@ -14,6 +14,7 @@ from math import inf
 from typing import Any, cast, get_args
 
 from treadle.planner.errors import InputError
+from treadle.planner.machine.dtypes import BYTES, Dtype
 from treadle.planner.passes.fusion import dims as _dims
 from treadle.planner.passes.fusion.collect import collect
 from treadle.planner.passes.fusion.dims import Dim
@@ -32,7 +33,7 @@ from treadle.planner.passes.fusion.layouts import (
     Sliced,
     SliceMap,
 )
-from treadle.planner.passes.fusion.program import BYTES, Attribute, Dtype, Policy, Program, TensorType
+from treadle.planner.passes.fusion.program import Attribute, Policy, Program, TensorType
 from treadle.planner.passes.fusion.refusal import TypeRefusal
 from treadle.planner.passes.fusion.slice_maps import map_text
 from treadle.planner.passes.fusion.values import Launch, Operand, Value, current, label, make

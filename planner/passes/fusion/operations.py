@@ -31,8 +31,6 @@ LOGIC = ("And", "Or", "Xor")
 BINARY = (*ARITHMETIC, *COMPARISONS, *LOGIC)
 REDUCTIONS = ("+", "max", "min")
 """What ReduceTensor, AllReduce, ReduceScatter and Reduce combine elements with."""
-PASSES = {"AllReduce": 2, "ReduceScatter": 1, "AllGather": 1, "AllToAll": 1, "Reduce": 1, "Broadcast": 1}
-"""How many times (n-1)/n of its tensor a collective sends from each rank, by the ring algorithm."""
 
 _SLICE: tuple[tuple[str, Attribute], ...] = (("dim", -1), ("map", "block"))
 _OVER: tuple[tuple[str, Attribute], ...] = (("dim", None), ("per", None))

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 from treadle.planner.errors import InputError
+from treadle.planner.machine.dtypes import BYTES
 from treadle.planner.passes.fusion import language
 from treadle.planner.passes.fusion.dims import Dim
 from treadle.planner.passes.fusion.layouts import Group
-from treadle.planner.passes.fusion.program import BYTES, Program
+from treadle.planner.passes.fusion.program import Program
 from treadle.planner.passes.fusion.values import Launch, Value
 
 MODULES = ("treadle.fusion", "planner.fusion.language")

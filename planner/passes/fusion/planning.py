@@ -9,17 +9,17 @@ from math import floor, inf
 
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.errors import InputError
+from treadle.planner.machine.collectives import DEFAULT, Tuning
+from treadle.planner.machine.rates import Machine, machine_of
 from treadle.planner.passes.fusion.calls import replay
 from treadle.planner.passes.fusion.canonical import canonical_hash
-from treadle.planner.passes.fusion.collective_costs import Tuning
 from treadle.planner.passes.fusion.counts import Counts, counts
 from treadle.planner.passes.fusion.decisions import TransformCall
 from treadle.planner.passes.fusion.enumerate import LIMIT, Enumeration, Found, enumerate_schedules, never
 from treadle.planner.passes.fusion.layouts import FLAT, Replicated
-from treadle.planner.passes.fusion.machine import Machine, machine_of
 from treadle.planner.passes.fusion.moves import Moves
 from treadle.planner.passes.fusion.overlaps import Chain, Chains, chains, overlap_call
-from treadle.planner.passes.fusion.price import DEFAULT, Price, price
+from treadle.planner.passes.fusion.price import Price, price
 from treadle.planner.passes.fusion.program import Bindings, Node, Program
 from treadle.planner.passes.fusion.prune import PRUNED, Prunings, idle, pointwise_first, undominated
 from treadle.planner.passes.fusion.spelling import spelled

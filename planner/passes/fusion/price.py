@@ -20,24 +20,23 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from treadle.planner.errors import InputError
-from treadle.planner.passes.fusion import pieces
-from treadle.planner.passes.fusion.carriers import carried
-from treadle.planner.passes.fusion.collective_costs import (
+from treadle.planner.machine.collectives import (
+    DEFAULT,
     Config,
-    Movement,
     Placement,
-    Timing,
     Tuning,
     configs,
+    fastest,
     placement,
     timing,
 )
-from treadle.planner.passes.fusion.machine import Machine, Maker
+from treadle.planner.machine.rates import Machine, Maker
+from treadle.planner.passes.fusion import pieces
+from treadle.planner.passes.fusion.carriers import carried
 from treadle.planner.passes.fusion.program import Bindings, Program
 from treadle.planner.passes.fusion.stages import Stage, groups
 from treadle.planner.passes.fusion.work import Work, work_of
 
-DEFAULT = Tuning()
 DIRECT = ("Send", "AllToAll")
 """Operations that have but one algorithm."""
 
@@ -176,7 +175,7 @@ def _parts(
 def _compute(work: Work, place: Placement, machine: Machine, tuning: Tuning, free: int, maker: Maker) -> StagePrice:
     memory = work.memory / min(machine.memory_rate, free * machine.channel_memory_rate)
     compute = sum(machine.product_us(product, free, maker) for product in work.products)
-    small = [_alone(movement, place, machine, tuning) for movement in work.small]
+    small = [fastest(movement, place, machine, tuning) for movement in work.small]
     return StagePrice(
         "",
         "",
@@ -203,7 +202,7 @@ def _collective(
         return None
     sent = sum(one.body for one in times)
     memory = work.memory / min(machine.memory_rate, config.channels * machine.channel_memory_rate / slower)
-    small = sum(_alone(movement, place, machine, tuning)[1].total for movement in work.small)
+    small = sum(fastest(movement, place, machine, tuning)[1].total for movement in work.small)
     latency, body, rounds = sum(one.latency for one in times) + small, max(sent, memory), times[0].rounds
     gathered = times[-1].body / max(sent, 1e-12)
     ops = tuple(movement.op for movement in work.movements)
@@ -253,22 +252,3 @@ def overlapped(parts: Sequence[StagePrice]) -> float:
                 busy = sum(need(parts[at]) for at in users)
                 paces.append(launch + sum(heads[: users[0]]) + busy + sum(tails[users[-1] + 1 :]))
     return sum(part.latency_us for part in parts) + max(paces)
-
-
-def alone(movement: Movement, place: Placement, machine: Machine, tuning: Tuning = DEFAULT) -> float:
-    """us of one collective by itself, launch and all, on the best choice."""
-    launch, timed = _alone(movement, place, machine, tuning)
-    return launch + timed.total
-
-
-@lru_cache(maxsize=65536)
-def _alone(movement: Movement, place: Placement, machine: Machine, tuning: Tuning) -> tuple[float, Timing]:
-    best: tuple[float, Timing] | None = None
-    for config in configs(machine, tuning, place, (movement.op,), True):
-        timed = timing(movement, place, machine, config)
-        launch = machine.collective_launch_us + machine.base_us(config.protocol)
-        if timed is not None and (best is None or launch + timed.total < best[0] + best[1].total):
-            best = launch, timed
-    if best is None:
-        raise InputError(f"{machine.name} has no links for {movement.op} of {place.ranks} ranks")
-    return best

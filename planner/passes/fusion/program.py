@@ -12,12 +12,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from treadle.planner.machine.dtypes import Dtype
 from treadle.planner.passes.fusion.dims import Shape
 from treadle.planner.passes.fusion.layouts import WORLD, Group, Layout
-
-Dtype = Literal["f16", "bf16", "f32", "f64", "i32", "i64", "bool"]
-BYTES: dict[Dtype, int] = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8, "i32": 4, "i64": 8, "bool": 1}
-FLOATS: tuple[Dtype, ...] = ("f16", "bf16", "f32", "f64")
 
 Policy = Literal[
     "ComputationFuse",

@@ -7,13 +7,13 @@ from math import floor
 from typing import Literal, cast
 
 from treadle.planner.errors import InputError
+from treadle.planner.machine.collectives import DEFAULT, Tuning
+from treadle.planner.machine.rates import Machine
 from treadle.planner.passes.fusion.calls import apply, subjects
-from treadle.planner.passes.fusion.collective_costs import Tuning
 from treadle.planner.passes.fusion.counts import Counts, counts
 from treadle.planner.passes.fusion.decisions import FusionDecisions, Reason, Rival, StageChoice, TransformCall
-from treadle.planner.passes.fusion.machine import Machine
 from treadle.planner.passes.fusion.planning import NS, FusionPlan, Ranked, nanoseconds
-from treadle.planner.passes.fusion.price import DEFAULT, Price, price
+from treadle.planner.passes.fusion.price import Price, price
 from treadle.planner.passes.fusion.program import Bindings, Program
 from treadle.planner.passes.fusion.refusal import InvalidTransform
 from treadle.planner.passes.fusion.stages import Stage, stages

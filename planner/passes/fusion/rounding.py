@@ -21,11 +21,12 @@ from math import expm1, log1p, prod
 
 import numpy as np
 
+from treadle.planner.machine.dtypes import FLOATS, Dtype
 from treadle.planner.passes.fusion.arithmetic import FUNCTIONS, Array, neutral, wide
 from treadle.planner.passes.fusion.dropout import scale
 from treadle.planner.passes.fusion.evaluate import Run, multiplied
 from treadle.planner.passes.fusion.operations import COMPARISONS, FLOAT_UNARY, LOGIC, operation
-from treadle.planner.passes.fusion.program import FLOATS, Bindings, Dtype, Node, Operand, Program, TensorType
+from treadle.planner.passes.fusion.program import Bindings, Node, Operand, Program, TensorType
 
 ULPS = 8
 """Error of exp, log, tanh, erf, pow and rsqrt, in rounding units of what they are computed in: single precision

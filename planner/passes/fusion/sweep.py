@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.errors import InputError
-from treadle.planner.passes.fusion.machine import Machine, machine_of
+from treadle.planner.machine.rates import Machine, machine_of
 from treadle.planner.passes.fusion.moves import Moves
 from treadle.planner.passes.fusion.planning import (
     DEFAULTS,

@@ -16,14 +16,14 @@ from typing import get_args
 
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.errors import InputError
+from treadle.planner.machine.collectives import Algorithm, Tuning
+from treadle.planner.machine.rates import CHANNELS, Machine, machine_of
 from treadle.planner.passes.fusion.calls import TRANSFORMS, replay
 from treadle.planner.passes.fusion.canonical import canonical_hash
-from treadle.planner.passes.fusion.collective_costs import Algorithm, Tuning
 from treadle.planner.passes.fusion.counts import counts
 from treadle.planner.passes.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED, FusionDecisions, Rival, StageChoice
 from treadle.planner.passes.fusion.dims import PARTS
 from treadle.planner.passes.fusion.layouts import WORLD
-from treadle.planner.passes.fusion.machine import CHANNELS, Machine, machine_of
 from treadle.planner.passes.fusion.parsing import parse
 from treadle.planner.passes.fusion.pieces import together
 from treadle.planner.passes.fusion.planning import CLOSE, nanoseconds, peers_on

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from treadle.planner.machine.collectives import Movement
+from treadle.planner.machine.dtypes import BYTES
+from treadle.planner.machine.products import Product
 from treadle.planner.passes.fusion.buckets import ENTRY_BYTES, LIMIT
-from treadle.planner.passes.fusion.collective_costs import Movement
 from treadle.planner.passes.fusion.counts import stored, sums_slices
-from treadle.planner.passes.fusion.gemm_model import Product
 from treadle.planner.passes.fusion.layouts import Sliced
-from treadle.planner.passes.fusion.program import BYTES, Bindings, Node, Program, TensorType
+from treadle.planner.passes.fusion.program import Bindings, Node, Program, TensorType
 from treadle.planner.passes.fusion.stages import Stage, behind, moves_data, phases, reduces_all
 
 

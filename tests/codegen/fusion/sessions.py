@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treadle.codegen.fusion.lower import Lowered
+from treadle.planner.machine.dtypes import Dtype
 from treadle.planner.passes.fusion.evaluate import evaluate, held, states
-from treadle.planner.passes.fusion.program import Bindings, Dtype, Program
+from treadle.planner.passes.fusion.program import Bindings, Program
 from treadle.runtime.native_build import Target, compile_library
 
 NUMPY: dict[Dtype, Any] = {

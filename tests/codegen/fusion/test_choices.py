@@ -13,10 +13,10 @@ from treadle.codegen.fusion.algorithms import TEMPLATES, _request
 from treadle.codegen.fusion.choices import Carried, Choice, choices_of, collectives_of, with_stand_ins
 from treadle.codegen.fusion.lower import Lowered, lower, with_headers
 from treadle.planner.errors import InputError
+from treadle.planner.machine.collectives import Tuning
 from treadle.planner.passes.collective.decisions import decisions_of
 from treadle.planner.passes.collective.limits import Effort
 from treadle.planner.passes.fusion.carriers import carried
-from treadle.planner.passes.fusion.collective_costs import Tuning
 from treadle.planner.passes.fusion.decisions import StageChoice
 from treadle.planner.passes.fusion.layouts import RingTile, Sliced
 from treadle.planner.passes.fusion.program import Bindings, Node, Program

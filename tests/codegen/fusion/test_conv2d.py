@@ -8,11 +8,12 @@ import pytest
 
 from tests.codegen.fusion.sessions import Session, fill, integers, session, wrong
 from treadle.codegen.fusion.lower import lower
+from treadle.planner.machine.dtypes import Dtype
 from treadle.planner.passes.fusion import language as cc
 from treadle.planner.passes.fusion.counts import counts
 from treadle.planner.passes.fusion.evaluate import evaluate
 from treadle.planner.passes.fusion.layouts import Layout, Local, Replicated, Sliced
-from treadle.planner.passes.fusion.program import Bindings, Dtype, Program
+from treadle.planner.passes.fusion.program import Bindings, Program
 
 LAYOUTS: dict[str, tuple[Layout, Layout, Dtype, int, int]] = {
     "row16": (Sliced(1), Sliced(1), "f32", 2, 1),

@@ -16,11 +16,12 @@ from treadle.codegen.fusion.expression import Scope, elements_per_pack, functor,
 from treadle.codegen.fusion.kernel import Buffer
 from treadle.codegen.fusion.lower import lower
 from treadle.planner.errors import InputError
+from treadle.planner.machine.dtypes import FLOATS
 from treadle.planner.passes.fusion import language as cc
 from treadle.planner.passes.fusion.dims import ONE, Dim
 from treadle.planner.passes.fusion.evaluate import evaluate
 from treadle.planner.passes.fusion.operations import ARITHMETIC, COMPARISONS, FLOAT_UNARY
-from treadle.planner.passes.fusion.program import FLOATS, Bindings, Program
+from treadle.planner.passes.fusion.program import Bindings, Program
 
 ROUGH = ("Exp", "Log", "Tanh", "GeLU", "SiLU", "Sigmoid", "Pow")
 """Operations that libraries of mathematics round as they like."""

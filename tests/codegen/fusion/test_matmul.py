@@ -13,10 +13,11 @@ from treadle.codegen.fusion.expression import Scope
 from treadle.codegen.fusion.lower import lower
 from treadle.codegen.fusion.matmul import product, tile_of
 from treadle.planner.errors import InputError
+from treadle.planner.machine.dtypes import Dtype
 from treadle.planner.passes.fusion import language as cc
 from treadle.planner.passes.fusion.evaluate import evaluate
 from treadle.planner.passes.fusion.layouts import Layout, Local, Replicated, Sliced
-from treadle.planner.passes.fusion.program import Bindings, Dtype, Program
+from treadle.planner.passes.fusion.program import Bindings, Program
 
 LAYOUTS: dict[str, tuple[Layout, Layout, Dtype]] = {
     "row10": (Sliced(2), Sliced(0), "f32"),

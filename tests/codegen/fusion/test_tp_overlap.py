@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.planner.passes.fusion.machines import profile
+from tests.planner.machine.machines import profile
 from treadle.codegen.fusion import tp_overlap
 from treadle.planner.errors import InputError
+from treadle.planner.machine.rates import machine_of
 from treadle.planner.passes.fusion.deciding import plan_of
 from treadle.planner.passes.fusion.decisions import FusionDecisions
-from treadle.planner.passes.fusion.machine import machine_of
 from treadle.planner.passes.fusion.parsing import parse
 from treadle.planner.passes.fusion.planning import plan_fusion
 from treadle.planner.passes.fusion.program import Bindings

@@ -17,7 +17,6 @@ from treadle.host.cache_folder import cache_folder, make_private, require_privat
 from treadle.host.scratch import PREFIX, scratch
 from treadle.planner.documents import files
 from treadle.planner.errors import CheckFailed, InputError, LimitError
-from treadle.planner.machine.endings import ending, killed_compiler
 from treadle.runtime import native_build
 from treadle.runtime.native_build import compile_library
 
@@ -123,14 +122,6 @@ def test_a_compiler_that_ends_early(
     with pytest.raises(kind, match=words):
         compile_library(TEXT, "a.cu", "fibers", ["-DENDS"])
     assert not list(cache.iterdir())
-
-
-def test_nvcc_names_its_killed_program() -> None:
-    said = "nvcc error   : 'cudafe++' died due to signal 11 (Invalid memory reference)"
-    assert killed_compiler(255, said) == "was killed by signal 11 (SIGSEGV); its program cudafe++"
-    assert killed_compiler(1, "error: expected ;") is None
-    assert ending(3) == "ended with exit code 3"
-    assert ending(-200) == "was killed by signal 200"
 
 
 def test_a_full_disk_names_the_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from treadle.planner.documents.scalars import many
 if TYPE_CHECKING:
     from treadle.planner.documents.hardware import Hardware
     from treadle.planner.documents.plan import InputRef, Plan
-    from treadle.planner.passes.fusion.machine import Machine
+    from treadle.planner.machine.rates import Machine
     from treadle.planner.passes.fusion.program import Bindings, Program
     from treadle.planner.search.clock import Clock
 
@@ -100,7 +100,7 @@ def command(
     from treadle.planner.documents import store
     from treadle.planner.documents.plan import InputRef
     from treadle.planner.errors import InputError
-    from treadle.planner.passes.fusion.machine import machine_of
+    from treadle.planner.machine.rates import machine_of
     from treadle.probe.resolve import load_hardware
 
     if (trace or sweep) and Path(output).is_file():

@@ -18,10 +18,10 @@ from itertools import islice, product, zip_longest
 from treadle.codegen.fusion.generate import lowered_as
 from treadle.codegen.fusion.lower import Lowered
 from treadle.planner.errors import CheckFailed, InputError
-from treadle.planner.passes.fusion.collective_costs import Algorithm
+from treadle.planner.machine.collectives import Algorithm
+from treadle.planner.machine.dtypes import BYTES
 from treadle.planner.passes.fusion.planning import FusionPlan, Ranked, rank
 from treadle.planner.passes.fusion.price import price
-from treadle.planner.passes.fusion.program import BYTES
 from treadle.planner.passes.fusion.reasons import stage_choices
 from treadle.planner.search.clock import Clock
 from treadle.runtime.fusion import processes

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treadle.planner.errors import InputError
+from treadle.planner.machine.dtypes import FLOATS, Dtype
 from treadle.planner.passes.fusion.arithmetic import rounded
 from treadle.planner.passes.fusion.evaluate import held, states
 from treadle.planner.passes.fusion.operations import operation
-from treadle.planner.passes.fusion.program import FLOATS, Bindings, Dtype, Input, Program
+from treadle.planner.passes.fusion.program import Bindings, Input, Program
 from treadle.planner.passes.fusion.rounding import Intervals
 from treadle.runtime.fusion.build import Schedule
 from treadle.runtime.fusion.tensors import Tensors

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from treadle.codegen.fusion.kernel import Buffer
 from treadle.planner.errors import CheckFailed
-from treadle.planner.passes.fusion.program import BYTES, Dtype
+from treadle.planner.machine.dtypes import BYTES, Dtype
 
 ALIGNMENT = 128
 NUMPY: dict[Dtype, Any] = {

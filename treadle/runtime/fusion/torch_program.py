@@ -24,10 +24,11 @@ from treadle.codegen.fusion.library import Call
 from treadle.codegen.fusion.lower import Lowered, lower
 from treadle.codegen.fusion.scattered import Index, addresses, header, index_of
 from treadle.planner.errors import InputError
+from treadle.planner.machine.dtypes import Dtype
 from treadle.planner.passes.fusion.buckets import bucket_table
 from treadle.planner.passes.fusion.layouts import Sliced
 from treadle.planner.passes.fusion.parsing import parse
-from treadle.planner.passes.fusion.program import Bindings, Dtype, Program, TensorType
+from treadle.planner.passes.fusion.program import Bindings, Program, TensorType
 from treadle.planner.passes.fusion.slice_maps import capacity, global_indices, local_shape
 from treadle.runtime.fusion.build import build
 from treadle.runtime.fusion.session import Session

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from treadle.planner.errors import InputError
-from treadle.planner.passes.fusion.program import Dtype
+from treadle.planner.machine.dtypes import Dtype
 
 DTYPES: dict[str, Dtype] = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
 

@@ -11,8 +11,8 @@ from math import prod
 
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InputError
+from treadle.planner.machine.dtypes import Dtype
 from treadle.planner.passes.fusion.find.found import Found, Passed, dtype_of
-from treadle.planner.passes.fusion.program import Dtype
 
 TEXT = """\
 from treadle.fusion import *

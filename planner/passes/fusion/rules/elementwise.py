@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
+from treadle.planner.machine.dtypes import FLOATS, Dtype
 from treadle.planner.passes.fusion.dims import ONE, PARTS, Dim, Shape, parts_of, shape_text
 from treadle.planner.passes.fusion.layouts import FLAT, At, Group, Layout, Local, Replicated, Sliced, layout_text
 from treadle.planner.passes.fusion.operations import COMPARISONS, FLOAT_UNARY, LOGIC
-from treadle.planner.passes.fusion.program import FLOATS, Attribute, Dtype, TensorType
+from treadle.planner.passes.fusion.program import Attribute, TensorType
 from treadle.planner.passes.fusion.rules.operands import (
     Argument,
     common_group,

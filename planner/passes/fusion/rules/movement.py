@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from treadle.planner.errors import InputError
+from treadle.planner.machine.dtypes import FLOATS
 from treadle.planner.passes.fusion.dims import ONE, Shape, parts_of, shape_text
 from treadle.planner.passes.fusion.layouts import (
     FLAT,
@@ -19,7 +20,7 @@ from treadle.planner.passes.fusion.layouts import (
     Sliced,
     layout_text,
 )
-from treadle.planner.passes.fusion.program import FLOATS, Attribute, TensorType
+from treadle.planner.passes.fusion.program import Attribute, TensorType
 from treadle.planner.passes.fusion.rules.operands import check_numbers, check_reduction, refuse, whole_number
 from treadle.planner.passes.fusion.slice_maps import map_of
 

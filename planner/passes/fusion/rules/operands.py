@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn, TypeAlias
 
+from treadle.planner.machine.dtypes import BYTES, Dtype
 from treadle.planner.passes.fusion.layouts import WORLD, Group, Replicated, layout_text
 from treadle.planner.passes.fusion.operations import REDUCTIONS
-from treadle.planner.passes.fusion.program import BYTES, Attribute, Dtype, TensorType
+from treadle.planner.passes.fusion.program import Attribute, TensorType
 from treadle.planner.passes.fusion.refusal import TypeRefusal
 
 Argument: TypeAlias = TensorType | int | float

@@ -26,8 +26,8 @@ from typing import IO, assert_never
 import msgspec
 
 from treadle.planner import errors
+from treadle.planner.endings import ending
 from treadle.planner.errors import TreadleError
-from treadle.planner.machine.endings import ending
 from treadle.planner.passes.memory.bound import Argument
 from treadle.planner.passes.memory.lower import Schedule
 from treadle.planner.passes.memory.problem import MemoryProblem

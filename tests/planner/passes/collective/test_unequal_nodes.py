@@ -14,10 +14,10 @@ from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import MEBIBYTE
 from treadle.planner.errors import InputError
 from treadle.planner.machine.nodes import expand, nic_sets, one_node
+from treadle.planner.machine.rates import machine_of
 from treadle.planner.passes.collective.planning import plan_collective
 from treadle.planner.passes.collective.sketching import propose
 from treadle.planner.passes.collective.topology import build_topology
-from treadle.planner.passes.fusion.machine import machine_of
 
 NETWORK = Network(kind="ib", alpha_us=2, beta_us_per_MB=80)
 

@@ -7,17 +7,24 @@ from random import Random
 import pytest
 
 from benchmarks.fusion.schedules import optimizer, program
-from tests.planner.passes.fusion.machines import random_bindings, random_machine, shipped
+from tests.planner.machine.machines import random_machine, shipped
+from treadle.planner.machine.collectives import Tuning
 from treadle.planner.passes.fusion.bound import allreduce_alone, gathered_bytes, live, lower_bound
-from treadle.planner.passes.fusion.collective_costs import Tuning
 from treadle.planner.passes.fusion.enumerate import enumerate_schedules
 from treadle.planner.passes.fusion.moves import EVERYTHING
 from treadle.planner.passes.fusion.overlaps import chains, choices
 from treadle.planner.passes.fusion.price import price
-from treadle.planner.passes.fusion.program import Bindings
+from treadle.planner.passes.fusion.program import Bindings, Program
 
 TUNINGS = (Tuning(), Tuning(algorithms=("ring",)), Tuning(protocols=("LL",), channels=(1,)))
 NAMES = ("sgd", "attention", "pipeline", "moe", "rmsnorm", "ag_matmul", "matmul_rs", "adam", "lamb")
+
+
+def random_bindings(random: Random, program: Program, ranks: int, groups: int) -> Bindings:
+    """Extents that nothing divides, so small that slices are empty or so large that nothing but bytes counts."""
+    names = sorted({name for value in program.inputs for extent in value.type.shape for name in extent.names})
+    most = 6 if len(names) == 1 else 3
+    return Bindings({name: int(10 ** random.uniform(0, most)) for name in names}, ranks, groups)
 
 
 def schedules(name):

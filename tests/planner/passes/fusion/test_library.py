@@ -8,14 +8,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.planner.passes.fusion.machines import profile, shipped
+from benchmarks.fusion.schedules import program
+from tests.planner.machine.machines import profile, shipped
 from treadle.planner.documents import store
 from treadle.planner.documents.plan import Plan
+from treadle.planner.machine.rates import Machine, machine_of
 from treadle.planner.passes.fusion import language as cc
 from treadle.planner.passes.fusion.check import check
 from treadle.planner.passes.fusion.deciding import plan_of
 from treadle.planner.passes.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED, FusionDecisions
-from treadle.planner.passes.fusion.machine import Machine, machine_of
 from treadle.planner.passes.fusion.parsing import parse
 from treadle.planner.passes.fusion.planning import FusionPlan, Space, plan_fusion, rank, search, useful
 from treadle.planner.passes.fusion.price import price
@@ -153,3 +154,12 @@ def test_a_convolution_may_be_a_library_s_too() -> None:
     (stage,) = plan.chosen.price.stages
     assert stage.own_us is not None
     assert stage.own_us > 2 * stage.total_us
+
+
+def test_what_one_has_without_the_search_multiplies_with_a_library() -> None:
+    machine, bindings = shipped("ndv4"), Bindings({"B": 8, "S": 1024, "H": 3072}, 8)
+    plan = plan_of(plan_fusion(program("attention"), bindings, machine), {})
+    (written, _) = plan.decisions.rivals[-2:]
+    assert written.time_ns == pytest.approx(
+        price(program("attention"), bindings, machine.with_library).total_us * 1e3, abs=9
+    )

@@ -16,16 +16,16 @@ from tests.planner.passes.fusion.by_hand import adam, attention, by_hand, pipeli
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.store import load
 from treadle.planner.errors import InputError
+from treadle.planner.machine.collectives import Tuning
+from treadle.planner.machine.rates import Machine, machine_of
 from treadle.planner.passes.fusion import language as cc
 from treadle.planner.passes.fusion import planning
 from treadle.planner.passes.fusion.calls import replay
 from treadle.planner.passes.fusion.canonical import canonical_hash
 from treadle.planner.passes.fusion.check import check
-from treadle.planner.passes.fusion.collective_costs import Tuning
 from treadle.planner.passes.fusion.counts import counts
 from treadle.planner.passes.fusion.deciding import plan_of
 from treadle.planner.passes.fusion.enumerate import enumerate_schedules
-from treadle.planner.passes.fusion.machine import Machine, machine_of
 from treadle.planner.passes.fusion.moves import EVERYTHING, Moves
 from treadle.planner.passes.fusion.overlaps import chains, choices
 from treadle.planner.passes.fusion.parsing import parse

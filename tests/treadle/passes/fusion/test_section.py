@@ -9,7 +9,7 @@ import pytest
 from lxml import etree
 from msgspec.structs import replace
 
-from tests.planner.passes.fusion.machines import profile
+from tests.planner.machine.machines import profile
 from treadle.cli.main import run
 from treadle.passes.fusion.section import MOST_ROWS, fusion_section
 from treadle.planner.documents import store

@@ -13,8 +13,9 @@ from typing import Literal
 
 from treadle.planner.documents.hardware import TEARING, Device, Hardware, Link, Switch, Transport
 from treadle.planner.errors import InputError
+from treadle.planner.machine.dtypes import Dtype
 from treadle.planner.machine.nodes import nic_sets
-from treadle.planner.passes.fusion.gemm_model import (
+from treadle.planner.machine.products import (
     CONVOLVED,
     LARGEST,
     Multiprocessor,
@@ -24,7 +25,6 @@ from treadle.planner.passes.fusion.gemm_model import (
     tile_of,
     tile_us,
 )
-from treadle.planner.passes.fusion.program import Dtype
 
 MB = 1 << 20
 EFFICIENCY = 0.8

@@ -13,10 +13,12 @@ from functools import lru_cache
 from math import ceil, log2
 from typing import Literal
 
-from treadle.planner.passes.fusion.machine import Machine, Protocol
-from treadle.planner.passes.fusion.operations import PASSES
+from treadle.planner.errors import InputError
+from treadle.planner.machine.rates import Machine, Protocol
 
 Algorithm = Literal["ring", "all-pairs", "hierarchical", "tree"]
+PASSES = {"AllReduce": 2, "ReduceScatter": 1, "AllGather": 1, "AllToAll": 1, "Reduce": 1, "Broadcast": 1}
+"""How many times (n-1)/n of its tensor a collective sends from each rank, by the ring algorithm."""
 LL_CHUNK = 32768
 """At most, of LL: the slots of NCCL hold no more."""
 
@@ -49,6 +51,9 @@ class Tuning:
     protocols: tuple[str, ...] = ("LL", "LL128", "Simple")
     channels: tuple[int, ...] = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
     chunks: tuple[int, ...] = (32768, 131072, 524288)
+
+
+DEFAULT = Tuning()
 
 
 @dataclass(frozen=True)
@@ -201,3 +206,26 @@ def configs(
                         size = min(chunk, LL_CHUNK) if protocol == "LL" else chunk
                         found[Config(algorithm, protocol, count, size)] = None
     return tuple(found)
+
+
+def alone(movement: Movement, place: Placement, machine: Machine, tuning: Tuning = DEFAULT) -> float:
+    """us of one collective by itself, launch and all, on the best choice."""
+    launch, timed = fastest(movement, place, machine, tuning)
+    return launch + timed.total
+
+
+@lru_cache(maxsize=65536)
+def fastest(movement: Movement, place: Placement, machine: Machine, tuning: Tuning = DEFAULT) -> tuple[float, Timing]:
+    """us of the launch of one collective by itself, and the rest, on the choice that takes least together.
+
+    Raises InputError where the machine has no links for it.
+    """
+    best: tuple[float, Timing] | None = None
+    for config in configs(machine, tuning, place, (movement.op,), True):
+        timed = timing(movement, place, machine, config)
+        launch = machine.collective_launch_us + machine.base_us(config.protocol)
+        if timed is not None and (best is None or launch + timed.total < best[0] + best[1].total):
+            best = launch, timed
+    if best is None:
+        raise InputError(f"{machine.name} has no links for {movement.op} of {place.ranks} ranks")
+    return best

@@ -5,14 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from benchmarks.fusion.schedules import program
-from tests.planner.passes.fusion.machines import profile, shipped
-from treadle.planner.passes.fusion.deciding import plan_of
-from treadle.planner.passes.fusion.gemm_model import Product, multiprocessor, tile_us
-from treadle.planner.passes.fusion.machine import machine_of
-from treadle.planner.passes.fusion.planning import plan_fusion
-from treadle.planner.passes.fusion.price import price
-from treadle.planner.passes.fusion.program import Bindings
+from tests.planner.machine.machines import profile, shipped
+from treadle.planner.machine.products import Product, multiprocessor, tile_us
+from treadle.planner.machine.rates import machine_of
 
 PRODUCT = Product("MatMul", "f16", 8192, 4096, 8192)
 
@@ -53,13 +48,4 @@ def test_a_measured_rate_is_taken() -> None:
     assert machine.without_library.rate("f16") == 60e6
     assert machine.product_us(PRODUCT, 108, "own") == pytest.approx(
         shipped("ndv4").product_us(PRODUCT, 108, "own") * 127.1 / 60, rel=1e-2
-    )
-
-
-def test_what_one_has_without_the_search_multiplies_with_a_library() -> None:
-    machine, bindings = shipped("ndv4"), Bindings({"B": 8, "S": 1024, "H": 3072}, 8)
-    plan = plan_of(plan_fusion(program("attention"), bindings, machine), {})
-    (written, _) = plan.decisions.rivals[-2:]
-    assert written.time_ns == pytest.approx(
-        price(program("attention"), bindings, machine.with_library).total_us * 1e3, abs=9
     )

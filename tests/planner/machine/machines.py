@@ -1,4 +1,4 @@
-"""Machines and schedules that the tests of prices share."""
+"""Machines that tests of prices share."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from random import Random
 from treadle.planner import resources
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Device, Hardware, Network, Nic, Switch, Transport, scaled
-from treadle.planner.passes.fusion.machine import Machine, machine_of
-from treadle.planner.passes.fusion.program import Bindings, Program
+from treadle.planner.machine.rates import Machine, machine_of
 
 
 def profile(name: str, nodes: int = 1) -> Hardware:
@@ -52,10 +51,3 @@ def random_machine(random: Random) -> Machine:
             transport=random.choice([None, Transport(), slow]),
         )
     )
-
-
-def random_bindings(random: Random, program: Program, ranks: int, groups: int) -> Bindings:
-    """Extents that nothing divides, so small that slices are empty or so large that nothing but bytes counts."""
-    names = sorted({name for value in program.inputs for extent in value.type.shape for name in extent.names})
-    most = 6 if len(names) == 1 else 3
-    return Bindings({name: int(10 ** random.uniform(0, most)) for name in names}, ranks, groups)

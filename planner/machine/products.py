@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 
-from treadle.planner.passes.fusion.program import BYTES, Dtype
+from treadle.planner.machine.dtypes import BYTES, Dtype
 
 Tile = tuple[int, int]
 """Rows and columns of the result that a threadblock makes at once."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from tests.planner.passes.fusion.machines import profile, shipped
+from tests.planner.machine.machines import profile, shipped
 from treadle.planner import resources
 from treadle.planner.documents.hardware import Device, Hardware, Link, Transport
 from treadle.planner.errors import InputError
-from treadle.planner.passes.fusion.collective_costs import Tuning, configs, placement
-from treadle.planner.passes.fusion.machine import machine_of
+from treadle.planner.machine.collectives import Tuning, configs, placement
+from treadle.planner.machine.rates import machine_of
 
 
 def test_the_cluster_of_the_source():

@@ -20,6 +20,7 @@ from typing import NamedTuple, assert_never
 
 from treadle.planner.documents.trace import Implementation, Op, Trace
 from treadle.planner.errors import InputError
+from treadle.planner.graph.gradients import finals, handed
 from treadle.planner.graph.implementations.normalisation import INVERTING
 from treadle.planner.graph.index import Graph
 from treadle.planner.passes.memory.calls import calls_of
@@ -181,13 +182,13 @@ def _events(decisions: MemoryDecisions, graph: Graph) -> Iterator[Event]:
 def _overwritten(event: Event, tensor: str, graph: Graph) -> str:
     """The value whose memory `event` takes over. Raises InputError where that is not the step's own."""
     roots = set(graph.root(tensor))
-    ended = {graph.owner[t.id] for t in graph.trace.tensors if t.gradient_of is not None}
-    ended.update(graph.owner[t] for t in (*graph.trace.outputs, *(value for _, value in graph.trace.updates)))
+    trace = graph.trace
+    ended = {graph.owner[t] for t in (*finals(trace), *trace.outputs, *(value for _, value in trace.updates))}
     if len(roots) != 1 or not roots <= graph.producer.keys() or graph.owner[tensor] in ended:
         assert event.op is not None
         raise InputError(
             f"op {event.op.id!r} overwrites {tensor!r}, expected a value that the step made and nobody else holds",
-            where=graph.trace.name,
+            where=trace.name,
         )
     return roots.pop()
 
@@ -207,8 +208,7 @@ def _place_writes(forward: list[Event], graph: Graph) -> None:
 
 def _without_unread(backward: Sequence[Event], graph: Graph) -> list[Event]:
     """The events without repeated calls whose results no later call reads and no gradient holds."""
-    gradients = (tensor.id for tensor in graph.trace.tensors if tensor.gradient_of is not None)
-    needed = {root for tensor in gradients for root in graph.root(tensor)}
+    needed = {root for tensor in finals(graph.trace) for root in graph.root(tensor)}
     useful = []
     for event in reversed(backward):
         if not event.again or needed.intersection(event.made):
@@ -221,8 +221,6 @@ def _without_unread(backward: Sequence[Event], graph: Graph) -> list[Event]:
 def _place_gives(backward: list[Event], graph: Graph) -> None:
     """Hand a gradient over as soon as no later op reads its memory or its leaf, which a hook of the caller may change
     then."""
-    rank = {tensor: index for index, tensor in enumerate(graph.trace.gradient_order)}
-    gradients = [(tensor.gradient_of, tensor.id) for tensor in graph.trace.tensors if tensor.gradient_of is not None]
     last_use = {
         value: index
         for index, event in enumerate(backward)
@@ -230,7 +228,7 @@ def _place_gives(backward: list[Event], graph: Graph) -> None:
         if call
         for value in (*graph.roots(call), *event.made)
     }
-    for leaf, gradient in sorted(gradients, key=lambda pair: (rank.get(pair[1], len(rank)), pair)):
+    for leaf, gradient in handed(graph.trace):
         places = [last_use[root] for root in graph.root(gradient) if root in last_use]
         if not places:
             raise InputError(f"the plan never computes gradient {gradient!r}", where=graph.trace.name)

@@ -20,6 +20,7 @@ from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.documents.trace import Op, Trace
 from treadle.planner.errors import InputError
+from treadle.planner.graph.gradients import ready
 from treadle.planner.graph.index import Graph
 from treadle.planner.graph.unrolling import as_run
 from treadle.planner.passes.swap.decisions import SwapDecisions, SwapNode
@@ -129,13 +130,11 @@ class _Writer:
     def gradients(self) -> dict[str, str]:
         """Gradient tensor of each parameter, where the plan keeps it for the caller."""
         kept = {tensor.id for tensor in self.decisions.problem.tensors if tensor.kept}
-        tensors = self.graph.tensors
-        found = {}
-        for gradient in self.graph.trace.gradient_order:
-            leaf = tensors[tensors[gradient].gradient_of or gradient]
-            if self.graph.owner[gradient] in kept:
-                found[leaf.name or leaf.id] = gradient
-        return found
+        return {
+            leaf.name or leaf.id: gradient.id
+            for leaf, gradient in ready(self.graph.trace)
+            if self.graph.owner[gradient.id] in kept
+        }
 
     def leaves(self) -> Iterator[str]:
         trace = self.graph.trace

@@ -11,6 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from treadle.planner.documents.trace import Trace
+from treadle.planner.graph.gradients import finals
 
 RESIDENT = ("parameter", "buffer", "input", "tangent")
 
@@ -63,8 +64,7 @@ def sweep(trace: Trace) -> Liveness:
     sizes: dict[str, int] = {}
     unknown = 0
     roles = {tensor.id: tensor.role for tensor in trace.tensors}
-    kept = {*trace.outputs, *(value for _, value in trace.updates)}
-    kept |= {tensor.id for tensor in trace.tensors if tensor.gradient_of is not None}
+    kept = {*trace.outputs, *(value for _, value in trace.updates), *finals(trace)}
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for index, op in enumerate(trace.ops):

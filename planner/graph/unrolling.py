@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from treadle.planner.documents.trace import Implementation, Op, Trace
 from treadle.planner.errors import InputError
+from treadle.planner.graph.gradients import finals
 from treadle.planner.graph.implementations.dropout import STATE
 from treadle.planner.graph.index import Graph
 from treadle.planner.passes.swap.decisions import Run
@@ -255,9 +256,8 @@ def draws(op: Op, call: Call) -> bool:
 
 def _handed(trace: Trace) -> tuple[str, ...]:
     """What the step makes for its caller."""
-    finals = (tensor.id for tensor in trace.tensors if tensor.gradient_of is not None)
     return tuple(
-        dict.fromkeys((*trace.outputs, *(value for _, value in trace.updates), *finals, *trace.gradient_order))
+        dict.fromkeys((*trace.outputs, *(value for _, value in trace.updates), *finals(trace), *trace.gradient_order))
     )
 
 

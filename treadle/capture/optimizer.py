@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from treadle.planner.documents.trace import Op, Tensor, Trace
 from treadle.planner.errors import InputError
+from treadle.planner.graph.gradients import ready
 
 SGD = {"lr": 0.001, "weight_decay": 0.0, "momentum": 0.0, "dampening": 0.0, "nesterov": False, "maximize": False}
 ADAM = {
@@ -29,16 +30,13 @@ def with_optimizer(trace: Trace, name: str) -> Trace:
     """
     if not trace.gradient_order:
         raise InputError("found no gradients, expected a training step to add an optimizer to", where=trace.name)
-    tensors = {tensor.id: tensor for tensor in trace.tensors}
     states: list[Tensor] = []
     ops: list[Op] = []
-    for place, gradient in enumerate(trace.gradient_order):
-        parameter = tensors[tensors[gradient].gradient_of or ""]
-        made, copies = _laid_out(parameter, tensors[gradient], place)
+    for place, (parameter, gradient) in enumerate(ready(trace)):
+        made, copies = _laid_out(parameter, gradient, place)
         states += made
         ops += copies
-        gradient = made[-1].id if made else gradient
-        state, updates = UPDATES[name](parameter, gradient, place)
+        state, updates = UPDATES[name](parameter, (made[-1] if made else gradient).id, place)
         states += state
         ops += updates
     return replace(trace, tensors=(*trace.tensors, *states), ops=(*trace.ops, *ops))

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from treadle.cli.output import require_apart
-from treadle.job.buckets import Bucket, buckets_of
 from treadle.job.train import RankResult, Work, work
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.job import Job
@@ -20,6 +19,7 @@ from treadle.planner.documents.sketch import Sketch
 from treadle.planner.documents.store import Document, load, save
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import CheckFailed
+from treadle.planner.graph.gradients import Bucket, buckets_of
 from treadle.planner.resources import locate
 from treadle.planner.search.clock import Clock
 

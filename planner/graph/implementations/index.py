@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from treadle.planner.documents.trace import Implementation, Op, Tensor, Trace
+from treadle.planner.graph.gradients import finals
 from treadle.planner.graph.liveness import owners
 
 Call = Op | Implementation
@@ -48,8 +49,7 @@ class Index:
         """Storages that somebody outside of the step holds: outputs, new buffer values, tangents, final gradients."""
         trace = self.trace
         named = (*trace.outputs, *trace.tangents, *(tensor for pair in trace.updates for tensor in pair))
-        finals = (tensor.id for tensor in trace.tensors if tensor.gradient_of is not None)
-        return frozenset(self.owner[tensor] for tensor in (*named, *finals))
+        return frozenset(self.owner[tensor] for tensor in (*named, *finals(trace)))
 
     @cached_property
     def taken(self) -> set[str]:

@@ -22,6 +22,7 @@ from fractions import Fraction
 from treadle.planner.documents.hardware import CopyEngine, Hardware
 from treadle.planner.documents.trace import Op, Trace
 from treadle.planner.errors import InputError
+from treadle.planner.graph.gradients import finals
 from treadle.planner.graph.index import Graph
 from treadle.planner.passes.swap.problem import PERSISTENT, VERSION, Machine, Role, SwapOp, SwapProblem, SwapTensor
 
@@ -161,9 +162,9 @@ def _handed(graph: Graph) -> set[str]:
     """Storages that somebody wants when the iteration ends, wherever they are."""
     trace = graph.trace
     taken = {graph.owner[key] for op in trace.ops if op.phase == "optimizer" for key in op.inputs}
-    finals = {graph.owner[tensor.id] for tensor in trace.tensors if tensor.gradient_of is not None}
+    gradients = {graph.owner[tensor] for tensor in finals(trace)}
     values = (*trace.outputs, *(value for _, value in trace.updates))
-    return {graph.owner[key] for key in values} | (finals - taken)
+    return {graph.owner[key] for key in values} | (gradients - taken)
 
 
 def _storage_bytes(graph: Graph, key: str) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from treadle.planner.documents.trace import Implementation, Op, Tensor, Trace
 from treadle.planner.errors import InputError
+from treadle.planner.graph.gradients import finals
 from treadle.planner.graph.liveness import owners
 
 Call = Op | Implementation
@@ -61,7 +62,7 @@ class Step:
         for op in phases["forward"]:
             if any(owner[t] in late for t in op.inputs):
                 raise InputError(f"forward op {op.id!r} reads what a backward op makes", path=places[op.id])
-        finals = {owner[t.id]: t.gradient_of for t in trace.tensors if t.gradient_of is not None}
+        leaves = {owner[gradient]: leaf for gradient, leaf in finals(trace).items()}
         return Step(
             name=trace.name,
             tensors=tensors,
@@ -69,9 +70,9 @@ class Step:
             forward=tuple(phases["forward"]),
             backward=tuple(phases["backward"]),
             parameter_gradients={
-                t: owner[of] for t, of in finals.items() if tensors[of].role == "parameter" and t in made
+                t: owner[of] for t, of in leaves.items() if tensors[of].role == "parameter" and t in made
             },
-            gradients=frozenset(finals) & made,
+            gradients=frozenset(leaves) & made,
             tangents=frozenset(owner[t] for t in trace.tangents),
         )
 

@@ -1,14 +1,15 @@
-"""Gradients are packed in the order they become ready, into buckets of nearly equal bytes."""
+"""Gradients come in the order in which they become ready, and are packed into buckets of nearly equal bytes."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from treadle.job.buckets import buckets_of
 from treadle.planner.documents.trace import Costs, Tensor, Trace
 from treadle.planner.errors import InputError
+from treadle.planner.graph.gradients import buckets_of, finals, handed, ready
 
 
 def trace_with(sizes: list[int]) -> Trace:
@@ -24,6 +25,18 @@ def trace_with(sizes: list[int]) -> Trace:
         ops=(),
         gradient_order=tuple(gradient.id for gradient in gradients),
     )
+
+
+def test_parameters_come_as_they_are_ready_and_inputs_after_them() -> None:
+    trace = trace_with([4, 4])
+    inputs = (Tensor(id="x", role="input"), Tensor(id="dx", role="gradient", gradient_of="x"))
+    trace = replace(trace, tensors=(*inputs, *trace.tensors), gradient_order=("g1", "g0"))
+    assert [(parameter.name, gradient.id) for parameter, gradient in ready(trace)] == [
+        ("layer1.weight", "g1"),
+        ("layer0.weight", "g0"),
+    ]
+    assert handed(trace) == [("p1", "g1"), ("p0", "g0"), ("x", "dx")]
+    assert finals(trace) == {"dx": "x", "g0": "p0", "g1": "p1"}
 
 
 def test_two_buckets_by_hand() -> None:

@@ -1,7 +1,7 @@
 """Swap plans beside what else people swap with, all by the same simulator: python -m benchmarks.swap.baselines
 
 Costs are the roofline's on the machine of SwapAdvisor (one V100 with 16 GB, 12 GB/s to and from the host). Peers are
-`treadle.planner.passes.swap.baselines`, with the time of all operators as 100 %.
+`benchmarks.swap.peers`, with the time of all operators as 100 %.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from fractions import Fraction
 from typing import Any
 
 from benchmarks.common import Row, Table, command, progress
+from benchmarks.swap.peers import largest_first, odswap, save_on_cpu, torchtune, vdnn
+from benchmarks.swap.peers.peer import Labels, Outcome, labels_of
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InfeasibleError, LimitError
-from treadle.planner.passes.swap.baselines import largest_first, odswap, save_on_cpu, torchtune, vdnn
-from treadle.planner.passes.swap.baselines.peer import Labels, Outcome, labels_of
 from treadle.planner.passes.swap.decisions import Allocator
 from treadle.planner.passes.swap.extract import machine_of, problem_from_trace
 from treadle.planner.passes.swap.planning import SwapOptions, footprint, plan_swap_problem, prepared

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.planner.passes.swap.baselines.memory import Buddy, Bytes, Room
+from benchmarks.swap.peers.memory import Buddy, Bytes, Room
 
 STEPS = st.lists(st.tuples(st.booleans(), st.integers(1, 9)), max_size=40)
 

@@ -8,8 +8,8 @@ memory; without `pin_memory=True` they are slower.
 
 from __future__ import annotations
 
-from treadle.planner.passes.swap.baselines.peer import Labels, Outcome, saved_activations
-from treadle.planner.passes.swap.baselines.trips import Fetch, Trip, groups, outcome
+from benchmarks.swap.peers.peer import Labels, Outcome, saved_activations
+from benchmarks.swap.peers.trips import Fetch, Trip, groups, outcome
 from treadle.planner.passes.swap.problem import SwapProblem
 
 

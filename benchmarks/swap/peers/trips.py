@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from treadle.planner.passes.swap.baselines.device import Device
-from treadle.planner.passes.swap.baselines.memory import Bytes
-from treadle.planner.passes.swap.baselines.peer import Outcome
+from benchmarks.swap.peers.device import Device
+from benchmarks.swap.peers.memory import Bytes
+from benchmarks.swap.peers.peer import Outcome
 from treadle.planner.passes.swap.problem import PERSISTENT, SwapProblem
 
 UNLIMITED = 2**62

@@ -9,8 +9,8 @@ from __future__ import annotations
 import bisect
 from itertools import accumulate
 
-from treadle.planner.passes.swap.baselines.peer import Labels, Outcome, Saved, saved_activations
-from treadle.planner.passes.swap.baselines.trips import Fetch, Trip, outcome
+from benchmarks.swap.peers.peer import Labels, Outcome, Saved, saved_activations
+from benchmarks.swap.peers.trips import Fetch, Trip, outcome
 from treadle.planner.passes.swap.problem import SwapProblem
 
 

@@ -7,10 +7,10 @@ import random
 import pytest
 from msgspec.structs import replace
 
+from benchmarks.swap.peers import largest_first, odswap, save_on_cpu, torchtune, vdnn
+from benchmarks.swap.peers.peer import Labels, Outcome, labels_of, saved_activations
 from tests.planner.passes.swap.cases import activation, belady, built, machine, parameter, random_problem
 from treadle.planner.documents.trace import VERSION, Costs, Op, Tensor, Trace
-from treadle.planner.passes.swap.baselines import largest_first, odswap, save_on_cpu, torchtune, vdnn
-from treadle.planner.passes.swap.baselines.peer import Labels, Outcome, labels_of, saved_activations
 from treadle.planner.passes.swap.check import check
 from treadle.planner.passes.swap.decisions import SwapDecisions
 from treadle.planner.passes.swap.extract import problem_from_trace

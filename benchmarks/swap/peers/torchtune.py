@@ -7,8 +7,8 @@ fetched while the operator before it runs. What the first backward operator read
 
 from __future__ import annotations
 
-from treadle.planner.passes.swap.baselines.peer import Labels, Outcome, saved_activations
-from treadle.planner.passes.swap.baselines.trips import Fetch, Trip, groups, outcome
+from benchmarks.swap.peers.peer import Labels, Outcome, saved_activations
+from benchmarks.swap.peers.trips import Fetch, Trip, groups, outcome
 from treadle.planner.passes.swap.problem import SwapProblem
 
 MIN_OFFLOAD_SIZE = 1024

@@ -7,8 +7,8 @@ when the backward pass of the convolution before it begins.
 
 from __future__ import annotations
 
-from treadle.planner.passes.swap.baselines.peer import Labels, Outcome, saved_activations
-from treadle.planner.passes.swap.baselines.trips import Fetch, Trip, outcome
+from benchmarks.swap.peers.peer import Labels, Outcome, saved_activations
+from benchmarks.swap.peers.trips import Fetch, Trip, outcome
 from treadle.planner.passes.swap.problem import SwapProblem
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec import structs
 
-from treadle.planner.passes.swap.baselines.memory import Memory, Room
+from benchmarks.swap.peers.memory import Memory, Room
 from treadle.planner.passes.swap.decisions import Allocator, Resident, SwapDecisions, SwapNode
 from treadle.planner.passes.swap.problem import PERSISTENT, SwapProblem
 from treadle.planner.passes.swap.timeline_of import MEMORY, start_bytes, tasks_of

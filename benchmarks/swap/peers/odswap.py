@@ -8,9 +8,9 @@ when an iteration ends stay for the next one, those that come to lie elsewhere b
 
 from __future__ import annotations
 
-from treadle.planner.passes.swap.baselines.device import Device
-from treadle.planner.passes.swap.baselines.memory import Buddy
-from treadle.planner.passes.swap.baselines.peer import Outcome
+from benchmarks.swap.peers.device import Device
+from benchmarks.swap.peers.memory import Buddy
+from benchmarks.swap.peers.peer import Outcome
 from treadle.planner.passes.swap.problem import PERSISTENT, SwapProblem
 
 

@@ -50,6 +50,8 @@ class Certificate(Record, frozen=True, kw_only=True):
     unit: Name
     argument: Name
     """Why nothing can be below `lower_bound`, in one sentence."""
+    terms_ns: dict[Name, Count] = {}
+    """Times in ns that add up to `lower_bound`, by what takes them, where the argument is such a sum."""
     scope: Scope | None = None
     """Which plans the bound covers. Memory and swap: by the order of operators and what they recompute; an exact search
     of swap plans covers those of one allocator that copy a tensor out only when nothing on the device reads it any

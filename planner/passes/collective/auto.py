@@ -17,7 +17,6 @@ from math import inf
 
 from treadle.planner.errors import CheckFailed, InfeasibleError, InputError, LimitError, TreadleError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
-from treadle.planner.passes.collective.bound import Bound
 from treadle.planner.passes.collective.check import check
 from treadle.planner.passes.collective.decisions import decisions_of
 from treadle.planner.passes.collective.draft import Draft, Request
@@ -28,6 +27,7 @@ from treadle.planner.passes.collective.pricing import Price, Pricing, unpriced
 from treadle.planner.passes.collective.problem import Problem
 from treadle.planner.passes.collective.symmetry import rank_maps
 from treadle.planner.passes.collective.universal import universal_bound
+from treadle.planner.search.bound import Bound
 
 Method = Callable[[Request, Effort], Draft]
 

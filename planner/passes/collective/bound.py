@@ -27,15 +27,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil, floor, inf
-from typing import Literal
 
 from treadle.planner.passes.collective.algorithm import LinkCost, Port
 from treadle.planner.passes.collective.problem import Problem
 from treadle.planner.passes.collective.topology import Edge
 from treadle.planner.passes.collective.translations import Translations, translations
+from treadle.planner.search.bound import Argument, Bound, Facts
 from treadle.planner.solver import max_flow
 
 SCALE = 2**40
@@ -46,15 +46,50 @@ PROVED_BY_SOLVER = "No routing has less congestion and shorter paths, which the 
 PROVED_BY_SEARCH = "No schedule of these chunks on these links ends sooner: a search over all orders proved it."
 """The argument of a bound that is the optimum of the whole problem; see `is_searchable`."""
 
+UNIVERSAL = "Whatever the pieces, routes and orders, "
+"""How the arguments over all pieces begin."""
 
-@dataclass(frozen=True)
-class Bound:
-    """No schedule ends before `time_ns`; `argument` says why in one sentence. It covers schedules with the problem's
-    pieces, or with any."""
+SENTENCES = {
+    "one rank": "One rank has nothing to send.",
+    "nothing": "Nothing has to move.",
+    "path": "the cheapest path from rank {src} to rank {dst} takes {path} ns.",
+    "rounds": "sums of one chunk take turns, so {ranks} contributions need {rounds} rounds of at least {least} ns.",
+    "cut": "{demand} {unit} must go {cut}, which takes {crossing} ns",
+    "messages": (
+        "an allreduce needs {demand} messages between its {count} {groups}, which exchange one every {each:.6g} ns at "
+        "best."
+    ),
+    "work": "the cheapest paths of all chunks keep the {links} links busy for {busy:.6g} ns.",
+    "groups": "between its {count} {groups} an allreduce moves {demand} bytes, which takes {moving} ns.",
+    "outside": (
+        "sums of one chunk take turns, so the {width} contributions of one node are nowhere outside it before "
+        "{outside} ns."
+    ),
+    "prices": "at the prices of {prices}, all bytes of an alltoall pay for {paid} ns of the links and ports.",
+    "routing": PROVED_BY_SOLVER,
+    "search": PROVED_BY_SEARCH,
+}
+"""The argument of each kind of bound."""
 
-    time_ns: int
-    argument: str
-    scope: Literal["all pieces", "these pieces"] = "these pieces"
+
+def sentence(bound: Bound) -> str:
+    """Why `bound` holds, in words."""
+    argument = bound.argument
+    text = argument.printed(SENTENCES)
+    if argument.kind == "cut":
+        first, last = argument.terms.get("first"), argument.terms.get("last")
+        text += f", {first} ns pass before the first can" if first else ""
+        text += f", {last} ns after the last." if last else "."
+    if bound.scope == "all pieces" and argument.kind not in ("one rank", "nothing"):
+        return UNIVERSAL + text
+    return text[0].upper() + text[1:]
+
+
+def cut_bound(demand: int, unit: str, cut: str, crossing: int, first: int, last: int) -> Bound:
+    """That of so many chunks or bytes which cross a cut in `crossing` ns, `first` ns before any can and `last` behind;
+    zeros are left out."""
+    terms = {"crossing": crossing, **({"first": first} if first else {}), **({"last": last} if last else {})}
+    return Bound(crossing + first + last, Argument("cut", terms, {"demand": demand, "unit": unit, "cut": cut}))
 
 
 @dataclass(frozen=True)
@@ -75,7 +110,7 @@ def lower_bound(problem: Problem) -> Bound:
     """The largest of the bounds that hold for the problem's collective; the first of equals."""
     network = _network(problem)
     if problem.ranks == 1:
-        return Bound(0, "One rank has nothing to send.")
+        return Bound(0, Argument("one rank"), "these pieces")
     distance = _distances(network)
     group = translations(problem)
     found = [*_latency(problem, network, distance, group), *_cuts(problem, network, distance, group)]
@@ -83,7 +118,7 @@ def lower_bound(problem: Problem) -> Bound:
         found += _messages(problem, network, group)
     if problem.collective == "alltoall":
         found += _work(problem, network, distance)
-    return max(found, key=lambda bound: bound.time_ns)
+    return replace(max(found, key=lambda bound: bound.time_ns), scope="these pieces")
 
 
 def is_unrestricted(problem: Problem) -> bool:
@@ -149,13 +184,11 @@ def _latency(problem: Problem, network: Network, distance: list[list[float]], gr
         for target in chunk.targets
     )
     src, dst = (farthest[2], farthest[1]) if problem.half == "inverted" else farthest[1:]
-    yield Bound(farthest[0], f"The cheapest path from rank {src} to rank {dst} takes {farthest[0]} ns.")
+    yield Bound(farthest[0], Argument("path", {"path": farthest[0]}, {"src": src, "dst": dst}))
     if problem.half != "forward":
         rounds, least = (problem.ranks - 1).bit_length(), min(network.lat.values())
         yield Bound(
-            rounds * least,
-            f"Sums of one chunk take turns, so {problem.ranks} contributions need {rounds} rounds of at least {least} "
-            "ns.",
+            rounds * least, Argument("rounds", facts={"ranks": problem.ranks, "rounds": rounds, "least": least})
         )
 
 
@@ -202,12 +235,7 @@ def _cut(
             short = middle
     inverted = problem.half == "inverted"
     first, last = (behind, before) if inverted else (before, behind)
-    parts = [
-        f"{demand} chunks must go {named_cut(source, problem.ranks, inverted)}, which takes {enough} ns",
-        f"{first} ns pass before the first can" if first else "",
-        f"{last} ns after the last" if last else "",
-    ]
-    return Bound(before + enough + behind, ", ".join(part for part in parts if part) + ".")
+    return cut_bound(demand, "chunks", named_cut(source, problem.ranks, inverted), enough, first, last)
 
 
 def _carried(network: Network, edges: list[Edge], source: frozenset[int], time: int) -> int:
@@ -336,18 +364,13 @@ def _messages(problem: Problem, network: Network, group: Translations) -> Iterat
         in_rate = sum((n * capacity(network, everyone - groups[i]) for i, n in sorted(alike.items())), Fraction(0))
         rate = min(out_rate, in_rate)
         demand = 2 * (len(groups) - 1) * len(problem.chunks)
-        yield Bound(
-            ceil(demand / rate),
-            f"An allreduce needs {demand} messages between its {len(groups)} {word}, which exchange one every "
-            f"{float(1 / rate):.6g} ns at best.",
-        )
+        facts: Facts = {"demand": demand, "count": len(groups), "groups": word, "each": float(1 / rate)}
+        yield Bound(ceil(demand / rate), Argument("messages", facts=facts))
 
 
 def _work(problem: Problem, network: Network, distance: list[list[float]]) -> Iterator[Bound]:
     # A hop keeps its link busy for at least the batched share of alpha, so paths are scaled down by the worst ratio.
     ratio = min((network.weight[edge] / network.lat[edge] for edge in network.links), default=Fraction(1))
     total = sum(int(distance[c.owner][t]) for c in problem.chunks for t in c.targets)
-    yield Bound(
-        ceil(total * ratio / max(1, len(network.links))),
-        f"The cheapest paths of all chunks keep the {len(network.links)} links busy for {float(total * ratio):.6g} ns.",
-    )
+    facts: Facts = {"links": len(network.links), "busy": float(total * ratio)}
+    yield Bound(ceil(total * ratio / max(1, len(network.links))), Argument("work", facts=facts))

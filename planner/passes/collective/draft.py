@@ -10,9 +10,9 @@ from treadle.planner.documents.collective import Collective, Demand
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.sketch import Sketch
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions, Transfer
-from treadle.planner.passes.collective.bound import Bound
 from treadle.planner.passes.collective.pricing import Price
 from treadle.planner.passes.collective.problem import Problem, build_problem
+from treadle.planner.search.bound import Bound
 
 
 @dataclass(frozen=True)

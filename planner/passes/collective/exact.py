@@ -32,12 +32,13 @@ from itertools import combinations
 from treadle.planner.errors import InfeasibleError, InputError, LimitError
 from treadle.planner.passes.collective import milp
 from treadle.planner.passes.collective.algorithm import Transfer
-from treadle.planner.passes.collective.bound import PROVED_BY_SEARCH, Bound, is_searchable
+from treadle.planner.passes.collective.bound import is_searchable
 from treadle.planner.passes.collective.draft import Draft, Request
 from treadle.planner.passes.collective.limits import Effort
 from treadle.planner.passes.collective.problem import Problem
 from treadle.planner.passes.collective.scheduling import Resource
 from treadle.planner.passes.collective.topology import Edge
+from treadle.planner.search.bound import Argument, Bound
 from treadle.planner.solver import Model, Status, Var
 
 MAX_MOVES = 200
@@ -65,7 +66,7 @@ def synthesize(request: Request, effort: Effort) -> Draft:
     solution = effort.solve(built.model, effort.limits.routing)
     bound = None
     if solution.bound is not None and is_searchable(problem):
-        bound = Bound(int(solution.bound), PROVED_BY_SEARCH)
+        bound = Bound(int(solution.bound), Argument("search"), "these pieces")
     if known is not None and (not solution.found or int(solution.objective or 0) >= known.makespan_ns):
         status = f"exact search {'optimal' if solution.status is Status.OPTIMAL else 'feasible'}"
         return Draft(

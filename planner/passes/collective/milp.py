@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from treadle.planner.documents.sketch import Order
 from treadle.planner.errors import LimitError
 from treadle.planner.passes.collective.algorithm import Transfer
-from treadle.planner.passes.collective.bound import PROVED_BY_SOLVER, Bound, is_unrestricted, lower_bound
+from treadle.planner.passes.collective.bound import is_unrestricted, lower_bound
 from treadle.planner.passes.collective.contiguity import Batched, batch
 from treadle.planner.passes.collective.draft import Draft, Request
 from treadle.planner.passes.collective.limits import Effort
@@ -22,6 +22,7 @@ from treadle.planner.passes.collective.ordering import Ordering, best_of_halves,
 from treadle.planner.passes.collective.problem import Problem, build_problem
 from treadle.planner.passes.collective.routing import Routing, route
 from treadle.planner.passes.collective.scheduling import Move
+from treadle.planner.search.bound import Argument, Bound
 
 MAX_TURNS = 4000
 """Possible transfers up to which a reduction is routed a second time, with sums that take turns."""
@@ -55,7 +56,7 @@ def synthesize(request: Request, effort: Effort) -> Draft:
     best: Ordered | None = None
     for found in candidates(problem, effort, request.sketch.order):
         if found.routing.bound_ns > bound.time_ns and is_unrestricted(problem):
-            bound = proved = Bound(found.routing.bound_ns, PROVED_BY_SOLVER)
+            bound = proved = Bound(found.routing.bound_ns, Argument("routing"), "these pieces")
         if best is None or found.ordering.schedule.makespan < best.ordering.schedule.makespan:
             best = found
         if best.ordering.schedule.makespan <= bound.time_ns:

@@ -17,7 +17,7 @@ from treadle.planner.documents.store import digest
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.passes.collective import auto, exact, greedy, hierarchical, milp, trees
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
-from treadle.planner.passes.collective.bound import Bound, lower_bound
+from treadle.planner.passes.collective.bound import lower_bound, sentence
 from treadle.planner.passes.collective.check import check
 from treadle.planner.passes.collective.decisions import decisions_of
 from treadle.planner.passes.collective.draft import Draft, Request
@@ -34,6 +34,7 @@ from treadle.planner.passes.collective.templates import (
     two_level,
 )
 from treadle.planner.passes.collective.universal import universal_bound
+from treadle.planner.search.bound import Bound
 from treadle.planner.search.clock import Clock
 from treadle.planner.solver.interrupt import stop_on_sigint
 from treadle.planner.version import TOOL
@@ -159,7 +160,8 @@ def plan_of(
             objective=objective,
             lower_bound=bound.time_ns,
             unit="ns",
-            argument=bound.argument,
+            argument=sentence(bound),
+            terms_ns=dict(bound.argument.terms),
             scope=bound.scope,
             gap=(objective - bound.time_ns) / objective if objective else 0.0,
             optimal=objective == bound.time_ns,

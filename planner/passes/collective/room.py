@@ -88,7 +88,7 @@ class Collective(Pass[CollectiveDecisions]):
 
 def covers_all_pieces(proof: Certificate) -> bool:
     """Whether the bound of a collective plan ranges over all ways to cut the buffer; older plans have no scope."""
-    from treadle.planner.passes.collective.universal import UNIVERSAL
+    from treadle.planner.passes.collective.bound import UNIVERSAL
 
     return proof.scope == "all pieces" or (proof.scope is None and proof.argument.startswith(UNIVERSAL))
 

@@ -34,6 +34,7 @@ Reducescatter, reduce and gather-like halves run backwards over reversed links w
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from math import ceil, floor
 
@@ -42,16 +43,15 @@ import numpy as np
 from treadle.planner.documents.collective import Collective, Demand
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.sketch import Sketch
-from treadle.planner.passes.collective.bound import Bound, named_cut
+from treadle.planner.passes.collective.bound import cut_bound, named_cut
 from treadle.planner.passes.collective.collectives import INVERTED, ROUTED_AS
 from treadle.planner.passes.collective.fabric import rotation
 from treadle.planner.passes.collective.fluid import Floats, Fluid, Part, distances, fluid_of, parts_of, shortest
 from treadle.planner.passes.collective.problem import Problem
 from treadle.planner.passes.collective.throughput import SCALE, Flow, flow_of, rates, transported, worst_sets
 from treadle.planner.passes.collective.topology import Edge
+from treadle.planner.search.bound import Argument, Bound, Facts
 
-UNIVERSAL = "Whatever the pieces, routes and orders, "
-"""How the arguments begin."""
 PRICED_RANKS = 32
 
 
@@ -66,7 +66,7 @@ def universal_bound(
     """The largest of the bounds above for `size_bytes` of input on every rank; the first of equals."""
     ranks = hardware.ranks
     if ranks == 1:
-        return Bound(0, "One rank has nothing to send.", "all pieces")
+        return Bound(0, Argument("one rank"), "all pieces")
     fluid = fluid_of(collective, hardware, sketch)
     distance = distances(fluid)
     found: list[Bound] = []
@@ -82,9 +82,8 @@ def universal_bound(
     if collective in INVERTED:
         found += _sums(fluid if collective == "allreduce" else fluid.turned(), collective, root)
     if not found:
-        return Bound(0, "Nothing has to move.", "all pieces")
-    best = max(found, key=lambda bound: bound.time_ns)
-    return Bound(best.time_ns, UNIVERSAL + best.argument, "all pieces")
+        return Bound(0, Argument("nothing"), "all pieces")
+    return replace(max(found, key=lambda bound: bound.time_ns), scope="all pieces")
 
 
 def _farthest(parts: Sequence[Part], distance: Floats, inverted: bool) -> Iterator[Bound]:
@@ -96,8 +95,7 @@ def _farthest(parts: Sequence[Part], distance: Floats, inverted: bool) -> Iterat
             best = (float(away[target]), min(part.sources), target)
     if best[0]:
         src, dst = (best[2], best[1]) if inverted else best[1:]
-        yield Bound(int(best[0]), f"the cheapest path from rank {src} to rank {dst} takes "
-                                  f"{int(best[0])} ns.")  # fmt: skip
+        yield Bound(int(best[0]), Argument("path", {"path": int(best[0])}, {"src": src, "dst": dst}))
 
 
 def _cuts(
@@ -180,12 +178,7 @@ def _cut(
         middle = (short + long) // 2
         short, long = (short, middle) if enough(middle) else (middle, long)
     first, last = (behind, before) if inverted else (before, behind)
-    words = [
-        f"{ceil(demand)} bytes must go {named_cut(source, fluid.ranks, inverted)}, which takes {long} ns",
-        f"{first} ns pass before the first can" if first else "",
-        f"{last} ns after the last" if last else "",
-    ]
-    return Bound(before + long + behind, ", ".join(word for word in words if word) + ".")
+    return cut_bound(ceil(demand), "bytes", named_cut(source, fluid.ranks, inverted), long, first, last)
 
 
 def _groups(fluid: Fluid, size: int) -> Iterator[Bound]:
@@ -213,8 +206,8 @@ def _groups(fluid: Fluid, size: int) -> Iterator[Bound]:
             demand = 2 * (count - 1) * size
             if rate:
                 time = alpha + ceil(demand * unit / rate)
-                yield Bound(time, f"between its {count} {word} an allreduce moves {demand} bytes, which takes "
-                                  f"{time} ns.")  # fmt: skip
+                facts: Facts = {"count": count, "groups": word, "demand": demand}
+                yield Bound(time, Argument("groups", {"moving": time}, facts))
 
 
 def _sums(fluid: Fluid, collective: Collective, root: int) -> Iterator[Bound]:
@@ -222,10 +215,7 @@ def _sums(fluid: Fluid, collective: Collective, root: int) -> Iterator[Bound]:
     n, width = fluid.ranks, fluid.per_node
     least = min(wire.lat for wire in fluid.wires.values())
     rounds = (n - 1).bit_length()
-    yield Bound(
-        rounds * least,
-        f"sums of one chunk take turns, so {n} contributions need {rounds} rounds of at least {least} ns.",
-    )
+    yield Bound(rounds * least, Argument("rounds", facts={"ranks": n, "rounds": rounds, "least": least}))
     if n == width:
         return
     # A sum that is wanted outside every node but one is outside some other node as well: the least of all counts.
@@ -233,11 +223,7 @@ def _sums(fluid: Fluid, collective: Collective, root: int) -> Iterator[Bound]:
     if fluid.shift % width == 0:
         away = away[: max(1, fluid.shift // width)]
     time = min(_outside(fluid, range(base, base + width)) for base in away)
-    yield Bound(
-        time,
-        f"sums of one chunk take turns, so the {width} contributions of one node are nowhere outside it before {time} "
-        "ns.",
-    )
+    yield Bound(time, Argument("outside", {"outside": time}, {"width": width}))
 
 
 def _outside(fluid: Fluid, inside: range) -> int:
@@ -275,8 +261,8 @@ def _outside(fluid: Fluid, inside: range) -> int:
 def _alltoall(fluid: Fluid, distance: Floats, size: Fraction) -> Iterator[Bound]:
     n = fluid.ranks
     spot = int(distance.argmax())
-    yield Bound(int(distance.max()), f"the cheapest path from rank {spot // n} to rank {spot % n} "
-                                     f"takes {int(distance.max())} ns.")  # fmt: skip
+    farthest = int(distance.max())
+    yield Bound(farthest, Argument("path", {"path": farthest}, {"src": spot // n, "dst": spot % n}))
     flow = flow_of(n, sorted(fluid.wires), fluid.ports)
     everyone = frozenset(range(n))
     groups = [frozenset({rank}) for rank in range(fluid.shift)]
@@ -295,8 +281,7 @@ def _alltoall(fluid: Fluid, distance: Floats, size: Fraction) -> Iterator[Bound]
     for length, total, word in _prices(fluid, flow):
         paid = int(shortest(fluid, length).astype(np.int64).sum())
         time = alpha + ceil(size * paid / total)
-        yield Bound(time, f"at the prices of {word}, all bytes of an alltoall pay for {time} ns of the links and "
-                          "ports.")  # fmt: skip
+        yield Bound(time, Argument("prices", {"paid": time}, {"prices": word}))
 
 
 def _prices(fluid: Fluid, flow: Flow) -> Iterator[tuple[dict[Edge, int], Fraction, str]]:

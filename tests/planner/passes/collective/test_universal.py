@@ -11,11 +11,12 @@ from tests.planner.passes.collective.test_oracles import random_machine
 from treadle.planner.documents.collective import Demand
 from treadle.planner.documents.hardware import Network, Nic
 from treadle.planner.errors import TreadleError
+from treadle.planner.passes.collective.bound import UNIVERSAL, sentence
 from treadle.planner.passes.collective.draft import Request
 from treadle.planner.passes.collective.limits import Effort
 from treadle.planner.passes.collective.planning import METHODS
 from treadle.planner.passes.collective.problem import build_problem
-from treadle.planner.passes.collective.universal import UNIVERSAL, universal_bound
+from treadle.planner.passes.collective.universal import universal_bound
 
 
 def bound(collective, hardware, size=MB, sketch=MESH, **more) -> int:
@@ -95,8 +96,8 @@ def test_no_method_is_below(collective, hardware, latency):
 
 def test_every_chunking_has_the_same_bound_and_says_so():
     found = universal_bound("allgather", ring(4), MESH, MB)
-    assert found.argument.startswith(UNIVERSAL)
-    assert "3145728 bytes must go into rank 0" in found.argument
+    assert sentence(found).startswith(UNIVERSAL)
+    assert "3145728 bytes must go into rank 0" in sentence(found)
 
 
 def test_parts_at_several_ranks_start_at_the_nearest():

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from treadle.job import pipeline
-from treadle.job.buckets import Bucket
 from treadle.planner.documents.job import CollectiveJob, Job, MemoryJob
+from treadle.planner.graph.gradients import Bucket
 from treadle.planner.passes.collective import planning as collective
 from treadle.planner.passes.memory import planning as memory
 from treadle.planner.search.clock import Clock

@@ -85,8 +85,6 @@ SCOPES: dict[Scope, str] = {
     help="Leave a family out; may be repeated.",
 )
 @click.option("--no-recompute", is_flag=True, help="Choose implementations only.")
-@click.option("--exact-local", is_flag=True, help="Write what runs hold in its long form, in a larger 0-1 program.")
-@click.option("--literal-products", is_flag=True, help="Write unions as published, in a larger 0-1 program.")
 @click.option("--hold-gradients", is_flag=True, help="Gradients of parameters are held from step to step.")
 @click.option("--reserve", metavar="SIZE", help="Leave so much of the budget alone: fragmentation, optimizer state.")
 @click.option("--gap", type=click.FloatRange(0, 1), default=0.01, show_default=True, help="Stop this near the optimum.")
@@ -108,8 +106,6 @@ def command(
     variant: str,
     without: tuple[str, ...],
     no_recompute: bool,
-    exact_local: bool,
-    literal_products: bool,
     hold_gradients: bool,
     reserve: str | None,
     gap: float,
@@ -145,8 +141,6 @@ def command(
         method=method,
         families=None if families == FAMILIES else families,
         recompute=not no_recompute,
-        exact_local=exact_local,
-        literal_products=literal_products,
         hold_gradients=hold_gradients,
         reserve_bytes=0 if reserve is None else parse_bytes(reserve, where="--reserve"),
         gap=gap,

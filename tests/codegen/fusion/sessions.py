@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,87 +11,48 @@ import numpy as np
 from numpy.typing import NDArray
 
 from treadle.codegen.fusion.lower import Lowered
+from treadle.planner.errors import CheckFailed
 from treadle.planner.machine.dtypes import Dtype
 from treadle.planner.passes.fusion.evaluate import evaluate, held, states
 from treadle.planner.passes.fusion.program import Bindings, Program
+from treadle.runtime.fusion.session import HERE, Counted
+from treadle.runtime.fusion.session import Session as Native
+from treadle.runtime.fusion.tensors import NUMPY
 from treadle.runtime.native_build import Target, compile_library
-
-NUMPY: dict[Dtype, Any] = {
-    "f16": np.float16,
-    "bf16": np.uint16,
-    "f32": np.float32,
-    "f64": np.float64,
-    "i32": np.int32,
-    "i64": np.int64,
-    "bool": np.bool_,
-}
-AWAITED = ("nothing", "a message", "room", "a step", "blocks", "tiles", "partial sums")
-
-
-class Call(ctypes.Structure):
-    _fields_ = [
-        ("streams", ctypes.c_void_p),
-        *((name, ctypes.c_uint64) for name in ("timeout", "seed", "step", "order", "begin", "end")),
-    ]
-
-
-class Stuck(ctypes.Structure):
-    _fields_ = [
-        *((name, ctypes.c_int32) for name in ("rank", "kernel", "block", "awaited", "peer")),
-        ("index", ctypes.c_int64),
-        ("expected", ctypes.c_uint64),
-        ("found", ctypes.c_uint64),
-    ]
-
-
-class Counts(ctypes.Structure):
-    _fields_ = [
-        (name, ctypes.c_uint64) for name in ("loaded", "stored", "loaded_bytes", "stored_bytes", "sent", "sent_on")
-    ] + [("rest", ctypes.c_char * 80)]
 
 
 @dataclass
 class Session:
-    """`tensors` by rank and buffer; guarded by a few elements behind each, which must stay as they are."""
+    """All ranks, with `tensors` by rank and buffer; guarded by a few elements behind each in `memory`, which must stay
+    as they are."""
 
-    library: Any
-    handle: ctypes.c_void_p
+    native: Native
     lowered: Lowered
     tensors: list[list[NDArray[Any]]]
     memory: list[list[NDArray[Any]]]
 
-    def bind(self) -> None:
-        rows = [raw.ctypes.data for rank in self.memory for raw in rank]
-        assert self.library.treadle_fusion_bind(self.handle, (ctypes.c_void_p * len(rows))(*rows)) == 0
+    def bind(self, rows: Sequence[Sequence[int]]) -> None:
+        """Addresses by rank and buffer."""
+        self.native.bind(dict(enumerate(rows)))
 
     def run(self, *, order: int = 0, seed: int = 0, step: int = 0) -> list[str]:
         """Runs once; what blocks waited for in vain, nothing when all came to their end."""
-        call = Call(None, TIMEOUT_NS, seed, step, order, 0, 1 << 32)
-        assert self.library.treadle_fusion_run(self.handle, ctypes.byref(call)) == 0, (
-            self.library.treadle_fusion_message()
-        )
-        if self.library.treadle_fusion_wait(self.handle) == 0:
-            return []
-        rows = (Stuck * 256)()
-        count = self.library.treadle_fusion_stuck(self.handle, rows, 256)
-        name = self.library.treadle_fusion_kernel
-        return [
-            f"{name(row.kernel).decode()} rank {row.rank} block {row.block}"
-            f" waits for {AWAITED[row.awaited]} of {row.peer}"
-            for row in rows[:count]
-        ]
+        try:
+            self.native.run(order=order, seed=seed, step=step, timeout=TIMEOUT)
+            self.native.wait()
+        except CheckFailed as error:
+            return list(error.findings)
+        return []
 
-    def counts(self, rank: int) -> Counts:
-        found = Counts()
-        assert self.library.treadle_fusion_counts(self.handle, rank, ctypes.byref(found)) == 0
-        return found
+    def counts(self, rank: int) -> Counted:
+        return self.native.counted(rank)
 
     def unharmed(self) -> bool:
         return all((each.view(np.uint8)[-GUARD:] == 0xA5).all() for rank in self.memory for each in rank)
 
 
 GUARD = 64
-TIMEOUT_NS = 60_000_000_000
+TIMEOUT = 60.0
 """Of processes; fibers know when they are stuck."""
 COUNTING = ("-DTREADLE_COUNT",)
 
@@ -107,13 +67,9 @@ def session(
     """A session of all ranks, with `changed` files in place of generated ones. Of target process its ranks are threads
     of this process."""
     files = {**lowered.texts, **(changed or {})}
-    library = ctypes.CDLL(str(compile_library(files, "schedule.cu", target, list(flags))))
-    library.treadle_fusion_message.restype = ctypes.c_char_p
-    library.treadle_fusion_kernel.restype = ctypes.c_char_p
+    path = compile_library(files, "schedule.cu", target, list(flags))
     ranks = lowered.bindings.ranks * lowered.bindings.groups
-    handle = ctypes.c_void_p()
-    devices = (ctypes.c_int32 * ranks)(*[0] * ranks)
-    assert library.treadle_fusion_open(devices, 0, 0, ctypes.byref(handle)) == 0, library.treadle_fusion_message()
+    native = Native(path, ranks, dict.fromkeys(range(ranks), HERE))
     memory, tensors = [], []
     for _ in range(ranks):
         rows, views = [], []
@@ -124,12 +80,12 @@ def session(
             views.append(raw[: buffer.elements * size].view(NUMPY[buffer.dtype]))
         memory.append(rows)
         tensors.append(views)
-    live = Session(library, handle, lowered, tensors, memory)
-    live.bind()
+    live = Session(native, lowered, tensors, memory)
+    live.bind([[raw.ctypes.data for raw in rows] for rows in memory])
     try:
         yield live
     finally:
-        library.treadle_fusion_close(handle)
+        native.close()
 
 
 def stored(array: NDArray[Any], dtype: Dtype) -> NDArray[Any]:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from tests.codegen.fusion.overlaps import CASES, Overlapped, tail
-from tests.codegen.fusion.sessions import AWAITED, Session, Stuck, fill, integers, session, wrong
+from tests.codegen.fusion.sessions import Session, fill, integers, session, wrong
 from treadle.codegen.fusion.algorithms import named
 from treadle.codegen.fusion.chunking import Chunking
 from treadle.codegen.fusion.links import Link, met, steps_of_inputs, steps_of_outputs
@@ -29,6 +29,7 @@ from treadle.planner.passes.fusion.gemm_tiles import chunk_grid, flat_chunk
 from treadle.planner.passes.fusion.program import Bindings
 from treadle.planner.passes.fusion.ring_order import consumption_by_owner, finish, ring
 from treadle.runtime.fusion.resources import resources
+from treadle.runtime.fusion.session import AWAITED
 
 ORDERS = range(6)
 COMPARED = [
@@ -267,7 +268,7 @@ def begun() -> AbstractContextManager[Session]:
 
 def outcome(live: Session, mutation: int, order: int) -> tuple[list[str], list[str]]:
     """What was stuck and what was wrong."""
-    live.library.treadle_mutate(mutation)
+    live.native.library.treadle_mutate(mutation)
     given = integers(live.lowered.program, live.lowered.bindings, order)
     values = evaluate(live.lowered.program, live.lowered.bindings, given)
     fill(live, values)
@@ -285,7 +286,7 @@ def test_collective_begins_while_tiles_are_being_made(probed: Session) -> None:
     begun = []
     for order in range(20):
         assert outcome(probed, RIGHT, order) == ([], [])
-        begun += [probed.library.treadle_begun(rank) for rank in range(2)]
+        begun += [probed.native.library.treadle_begun(rank) for rank in range(2)]
     need = min(numbers("NEED", product.text))
     assert min(begun) >= need
     assert min(begun) <= need + 2
@@ -302,11 +303,9 @@ def test_a_count_that_is_too_high_is_reported_with_chunk_and_counter() -> None:
         stuck, _ = outcome(live, TOO_MANY, 0)
         assert stuck
         assert all("far" in line or "layer" in line for line in stuck)
-        rows = (Stuck * 64)()
-        count = live.library.treadle_fusion_stuck(live.handle, rows, 64)
         (_, far), *_ = live.lowered.launches
         need = numbers("NEED", live.lowered.launches[0][0].text)
-        waiting = [row for row in rows[:count] if AWAITED[row.awaited] == "tiles"]
-        assert {live.library.treadle_fusion_kernel(row.kernel).decode() for row in waiting} == {far.name}
+        waiting = [row for row in live.native.stuck() if AWAITED[row.awaited] == "tiles"]
+        assert {live.native.kernel(row.kernel) for row in waiting} == {far.name}
         assert {row.expected - need[row.index] for row in waiting} == {1}
         assert all(row.found == need[row.index] for row in waiting)

@@ -56,7 +56,7 @@ def probed(lowered: Lowered) -> Iterator[Session]:
 
 
 def run(live: Session, order: int) -> None:
-    live.library.treadle_clear()
+    live.native.library.treadle_clear()
     given = integers(live.lowered.program, live.lowered.bindings, order)
     values = evaluate(live.lowered.program, live.lowered.bindings, given, step=order)
     fill(live, values)
@@ -94,9 +94,9 @@ def test_chunks_are_gathered_while_others_are_still_being_reduced(probed: Sessio
     shares = []
     for order in range(10):
         run(probed, order)
-        total = probed.library.treadle_made(0) + probed.library.treadle_made(1)
+        total = probed.native.library.treadle_made(0) + probed.native.library.treadle_made(1)
         assert total > 4
-        shares += [probed.library.treadle_begun(rank) / total for rank in (2, 3)]
+        shares += [probed.native.library.treadle_begun(rank) / total for rank in (2, 3)]
     assert min(shares) <= 2 / 4
     assert sorted(shares)[len(shares) // 2] < 1
 

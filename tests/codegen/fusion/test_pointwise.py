@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -75,8 +74,7 @@ def _bound(live: Session, move: Callable[[NDArray[Any]], NDArray[Any]]) -> list[
     """The session's tensors at other places."""
     tensors = [[move(tensor) for tensor in rank] for rank in live.tensors]
     live.tensors = tensors
-    pointers = [tensor.ctypes.data for rank in tensors for tensor in rank]
-    assert live.library.treadle_fusion_bind(live.handle, (ctypes.c_void_p * len(pointers))(*pointers)) == 0
+    live.bind([[tensor.ctypes.data for tensor in rank] for rank in tensors])
     return tensors
 
 
@@ -106,7 +104,7 @@ def test_scattered_tensors_give_the_numbers_of_whole_ones(whole: Lowered) -> Non
     cuts = np.cumsum(SIZES)[:-1]
     with session(whole) as live:
         kept, pieces = [], {}
-        pointers = [tensor.ctypes.data for rank in live.tensors for tensor in rank]
+        pointers = [[tensor.ctypes.data for tensor in rank] for rank in live.tensors]
         for rank in range(2):
             for name in ("g", "m", "p"):
                 value = program.by_name[name].type
@@ -116,8 +114,8 @@ def test_scattered_tensors_give_the_numbers_of_whole_ones(whole: Lowered) -> Non
                 head = header(index, *(table.ctypes.data for table in tables))
                 kept += [head, tables]
                 pieces[rank, name] = apart
-                pointers[rank * len(whole.buffers) + whole.places[name]] = head.ctypes.data
-        live.library.treadle_fusion_bind(live.handle, (ctypes.c_void_p * len(pointers))(*pointers))
+                pointers[rank][whole.places[name]] = head.ctypes.data
+        live.bind(pointers)
         scale = whole.places["scale"]
         for rank in range(2):
             live.tensors[rank][scale][:] = np.asarray(values["scale"][0, rank], np.float32)

@@ -98,4 +98,4 @@ def test_a_rank_that_does_not_come_is_reported() -> None:
     )
     with session(lowered, changed={"schedule.cu": text}) as live:
         found = live.run()
-    assert any("rank 0" in line and "waits for partial sums of 1" in line for line in found)
+    assert any("rank 0" in line and "waits for partial sums of rank 1" in line for line in found)

@@ -73,11 +73,13 @@ class Timeline(NamedTuple):
 
 class Room(ABC, Generic[D]):
     """Code generation of one pass. A plan becomes the first of `targets` where none is named; `selection_targets` are
-    for selections of such plans; `needs_trace` says that a plan becomes code only with the trace it was made from."""
+    for selections of such plans; `needs_trace` says that a plan becomes code only with the trace it was made from,
+    `carries_inputs` that the inputs beside a plan go along with its code."""
 
     targets: ClassVar[tuple[Target, ...]]
     selection_targets: ClassVar[tuple[Target, ...]] = ()
     needs_trace: ClassVar[bool] = False
+    carries_inputs: ClassVar[bool] = False
 
     @abstractmethod
     def generate(self, plan: Plan[D], request: Request) -> Made:

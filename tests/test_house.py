@@ -268,6 +268,16 @@ def test_choices_over_closed_unions_end_in_assert_never() -> None:
                 assert end.startswith("assert_never("), f"{path.relative_to(ROOT)}:{line} does not end in assert_never"
 
 
+def test_nothing_asks_for_decisions_by_their_class() -> None:
+    """`Plan[...]` says whose a plan is; `as_pass` and `require_pass` find out."""
+    for path in files():
+        for node in ast.walk(ast.parse(path.read_text())) if path.suffix == ".py" else ():
+            named = asked_by_test(node) if isinstance(node, ast.expr) else set()
+            named |= asked(node) if isinstance(node, ast.pattern) else set()
+            found = [name for name in named if name.endswith("Decisions")]
+            assert not found, f"{path.relative_to(ROOT)} asks for {found[0]}; as_pass and require_pass do that"
+
+
 FORMATS = (ROOT / "docs" / "formats.md").read_text()
 EXAMPLES = re.findall(r"^## ([a-z-]+)$|```(?:yaml|json)\n(.*?)```", FORMATS, re.MULTILINE | re.DOTALL)
 

@@ -11,7 +11,6 @@ from treadle.planner.documents import store
 from treadle.planner.documents.collective import Collective
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.documents.sketch import Sketch
-from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.planning import plan_collective
 from treadle.probe.resolve import load_hardware
 from treadle.runtime.collective.compare import compare
@@ -37,7 +36,6 @@ def measured(collective: Collective) -> Iterator[Row]:
     progress(f"{collective} on 4 processes")
     sketch = store.load(resources.locate("sketches", SKETCH), Sketch)
     plan = plan_collective(collective, load_hardware(PROFILE), sketch, size_bytes=SIZES[-1], instances=1)
-    assert isinstance(plan.decisions, CollectiveDecisions)
     ranks = plan.decisions.ranks
     program = lower(plan.decisions, inplace=collective == "allreduce")
     elements = [size // 4 // (ranks if collective in ("reducescatter", "alltoall") else 1) for size in SIZES]

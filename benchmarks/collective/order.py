@@ -18,7 +18,6 @@ from treadle.planner.documents import store
 from treadle.planner.documents.collective import Collective
 from treadle.planner.documents.hardware import Hardware, scaled
 from treadle.planner.documents.scalars import format_bytes
-from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.planning import plan_collective
 from treadle.planner.passes.collective.sketching import propose
 
@@ -45,7 +44,6 @@ def row(name: str, nodes: int, collective: Collective, method: str) -> Row:
     hardware = scaled(store.load(resources.locate("profiles", name), Hardware), nodes)
     sketch = propose(hardware, collective=collective, size_bytes=SIZE)
     decisions = plan_collective(collective, hardware, sketch, size_bytes=SIZE, method=method).decisions
-    assert isinstance(decisions, CollectiveDecisions)
     one = replace(decisions, instances=1, protocol="Simple")
     schedule = one.makespan_ns / 1000
     in_turn = time_in_turn(one, links_us)

@@ -12,7 +12,6 @@ from benchmarks.common import Row, Table, command, progress
 from benchmarks.memory.networks import NETWORKS, problem_of
 from benchmarks.memory.planning import percent
 from treadle.planner.errors import InfeasibleError, LimitError
-from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.formulation.checkpoint import SWITCHES, formulate
 from treadle.planner.passes.memory.formulation.switches import Switches
 from treadle.planner.passes.memory.lower import lower, store_all
@@ -73,7 +72,6 @@ def _time(problem: MemoryProblem, families: frozenset[str], recompute: bool) -> 
     except (InfeasibleError, LimitError):
         return None
     decisions = plan_of(restricted, found, options).decisions
-    assert isinstance(decisions, MemoryDecisions)
     if "conv" in families:
         return decisions.objective_ns
     fast = restrict(problem, families | {"conv"}, recompute)

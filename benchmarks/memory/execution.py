@@ -30,7 +30,6 @@ from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InfeasibleError, LimitError
 from treadle.planner.graph.implementations import with_implementations
-from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.planning import Budget, MemoryOptions, plan_memory
 from treadle.runtime.memory.apply import apply
 from treadle.runtime.meter import Meter
@@ -270,7 +269,6 @@ def row(variant: Variant, eager: Variant, reference: list[Tensor]) -> Row:
         result["time / peer"] = variant.seconds / variant.peer.seconds
     if variant.plan is not None:
         decisions = variant.plan.decisions
-        assert isinstance(decisions, MemoryDecisions)
         result["peak / budget"] = variant.peak_bytes / decisions.problem.budget_bytes
         result["peak / predicted"] = variant.peak_bytes / decisions.exact_peak_bytes
         result["predicted time x"] = decisions.objective_ns / decisions.store_all_ns

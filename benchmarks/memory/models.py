@@ -20,7 +20,6 @@ from treadle.capture.graph import capture
 from treadle.codegen.memory import torch_sac
 from treadle.planner.errors import InfeasibleError, LimitError
 from treadle.planner.graph.implementations import with_implementations
-from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.extract.problem import problem_from_trace
 from treadle.planner.passes.memory.lower import lower, store_all
 from treadle.planner.passes.memory.minimum import least_budget
@@ -76,7 +75,6 @@ def compared(title: str, make: Callable[[], Step]) -> Table:
             continue
         module = apply(copy.deepcopy(model), plan, trace)
         variants.append(Variant(f"planned, {float(place)}", module, lambda module=module: module(*inputs), plan))
-        assert isinstance(plan.decisions, MemoryDecisions)
         files, chosen = torch_sac.generate(plan.decisions, trace)
         own = copy.deepcopy(model)
         followed = follow("torch-sac", files[torch_sac.FILE_NAME], title, own, loss)

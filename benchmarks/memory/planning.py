@@ -17,7 +17,6 @@ from benchmarks.common import Row, Table, command, progress
 from benchmarks.memory.checkmate import checkmate
 from benchmarks.memory.networks import NETWORKS, gpt2_xl, problem_of
 from treadle.planner.errors import InfeasibleError, LimitError
-from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.lower import lower, store_all
 from treadle.planner.passes.memory.methods.heuristics import Planner, chen, crossings
 from treadle.planner.passes.memory.planning import budget_in_bytes, plan_problem
@@ -78,7 +77,6 @@ def point(problem: MemoryProblem, budget: int, seconds: float) -> Row:
         row |= {"result": type(error).__name__, "search s": time.perf_counter() - start}
     else:
         found = plan.decisions
-        assert isinstance(found, MemoryDecisions)
         row |= {
             "peak GiB": found.exact_peak_bytes / 2**30,
             "overhead %": percent(found.objective_ns, whole.time_ns),

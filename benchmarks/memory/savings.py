@@ -14,7 +14,6 @@ from benchmarks.memory.gist import gist_peak
 from benchmarks.memory.networks import NETWORKS, problem_of
 from benchmarks.memory.planning import percent
 from treadle.planner.errors import InfeasibleError, LimitError
-from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.lower import lower, store_all
 from treadle.planner.passes.memory.minimum import least_budget
 from treadle.planner.passes.memory.planning import plan_problem
@@ -71,7 +70,6 @@ def overhead(problem: MemoryProblem, budget: int) -> float | None:
         plan = plan_problem(replace(problem, budget_bytes=budget), options=options)
     except (InfeasibleError, LimitError):
         return None
-    assert isinstance(plan.decisions, MemoryDecisions)
     return percent(plan.decisions.objective_ns, whole)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from benchmarks.common import Row, Table, command, progress
 from benchmarks.swap.networks import inference, problem_from
 from treadle.planner.errors import InfeasibleError, LimitError
-from treadle.planner.passes.swap.decisions import SwapDecisions
 from treadle.planner.passes.swap.planning import SwapOptions, footprint, plan_swap_problem
 from treadle.planner.passes.swap.problem import SwapProblem
 
@@ -52,7 +51,6 @@ def seconds(problem: SwapProblem, batch: int) -> float | None:
     except (InfeasibleError, LimitError) as error:
         progress(f"  {error}")
         return None
-    assert isinstance(plan.decisions, SwapDecisions)
     return plan.decisions.time_ns / 1e9
 
 

@@ -79,7 +79,6 @@ def compared(
         swap = None
     memory = _memory_ms(trace, machine, options, memory_s)
     both = plan_joint(trace, machine, options=options)
-    assert isinstance(both.decisions, SwapDecisions)
     ours, alone = time_ms(both), [found for found in (swap, memory) if found is not None]
     return {
         "GiB": machine.memory_bytes / 2**30,
@@ -95,9 +94,8 @@ def compared(
     }
 
 
-def time_ms(plan: Plan) -> float:
+def time_ms(plan: Plan[SwapDecisions]) -> float:
     """Of one iteration."""
-    assert isinstance(plan.decisions, SwapDecisions)
     return plan.decisions.time_ns / 1e6
 
 

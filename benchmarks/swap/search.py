@@ -80,7 +80,7 @@ def ablations(name: str) -> list[Row]:
     return rows
 
 
-def planned(problem: SwapProblem, options: SwapOptions) -> Plan | None:
+def planned(problem: SwapProblem, options: SwapOptions) -> Plan[SwapDecisions] | None:
     """None where the search ends without a plan."""
     try:
         return plan_swap_problem(problem, options=options)
@@ -89,11 +89,10 @@ def planned(problem: SwapProblem, options: SwapOptions) -> Plan | None:
         return None
 
 
-def share(problem: SwapProblem, plan: Plan | None) -> float | None:
+def share(problem: SwapProblem, plan: Plan[SwapDecisions] | None) -> float | None:
     """Percent of ideal."""
     if plan is None:
         return None
-    assert isinstance(plan.decisions, SwapDecisions)
     return percent(problem, plan.decisions.time_ns)
 
 

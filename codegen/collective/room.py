@@ -10,6 +10,7 @@ from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 class Collective(Room[CollectiveDecisions]):
     targets = (Target("msccl-xml", runtimes=True), Target("mscclpp-json"), Target("cuda"))
     selection_targets = (*targets, Target("nccl-tuner"))
+    carries_inputs = True
 
     def generate(self, plan: Plan[CollectiveDecisions], request: Request) -> Made:
         from treadle.codegen.collective.fitting import fitted

@@ -23,7 +23,7 @@ from treadle.planner.passes.collective.check import check
 def generate_selection(
     selection: Selection,
     selection_file: str,
-    plans: Mapping[str, Plan],
+    plans: Mapping[str, Plan[CollectiveDecisions]],
     target: str | None = None,
     runtime: Name | None = None,
 ) -> Artefacts:
@@ -38,8 +38,6 @@ def generate_selection(
     require_runtime(runtime, wanted, selection_file)
     for name, plan in plans.items():
         decisions = plan.decisions
-        if not isinstance(decisions, CollectiveDecisions):
-            raise InputError("found a memory plan, expected a collective plan", where=name)
         if (decisions.collective, decisions.ranks) != (selection.collective, selection.ranks):
             raise InputError(f"found {decisions.collective} of {decisions.ranks} ranks, expected {selection.name}",
                              where=name)  # fmt: skip
@@ -52,7 +50,6 @@ def generate_selection(
     left_out: dict[str, str] = {}
     for number, entry in enumerate(selection.entries if wanted.name != "nccl-tuner" else ()):
         decisions = plans[entry.plan.file].decisions
-        assert isinstance(decisions, CollectiveDecisions)
         place = f"{number:02d}"
         try:
             asked = msgspec.structs.replace(decisions, protocol=entry.protocol, instances=entry.instances)

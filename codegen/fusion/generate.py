@@ -15,6 +15,7 @@ from treadle.codegen.fusion.numbers import apart
 from treadle.planner.documents import store
 from treadle.planner.documents.plan import Plan
 from treadle.planner.errors import InputError
+from treadle.planner.passes import require_pass
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.check import check
 from treadle.planner.passes.fusion.decisions import FusionDecisions, StageChoice
@@ -84,11 +85,10 @@ def files_of(lowered: Lowered) -> dict[str, str]:
 
 def collective_of(plan: Plan, name: str) -> CollectiveDecisions:
     """Raises InputError, which names the file, for a plan of another pass or one that its checker rejects."""
-    if not isinstance(plan.decisions, CollectiveDecisions):
-        raise InputError("found the plan of another pass, expected a collective's", where=name)
-    if findings := check(plan.decisions):
+    decisions = require_pass(plan, CollectiveDecisions, name).decisions
+    if findings := check(decisions):
         raise InputError(f"its check failed: {findings[0]}", where=name)
-    return plan.decisions
+    return decisions
 
 
 def scheduled(decisions: FusionDecisions) -> tuple[Program, Bindings]:

@@ -39,15 +39,12 @@ FILE_NAME = "step.py"
 NO_SPARES: Mapping[str, str] = MappingProxyType({})
 
 
-def generate(plan: Plan, trace: Trace) -> dict[str, str]:
+def generate(plan: Plan[MemoryDecisions], trace: Trace) -> dict[str, str]:
     """The module of a memory plan over the trace it was made from, as {relative path: text}.
 
-    Raises InputError for a plan of another pass, or when plan and trace do not belong together.
+    Raises InputError when plan and trace do not belong together.
     """
-    decisions = plan.decisions
-    if not isinstance(decisions, MemoryDecisions):
-        raise InputError("found a plan of another pass, expected a memory plan", where=trace.name)
-    return {FILE_NAME: step_text(decisions, trace)}
+    return {FILE_NAME: step_text(plan.decisions, trace)}
 
 
 def step_text(decisions: MemoryDecisions, trace: Trace) -> str:

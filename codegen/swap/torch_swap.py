@@ -30,15 +30,12 @@ from treadle.planner.timeline.simulator import simulate
 FILE_NAME = "step.py"
 
 
-def generate(plan: Plan, trace: Trace) -> dict[str, str]:
+def generate(plan: Plan[SwapDecisions], trace: Trace) -> dict[str, str]:
     """The tables of a swap plan over the trace it was made from, as {relative path: text}.
 
-    Raises InputError for a plan of another pass, for one without addresses (allocator `bytes`), or when plan and trace
-    do not belong together.
+    Raises InputError for a plan without addresses (allocator `bytes`), or when plan and trace do not belong together.
     """
     decisions = plan.decisions
-    if not isinstance(decisions, SwapDecisions):
-        raise InputError("found a plan of another pass, expected a swap plan", where=trace.name)
     if decisions.allocator == "bytes":
         text = "found a plan without addresses, expected one made with --allocator pool or offset"
         raise InputError(text, where=trace.name, path="$.decisions.allocator")

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import Decisions
+from treadle.planner.errors import InputError
 from treadle.planner.passes.interface import AnyPass, D, Pass
 
 ROOMS = ("memory", "swap", "collective", "fusion")
@@ -39,3 +40,12 @@ def name_of(decisions: Decisions) -> str:
 def as_pass(plan: Plan[Any], decisions: type[D]) -> Plan[D] | None:
     """`plan` where it is one with such decisions, else None."""
     return plan if isinstance(plan.decisions, decisions) else None
+
+
+def require_pass(plan: Plan[Any], decisions: type[D], where: str) -> Plan[D]:
+    """`plan`, which must be one with such decisions. Raises InputError, which calls it `where`, for another one."""
+    found = as_pass(plan, decisions)
+    if found is None:
+        wanted = decisions.__struct_config__.tag
+        raise InputError(f"found a {name_of(plan.decisions)} plan, expected a {wanted} plan", where=where)
+    return found

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from treadle.cli.inputs import beside, find
+from treadle.codegen.targets import room_of
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware, scaled
 from treadle.planner.documents.plan import InputRef, Plan
 from treadle.planner.documents.scalars import Document
 from treadle.planner.errors import InputError
 from treadle.planner.passes import pass_of
-from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 
 
 def inputs_of(plan: Plan, path: str, files: Mapping[str, str], fresh: bool) -> tuple[list[str], dict[str, Document]]:
@@ -49,10 +49,10 @@ def missing(plan: Plan, path: str, files: Mapping[str, str]) -> list[str]:
 
 
 def inputs_beside(plan: Plan, path: str) -> dict[str, str]:
-    """The files that a collective plan at `path` was made from and that are still the same, by the name under which
-    they are found beside it; shipped ones are found anyway."""
+    """The files that a plan at `path` was made from and that are still the same, by the name under which they are found
+    beside it, where they go along with what is generated; shipped ones are found anyway."""
     found: dict[str, str] = {}
-    if not isinstance(plan.decisions, CollectiveDecisions):
+    if not room_of(plan).carries_inputs:
         return found
     for role, reference in sorted(plan.inputs.items()):
         file = Path(beside(path, reference))

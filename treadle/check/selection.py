@@ -19,13 +19,11 @@ from treadle.planner.passes.collective.retime import Retimed, retimed
 from treadle.planner.passes.collective.universal import universal_bound
 
 
-def against_plans(selection: Selection, plans: Mapping[str, Plan]) -> Iterator[str]:
+def against_plans(selection: Selection, plans: Mapping[str, Plan[CollectiveDecisions]]) -> Iterator[str]:
     """What the plans alone contradict."""
     for name, plan in sorted(plans.items()):
         decisions = plan.decisions
-        if not isinstance(decisions, CollectiveDecisions):
-            yield f"{name}: a memory plan"
-        elif (decisions.collective, decisions.ranks) != (selection.collective, selection.ranks):
+        if (decisions.collective, decisions.ranks) != (selection.collective, selection.ranks):
             yield f"{name}: {decisions.collective} of {decisions.ranks} ranks, expected {selection.name}"
         elif any(plan.inputs.get(role) != reference for role, reference in selection.inputs.items()):
             yield f"{name}: made from other inputs than the selection"
@@ -33,13 +31,14 @@ def against_plans(selection: Selection, plans: Mapping[str, Plan]) -> Iterator[s
 
 
 def against_times(
-    selection: Selection, plans: Mapping[str, Plan], made_from: Mapping[str, tuple[Hardware, Sketch]]
+    selection: Selection,
+    plans: Mapping[str, Plan[CollectiveDecisions]],
+    made_from: Mapping[str, tuple[Hardware, Sketch]],
 ) -> Iterator[str]:
     """Every plan is timed again on the inputs it was `made_from`: predictions and bounds at the ends of the ranges, and
     that no other plan of the selection is better than the tolerance says."""
     again: dict[str, Retimed] = {}
     for name, plan in plans.items():
-        assert isinstance(plan.decisions, CollectiveDecisions)
         again[name] = retimed(plan.decisions, *made_from[name])
     for index, entry in enumerate(selection.entries):
         hardware, sketch = made_from[entry.plan.file]
@@ -67,11 +66,10 @@ def against_times(
             )
 
 
-def _simulated(entry: Entry, where: str, plan: Plan, hardware: Hardware) -> Iterator[str]:
+def _simulated(entry: Entry, where: str, plan: Plan[CollectiveDecisions], hardware: Hardware) -> Iterator[str]:
     """Whether the program of an entry takes the simulated times that it tells."""
     key = (entry.protocol, entry.instances)
     told = entry.simulated_us.get(label(*key))
-    assert isinstance(plan.decisions, CollectiveDecisions)
     if told is None:
         if entry.simulated_us:
             yield f"{where}: no simulated time of {label(*key)}, which it uses"
@@ -83,7 +81,7 @@ def _simulated(entry: Entry, where: str, plan: Plan, hardware: Hardware) -> Iter
             yield f"{where}: simulated {time} us at {format_bytes(size)} by {label(*key)}, this version {truth} us"
 
 
-def require_told(selection: Selection, plans: Mapping[str, Plan], where: str) -> None:
+def require_told(selection: Selection, plans: Mapping[str, Plan[CollectiveDecisions]], where: str) -> None:
     """Raises CheckFailed for a selection that its plans contradict, or a plan of it that is not accepted."""
     for name, plan in plans.items():
         require_accepted(plan, f"{where}: {name}")

@@ -12,6 +12,8 @@ from treadle.planner.documents.plan import InputRef, Plan
 from treadle.planner.documents.selection import Selection
 from treadle.planner.documents.sketch import Sketch
 from treadle.planner.errors import InputError
+from treadle.planner.passes import require_pass
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 
 SHIPPED = {"hardware": "profiles", "sketch": "sketches"}
 
@@ -35,12 +37,12 @@ def beside(plan_path: Path | str, reference: InputRef) -> str:
     return next((str(path) for path in (near, by_name) if path.is_file()), reference.file)
 
 
-def plans_of(selection: Selection, path: Path | str) -> dict[str, Plan]:
+def plans_of(selection: Selection, path: Path | str) -> dict[str, Plan[CollectiveDecisions]]:
     """The plans that lie beside a selection, by file name. Raises InputError where one is missing or another one."""
-    plans: dict[str, Plan] = {}
+    plans: dict[str, Plan[CollectiveDecisions]] = {}
     for entry in selection.entries:
         file = str(Path(path).parent / entry.plan.file)
-        plan = plans.get(entry.plan.file) or store.load(file, Plan)
+        plan = plans.get(entry.plan.file) or require_pass(store.load(file, Plan), CollectiveDecisions, file)
         if store.digest(plan) != entry.plan.digest:
             raise InputError(f"found another plan than the one that {Path(path).name} was made with", where=file)
         plans[entry.plan.file] = plan

@@ -34,14 +34,13 @@ def command(plans: tuple[str, ...], output: str, hardware: str | None, nodes: in
     from treadle.check.selection import require_told
     from treadle.cli.inputs import plans_of
     from treadle.passes.collective.selection_section import selection_section
-    from treadle.passes.memory.pareto import sections_of_curves
     from treadle.planner.documents.files import write_text
     from treadle.planner.documents.plan import Plan
     from treadle.planner.documents.selection import Selection
     from treadle.planner.documents.store import load_any
     from treadle.planner.errors import InputError
     from treadle.report.page import Page, Section, render
-    from treadle.report.sections import certificates, inputs_table, plan_section
+    from treadle.report.sections import certificates, inputs_table, plan_section, sections_together
 
     require_apart(output, *plans, hardware)
     skipped = [path for path in plans if Path(path).suffix in (".svg", ".csv")]
@@ -82,7 +81,7 @@ def command(plans: tuple[str, ...], output: str, hardware: str | None, nodes: in
         proofs = "Every plan was checked for this page by code that did not make it."
         sections = (
             *(selection_section(name, selection) for name, selection in selections.items()),
-            *sections_of_curves(loaded),
+            *sections_together(loaded),
             *pictured,
             Section("Certificates", proofs, (certificates(loaded),)),
             Section("Provenance", "What each plan was made from.", (inputs_table(loaded),)),

@@ -18,6 +18,7 @@ from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.documents.selection import FILE_NAME as SELECTION_NAME
 from treadle.planner.documents.selection import Selection
 from treadle.planner.errors import CheckFailed, InputError
+from treadle.planner.passes import require_pass
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.runtime.collective.compare import predict
 from treadle.runtime.collective.messages import decisions_in, programs_in
@@ -180,8 +181,8 @@ def _of_selection(path: Path, prefix: str, programs: dict[str, Program]) -> list
     found = []
     for name, program in sorted(programs.items()):
         entry = selection.entries[int(name.split("-")[0])]
-        decisions = store.load(path / entry.plan.file, Plan).decisions
-        assert isinstance(decisions, CollectiveDecisions)
+        file = path / entry.plan.file
+        decisions = require_pass(store.load(file, Plan), CollectiveDecisions, str(file)).decisions
         decisions = replace(decisions, instances=entry.instances, protocol=entry.protocol)
         found.append(Algorithm(prefix + name, program, decisions, entry.method))
     return found

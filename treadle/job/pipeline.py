@@ -100,7 +100,7 @@ def _plans(
     say(f"plan memory under {job.memory.budget}")
     options = MemoryOptions() if limit_s is None else MemoryOptions(time_limit_s=limit_s)
     memory = plan_memory(trace, budget=budget, options=options, clock=share(1 + len(messages)), trace_file="trace.json")
-    plans = {"memory": memory}
+    plans: dict[str, Plan] = {"memory": memory}
     say(f"  {_quality(memory)}")
     _say_ended(say, memory, limit_s)
     buckets = {}

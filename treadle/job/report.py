@@ -12,7 +12,7 @@ from treadle.job.pipeline import Planned
 from treadle.job.train import RankResult, Run
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes
-from treadle.planner.passes import pass_of
+from treadle.planner.passes import pass_of, require_pass
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.report.page import Page, Section, Table
 from treadle.report.sections import certificates, inputs_table, plan_section
@@ -116,9 +116,7 @@ def proved(planned: Planned, plan: Plan) -> str:
 
 
 def _memory_decisions(planned: Planned) -> MemoryDecisions:
-    decisions = planned.plans["memory"].decisions
-    assert isinstance(decisions, MemoryDecisions)
-    return decisions
+    return require_pass(planned.plans["memory"], MemoryDecisions, "memory.plan.json").decisions
 
 
 def _losses(runs: Sequence[Run]) -> list[float]:

@@ -74,6 +74,10 @@ class Room(ABC, Generic[D]):
     def section(self, name: str, plan: Plan[D], context: Context) -> Section:
         """The section of the report on one plan."""
 
+    def together(self, plans: Mapping[str, Plan[D]]) -> list[Section]:
+        """Sections on several plans of the pass, by name, beside those on each."""
+        return []
+
     def simulated(self, plan: Plan[D], timeline: Timeline) -> Simulated:
         """What `treadle simulate` says of a plan: times, and how busy each resource is."""
         time_us, planned_us = timeline.schedule.makespan / 1000, plan.prediction.time_us

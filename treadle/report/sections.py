@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from treadle.check.plan import check_plan, quality
-from treadle.passes import room_of
+from treadle.passes import room, room_of
 from treadle.passes.interface import Context
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import many
-from treadle.planner.passes import pass_of
+from treadle.planner.passes import name_of, pass_of, rooms
 from treadle.report.page import Section, Table
 
 
@@ -19,6 +19,15 @@ def plan_section(
 ) -> Section:
     """The section of one plan. measured: peaks in bytes by label, drawn beside a memory plan's curve."""
     return room_of(plan).section(name, plan, Context(hardware, measured or {}))
+
+
+def sections_together(plans: Mapping[str, Plan]) -> list[Section]:
+    """The sections on several plans of one pass."""
+    sections = []
+    for made_by in rooms():
+        same = {name: plan for name, plan in plans.items() if name_of(plan.decisions) == made_by.name}
+        sections += room(made_by.name).together(same)
+    return sections
 
 
 def certificates(plans: Mapping[str, Plan], qualities: Mapping[str, str] | None = None) -> Table:

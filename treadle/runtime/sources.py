@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from treadle.planner.documents import store
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.trace import Trace
-from treadle.planner.errors import InputError
+from treadle.planner.errors import CheckFailed, InputError
+from treadle.planner.passes import pass_of, require_pass
+from treadle.planner.passes.interface import D
 
 
 def plan_and_trace(
-    plan: Plan | Path | str, trace: Trace | Path | str | None, caller: str, require: Callable[[Plan, str], None]
-) -> tuple[Plan, Trace]:
+    plan: Plan | Path | str, trace: Trace | Path | str | None, caller: str, decisions: type[D]
+) -> tuple[Plan[D], Trace]:
     """The two documents. A trace that is not given is looked for beside the plan's file.
 
-    `require` is called with the plan and what messages call it, and raises for one that is of no use; `caller` is its
-    name where it is no file. Raises InputError where the trace is missing or not that of the plan.
+    `caller` is what messages call a plan that is no file. Raises InputError for a plan without such `decisions`, and
+    where the trace is missing or not that of the plan; CheckFailed for a plan that does not stand its check.
     """
     place = Path(plan).parent if isinstance(plan, str | Path) else None
     where = str(plan) if place is not None else caller
-    document = store.load(plan, Plan) if isinstance(plan, str | Path) else plan
-    if not isinstance(document, Plan):
+    given = store.load(plan, Plan) if isinstance(plan, str | Path) else plan
+    if not isinstance(given, Plan):
         raise InputError(f"found a plan of type {type(plan).__name__}, expected a Plan or its file", where=where)
-    require(document, where)
+    document = require_pass(given, decisions, where)
+    if findings := pass_of(document).check(document.decisions):
+        raise CheckFailed(f"{where}: the plan does not stand its check: {findings[0]}", tuple(findings))
     reference = document.inputs.get("trace")
     if trace is None:
         if place is None or reference is None:

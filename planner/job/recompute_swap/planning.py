@@ -95,8 +95,8 @@ def plan_joint(
     clock: Clock | None = None,
     inputs: dict[str, InputRef] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
-    on_plan: Callable[[Plan], None] | None = None,
-) -> Plan:
+    on_plan: Callable[[Plan[SwapDecisions]], None] | None = None,
+) -> Plan[SwapDecisions]:
     """The fastest plan found for one iteration of `trace` that may copy tensors out and back or make them again.
 
     A swap plan like any other; where ops run more than once or by another call, its `decisions.runs` say so and its
@@ -153,13 +153,13 @@ class _Joint:
         clock: Clock,
         bound: Bound,
         on_progress: Callable[[Progress], None] | None,
-        on_plan: Callable[[Plan], None] | None,
+        on_plan: Callable[[Plan[SwapDecisions]], None] | None,
     ) -> None:
         self.scorer, self.bound, self.options, self.inputs = scorer, bound, options, inputs
         self.clock, self.began, self.ends = clock, clock.now(), clock.ends
         self.on_progress, self.on_plan = on_progress, on_plan
         self.scored: list[Scored] = [] if scorer.best is None else [scorer.best]
-        self.best: Plan | None = None
+        self.best: Plan[SwapDecisions] | None = None
         self.parts: dict[str, None] = {}
         self.interrupted = self.limit_fired = False
         self.failure: InfeasibleError | LimitError | None = None
@@ -273,7 +273,7 @@ class _Joint:
                 return time_of(self.best) <= proved.time_ns
         return False
 
-    def plan(self, problem: SwapProblem, runs: tuple[Run, ...], name: str, until: float) -> Plan | None:
+    def plan(self, problem: SwapProblem, runs: tuple[Run, ...], name: str, until: float) -> Plan[SwapDecisions] | None:
         """The swap pass on one program; None where it has no time or no plan."""
         left_s = until - self.clock.now()
         if self.best is not None and (self.interrupted or self.stopped() or left_s <= 0):
@@ -281,7 +281,7 @@ class _Joint:
             self.limit_fired = self.limit_fired or left_s <= 0
             return None
 
-        def tell(plan: Plan) -> None:
+        def tell(plan: Plan[SwapDecisions]) -> None:
             if self.on_plan is not None and (self.best is None or time_of(plan) < time_of(self.best)):
                 self.on_plan(self.named(plan, runs, name))
 
@@ -335,10 +335,9 @@ class _Joint:
         # The last plan is checked and written in the same time.
         self.ends = min(self.ends, self.clock.ends - AGAIN * (self.clock.now() - began))
 
-    def named(self, plan: Plan, runs: tuple[Run, ...], name: str) -> Plan:
+    def named(self, plan: Plan[SwapDecisions], runs: tuple[Run, ...], name: str) -> Plan[SwapDecisions]:
         """The plan of a program with its runs, with the bound of swapping and recomputation together."""
         method = f"{name}, {plan.provenance.method}"
-        assert isinstance(plan.decisions, SwapDecisions)
         return self.bounded(
             msgspec.structs.replace(
                 plan,
@@ -347,7 +346,7 @@ class _Joint:
             )
         )
 
-    def bounded(self, plan: Plan) -> Plan:
+    def bounded(self, plan: Plan[SwapDecisions]) -> Plan[SwapDecisions]:
         """The plan with the bound that is known by now."""
         time_ns = time_of(plan)
         lower = min(self.bound.time_ns, time_ns)
@@ -364,7 +363,7 @@ class _Joint:
             ),
         )
 
-    def finished(self) -> Plan:
+    def finished(self) -> Plan[SwapDecisions]:
         """The best plan. Raises what the swap pass raised where there is none."""
         if self.best is None:
             raise self.failure or LimitError("no plan was found within the limits; raise --time-limit")
@@ -377,8 +376,7 @@ class _Joint:
         return self.bounded(msgspec.structs.replace(self.best, provenance=provenance))
 
 
-def copied_tensors(plan: Plan) -> frozenset[str]:
+def copied_tensors(plan: Plan[SwapDecisions]) -> frozenset[str]:
     """Ids of the tensors that a swap plan copies back to the device."""
     made = plan.decisions
-    assert isinstance(made, SwapDecisions)
     return frozenset(made.problem.tensors[node.item].id for node in made.nodes if node.kind == "in")

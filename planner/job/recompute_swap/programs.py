@@ -102,7 +102,6 @@ def memory_alone(found: list[Side], options: MemoryOptions, until: float, ended:
         except (InfeasibleError, LimitError) as error:
             failure = failure or error
             continue
-        assert isinstance(decided, MemoryDecisions)
         plans.append((decided.objective_ns, runs_of(decided, side.trace)))
     if failure is not None and not plans:
         raise failure

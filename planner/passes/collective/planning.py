@@ -77,7 +77,7 @@ def plan_collective(
     hardware_file: str | None = None,
     sketch_file: str | None = None,
     pattern_file: str | None = None,
-) -> Plan:
+) -> Plan[CollectiveDecisions]:
     """The best plan that `method` finds for `collective` with `size_bytes` of input on every rank (default: the
     sketch's size, or the one that the pattern's unit gives).
 
@@ -130,7 +130,7 @@ def references(
 
 def plan_of(
     draft: Draft, decisions: CollectiveDecisions, request: Request, inputs: dict[str, InputRef], effort: Effort
-) -> Plan:
+) -> Plan[CollectiveDecisions]:
     """The draft with its bound and its certificate, in the protocol, instances and order of its price if it has one.
     Raises CheckFailed should the decisions be wrong."""
     price = draft.price

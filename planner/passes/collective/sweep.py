@@ -112,7 +112,7 @@ def sweep(
     tolerance: float = TOLERANCE,
     settings: Settings = lambda decisions, low, high: [],
     on_step: Callable[[str], None] = lambda text: None,
-) -> tuple[dict[str, Plan], Selection]:
+) -> tuple[dict[str, Plan[CollectiveDecisions]], Selection]:
     """(plans by file name, the selection over `sizes`). `guides` are the same request for ascending classes of sizes,
     each with a sketch of its own; what any of them leads to is considered at every size.
 
@@ -122,7 +122,7 @@ def sweep(
     runs = segments([candidate.times for candidate in found], tolerance)
     chosen = sorted({index for index, _, _ in runs}, key=lambda c: next(a for i, a, _ in runs if i == c))
     files = {index: f"{number}-{found[index].name}.plan.json" for number, index in enumerate(chosen)}
-    plans: dict[int, Plan] = {}
+    plans: dict[int, Plan[CollectiveDecisions]] = {}
     for index in chosen:
         spans = [(first, last) for i, first, last in runs if i == index]
         first, last = max(spans, key=lambda span: span[1] - span[0])
@@ -135,7 +135,6 @@ def sweep(
         reference = InputRef(file=files[index], digest=digest(plans[index]))
         on_step(f"{format_bytes(low)}: protocol and instances")
         decisions = plans[index].decisions
-        assert isinstance(decisions, CollectiveDecisions)
         used = settings(decisions, low, high) or _settings(candidate, low, high, instances, protocol)
         for setting in used:
             ends = [_ends(candidate, size) for size in (setting.min_bytes, setting.max_bytes)]
@@ -267,7 +266,7 @@ def _plan_at(
     effort: Effort,
     instances: int | None,
     protocol: Protocol | Literal["auto"] | None,
-) -> Plan:
+) -> Plan[CollectiveDecisions]:
     guide = candidate.guide
     draft = candidate.algorithm.draft(candidate.at(size), candidate.method, candidate.status)
     draft = replace(draft, options={"chosen": candidate.name})

@@ -11,7 +11,7 @@ from treadle.planner.documents.plan import VERSION, Certificate, InputRef, Plan,
 from treadle.planner.errors import CheckFailed
 from treadle.planner.passes.fusion.bound import lower_bound
 from treadle.planner.passes.fusion.check import check
-from treadle.planner.passes.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED, Rival
+from treadle.planner.passes.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED, FusionDecisions, Rival
 from treadle.planner.passes.fusion.planning import NS, FusionPlan, nanoseconds, peers_on
 from treadle.planner.passes.fusion.price import price
 from treadle.planner.passes.fusion.program import Program
@@ -23,7 +23,9 @@ from treadle.planner.solver import relative_gap
 from treadle.planner.version import TOOL
 
 
-def plan_of(found: FusionPlan, inputs: Mapping[str, InputRef], measured_ns: Mapping[str, int] | None = None) -> Plan:
+def plan_of(
+    found: FusionPlan, inputs: Mapping[str, InputRef], measured_ns: Mapping[str, int] | None = None
+) -> Plan[FusionDecisions]:
     """The schedule of least predicted time, or of least measured time among those of `measured_ns`, by their names.
 
     Its last two rivals are the program as it was written, and with its computation fused. Raises CheckFailed where the

@@ -69,8 +69,8 @@ def plan_memory(
     trace_file: str = "trace",
     inputs: dict[str, InputRef] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
-    on_plan: Callable[[Plan], None] | None = None,
-) -> Plan:
+    on_plan: Callable[[Plan[MemoryDecisions]], None] | None = None,
+) -> Plan[MemoryDecisions]:
     """The fastest plan found for one training step within `budget`, checked.
 
     budget: bytes, or a Fraction of the step's peak in plain PyTorch, or either as people write it. `inputs`
@@ -104,9 +104,9 @@ def plan_problem(
     options: MemoryOptions = DEFAULTS,
     inputs: dict[str, InputRef] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
-    on_plan: Callable[[Plan], None] | None = None,
+    on_plan: Callable[[Plan[MemoryDecisions]], None] | None = None,
     clock: Clock | None = None,
-) -> Plan:
+) -> Plan[MemoryDecisions]:
     """The same for an explicit problem; without `budget` the problem's own holds. `clock` is that of the command where
     it has one; else the time limit of `options` begins now."""
     clock = clock or Clock.of(options.time_limit_s)
@@ -122,7 +122,7 @@ def telling(
     options: MemoryOptions,
     inputs: dict[str, InputRef] | None,
     on_progress: Callable[[Progress], None] | None,
-    on_plan: Callable[[Plan], None],
+    on_plan: Callable[[Plan[MemoryDecisions]], None],
 ) -> tuple[Callable[[Progress], None], Callable[[Found], None]]:
     """What a search of `problem` calls so that `on_plan` hears of checked plans, and `on_progress` of the rest."""
     teller = Teller[Found](lambda found: on_plan(plan_of(problem, found, options, inputs)))
@@ -155,7 +155,7 @@ def prepared(problem: MemoryProblem, budget: Budget | None, options: MemoryOptio
 
 def plan_of(
     problem: MemoryProblem, found: Found, options: MemoryOptions, inputs: dict[str, InputRef] | None = None
-) -> Plan:
+) -> Plan[MemoryDecisions]:
     """The checked plan of what a search found."""
     decisions = decide(problem, found.schedule, options)
     findings = check(decisions)

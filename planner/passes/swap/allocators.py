@@ -27,9 +27,9 @@ def plan_swap_allocators(
     options: SwapOptions,
     clock: Clock | None = None,
     memory: Memory | None = None,
-    on_plan: Callable[[Plan], None] | None = None,
+    on_plan: Callable[[Plan[SwapDecisions]], None] | None = None,
     **others: Any,
-) -> Plan:
+) -> Plan[SwapDecisions]:
     """The fastest plan of the `allocators`, the first of equals; each gets an equal share of the time that is left.
 
     An allocator that cannot run the problem, or that can only lose, costs no time, and none is begun after Ctrl-C, nor
@@ -47,16 +47,16 @@ def _fastest(
     allocators: Sequence[Allocator],
     options: SwapOptions,
     clock: Clock,
-    on_plan: Callable[[Plan], None] | None,
+    on_plan: Callable[[Plan[SwapDecisions]], None] | None,
     others: dict[str, Any],
-) -> Plan:
-    best: Plan | None = None
+) -> Plan[SwapDecisions]:
+    best: Plan[SwapDecisions] | None = None
     failure: InfeasibleError | LimitError | None = None
     fired = False
 
     needed_s, began = 0.0, clock.now()
 
-    def offer(plan: Plan) -> None:
+    def offer(plan: Plan[SwapDecisions]) -> None:
         nonlocal needed_s
         if on_plan is not None and (best is None or time_of(plan) < time_of(best)):
             on_plan(plan)
@@ -88,7 +88,6 @@ def _fastest(
     return replace(best, provenance=replace(best.provenance, options=made, limit_fired=fired, interrupted=interrupted))
 
 
-def time_of(plan: Plan) -> int:
+def time_of(plan: Plan[SwapDecisions]) -> int:
     """Nanoseconds of one iteration under a swap plan."""
-    assert isinstance(plan.decisions, SwapDecisions)
     return plan.decisions.time_ns

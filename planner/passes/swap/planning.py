@@ -93,8 +93,8 @@ def plan_swap(
     clock: Clock | None = None,
     inputs: dict[str, InputRef] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
-    on_plan: Callable[[Plan], None] | None = None,
-) -> Plan:
+    on_plan: Callable[[Plan[SwapDecisions]], None] | None = None,
+) -> Plan[SwapDecisions]:
     """The fastest plan found for one iteration of `trace` within the memory of `machine`, checked.
 
     Ops write in place where the trace tells that they can and nothing is lost; `decisions.runs` then say which.
@@ -140,8 +140,8 @@ def plan_swap_problem(
     inputs: dict[str, InputRef] | None = None,
     bound: Bound | None = None,
     on_progress: Callable[[Progress], None] | None = None,
-    on_plan: Callable[[Plan], None] | None = None,
-) -> Plan:
+    on_plan: Callable[[Plan[SwapDecisions]], None] | None = None,
+) -> Plan[SwapDecisions]:
     """The same for an explicit problem; `runs` are those of which it speaks, where it comes from a trace. `bound` is
     one that holds, where it is known; it is proved otherwise."""
     clock = clock or Clock.of(options.time_limit_s)
@@ -157,15 +157,15 @@ def _planned(
     inputs: dict[str, InputRef],
     bound: Bound | None,
     on_progress: Callable[[Progress], None] | None,
-    on_plan: Callable[[Plan], None] | None,
-) -> Plan:
+    on_plan: Callable[[Plan[SwapDecisions]], None] | None,
+) -> Plan[SwapDecisions]:
     require_feasible(problem, options.allocator)
     arrays = arrays_of(problem)
     proven = bound or Bound(problem.ideal_ns, COMPUTE, "any order")
     limit_fired = False
     told: tuple[Nodes, SwapDecisions] | None = None
 
-    def plan(found: Found, interrupted: bool = True) -> Plan:
+    def plan(found: Found, interrupted: bool = True) -> Plan[SwapDecisions]:
         nonlocal told
         known = told[1] if told is not None and told[0] is found.nodes else None
         decided = known or decided_of(problem, arrays, found, options)
@@ -237,7 +237,7 @@ def plan_of(
     inputs: dict[str, InputRef],
     limit_fired: bool,
     interrupted: bool,
-) -> Plan:
+) -> Plan[SwapDecisions]:
     """The plan of `decided`, which a search found."""
     if found.bound is not None and not any(node.early for node in decided.nodes):
         bound = found.bound  # of the exact search, which has no early copies

@@ -162,9 +162,9 @@ def command(
         click.echo(f"wrote {output}")
 
 
-def _facts(plan: Plan) -> dict[str, Any]:
+def _facts(plan: Plan[CollectiveDecisions]) -> dict[str, Any]:
     """The plan in numbers, for programs."""
-    found, certificate, options = _collective(plan), plan.certificate, plan.provenance.options
+    found, certificate, options = plan.decisions, plan.certificate, plan.provenance.options
     links = {name: time / 1000 for name, time in options.get("candidates_ns", {}).items()}
     return {
         "algorithm_bandwidth_GBps": _speed(plan),
@@ -191,11 +191,11 @@ def _facts(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _print_plan(plan: Plan, method: str) -> None:
+def _print_plan(plan: Plan[CollectiveDecisions], method: str) -> None:
     """The plan in a few lines, for people."""
     from treadle.planner.passes import pass_of
 
-    found, certificate, options = _collective(plan), plan.certificate, plan.provenance.options
+    found, certificate, options = plan.decisions, plan.certificate, plan.provenance.options
     time_us, speed = plan.prediction.time_us, _speed(plan)
     verdict = pass_of(plan).optimal(plan) if certificate.optimal else f"gap {certificate.gap:.1%}"
     click.echo(
@@ -228,14 +228,9 @@ def _print_plan(plan: Plan, method: str) -> None:
         click.echo(line)
 
 
-def _collective(plan: Plan) -> CollectiveDecisions:
-    assert isinstance(plan.decisions, CollectiveDecisions)
-    return plan.decisions
-
-
-def _speed(plan: Plan) -> float | None:
+def _speed(plan: Plan[CollectiveDecisions]) -> float | None:
     """GB/s: the input buffer of a rank over the time."""
-    return _collective(plan).input_bytes / plan.prediction.time_us / 1000 if plan.prediction.time_us else None
+    return plan.decisions.input_bytes / plan.prediction.time_us / 1000 if plan.prediction.time_us else None
 
 
 def proposed(hardware: Hardware, collective: str, size_bytes: int | None, output: str) -> tuple[Sketch, str]:

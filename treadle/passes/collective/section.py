@@ -56,7 +56,7 @@ def collective_section(name: str, plan: Plan[CollectiveDecisions], hardware: Har
     return Section(f"Collective: {name}", text, tables, tuple(pictures))
 
 
-def candidates(plan: Plan) -> tuple[Table, ...]:
+def candidates(plan: Plan[CollectiveDecisions]) -> tuple[Table, ...]:
     """What `auto` compared, best first, and the protocols and instances that were simulated; nothing where the plan
     does not tell."""
     known = plan.provenance.known

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from treadle.planner.documents.hardware import Hardware
     from treadle.planner.documents.plan import InputRef, Plan
     from treadle.planner.machine.rates import Machine
+    from treadle.planner.passes.fusion.decisions import FusionDecisions
     from treadle.planner.passes.fusion.program import Bindings, Program
     from treadle.planner.search.clock import Clock
 
@@ -281,7 +282,7 @@ def _gain(facts: dict[str, Any], peer: str) -> str:
     return f"{facts[peer] / max(facts['time_us'], 1e-9):.2f}x"
 
 
-def note_limit(plan: Plan) -> None:
+def note_limit(plan: Plan[FusionDecisions]) -> None:
     """Tell where the enumeration was cut."""
     limit = plan.provenance.options.get("time_limit_s")
     if plan.provenance.interrupted:
@@ -292,14 +293,13 @@ def note_limit(plan: Plan) -> None:
         note("the program has more schedules than the search looks at: this is the best of those")
 
 
-def summary(plan: Plan) -> dict[str, Any]:
+def summary(plan: Plan[FusionDecisions]) -> dict[str, Any]:
     """What `--json` prints of a plan, times in us."""
-    from treadle.planner.passes.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED, FusionDecisions
+    from treadle.planner.passes.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED
     from treadle.planner.passes.fusion.parsing import parse
     from treadle.planner.passes.fusion.spelling import spelled
 
     decisions = plan.decisions
-    assert isinstance(decisions, FusionDecisions)
     program, schedule = parse(decisions.program, "program"), parse(decisions.schedule, "schedule")
     peers = {
         words: next((rival.time_ns / 1000 for rival in decisions.rivals if rival.name.startswith(words)), None)
@@ -341,7 +341,7 @@ def _reason(reason: Any) -> dict[str, Any]:
     return told if reason.code is None else {**told, "code": reason.code, "witness": reason.witness}
 
 
-def describe(plan: Plan) -> None:
+def describe(plan: Plan[FusionDecisions]) -> None:
     """Print a plan: what it is, its launches, its rivals, what was taken and what was refused."""
     from treadle.planner.passes.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED
     from treadle.planner.passes.fusion.spelling import legend

@@ -33,7 +33,7 @@ def fusion_section(name: str, plan: Plan[FusionDecisions]) -> Section:
     )
 
 
-def _text(plan: Plan, decisions: FusionDecisions) -> str:
+def _text(plan: Plan[FusionDecisions], decisions: FusionDecisions) -> str:
     sizes = ", ".join(f"{name} = {extent:,}" for name, extent in sorted(decisions.extents.items()))
     ranks = many(decisions.ranks, "rank")
     where = f"{many(decisions.groups, 'group')} of {ranks}" if decisions.groups > 1 else ranks

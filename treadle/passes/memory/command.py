@@ -18,6 +18,7 @@ from treadle.planner.documents.scalars import many
 if TYPE_CHECKING:
     from treadle.planner.documents.plan import InputRef, Plan, Scope
     from treadle.planner.documents.trace import Trace
+    from treadle.planner.passes.memory.decisions import MemoryDecisions
     from treadle.planner.passes.memory.problem import MemoryProblem
     from treadle.planner.passes.memory.search.attempts import MemoryOptions, Method
     from treadle.planner.solver import Progress
@@ -251,14 +252,12 @@ def progress_line(progress: Progress) -> str:
     return f"{method}best {told(progress.incumbent)}   bound {told(progress.bound)}{gap}   {progress.elapsed_s:.0f} s"
 
 
-def summary(plan: Plan) -> dict[str, Any]:
+def summary(plan: Plan[MemoryDecisions]) -> dict[str, Any]:
     """The figures that people ask for first."""
     from treadle.planner.passes.memory.choices import forward_choices, uses
-    from treadle.planner.passes.memory.decisions import MemoryDecisions
     from treadle.planner.passes.memory.plain import plain_peak, plain_time
 
     decisions, certificate = plan.decisions, plan.certificate
-    assert isinstance(decisions, MemoryDecisions)
     ops = [choice for choice in forward_choices(decisions) if decisions.problem.fwd[choice.node].kind == "op"]
     plain_bytes, plain_ns = plain_peak(decisions.problem), plain_time(decisions.problem)
     return {

@@ -19,26 +19,25 @@ from treadle.report.page import Picture, Section, Table
 SEGMENTS, KEPT = "Chen's segments", "everything kept, default calls"
 
 
-def sections_of_curves(plans: Mapping[str, Plan]) -> list[Section]:
+def sections_of_curves(plans: Mapping[str, Plan[MemoryDecisions]]) -> list[Section]:
     """A section for each problem that several of the plans solve at different budgets."""
-    groups: list[tuple[MemoryProblem, dict[str, Plan]]] = []
+    groups: list[tuple[MemoryProblem, dict[str, Plan[MemoryDecisions]]]] = []
     for name, plan in plans.items():
-        if isinstance(plan.decisions, MemoryDecisions):
-            problem = replace(plan.decisions.problem, budget_bytes=0)
-            same = next((found for other, found in groups if other == problem), None)
-            if same is None:
-                groups.append((problem, {name: plan}))
-            else:
-                same[name] = plan
+        problem = replace(plan.decisions.problem, budget_bytes=0)
+        same = next((found for other, found in groups if other == problem), None)
+        if same is None:
+            groups.append((problem, {name: plan}))
+        else:
+            same[name] = plan
     return [_section(found) for _, found in groups if len(found) > 1]
 
 
-def curve_svg(plans: Sequence[Plan], infeasible_bytes: int | None = None) -> str:
+def curve_svg(plans: Sequence[Plan[MemoryDecisions]], infeasible_bytes: int | None = None) -> str:
     """SVG of plans of one problem, beside Chen's segments and the step that keeps everything.
 
     infeasible_bytes: a budget that is proved to have no plan.
     """
-    first = _decisions(plans[0])
+    first = plans[0].decisions
     everything = (first.store_all_peak_bytes, first.store_all_ns)
     return pareto_svg(
         [_tradeoff(plan) for plan in plans],
@@ -65,8 +64,8 @@ def peers(problem: MemoryProblem) -> dict[str, list[tuple[int, int]]]:
     }
 
 
-def _section(plans: Mapping[str, Plan]) -> Section:
-    ordered = sorted(plans.items(), key=lambda item: (_decisions(item[1]).problem.budget_bytes, item[0]))
+def _section(plans: Mapping[str, Plan[MemoryDecisions]]) -> Section:
+    ordered = sorted(plans.items(), key=lambda item: (item[1].decisions.problem.budget_bytes, item[0]))
     names = ", ".join(name for name, _ in ordered)
     rows = tuple((name, *cells(plan)) for name, plan in ordered)
     picture = Picture(
@@ -86,9 +85,9 @@ FOUND_BY = {"start": "the budget below"}
 HEAD = ("budget", "peak", "time", "overhead", "lower bound", "gap", "found by")
 
 
-def cells(plan: Plan) -> tuple[str, ...]:
+def cells(plan: Plan[MemoryDecisions]) -> tuple[str, ...]:
     """The cells of a plan under `HEAD`."""
-    made, proof = _decisions(plan), plan.certificate
+    made, proof = plan.decisions, plan.certificate
     return (
         format_bytes(made.problem.budget_bytes),
         format_bytes(made.exact_peak_bytes),
@@ -100,12 +99,7 @@ def cells(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def _tradeoff(plan: Plan) -> Tradeoff:
-    made = _decisions(plan)
+def _tradeoff(plan: Plan[MemoryDecisions]) -> Tradeoff:
+    made = plan.decisions
     bound = int(plan.certificate.lower_bound)
     return Tradeoff(made.problem.budget_bytes, made.exact_peak_bytes, made.objective_ns, bound)
-
-
-def _decisions(plan: Plan) -> MemoryDecisions:
-    assert isinstance(plan.decisions, MemoryDecisions)
-    return plan.decisions

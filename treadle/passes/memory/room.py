@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,11 @@ class Memory(Room[MemoryDecisions]):
         from treadle.passes.memory.section import memory_section
 
         return memory_section(name, plan.decisions, context.measured)
+
+    def together(self, plans: Mapping[str, Plan[MemoryDecisions]]) -> list[Section]:
+        from treadle.passes.memory.pareto import sections_of_curves
+
+        return sections_of_curves(plans)
 
     def simulated(self, plan: Plan[MemoryDecisions], timeline: Timeline) -> Simulated:
         said, peak = super().simulated(plan, timeline), timeline.schedule.peak[MEMORY]

@@ -20,6 +20,7 @@ from treadle.planner.passes.memory.planning import Budget, parse_budget, prepare
 
 if TYPE_CHECKING:
     from treadle.planner.documents.plan import InputRef, Plan
+    from treadle.planner.passes.memory.decisions import MemoryDecisions
     from treadle.planner.passes.memory.problem import MemoryProblem
     from treadle.planner.passes.memory.search.attempts import MemoryOptions
     from treadle.planner.passes.memory.search.sweep import Point
@@ -59,7 +60,7 @@ def plan_budgets(
     inputs: dict[str, InputRef],
     input_file: str | None,
     progress_line: Callable[[Progress], str],
-    summary: Callable[[Plan], dict[str, Any]],
+    summary: Callable[[Plan[MemoryDecisions]], dict[str, Any]],
     as_json: bool,
 ) -> None:
     """Plan at each of `budgets`, write the folder `output`, print the table.
@@ -68,7 +69,6 @@ def plan_budgets(
     InfeasibleError and LimitError where no budget has a plan.
     """
     from treadle.passes.memory.pareto import curve_svg
-    from treadle.planner.passes.memory.decisions import MemoryDecisions
     from treadle.planner.passes.memory.search.sweep import Point, sweep
 
     folder = Path(output)
@@ -93,8 +93,7 @@ def plan_budgets(
         if point.plan is not None:
             write(point)
 
-    def on_plan(plan: Plan) -> None:
-        assert isinstance(plan.decisions, MemoryDecisions)
+    def on_plan(plan: Plan[MemoryDecisions]) -> None:
         write(Point(budget_bytes=plan.decisions.problem.budget_bytes, plan=plan))
 
     def on_progress(progress: Progress) -> None:
@@ -145,7 +144,9 @@ def _names(problem: MemoryProblem, budgets: Sequence[Budget], options: MemoryOpt
     return names
 
 
-def _row(point: Point, names: Mapping[int, str], summary: Callable[[Plan], dict[str, Any]]) -> dict[str, Any]:
+def _row(
+    point: Point, names: Mapping[int, str], summary: Callable[[Plan[MemoryDecisions]], dict[str, Any]]
+) -> dict[str, Any]:
     if point.plan is None:
         return {"budget_bytes": point.budget_bytes, "infeasible": point.infeasible, "reason": point.reason}
     return {**summary(point.plan), "plan": names[point.budget_bytes]}

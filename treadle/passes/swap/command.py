@@ -173,12 +173,10 @@ def command(
         click.echo(f"wrote {output}")
 
 
-def note_rounding(trace: Trace, plan: Plan) -> None:
+def note_rounding(trace: Trace, plan: Plan[SwapDecisions]) -> None:
     """Tell where the plan's results may differ from the model's own in the last bits."""
     from treadle.planner.job.recompute_swap.memory_runs import rounded_otherwise
-    from treadle.planner.passes.swap.decisions import SwapDecisions
 
-    assert isinstance(plan.decisions, SwapDecisions)
     other = rounded_otherwise(trace, plan.decisions.runs)
     if other:
         note(
@@ -246,15 +244,13 @@ def progress_line(progress: Progress) -> str:
     return "   ".join(parts)
 
 
-def summary(plan: Plan) -> dict[str, Any]:
+def summary(plan: Plan[SwapDecisions]) -> dict[str, Any]:
     """The figures that people ask for first."""
-    from treadle.planner.passes.swap.decisions import SwapDecisions
     from treadle.planner.passes.swap.minimum import minimum_of
     from treadle.planner.passes.swap.planning import footprint
     from treadle.planner.passes.swap.timeline_of import dropped
 
     decisions, certificate = plan.decisions, plan.certificate
-    assert isinstance(decisions, SwapDecisions)
     problem = decisions.problem
     again = repeated(decisions)
     again_ns = sum(op.time_ns for op in again)

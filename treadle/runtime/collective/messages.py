@@ -24,6 +24,7 @@ from treadle.planner.documents import store
 from treadle.planner.documents.files import read_text
 from treadle.planner.documents.plan import Plan
 from treadle.planner.errors import InputError
+from treadle.planner.passes import as_pass
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.runtime.collective.script import Action, Message, Range, script_of
 
@@ -114,8 +115,8 @@ def decisions_in(folder: Path) -> CollectiveDecisions | None:
     """The collective plan that lies in an artefact folder, None for anybody's file."""
     if not (folder / PLAN_NAME).is_file():
         return None
-    decisions = store.load(folder / PLAN_NAME, Plan).decisions
-    return decisions if isinstance(decisions, CollectiveDecisions) else None
+    plan = as_pass(store.load(folder / PLAN_NAME, Plan), CollectiveDecisions)
+    return None if plan is None else plan.decisions
 
 
 def cut_of(decisions: CollectiveDecisions | None) -> int:

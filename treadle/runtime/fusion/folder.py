@@ -14,6 +14,7 @@ from treadle.codegen.targets import PLAN_NAME
 from treadle.planner.documents import store
 from treadle.planner.documents.plan import Plan
 from treadle.planner.errors import InputError
+from treadle.planner.passes import as_pass
 from treadle.planner.passes.fusion.counts import counts
 from treadle.planner.passes.fusion.decisions import FusionDecisions
 from treadle.runtime.fusion.build import MAIN, build
@@ -102,8 +103,9 @@ def schedule_in(folder: Path | str) -> tuple[FusionDecisions, Lowered]:
     Raises InputError for a folder that `treadle generate` did not make of a fusion plan, or that was made otherwise.
     """
     manifest, texts = emit.read(folder)
-    plan = store.loads(texts[PLAN_NAME], str(Path(folder) / PLAN_NAME), Plan) if PLAN_NAME in texts else None
-    if plan is None or not isinstance(plan.decisions, FusionDecisions) or manifest.target != "cuda":
+    where = str(Path(folder) / PLAN_NAME)
+    plan = as_pass(store.loads(texts[PLAN_NAME], where, Plan), FusionDecisions) if PLAN_NAME in texts else None
+    if plan is None or manifest.target != "cuda":
         raise InputError("found no kernels of a fusion plan", where=str(folder))
     names = manifest.facts.get("collectives", ())
     carried = {name: store.loads(texts[name], str(Path(folder) / name), Plan) for name in names}

@@ -27,7 +27,6 @@ from treadle.codegen.memory.torch_module import FILE_NAME, generate
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import CheckFailed, InputError
-from treadle.planner.passes.memory.check import check
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.runtime.inverting import require_invertible
 from treadle.runtime.memory.step import Step, load_step, require_alike, require_covered
@@ -61,11 +60,10 @@ def apply(
             f"found a model of type {type(model).__name__}, expected a torch.nn.Module",
             where=str(plan) if isinstance(plan, str | Path) else CALLER,
         )
-    document, known = plan_and_trace(plan, trace, CALLER, _require_memory)
+    document, known = plan_and_trace(plan, trace, CALLER, MemoryDecisions)
     text = generate(document, known)[FILE_NAME]
     planned = PlannedModule(model, load_step(text, known.name))
     if verify:
-        assert isinstance(document.decisions, MemoryDecisions)
         planned.verified = _verified(model, known, text, document.decisions.problem.budget_bytes)
     return planned
 
@@ -84,14 +82,6 @@ def _verified(model: nn.Module, trace: Trace, text: str, budget_bytes: int) -> s
     if found.findings:
         raise CheckFailed(f"{trace.name}: the plan is not verified: {found.findings[0]}", found.findings)
     return found.line
-
-
-def _require_memory(plan: Plan, where: str) -> None:
-    decisions = plan.decisions
-    if not isinstance(decisions, MemoryDecisions):
-        raise InputError(f"found a {decisions.__struct_config__.tag} plan, expected a memory plan", where=where)
-    if findings := check(decisions):
-        raise CheckFailed(f"{where}: the plan does not stand its check: {findings[0]}", tuple(findings))
 
 
 class PlannedModule(ActivationWrapper):

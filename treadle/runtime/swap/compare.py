@@ -19,6 +19,7 @@ from treadle.planner.documents import store
 from treadle.planner.documents.artefact import FILE_NAME as MANIFEST
 from treadle.planner.documents.plan import Plan
 from treadle.planner.errors import InputError
+from treadle.planner.passes import require_pass
 from treadle.planner.passes.swap.decisions import SwapDecisions
 from treadle.planner.passes.swap.timeline_of import start_bytes, tasks_of
 from treadle.planner.timeline.simulator import simulate
@@ -224,6 +225,6 @@ def _open(folder: Path) -> tuple[SwapStep, SwapDecisions, str]:
         raise InputError(f"found an artefact of target {manifest.target}, expected torch-swap", where=where)
     if manifest.entry is None:
         raise InputError("found no entry, expected MODULE:FUNCTION of the model", where=where, path="$.entry")
-    plan = store.loads(texts[PLAN_NAME], str(folder / PLAN_NAME), Plan)
-    assert isinstance(plan.decisions, SwapDecisions)
+    place = str(folder / PLAN_NAME)
+    plan = require_pass(store.loads(texts[PLAN_NAME], place, Plan), SwapDecisions, place)
     return load_swap_step(texts[FILE_NAME]), plan.decisions, manifest.entry

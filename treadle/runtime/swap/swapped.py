@@ -20,7 +20,7 @@ from treadle.codegen.swap.torch_swap import FILE_NAME, generate
 from treadle.planner.documents import artefact
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.trace import Trace
-from treadle.planner.errors import CheckFailed, InputError, MissingBackendError
+from treadle.planner.errors import InputError, MissingBackendError
 from treadle.planner.passes.swap.decisions import SwapDecisions
 from treadle.runtime.memory.step import require_alike, require_covered
 from treadle.runtime.sources import plan_and_trace
@@ -70,17 +70,8 @@ def folder_text(folder: Path) -> str:
 
 
 def _generated(plan: Plan | Path | str, trace: Trace | Path | str | None) -> str:
-    document, known = plan_and_trace(plan, trace, "treadle.swapped", _require_swap)
+    document, known = plan_and_trace(plan, trace, "treadle.swapped", SwapDecisions)
     return generate(document, known)[FILE_NAME]
-
-
-def _require_swap(plan: Plan, where: str) -> None:
-    from treadle.planner.passes.swap.check import check
-
-    if not isinstance(plan.decisions, SwapDecisions):
-        raise InputError("found a plan of another pass, expected a swap plan", where=where)
-    if findings := check(plan.decisions):
-        raise CheckFailed(f"{where}: the plan does not stand its check: {findings[0]}", tuple(findings))
 
 
 class _Expected(NamedTuple):

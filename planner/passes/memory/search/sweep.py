@@ -15,6 +15,7 @@ import msgspec
 from treadle.planner.documents.plan import InputRef, Plan
 from treadle.planner.errors import InfeasibleError, LimitError
 from treadle.planner.passes.memory.bound import ONCE, least_time
+from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.minimum import Minimum
 from treadle.planner.passes.memory.planning import Budget, plan_of, prepared, telling
 from treadle.planner.passes.memory.problem import MemoryProblem
@@ -27,7 +28,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     """One budget: a plan, or why there is none. `infeasible` is proved; `reason` carries the least feasible budget."""
 
     budget_bytes: int
-    plan: Plan | None = None
+    plan: Plan[MemoryDecisions] | None = None
     infeasible: bool = False
     reason: str = ""
 
@@ -40,7 +41,7 @@ def sweep(
     inputs: dict[str, InputRef] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     on_point: Callable[[Point], None] = lambda point: None,
-    on_plan: Callable[[Plan], None] = lambda plan: None,
+    on_plan: Callable[[Plan[MemoryDecisions]], None] = lambda plan: None,
 ) -> list[Point]:
     """A checked point for each budget, in increasing order of bytes, equal budgets once.
 

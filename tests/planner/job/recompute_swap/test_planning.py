@@ -34,7 +34,6 @@ JOINT = JointOptions(swap=SWAP, memory=MEMORY, evaluations=30, starts=1, finalis
 
 
 def decided(plan: Plan) -> SwapDecisions:
-    assert isinstance(plan.decisions, SwapDecisions)
     return plan.decisions
 
 

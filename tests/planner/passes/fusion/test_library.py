@@ -70,7 +70,6 @@ def test_a_gathered_weight_is_multiplied_by_a_library() -> None:
     for dim in (0, 1):
         plan = plan_of(plan_fusion(gathered(dim), SQUARE, profile("mesh4")), {})
         decisions = plan.decisions
-        assert isinstance(decisions, FusionDecisions)
         assert decisions.library
         assert [stage.own_ns is not None for stage in decisions.stages] == [False, True]
         assert decisions.own_ns - decisions.time_ns == (decisions.stages[1].own_ns or 0) - decisions.stages[1].time_ns
@@ -97,9 +96,7 @@ def test_overlaps_are_weighed_against_a_library() -> None:
 
 
 def made() -> FusionDecisions:
-    decisions = plan_of(plan_fusion(gathered(0), SQUARE, profile("mesh4")), {}).decisions
-    assert isinstance(decisions, FusionDecisions)
-    return decisions
+    return plan_of(plan_fusion(gathered(0), SQUARE, profile("mesh4")), {}).decisions
 
 
 def test_what_a_plan_tells_of_a_library_is_checked() -> None:
@@ -136,7 +133,6 @@ def test_plans_of_before_load_and_are_checked_as_they_were_made() -> None:
     assert '"library"' not in text
     assert '"own_ns"' not in text
     decisions = store.loads(text, "old.plan.json", Plan).decisions
-    assert isinstance(decisions, FusionDecisions)
     assert decisions.own_ns == decisions.time_ns
     assert decisions.rivals[-2].name.startswith(AS_WRITTEN)
     assert decisions.rivals[-1].name.startswith(COMPUTATION_FUSED)

@@ -167,8 +167,6 @@ def test_plans_have_early_copies_where_they_are_faster_and_faithful_ones_never()
         plan_swap_problem(read_for_long(), options=SwapOptions(**QUICK, faithful=faithful))
         for faithful in (False, True)
     )
-    assert isinstance(plan.decisions, SwapDecisions)
-    assert isinstance(plain.decisions, SwapDecisions)
     assert [node.early for node in plan.decisions.nodes].count(True) == 1
     assert not any(node.early for node in plain.decisions.nodes)
     assert plan.decisions.time_ns < plain.decisions.time_ns

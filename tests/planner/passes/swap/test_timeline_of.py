@@ -79,7 +79,6 @@ def test_drops_and_copies_of_nothing_take_no_time() -> None:
 
 def test_a_plan_has_its_streams_labels_and_whole_objects() -> None:
     decisions = SWAP_PLAN.decisions
-    assert isinstance(decisions, SwapDecisions)
     tasks, resources = tasks_of(decisions)
     assert [task.name for task in tasks] == ["in w1", "o1", "out w1", "o2"]
     assert [task.resources for task in tasks] == [("in",), ("compute",), ("out",), ("compute",)]

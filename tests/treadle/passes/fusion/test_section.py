@@ -15,7 +15,6 @@ from treadle.passes.fusion.section import MOST_ROWS, fusion_section
 from treadle.planner.documents import store
 from treadle.planner.documents.plan import Plan
 from treadle.planner.passes.fusion.deciding import plan_of
-from treadle.planner.passes.fusion.decisions import FusionDecisions
 from treadle.planner.passes.fusion.parsing import parse
 from treadle.planner.passes.fusion.planning import plan_fusion
 from treadle.planner.passes.fusion.program import Bindings
@@ -39,7 +38,6 @@ def pipeline() -> Plan:
 
 
 def section_of(plan: Plan) -> Section:
-    assert isinstance(plan.decisions, FusionDecisions)
     return fusion_section("a plan", plan, plan.decisions)
 
 

@@ -116,7 +116,7 @@ def test_what_does_not_belong_together_is_refused(step, tmp_path):
         treadle.swapped(model, plan)
     with pytest.raises(InputError, match=r"found a trace other than 'step.trace.json' that the plan was made from"):
         treadle.swapped(model, plan, trace_of(NAME, "sgd"))
-    with pytest.raises(InputError, match="found a plan of another pass, expected a swap plan"):
+    with pytest.raises(InputError, match=r"treadle.swapped: found a memory plan, expected a swap plan"):
         treadle.swapped(model, memory_plan_of("mlp"))
     with pytest.raises(InputError, match=r"found a model of type int, expected a torch.nn.Module"):
         treadle.swapped(3, plan, trace)

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from treadle.planner.documents import store
+from treadle.planner.passes import rooms
 
 ROOT = Path(__file__).parents[1]
 TEXTS = {".py", ".md", ".toml", ".yaml", ".yml", ".json", ".j2", ".txt", ".proto", ".svg", ".xml", "", ".html"}
@@ -280,6 +281,13 @@ def test_nothing_asks_for_decisions_by_their_class() -> None:
 
 FORMATS = (ROOT / "docs" / "formats.md").read_text()
 EXAMPLES = re.findall(r"^## ([a-z-]+)$|```(?:yaml|json)\n(.*?)```", FORMATS, re.MULTILINE | re.DOTALL)
+
+
+def test_the_readme_and_the_formats_page_name_every_pass() -> None:
+    table = re.findall(r"^\| ([^|]+) \| [^|]+ \| `plan (\w+)`", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert sorted(table) == sorted((made_by.system, made_by.name) for made_by in rooms())
+    rows = "".join(f"| `{made_by.name}` | {made_by.summary} |\n" for made_by in rooms())
+    assert f"| pass | what it decides |\n|---|---|\n{rows}\n" in FORMATS
 
 
 def test_the_formats_page_shows_every_kind_with_examples_that_load() -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     help="Messages that a connection of MSCCL XML holds. [default: Simple 2, LL and LL128 8]",
 )
 @click.option("--pattern", help="The pattern a plan was made from.")
-@click.option("--problem", help="The memory or swap problem a plan was made from.")
+@click.option("--problem", help="The problem a plan was made from.")
 @json_option
 def command(
     files: tuple[str, ...],

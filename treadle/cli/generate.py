@@ -25,7 +25,7 @@ MOST_HEADERS = 16
 @click.option(
     "--target",
     type=click.Choice(target_names()),
-    help="[default: torch, torch-swap or msccl-xml]",
+    help="[default: the first of the plan's pass]",
 )
 @click.option(
     "--runtime",

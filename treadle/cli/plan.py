@@ -15,4 +15,4 @@ PASSES = {
 
 @click.group(cls=LazyGroup, table=PASSES)
 def command() -> None:
-    """Plan memory, swapping, a collective, fusion, or a whole job."""
+    """Plan what one pass decides, or a whole job."""

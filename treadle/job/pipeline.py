@@ -2,44 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from treadle.cli.output import require_apart
 from treadle.job.train import RankResult, Work, work
+from treadle.passes import room
+from treadle.passes.interface import Given, JobPart
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.job import Job
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes, format_time
-from treadle.planner.documents.sketch import Sketch
-from treadle.planner.documents.store import Document, load, save
+from treadle.planner.documents.store import load, save
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import CheckFailed
-from treadle.planner.graph.gradients import Bucket, buckets_of
+from treadle.planner.graph.gradients import Bucket
+from treadle.planner.passes import ROOMS
+from treadle.planner.passes.interface import Inputs
 from treadle.planner.resources import locate
 from treadle.planner.search.clock import Clock
-
-if TYPE_CHECKING:
-    from treadle.planner.passes.memory.planning import Budget
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Planned:
-    """Everything decided before anything runs. `collectives` maps each message's plan name to its bucket."""
+    """Everything decided before anything runs. `collectives` maps each message's plan name to its bucket, `others` each
+    further document's role to it."""
 
     job: Job
     hardware: Hardware
-    sketch: Sketch
     trace: Trace
+    others: Inputs
     plans: dict[str, Plan]
     collectives: dict[str, Bucket]
     folder: Path
+
+    @property
+    def inputs(self) -> Inputs:
+        """The documents that plans were made from, by role."""
+        return {"trace": self.trace, "hardware": self.hardware, **self.others}
 
     @property
     def world(self) -> int:
@@ -47,7 +52,7 @@ class Planned:
 
 
 def plan_job(path: Path, out: Path, say: Say, clock: Clock | None = None) -> Planned:
-    """Capture the job's model, plan memory and one allreduce for each gradient message, check, and generate.
+    """Capture the job's model, plan what each pass has a part in, check, and generate.
 
     Writes documents and artefacts under `out`. `clock` limits the planning: each part has an equal share of the time
     that is left when it begins, and where its limit fires that is said. Raises InputError for a malformed job and
@@ -56,26 +61,26 @@ def plan_job(path: Path, out: Path, say: Say, clock: Clock | None = None) -> Pla
     from treadle.capture.costs import with_roofline
     from treadle.capture.graph import capture
     from treadle.capture.load import load_function
-    from treadle.planner.passes.memory.planning import parse_budget
     from treadle.probe.resolve import load_hardware
 
     job = load(path, Job)
-    budget = parse_budget(job.memory.budget, where=f"{path}: $.memory.budget")
-    machine, guidance = beside(path, job.hardware), beside(path, job.collective.sketch)
-    for name in ("trace.json", "hardware.json", "sketch.json", "report.html"):
-        require_apart(str(out / name), str(path), machine, guidance)
+    parts = [part for name in ROOMS if (part := room(name).job_part(job, str(path)))]
+    wants = {role: wanted for part in parts for role, wanted in part.wants.items()}
+    machine, places = beside(path, job.hardware), {role: beside(path, want.name) for role, want in wants.items()}
+    for name in ("trace.json", "hardware.json", *(f"{role}.json" for role in wants), "report.html"):
+        require_apart(str(out / name), str(path), machine, *places.values())
     hardware = load_hardware(machine, job.nodes)
-    sketch = load(locate("sketches", guidance), Sketch)
+    others: Inputs = {role: load(locate(want.folder, places[role]), want.kind) for role, want in wants.items()}
     say(f"capture {job.model}")
     trace = with_roofline(replace(capture(load_function(job.model, path.parent), job.model), entry=job.model), hardware)
     say(f"  {len(trace.ops)} operators, {len(trace.gradient_order)} gradients")
-    plans, collectives = _plans(job, budget, hardware, sketch, trace, say, clock)
-    save(trace, out / "trace.json")
-    save(hardware, out / "hardware.json")
-    save(sketch, out / "sketch.json")
+    given = Given(trace, hardware, others, None if clock is None else clock.limit_s)
+    plans, collectives = _plans(parts, given, say, clock)
+    planned = Planned(job, hardware, trace, others, plans, collectives, out)
+    for role, document in planned.inputs.items():
+        save(document, out / f"{role}.json")
     for name, plan in plans.items():
         save(plan, out / f"{name}.plan.json")
-    planned = Planned(job, hardware, sketch, trace, plans, collectives, out)
     say(f"check {len(plans)} plans against their inputs")
     _check(planned)
     _generate(planned)
@@ -84,47 +89,18 @@ def plan_job(path: Path, out: Path, say: Say, clock: Clock | None = None) -> Pla
 
 
 def _plans(
-    job: Job, budget: Budget, hardware: Hardware, sketch: Sketch, trace: Trace, say: Say, clock: Clock | None
+    parts: Sequence[JobPart], given: Given, say: Say, clock: Clock | None
 ) -> tuple[dict[str, Plan], dict[str, Bucket]]:
-    from treadle.planner.passes.collective.limits import Limits
-    from treadle.planner.passes.collective.planning import plan_collective
-    from treadle.planner.passes.memory.planning import MemoryOptions, plan_memory
-
-    limit_s = None if clock is None else clock.limit_s
-    messages = buckets_of(trace, job.collective.buckets)
-
-    def share(parts: int) -> Clock | None:
-        """The clock of the next part, when so many are to be planned."""
-        return None if clock is None else clock.share(parts)
-
-    say(f"plan memory under {job.memory.budget}")
-    options = MemoryOptions() if limit_s is None else MemoryOptions(time_limit_s=limit_s)
-    memory = plan_memory(trace, budget=budget, options=options, clock=share(1 + len(messages)), trace_file="trace.json")
-    plans: dict[str, Plan] = {"memory": memory}
-    say(f"  {_quality(memory)}")
-    _say_ended(say, memory, limit_s)
-    buckets = {}
-    # A CPU process runs its threadblocks one after the other, so more instances would only mean smaller messages.
-    instances = 1 if all(device.kind == "cpu" for device in hardware.devices) else None
-    for place, bucket in enumerate(messages):
-        name = f"allreduce-{place}"
-        say(f"plan {name} of {format_bytes(bucket.bytes)}")
-        plans[name] = plan_collective(
-            "allreduce",
-            hardware,
-            sketch,
-            size_bytes=bucket.bytes,
-            method="auto",
-            instances=instances,
-            limits=Limits(time_s=limit_s),
-            clock=share(len(messages) - place),
-            hardware_file="hardware.json",
-            sketch_file="sketch.json",
-        )
-        buckets[name] = bucket
-        say(f"  {_quality(plans[name])}")
-        _say_ended(say, plans[name], limit_s)
-    return plans, buckets
+    """The plans of all parts by name, and the gradients that they exchange."""
+    steps = [step for part in parts for step in part.steps(given)]
+    plans: dict[str, Plan] = {}
+    for place, step in enumerate(steps):
+        say(f"plan {step.title}")
+        plan = step.plan(None if clock is None else clock.share(len(steps) - place))
+        say(f"  {_quality(plan)}")
+        _say_ended(say, plan, given.limit_s)
+        plans[step.name] = plan
+    return plans, {step.name: step.message for step in steps if step.message}
 
 
 def _say_ended(say: Say, plan: Plan, limit_s: float | None) -> None:
@@ -149,9 +125,8 @@ def _quality(plan: Plan) -> str:
 def _check(planned: Planned) -> None:
     from treadle.check.plan import check_against, check_plan
 
-    inputs: dict[str, Document] = {"trace": planned.trace, "hardware": planned.hardware, "sketch": planned.sketch}
     for name, plan in planned.plans.items():
-        findings = check_plan(plan) + check_against(plan, inputs)
+        findings = check_plan(plan) + check_against(plan, planned.inputs)
         if findings:
             raise CheckFailed(f"{name}: the plan does not stand its check", tuple(findings))
 

@@ -107,8 +107,7 @@ def proved(planned: Planned, plan: Plan) -> str:
     """The quality of a plan of this job: bounds derived again where its inputs suffice, else as this process proved
     them."""
     proof, made_by = plan.certificate, pass_of(plan)
-    inputs = {"trace": planned.trace, "hardware": planned.hardware, "sketch": planned.sketch}
-    again = made_by.rebound(plan, inputs).bound_ns
+    again = made_by.rebound(plan, planned.inputs).bound_ns
     bound = made_by.least_ns(plan.decisions) if again is None else again
     if proof.lower_bound <= bound:
         return quality(plan, bound)

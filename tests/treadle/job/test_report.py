@@ -14,7 +14,7 @@ from treadle.planner.documents.plan import Plan
 
 
 def planned() -> Planned:
-    return Planned(samples.JOB, samples.HARDWARE, samples.SKETCH, samples.TRACE, {}, {}, Path("job"))
+    return Planned(samples.JOB, samples.HARDWARE, samples.TRACE, {"sketch": samples.SKETCH}, {}, {}, Path("job"))
 
 
 @pytest.mark.parametrize("kind", ["memory plan", "swap plan", "fusion plan"])

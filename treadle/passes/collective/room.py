@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from treadle.codegen.interface import Timeline
-from treadle.passes.interface import Context, Room, RunOptions, Simulated, busy_lines
+from treadle.passes.interface import Context, JobPart, Room, RunOptions, Simulated, busy_lines
 from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.job import Job
 from treadle.planner.documents.plan import Plan
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.interface import Inputs
@@ -30,6 +31,11 @@ class Collective(Room[CollectiveDecisions]):
         if math.isclose(predicted, truth, rel_tol=1e-6, abs_tol=2e-3):
             return []
         return [f"prediction: time {predicted:g} us, this version simulates {truth:g} us; plan again"]
+
+    def job_part(self, job: Job, where: str) -> JobPart:
+        from treadle.passes.collective.job import job_part
+
+        return job_part(job)
 
     def section(self, name: str, plan: Plan[CollectiveDecisions], context: Context) -> Section:
         from treadle.passes.collective.section import collective_section

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from treadle.codegen.interface import MEMORY, Timeline
-from treadle.passes.interface import Context, Room, RunOptions, Simulated
+from treadle.passes.interface import Context, JobPart, Room, RunOptions, Simulated
+from treadle.planner.documents.job import Job
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.passes.memory.decisions import MemoryDecisions
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
 
 
 class Memory(Room[MemoryDecisions]):
+    def job_part(self, job: Job, where: str) -> JobPart:
+        from treadle.passes.memory.job import job_part
+
+        return job_part(job, where)
+
     def section(self, name: str, plan: Plan[MemoryDecisions], context: Context) -> Section:
         from treadle.passes.memory.section import memory_section
 

@@ -13,7 +13,8 @@ from msgspec import Struct
 
 from treadle.planner.documents.collective import MAX_PLACES, Collective, Demand
 from treadle.planner.documents.hardware import MAX_RANKS
-from treadle.planner.documents.scalars import Count, Document, Name, Positive, Rank, parse_bytes
+from treadle.planner.documents.quantities import parse_bytes
+from treadle.planner.documents.scalars import Count, Document, Name, Positive, Rank
 from treadle.planner.errors import InputError
 
 VERSION = 1

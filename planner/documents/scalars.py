@@ -1,19 +1,15 @@
-"""The constrained numbers and words that every document is made of, and how people write quantities.
+"""The constrained numbers and words that every document is made of, and how numbers are printed.
 
-One rule for units: KiB, MiB and GiB are powers of 1024, and so are the bare letters K, M and G, as TACCL writes sizes;
-KB, MB and GB are powers of 1000, and so are rates in GB/s. Times take the unit in which they are easily read.
+Bytes are printed in powers of 1024, times in the unit in which they are easily read. `quantities` reads what people
+write.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from fractions import Fraction
 from typing import Annotated
 
 from msgspec import Meta, Struct
-
-from treadle.planner.errors import InputError
 
 
 class Record(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
@@ -46,24 +42,6 @@ Name = Annotated[str, Meta(min_length=1, max_length=4096)]
 Digest = Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
 
 MEBIBYTE = 2**20
-
-_PREFIXES = ("", "k", "m", "g", "t", "p")
-_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgtp]?)(i?b)?\s*", re.IGNORECASE)
-
-
-def parse_bytes(text: str, *, where: str = "<size>") -> int:
-    """Bytes of a size as people write it: `4096`, `64K` and `64KiB` (65,536), `64KB` (64,000), up to P.
-
-    Raises InputError for anything else, a part of a byte included.
-    """
-    match = _QUANTITY.fullmatch(text)
-    if match is None:
-        raise InputError(f"found {text!r}, expected a size such as 4096, 64KiB or 8GiB", where=where)
-    decimal = (match[3] or "").lower() == "b"
-    power = _PREFIXES.index(match[2].lower())
-    if power == 0 and "." in match[1]:
-        raise InputError(f"found {text!r}, expected whole bytes", where=where)
-    return int(Fraction(match[1]) * (1000 if decimal else 1024) ** power)
 
 
 def format_bytes(count: int) -> str:

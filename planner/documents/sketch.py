@@ -12,17 +12,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from treadle.planner.documents.scalars import (
-    Count,
-    Document,
-    Instances,
-    Name,
-    Positive,
-    PositiveAmount,
-    Rank,
-    Record,
-    parse_bytes,
-)
+from treadle.planner.documents.quantities import parse_bytes
+from treadle.planner.documents.scalars import Count, Document, Instances, Name, Positive, PositiveAmount, Rank, Record
 from treadle.planner.errors import InputError
 
 VERSION = 1

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from treadle.planner.documents.hardware import VERSION, Device, Hardware, Link, Network, Nic, Switch
-from treadle.planner.documents.scalars import MEBIBYTE, format_bytes, parse_bytes
+from treadle.planner.documents.quantities import parse_bytes
+from treadle.planner.documents.scalars import MEBIBYTE, format_bytes
 from treadle.planner.errors import InputError
 
 _TECCL = ("TopologyParams", "GurobiParams", "InstanceParams")

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,8 @@ from treadle.cli.output import (
 from treadle.planner import resources
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware
-from treadle.planner.documents.scalars import MEBIBYTE, format_bytes, many, parse_bytes
+from treadle.planner.documents.quantities import parse_bytes, parse_list
+from treadle.planner.documents.scalars import MEBIBYTE, format_bytes, many
 from treadle.planner.errors import InputError
 from treadle.probe.resolve import LOCAL, load_hardware
 
@@ -96,7 +98,7 @@ def measure(world: int | None, sizes: str | None, output: str | None, as_json: b
         words.append(f"--world {world}")
     chunk_sizes: tuple[int, ...] = SIZES
     if sizes is not None:
-        chunk_sizes = tuple(parse_bytes(size, where="--sizes") for size in sizes.split(","))
+        chunk_sizes = parse_list(sizes, partial(parse_bytes, where="--sizes"))
         words.append(f"--sizes {sizes}")
     with _progress() as on_step:
         result = run(world, chunk_sizes, command=" ".join(words), on_step=on_step)

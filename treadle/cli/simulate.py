@@ -84,7 +84,8 @@ def _xml(
     from treadle.codegen.collective import check as check_program
     from treadle.codegen.collective.msccl import xml as msccl_xml
     from treadle.codegen.collective.simulate_xml import bus_factor, simulate_xml
-    from treadle.planner.documents.scalars import format_bytes, parse_bytes
+    from treadle.planner.documents.quantities import parse_bytes
+    from treadle.planner.documents.scalars import format_bytes
     from treadle.planner.errors import CheckFailed, InputError
     from treadle.probe.resolve import load_hardware
 

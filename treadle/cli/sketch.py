@@ -22,7 +22,8 @@ from treadle.cli.output import (
 from treadle.passes.collective.command import COLLECTIVES
 from treadle.planner import resources
 from treadle.planner.documents import store
-from treadle.planner.documents.scalars import MEBIBYTE, format_bytes, many, parse_bytes
+from treadle.planner.documents.quantities import parse_bytes
+from treadle.planner.documents.scalars import MEBIBYTE, format_bytes, many
 from treadle.planner.documents.sketch import Sketch
 from treadle.planner.errors import InputError
 from treadle.probe.resolve import load_hardware

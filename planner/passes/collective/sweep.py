@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby, pairwise
 from typing import Literal, NamedTuple
 
 from treadle.planner.documents.collective import Protocol
 from treadle.planner.documents.plan import InputRef, Plan
-from treadle.planner.documents.scalars import format_bytes, parse_bytes
+from treadle.planner.documents.quantities import Spread, parse_bytes, parse_values
+from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.documents.selection import VERSION, Entry, Selection
 from treadle.planner.documents.store import digest
-from treadle.planner.errors import InputError
 from treadle.planner.passes.collective import auto
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.decisions import decisions_of, instances_for, protocol_for
@@ -84,21 +85,7 @@ def parse_sizes(text: str, where: str = "--sizes") -> tuple[int, ...]:
 
     Raises InputError for anything else.
     """
-    first, dots, last = text.partition("..")
-    if dots:
-        low, high = (parse_bytes(part, where=where) for part in (first, last))
-        if not 1 <= low <= high:
-            raise InputError(f"found {text!r}, expected the smaller size first, at least 1 byte", where=where)
-        sizes = [low]
-        while sizes[-1] * 2 <= high and len(sizes) <= MAX_SIZES:
-            sizes.append(sizes[-1] * 2)
-    else:
-        sizes = sorted({parse_bytes(part, where=where) for part in text.split(",")})
-        if sizes[0] < 1:
-            raise InputError("found 0 bytes, expected sizes of at least 1 byte", where=where)
-    if len(sizes) > MAX_SIZES:
-        raise InputError(f"found over {MAX_SIZES} sizes, expected fewer", where=where)
-    return tuple(sizes)
+    return parse_values(text, partial(parse_bytes, least=1, where=where), Spread.by_factor(2, MAX_SIZES), where=where)
 
 
 def sweep(

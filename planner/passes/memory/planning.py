@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from fractions import Fraction
 
 import msgspec
 
 from treadle.planner.documents.plan import VERSION, Certificate, InputRef, Plan, Prediction, Provenance, Scope
-from treadle.planner.documents.scalars import parse_bytes
+from treadle.planner.documents.quantities import Quantity, parse_quantity
 from treadle.planner.documents.store import digest
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import CheckFailed, InputError
@@ -32,32 +31,14 @@ from treadle.planner.version import TOOL
 __all__ = ["Budget", "MemoryOptions", "budget_in_bytes", "parse_budget", "plan_memory", "plan_problem"]
 
 DEFAULTS = MemoryOptions()
-Budget = int | Fraction
+Budget = Quantity
 """Bytes, or a share of the peak of plain PyTorch."""
-
-
-MOST_BYTES = 2**62
-"""The most that a document holds."""
 
 
 def parse_budget(text: str, *, where: str = "--budget") -> Budget:
     """`8GiB` or any other size in bytes, `0.6x` a share of plain PyTorch's peak. Raises InputError for anything
     else."""
-    stripped = text.strip()
-    try:
-        if stripped[-1:] in ("x", "X"):
-            budget: Budget = Fraction(stripped[:-1])
-        else:
-            budget = parse_bytes(stripped, where=where)
-    except (InputError, ValueError, ZeroDivisionError):
-        expected = "a size such as 8GiB, or a share of plain PyTorch's peak such as 0.6x"
-        raise InputError(f"found {text!r}, expected {expected}", where=where) from None
-    if budget <= 0:
-        hint = "; a share of plain PyTorch's peak ends in x, as in 0.6x" if "." in text else ""
-        raise InputError(f"found {text!r}, expected more than nothing{hint}", where=where)
-    if budget > MOST_BYTES:
-        raise InputError(f"found {text!r}, expected at most {MOST_BYTES} bytes", where=where)
-    return budget
+    return parse_quantity(text, share_of="plain PyTorch's peak", where=where)
 
 
 def plan_memory(

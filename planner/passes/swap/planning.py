@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
 from treadle.planner.documents.plan import VERSION, Certificate, Generation, InputRef, Plan, Prediction, Provenance
-from treadle.planner.documents.scalars import parse_bytes
+from treadle.planner.documents.quantities import Quantity, parse_quantity
 from treadle.planner.documents.store import digest
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import CheckFailed, InputError
@@ -45,7 +44,7 @@ __all__ = [
 ]
 
 DEFAULTS = SwapOptions()
-Memory = int | Fraction
+Memory = Quantity
 """Bytes, or a share of the ideal footprint."""
 GUESSED = 0.25
 """Of the time that is left, at most, is what telling a plan is taken to last until one was told."""
@@ -61,18 +60,7 @@ class Progress(NamedTuple):
 
 def parse_memory(text: str, *, where: str = "--device-memory") -> Memory:
     """`16GiB` or any other size in bytes, `0.5x` a share of the ideal footprint. Raises InputError for others."""
-    stripped = text.strip()
-    try:
-        if stripped[-1:] in ("x", "X"):
-            memory: Memory = Fraction(stripped[:-1])
-        else:
-            memory = parse_bytes(stripped, where=where)
-    except (InputError, ValueError, ZeroDivisionError):
-        expected = "a size such as 16GiB, or a share of the ideal footprint such as 0.5x"
-        raise InputError(f"found {text!r}, expected {expected}", where=where) from None
-    if not 0 < memory < 2**62:
-        raise InputError(f"found {text!r}, expected more than nothing and less than 2^62 bytes", where=where)
-    return memory
+    return parse_quantity(text, share_of="the ideal footprint", where=where)
 
 
 def footprint(problem: SwapProblem) -> int:

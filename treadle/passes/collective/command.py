@@ -18,7 +18,8 @@ from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.pattern import Pattern
 from treadle.planner.documents.plan import Plan
-from treadle.planner.documents.scalars import format_bytes, many, parse_bytes
+from treadle.planner.documents.quantities import parse_bytes
+from treadle.planner.documents.scalars import format_bytes, many
 from treadle.planner.documents.sketch import Sketch
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions

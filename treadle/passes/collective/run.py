@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from treadle.cli.output import print_json, require_good
 from treadle.passes.interface import DEFAULT_SIZES, RunOptions
+from treadle.planner.documents.quantities import parse_list, parse_number
 from treadle.planner.errors import CheckFailed, InputError
 
 MAX_DIGITS = 11
@@ -35,12 +37,8 @@ def run(folder: Path, options: RunOptions) -> None:
     _run(folder, options.world, counts, dtypes, reductions, options.repeats, options.timeout, options.as_json)
 
 
-def _numbers(text: str) -> list[int]:
-    words = [word.strip() for word in text.split(",")]
-    if not all(word.isascii() and word.isdigit() and len(word) <= MAX_DIGITS for word in words):
-        expected = f"element counts of at most {MAX_DIGITS} digits such as 0,1,1000"
-        raise InputError(f"found {text!r}, expected {expected}", where="--sizes")
-    return [int(word) for word in words]
+def _numbers(text: str) -> tuple[int, ...]:
+    return parse_list(text, partial(parse_number, least=0, most=10**MAX_DIGITS - 1, where="--sizes"))
 
 
 def _names(text: str | None, defaults: tuple[str, ...]) -> list[str]:
@@ -54,7 +52,7 @@ def _names(text: str | None, defaults: tuple[str, ...]) -> list[str]:
 def _run(
     folder: Path,
     world: int | None,
-    sizes: list[int],
+    sizes: tuple[int, ...],
     dtypes: list[str],
     ops: list[str],
     repeats: int,

@@ -43,7 +43,9 @@ MOST_SHOWN = 8
 )
 @click.option("--ranks", type=click.IntRange(1), help="Ranks of one group. [default: all devices, or those of a node]")
 @click.option("--groups", type=click.IntRange(1), help="Groups of a pipeline. [default: the nodes]")
-@click.option("--sweep", metavar="NAME=FROM:TO", help="Plan for many extents, N=1K:1G; -o is then a folder.")
+@click.option(
+    "--sweep", metavar="NAME=FROM..TO", help="Plan for many extents, N=1K..1G or N=1K,1M; -o is then a folder."
+)
 @click.option("--no-library", is_flag=True, help="Our own products alone, as for cuda, nccl and tp-overlap.")
 @time_limit_option(None, "Seconds from the start of the command after which the best schedule so far is taken.")
 @click.option("--measure", is_flag=True, help="Time the best schedules here, with a process for each rank, and pick.")
@@ -78,7 +80,7 @@ def command(
 
     \b
       treadle plan fusion adam.py --hardware dgx2 --bind N=64M -o adam.plan.json
-      treadle plan fusion adam.py --hardware dgx2 --sweep N=1K:1G -o plans/
+      treadle plan fusion adam.py --hardware dgx2 --sweep N=1K..1G -o plans/
       treadle plan fusion --trace step.trace.json --hardware dgx2 -o plans/
 
     PROGRAM is a file of program text, which is read and not run, or MODULE:NAME. All schedules that legal

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from treadle.capture.load import load_module
 from treadle.planner.documents.files import read_text
 from treadle.planner.documents.hardware import Hardware
-from treadle.planner.documents.scalars import many, parse_bytes
+from treadle.planner.documents.quantities import Spread, parse_list, parse_named, parse_number, parse_values
+from treadle.planner.documents.scalars import many
 from treadle.planner.errors import InputError
 from treadle.planner.passes.fusion.dims import PARTS, volume
 from treadle.planner.passes.fusion.layouts import WORLD
 from treadle.planner.passes.fusion.parsing import parse
 from treadle.planner.passes.fusion.program import Bindings, Program
 
-LEAST_STEP = 2
+EXAMPLE = "NAME=NUMBER such as N=1M"
 MOST_SIZES = 64
 MOST_ELEMENTS = 2**48
 """Of one tensor: 512 TiB of f16. Times of larger ones leave the range of a plan."""
@@ -38,36 +40,15 @@ def load_program(name: str) -> Program:
     return found
 
 
-def numbers(texts: Sequence[str], where: str) -> dict[str, str]:
-    """`N=1M` as name and text. Raises InputError for anything else, or the same name twice."""
-    found: dict[str, str] = {}
-    for text in texts:
-        for word in text.split(",") if where == "--bind" else [text]:
-            name, equals, value = word.strip().partition("=")
-            if not equals or not name or not value:
-                raise InputError(f"found {word!r}, expected NAME=NUMBER such as N=1M", where=where)
-            if name in found:
-                raise InputError(f"found {name} twice, expected each dimension once", where=where)
-            found[name] = value
-    return found
+def extents_of(bind: Sequence[str]) -> dict[str, int]:
+    """`B=8,S=1K` as numbers by dimension. Raises InputError for anything else."""
+    words = [word for text in bind for word in text.split(",")]
+    return {name: extent(text, "--bind") for name, text in parse_named(words, EXAMPLE, where="--bind").items()}
 
 
 def extent(text: str, where: str) -> int:
-    """`4096`, `1K`, `1M`: K, M and G are powers of 1024. Raises InputError for anything else and for zero."""
-    try:
-        count = parse_bytes(text, where=where)
-    except InputError:
-        raise InputError(f"found {text!r}, expected a number such as 4096, 64K or 1M", where=where) from None
-    if count < 1:
-        raise InputError(f"found {text!r}, expected at least 1", where=where)
-    if count > MOST_ELEMENTS:
-        raise InputError(f"found {text!r}, expected at most {MOST_ELEMENTS:,}", where=where)
-    return count
-
-
-def parts_of(text: str) -> tuple[int, ...]:
-    """`1500,1024,10` as sizes."""
-    return tuple(extent(word.strip(), "--parts") for word in text.split(","))
+    """Elements along a dimension."""
+    return parse_number(text, most=MOST_ELEMENTS, where=where)
 
 
 def bindings_of(
@@ -81,8 +62,9 @@ def bindings_of(
     """Extents, ranks and groups. By default all devices take part: as one group, or for a program of groups as one
     group for each node. Raises InputError for dimensions without a value, values without a dimension, and too many
     ranks."""
-    sizes = {name: parts_of(text) for name, text in numbers(parts, "--parts").items()}
-    extents = {name: extent(text, "--bind") for name, text in numbers(bind, "--bind").items()}
+    item = partial(extent, where="--parts")
+    sizes = {name: parse_list(text, item) for name, text in parse_named(parts, EXAMPLE, where="--parts").items()}
+    extents = extents_of(bind)
     for name, each in sizes.items():
         if extents.setdefault(name, sum(each)) != sum(each):
             raise InputError(f"found {name}={extents[name]}, its parts sum up to {sum(each)}", where="--parts")
@@ -138,19 +120,8 @@ def dimensions(program: Program) -> set[str]:
 
 
 def sweep_of(text: str) -> tuple[str, tuple[int, ...]]:
-    """`N=1K:1G` as the dimension and its sizes, each four times the one before; `N=1K:1G:2` twice. Raises InputError
-    for anything else."""
-    name, equals, span = text.partition("=")
-    words = span.split(":")
-    if not equals or not name or len(words) not in (2, 3):
-        raise InputError(f"found {text!r}, expected NAME=FROM:TO such as N=1K:1G", where="--sweep")
-    first, last = (extent(word, "--sweep") for word in words[:2])
-    factor = extent(words[2], "--sweep") if len(words) == 3 else 4
-    if first > last or factor < LEAST_STEP:
-        raise InputError(f"found {text!r}, expected a range upwards, in steps of a factor from 2 on", where="--sweep")
-    sizes = [first]
-    while sizes[-1] * factor <= last:
-        sizes.append(sizes[-1] * factor)
-    if len(sizes) > MOST_SIZES:
-        raise InputError(f"found {len(sizes)} sizes, expected at most {MOST_SIZES}", where="--sweep")
-    return name, tuple(sizes)
+    """`N=1K..1G` as the dimension and its sizes, each four times the one before; `N=1K..1G:2` twice, `N=1K,8K` these.
+    Raises InputError for anything else."""
+    ((name, span),) = parse_named([text], "NAME=FROM..TO such as N=1K..1G", where="--sweep").items()
+    item = partial(extent, where="--sweep")
+    return name, parse_values(span, item, Spread.by_factor(4, MOST_SIZES), where="--sweep")

@@ -128,7 +128,7 @@ def command(
     require_apart(output, trace, problem, hardware)
 
     from treadle.planner.documents import store
-    from treadle.planner.documents.scalars import parse_bytes
+    from treadle.planner.documents.quantities import parse_bytes
     from treadle.planner.errors import InputError, LimitError
     from treadle.planner.passes.memory.planning import parse_budget, plan_problem
     from treadle.planner.passes.memory.problem import FAMILIES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
-from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ import click
 from treadle.cli.output import live_line, note, print_json, require_apart
 from treadle.planner.documents import store
 from treadle.planner.documents.files import write_text
+from treadle.planner.documents.quantities import Spread, format_quantity, parse_values
 from treadle.planner.documents.scalars import format_bytes, many
 from treadle.planner.errors import InfeasibleError, InputError, LimitError, MissingBackendError
 from treadle.planner.passes.memory.planning import Budget, parse_budget, prepared
@@ -31,25 +32,13 @@ TABLE, CURVE = "sweep.csv", "pareto.svg"
 COLUMNS = ("budget_bytes", "peak_bytes", "time_ns", "store_all_ns", "lower_bound_ns", "gap", "method", "plan", "reason")
 
 
-def parse_budgets(text: str) -> list[Budget]:
-    """`0.2x..1.0x` or `4GiB..12GiB`: nine budgets in equal steps, both ends included, or as many as `:5` says.
+def parse_budgets(text: str) -> tuple[Budget, ...]:
+    """`0.2x..1.0x` or `4GiB..12GiB`: nine budgets in equal steps, both ends included, or as many as `:5` says, or a
+    list.
 
     Raises InputError for anything else.
     """
-    where = "--sweep"
-    ends, _, count = text.partition(":")
-    first, dots, last = ends.partition("..")
-    if not dots or (":" in text and not (count.isdecimal() and 2 <= int(count) <= MOST)):
-        expected = f"a range such as 0.2x..1.0x or 4GiB..12GiB, with :5 behind it for 5 budgets (2 to {MOST})"
-        raise InputError(f"found {text!r}, expected {expected}", where=where)
-    low, high = parse_budget(first, where=where), parse_budget(last, where=where)
-    if isinstance(low, Fraction) != isinstance(high, Fraction):
-        raise InputError(f"found {text!r}, expected two sizes or two shares of plain PyTorch's peak", where=where)
-    if low > high:
-        raise InputError(f"found {text!r}, expected the smaller budget first", where=where)
-    steps = int(count or POINTS) - 1
-    budgets = [low + Fraction(high - low) * place / steps for place in range(steps + 1)]
-    return list(dict.fromkeys(budgets if isinstance(low, Fraction) else map(round, budgets)))
+    return parse_values(text, partial(parse_budget, where="--sweep"), Spread.evenly(POINTS, MOST), where="--sweep")
 
 
 def plan_budgets(
@@ -138,8 +127,7 @@ def _names(problem: MemoryProblem, budgets: Sequence[Budget], options: MemoryOpt
     names: dict[int, str] = {}
     for budget in budgets:
         size = prepared(problem, budget, options).budget_bytes
-        label = f"{float(budget):.4g}x" if isinstance(budget, Fraction) else format_bytes(budget).replace(" ", "")
-        name = f"{label}.plan.json"
+        name = f"{format_quantity(budget)}.plan.json"
         names.setdefault(size, f"{size}B.plan.json" if name in names.values() else name)
     return names
 

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from treadle.cli.limit import clock_of, time_limit_option
 from treadle.cli.output import DOCUMENT, json_option, live_line, note, print_json, require_apart
-from treadle.planner.documents.scalars import format_bytes, format_time, many, parse_bytes
+from treadle.planner.documents.quantities import parse_bytes
+from treadle.planner.documents.scalars import format_bytes, format_time, many
 
 if TYPE_CHECKING:
     from treadle.planner.documents.plan import InputRef, Plan

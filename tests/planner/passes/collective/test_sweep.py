@@ -47,7 +47,7 @@ def test_sizes_as_people_write_them():
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("8K..1K", "smaller size first"),
+        ("8K..1K", "smaller end first"),
         ("0..4", "at least 1 byte"),
         ("0", "at least 1 byte"),
         ("1..", "expected a size"),

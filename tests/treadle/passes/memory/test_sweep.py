@@ -30,23 +30,22 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_ranges_are_nine_equal_steps_or_as_many_as_asked_for() -> None:
-    assert parse_budgets("0.2x..1.0x") == [Fraction(tenths, 10) for tenths in range(2, 11)]
-    assert parse_budgets("4GiB..12GiB") == [gib * 2**30 for gib in range(4, 13)]
-    assert parse_budgets("0.5x..1x:3") == [Fraction(1, 2), Fraction(3, 4), Fraction(1)]
-    assert parse_budgets("8..10:9") == [8, 9, 10]
-    assert parse_budgets("0.5x..0.5x") == [Fraction(1, 2)]
+    assert parse_budgets("0.2x..1.0x") == tuple(Fraction(tenths, 10) for tenths in range(2, 11))
+    assert parse_budgets("4GiB..12GiB") == tuple(gib * 2**30 for gib in range(4, 13))
+    assert parse_budgets("0.5x..1x:3") == (Fraction(1, 2), Fraction(3, 4), Fraction(1))
+    assert parse_budgets("8..10:9") == (8, 9, 10)
+    assert parse_budgets("0.5x..0.5x") == (Fraction(1, 2),)
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", "expected a range such as 0.2x..1.0x"),
-        ("0.5x", "expected a range such as 0.2x..1.0x"),
-        ("0.2x..1x:1", "5 budgets (2 to 100)"),
-        ("0.2x..1x:many", "5 budgets (2 to 100)"),
-        ("0.2x..1x:", "5 budgets (2 to 100)"),
-        ("1.0x..0.2x", "expected the smaller budget first"),
-        ("0.2x..4GiB", "expected two sizes or two shares"),
+        ("", "expected a size such as 8GiB, or a share of plain PyTorch's peak such as 0.5x"),
+        ("0.2x..1x:1", "5 values (2 to 100)"),
+        ("0.2x..1x:many", "5 values (2 to 100)"),
+        ("0.2x..1x:", "5 values (2 to 100)"),
+        ("1.0x..0.2x", "expected the smaller end first"),
+        ("0.2x..4GiB", "expected sizes alone or shares alone"),
         ("0x..1x", "found '0x', expected more than nothing"),
         ("a..b", "found 'a', expected a size such as 8GiB"),
     ],

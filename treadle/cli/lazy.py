@@ -8,6 +8,10 @@ from importlib import import_module
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
+
+COMPLETION = "_TREADLE_COMPLETE"
+"""Set by a shell that completes a command line."""
 
 
 class LazyGroup(click.Group):
@@ -27,10 +31,15 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """As in a group, but without importing every subcommand for its help."""
+        own = [CompletionItem(name, help=text) for name, (_, text) in self.table.items() if name.startswith(incomplete)]
+        return own + click.Command.shell_complete(self, ctx, incomplete)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in self.table and not args[0].startswith("-"):
+        if args[0] not in self.table and not args[0].startswith("-") and not ctx.resilient_parsing:
             near = get_close_matches(args[0], self.table, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(self.table)}"
             raise click.UsageError(f"no such command {args[0]!r}; {hint}", ctx)

@@ -10,7 +10,7 @@ import traceback
 import click
 
 from treadle.__main__ import INTERRUPTED
-from treadle.cli.lazy import LazyGroup
+from treadle.cli.lazy import COMPLETION, LazyGroup
 from treadle.cli.limit import BEGAN
 from treadle.planner.errors import CheckFailed, InputError, MissingBackendError, TreadleError, brief
 from treadle.planner.version import __version__
@@ -50,6 +50,10 @@ def main(began: float | None = None) -> None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
         else:  # a terminal that cannot show a character gets another one
             stream.reconfigure(errors="replace")
+    if instruction := os.environ.get(COMPLETION):
+        from treadle.cli.completion import answer
+
+        sys.exit(answer(cli, instruction))
     sys.exit(run(sys.argv[1:], began))
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from treadle.cli.completion import PROFILES
 from treadle.cli.output import (
     DOCUMENT,
     Output,
@@ -63,7 +64,7 @@ def list_(as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=PROFILES)
 @click.option("--nodes", type=click.IntRange(min=1), help="As many nodes instead of the profile's own number.")
 @click.option("--svg", type=Output(".svg"), metavar="FILE", help="Write a picture of the profile to this file.")
 @json_option

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from treadle.cli.completion import PROFILES
 from treadle.cli.output import Output, json_option, note, print_json, require_apart
 from treadle.planner.documents.scalars import many
 
@@ -20,7 +21,7 @@ from treadle.planner.documents.scalars import many
     metavar="FILE",
     help="HTML, or of one plan its picture as SVG.",
 )
-@click.option("--hardware", metavar="NAME|FILE", help="Draw the collectives on this machine.")
+@click.option("--hardware", shell_complete=PROFILES, metavar="NAME|FILE", help="Draw the collectives on this machine.")
 @click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes of the hardware.")
 @json_option
 def command(plans: tuple[str, ...], output: str, hardware: str | None, nodes: int | None, as_json: bool) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from treadle.cli.completion import PROFILES
 from treadle.cli.output import Output, json_option, print_json, require_apart
 from treadle.planner.documents.scalars import many
 
@@ -20,7 +21,7 @@ from treadle.planner.documents.scalars import many
     metavar="OUT",
     help="Write the timeline in the Chrome trace format, for ui.perfetto.dev.",
 )
-@click.option("--hardware", help="Of MSCCL XML: a profile, shipped name or file.")
+@click.option("--hardware", shell_complete=PROFILES, help="Of MSCCL XML: a profile, shipped name or file.")
 @click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes. [default: the profile's]")
 @click.option("--size", help="Of MSCCL XML: bytes as minBytes counts them, such as 1MiB (the larger buffer of a rank).")
 @json_option

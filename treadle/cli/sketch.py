@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from treadle.cli.completion import PROFILES, SKETCHES
 from treadle.cli.inputs import load_sketch
 from treadle.cli.output import (
     DOCUMENT,
@@ -62,7 +63,7 @@ def list_(as_json: bool) -> None:
 
 
 @command.command()
-@click.option("--hardware", required=True, help="A profile: shipped name, file, or `local`.")
+@click.option("--hardware", shell_complete=PROFILES, required=True, help="A profile: shipped name, file, or `local`.")
 @click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes. [default: the profile's]")
 @click.option("--collective", type=click.Choice(COLLECTIVES), help="Make it for this one. [default: for any]")
 @click.option("--size", help="Make it for this input buffer of one rank, such as 64K. [default: for large ones]")
@@ -90,8 +91,10 @@ def new(hardware: str, nodes: int | None, collective: str | None, size: str | No
 
 
 @command.command()
-@click.argument("name")
-@click.option("--hardware", required=True, help="The machine it is for: shipped name, file, or `local`.")
+@click.argument("name", shell_complete=SKETCHES)
+@click.option(
+    "--hardware", shell_complete=PROFILES, required=True, help="The machine it is for: shipped name, file, or `local`."
+)
 @click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes. [default: the sketch's or the profile's]")
 @click.option("--collective", type=click.Choice(COLLECTIVES[:6]), default="allgather", show_default=True)
 @click.option("--size", help="Input buffer of one rank. [default: the sketch's, else 1MiB]")

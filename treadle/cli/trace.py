@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
+from treadle.cli.completion import PROFILES
 from treadle.cli.output import DOCUMENT, json_option, live_line, note, print_json, require_apart
 from treadle.planner.documents import store
 from treadle.planner.documents.scalars import format_bytes, format_time
@@ -30,7 +31,12 @@ def command() -> None:
     "--train/--infer", "train", default=True, show_default=True, help="Forward and backward, or forward only."
 )
 @click.option("--optimizer", type=click.Choice(["adam", "sgd"]), help="Add the updates of this optimizer.")
-@click.option("--hardware", metavar="NAME|FILE", help="Model each op's time by the roofline of this profile's device.")
+@click.option(
+    "--hardware",
+    shell_complete=PROFILES,
+    metavar="NAME|FILE",
+    help="Model each op's time by the roofline of this profile's device.",
+)
 @click.option(
     "--measure", is_flag=True, help="Measure each op's time and workspace on this machine, or take what was measured."
 )

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from treadle.cli.completion import METHODS, PROFILES, SKETCHES
 from treadle.cli.inputs import load_sketch
 from treadle.cli.limit import clock_of, time_limit_option
 from treadle.cli.output import DOCUMENT, json_option, live_line, note, print_json, require_apart, require_same
@@ -33,14 +34,21 @@ COLLECTIVES = (
 
 @click.command()
 @click.argument("collective", type=click.Choice(COLLECTIVES))
-@click.option("--hardware", required=True, help="A profile: shipped name, file, or `local`.")
+@click.option("--hardware", shell_complete=PROFILES, required=True, help="A profile: shipped name, file, or `local`.")
 @click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes. [default: the profile's]")
 @click.option(
     "--sketch",
+    shell_complete=SKETCHES,
     help=f"A sketch: a file, or one of {', '.join(resources.names('sketches'))}. [default: one proposed for the "
     "machine, written beside the plan; for --sizes one for small and one for large ones]",
 )
-@click.option("--method", default="auto", show_default=True, help="auto compares them all; docs/methods.md lists them.")
+@click.option(
+    "--method",
+    shell_complete=METHODS,
+    default="auto",
+    show_default=True,
+    help="auto compares them all; docs/methods.md lists them.",
+)
 @click.option("--size", help="Input buffer of one rank, such as 64K or 1MiB. [default: the sketch's]")
 @click.option("--sizes", help="Many sizes, 1KiB..1GiB or 4K,1M,64M: a folder of plans with a selection by size.")
 @click.option("--root", type=click.IntRange(min=0), help="Of a broadcast, reduce, gather or scatter. [default: 0]")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from treadle.cli.completion import PROFILES
 from treadle.cli.limit import clock_of, time_limit_option
 from treadle.cli.output import DOCUMENT, json_option, live_line, note, print_json, print_table, require_apart
 from treadle.planner.documents.scalars import many
@@ -32,7 +33,13 @@ MOST_SHOWN = 8
     type=click.Choice(["sgd", "adam", "lamb"]),
     help="With --trace: what follows the gradients. [default: as in the trace, else adam]",
 )
-@click.option("--hardware", required=True, metavar="NAME|FILE", help="The machine, whose devices are the ranks.")
+@click.option(
+    "--hardware",
+    shell_complete=PROFILES,
+    required=True,
+    metavar="NAME|FILE",
+    help="The machine, whose devices are the ranks.",
+)
 @click.option("--nodes", type=click.IntRange(1), help="How many nodes of it. [default: as its profile says]")
 @click.option("--bind", multiple=True, metavar="NAME=NUMBER", help="Extents of dimensions: N=1M, or B=8,S=1024,H=3072.")
 @click.option(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from treadle.cli.completion import PROFILES
 from treadle.cli.limit import clock_of, time_limit_option
 from treadle.cli.output import DOCUMENT, json_option, live_line, note, print_json, require_apart
 from treadle.planner.documents.scalars import many
@@ -36,6 +37,7 @@ SCOPES: dict[Scope, str] = {
 @click.option("--problem", metavar="FILE", help="A memory problem written by hand, instead of a trace.")
 @click.option(
     "--hardware",
+    shell_complete=PROFILES,
     metavar="NAME|FILE",
     help="Model the times of a trace that has none by this profile. Without it they are measured on this machine.",
 )

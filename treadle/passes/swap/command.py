@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
+from treadle.cli.completion import PROFILES
 from treadle.cli.limit import clock_of, time_limit_option
 from treadle.cli.output import DOCUMENT, json_option, live_line, note, print_json, require_apart
 from treadle.planner.documents.quantities import parse_bytes
@@ -27,7 +28,9 @@ SIZE = "SIZE|SHAREx"
 @click.command()
 @click.option("--trace", metavar="FILE", help="The iteration, from `treadle trace capture`.")
 @click.option("--problem", metavar="FILE", help="A swap problem written by hand, instead of a trace.")
-@click.option("--hardware", metavar="NAME|FILE", help="The device, its host and the copies between them.")
+@click.option(
+    "--hardware", shell_complete=PROFILES, metavar="NAME|FILE", help="The device, its host and the copies between them."
+)
 @click.option(
     "--device-memory",
     metavar=SIZE,

@@ -234,7 +234,7 @@ def test_a_trace_of_inference_has_nothing_to_find(folder, capsys):
         (("pipeline.py", "--bind", "B=1,S=1,H=8", "--groups", "5"), "--ranks: found 5 groups of 1 rank"),
         (("sgd.py", "--sweep", "N=1M:1K"), "--sweep: found '1M:1K', expected the smaller end first"),
         (("sgd.py", "--sweep", "1M"), "--sweep: found '1M', expected NAME=FROM..TO such as N=1K..1G"),
-        (("sgd.py", "--sweep", "N=1K:1M:1"), "in steps of a factor from 2 on"),
+        (("sgd.py", "--sweep", "N=1K:1M:1"), "with :5 behind it for 5 times from one to the next (from 2 on)"),
         (("sgd.py", "--sweep", "M=1K:1M"), "--bind: found M, the dimensions of sgd are N"),
         (("sgd.py", "--sweep", "N=1K:1M", "--measure"), "--measure times one size, expected it without --sweep"),
         (("sgd.py", "--optimizer", "adam", "--bind", "N=1"), "--optimizer belongs to --trace"),

@@ -15,6 +15,7 @@ from treadle.passes.fusion.section import MOST_ROWS, fusion_section
 from treadle.planner.documents import store
 from treadle.planner.documents.plan import Plan
 from treadle.planner.passes.fusion.deciding import plan_of
+from treadle.planner.passes.fusion.decisions import FusionDecisions
 from treadle.planner.passes.fusion.parsing import parse
 from treadle.planner.passes.fusion.planning import plan_fusion
 from treadle.planner.passes.fusion.program import Bindings
@@ -24,21 +25,21 @@ EXAMPLES = Path(__file__).parents[4] / "examples" / "fusion"
 
 
 @cache
-def planned(name: str, ranks: int, groups: int, extents: tuple[tuple[str, int], ...]) -> Plan:
+def planned(name: str, ranks: int, groups: int, extents: tuple[tuple[str, int], ...]) -> Plan[FusionDecisions]:
     program = parse((EXAMPLES / f"{name}.py").read_text(), name)
     return plan_of(plan_fusion(program, Bindings(dict(extents), ranks, groups), profile("dgx2", groups)), {})
 
 
-def attention() -> Plan:
+def attention() -> Plan[FusionDecisions]:
     return planned("attention", 16, 1, (("B", 8), ("H", 3072), ("S", 1024)))
 
 
-def pipeline() -> Plan:
+def pipeline() -> Plan[FusionDecisions]:
     return planned("pipeline", 16, 2, (("B", 8), ("H", 3072), ("S", 1024)))
 
 
-def section_of(plan: Plan) -> Section:
-    return fusion_section("a plan", plan, plan.decisions)
+def section_of(plan: Plan[FusionDecisions]) -> Section:
+    return fusion_section("a plan", plan)
 
 
 @pytest.mark.parametrize("made", [attention, pipeline])

@@ -77,7 +77,7 @@ def generate(
     require_runtime(runtime, wanted, plan_file)
     if collectives and not wanted.carries:
         raise InputError("collective plans go into the kernels of a fusion plan only, target cuda", where=plan_file)
-    if findings := pass_of(plan).check(plan.decisions):
+    if findings := pass_of(plan).findings(plan.decisions):
         raise CheckFailed(f"{plan_file}: not generated, its check failed", tuple(findings))
     if made_by.needs_trace:
         _require_trace(plan, plan_file, trace)

@@ -18,7 +18,7 @@ from treadle.planner.passes.interface import Inputs
 def check_plan(plan: Plan) -> list[str]:
     """What is wrong with a plan by itself: its decisions, and the numbers that must follow from them."""
     made_by = pass_of(plan)
-    return [*made_by.check(plan.decisions), *made_by.check_certificate(plan), *_certificate(plan)]
+    return [*made_by.findings(plan.decisions), *made_by.check_certificate(plan), *_certificate(plan)]
 
 
 def require_accepted(plan: Plan, where: str) -> None:

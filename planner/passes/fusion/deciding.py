@@ -11,6 +11,7 @@ from treadle.planner.documents.plan import VERSION, Certificate, InputRef, Plan,
 from treadle.planner.errors import CheckFailed
 from treadle.planner.passes.fusion.bound import lower_bound
 from treadle.planner.passes.fusion.check import check
+from treadle.planner.passes.fusion.consistency import inconsistent
 from treadle.planner.passes.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED, FusionDecisions, Rival
 from treadle.planner.passes.fusion.planning import NS, FusionPlan, nanoseconds, peers_on
 from treadle.planner.passes.fusion.price import price
@@ -38,7 +39,7 @@ def plan_of(
     decided = msgspec.structs.replace(
         made, rivals=(*made.rivals, *_peers(found)), measured_ns=dict(sorted(times.items()))
     )
-    if findings := check(decided):
+    if findings := check(decided) or list(inconsistent(decided)):
         name = found.space.program.name
         raise CheckFailed(f"{name}: the plan fails its check; this is a bug, please report it", tuple(findings))
     bound = lower_bound(found.space.program, found.bindings, found.machine, found.space.options.tuning)

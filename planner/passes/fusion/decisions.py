@@ -13,6 +13,9 @@ from treadle.planner.passes.fusion.dims import PARTS
 AS_WRITTEN = "as written: "
 COMPUTATION_FUSED = "computation fused: "
 """How the names of two rivals begin: the program without a search, and with its computation alone in kernels."""
+PEERS = (AS_WRITTEN, COMPUTATION_FUSED)
+CLOSE = 1e-3
+"""Times that differ by less of the faster one are alike: no model can tell them apart."""
 
 Text = Annotated[str, Meta(min_length=1, max_length=1 << 20)]
 

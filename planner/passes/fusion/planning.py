@@ -14,7 +14,7 @@ from treadle.planner.machine.rates import Machine, machine_of
 from treadle.planner.passes.fusion.calls import replay
 from treadle.planner.passes.fusion.canonical import canonical_hash
 from treadle.planner.passes.fusion.counts import Counts, counts
-from treadle.planner.passes.fusion.decisions import TransformCall
+from treadle.planner.passes.fusion.decisions import CLOSE, TransformCall
 from treadle.planner.passes.fusion.enumerate import LIMIT, Enumeration, Found, enumerate_schedules, never
 from treadle.planner.passes.fusion.layouts import FLAT, Replicated
 from treadle.planner.passes.fusion.moves import Moves
@@ -27,7 +27,6 @@ from treadle.planner.passes.fusion.transforms.validate import outputs_in_memory,
 from treadle.planner.search.clock import Clock
 
 NS = 1000
-CLOSE = 1e-3
 SEARCH, PRICES = 0.3, 0.15
 """Of the time that is left, for looking for schedules and for their prices; reasons, check and writing take as long."""
 MOST_CHAINS = 16

@@ -8,7 +8,7 @@ from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import many
 from treadle.planner.documents.trace import Trace
-from treadle.planner.passes.fusion.decisions import FusionDecisions
+from treadle.planner.passes.fusion.decisions import PEERS, FusionDecisions
 from treadle.planner.passes.interface import Figures, Inputs, Pass, Rebound
 
 CHECKERS = ("treadle.planner.passes.fusion.check", "planner.fusion.check")
@@ -28,6 +28,11 @@ class Fusion(Pass[FusionDecisions]):
 
         return check(decisions)
 
+    def inconsistent(self, decisions: FusionDecisions) -> list[str]:
+        from treadle.planner.passes.fusion.consistency import inconsistent
+
+        return list(inconsistent(decisions))
+
     def figures(self, decisions: FusionDecisions) -> Figures:
         return Figures(decisions.time_ns)
 
@@ -36,8 +41,6 @@ class Fusion(Pass[FusionDecisions]):
 
     def check_certificate(self, plan: Plan[FusionDecisions]) -> Iterator[str]:
         """It says nothing of memory and of orders, and names the checker that was run and the search there is."""
-        from treadle.planner.passes.fusion.told import PEERS
-
         proof, made = plan.certificate, plan.provenance
         if (made.tool.partition(" ")[0], made.method) != ("treadle", "enumeration"):
             yield f"provenance: made by {made.tool} with {made.method}, expected treadle with enumeration"
@@ -74,8 +77,8 @@ class Fusion(Pass[FusionDecisions]):
     def rebound(self, plan: Plan[FusionDecisions], found: Inputs) -> Rebound:
         """With the hardware, price the schedule and its rivals again and derive the bound again."""
         from treadle.planner.passes.fusion.bound import lower_bound
+        from treadle.planner.passes.fusion.consistency import bindings_of, check_prices, priced_on
         from treadle.planner.passes.fusion.parsing import parse
-        from treadle.planner.passes.fusion.told import bindings_of, check_prices, priced_on
 
         decisions, proof, hardware = plan.decisions, plan.certificate, found.get("hardware")
         if not isinstance(hardware, Hardware):

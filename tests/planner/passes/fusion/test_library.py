@@ -15,13 +15,13 @@ from treadle.planner.documents.plan import Plan
 from treadle.planner.machine.rates import Machine, machine_of
 from treadle.planner.passes.fusion import language as cc
 from treadle.planner.passes.fusion.check import check
+from treadle.planner.passes.fusion.consistency import check_prices
 from treadle.planner.passes.fusion.deciding import plan_of
 from treadle.planner.passes.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED, FusionDecisions
 from treadle.planner.passes.fusion.parsing import parse
 from treadle.planner.passes.fusion.planning import FusionPlan, Space, plan_fusion, rank, search, useful
 from treadle.planner.passes.fusion.price import price
 from treadle.planner.passes.fusion.program import Bindings, Program
-from treadle.planner.passes.fusion.told import check_prices
 
 EXAMPLES = sorted(path for path in (Path(__file__).parents[4] / "examples" / "fusion").glob("[a-z]*.py"))
 PATHS = [pytest.param(path, marks=pytest.mark.slow) if path.stem == "muon" else path for path in EXAMPLES]

@@ -1,71 +1,53 @@
-"""What a fusion plan tells beside its schedule, held against its two programs; with a machine, priced again.
+"""What a fusion plan states, held against what the planner's own code makes of it; with a machine, priced again.
 
-Its transformations must make the schedule again, its launches be those of the schedule, its rivals schedules of the
-same program that are not faster. Only here does a check use the transformations; treadle.planner.passes.fusion.check
-has none of them.
+This is no independent check: it finds plans that were changed by hand or made by another version, and no fault of the
+planner. Its transformations must make the schedule again, counts, reasons, order and names follow from the schedule.
+What must hold whatever the planner's code does is asked by treadle.planner.passes.fusion.check.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
-from functools import lru_cache
-from itertools import pairwise
-from typing import get_args
 
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.errors import InputError
-from treadle.planner.machine.collectives import Algorithm, Tuning
-from treadle.planner.machine.rates import CHANNELS, Machine, machine_of
+from treadle.planner.machine.collectives import Tuning
+from treadle.planner.machine.rates import Machine, machine_of
 from treadle.planner.passes.fusion.calls import TRANSFORMS, replay
 from treadle.planner.passes.fusion.canonical import canonical_hash
+from treadle.planner.passes.fusion.check import read, rivals_of
 from treadle.planner.passes.fusion.counts import counts
-from treadle.planner.passes.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED, FusionDecisions, Rival, StageChoice
-from treadle.planner.passes.fusion.dims import PARTS
-from treadle.planner.passes.fusion.layouts import WORLD
+from treadle.planner.passes.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED, PEERS, FusionDecisions
 from treadle.planner.passes.fusion.parsing import parse
 from treadle.planner.passes.fusion.pieces import together
-from treadle.planner.passes.fusion.planning import CLOSE, nanoseconds, peers_on
+from treadle.planner.passes.fusion.planning import nanoseconds, peers_on
 from treadle.planner.passes.fusion.price import price
 from treadle.planner.passes.fusion.program import Bindings, Program
 from treadle.planner.passes.fusion.prune import pointwise_first
-from treadle.planner.passes.fusion.reasons import choices_of, members_of, taken_by
+from treadle.planner.passes.fusion.reasons import choices_of, taken_by
 from treadle.planner.passes.fusion.spelling import spelled
-from treadle.planner.passes.fusion.stages import PRODUCTS, Stage, groups, moves_data, stages
+from treadle.planner.passes.fusion.stages import groups, stages
 
-PEERS = (AS_WRITTEN, COMPUTATION_FUSED)
 TIMES = r"[0-9,]+\.[0-9] us to [0-9,]+\.[0-9] us"
 """What a reason tells of the time."""
-MOST_RIVALS = 48
-"""Rivals that are read and priced again; the peers at the end of the list are among them."""
 
 
 def bindings_of(decisions: FusionDecisions) -> Bindings:
     return Bindings(decisions.extents, decisions.ranks, decisions.groups, decisions.parts)
 
 
-def check_sizes(decisions: FusionDecisions, program: Program) -> Iterator[str]:
-    """Every dimension has a size, and groups are as many as the program is of."""
-    names = {name for value in program.inputs for extent in value.type.shape for name in extent.names}
-    used = {name.removesuffix(PARTS) for name in names}
-    if used != set(decisions.extents):
-        yield f"extents: of {', '.join(sorted(decisions.extents))}, the program has {', '.join(sorted(used))}"
-    reach = 1 + max(value.type.group.offset for value in program.by_name.values())
-    grouped = any(value.type.group != WORLD for value in program.inputs if value.type.shape)
-    if decisions.groups < reach or (not grouped and decisions.groups != 1):
-        yield f"groups: {decisions.groups}, the program is of {f'at least {reach}' if grouped else '1'}"
-
-
-def check_told(decisions: FusionDecisions, program: Program, schedule: Program) -> Iterator[str]:
-    """Everything that needs no machine."""
+def inconsistent(decisions: FusionDecisions) -> Iterator[str]:
+    """Where a plan that the checker accepts states other things than the planner's own code; without a machine."""
+    program, schedule = (parse(text, "$.decisions") for text in (decisions.program, decisions.schedule))
     if findings := list(_replayed(decisions, program, schedule)):
         yield from findings
         return
     yield from _counted(decisions, schedule)
-    yield from _launches(decisions, schedule)
+    yield from _launched(decisions, schedule)
     yield from _reasons(decisions, program)
     yield from _measured(decisions, schedule)
+    yield from _rivals(decisions, program)
 
 
 def _replayed(decisions: FusionDecisions, program: Program, schedule: Program) -> Iterator[str]:
@@ -91,54 +73,16 @@ def _counted(decisions: FusionDecisions, schedule: Program) -> Iterator[str]:
             yield f"elements that each rank {words}: {told:,.0f}, the schedule has {found:,.0f}"
 
 
-def _launches(decisions: FusionDecisions, schedule: Program) -> Iterator[str]:
-    """Kinds and members of the stages, algorithms that exist for those that have one, and times that fit together."""
-    for told, stage in zip(decisions.stages, stages(schedule), strict=True):
-        what_it_is = (told.name, told.kind, told.members)
-        if what_it_is != (stage.name, stage.kind, members_of(stage)):
-            expected = f"{stage.name}, {stage.kind} of {', '.join(members_of(stage))}"
-            yield f"stages: {told.name}, {told.kind} of {', '.join(told.members)}, the schedule has {expected}"
-        yield from _runs(told, any(map(moves_data, stage.nodes)))
-        yield from _made(decisions, told, stage)
+def _launched(decisions: FusionDecisions, schedule: Program) -> Iterator[str]:
+    """The stages stand in the order of generated kernels, and overlap as those do."""
+    order, has = ([stage.name for stage in of] for of in (decisions.stages, stages(schedule)))
+    if order != has:
+        yield f"stages: {', '.join(order)}, the schedule has them in the order {', '.join(has)}"
     meet = {stage.name for group in groups(schedule) for each in together(schedule, group) for stage in each[1:]}
     for told in decisions.stages:
         if told.overlaps != (told.name in meet):
             runs, expected = ("overlaps", "in turn") if told.overlaps else ("runs in turn", "overlapped")
             yield f"stages: {told.name} {runs} with the one before, generated kernels run it {expected}"
-    for before, after in pairwise(decisions.stages):
-        if after.overlaps and not before.start_ns <= after.start_ns <= before.end_ns <= after.end_ns:
-            first, second = (f"from {each.start_ns} to {each.end_ns} ns" for each in (before, after))
-            yield f"stages: {after.name} runs {second}, {before.name}, which it overlaps, {first}"
-    followed = {before.name for before, after in pairwise(decisions.stages) if after.overlaps}
-    for told in decisions.stages:
-        has = told.end_ns - told.start_ns
-        if not told.overlaps and told.name not in followed and abs(has - told.time_ns) > 1:
-            yield f"stages: {told.name} takes {told.time_ns} ns by itself, and has {has} ns without an overlap"
-
-
-def _runs(told: StageChoice, moves: bool) -> Iterator[str]:
-    choice = (told.algorithm, told.protocol, told.channels)
-    if not moves and choice != (None, None, None):
-        yield f"stages: {told.name} has an algorithm, protocol or channels, and moves nothing between ranks"
-    if moves and None in choice:
-        yield f"stages: {told.name} has no algorithm, protocol or channels, and moves data between ranks"
-    if told.algorithm is not None and told.algorithm not in get_args(Algorithm):
-        yield f"stages: {told.name} runs on {told.algorithm!r}, expected one of {', '.join(get_args(Algorithm))}"
-    if told.channels is not None and told.channels > CHANNELS:
-        yield f"stages: {told.name} has {told.channels} channels, expected at most {CHANNELS}"
-
-
-def _made(decisions: FusionDecisions, told: StageChoice, stage: Stage) -> Iterator[str]:
-    """A library makes products by themselves, where it takes less time than our kernel."""
-    if told.own_ns is None:
-        return
-    if not decisions.library or stage.kind not in PRODUCTS:
-        yield f"stages: {told.name} is a call of a library, expected one for a product, in a plan that may have them"
-    beside = [after.name for before, after in pairwise(decisions.stages) if before.name == told.name and after.overlaps]
-    if told.overlaps or beside:
-        yield f"stages: {told.name} is a call of a library and overlaps, which only our own kernels do"
-    if told.own_ns <= told.time_ns:
-        yield f"stages: {told.name} is a call of a library of {told.time_ns} ns, our own kernel takes {told.own_ns} ns"
 
 
 def _reasons(decisions: FusionDecisions, program: Program) -> Iterator[str]:
@@ -170,32 +114,8 @@ def _measured(decisions: FusionDecisions, schedule: Program) -> Iterator[str]:
         yield f"measured: {name} is not the fastest, which is taken"
 
 
-# Rivals.
-
-
-@lru_cache(maxsize=2 * MOST_RIVALS)
-def read(schedule: str) -> Program:
-    """The schedule of a rival, remembered between checks. Raises InputError."""
-    return parse(schedule, "$.decisions.rivals")
-
-
-def rivals_of(decisions: FusionDecisions) -> tuple[Rival, ...]:
-    """Those that are looked at."""
-    return (*decisions.rivals[:-2][: MOST_RIVALS - 2], *decisions.rivals[-2:])
-
-
-def check_rivals(decisions: FusionDecisions, program: Program) -> Iterator[str]:
-    """Names, number and times of the rivals; what their schedules mean is for treadle.planner.passes.fusion.check to
-    say."""
-    others = [rival for rival in decisions.rivals if not rival.name.startswith(PEERS)]
-    if decisions.considered != 1 + len(others):
-        yield f"considered: {decisions.considered} schedules, the plan and its rivals are {1 + len(others)}"
-    least = min((rival.time_ns for rival in others), default=decisions.time_ns)
-    if not decisions.measured_ns and decisions.time_ns > (1 + CLOSE) * least + 1:
-        yield f"rivals: one takes {least} ns, the plan {decisions.time_ns} ns, and neither was measured"
-    faster = [rival for rival in decisions.rivals if rival.name.startswith(PEERS) and rival.time_ns < decisions.time_ns]
-    if decisions.library and not decisions.measured_ns and faster:
-        yield f"rivals: {faster[0].name} takes {faster[0].time_ns} ns, less than the plan's {decisions.time_ns} ns"
+def _rivals(decisions: FusionDecisions, program: Program) -> Iterator[str]:
+    """Rivals have the names of their schedules, and peers are what they are called."""
     peers = {AS_WRITTEN: program, COMPUTATION_FUSED: pointwise_first(program)[0]}
     for rival in decisions.rivals:
         for words, peer in peers.items():
@@ -205,9 +125,6 @@ def check_rivals(decisions: FusionDecisions, program: Program) -> Iterator[str]:
         words = next((words for words in PEERS if rival.name.startswith(words)), "")
         if rival.name != (name := words + spelled(read(rival.schedule))):
             yield f"rivals: found the name {rival.name}, its schedule is {name}"
-    seen = Counter([decisions.schedule, *(rival.schedule for rival in others)])
-    if max(seen.values()) > 1:
-        yield "rivals: one schedule stands there twice"
 
 
 # With the machine.

@@ -38,3 +38,10 @@ def pop(heap: Ints, base: int, size: int) -> int:
         at = below
     heap[base + at] = last
     return least  # type: ignore[no-any-return]
+
+
+@compiled
+def rank(reach: int, valid: bool, last: int, t: int, n: int, tensors: int) -> int:
+    """Victims of a scan in the order of this number: the furthest next use (2 n at most) first, then one with a valid
+    copy on the host, then the least recently used, then the lowest number."""
+    return (((2 * n - reach) * 2 + (0 if valid else 1)) * (n + 1) + last + 1) * tensors + t

@@ -17,7 +17,7 @@ import numpy as np
 
 from treadle.planner.passes.swap.arrays import COMPUTE, DROP, IN, OUT, Arrays, Flags, Ints, Nodes
 from treadle.planner.passes.swap.compiled import compiled
-from treadle.planner.passes.swap.heap import pop, push
+from treadle.planner.passes.swap.heap import pop, push, rank
 
 
 class Pass(NamedTuple):
@@ -104,7 +104,7 @@ def scan(
             untouched[q] -= 1
             fresh[q] += sizes[q]
             if tight[q]:
-                push(heap, heap_at[q], held[q], _rank(first[t], valid[t], -1, t, n, tensors))
+                push(heap, heap_at[q], held[q], rank(first[t], valid[t], -1, t, n, tensors))
                 held[q] += 1
 
     initial_at = place[initial]
@@ -223,7 +223,7 @@ def scan(
                 tail[q] = t
             elif tight[q]:
                 reach = min(2 * n, max(j + 1, following[k] + bias[k]))
-                push(heap, heap_at[q], held[q], _rank(reach, valid[t], j, t, n, tensors))
+                push(heap, heap_at[q], held[q], rank(reach, valid[t], j, t, n, tensors))
                 held[q] += 1
 
     stays = np.zeros(tensors, np.bool_)
@@ -270,12 +270,6 @@ def _heaps(a: Arrays, class_of: Ints, counts: Ints, initial: Ints) -> tuple[Flag
     for q in range(classes):
         start[q + 1] = start[q] + (entries[q] if tight[q] else 0)
     return tight, start
-
-
-@compiled
-def _rank(reach: int, valid: bool, last: int, t: int, n: int, tensors: int) -> int:
-    """Victims in the order of this number: the furthest next use (2 n at most) first, then as the module says."""
-    return (((2 * n - reach) * 2 + (0 if valid else 1)) * (n + 1) + last + 1) * tensors + t
 
 
 @compiled

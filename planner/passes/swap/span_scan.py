@@ -23,7 +23,7 @@ import numpy as np
 from treadle.planner.passes.swap.arrays import COMPUTE, DROP, IN, OUT, Arrays, Flags, Ints, Nodes
 from treadle.planner.passes.swap.blocks import Blocks, best_hole, cheapest_window, empty, give_back, hole_at, take
 from treadle.planner.passes.swap.compiled import compiled
-from treadle.planner.passes.swap.heap import pop, push
+from treadle.planner.passes.swap.heap import pop, push, rank
 
 FINE = 1000
 """Parts of a ns in which the cost of a window is counted."""
@@ -99,7 +99,7 @@ def span_scan(
         if addressed:
             block_of[t], _ = take(blocks, blocks.above[0], initial_at[i], a.bytes[t], t, sources)
         else:
-            push(heap, 0, held, _rank(reach[t], valid[t], -1, t, n, tensors))
+            push(heap, 0, held, rank(reach[t], valid[t], -1, t, n, tensors))
             held += 1
 
     feasible = True
@@ -242,7 +242,7 @@ def span_scan(
                 later = n + first[t] if a.persistent[t] else 2 * n
             reach[t] = min(2 * n, max(j + 1, later + bias[k]))
             if not addressed:
-                push(heap, 0, held, _rank(reach[t], valid[t], j, t, n, tensors))
+                push(heap, 0, held, rank(reach[t], valid[t], j, t, n, tensors))
                 held += 1
 
     stays = np.zeros(tensors, np.bool_)
@@ -283,12 +283,6 @@ def _edges(after: Ints, edges: int, sources: Ints, count: int) -> int:
             after[edges] = sources[i]
             edges += 1
     return edges
-
-
-@compiled
-def _rank(reach: int, valid: bool, last: int, t: int, n: int, tensors: int) -> int:
-    """Victims in the order of this number: furthest next use, valid copy on the host, least recently used."""
-    return (((2 * n - reach) * 2 + (0 if valid else 1)) * (n + 1) + last + 1) * tensors + t
 
 
 @compiled

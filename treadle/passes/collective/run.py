@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from treadle.cli.output import print_json, require_good
+from treadle.cli.output import print_json, print_table, require_good
 from treadle.passes.interface import DEFAULT_SIZES, RunOptions
 from treadle.planner.documents.quantities import parse_list, parse_number
 from treadle.planner.errors import CheckFailed, InputError
@@ -78,7 +79,7 @@ def _run(
     plan = store.load(folder / PLAN_NAME, Plan) if (folder / PLAN_NAME).is_file() else None
     rows = compare(programs, decisions, sizes=sizes, dtypes=dtypes, ops=ops, repeats=repeats, timeout=timeout)
     if as_json:
-        print_json([{**row._asdict(), "good": row.good} for row in rows])
+        print_json([{**asdict(row), "good": row.good} for row in rows])
     else:
         reference = plan.inputs.get("hardware") if plan is not None else None
         _print(rows, ranks, reference.file if reference is not None else None)
@@ -86,34 +87,15 @@ def _run(
 
 
 def _print(rows: list[Any], ranks: int, hardware: str | None) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
     from treadle.planner.documents.scalars import format_bytes
 
-    table = Table(title=f"{ranks} processes on this machine; all results equal within rounding")
-    if not all(row.good for row in rows):
-        table.title = f"{ranks} processes on this machine; some results are wrong"
-    for heading in ("program", "dtype", "op", "elements", "input", "max error", "ours ms", "torch ms"):
-        table.add_column(heading, justify="left" if heading in ("program", "dtype", "op") else "right", no_wrap=True)
-    if hardware is not None:
-        table.add_column(f"predicted ms on {escape(hardware)}", justify="right")
-    for row in rows:
-        cells = [
-            row.program,
-            row.dtype,
-            row.op,
-            f"{row.elements:,}",
-            format_bytes(row.bytes),
-            "equal" if row.max_error == 0 else f"{row.max_error:.2g}",
-            f"{row.seconds * 1e3:.3f}",
-            f"{row.reference_seconds * 1e3:.3f}",
-        ]
-        if hardware is not None:
-            cells.append("" if row.predicted_seconds is None else f"{row.predicted_seconds * 1e3:.3f}")
-        table.add_row(*map(escape, cells))
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=140)
-    console.print(table)
+    def cells(row: Any) -> tuple[object, ...]:
+        error = "equal" if row.max_error == 0 else f"{row.max_error:.2g}"
+        times = [row.seconds, row.reference_seconds, *([row.predicted_seconds] if hardware else [])]
+        shown = ("" if time is None else f"{time * 1e3:.3f}" for time in times)
+        return row.program, row.dtype, row.op, f"{row.elements:,}", format_bytes(row.bytes), error, *shown
+
+    right = "all results equal within rounding" if all(row.good for row in rows) else "some results are wrong"
+    columns = ("program", "dtype", "op", "elements", "input", "max error", "ours ms", "torch ms")
+    predicted = (f"predicted ms on {hardware}",) if hardware else ()
+    print_table(f"{ranks} processes on this machine; {right}", (*columns, *predicted), [*map(cells, rows)])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from treadle.cli.output import print_json, require_good
+from treadle.cli.output import print_json, print_table, require_good
 
 FIBER_SIZES = "0,1,1000,65537"
 MAX_SPECIALISED_STEPS = 2000
@@ -47,7 +49,7 @@ def run_native(
         devices=devices,
     )
     if as_json:
-        print_json([{**row._asdict(), "good": row.good} for row in rows])
+        print_json([{**asdict(row), "good": row.good} for row in rows])
     else:
         orders = f", {repeats} random order{'s' * (repeats > 1)} each" if backend == "fibers" else ""
         _print(rows, f"{ranks} ranks {where}{orders}")
@@ -94,27 +96,15 @@ def _devices(backend: str, ranks: int) -> tuple[list[str], str]:
 
 def _print(rows: Sequence[Any], title: str) -> None:
     """One line for each program, data type and operation: the worst of all sizes, and the time of the largest."""
-    from itertools import groupby
-
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    good = all(row.good for row in rows)
-    table = Table(title=f"{title}; {'all results are right' if good else 'some results are wrong'}")
-    for heading in ("program", "dtype", "op", "elements", "max error", "allowed", "ms"):
-        table.add_column(heading, justify="left" if heading in ("program", "dtype", "op") else "right", no_wrap=True)
-    for (program, dtype, op), found in groupby(rows, key=lambda row: row[:3]):
+    shown = []
+    for kind, found in groupby(rows, key=lambda row: (row.program, row.dtype, row.op)):
         group = list(found)
         worst = max(group, key=lambda row: (not row.good, row.max_error))
-        largest = max(group, key=lambda row: row.elements)
-        sizes = (
-            str(largest.elements) if len(group) == 1 else f"{min(row.elements for row in group)} to {largest.elements}"
-        )
+        sizes = sorted((row.elements, row.seconds) for row in group)
+        (least, _), (most, seconds) = sizes[0], sizes[-1]
         error = "equal" if worst.max_error == 0 else f"{worst.max_error:.2g}"
-        times = (f"{worst.tolerance:.2g}", f"{largest.seconds * 1e3:.3f}")
-        table.add_row(escape(program), dtype, op, sizes, error, *times)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=140)
-    console.print(table)
+        size = str(most) if len(group) == 1 else f"{least} to {most}"
+        shown.append((*kind, size, error, f"{worst.tolerance:.2g}", f"{seconds * 1e3:.3f}"))
+    right = "all results are right" if all(row.good for row in rows) else "some results are wrong"
+    columns = ("program", "dtype", "op", "elements", "max error", "allowed", "ms")
+    print_table(f"{title}; {right}", columns, shown)

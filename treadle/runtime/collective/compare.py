@@ -5,6 +5,8 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import replace as changed
 from typing import Any, NamedTuple
 
 import torch
@@ -20,41 +22,22 @@ from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.collectives import form_of
 from treadle.runtime.collective.messages import REDUCING, Executor, cut_of, executor
+from treadle.runtime.comparison import DTYPES, Row, difference, random, rounding_of_sums
 from treadle.runtime.launch import launch
 
-DTYPES = {
-    "float32": torch.float32,
-    "float64": torch.float64,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-    "int32": torch.int32,
-    "int64": torch.int64,
-}
 OPS = {"sum": ReduceOp.SUM, "avg": ReduceOp.SUM, "min": ReduceOp.MIN, "max": ReduceOp.MAX}
 """Gloo has no average: the reference divides the sum, too."""
 
 
-class Row(NamedTuple):
-    """One program on one size. `elements` are counted as the collective does: of a rank's part for allgather,
-    reducescatter, alltoall, gather, scatter and irregular ones, of the whole buffer otherwise. Times in seconds, the
-    slowest rank's median. `op` is empty where nothing is added up."""
+@dataclass(frozen=True, kw_only=True)
+class Measured(Row):
+    """`elements` are counted as the collective does: of a rank's part for allgather, reducescatter, alltoall, gather,
+    scatter and irregular ones, of the whole buffer otherwise. Times are the slowest rank's median."""
 
-    program: str
-    dtype: str
-    op: str
-    elements: int
     bytes: int
     """Of one rank's input."""
-    max_error: float
-    tolerance: float
-    """0 where only data moves or numbers are whole: then results must be equal."""
-    seconds: float
     reference_seconds: float
-    predicted_seconds: float | None
-
-    @property
-    def good(self) -> bool:
-        return self.max_error <= self.tolerance
+    predicted_seconds: float | None = None
 
 
 def compare(
@@ -66,7 +49,7 @@ def compare(
     ops: Sequence[str] = ("sum",),
     repeats: int = 5,
     timeout: float | None = None,
-) -> list[Row]:
+) -> list[Measured]:
     """Run all `programs` (of one number of ranks) with real processes on every size, dtype and op.
 
     `decisions` predicts times, on the hardware it was planned for, and says what an irregular collective must do.
@@ -81,9 +64,9 @@ def compare(
     by_rank = launch(world, _worker, (jobs,), timeout)
     rows = []
     for results in zip(*by_rank, strict=True):
-        first: Row = results[0]
         rows.append(
-            first._replace(
+            changed(
+                results[0],
                 bytes=max(row.bytes for row in results),
                 max_error=max(row.max_error for row in results),
                 tolerance=max(row.tolerance for row in results),
@@ -91,7 +74,7 @@ def compare(
                 reference_seconds=max(row.reference_seconds for row in results),
             )
         )
-    return [row._replace(predicted_seconds=predict(programs[row.program], decisions, row.bytes)) for row in rows]
+    return [changed(row, predicted_seconds=predict(programs[row.program], decisions, row.bytes)) for row in rows]
 
 
 class _Jobs(NamedTuple):
@@ -111,7 +94,7 @@ def predict(program: Program, decisions: CollectiveDecisions | None, size: int) 
     return simulate_program(program, replace(decisions, links=links)).schedule.makespan / 1e9
 
 
-def _worker(rank: int, world: int, jobs: _Jobs) -> list[Row]:
+def _worker(rank: int, world: int, jobs: _Jobs) -> list[Measured]:
     rows = []
     for name, text in jobs.texts.items():
         program = xml.parse(text, name)
@@ -131,7 +114,7 @@ class _Task(NamedTuple):
     rank: int
 
 
-def _measure(task: _Task, dtype: str, op: str, count: int, repeats: int) -> Row:
+def _measure(task: _Task, dtype: str, op: str, count: int, repeats: int) -> Measured:
     data = _input(task, dtype, count)
 
     def ours() -> Tensor:
@@ -141,27 +124,20 @@ def _measure(task: _Task, dtype: str, op: str, count: int, repeats: int) -> Row:
         return _reference(task, data, op or "sum", count)
 
     expected, found = theirs(), ours()
-    error = 0.0
-    if expected is not None:
-        difference = (found.double() - expected.double()).abs() if found.shape == expected.shape else None
-        error = float("inf") if difference is None else float(difference.max()) if difference.numel() else 0.0
-        if not dtype.startswith(FLOATS) and not torch.equal(found, expected):
-            error = max(error, 1.0)
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(repeats):
         for work, taken in zip((theirs, ours), times, strict=True):
             taken.append(_timed(work))
-    return Row(
+    return Measured(
         program=task.name,
         dtype=dtype,
         op=op,
         elements=count,
         bytes=data.numel() * data.element_size(),
-        max_error=error,
+        max_error=0.0 if expected is None else difference(found, expected),
         tolerance=_tolerance(task.program, data, op),
         seconds=statistics.median(times[1]),
         reference_seconds=statistics.median(times[0]),
-        predicted_seconds=None,
     )
 
 
@@ -170,9 +146,6 @@ def _timed(work: Callable[[], Any]) -> float:
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
-
-
-FLOATS = ("float", "bfloat")
 
 
 def _input(task: _Task, dtype: str, count: int) -> Tensor:
@@ -185,11 +158,7 @@ def _input(task: _Task, dtype: str, count: int) -> Tensor:
 
 
 def _random(count: int, dtype: str, seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    if dtype.startswith(FLOATS):
-        return torch.randn(count, dtype=DTYPES[dtype], generator=generator)
-    most = 2**40 if dtype == "int64" else 2**20
-    return torch.randint(-most, most, (count,), dtype=DTYPES[dtype], generator=generator)
+    return random(count, DTYPES[dtype], torch.Generator().manual_seed(seed))
 
 
 def _before(task: _Task) -> list[frozenset[int]]:
@@ -199,14 +168,11 @@ def _before(task: _Task) -> list[frozenset[int]]:
 
 
 def _tolerance(program: Program, data: Tensor, op: str) -> float:
-    """Any two orders of summing R numbers differ by at most 2 (R - 1) eps times the sum of their absolute values."""
-    if op not in ("sum", "avg") or not data.is_floating_point():
-        return 0.0
-    if not data.numel():
+    if op not in ("sum", "avg") or not data.numel():
         return 0.0
     total = data.abs().double()
     distributed.all_reduce(total)
-    return float(2 * (len(program.ranks) - 1) * torch.finfo(data.dtype).eps * total.max())
+    return rounding_of_sums(len(program.ranks), data.dtype, float(total.max()))
 
 
 def _reference(task: _Task, data: Tensor, op: str, count: int) -> Tensor | None:

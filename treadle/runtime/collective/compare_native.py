@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,35 +15,10 @@ from treadle.codegen.collective.replay import Replay
 from treadle.planner.errors import InputError
 from treadle.runtime.collective.native import Library
 from treadle.runtime.collective.native_layout import parts
+from treadle.runtime.comparison import DTYPES, Row, difference, random, rounding_of_sums
 
-DTYPES = {
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-    "int32": torch.int32,
-    "float64": torch.float64,
-    "int64": torch.int64,
-}
 SUMMED = ("float32", "float16", "bfloat16", "int32")
 """Data types of programs with sums; the others are only moved."""
-
-
-class Row(NamedTuple):
-    """One program, data type, operation and number of elements of a part; the worst of all ranks and seeds."""
-
-    program: str
-    dtype: str
-    op: str
-    elements: int
-    max_error: float
-    tolerance: float
-    """0 where only data moves, a least or greatest is taken or numbers are whole."""
-    seconds: float
-    """Of one call, the median over seeds."""
-
-    @property
-    def good(self) -> bool:
-        return self.max_error <= self.tolerance
 
 
 def compare(
@@ -57,7 +31,10 @@ def compare(
     devices: Sequence[str] = ("cpu",),
 ) -> list[Row]:
     """Run every library on all sizes, data types and operations, `seeds` times each; ranks are dealt out to `devices`
-    in equal blocks. Raises CheckFailed when a program hangs."""
+    in equal blocks. A row has the elements of a part, the worst of all seeds and the median time of a call.
+
+    Raises CheckFailed when a program hangs.
+    """
     rows = []
     for name, library in libraries.items():
         reduces = library.table.reduces
@@ -82,30 +59,28 @@ def _measure(name: str, library: Library, dtype: str, op: str, size: int, seeds:
         start = time.perf_counter()
         found = library.run(given, "sum" if op == "-" else op, seed=seed)
         seconds.append(time.perf_counter() - start)
-        error = max([error, *(_difference(a.cpu(), b) for a, b in zip(found, expected, strict=True) if b is not None)])
+        error = max([error, *(difference(a.cpu(), b) for a, b in zip(found, expected, strict=True) if b is not None)])
         allowed = max(allowed, tolerance)
-    return Row(name, dtype, op, size, error, allowed, sorted(seconds)[len(seconds) // 2])
+    return Row(
+        program=name,
+        dtype=dtype,
+        op=op,
+        elements=size,
+        max_error=error,
+        tolerance=allowed,
+        seconds=sorted(seconds)[len(seconds) // 2],
+    )
 
 
 def random_inputs(program: Program, size: int, dtype: torch.dtype, seed: int) -> list[Tensor]:
-    """The tensors of all ranks: `size` elements a part, normal or small whole numbers."""
+    """The tensors of all ranks: `size` elements a part."""
     generator = torch.Generator().manual_seed(seed)
-    inputs = []
-    for rank in range(len(program.ranks)):
-        count = size * parts(program, rank)[0]
-        if dtype.is_floating_point:
-            inputs.append(torch.randn(count, generator=generator).to(dtype))
-        else:
-            inputs.append(torch.randint(-(2**20), 2**20, (count,), generator=generator).to(dtype))
-    return inputs
+    counts = [size * parts(program, rank)[0] for rank in range(len(program.ranks))]
+    return [random(count, dtype, generator) for count in counts]
 
 
 def reference(program: Program, inputs: Sequence[Tensor], op: str) -> tuple[list[Tensor | None], float]:
-    """What every rank must get, None where nothing is promised, and how far rounding may lead from it.
-
-    Any two orders of summing R numbers differ by at most 2 (R - 1) eps times the sum of their absolute values; a mean
-    rounds once more.
-    """
+    """What every rank must get, None where nothing is promised, and how far rounding may lead from it."""
     ranks, root = len(program.ranks), program.root or 0
     if program.collective in CUT_AS_ONE:
         return _replayed(program, inputs), 0.0
@@ -120,9 +95,9 @@ def reference(program: Program, inputs: Sequence[Tensor], op: str) -> tuple[list
         return [torch.cat([tensor.view(ranks, -1)[rank] for tensor in inputs]) for rank in range(ranks)], 0.0
     joined = _joined(torch.stack(list(inputs)), op)
     tolerance = 0.0
-    if op in ("sum", "avg") and inputs[0].is_floating_point() and inputs[0].numel():
+    if op in ("sum", "avg") and inputs[0].numel():
         total = float(torch.stack(list(inputs)).double().abs().sum(0).max())
-        tolerance = 2 * ranks * torch.finfo(inputs[0].dtype).eps * total
+        tolerance = rounding_of_sums(ranks, inputs[0].dtype, total)
     if program.collective == "reducescatter":
         return [*joined.view(ranks, -1)], tolerance
     return [joined if program.collective == "allreduce" or rank == root else None for rank in range(ranks)], tolerance
@@ -159,12 +134,3 @@ def _replayed(program: Program, inputs: Sequence[Tensor]) -> list[Tensor | None]
             chunks.append(inputs[owner][index * size : (index + 1) * size])
         results.append(torch.cat(chunks) if chunks else inputs[rank][:0])
     return results
-
-
-def _difference(found: Tensor, expected: Tensor) -> float:
-    if found.numel() != expected.numel():
-        return float("inf")
-    if not found.numel():
-        return 0.0
-    difference = (found.double() - expected.double()).abs().nan_to_num(float("inf"))
-    return float(difference.max())

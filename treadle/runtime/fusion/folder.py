@@ -32,7 +32,7 @@ MOST_PROCESSES = 64
 
 
 @dataclass(frozen=True)
-class Row:
+class Compared:
     """One comparison. `sent` elements of each rank to its group, `sent_on` to the next one, `traffic` loaded and
     stored, without products, all of the rank with most, beside what the plan counts (`planned_*`). `undecided`:
     operations that jump, and how many of their elements are so close to it that either side is right."""
@@ -58,7 +58,7 @@ class Row:
 
 def run_folder(
     folder: Path | str, backend: Backend = "cpu", *, repeats: int = 5, timeout: float | None = None
-) -> list[Row]:
+) -> list[Compared]:
     """Run the schedule in `folder`: one process for each rank (cpu), all ranks as fibers of one process in as many
     random orders as `repeats` says (fibers), or on GPUs (cuda).
 
@@ -78,7 +78,7 @@ def run_folder(
         outcome = compare(compiled, lowered, runs, kind=kind)
         each = outcome.report.counted
         rows.append(
-            Row(
+            Compared(
                 data=kind,
                 runs=repeats,
                 bits=outcome.bits,

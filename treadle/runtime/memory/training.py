@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,10 @@ from treadle.codegen import emit
 from treadle.planner.documents import artefact
 from treadle.planner.documents.artefact import Artefact
 from treadle.planner.errors import InputError, MissingBackendError
+from treadle.runtime.comparison import difference, largest, relative_tolerance, within_rounding
 from treadle.runtime.memory.followers import FILES, Follower, Loss, follow, plain
 from treadle.runtime.meter import Meter, allocator_peak
 
-TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
-"""Of gradients, losses and buffers, relative to the largest value; 1e-2 for the narrower types and under autocast."""
-NEAR = 8
-"""Winograd's and Fourier transforms round several times as much as a direct convolution."""
 TIMED_STEPS = 3
 
 
@@ -46,7 +43,7 @@ def run_folder(
     plain numbers: `losses` and `step_seconds` (forward and backward, median) of both; `peak_bytes` of both as measured
     by `Meter`, of the plan's prediction and its budget; `bit_equal`, `max_gradient_difference` and `gradient_scale`
     (largest gradient) over all steps; `gradient_rounding`, how far the eager run's own gradients are from those in
-    double precision where that had to be known (then the plan's may be `NEAR` times as far);
+    double precision where that had to be known (then the plan's may be some times as far);
     `allocator_peak_bytes` of both, with what kernels allocate inside; `findings`, a sentence for each promise that did
     not hold: the memory budget (of the allocator too, where the plan is on costs measured on this CPU), and gradients,
     loss and every buffer equal to plain PyTorch's in every step (named with the first step that breaks it).
@@ -71,8 +68,7 @@ def run_folder(
     buffers = dict(model.named_buffers())
     follower = follow(manifest.target, text, manifest.entry, model, loss)
     planned = Run(model, follower, learning_rate, autocast, buffers)
-    tolerance = max((TOLERANCE.get(parameter.dtype, 1e-2) for parameter in eager.parameters), default=0.0)
-    tolerance = max(tolerance, 1e-2) if "autocast" in manifest.facts else tolerance
+    tolerance = relative_tolerance(eager.parameters, "autocast" in manifest.facts)
     differences, scales = [], []
     findings: dict[str, str] = {}
     bit_equal = True
@@ -237,15 +233,6 @@ def in_double(
     return [] if drawn else [parameter.grad for parameter in model.parameters()]
 
 
-def within_rounding(
-    pairs: Sequence[tuple[Tensor | None, Tensor | None]], exact: Sequence[Tensor | None], allowed: float
-) -> bool:
-    """Whether each planned gradient, the second of a pair, is `allowed` off the exact one, or up to `NEAR` times as far
-    as plain PyTorch's; not where `exact` is empty."""
-    together = zip(pairs, exact, strict=False)
-    return bool(exact) and all(difference(b, c) <= max(allowed, NEAR * difference(a, c)) for (a, b), c in together)
-
-
 def _state_differences(eager: Run, planned: Run, tolerance: float) -> Iterator[tuple[str, float, float, float]]:
     """(what, difference, largest value, tolerance) of the last loss and of every buffer; whole numbers are exact."""
     a, b = (torch.tensor(run.losses[-1], dtype=torch.float64) for run in (eager, planned))
@@ -254,27 +241,6 @@ def _state_differences(eager: Run, planned: Run, tolerance: float) -> Iterator[t
         exact = not (buffer.is_floating_point() or buffer.is_complex())
         allowed = 0.0 if exact else tolerance
         yield f"values of buffer {name}", difference(buffer, planned.buffers[name]), largest(buffer), allowed
-
-
-def difference(a: Tensor | None, b: Tensor | None) -> float:
-    """The largest difference of two elements; infinite where one alone is NaN or infinite."""
-    if a is None or b is None:
-        return 0.0 if a is b else float("inf")
-    a, b = _wide(a), _wide(b)
-    gap = (a - b).abs().nan_to_num(nan=float("inf"), posinf=float("inf"))
-    gap = gap.masked_fill((a == b) | (a.isnan() & b.isnan()), 0.0)
-    return float(gap.max()) if gap.numel() else 0.0
-
-
-def largest(tensor: Tensor) -> float:
-    """The largest absolute value that is finite."""
-    found = _wide(tensor).abs()
-    finite = found[found.isfinite()]
-    return float(finite.max()) if finite.numel() else 0.0
-
-
-def _wide(tensor: Tensor) -> Tensor:
-    return tensor.detach().to(torch.promote_types(tensor.dtype, torch.float64))
 
 
 def _open(folder: Path) -> tuple[Artefact, str]:

@@ -31,10 +31,11 @@ from treadle.planner.graph.index import Graph
 from treadle.planner.passes.memory.extract.problem import problem_from_trace
 from treadle.planner.passes.memory.lower import store_all
 from treadle.planner.passes.memory.planning import decide
+from treadle.runtime.comparison import difference, largest, relative_tolerance, within_rounding
 from treadle.runtime.memory.apply import PlannedModule
 from treadle.runtime.memory.followers import plain
 from treadle.runtime.memory.step import load_step
-from treadle.runtime.memory.training import TIMED_STEPS, TOLERANCE, difference, in_double, largest, within_rounding
+from treadle.runtime.memory.training import TIMED_STEPS, in_double
 from treadle.runtime.meter import Meter
 from treadle.runtime.strides import exact
 
@@ -175,8 +176,7 @@ def _verify(step: Described, trace: Trace, program: Program, promised: int | Non
 
 def _value_findings(eager: _Side, other: _Side, step: Described) -> tuple[list[str], float]:
     """A sentence for each value that differs beyond rounding, and the largest relative difference of all."""
-    tolerance = max((TOLERANCE.get(p.dtype, 1e-2) for p in eager.model.parameters()), default=1e-4)
-    tolerance = max(tolerance, 1e-2) if eager.trace.autocast else tolerance
+    tolerance = relative_tolerance(eager.model.parameters(), bool(eager.trace.autocast))
     findings: list[str] = []
     gaps = [0.0]
     together = enumerate(zip(eager.outputs, other.outputs, strict=True))

@@ -23,6 +23,7 @@ from treadle.planner.passes import require_pass
 from treadle.planner.passes.swap.decisions import SwapDecisions
 from treadle.planner.passes.swap.timeline_of import start_bytes, tasks_of
 from treadle.planner.timeline.simulator import simulate
+from treadle.runtime.comparison import equal_bits
 from treadle.runtime.meter import Meter
 from treadle.runtime.swap.cpu import Threads
 from treadle.runtime.swap.cuda import Streams
@@ -93,7 +94,7 @@ def run_folder(
         kept = {step.persistent[storage]: constrained.memory.host[storage] for storage in free.persistent}
         found = _named(outputs, gradients, kept)
         for name, value in _named(*expected, {step.persistent[key]: x for key, x in free.persistent.items()}).items():
-            if not _same(found[name], value.cpu()):
+            if not equal_bits(found[name], value.cpu()):
                 findings.setdefault(
                     "values", f"{name} differs from the unconstrained run in step {number + 1}, expected equal bits"
                 )
@@ -151,15 +152,6 @@ def _named(
     found = {f"output {number}": value for number, value in enumerate(outputs)}
     found |= {f"the gradient of {name!r}": value for name, value in gradients.items()}
     return found | {f"{name!r}": value for name, value in persistent.items()}
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    """Equal bits."""
-    return a.dtype == b.dtype and a.shape == b.shape and torch.equal(_bits(a), _bits(b))
-
-
-def _bits(tensor: Tensor) -> Tensor:
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
 def _beside(step: SwappedStep, inputs: Sequence[Tensor]) -> int:

@@ -17,7 +17,7 @@ from treadle.planner.documents.sketch import Hyperparameters
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.planning import plan_collective
-from treadle.runtime.collective.compare import Row, compare
+from treadle.runtime.collective.compare import Measured, compare
 from treadle.runtime.collective.script import script_of
 from treadle.runtime.launch import launch
 
@@ -51,7 +51,7 @@ OWN = {
 
 
 @pytest.fixture(scope="module")
-def rows(request: pytest.FixtureRequest) -> dict[str, list[Row]]:
+def rows(request: pytest.FixtureRequest) -> dict[str, list[Measured]]:
     """All programs in one start of four processes; the real files only where they are at hand."""
     programs = dict(OWN)
     try:
@@ -59,14 +59,14 @@ def rows(request: pytest.FixtureRequest) -> dict[str, list[Row]]:
         programs |= {name: xml.parse((folder / name).read_text(), name) for name in REAL}
     except pytest.skip.Exception:
         pass
-    result: dict[str, list[Row]] = {}
+    result: dict[str, list[Measured]] = {}
     for row in compare(programs, None, sizes=SIZES, dtypes=DTYPES, ops=OPS, repeats=1, timeout=120):
         result.setdefault(row.program, []).append(row)
     return result
 
 
 @pytest.mark.parametrize("name", [*OWN, *REAL])
-def test_results_are_those_of_torch(rows: dict[str, list[Row]], name: str) -> None:
+def test_results_are_those_of_torch(rows: dict[str, list[Measured]], name: str) -> None:
     if name not in rows:
         pytest.skip("TREADLE_DATA: no folder with real files here")
     reduces = any(word in name for word in ("ring", "reduce", "ar_hier"))

@@ -21,7 +21,7 @@ from treadle.codegen.collective.msccl import xml
 from treadle.codegen.collective.program import Program, Step
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.runtime import native_build
-from treadle.runtime.collective.compare_native import DTYPES, compare, random_inputs, reference
+from treadle.runtime.collective.compare_native import compare, random_inputs, reference
 from treadle.runtime.collective.native import Library, Settings, build
 
 PROTOCOLS = ("Simple", "LL", "LL128")
@@ -258,7 +258,7 @@ def test_a_kernel_without_its_synchronisation_is_wrong_under_some_order(before: 
     runner = changed(change)
     rows = []
     for seed in range(20):
-        inputs = random_inputs(runner.program, 300, DTYPES["int32"], seed)
+        inputs = random_inputs(runner.program, 300, torch.int32, seed)
         expected, _ = reference(runner.program, inputs, "sum")
         try:
             found = runner.run(inputs, seed=seed)

@@ -20,8 +20,9 @@ from treadle.planner.documents import store
 from treadle.planner.documents.artefact import FILE_NAME, Artefact
 from treadle.planner.errors import InputError, MissingBackendError
 from treadle.planner.passes.memory.planning import MemoryOptions, plan_memory
+from treadle.runtime.comparison import difference, largest
 from treadle.runtime.memory import training
-from treadle.runtime.memory.training import difference, largest, run_folder
+from treadle.runtime.memory.training import run_folder
 
 ENTRY = "tests.treadle.runtime.models:convnet"
 

@@ -4,7 +4,11 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow golden lint format bench bench-collective bench-memory bench-swap bench-fusion wheel schemas clean
+# The folders of one pass, ROOM; mypy reads the first two through the links in treadle/, which give modules their names.
+FOLDERS := $(if $(ROOM),$(wildcard planner/passes/$(ROOM) codegen/$(ROOM) treadle/passes/$(ROOM) treadle/runtime/$(ROOM)))
+PACKAGES := $(patsubst treadle/treadle/%,treadle/%,$(addprefix treadle/,$(FOLDERS)))
+TESTS := $(wildcard $(addprefix tests/,$(FOLDERS)))
+.PHONY: help install demo check test test-slow golden lint format bench bench-collective bench-memory bench-swap bench-fusion wheel schemas clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -21,6 +25,13 @@ install: $(STAMP) ## make .venv with treadle and everything its tests need
 demo: $(STAMP) ## plan, check and train a reduced GPT-2 on 4 processes; writes build/demo/report.html
 	@mkdir -p build
 	$(BIN)/treadle plan job examples/gpt2_dp/job.yaml -o build/demo
+
+check: $(STAMP) ## lint, types and quick tests of one pass, as in make check ROOM=swap
+	@test -n "$(FOLDERS)" || { echo "error: no pass is called '$(ROOM)'; have: $(notdir $(patsubst %/room.py,%,$(wildcard planner/passes/*/room.py)))" >&2; exit 2; }
+	$(BIN)/ruff check $(FOLDERS) $(TESTS)
+	$(BIN)/ruff format --check $(FOLDERS) $(TESTS)
+	$(BIN)/mypy $(PACKAGES)
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow' $(TESTS)
 
 test: $(STAMP) ## run the test suite (under 10 minutes on 2 cores)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow' --durations=10 --durations-min=5

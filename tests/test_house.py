@@ -161,6 +161,23 @@ def test_links_in_the_documents_lead_somewhere() -> None:
                 assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
 
 
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_paths_that_a_page_names_exist(page: Path) -> None:
+    for name in re.findall(r"(?<![\w/.~-])(?:planner|codegen|treadle|tests)/[\w./*-]*(?![\w./*<-])", page.read_text()):
+        example = "/toy" in name  # the pass that docs/adding-a-pass.md adds
+        assert example or any(ROOT.glob(name.rstrip("./"))), f"{page.name} names {name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_use_the_terms_of_the_field(page: Path) -> None:
+    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    found = re.search(r"\b(at hand|made again|in vain|go(es)? along|(is|are) told|so many (random|bytes))\b", prose)
+    assert not found, f"{page.name}: {found[0]}"
+
+
 def test_every_dependency_has_its_reason_and_its_locked_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     groups = [project["project"]["dependencies"], project["dependency-groups"]["dev"]]

@@ -12,7 +12,7 @@ from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware, scaled
 from treadle.planner.machine.collectives import DEFAULT, Tuning
 from treadle.planner.machine.rates import Machine, machine_of
-from treadle.planner.passes.fusion.bound import allreduce_alone, lower_bound
+from treadle.planner.passes.fusion.bound import allreduce_alone, needs
 from treadle.planner.passes.fusion.counts import counts
 from treadle.planner.passes.fusion.price import Price, price
 from treadle.planner.passes.fusion.program import Bindings, Program
@@ -119,7 +119,7 @@ def step(name: str, exponent: int, machine: Machine, tuning: Tuning) -> Row:
         "GShard-Eq": times["RS-Opt-AG"],
         "fused": times["fuse(RS-Opt-AG)"],
         "AR only": allreduce_alone(made["unfused"], bindings, machine, tuning),
-        "bound": lower_bound(made["unfused"], bindings, machine, tuning).total_us,
+        "bound": needs(made["unfused"], bindings, machine, tuning).total_us,
         "best": best,
         "speed-up": times["AR-Opt"] / times[best],
         "at most": times["AR-Opt"] / allreduce_alone(made["unfused"], bindings, machine, tuning),
@@ -210,7 +210,7 @@ def details(machine: Machine) -> Iterator[Row]:
     """What each schedule of the tails and the hand-over is made of."""
     cases = [(name, tail(name), tail_size(8)) for name in ("attention", "mlp")]
     for name, made, bindings in [*cases, ("pipeline", pipeline(), HAND_OVER)]:
-        bound = lower_bound(program(name), bindings, machine, RING)
+        bound = needs(program(name), bindings, machine, RING)
         for schedule, found in priced(made, bindings, machine).items():
             yield {
                 "program": name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from treadle.planner.documents.plan import Scope
 
@@ -34,3 +34,7 @@ class Bound:
     time_ns: int
     argument: Argument
     scope: Scope | None = None
+
+    def of_plan(self, time_ns: int) -> Bound:
+        """The bound for a plan that takes `time_ns`, at most that: solvers prove to tolerances only."""
+        return self if self.time_ns <= time_ns else replace(self, time_ns=time_ns)

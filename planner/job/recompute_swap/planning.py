@@ -35,7 +35,7 @@ from treadle.planner.job.recompute_swap.sets import Program, Value
 from treadle.planner.passes.memory.lower import store_all
 from treadle.planner.passes.memory.planning import MemoryOptions
 from treadle.planner.passes.swap.allocators import plan_swap_allocators, time_of
-from treadle.planner.passes.swap.bound import COMPUTE, Bound, lower_bound
+from treadle.planner.passes.swap.bound import lower_bound, sentence
 from treadle.planner.passes.swap.decisions import Allocator, Run, SwapDecisions
 from treadle.planner.passes.swap.minimum import require_feasible
 from treadle.planner.passes.swap.planning import (
@@ -49,9 +49,10 @@ from treadle.planner.passes.swap.planning import (
 )
 from treadle.planner.passes.swap.problem import Machine, SwapProblem
 from treadle.planner.passes.swap.search.methods import Found
+from treadle.planner.search.bound import Argument, Bound
+from treadle.planner.search.certified import certificate
 from treadle.planner.search.clock import Clock
 from treadle.planner.search.telling import AGAIN
-from treadle.planner.solver import relative_gap
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def plan_joint(
         whole = prepared(whole, memory)
         scorer = quickest(options, chosen, whole.machine, reserve_bytes, clock)
         options = dataclasses.replace(options, swap=dataclasses.replace(options.swap, allocator=scorer.allocator))
-        joint = _Joint(scorer, options, inputs, clock, Bound(0, COMPUTE, "any order"), on_progress, on_plan)
+        joint = _Joint(scorer, options, inputs, clock, Bound(0, Argument("compute"), "any order"), on_progress, on_plan)
         joint.tell_best()
         try:
             joint.bound, sets = joint_bound(
@@ -349,19 +350,8 @@ class _Joint:
     def bounded(self, plan: Plan[SwapDecisions]) -> Plan[SwapDecisions]:
         """The plan with the bound that is known by now."""
         time_ns = time_of(plan)
-        lower = min(self.bound.time_ns, time_ns)
-        gap = relative_gap(time_ns, lower)
-        return msgspec.structs.replace(
-            plan,
-            certificate=msgspec.structs.replace(
-                plan.certificate,
-                lower_bound=lower,
-                argument=self.bound.argument,
-                scope=self.bound.scope,
-                gap=0.0 if gap is None else gap,
-                optimal=time_ns == lower,
-            ),
-        )
+        proof = certificate(plan.certificate.checker, time_ns, self.bound.of_plan(time_ns), sentence(self.bound))
+        return msgspec.structs.replace(plan, certificate=proof)
 
     def finished(self) -> Plan[SwapDecisions]:
         """The best plan. Raises what the swap pass raised where there is none."""

@@ -18,9 +18,10 @@ from treadle.planner.documents.trace import Implementation, Op, Trace
 from treadle.planner.graph.implementations.index import calls
 from treadle.planner.graph.index import Graph
 from treadle.planner.graph.unrolling import draws
-from treadle.planner.passes.swap.bound import SECONDS, Bound, Repeats, bound_with_repeats
+from treadle.planner.passes.swap.bound import SECONDS, Repeats, bound_with_repeats
 from treadle.planner.passes.swap.extract import problem_from_trace
 from treadle.planner.passes.swap.problem import Machine, SwapProblem
+from treadle.planner.search.bound import Bound
 
 SHARES = (0.9, 0.5, 0.1)
 """What is made again to at least this share becomes a member of a set."""

@@ -11,10 +11,10 @@ from msgspec import structs
 from treadle.planner.documents.collective import Collective, Demand, Protocol
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.pattern import Pattern
-from treadle.planner.documents.plan import VERSION, Certificate, InputRef, Plan, Prediction, Provenance
+from treadle.planner.documents.plan import InputRef, Plan, Provenance
 from treadle.planner.documents.sketch import Sketch
 from treadle.planner.documents.store import digest
-from treadle.planner.errors import CheckFailed, InputError
+from treadle.planner.errors import InputError
 from treadle.planner.passes.collective import auto, exact, greedy, hierarchical, milp, trees
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.bound import lower_bound, sentence
@@ -35,6 +35,7 @@ from treadle.planner.passes.collective.templates import (
 )
 from treadle.planner.passes.collective.universal import universal_bound
 from treadle.planner.search.bound import Bound
+from treadle.planner.search.certified import certified
 from treadle.planner.search.clock import Clock
 from treadle.planner.solver.interrupt import stop_on_sigint
 from treadle.planner.version import TOOL
@@ -56,7 +57,6 @@ METHODS: dict[str, auto.Method] = {
 """Every method that `auto` compares, by its name on the command line."""
 
 DEFAULT_LIMITS = Limits()
-CHECKER = "treadle.planner.passes.collective.check"
 
 
 def plan_collective(
@@ -142,30 +142,17 @@ def plan_of(
             ordered=price.ordered,
             fused=price.fused,
         )
-    findings = check(decisions)
-    if findings:
-        raise CheckFailed("the collective plan failed its own check; this is a bug, please report it", tuple(findings))
     bound = bound_of(draft, request)
     if draft.bound is not None and draft.bound.time_ns > bound.time_ns:
         bound = draft.bound
-    objective = decisions.makespan_ns
-    return Plan(
-        version=VERSION,
+    return certified(
+        decisions,
+        time_ns=decisions.makespan_ns,
+        predicted_us=None if price is None else price.time_us,
+        bound=bound,
+        argument=sentence(bound),
+        check=check,
         inputs=inputs,
-        decisions=decisions,
-        prediction=Prediction(time_us=objective / 1000 if price is None or price.time_us is None else price.time_us),
-        certificate=Certificate(
-            verdict="accepted",
-            checker=CHECKER,
-            objective=objective,
-            lower_bound=bound.time_ns,
-            unit="ns",
-            argument=sentence(bound),
-            terms_ns=dict(bound.argument.terms),
-            scope=bound.scope,
-            gap=(objective - bound.time_ns) / objective if objective else 0.0,
-            optimal=objective == bound.time_ns,
-        ),
         provenance=Provenance(
             tool=TOOL,
             method=draft.method,

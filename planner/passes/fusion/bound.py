@@ -25,20 +25,34 @@ from treadle.planner.passes.fusion.layouts import At, Local, Replicated, Sliced
 from treadle.planner.passes.fusion.program import Bindings, Node, Program, TensorType
 from treadle.planner.passes.fusion.stages import behind, kind, moves_data
 from treadle.planner.passes.fusion.work import product, whole_bytes
+from treadle.planner.search.bound import Argument, Bound, Facts
 
 SUMS = ("AllReduce", "ReduceScatter")
 GATHERS = ("AllReduce", "AllGather", "Broadcast")
 
 
-@dataclass(frozen=True)
-class Bound:
-    """us. `parts` are what each resource needs by itself; `why` names the one that binds."""
+SENTENCES = {
+    "resource": ("under the cost model, {binding} alone take {binding_us:.4g} us, launch and hops {fixed_us:.4g} us"),
+    "hops": "under the cost model, launch and hops alone take {fixed_us:.4g} us, {binding} {binding_us:.4g} us",
+}
+"""The argument of each kind of bound."""
 
-    total_us: float
+
+def sentence(bound: Bound) -> str:
+    """Why `bound` holds, in words."""
+    return bound.argument.printed(SENTENCES)
+
+
+@dataclass(frozen=True)
+class Needs:
+    """us: a launch with the hops of one collective, and what each resource takes in isolation."""
+
     fixed_us: float
-    """A launch and the hops of one collective."""
     parts: Mapping[str, float]
-    why: str
+
+    @property
+    def total_us(self) -> float:
+        return self.fixed_us + max(self.parts.values())
 
 
 @dataclass(frozen=True)
@@ -61,6 +75,15 @@ class _Case:
 
 def lower_bound(program: Program, bindings: Bindings, machine: Machine, tuning: Tuning = DEFAULT) -> Bound:
     """A proven lower bound of `price` over all schedules of the program. Raises InputError as `price` does."""
+    least = needs(program, bindings, machine, tuning)
+    binding = max(least.parts, key=lambda name: least.parts[name])
+    facts: Facts = {"binding": binding, "binding_us": least.parts[binding], "fixed_us": least.fixed_us}
+    kind = "resource" if least.parts[binding] >= least.fixed_us else "hops"
+    return Bound(int(least.total_us * 1000), Argument(kind, facts=facts))
+
+
+def needs(program: Program, bindings: Bindings, machine: Machine, tuning: Tuning = DEFAULT) -> Needs:
+    """What every schedule of the program takes of each resource. Raises InputError as `price` does."""
     case = _Case(program, live(program), bindings, machine, placement(machine, bindings.ranks, bindings.groups), tuning)
     node_us, network_us = _links(case)
     parts = {
@@ -69,13 +92,7 @@ def lower_bound(program: Program, bindings: Bindings, machine: Machine, tuning: 
         "memory": _memory(case) / machine.memory_rate,
         "multiplications": sum(_gemm_us(case, node) for node in case.nodes),
     }
-    fixed = _fixed(case)
-    binding = max(parts, key=lambda name: parts[name])
-    if parts[binding] >= fixed:
-        why = f"{binding} alone take {parts[binding]:.4g} us, launch and hops {fixed:.4g} us"
-    else:
-        why = f"launch and hops alone take {fixed:.4g} us, {binding} {parts[binding]:.4g} us"
-    return Bound(fixed + parts[binding], fixed, parts, why)
+    return Needs(_fixed(case), parts)
 
 
 def allreduce_alone(program: Program, bindings: Bindings, machine: Machine, tuning: Tuning = DEFAULT) -> float:

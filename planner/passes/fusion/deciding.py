@@ -7,20 +7,20 @@ from dataclasses import replace
 
 import msgspec
 
-from treadle.planner.documents.plan import VERSION, Certificate, InputRef, Plan, Prediction, Provenance
+from treadle.planner.documents.plan import InputRef, Plan, Provenance
 from treadle.planner.errors import CheckFailed
-from treadle.planner.passes.fusion.bound import lower_bound
+from treadle.planner.passes.fusion.bound import lower_bound, sentence
 from treadle.planner.passes.fusion.check import check
 from treadle.planner.passes.fusion.consistency import inconsistent
 from treadle.planner.passes.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED, FusionDecisions, Rival
-from treadle.planner.passes.fusion.planning import NS, FusionPlan, nanoseconds, peers_on
+from treadle.planner.passes.fusion.planning import FusionPlan, nanoseconds, peers_on
 from treadle.planner.passes.fusion.price import price
 from treadle.planner.passes.fusion.program import Program
 from treadle.planner.passes.fusion.prune import pointwise_first
 from treadle.planner.passes.fusion.reasons import decisions
 from treadle.planner.passes.fusion.spelling import spelled
 from treadle.planner.passes.fusion.text import show
-from treadle.planner.solver import relative_gap
+from treadle.planner.search.certified import certified
 from treadle.planner.version import TOOL
 
 
@@ -39,27 +39,17 @@ def plan_of(
     decided = msgspec.structs.replace(
         made, rivals=(*made.rivals, *_peers(found)), measured_ns=dict(sorted(times.items()))
     )
-    if findings := check(decided) or list(inconsistent(decided)):
+    if findings := list(inconsistent(decided)):
         name = found.space.program.name
         raise CheckFailed(f"{name}: the plan fails its check; this is a bug, please report it", tuple(findings))
     bound = lower_bound(found.space.program, found.bindings, found.machine, found.space.options.tuning)
-    least = min(int(bound.total_us * NS), decided.time_ns)
-    gap = relative_gap(decided.time_ns, least)
-    return Plan(
-        version=VERSION,
-        inputs=dict(inputs),
-        decisions=decided,
-        prediction=Prediction(time_us=decided.time_ns / NS),
-        certificate=Certificate(
-            verdict="accepted",
-            checker="treadle.planner.passes.fusion.check",
-            objective=float(decided.time_ns),
-            lower_bound=float(least),
-            unit="ns",
-            argument=f"under the cost model, {bound.why}",
-            gap=0.0 if gap is None else gap,
-            optimal=least == decided.time_ns,
-        ),
+    return certified(
+        decided,
+        time_ns=decided.time_ns,
+        bound=bound.of_plan(decided.time_ns),
+        argument=sentence(bound),
+        check=check,
+        inputs=inputs,
         provenance=Provenance(
             tool=TOOL,
             method="enumeration",

@@ -76,7 +76,7 @@ class Fusion(Pass[FusionDecisions]):
 
     def rebound(self, plan: Plan[FusionDecisions], found: Inputs) -> Rebound:
         """With the hardware, price the schedule and its rivals again and derive the bound again."""
-        from treadle.planner.passes.fusion.bound import lower_bound
+        from treadle.planner.passes.fusion.bound import lower_bound, sentence
         from treadle.planner.passes.fusion.consistency import bindings_of, check_prices, priced_on
         from treadle.planner.passes.fusion.parsing import parse
 
@@ -87,10 +87,10 @@ class Fusion(Pass[FusionDecisions]):
             return Rebound(findings, None)
         program = parse(decisions.program, "$.decisions.program")
         proved = lower_bound(program, bindings_of(decisions), priced_on(decisions, hardware))
-        bound = min(int(proved.total_us * 1000), decisions.time_ns)
+        bound = proved.of_plan(decisions.time_ns).time_ns
         if abs(proof.lower_bound - bound) > 1:
             findings.append(f"certificate: lower bound {proof.lower_bound:g} ns, the hardware proves {bound} ns")
-        elif proof.argument != (argument := f"under the cost model, {proved.why}"):
+        elif proof.argument != (argument := sentence(proved)):
             findings.append(f"certificate: found the argument {proof.argument!r}, expected {argument!r}")
         return Rebound(findings, bound)
 

@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from treadle.planner.passes.memory.problem import MemoryProblem
+from treadle.planner.search.bound import Argument, Bound
+
+KEPT = "what is kept when each of {windows} of backward operators starts has to fit the budget, and what it lacks"
+SENTENCES = {
+    "once": "every forward and every backward operator runs at least once, with its fastest implementation",
+    "priced": (
+        "what is kept when the backward pass starts has to fit the budget, and what it lacks has to be made again at "
+        "least once, in whatever order: with a price on the bytes of each moment no plan is cheaper (weak duality)"
+    ),
+    "windows": KEPT + " has to be made again at least once, in whatever order: proved by the solver",
+    "solved": "the solver proved that no solution of the 0-1 program (MONeT, equations 4.1 to 4.15) is below it",
+    "solved leaving": (
+        "the solver proved that no solution of the 0-1 program (MONeT, equations 4.1 to 4.15) in which what a backward "
+        "op reads is still there when its stage is left (--dependency-set leaving) is below it"
+    ),
+    "retention": "the solver proved that no plan with each recomputation in the order of the forward pass is below it",
+}
+"""The argument of each kind of bound."""
 
 
-@dataclass(frozen=True)
-class Argument:
-    """Why a bound holds. With `any_order` it speaks of every plan, however often and in whatever order it recomputes;
-    else of those that recompute in forward order, each op at most once a stage, and with `leaving` of those among them
-    in which what a backward op reads is still there when its stage is left."""
-
-    text: str
-    any_order: bool
-    leaving: bool = False
+def sentence(bound: Bound) -> str:
+    """Why `bound` holds, in words."""
+    return bound.argument.printed(SENTENCES)
 
 
-ONCE = Argument("every forward and every backward operator runs at least once, with its fastest implementation", True)
-PRICED = Argument(
-    "what is kept when the backward pass starts has to fit the budget, and what it lacks has to be made again at least "
-    "once, in whatever order: with a price on the bytes of each moment no plan is cheaper (weak duality)",
-    True,
-)
-SOLVED = Argument(
-    "the solver proved that no solution of the 0-1 program (MONeT, equations 4.1 to 4.15) is below it", False
-)
-SOLVED_LEAVING = Argument(
-    "the solver proved that no solution of the 0-1 program (MONeT, equations 4.1 to 4.15) in which what a backward op "
-    "reads is still there when its stage is left (--dependency-set leaving) is below it",
-    any_order=False,
-    leaving=True,
-)
+def once(problem: MemoryProblem) -> Bound:
+    """Every op runs at least once."""
+    return Bound(least_time(problem), Argument("once"), "any order")
 
 
 def least_time(problem: MemoryProblem) -> int:

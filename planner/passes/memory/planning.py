@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import msgspec
 
-from treadle.planner.documents.plan import VERSION, Certificate, InputRef, Plan, Prediction, Provenance, Scope
+from treadle.planner.documents.plan import InputRef, Plan, Provenance
 from treadle.planner.documents.quantities import Quantity, parse_quantity
 from treadle.planner.documents.store import digest
 from treadle.planner.documents.trace import Trace
-from treadle.planner.errors import CheckFailed, InputError
+from treadle.planner.errors import InputError
+from treadle.planner.passes.memory.bound import sentence
 from treadle.planner.passes.memory.check import check
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.extract.problem import problem_from_trace
@@ -23,9 +24,10 @@ from treadle.planner.passes.memory.search.attempts import MemoryOptions
 from treadle.planner.passes.memory.search.rounds import Found, search
 from treadle.planner.passes.memory.simulate import simulate
 from treadle.planner.passes.memory.variants import restrict
+from treadle.planner.search.certified import certified
 from treadle.planner.search.clock import Clock
 from treadle.planner.search.telling import Teller
-from treadle.planner.solver import Progress, relative_gap
+from treadle.planner.solver import Progress
 from treadle.planner.version import TOOL
 
 __all__ = ["Budget", "MemoryOptions", "budget_in_bytes", "parse_budget", "plan_memory", "plan_problem"]
@@ -139,15 +141,14 @@ def plan_of(
 ) -> Plan[MemoryDecisions]:
     """The checked plan of what a search found."""
     decisions = decide(problem, found.schedule, options)
-    findings = check(decisions)
-    if findings:
-        raise CheckFailed(f"the memory plan does not pass its check: {findings[0]}", tuple(findings))
-    return Plan(
-        version=VERSION,
+    return certified(
+        decisions,
+        time_ns=decisions.objective_ns,
+        peak_bytes=decisions.exact_peak_bytes,
+        bound=found.bound if options.recompute else replace(found.bound, scope="no recomputation"),
+        argument=sentence(found.bound),
+        check=check,
         inputs=inputs or {},
-        decisions=decisions,
-        prediction=Prediction(time_us=decisions.objective_ns / 1000, peak_bytes=decisions.exact_peak_bytes),
-        certificate=certify(found, options.recompute),
         provenance=Provenance(
             tool=TOOL,
             method=found.method,
@@ -181,22 +182,4 @@ def decide(problem: MemoryProblem, schedule: Schedule, options: MemoryOptions = 
         bound_peak_bytes=row_peak(problem, schedule),
         exact_peak_bytes=exact.peak_bytes,
         store_all_peak_bytes=everything.peak_bytes,
-    )
-
-
-def certify(best: Found, recompute: bool) -> Certificate:
-    """What is proved of a schedule that passed its check, among plans that may `recompute` or not."""
-    order: Scope = "forward order, reads left" if best.argument.leaving else "forward order"
-    scope: Scope = "any order" if best.argument.any_order else order
-    gap = relative_gap(best.time_ns, best.bound_ns)
-    return Certificate(
-        verdict="accepted",
-        checker="treadle.planner.passes.memory.check",
-        objective=best.time_ns,
-        lower_bound=best.bound_ns,
-        unit="ns",
-        argument=best.argument.text,
-        scope=scope if recompute else "no recomputation",
-        gap=0.0 if gap is None else gap,
-        optimal=best.time_ns == best.bound_ns,
     )

@@ -42,8 +42,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from treadle.planner.errors import LimitError
-from treadle.planner.passes.memory.bound import ONCE, PRICED, Argument, least_time
+from treadle.planner.errors import InfeasibleError, LimitError
+from treadle.planner.passes.memory.bound import KEPT, once
 from treadle.planner.passes.memory.formulation.tables import Terms
 from treadle.planner.passes.memory.lower import Schedule, lower
 from treadle.planner.passes.memory.methods.effort import EFFORT, Account, Effort, Window, cut, doubling
@@ -60,6 +60,7 @@ from treadle.planner.passes.memory.methods.restricted import (
 )
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.simulate import simulate
+from treadle.planner.search.bound import Argument, Bound
 from treadle.planner.solver import Model, Solution, Status, Var, linear
 
 
@@ -80,40 +81,31 @@ class Relaxation:
     d: list[dict[int, Var]]
 
 
-@dataclass(frozen=True)
-class Bound:
-    """No plan takes less than `time_ns`; None: there is no plan."""
-
-    time_ns: int | None
-    argument: Argument
-
-
 def lower_bound(
     problem: MemoryProblem,
     effort: Effort = EFFORT,
     known: Schedule | None = None,
-    on_bound: Callable[[Bound], None] | None = None,
+    on_bound: Callable[[Bound], None] = lambda bound: None,
 ) -> Bound:
     """The best bound of programs with 1, 2, 4, .. windows, up to the windows and steps of `effort`, after that of the
     linear program over one window.
 
     `known` is a pruned schedule within the budget: it starts the solver, and the search ends when the bound is within
-    the gap of it. `on_bound` hears of each better bound.
+    the gap of it. `on_bound` hears of each better bound. Raises InfeasibleError if the solver proves that no
+    plan fits.
     """
-    best = Bound(least_time(problem), ONCE)
+    best = once(problem)
     known_ns = None if known is None else simulate(problem, lower(problem, known)).time_ns
     account = Account(effort)
 
     def take(found: Bound | None) -> None:
         nonlocal best
-        if found is None or (found.time_ns is not None and best.time_ns is not None and found.time_ns <= best.time_ns):
-            return
-        best = found
-        if on_bound is not None:
+        if found is not None and found.time_ns > best.time_ns:
+            best = found
             on_bound(best)
 
     def settled() -> bool:
-        return best.time_ns is None or (known_ns is not None and best.time_ns >= known_ns * (1 - effort.gap))
+        return known_ns is not None and best.time_ns >= known_ns * (1 - effort.gap)
 
     for count in doubling(1, min(effort.windows, len(problem.bwd))):
         if settled() or account.spent():
@@ -140,7 +132,7 @@ def _priced(f: Relaxation, seconds: float | None = None) -> Bound | None:
     with suppress(LimitError):
         bound = linear.relax(f.model, time_limit_s=seconds).bound
         if bound is not None and math.isfinite(bound):
-            return Bound(math.floor(bound * f.time_unit + 1e-6), PRICED)
+            return Bound(math.floor(bound * f.time_unit + 1e-6), Argument("priced"), "any order")
     return None
 
 
@@ -162,15 +154,13 @@ def restrain(f: Relaxation, share: float) -> None:
 
 def _bound(f: Relaxation, solution: Solution) -> Bound | None:
     windows = "one window" if len(f.windows) == 1 else f"{len(f.windows)} windows"
-    kept = f"what is kept when each of {windows} of backward operators starts has to fit the budget, and what it lacks"
     if solution.status is Status.INFEASIBLE:
-        text = f"{kept} can not be made again within the budget, in no order of recomputations"
-        return Bound(None, Argument(text, any_order=True))
+        kept = KEPT.format(windows=windows)
+        raise InfeasibleError(f"{kept} can not be made again within the budget, in no order of recomputations")
     if solution.bound is None or not math.isfinite(solution.bound):
         return None
     time_ns = math.floor(solution.bound * f.time_unit + 1e-6)
-    text = f"{kept} has to be made again at least once, in whatever order: proved by the solver"
-    return Bound(time_ns, Argument(text, any_order=True))
+    return Bound(time_ns, Argument("windows", facts={"windows": windows}), "any order")
 
 
 def relax(problem: MemoryProblem, windows: list[Window]) -> Relaxation:

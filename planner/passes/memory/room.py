@@ -55,10 +55,10 @@ class Memory(Pass[MemoryDecisions]):
 
     def rebound(self, plan: Plan[MemoryDecisions], found: Inputs) -> Rebound:
         """Where one linear program proved the bound. What a search proved stays a claim."""
-        from treadle.planner.passes.memory.bound import PRICED
+        from treadle.planner.passes.memory.bound import SENTENCES
 
         decisions, proof = plan.decisions, plan.certificate
-        if proof.argument != PRICED.text or proof.lower_bound <= self.least_ns(decisions):
+        if proof.argument != SENTENCES["priced"] or proof.lower_bound <= self.least_ns(decisions):
             return Rebound([], None)
         from treadle.planner.passes.memory.relaxation import priced_bound
 

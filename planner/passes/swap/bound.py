@@ -44,22 +44,20 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
+from treadle.planner.documents.plan import Scope
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.errors import InfeasibleError, LimitError
 from treadle.planner.passes.swap.arrays import predecessors
 from treadle.planner.passes.swap.problem import PERSISTENT, SwapProblem
+from treadle.planner.search.bound import Argument, Bound
 from treadle.planner.solver import Model, Status, Var, solve
 
-Scope = Literal[
-    "any order", "this order",
-    "any order, this allocator, no early write-back", "this order, this allocator, no early write-back",
-]  # fmt: skip
-"""The linear program covers every allocator, and tensors that are copied out while they are still read; the exact
-search covers neither."""
-EXACT: dict[Scope, Scope] = {
+EXACT: dict[Scope | None, Scope] = {
     "any order": "any order, this allocator, no early write-back",
     "this order": "this order, this allocator, no early write-back",
 }
+"""The scope of the exact search by that of the linear program, which covers every allocator, and tensors that are
+copied out while they are still read; the exact search covers neither."""
 MOMENTS = 32
 """Operators at which the bytes are looked at, at most."""
 COLUMNS = 40_000
@@ -68,14 +66,6 @@ SECONDS = 120.0
 """A safety net for the linear program."""
 SAFETY = 1e-6
 """Taken off the solver's value, relative: ten times what it calls feasible."""
-
-
-class Bound(NamedTuple):
-    """No plan within `scope` takes less than `time_ns`; `argument` says why in one sentence."""
-
-    time_ns: int
-    argument: str
-    scope: Scope
 
 
 class Repeats(NamedTuple):
@@ -87,17 +77,26 @@ class Repeats(NamedTuple):
     spared: tuple[int, ...]
 
 
-COMPUTE = "every operator runs once, one at a time"
-MOVED = (
-    "of what is needed later only so much fits the memory, the rest has to be copied out and back, and the copies of "
-    "each stretch of the iteration take their time: a linear program, solved to proved optimality"
-)
-COMPUTE_REPEATED = "every operator runs at least once, by its fastest call, one at a time"
-MOVED_OR_REPEATED = (
-    "of what is needed later only so much fits the memory, the rest has to be copied out and back or made again, and "
-    "the copies and operators of each stretch of the iteration take their time: a linear program, solved to proved "
-    "optimality"
-)
+SENTENCES = {
+    "compute": "every operator runs once, one at a time",
+    "moved": (
+        "of what is needed later only so much fits the memory, the rest has to be copied out and back, and the copies "
+        "of each stretch of the iteration take their time: a linear program, solved to proved optimality"
+    ),
+    "compute repeated": "every operator runs at least once, by its fastest call, one at a time",
+    "moved or repeated": (
+        "of what is needed later only so much fits the memory, the rest has to be copied out and back or made again, "
+        "and the copies and operators of each stretch of the iteration take their time: a linear program, solved to "
+        "proved optimality"
+    ),
+    "exact": "a model of all orders, pools and copies, searched by CP-SAT",
+}
+"""The argument of each kind of bound."""
+
+
+def sentence(bound: Bound) -> str:
+    """Why `bound` holds, in words."""
+    return bound.argument.printed(SENTENCES)
 
 
 def lower_bound(
@@ -116,7 +115,7 @@ def lower_bound(
     """
     _fits(problem)
     scope: Scope = "any order" if order is None else "this order"
-    best = Bound(problem.ideal_ns, COMPUTE, scope)
+    best = Bound(problem.ideal_ns, Argument("compute"), scope)
     graph = _Graph.of(problem, order)
     count = min(moments, len(graph.chain))
     ends = time.monotonic() + time_limit_s
@@ -127,7 +126,7 @@ def lower_bound(
                 break
             value = program.solve(ends - time.monotonic(), stop)
             if value is not None and value > best.time_ns:
-                best = Bound(value, MOVED, scope)
+                best = Bound(value, Argument("moved"), scope)
             break
         count //= 2
     return best
@@ -148,7 +147,7 @@ def bound_with_repeats(
     """
     _fits(problem, repeats)
     scope: Scope = "any order" if order is None else "this order"
-    best = Bound(problem.ideal_ns, COMPUTE_REPEATED, scope)
+    best = Bound(problem.ideal_ns, Argument("compute repeated"), scope)
     graph = _Graph.of(problem, order)
     count = min(moments, len(graph.chain))
     ends = time.monotonic() + time_limit_s
@@ -159,7 +158,7 @@ def bound_with_repeats(
                 break
             value = program.solve(ends - time.monotonic(), stop)
             if value is not None and value > best.time_ns:
-                best = Bound(value, MOVED_OR_REPEATED, scope)
+                best = Bound(value, Argument("moved or repeated"), scope)
             return best, program.shares
         count //= 2
     return best, {}

@@ -44,9 +44,10 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+from treadle.planner.documents.plan import Scope
 from treadle.planner.errors import InputError
 from treadle.planner.passes.swap.arrays import Nodes, arrays_of, predecessors
-from treadle.planner.passes.swap.bound import EXACT, Scope, lower_bound
+from treadle.planner.passes.swap.bound import EXACT, lower_bound
 from treadle.planner.passes.swap.decisions import Allocator
 from treadle.planner.passes.swap.evaluate import time_ns as planned_ns
 from treadle.planner.passes.swap.layout import Pool, class_of_tensor, laid_out, least_pool, needs, pool_bytes
@@ -79,7 +80,7 @@ class Exact:
     bound_ns: int = 0
     infeasible: bool = False
     limit_fired: bool = False
-    scope: Scope = "any order"
+    scope: Scope | None = "any order"
 
     @property
     def optimal(self) -> bool:

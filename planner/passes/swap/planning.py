@@ -8,14 +8,14 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from treadle.planner.documents.plan import VERSION, Certificate, Generation, InputRef, Plan, Prediction, Provenance
+from treadle.planner.documents.plan import Generation, InputRef, Plan, Provenance
 from treadle.planner.documents.quantities import Quantity, parse_quantity
 from treadle.planner.documents.store import digest
 from treadle.planner.documents.trace import Trace
-from treadle.planner.errors import CheckFailed, InputError
+from treadle.planner.errors import InputError
 from treadle.planner.graph.unrolling import INPLACE, as_run, inplace_runs
 from treadle.planner.passes.swap.arrays import Arrays, Nodes, arrays_of
-from treadle.planner.passes.swap.bound import COMPUTE, Bound, lower_bound
+from treadle.planner.passes.swap.bound import lower_bound, sentence
 from treadle.planner.passes.swap.check import check
 from treadle.planner.passes.swap.decisions import Run, SwapDecisions
 from treadle.planner.passes.swap.early import write_back_early
@@ -27,9 +27,10 @@ from treadle.planner.passes.swap.problem import Machine, SwapProblem
 from treadle.planner.passes.swap.search.methods import Found, Hooks, search
 from treadle.planner.passes.swap.search.options import SwapOptions
 from treadle.planner.passes.swap.search.pools import live_bytes
+from treadle.planner.search.bound import Argument, Bound
+from treadle.planner.search.certified import certified
 from treadle.planner.search.clock import Clock
 from treadle.planner.search.telling import Teller
-from treadle.planner.solver import relative_gap
 from treadle.planner.version import TOOL
 
 __all__ = [
@@ -149,7 +150,7 @@ def _planned(
 ) -> Plan[SwapDecisions]:
     require_feasible(problem, options.allocator)
     arrays = arrays_of(problem)
-    proven = bound or Bound(problem.ideal_ns, COMPUTE, "any order")
+    proven = bound or Bound(problem.ideal_ns, Argument("compute"), "any order")
     limit_fired = False
     told: tuple[Nodes, SwapDecisions] | None = None
 
@@ -203,18 +204,14 @@ def prepared(problem: SwapProblem, memory: Memory | None = None) -> SwapProblem:
 
 
 def decided_of(problem: SwapProblem, arrays: Arrays, found: Found, options: SwapOptions) -> SwapDecisions:
-    """What a search found as decisions that pass their check. Raises CheckFailed should they not."""
+    """What a search found as decisions, not yet checked."""
     pool, nodes = found.pool, found.nodes
     if pool is not None:
         pool, nodes = trimmed(arrays.sizes, pool, nodes)
     early: tuple[int, ...] = ()
     if not options.faithful:
         nodes, early = write_back_early(arrays, nodes)
-    decided = decisions(problem, arrays, found.order, nodes, pool, options.allocator, early)
-    findings = check(decided)
-    if findings:
-        raise CheckFailed(f"the swap plan does not pass its check: {findings[0]}", tuple(findings))
-    return decided
+    return decisions(problem, arrays, found.order, nodes, pool, options.allocator, early)
 
 
 def plan_of(
@@ -226,27 +223,17 @@ def plan_of(
     limit_fired: bool,
     interrupted: bool,
 ) -> Plan[SwapDecisions]:
-    """The plan of `decided`, which a search found."""
+    """The plan of `decided`, which a search found. Raises CheckFailed should they be wrong."""
     if found.bound is not None and not any(node.early for node in decided.nodes):
         bound = found.bound  # of the exact search, which has no early copies
-    lower = min(bound.time_ns, decided.time_ns)
-    gap = relative_gap(decided.time_ns, lower)
-    return Plan(
-        version=VERSION,
+    return certified(
+        decided,
+        time_ns=decided.time_ns,
+        peak_bytes=decided.peak_bytes,
+        bound=bound.of_plan(decided.time_ns),
+        argument=sentence(bound),
+        check=check,
         inputs=inputs,
-        decisions=decided,
-        prediction=Prediction(time_us=decided.time_ns / 1000, peak_bytes=decided.peak_bytes),
-        certificate=Certificate(
-            verdict="accepted",
-            checker="treadle.planner.passes.swap.check",
-            objective=decided.time_ns,
-            lower_bound=lower,
-            unit="ns",
-            argument=bound.argument,
-            scope=bound.scope,
-            gap=0.0 if gap is None else gap,
-            optimal=decided.time_ns == bound.time_ns,
-        ),
         provenance=Provenance(
             tool=TOOL,
             method=found.method,

@@ -55,8 +55,7 @@ class Swap(Pass[SwapDecisions]):
     def rebound(self, plan: Plan[SwapDecisions], found: Inputs) -> Rebound:
         """None where ops are recomputed: what else could be is not in the plan. What a search proved stays a claim."""
         from treadle.planner.graph.unrolling import copies_alone
-        from treadle.planner.passes.swap.bound import lower_bound
-        from treadle.planner.passes.swap.search.methods import PROVED
+        from treadle.planner.passes.swap.bound import SENTENCES, lower_bound
 
         decisions, proof = plan.decisions, plan.certificate
         if not copies_alone(decisions.runs):
@@ -66,7 +65,7 @@ class Swap(Pass[SwapDecisions]):
             return Rebound([], ideal)
         order = decisions.order if (proof.scope or "").startswith("this order") else None
         bound = lower_bound(decisions.problem, order).time_ns
-        if proof.lower_bound > bound and proof.argument != PROVED:
+        if proof.lower_bound > bound and proof.argument != SENTENCES["exact"]:
             finding = f"certificate: lower bound {proof.lower_bound:g} ns, the problem proves only {bound} ns"
             return Rebound([finding], bound)
         return Rebound([], bound)

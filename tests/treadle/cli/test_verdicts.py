@@ -16,7 +16,7 @@ from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import many
 from treadle.planner.passes import room
 from treadle.planner.passes.collective.bound import PROVED_BY_SOLVER
-from treadle.planner.passes.memory.bound import PRICED, least_time
+from treadle.planner.passes.memory.bound import SENTENCES, least_time
 from treadle.planner.passes.memory.methods.lean import leanest
 from treadle.planner.passes.memory.planning import decide, plan_problem
 from treadle.planner.passes.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
@@ -269,7 +269,11 @@ def test_the_bound_of_a_linear_program_is_derived_again(here: Path, capsys: pyte
     def claiming(lower_bound: int) -> Plan:
         gap = 1 - lower_bound / tight.certificate.objective
         proof = structs.replace(
-            tight.certificate, lower_bound=lower_bound, gap=gap, argument=PRICED.text, optimal=lower_bound == truth
+            tight.certificate,
+            lower_bound=lower_bound,
+            gap=gap,
+            argument=SENTENCES["priced"],
+            optimal=lower_bound == truth,
         )
         return structs.replace(tight, certificate=proof)
 

@@ -39,7 +39,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from treadle.planner.passes.memory.bound import Argument
 from treadle.planner.passes.memory.formulation.useful import transient_bytes, undominated, useful_sets
 from treadle.planner.passes.memory.lower import Schedule
 from treadle.planner.passes.memory.problem import MemoryProblem
@@ -47,10 +46,6 @@ from treadle.planner.passes.memory.program import RunForward
 from treadle.planner.solver.cp_sat import search
 from treadle.planner.solver.interface import Options, Progress, Reporter
 
-ARGUMENT = Argument(
-    "the solver proved that no plan with each recomputation in the order of the forward pass is below it",
-    any_order=False,
-)
 AGAIN = 2
 """How often a node may run again in a problem that is too large to allow every stage."""
 COMPLETE = 150

@@ -19,8 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from treadle.planner.errors import LimitError
-from treadle.planner.passes.memory.bound import SOLVED, SOLVED_LEAVING, Argument
+from treadle.planner.errors import InfeasibleError, LimitError
 from treadle.planner.passes.memory.formulation.checkpoint import formulate
 from treadle.planner.passes.memory.formulation.readout import hint, schedule_of
 from treadle.planner.passes.memory.formulation.switches import DependencySet, Switches
@@ -31,7 +30,8 @@ from treadle.planner.passes.memory.methods.effort import Effort
 from treadle.planner.passes.memory.methods.quick import solve_quick
 from treadle.planner.passes.memory.methods.windows import solve_windows
 from treadle.planner.passes.memory.problem import MemoryProblem
-from treadle.planner.passes.memory.relaxation import Bound, lower_bound
+from treadle.planner.passes.memory.relaxation import lower_bound
+from treadle.planner.search.bound import Argument, Bound
 from treadle.planner.solver import Progress, Status, solve
 from treadle.planner.solver.interrupt import stop_on_sigint
 
@@ -39,7 +39,7 @@ NEVER_S = 1e6
 
 Method = Literal["auto", "heuristic", "segments", "windows", "full", "retention", "rounding"]
 OnBetter = Callable[[Schedule], None]
-OnBound = Callable[[int, Argument], None]
+OnBound = Callable[[Bound], None]
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Answer:
-    """How a job ended. `bound_ns` holds for every plan that `argument` speaks of; `infeasible` is proved of those."""
+    """How a job ended. `infeasible`: it is proved that no plan fits, in the scope of a bound of the job."""
 
     schedule: Schedule | None = None
-    bound_ns: int | None = None
-    argument: Argument | None = None
+    bound: Bound | None = None
     status: str | None = None
     infeasible: bool = False
     limit_fired: bool = False
@@ -98,7 +97,7 @@ def attempt(
     start: Schedule | None,
     options: MemoryOptions,
     on_better: OnBetter = lambda schedule: None,
-    on_bound: OnBound = lambda bound_ns, argument: None,
+    on_bound: OnBound = lambda bound: None,
 ) -> Answer:
     """Do one job. `start` is the best plan known; `on_better` hears of plans and `on_bound` of bounds on the way."""
     match job.method:
@@ -129,14 +128,18 @@ def _full(problem: MemoryProblem, start: Schedule | None, options: MemoryOptions
     if start is not None:
         hint(program, start)
 
-    argument = SOLVED_LEAVING if options.dependency_set == "leaving" else SOLVED
+    leaving = options.dependency_set == "leaving"
 
-    def in_ns(bound: float) -> int:
-        return math.floor(bound * program.time_unit + 1e-6)
+    def proved(bound: float) -> Bound:
+        return Bound(
+            math.floor(bound * program.time_unit + 1e-6),
+            Argument("solved leaving" if leaving else "solved"),
+            "forward order, reads left" if leaving else "forward order",
+        )
 
     def on_progress(progress: Progress) -> None:
         if progress.bound is not None:
-            on_bound(in_ns(progress.bound), argument)
+            on_bound(proved(progress.bound))
 
     try:
         solution = solve(
@@ -152,8 +155,7 @@ def _full(problem: MemoryProblem, start: Schedule | None, options: MemoryOptions
         return Answer(status="none", failure=str(ended))
     return Answer(
         schedule=schedule_of(program, solution) if solution.found else None,
-        bound_ns=None if solution.bound is None else in_ns(solution.bound),
-        argument=argument,
+        bound=None if solution.bound is None else proved(solution.bound),
         status=str(solution.status),
         infeasible=solution.status is Status.INFEASIBLE,
         limit_fired=solution.limit_fired is not None,
@@ -168,6 +170,9 @@ def _retention(
     on_better: OnBetter,
     on_bound: OnBound,
 ) -> Answer:
+    def proved(bound_ns: int) -> Bound:
+        return Bound(bound_ns, Argument("retention"), "forward order")
+
     with stop_on_sigint() as stop:
         found = retention.solve_retention(
             problem,
@@ -179,12 +184,11 @@ def _retention(
             time_limit_s=options.time_limit_s,
             stop=stop,
             on_better=on_better,
-            on_bound=lambda bound_ns: on_bound(bound_ns, retention.ARGUMENT),
+            on_bound=lambda bound_ns: on_bound(proved(bound_ns)),
         )
     return Answer(
         schedule=found.schedule,
-        bound_ns=found.bound_ns,
-        argument=retention.ARGUMENT,
+        bound=None if found.bound_ns is None else proved(found.bound_ns),
         infeasible=found.infeasible,
         limit_fired=found.limit_fired,
     )
@@ -206,12 +210,10 @@ def _windows(
 def _bound(
     job: Job, problem: MemoryProblem, start: Schedule | None, options: MemoryOptions, on_bound: OnBound
 ) -> Answer:
-    def tell(bound: Bound) -> None:
-        if bound.time_ns is not None:
-            on_bound(bound.time_ns, bound.argument)
-
-    found = lower_bound(problem, _effort(job, options), start, tell)
-    return Answer(bound_ns=found.time_ns, argument=found.argument, infeasible=found.time_ns is None)
+    try:
+        return Answer(bound=lower_bound(problem, _effort(job, options), start, on_bound))
+    except InfeasibleError:
+        return Answer(infeasible=True)
 
 
 def _effort(job: Job, options: MemoryOptions) -> Effort:

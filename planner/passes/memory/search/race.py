@@ -28,11 +28,11 @@ import msgspec
 from treadle.planner import errors
 from treadle.planner.endings import ending
 from treadle.planner.errors import TreadleError
-from treadle.planner.passes.memory.bound import Argument
 from treadle.planner.passes.memory.lower import Schedule
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.search.attempts import Answer, Job, MemoryOptions
-from treadle.planner.passes.memory.search.race_child import Better, Bound, Done, Failure, Message, Request
+from treadle.planner.passes.memory.search.race_child import Better, Done, Failure, Message, Proved, Request
+from treadle.planner.search.bound import Bound
 
 GRACE_S = 6.0
 """How long a job may take to answer when Ctrl-C tells it to stop; longer than the child's own grace."""
@@ -48,8 +48,7 @@ class Runner:
     process: subprocess.Popen[bytes]
     complaints: IO[bytes]
     buffer: bytearray = field(default_factory=bytearray)
-    bound_ns: int | None = None
-    argument: Argument | None = None
+    bound: Bound | None = None
     answer: Answer | None = None
 
     @property
@@ -74,7 +73,7 @@ def race(
     stop: threading.Event,
     deadline: float,
     on_better: Callable[[int, Schedule], None],
-    on_bound: Callable[[int], None],
+    on_bound: Callable[[Bound], None],
     on_answer: Callable[[int, Answer], None],
     over: Callable[[], bool],
     tick: Callable[[], None],
@@ -108,9 +107,9 @@ def race(
                     match message:
                         case Better(schedule):
                             on_better(key.data, schedule)
-                        case Bound(bound_ns, argument):
-                            runner.bound_ns, runner.argument = bound_ns, argument
-                            on_bound(bound_ns)
+                        case Proved(bound):
+                            runner.bound = bound
+                            on_bound(bound)
                         case Done(answer):
                             runner.answer = answer
                             on_answer(key.data, answer)
@@ -175,12 +174,12 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _cut_off(runner: Runner, asked: bool) -> Answer:
     """The answer of a job that ended without one; a bound that it sent holds all the same."""
     if asked:
-        return Answer(bound_ns=runner.bound_ns, argument=runner.argument)
+        return Answer(bound=runner.bound)
     code = runner.process.wait()
     runner.complaints.seek(0)
     tail = runner.complaints.read()[-2000:].decode(errors="replace").strip().splitlines()
     reason = f"its process {ending(code)}" + (f": {tail[-1]}" if tail else "")
-    return Answer(bound_ns=runner.bound_ns, argument=runner.argument, failure=f"{runner.job.method}: {reason}")
+    return Answer(bound=runner.bound, failure=f"{runner.job.method}: {reason}")
 
 
 def _error(kind: str, message: str) -> Exception:

@@ -20,10 +20,10 @@ from typing import BinaryIO
 import msgspec
 
 from treadle.planner.errors import LimitError, TreadleError
-from treadle.planner.passes.memory.bound import Argument
 from treadle.planner.passes.memory.lower import Schedule
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.search.attempts import Answer, Job, MemoryOptions, attempt
+from treadle.planner.search.bound import Bound
 from treadle.planner.solver.interrupt import stop_on_sigint
 
 GRACE_S = 3.0
@@ -45,11 +45,10 @@ class Better(msgspec.Struct, frozen=True, tag=True):
     schedule: Schedule
 
 
-class Bound(msgspec.Struct, frozen=True, tag=True):
+class Proved(msgspec.Struct, frozen=True, tag=True):
     """A bound that holds even if the job is cut off now."""
 
-    bound_ns: int
-    argument: Argument
+    bound: Bound
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
@@ -65,7 +64,7 @@ class Failure(msgspec.Struct, frozen=True, tag=True):
     message: str
 
 
-Message = Better | Bound | Done | Failure
+Message = Better | Proved | Done | Failure
 
 
 def receive(stream: BinaryIO) -> bytes:
@@ -110,7 +109,7 @@ def main() -> None:
                 request.start,
                 request.options,
                 lambda schedule: send(Better(schedule)),
-                lambda bound_ns, argument: send(Bound(bound_ns, argument)),
+                lambda bound: send(Proved(bound)),
             )
             send(Done(answer))
         except LimitError as error:

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field, replace
 
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.errors import InfeasibleError, InputError, LimitError
-from treadle.planner.passes.memory.bound import ONCE, Argument, least_bytes, least_time
+from treadle.planner.passes.memory.bound import least_bytes, once
 from treadle.planner.passes.memory.lower import Schedule, lower, prune
 from treadle.planner.passes.memory.methods.checkpoints import solve_checkpoints
 from treadle.planner.passes.memory.methods.lean import leanest
@@ -38,6 +38,7 @@ from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.search.attempts import Answer, Job, MemoryOptions, attempt
 from treadle.planner.passes.memory.search.race import race
 from treadle.planner.passes.memory.simulate import simulate
+from treadle.planner.search.bound import Bound
 from treadle.planner.search.clock import Clock
 from treadle.planner.solver import Progress, relative_gap
 from treadle.planner.solver.interrupt import stop_on_sigint
@@ -76,7 +77,7 @@ class BudgetTooSmall(InfeasibleError):
 
 @dataclass(frozen=True)
 class Found:
-    """The best schedule, pruned, and what is proved about better ones: none takes less than `bound_ns`.
+    """The best schedule, pruned, and what is proved about better ones: `bound`.
 
     `method` found it; `parts` are all jobs that took part in the search, in order.
     """
@@ -84,8 +85,7 @@ class Found:
     schedule: Schedule
     time_ns: int
     method: str
-    bound_ns: int
-    argument: Argument = ONCE
+    bound: Bound
     parts: tuple[str, ...] = ()
     solver_status: str | None = None
     limit_fired: bool = False
@@ -178,8 +178,7 @@ class _Standing:
     on_better: Callable[[Found], None]
     clock: Clock = field(default_factory=Clock)
     best: Found | None = None
-    bound_ns: int = 0
-    argument: Argument = ONCE
+    bound: Bound = field(init=False)
     running_bound_ns: int = 0
     """What a job that still runs has proved; it counts in the end if that job is cut off."""
     parts: tuple[str, ...] = ()
@@ -198,7 +197,7 @@ class _Standing:
     """What it takes to check and to write a plan, as far as that was seen."""
 
     def __post_init__(self) -> None:
-        self.bound_ns = least_time(self.problem)
+        self.bound = once(self.problem)
 
     @property
     def deadline(self) -> float:
@@ -217,7 +216,7 @@ class _Standing:
         result = simulate(self.problem, lower(self.problem, pruned))
         if result.peak_bytes > self.problem.budget_bytes or (self.best and result.time_ns >= self.best.time_ns):
             return
-        self.best = Found(pruned, result.time_ns, method, min(self.bound_ns, result.time_ns), self.argument)
+        self.best = Found(pruned, result.time_ns, method, self.bound.of_plan(result.time_ns))
         seen = self.clock.now()
         if seen + self.finish_s < self.deadline:
             self.on_better(self.found(self.best, interrupted=True))
@@ -229,8 +228,8 @@ class _Standing:
         if answer.schedule is not None:
             self.offer(job.method, answer.schedule)
         self.waiting.append((job, answer))
-        if answer.bound_ns is not None:
-            self.hear_bound(answer.bound_ns)
+        if answer.bound is not None:
+            self.hear_bound(answer.bound)
 
     def count(self) -> None:
         """Count what the jobs of a round have proved."""
@@ -239,16 +238,16 @@ class _Standing:
             self.limit_fired |= answer.limit_fired
             self.failure = self.failure or answer.failure
             self.solver_status = answer.status or self.solver_status
-            bound = self.proved(answer)
-            if bound > self.bound_ns:
-                self.bound_ns, self.argument = bound, answer.argument or self.argument
+            proved = self.proved(answer)
+            if answer.bound is not None and proved > self.bound.time_ns:
+                self.bound = replace(answer.bound, time_ns=proved)
             self.over |= answer.infeasible and self.best is None
         self.waiting.clear()
 
     def proved(self, answer: Answer) -> int:
         """The bound of an answer, 0 where it says nothing about the best plan."""
         time_ns = None if self.best is None else self.best.time_ns
-        bound = answer.bound_ns or 0
+        bound = 0 if answer.bound is None else answer.bound.time_ns
         if time_ns is None:
             return bound
         if answer.status == "optimal" and abs(bound - time_ns) <= 1e-6 * time_ns:
@@ -258,7 +257,7 @@ class _Standing:
 
     def near(self) -> bool:
         """The best plan is within the gap of the bound."""
-        gap = None if self.best is None else relative_gap(self.best.time_ns, self.bound_ns)
+        gap = None if self.best is None else relative_gap(self.best.time_ns, self.bound.time_ns)
         return gap is not None and gap <= self.options.gap
 
     def ended(self) -> bool:
@@ -320,14 +319,14 @@ class _Standing:
     def _taker(self, job: Job) -> Callable[[Schedule], None]:
         return lambda schedule: self.offer(job.method, schedule)
 
-    def hear_bound(self, bound_ns: int, _: Argument | None = None) -> None:
-        self.running_bound_ns = max(self.running_bound_ns, bound_ns)
+    def hear_bound(self, bound: Bound) -> None:
+        self.running_bound_ns = max(self.running_bound_ns, bound.time_ns)
         self.report()
 
     def report(self) -> None:
         if self.on_progress is not None:
             incumbent = None if self.best is None else float(self.best.time_ns)
-            bound = float(max(self.bound_ns, self.running_bound_ns))
+            bound = float(max(self.bound.time_ns, self.running_bound_ns))
             if incumbent is not None:
                 bound = min(bound, incumbent)
             elapsed = self.clock.elapsed_s
@@ -336,8 +335,7 @@ class _Standing:
     def found(self, best: Found, interrupted: bool) -> Found:
         return replace(
             best,
-            bound_ns=min(self.bound_ns, best.time_ns),
-            argument=self.argument,
+            bound=self.bound.of_plan(best.time_ns),
             parts=self.parts,
             solver_status=self.solver_status,
             limit_fired=self.limit_fired,

@@ -14,7 +14,7 @@ import msgspec
 
 from treadle.planner.documents.plan import InputRef, Plan
 from treadle.planner.errors import InfeasibleError, LimitError
-from treadle.planner.passes.memory.bound import ONCE, least_time
+from treadle.planner.passes.memory.bound import once
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.minimum import Minimum
 from treadle.planner.passes.memory.planning import Budget, plan_of, prepared, telling
@@ -58,8 +58,7 @@ def sweep(
     least: Minimum | None = None
     for budget, task in tasks:
         if start is not None and start.interrupted:
-            bound_ns = least_time(task)
-            found[budget] = replace(start, bound_ns=bound_ns, argument=ONCE, parts=("start",), solver_status=None)
+            found[budget] = replace(start, bound=once(task), parts=("start",), solver_status=None)
             continue
         if least is not None and budget < least.proved_bytes:
             reasons[budget] = True, str(BudgetTooSmall(task, least))
@@ -94,6 +93,6 @@ def sweep(
 
 def _bounded(found: Found, larger: Found | None) -> Found:
     """With the bound of a larger budget where that is the better one."""
-    if larger is None or larger.bound_ns <= found.bound_ns:
+    if larger is None or larger.bound.time_ns <= found.bound.time_ns:
         return found
-    return replace(found, bound_ns=min(larger.bound_ns, found.time_ns), argument=larger.argument)
+    return replace(found, bound=larger.bound.of_plan(found.time_ns))

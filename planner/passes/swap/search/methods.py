@@ -14,7 +14,6 @@ from treadle.planner.documents.plan import Generation
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.errors import LimitError
 from treadle.planner.passes.swap.arrays import Arrays, Ints, Nodes
-from treadle.planner.passes.swap.bound import Bound
 from treadle.planner.passes.swap.check import check
 from treadle.planner.passes.swap.evaluate import decisions, time_ns
 from treadle.planner.passes.swap.evicting import evict_all
@@ -32,6 +31,7 @@ from treadle.planner.passes.swap.search.planting import THRESHOLDS, best_setting
 from treadle.planner.passes.swap.search.tasks import Task
 from treadle.planner.passes.swap.spans import SPANS, Packed, pack_spans
 from treadle.planner.passes.swap.two_pass import FAITHFUL, REFINED, Settings
+from treadle.planner.search.bound import Argument, Bound
 
 FEW = 4
 """Individuals of one order that are planted: more would crowd out other orders."""
@@ -55,7 +55,6 @@ SHARE = 0.4
 """Of the time limit, for the genetic search; local search has the rest."""
 REFUSED = "exact (refused by the check)"
 """What an exact plan is called that does not pass its check: an error of treadle, but no reason to lose a good plan."""
-PROVED = "a model of all orders, pools and copies, searched by CP-SAT"
 
 
 class Found(NamedTuple):
@@ -389,7 +388,7 @@ class _Search:
             stop=self.hooks.stop,
         )
         if result.bound_ns > self.bound_ns and not options.keep_pool:
-            self.bound_ns, self.bound = result.bound_ns, Bound(result.bound_ns, PROVED, result.scope)
+            self.bound_ns, self.bound = result.bound_ns, Bound(result.bound_ns, Argument("exact"), result.scope)
         if result.nodes is None or result.time_ns is None:
             return
         found = Found(result.time_ns, result.order, result.pool, result.nodes, "exact")

@@ -40,7 +40,7 @@ def proved(problem: MemoryProblem, options: MemoryOptions) -> int | None:
     except BudgetTooSmall as error:
         minimum = error.minimum
     else:
-        assert found.bound_ns == found.time_ns
+        assert found.bound.time_ns == found.time_ns
         return found.time_ns
     assert minimum.budget_bytes == minimum.proved_bytes
     assert is_least(problem, minimum.budget_bytes)
@@ -55,7 +55,7 @@ def is_least(problem: MemoryProblem, budget: int) -> bool:
 def holds(problem: MemoryProblem, job: str, best: int | None) -> bool:
     """Whether what a method says that need not find the best plan is true."""
     answer = attempt(Job(job), problem, None, MemoryOptions(gap=0.0, time_limit_s=None))
-    return best is None or not (answer.infeasible or (answer.bound_ns or 0) > best)
+    return best is None or not (answer.infeasible or (answer.bound is not None and answer.bound.time_ns > best))
 
 
 @pytest.mark.parametrize("problem", HARD)

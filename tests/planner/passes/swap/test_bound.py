@@ -11,7 +11,7 @@ from tests.planner.passes.swap import cases
 from tests.planner.passes.swap.exhaustive import best_time
 from treadle.planner.errors import InfeasibleError
 from treadle.planner.passes.swap.arrays import arrays_of
-from treadle.planner.passes.swap.bound import lower_bound
+from treadle.planner.passes.swap.bound import lower_bound, sentence
 from treadle.planner.passes.swap.problem import SwapProblem, SwapTensor
 from treadle.planner.passes.swap.replay import replay
 from treadle.planner.passes.swap.spans import plan_spans
@@ -25,7 +25,7 @@ def test_memory_without_end_leaves_the_time_of_the_operators() -> None:
     problem = cases.figure_4_1(memory=100)
     bound = lower_bound(problem)
     assert (bound.time_ns, bound.scope) == (6, "any order")
-    assert "every operator runs once" in bound.argument
+    assert "every operator runs once" in sentence(bound)
 
 
 @pytest.mark.parametrize(("into", "out", "least"), [(12, 0, 0.1), (12, 12, 0.12), (12, 6, 0.11)])

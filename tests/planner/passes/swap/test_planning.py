@@ -242,7 +242,7 @@ def test_a_signal_during_the_linear_program_ends_it(monkeypatch, listening):
     assert heard == [True]
     assert plan.provenance.interrupted
     assert plan.provenance.method == "planted"
-    assert plan.certificate.argument == bound.COMPUTE
+    assert plan.certificate.argument == bound.SENTENCES["compute"]
 
 
 def test_the_linear_program_has_no_more_time_than_the_search(monkeypatch):

@@ -16,13 +16,12 @@ from treadle.planner.documents.hardware import CopyEngine, Device, Hardware, Hos
 from treadle.planner.documents.plan import Certificate, InputRef, Plan, Prediction, Provenance
 from treadle.planner.documents.trace import Costs, Op, Tensor, Trace
 from treadle.planner.graph.unrolling import unrolled
-from treadle.planner.passes.swap.bound import COMPUTE
+from treadle.planner.passes.swap.bound import SENTENCES
 from treadle.planner.passes.swap.decisions import Run
 from treadle.planner.passes.swap.evaluate import decide
 from treadle.planner.passes.swap.extract import machine_of, problem_from_trace
 from treadle.planner.passes.swap.layout import least_pool
 from treadle.planner.passes.swap.problem import SwapProblem
-from treadle.planner.passes.swap.search.methods import PROVED
 
 PROBLEM = figure_4_1(6)
 
@@ -42,7 +41,7 @@ def planned(problem: SwapProblem, inputs: dict[str, InputRef]) -> Plan:
             objective=decisions.time_ns,
             lower_bound=problem.ideal_ns,
             unit="ns",
-            argument=COMPUTE,
+            argument=SENTENCES["compute"],
             scope="any order",
             gap=gap,
             optimal=gap == 0,
@@ -85,7 +84,7 @@ def test_a_plan_is_accepted_alone_and_with_its_problem(here: Path, capsys: pytes
 
 def test_what_a_search_proved_is_a_claim(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     time = store.load("plan.json", Plan).certificate.objective
-    plan = edited(certificate={"lower_bound": time, "gap": 0.0, "optimal": True, "argument": PROVED})
+    plan = edited(certificate={"lower_bound": time, "gap": 0.0, "optimal": True, "argument": SENTENCES["exact"]})
     store.save(plan, "plan.json")
     assert run(["check", "plan.json"]) == 0
     assert "it claims to be optimal" in said(capsys)

@@ -21,7 +21,6 @@ from tests.planner.passes.memory.formulation.test_checkpoint import long_chain
 from tests.planner.passes.memory.strategies import problems
 from treadle.planner.documents.plan import Plan
 from treadle.planner.errors import InfeasibleError, InputError, LimitError
-from treadle.planner.passes.memory.bound import Argument
 from treadle.planner.passes.memory.check import check
 from treadle.planner.passes.memory.lower import lower, store_all
 from treadle.planner.passes.memory.methods.checkpoints import solve_checkpoints
@@ -34,6 +33,7 @@ from treadle.planner.passes.memory.search.attempts import Answer, Job, MemoryOpt
 from treadle.planner.passes.memory.search.race import race
 from treadle.planner.passes.memory.search.rounds import BudgetTooSmall, Found, _Standing, rounds, search
 from treadle.planner.passes.memory.simulate import simulate
+from treadle.planner.search.bound import Argument, Bound
 from treadle.planner.search.clock import Clock
 
 EXACT = MemoryOptions(gap=0.0)
@@ -143,7 +143,7 @@ def test_a_late_deadline_and_ctrl_c_end_all_processes(as_large, monkeypatch):
         found = search(hard, replace(EXACT, method="full", time_limit_s=3.0 if how == "deadline" else None))
         pressed.cancel()  # too late it would end the process of the tests
         assert (found.limit_fired, found.interrupted) == (how == "deadline", how == "interrupt")
-        assert simulate(hard, lower(hard, found.schedule)).time_ns == found.time_ns > found.bound_ns
+        assert simulate(hard, lower(hard, found.schedule)).time_ns == found.time_ns > found.bound.time_ns
     deadline = time.monotonic() + 10
     while (children := psutil.Process().children(recursive=True)) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -166,7 +166,7 @@ def test_a_process_that_dies_leaves_the_plans_of_the_others():
         stop=threading.Event(),
         deadline=math.inf,
         on_better=lambda place, schedule: None,
-        on_bound=lambda bound_ns, argument: None,
+        on_bound=lambda bound: None,
         on_answer=lambda place, answer: answers.append(answer),
         over=lambda: False,
         tick=kill_child,
@@ -185,9 +185,9 @@ def test_a_round_ends_with_the_first_plan_near_the_bound_it_started_from():
     problem = cases.a(6)
     state = standing(problem, gap=0.5)
     state.offer("heuristic", search(problem, EXACT).schedule)
-    state.hear(Job("bound"), Answer(bound_ns=14, argument=Argument("proved", any_order=True)))
+    state.hear(Job("bound"), Answer(bound=Bound(14, Argument("proved"))))
     assert state.ended()
-    assert (state.bound_ns, state.waiting) == (12, [])
+    assert (state.bound.time_ns, state.waiting) == (12, [])
 
 
 def test_bounds_above_the_plan_speak_of_other_plans():
@@ -195,9 +195,9 @@ def test_bounds_above_the_plan_speak_of_other_plans():
     state = standing(problem)
     state.offer("heuristic", search(problem, EXACT).schedule)
     for bound in (13, 99):
-        state.hear(Job("full"), Answer(bound_ns=bound, argument=Argument(f"proved {bound}", any_order=False)))
+        state.hear(Job("full"), Answer(bound=Bound(bound, Argument(f"proved {bound}"))))
     state.count()
-    assert (state.bound_ns, state.argument) == (13, Argument("proved 13", any_order=False))
+    assert state.bound == Bound(13, Argument("proved 13"))
 
 
 def test_infeasible_budgets_carry_what_is_known_of_the_least():

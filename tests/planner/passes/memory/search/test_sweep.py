@@ -13,15 +13,16 @@ from tests.planner.passes.memory import cases
 from tests.planner.passes.memory.dynamic import optimum
 from tests.planner.passes.memory.formulation.test_checkpoint import long_chain
 from tests.planner.passes.memory.strategies import problems
-from treadle.planner.passes.memory.bound import ONCE, Argument, least_time
+from treadle.planner.passes.memory.bound import SENTENCES, least_time
 from treadle.planner.passes.memory.check import check
 from treadle.planner.passes.memory.search import sweep as sweeping
 from treadle.planner.passes.memory.search.attempts import MemoryOptions
 from treadle.planner.passes.memory.search.rounds import Found, Interrupted, search
 from treadle.planner.passes.memory.search.sweep import sweep
+from treadle.planner.search.bound import Argument
 
 EXACT = MemoryOptions(gap=0.0)
-NARROW = Argument("a proof about the smaller budget alone", any_order=False)
+NARROW = Argument("solved")
 
 
 @given(problems(max_nodes=3), st.lists(st.integers(1, 24), min_size=2, max_size=5))
@@ -65,16 +66,18 @@ def test_a_plan_of_a_smaller_budget_starts_the_next():
 def test_an_interrupt_hands_plans_up_with_a_bound_and_its_own_argument(monkeypatch):
     def interrupted(problem, options, on_progress=None, on_better=None, start=None) -> Found:
         found = search(problem, options, on_progress, start=start)
-        return dataclasses.replace(found, argument=NARROW, interrupted=True)
+        return dataclasses.replace(
+            found, bound=dataclasses.replace(found.bound, argument=NARROW, scope="forward order"), interrupted=True
+        )
 
     monkeypatch.setattr(sweeping, "search", interrupted)
     first, second = sweep(cases.a(1), [6, 8], EXACT)
-    assert first.plan.certificate.argument == NARROW.text
+    assert first.plan.certificate.argument == SENTENCES["solved"]
     assert first.plan.certificate.scope == "forward order"
     assert second.plan.provenance.interrupted
     assert second.plan.decisions.program == first.plan.decisions.program
     assert second.plan.certificate.lower_bound == least_time(second.plan.decisions.problem)
-    assert second.plan.certificate.argument == ONCE.text
+    assert second.plan.certificate.argument == SENTENCES["once"]
     assert second.plan.certificate.scope == "any order"
 
 

@@ -1,0 +1,60 @@
+"""Plans that the independent checker of their pass accepted, with the certificate that their figures and bound give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from treadle.planner.documents.plan import VERSION, Certificate, InputRef, Plan, Prediction, Provenance
+from treadle.planner.documents.scalars import Decisions
+from treadle.planner.errors import CheckFailed
+from treadle.planner.search.bound import Bound
+from treadle.planner.solver import relative_gap
+
+D = TypeVar("D", bound=Decisions)
+
+
+def certified(
+    decisions: D,
+    *,
+    time_ns: int,
+    bound: Bound,
+    argument: str,
+    check: Callable[[D], list[str]],
+    provenance: Provenance,
+    inputs: Mapping[str, InputRef],
+    peak_bytes: int | None = None,
+    predicted_us: float | None = None,
+) -> Plan[D]:
+    """The plan of `decisions`, which take `time_ns`; `predicted_us` is what it predicts where that is another time.
+
+    `argument` says why `bound` holds, in one sentence. Raises CheckFailed if `check`, the checker of the pass, finds
+    anything wrong.
+    """
+    if findings := check(decisions):
+        name = decisions.__struct_config__.tag
+        raise CheckFailed(f"the {name} plan fails its check; this is a bug, please report it", tuple(findings))
+    return Plan(
+        version=VERSION,
+        inputs=dict(inputs),
+        decisions=decisions,
+        prediction=Prediction(time_us=time_ns / 1000 if predicted_us is None else predicted_us, peak_bytes=peak_bytes),
+        certificate=certificate(check.__module__, time_ns, bound, argument),
+        provenance=provenance,
+    )
+
+
+def certificate(checker: str, time_ns: int, bound: Bound, argument: str) -> Certificate:
+    """What `bound` says of a plan that takes `time_ns` and that `checker` accepted."""
+    return Certificate(
+        verdict="accepted",
+        checker=checker,
+        objective=time_ns,
+        lower_bound=bound.time_ns,
+        unit="ns",
+        argument=argument,
+        terms_ns=dict(bound.argument.terms),
+        scope=bound.scope,
+        gap=relative_gap(time_ns, bound.time_ns) or 0.0,
+        optimal=time_ns == bound.time_ns,
+    )

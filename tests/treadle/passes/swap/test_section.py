@@ -105,7 +105,7 @@ def test_trips_hold_every_copy_once() -> None:
 
 def test_the_section_tells_what_the_operators_wait_for() -> None:
     decisions = left_fine()
-    section = swap_section("mine", plan_of(decisions), decisions)
+    section = swap_section("mine", plan_of(decisions))
     assert section.title == "Swap: mine"
     assert "An iteration takes 7 ns, at 85.7% of the speed without any copy (6 ns)" in section.text
     assert "Tensors take 10 B at most, of 10 B left for them of the device's 10 B." in section.text
@@ -123,7 +123,7 @@ def words(svg: str) -> set[str]:
 def test_pictures_name_streams_roles_and_generations() -> None:
     decisions = left_fine()
     log = tuple(Generation(number=n, best_ns=9 - n, mean_ns=12 - n, worst_ns=14) for n in range(3))
-    streams, search = swap_section("mine", plan_of(decisions, log), decisions).pictures
+    streams, search = swap_section("mine", plan_of(decisions, log)).pictures
     expected = {
         "compute",
         "in",
@@ -137,12 +137,12 @@ def test_pictures_name_streams_roles_and_generations() -> None:
     }
     assert expected <= words(streams.svg)
     assert {"generation", "best so far", "mean", "worst", "ideal"} <= words(search.svg)
-    assert swap_section("mine", plan_of(decisions, log), decisions).pictures[0].svg == streams.svg
+    assert swap_section("mine", plan_of(decisions, log)).pictures[0].svg == streams.svg
 
 
 def test_nothing_copied_is_said() -> None:
     decisions = decide(cases.built(4, [cases.activation("A")], [("make", "", "A")]), (0,), Pool((1,), (1,)))
-    section = swap_section("mine", plan_of(decisions), decisions)
+    section = swap_section("mine", plan_of(decisions))
     assert "Nothing is copied." in section.text
     assert len(section.pictures) == 1
     assert len(section.tables) == 1
@@ -160,7 +160,7 @@ def test_thousands_of_copies_make_small_pictures_with_the_true_peak(monkeypatch:
     decisions = decide(problem, cases.time_by_time(4, 600), Pool((1, 2), (8, 2)))
     copies = copies_of(decisions, schedule_of(decisions))
     assert len(copies) > 4 * THIN
-    section = swap_section("long", plan_of(decisions), decisions)
+    section = swap_section("long", plan_of(decisions))
     whole, close = section.pictures
     assert drawn[0][1] == decisions.peak_bytes
     assert drawn[0][0] <= 4 * THIN
@@ -190,5 +190,5 @@ def test_runs_again_are_told() -> None:
     decisions = left_fine()
     runs = tuple(Run(op=op.id) for op in (*decisions.problem.ops, decisions.problem.ops[0]))
     again = replace(decisions, runs=runs)
-    assert "1 operator call made again instead of a copy." in swap_section("mine", plan_of(again), again).text
-    assert "made again" not in swap_section("mine", plan_of(decisions), decisions).text
+    assert "1 operator call made again instead of a copy." in swap_section("mine", plan_of(again)).text
+    assert "made again" not in swap_section("mine", plan_of(decisions)).text

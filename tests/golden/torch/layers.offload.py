@@ -1,4 +1,4 @@
-"""Activations of layers that `torch.compile` moves to the host and back, from a swap plan for 96.12 KiB.
+"""Activations of layers that `torch.compile` moves to the host and back, from a swap plan for 96.5 KiB.
 
 `compile(model)` is `torch.compile` with the plan's copies in its two graphs; `partition` is the function that inserts
 them, for other compilers built on AOT autograd. It needs nothing but PyTorch 2.13. Train inside `with pinned():`, which

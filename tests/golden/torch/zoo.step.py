@@ -14,6 +14,7 @@ aten = torch.ops.aten
 # What the step expects: [dtype, shape] of parameters and buffers, [dtype, shape, stride] of inputs. TANGENTS lists the
 # outputs that take a gradient, GRADIENTS the names that `backward` yields, in its order, FROZEN what must require none,
 # EVALUATING the modules in evaluation mode.
+# HANDED are the gradients with which those before them, back to the one named before, are handed over.
 # SCALES are the scales, each with its shift, by which the backward pass divides.
 PARAMETERS = {
     "stem.weight": ["float32", [8, 3, 5, 5]],
@@ -48,6 +49,17 @@ GRADIENTS = [
     "norm.weight",
     "norm.bias",
     "stem.weight",
+    "stem.bias",
+]
+HANDED = [
+    "output.weight",
+    "output.bias",
+    "layer_norm.bias",
+    "hidden.weight",
+    "hidden.bias",
+    "conv.bias",
+    "conv.weight",
+    "norm.bias",
     "stem.bias",
 ]
 FROZEN = ["input 0", "input 1"]

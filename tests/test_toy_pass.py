@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "adding-a-pass.md").read_text()
 FILES = dict(re.findall(r"```python\n# (\S+)\n(.*?)```", PAGE, re.DOTALL))
 LIST = "planner/passes/__init__.py"
+LINE = re.search(r"^    \"toy\": .*$", PAGE, re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +30,9 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (house / name).parent.mkdir(exist_ok=True)
         (house / name).write_text(text)
         (house / name).with_name("__init__.py").write_text('"""The toy pass."""\n')
+    assert LINE is not None
     listed = (house / LIST).read_text()
-    (house / LIST).write_text(re.sub(r"^(ROOMS = .*)\)$", r'\1, "toy")', listed, flags=re.MULTILINE))
+    (house / LIST).write_text(listed.replace("ROOMS = {\n", f"ROOMS = {{\n{LINE[0]}\n"))
     return house
 
 

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from treadle.planner.documents.plan import Plan
-from treadle.planner.documents.scalars import Decisions
 from treadle.planner.errors import InputError
-from treadle.planner.passes.interface import AnyPass, D, Pass
 
-ROOMS = ("memory", "swap", "collective", "fusion")
+if TYPE_CHECKING:
+    from treadle.planner.documents.plan import Plan
+    from treadle.planner.documents.scalars import Decisions
+    from treadle.planner.passes.interface import AnyPass, D, Pass
+
+ROOMS = {
+    "memory": "What to keep and what to recompute under a budget in bytes.",
+    "swap": "What to copy to the host and back: order, memory pool and copies together.",
+    "collective": "How the chunks of an allreduce or another collective travel.",
+    "fusion": "Which computation and collectives share a kernel, and what overlaps.",
+}
+"""What each pass decides, by its name. Nothing is imported before a pass is asked for, so that `--help` stays fast."""
 
 
 @cache
@@ -19,7 +27,7 @@ def room(name: str) -> AnyPass:
     """The pass of one name. Raises KeyError for another one."""
     if name not in ROOMS:
         raise KeyError(name)
-    return cast(AnyPass, import_module(f"{__name__}.{name}.room").PASS)
+    return cast("AnyPass", import_module(f"{__name__}.{name}.room").PASS)
 
 
 def rooms() -> tuple[AnyPass, ...]:

@@ -40,8 +40,6 @@ class Pass(ABC, Generic[D]):
     name: ClassVar[str]
     system: ClassVar[str]
     """The system that the pass completes, as its paper calls it."""
-    summary: ClassVar[str]
-    """One line, for help and README."""
     decisions: type[D]
     roles: ClassVar[Mapping[str, type[Document]]]
     required: ClassVar[tuple[str, ...]] = ()

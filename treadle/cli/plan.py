@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from treadle.cli.lazy import LazyGroup
-from treadle.planner.passes import rooms
+from treadle.planner.passes import ROOMS
 
 PASSES = {
-    **{room.name: (f"treadle.passes.{room.name}.command", room.summary) for room in rooms()},
+    **{name: (f"treadle.passes.{name}.command", summary) for name, summary in ROOMS.items()},
     "job": ("treadle.cli.plan_job", "Everything for one training job, from capture to report."),
 }
 

@@ -16,7 +16,6 @@ from treadle.planner.passes.interface import Figures, Inputs, Pass, Rebound
 class Collective(Pass[CollectiveDecisions]):
     name = "collective"
     system = "TACCL"
-    summary = "How the chunks of an allreduce or another collective travel."
     decisions = CollectiveDecisions
     roles = {"hardware": Hardware, "sketch": Sketch, "pattern": Pattern}
 

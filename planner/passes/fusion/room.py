@@ -18,7 +18,6 @@ CHECKERS = ("treadle.planner.passes.fusion.check", "planner.fusion.check")
 class Fusion(Pass[FusionDecisions]):
     name = "fusion"
     system = "CoCoNet"
-    summary = "Which computation and collectives share a kernel, and what overlaps."
     decisions = FusionDecisions
     roles = {"trace": Trace, "hardware": Hardware}
     required = ("hardware",)

@@ -16,7 +16,6 @@ SOLVED_WITHIN = 1e-6
 class Memory(Pass[MemoryDecisions]):
     name = "memory"
     system = "MONeT"
-    summary = "What to keep and what to recompute under a budget in bytes."
     decisions = MemoryDecisions
     roles = {"trace": Trace, "hardware": Hardware, "problem": MemoryProblem}
     documents = (MemoryProblem,)

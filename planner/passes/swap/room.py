@@ -16,7 +16,6 @@ from treadle.planner.passes.swap.problem import SwapProblem
 class Swap(Pass[SwapDecisions]):
     name = "swap"
     system = "SwapAdvisor"
-    summary = "What to copy to the host and back: order, memory pool and copies together."
     decisions = SwapDecisions
     roles = {"trace": Trace, "hardware": Hardware, "problem": SwapProblem}
     documents = (SwapProblem,)

@@ -58,6 +58,8 @@ class Certificate(Record, frozen=True, kw_only=True):
     more. Collective: on the sketch's links, plans that cut the buffer in any pieces, or those with this plan's."""
     gap: Amount
     optimal: bool
+    unsimulated: str | None = None
+    """Collective: why the plan predicts the time of its schedule and not that of its program."""
 
 
 class Generation(Record, frozen=True, kw_only=True):

@@ -25,8 +25,10 @@ def certified(
     inputs: Mapping[str, InputRef],
     peak_bytes: int | None = None,
     predicted_us: float | None = None,
+    unsimulated: str | None = None,
 ) -> Plan[D]:
-    """The plan of `decisions`, which take `time_ns`; `predicted_us` is what it predicts where that is another time.
+    """The plan of `decisions`, which take `time_ns`; `predicted_us` is what it predicts where that is another time,
+    `unsimulated` why that is the time of its schedule and not that of its program.
 
     `argument` says why `bound` holds, in one sentence. Raises CheckFailed if `check`, the checker of the pass, finds
     anything wrong.
@@ -39,12 +41,12 @@ def certified(
         inputs=dict(inputs),
         decisions=decisions,
         prediction=Prediction(time_us=time_ns / 1000 if predicted_us is None else predicted_us, peak_bytes=peak_bytes),
-        certificate=certificate(check.__module__, time_ns, bound, argument),
+        certificate=certificate(check.__module__, time_ns, bound, argument, unsimulated),
         provenance=provenance,
     )
 
 
-def certificate(checker: str, time_ns: int, bound: Bound, argument: str) -> Certificate:
+def certificate(checker: str, time_ns: int, bound: Bound, argument: str, unsimulated: str | None = None) -> Certificate:
     """What `bound` says of a plan that takes `time_ns` and that `checker` accepted."""
     return Certificate(
         verdict="accepted",
@@ -57,4 +59,5 @@ def certificate(checker: str, time_ns: int, bound: Bound, argument: str) -> Cert
         scope=bound.scope,
         gap=relative_gap(time_ns, bound.time_ns) or 0.0,
         optimal=time_ns == bound.time_ns,
+        unsimulated=unsimulated,
     )

@@ -16,7 +16,7 @@ from dataclasses import replace
 from math import inf
 
 from treadle.planner.errors import CheckFailed, InfeasibleError, InputError, LimitError, TreadleError
-from treadle.planner.passes.collective.algorithm import CollectiveDecisions
+from treadle.planner.passes.collective.algorithm import CollectiveDecisions, Transfer
 from treadle.planner.passes.collective.check import check
 from treadle.planner.passes.collective.decisions import decisions_of
 from treadle.planner.passes.collective.draft import Draft, Request
@@ -43,6 +43,8 @@ PRICED_TRANSFERS = 12_000
 """Transfers of all schedules that are priced; the best one always is."""
 CUT_TRANSFERS = 6_000
 """Transfers of all schedules in more pieces that are priced."""
+CUT_REACH = 1.5
+"""Programs slower than this, relative to the best, are not cut."""
 GAIN = 0.02
 """Part of the time that more pieces must save."""
 PATIENCE = 2
@@ -60,10 +62,7 @@ def choose(methods: Mapping[str, Method], request: Request, effort: Effort, pric
 
     Raises InputError for inputs that do not fit together, and the MILP's own error where no method finds a plan.
     """
-    drafts, skipped, floor = candidates(methods, request, effort, early=True, priced=pricing is not None)
-    prices = {} if pricing is None else prices_of(drafts, request, effort, pricing)
-    if pricing is not None:
-        cut_finer(drafts, prices, request, effort, pricing)
+    drafts, prices, skipped, floor = priced_candidates(methods, request, effort, pricing)
     times = {name: price.time_us for name, price in prices.items() if price.time_us is not None}
     by_schedule = sorted(drafts, key=lambda name: _by_schedule(drafts[name]))
     winner = min(by_schedule, key=lambda name: times.get(name, inf))
@@ -82,6 +81,19 @@ def choose(methods: Mapping[str, Method], request: Request, effort: Effort, pric
     )
 
 
+def priced_candidates(
+    methods: Mapping[str, Method], request: Request, effort: Effort, pricing: Pricing | None
+) -> tuple[dict[str, Draft], dict[str, Price], dict[str, str], Bound]:
+    """(drafts, prices of those that were priced, why methods were skipped, the bound over all pieces). Raises as
+    `choose`."""
+    drafts, skipped, floor = candidates(methods, request, effort, early=True, priced=pricing is not None)
+    if pricing is None:
+        return drafts, {}, skipped, floor
+    prices = prices_of(drafts, request, effort, pricing)
+    cut_finer(drafts, prices, request, effort, pricing)
+    return drafts, prices, skipped, floor
+
+
 def prices_of(drafts: Mapping[str, Draft], request: Request, effort: Effort, pricing: Pricing) -> dict[str, Price]:
     """The price of every draft within REACH, as far as PRICED_TRANSFERS and the time limit go."""
     best, *others = sorted(drafts, key=lambda name: _by_schedule(drafts[name]))
@@ -97,15 +109,15 @@ def prices_of(drafts: Mapping[str, Draft], request: Request, effort: Effort, pri
     return found
 
 
-def price_of(decisions: CollectiveDecisions, effort: Effort, pricing: Pricing) -> Price:
+def price_of(decisions: CollectiveDecisions, effort: Effort, pricing: Pricing, like: Price | None = None) -> Price:
     """The price of a schedule, if there is time for it."""
     if effort.limits.time_s is None and not effort.interrupted:
-        return pricing(decisions, effort.overdue)
+        return pricing(decisions, effort.overdue, like)
     began = effort.clock.now()
     check(decisions)
     took_s = effort.clock.now() - began
     effort.checked(took_s)
-    return pricing(decisions, effort.overdue) if effort.can_price(took_s) else unpriced(decisions)
+    return pricing(decisions, effort.overdue, like) if effort.can_price(took_s) else unpriced(decisions)
 
 
 def cut_finer(
@@ -113,20 +125,25 @@ def cut_finer(
 ) -> None:
     """Replace drafts, and their prices, by the same in 2, 4, 8, ... pieces where the simulated program gains GAIN.
 
-    The best programs go first; those that take over REACH times as long as the best are left as they are.
+    The best programs go first; those that take over CUT_REACH times as long as the best are left as they are, and of
+    equal schedules all but the first.
     """
     times = {name: price.time_us for name, price in prices.items() if price.simulated and price.time_us is not None}
     left = CUT_TRANSFERS
+    seen: set[tuple[Transfer, ...]] = set()
     for name in sorted(times, key=lambda name: times[name]):
-        if times[name] > REACH * min(times.values()):
+        if times[name] > CUT_REACH * min(times.values()):
             break
+        if drafts[name].transfers in seen:
+            continue
+        seen.add(drafts[name].transfers)
         whole, count, worse = drafts[name], 2, 0
         while worse < PATIENCE and count * len(whole.transfers) <= left and not effort.exhausted():
             draft = in_pieces(whole, request, count)
             if draft is None:
                 break
             left -= len(draft.transfers)
-            price = pricing(decisions_of(draft, request.sketch.instances, None), effort.overdue)
+            price = price_of(decisions_of(draft, request.sketch.instances, None), effort, pricing, prices[name])
             worse += 1
             if price.time_us is not None and price.time_us <= (1 - GAIN) * times[name]:
                 require_right(draft)

@@ -23,7 +23,7 @@ from treadle.planner.passes.collective.decisions import decisions_of
 from treadle.planner.passes.collective.draft import Draft, Request
 from treadle.planner.passes.collective.guidance import not_followed
 from treadle.planner.passes.collective.limits import Effort, Limits, OnProgress
-from treadle.planner.passes.collective.pricing import Pricing
+from treadle.planner.passes.collective.pricing import Price, Pricing
 from treadle.planner.passes.collective.templates import (
     all_pairs,
     binomial,
@@ -134,14 +134,7 @@ def plan_of(
     """The draft with its bound and its certificate, in the protocol, instances and order of its price if it has one.
     Raises CheckFailed should the decisions be wrong."""
     price = draft.price
-    if price is not None:
-        decisions = structs.replace(
-            decisions,
-            protocol=price.protocol,
-            instances=price.instances,
-            ordered=price.ordered,
-            fused=price.fused,
-        )
+    decisions = in_form(decisions, price)
     bound = bound_of(draft, request)
     if draft.bound is not None and draft.bound.time_ns > bound.time_ns:
         bound = draft.bound
@@ -149,6 +142,7 @@ def plan_of(
         decisions,
         time_ns=decisions.makespan_ns,
         predicted_us=None if price is None else price.time_us,
+        unsimulated=None if price is None or price.time_us is not None else price.transport["by_size"],
         bound=bound,
         argument=sentence(bound),
         check=check,
@@ -168,6 +162,14 @@ def plan_of(
             interrupted=effort.interrupted,
         ),
     )
+
+
+def in_form(decisions: CollectiveDecisions, price: Price | None) -> CollectiveDecisions:
+    """In the protocol, instances, order and form of the price, if any."""
+    if price is None:
+        return decisions
+    form = {"protocol": price.protocol, "instances": price.instances, "ordered": price.ordered, "fused": price.fused}
+    return structs.replace(decisions, **form)
 
 
 def require_method(method: str) -> None:

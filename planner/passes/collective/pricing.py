@@ -40,11 +40,30 @@ def unpriced(decisions: CollectiveDecisions) -> Price:
     return Price(None, decisions.protocol, decisions.instances, False, decisions.fused, reason)
 
 
+Key = tuple[Protocol, int]
+"""Protocol and instances."""
+
+
+class Programs(Interface):
+    """The programs of one plan, in the form that its decisions state, at any size: us of a call with `input_bytes` of
+    input on every rank."""
+
+    def time_us(self, key: Key, input_bytes: int) -> float: ...
+
+    def search(self, input_bytes: int) -> Mapping[Key, float]:
+        """The times of those that may be the best at this size."""
+
+
 class Pricing(Interface):
     """The price of decisions, whose own protocol and instances are only a proposal; only what has to be is simulated
-    once it is `over`."""
+    once it is `over`, and of instances only about those of `like`, the price of a similar plan."""
 
-    def __call__(self, decisions: CollectiveDecisions, over: Callable[[], bool] = never) -> Price: ...
+    def __call__(
+        self, decisions: CollectiveDecisions, over: Callable[[], bool] = never, like: Price | None = None
+    ) -> Price: ...
+
+    def programs(self, decisions: CollectiveDecisions, over: Callable[[], bool] = never) -> Programs | None:
+        """What the price is made of; None where no program is run."""
 
 
 def label(protocol: str, instances: int) -> str:

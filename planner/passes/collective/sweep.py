@@ -1,16 +1,21 @@
 """Size sweeps: a few algorithms with switch-over sizes in place of one plan for one size.
 
-Every method is run at a few anchor sizes. Each algorithm found is timed again at every size, and as few ranges as
-possible are chosen such that at each size the chosen one takes at most `tolerance` longer than the best (a shortest
-path over sizes; among equals the least sum of ratios). Between two sizes the switch is where the next one gets ahead.
+Every method is run at a few anchor sizes and priced as `auto` prices it there. The programs of what comes out are timed
+at every size, and as few ranges as possible are chosen such that at each size the chosen program takes at most
+`tolerance` longer than the best (a shortest path over sizes; among equals the least sum of ratios). Between two sizes
+the switch is where the next one gets ahead. At its own anchors and those beside them a plan is timed in all protocols
+and instances that its search reaches; between two anchors only programs are followed that take at most CONTENDERS times
+as long as the best at one of them. Without a pricing, and where a plan cannot be priced or the time for prices is
+over, all are compared by their schedules on links and ports instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby, pairwise
+from math import inf
 from typing import Literal, NamedTuple
 
 from treadle.planner.documents.collective import Protocol
@@ -22,18 +27,18 @@ from treadle.planner.documents.store import digest
 from treadle.planner.passes.collective import auto
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.decisions import decisions_of, instances_for, protocol_for
-from treadle.planner.passes.collective.draft import Request
+from treadle.planner.passes.collective.draft import Draft, Request
 from treadle.planner.passes.collective.limits import Effort
-from treadle.planner.passes.collective.planning import METHODS, plan_of, synthesize
-from treadle.planner.passes.collective.problem import Problem
+from treadle.planner.passes.collective.planning import METHODS, in_form, plan_of, synthesize
+from treadle.planner.passes.collective.pricing import Key, Pricing, Programs, label, never
 from treadle.planner.passes.collective.retime import Algorithm, algorithm_of, resized
 from treadle.planner.passes.collective.universal import universal_bound
 
 TOLERANCE = 0.05
 MAX_SIZES = 64
 ANCHORS = 6
-CONTENDERS = 2.0
-"""Algorithms slower than this at their own anchor, relative to the best there, are not followed."""
+CONTENDERS = 1.3
+"""Programs slower than this, relative to the best at the same size, are not followed."""
 SWITCH_STEPS = 5
 """Halvings of the interval in which a switch-over size is searched."""
 
@@ -48,36 +53,60 @@ class Guide:
     inputs: dict[str, InputRef]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Candidate:
-    """An algorithm, what made it, and its ns at every size."""
+    """A plan made at one of the anchors: what is timed at other sizes."""
 
     guide: Guide
     name: str
-    method: str
-    status: str
+    draft: Draft
+    decisions: CollectiveDecisions
     algorithm: Algorithm
-    times: tuple[int, ...]
-
-    def at(self, size_bytes: int) -> Problem:
-        return resized(self.algorithm, self.guide.request, size_bytes)
+    programs: Programs
+    simulated: bool
+    """Whether protocol and instances are chosen by time, not by size."""
+    anchors: set[int] = field(default_factory=set)
+    """Numbers of the anchors at which a method found it."""
 
     def time_ns(self, size_bytes: int) -> int:
-        return self.algorithm.time_ns(self.at(size_bytes))
+        """Of its schedule, at another size."""
+        return self.algorithm.time_ns(resized(self.algorithm, self.guide.request, size_bytes))
+
+    def as_schedule(self) -> Candidate:
+        """The same where its schedule is timed, not its programs."""
+        schedules = Schedules(self.decisions, self.algorithm, self.guide.request)
+        return replace(self, programs=schedules, simulated=False)
+
+
+@dataclass(frozen=True)
+class Schedules:
+    """In place of programs where they are not timed: the schedule, whatever protocol and instances."""
+
+    decisions: CollectiveDecisions
+    algorithm: Algorithm
+    request: Request
+
+    def time_us(self, key: Key, input_bytes: int) -> float:
+        """us of the schedule at another size."""
+        return self.algorithm.time_ns(resized(self.algorithm, self.request, input_bytes)) / 1000
+
+    def search(self, input_bytes: int) -> dict[Key, float]:
+        """The one schedule."""
+        key = self.decisions.protocol, self.decisions.instances
+        return {key: self.time_us(key, input_bytes)}
+
+
+Row = tuple[int, Key]
+"""A program: number of the candidate, protocol and instances."""
 
 
 class Setting(NamedTuple):
-    """Protocol and instances of a range of bytes; `simulated_us` as in Entry."""
+    """Protocol and instances of a range of bytes."""
 
     min_bytes: int
     max_bytes: int
     protocol: Protocol
     instances: int
-    simulated_us: dict[str, tuple[float | None, float | None]]
-
-
-Settings = Callable[[CollectiveDecisions, int, int], list[Setting]]
-"""Protocol and instances of a plan from one size to another; nothing where the rules by size shall hold."""
 
 
 def parse_sizes(text: str, where: str = "--sizes") -> tuple[int, ...]:
@@ -97,7 +126,7 @@ def sweep(
     instances: int | None = None,
     protocol: Protocol | Literal["auto"] | None = None,
     tolerance: float = TOLERANCE,
-    settings: Settings = lambda decisions, low, high: [],
+    pricing: Pricing | None = None,
     on_step: Callable[[str], None] = lambda text: None,
 ) -> tuple[dict[str, Plan[CollectiveDecisions]], Selection]:
     """(plans by file name, the selection over `sizes`). `guides` are the same request for ascending classes of sizes,
@@ -105,37 +134,33 @@ def sweep(
 
     Raises what the methods raise where none finds a plan, CheckFailed should a plan be wrong.
     """
-    found = _candidates(guides, sizes, method, effort, on_step)
-    runs = segments([candidate.times for candidate in found], tolerance)
-    chosen = sorted({index for index, _, _ in runs}, key=lambda c: next(a for i, a, _ in runs if i == c))
-    files = {index: f"{number}-{found[index].name}.plan.json" for number, index in enumerate(chosen)}
-    plans: dict[int, Plan[CollectiveDecisions]] = {}
-    for index in chosen:
-        spans = [(first, last) for i, first, last in runs if i == index]
-        first, last = max(spans, key=lambda span: span[1] - span[0])
-        at = _plan_at(found[index], sizes[(first + last) // 2], effort, instances, protocol)
-        plans[index] = at
-    ranges = _ranges(found, runs, sizes)
+    found = _candidates(guides, sizes, method, effort, instances, protocol, pricing, on_step)
+    over: Callable[[], bool] = effort.overdue
+    rows, tried = _timed(found, sizes, over, on_step)
+    if not rows or any(isinstance(candidate.programs, Schedules) for candidate in found):
+        found, over = [candidate.as_schedule() for candidate in found], never
+        rows, tried = _timed(found, sizes, over, on_step)
+    runs = segments([[tried[size].get(row, inf) for size in sizes] for row in rows], tolerance)
+    chosen = list(dict.fromkeys(rows[index][0] for index, _, _ in runs))
+    files = {number: f"{place}-{found[number].name}.plan.json" for place, number in enumerate(chosen)}
+    plans = {number: _plan(found[number], effort) for number in chosen}
     entries: list[Entry] = []
-    for index, low, high in ranges:
-        candidate = found[index]
-        reference = InputRef(file=files[index], digest=digest(plans[index]))
-        on_step(f"{format_bytes(low)}: protocol and instances")
-        decisions = plans[index].decisions
-        used = settings(decisions, low, high) or _settings(candidate, low, high, instances, protocol)
-        for setting in used:
+    for (number, key), low, high in _ranges(found, rows, runs, sizes, over):
+        candidate = found[number]
+        one = [Setting(low, high, *key)]
+        for setting in one if candidate.simulated else _settings(candidate, low, high, instances, protocol):
             ends = [_ends(candidate, size) for size in (setting.min_bytes, setting.max_bytes)]
             entries.append(
                 Entry(
                     min_bytes=setting.min_bytes,
                     max_bytes=setting.max_bytes,
-                    plan=reference,
+                    plan=InputRef(file=files[number], digest=digest(plans[number])),
                     method=candidate.name,
                     protocol=setting.protocol,
                     instances=setting.instances,
                     predicted_us=(ends[0][0], ends[1][0]),
                     bound_us=(ends[0][1], ends[1][1]),
-                    simulated_us=setting.simulated_us,
+                    simulated_us=_compared(candidate, number, setting, tried),
                 )
             )
     request, inputs = guides[0].request, guides[0].inputs
@@ -161,28 +186,77 @@ def anchors(sizes: Sequence[int]) -> list[int]:
 
 
 def _candidates(
-    guides: Sequence[Guide], sizes: Sequence[int], method: str, effort: Effort, on_step: Callable[[str], None]
+    guides: Sequence[Guide],
+    sizes: Sequence[int],
+    method: str,
+    effort: Effort,
+    instances: int | None,
+    protocol: Protocol | Literal["auto"] | None,
+    pricing: Pricing | None,
+    on_step: Callable[[str], None],
 ) -> list[Candidate]:
-    algorithms: dict[tuple[object, ...], tuple[Guide, str, str, str, Algorithm]] = {}
-    for size in anchors(sizes):
+    """What the methods find at the anchors and is near the best there, each once."""
+    found: dict[tuple[object, ...], Candidate] = {}
+    for number, size in enumerate(anchors(sizes)):
         on_step(f"{format_bytes(size)}: every method")
         guide = [guides[0], *(guide for guide in guides[1:] if guide.from_bytes <= size)][-1]
         asked = replace(guide.request, size_bytes=size)
+        given = instances or asked.sketch.instances
         if method == "auto":
-            drafts, _, _ = auto.candidates(METHODS, asked, effort, early=True)
+            drafts, prices, _, _ = auto.priced_candidates(METHODS, asked, effort, pricing)
         else:
-            drafts = {method: synthesize(method, asked, effort)}
-        best = min(draft.makespan_ns for draft in drafts.values())
-        for name, draft in drafts.items():
-            if draft.makespan_ns <= CONTENDERS * best:
-                made = algorithm_of(draft.problem, draft.transfers)
-                algorithms.setdefault(made.identity, (guide, name, draft.method, draft.status, made))
-    found = []
-    for guide, name, words, status, algorithm in algorithms.values():
-        on_step(f"{words}: every size")
-        times = tuple(algorithm.time_ns(resized(algorithm, guide.request, size)) for size in sizes)
-        found.append(Candidate(guide, name, words, status, algorithm, times))
-    return found
+            drafts, prices = {method: synthesize(method, asked, effort)}, {}
+            if pricing is not None:
+                prices[method] = auto.price_of(decisions_of(drafts[method], given, protocol), effort, pricing)
+        times = {name: price.time_us for name, price in prices.items() if price.time_us is not None}
+        times = times or {name: draft.makespan_ns / 1000 for name, draft in drafts.items()}
+        for name in sorted(times, key=lambda name: times[name]):
+            if times[name] > CONTENDERS * min(times.values()):
+                break
+            price = prices.get(name)
+            draft = replace(drafts[name], price=price, options={"chosen": name})
+            decisions = in_form(decisions_of(draft, given, protocol), price)
+            made = algorithm_of(draft.problem, draft.transfers)
+            identity = (*made.identity, decisions.ordered, decisions.fused)
+            if identity not in found:
+                timed = pricing if price is not None and price.time_us is not None else None
+                run = None if timed is None else timed.programs(decisions, effort.overdue)
+                programs = run or Schedules(decisions, made, asked)
+                simulated = price is not None and price.simulated
+                found[identity] = Candidate(guide, name, draft, decisions, made, programs, simulated)
+            found[identity].anchors.add(number)
+    return list(found.values())
+
+
+def _timed(
+    found: Sequence[Candidate], sizes: Sequence[int], over: Callable[[], bool], on_step: Callable[[str], None]
+) -> tuple[list[Row], dict[int, dict[Row, float]]]:
+    """(programs, their us by size as far as they were tried there); some program is tried at every size. Without
+    programs where it is over before that."""
+    marks = anchors(sizes)
+    tried: dict[int, dict[Row, float]] = {size: {} for size in sizes}
+    for place, mark in enumerate(marks):
+        on_step(f"{format_bytes(mark)}: programs")
+        for number, candidate in enumerate(found):
+            if any(abs(place - other) <= 1 for other in candidate.anchors):
+                if over():
+                    return [], {}
+                tried[mark] |= {(number, key): time for key, time in candidate.programs.search(mark).items()}
+    for low, high in pairwise(marks):
+        on_step(f"{format_bytes(low)}: programs up to {format_bytes(high)}")
+        followed = sorted(_near(tried[low]) | _near(tried[high]))
+        for size in (size for size in sizes if low <= size <= high):
+            for number, key in followed:
+                if (number, key) not in tried[size]:
+                    if over():
+                        return [], {}
+                    tried[size][number, key] = found[number].programs.time_us(key, size)
+    return sorted({row for times in tried.values() for row in times}), tried
+
+
+def _near(times: Mapping[Row, float]) -> set[Row]:
+    least = min(times.values())
+    return {row for row, time in times.items() if time <= CONTENDERS * least}
 
 
 def segments(times: Sequence[Sequence[float]], tolerance: float) -> list[tuple[int, int, int]]:
@@ -206,24 +280,50 @@ def segments(times: Sequence[Sequence[float]], tolerance: float) -> list[tuple[i
 
 
 def _ranges(
-    found: Sequence[Candidate], segments: Sequence[tuple[int, int, int]], sizes: Sequence[int]
-) -> list[tuple[int, int, int]]:
-    """(candidate, least bytes, most bytes), with the switch-over sizes between the segments."""
+    found: Sequence[Candidate],
+    rows: Sequence[Row],
+    runs: Sequence[tuple[int, int, int]],
+    sizes: Sequence[int],
+    over: Callable[[], bool],
+) -> list[tuple[Row, int, int]]:
+    """(program, least bytes, most bytes), with the switch-over sizes between the runs."""
 
-    def ahead(one: int, other: int, size: int) -> bool:
-        return found[other].time_ns(size) <= found[one].time_ns(size)
+    def time(index: int, size: int) -> float:
+        number, key = rows[index]
+        return found[number].programs.time_us(key, size)
 
     starts = [sizes[0]]
-    for (one, _, last), (other, first, _) in pairwise(segments):
+    for (one, _, last), (other, first, _) in pairwise(runs):
         low, high = sizes[last], sizes[first]
         for _ in range(SWITCH_STEPS):
             middle = (low + high) // 2
-            if middle in (low, high):
+            if middle in (low, high) or over():
                 break
-            low, high = (low, middle) if ahead(one, other, middle) else (middle, high)
+            low, high = (low, middle) if time(other, middle) <= time(one, middle) else (middle, high)
         starts.append(high)
     ends = [start - 1 for start in starts[1:]] + [sizes[-1]]
-    return [(index, low, high) for (index, _, _), low, high in zip(segments, starts, ends, strict=True)]
+    return [(rows[index], low, high) for (index, _, _), low, high in zip(runs, starts, ends, strict=True)]
+
+
+def _compared(
+    candidate: Candidate, number: int, setting: Setting, tried: Mapping[int, Mapping[Row, float]]
+) -> dict[str, tuple[float | None, float | None]]:
+    """us of the plan's programs at both ends of a range, None where one was not tried; nothing of a schedule."""
+    if isinstance(candidate.programs, Schedules):
+        return {}
+    used = (setting.protocol, setting.instances)
+    ends = (setting.min_bytes, setting.max_bytes)
+    keys = {used}
+    if candidate.simulated:
+        keys |= {key for size in ends for other, key in tried.get(size, {}) if other == number}
+    told: dict[str, tuple[float | None, float | None]] = {}
+    for key in sorted(keys):
+        low, high = (
+            candidate.programs.time_us(key, size) if key == used else tried.get(size, {}).get((number, key))
+            for size in ends
+        )
+        told[label(*key)] = (low, high)
+    return told
 
 
 def _settings(
@@ -239,26 +339,18 @@ def _settings(
 
     def at(size: int) -> tuple[Protocol, int]:
         fixed: Protocol = protocol_for(size, kinds) if protocol is None or protocol == "auto" else protocol
-        return fixed, instances or candidate.guide.request.sketch.instances or instances_for(candidate.at(size))
+        problem = resized(candidate.algorithm, candidate.guide.request, size)
+        return fixed, instances or candidate.guide.request.sketch.instances or instances_for(problem)
 
     cuts = [low, *(size + 1 for size in (2**16, 2**20) if low <= size < high), high + 1]
     parts = [(first, after - 1, at(first)) for first, after in pairwise(cuts)]
     merged = [list(group) for _, group in groupby(parts, key=lambda part: part[2])]
-    return [Setting(group[0][0], group[-1][1], *group[0][2], {}) for group in merged]
+    return [Setting(group[0][0], group[-1][1], *group[0][2]) for group in merged]
 
 
-def _plan_at(
-    candidate: Candidate,
-    size: int,
-    effort: Effort,
-    instances: int | None,
-    protocol: Protocol | Literal["auto"] | None,
-) -> Plan[CollectiveDecisions]:
+def _plan(candidate: Candidate, effort: Effort) -> Plan[CollectiveDecisions]:
     guide = candidate.guide
-    draft = candidate.algorithm.draft(candidate.at(size), candidate.method, candidate.status)
-    draft = replace(draft, options={"chosen": candidate.name})
-    decisions = decisions_of(draft, instances or guide.request.sketch.instances, protocol)
-    return plan_of(draft, decisions, guide.request, guide.inputs, effort)
+    return plan_of(candidate.draft, candidate.decisions, guide.request, guide.inputs, effort)
 
 
 def _ends(candidate: Candidate, size: int) -> tuple[float, float]:

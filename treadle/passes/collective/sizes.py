@@ -17,7 +17,6 @@ from treadle.planner.documents.scalars import format_bytes, many
 from treadle.planner.documents.selection import FILE_NAME, Selection
 from treadle.planner.documents.sketch import Sketch
 from treadle.planner.errors import InputError
-from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.search.clock import Clock
 
 
@@ -48,13 +47,10 @@ def plan_sizes(
     Raises InputError for a folder that holds anything but an older sweep.
     """
     from treadle.passes.collective import tuning
-    from treadle.passes.collective.tuning import PLACES
-    from treadle.planner.passes.collective.check import check
     from treadle.planner.passes.collective.draft import Request
     from treadle.planner.passes.collective.limits import Effort
     from treadle.planner.passes.collective.planning import asked_of, references
-    from treadle.planner.passes.collective.pricing import never
-    from treadle.planner.passes.collective.sweep import Guide, Setting, parse_sizes, sweep
+    from treadle.planner.passes.collective.sweep import Guide, parse_sizes, sweep
     from treadle.planner.solver.interrupt import stop_on_sigint
 
     wanted = parse_sizes(sizes)
@@ -81,15 +77,6 @@ def plan_sizes(
     given = instances or (None if sketch is None else sketch.instances)
     effort = Effort(limits.within(guides[0].request.sketch), on_progress, clock)
 
-    def settings(decisions: CollectiveDecisions, low: int, high: int) -> list[Setting]:
-        over = never if effort.limits.time_s is None and not effort.interrupted else effort.overdue
-        if over is not never:
-            began = clock.now()
-            check(decisions)
-            if not effort.can_price(PLACES * (clock.now() - began)):
-                return []
-        return tuning.settings(decisions, hardware, low, high, protocol, given, over)
-
     with stop_on_sigint(clock.stop):
         plans, selection = sweep(
             guides,
@@ -98,7 +85,7 @@ def plan_sizes(
             method=method,
             instances=instances,
             protocol=protocol,
-            settings=settings,
+            pricing=tuning.pricing(hardware, protocol, given),
             on_step=show,
         )
     for name in (*plans, FILE_NAME):

@@ -9,10 +9,9 @@ that differ by no more than GAIN the one with the fewest instances is taken.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
-from math import inf, isqrt
+from math import inf
 
 from msgspec.structs import replace
 
@@ -27,8 +26,7 @@ from treadle.planner.documents.hardware import TEARING, Hardware
 from treadle.planner.documents.plan import Transport
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
-from treadle.planner.passes.collective.pricing import Price, Pricing, label, never
-from treadle.planner.passes.collective.sweep import TOLERANCE, Setting, segments
+from treadle.planner.passes.collective.pricing import Key, Price, Pricing, Programs, label, never
 
 FORWARDING = RECEIVING & SENDING
 PROTOCOLS: tuple[Protocol, ...] = ("Simple", "LL", "LL128")
@@ -38,18 +36,14 @@ BLOCKS = 64
 """What RCCL takes, and every device holds at once."""
 CHANNELS = 32
 """What every runtime takes: each instance has a channel of its own."""
-MOST_TRANSFERS = 8192
+SEARCHED_TRANSFERS = 8192
+"""Plans with more are simulated in one protocol and number of instances, those of the rules by size."""
+MOST_TRANSFERS = 32_768
 """Plans with more are not simulated."""
 MOST_STEPS = 25_000
 """Programs with more are not simulated, unless with one instance."""
 SIMULATED = 15_000
 """Messages that a simulation runs, roughly; the rest is carried on."""
-PLACES = 6
-"""Sizes of a range that are simulated."""
-HALVINGS = 4
-
-Key = tuple[Protocol, int]
-"""Protocol and instances."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +151,8 @@ def tuner(
     if len(decisions.transfers) > MOST_TRANSFERS:
         return f"{len(decisions.transfers)} transfers, more than the {MOST_TRANSFERS} that are simulated"
     counts = (instances,) if instances else tuple(2**power for power in range(CHANNELS.bit_length()))
+    if len(decisions.transfers) > SEARCHED_TRANSFERS:
+        protocols, counts = (decisions.protocol,), (decisions.instances,)
     made = Tuner(decisions, hardware, protocols, counts, over=over)
     try:
         made.time_us((protocols[0], counts[0]), decisions.input_bytes)
@@ -166,29 +162,76 @@ def tuner(
 
 
 def pricing(hardware: Hardware, protocol: str | None, instances: int | None) -> Pricing:
-    """Prices decisions on `hardware` by the simulated time of their program, in the protocol and instances that make it
-    least; where those are not simulated, as they stand, by the time of the program on links and ports. Messages through
-    one port wait for each other where that takes less time."""
+    """Prices on `hardware`, with `protocol` and `instances` where they are given."""
+    return SimulatedPrices(hardware, protocol, instances)
 
-    def price(decisions: CollectiveDecisions, over: Callable[[], bool] = never) -> Price:
-        found = tuner(decisions, hardware, protocol, instances, over)
+
+@dataclass(frozen=True)
+class SimulatedPrices:
+    """Prices decisions by the simulated time of their program, in the protocol, instances and form that make it least;
+    where those are not simulated, as they stand, by the time of the program on links and ports. Messages through one
+    port wait for each other where that takes less time."""
+
+    hardware: Hardware
+    protocol: str | None
+    instances: int | None
+
+    def __call__(
+        self, decisions: CollectiveDecisions, over: Callable[[], bool] = never, like: Price | None = None
+    ) -> Price:
+        found = tuner(decisions, self.hardware, self.protocol, self.instances, over)
         if isinstance(found, str):
             return _on_links(decisions, found)
+        if like is not None:
+            few = tuple(count for count in found.counts if like.instances <= 2 * count <= 4 * like.instances)
+            found = dataclasses.replace(found, counts=few)
         size = decisions.input_bytes
         times = found.search(size)
-        if found.fuses(best(times)) and not over():
+        searched = len(decisions.transfers) <= SEARCHED_TRANSFERS
+        if searched and found.fuses(best(times)) and not over():
             apart = found.apart()
             other = apart.search(size)
             if other[best(other)] < times[best(times)]:
                 found, times = apart, other
         chosen = best(times)
         time = times[chosen]
-        in_turn = None if over() else found.in_turn_us(chosen, size)
+        turns = searched and (like is None or like.ordered)
+        in_turn = found.in_turn_us(chosen, size) if turns and not over() else None
         ordered = in_turn is not None and in_turn < time
-        compared = {"chosen": label(*chosen), "simulated_us": {label(*key): time for key, time in times.items()}}
+        compared: dict[str, object] = {
+            "chosen": label(*chosen),
+            "simulated_us": {label(*key): time for key, time in times.items()},
+        }
         return _price(min(time, in_turn or time), *chosen, ordered, found.decisions.fused, compared)
 
-    return price
+    def programs(self, decisions: CollectiveDecisions, over: Callable[[], bool] = never) -> Programs | None:
+        found = tuner(decisions, self.hardware, self.protocol, self.instances, over)
+        if not isinstance(found, str):
+            return found
+        return None if len(decisions.transfers) > MOST_TRANSFERS else OnLinks(decisions)
+
+
+@dataclass(frozen=True)
+class OnLinks:
+    """One plan's programs where links and ports alone count."""
+
+    decisions: CollectiveDecisions
+    lowered: dict[Key, Program] = field(default_factory=dict)
+
+    def time_us(self, key: Key, input_bytes: int) -> float:
+        """us of a call with `input_bytes` of input on every rank."""
+        decisions = replace(self.decisions, protocol=key[0], instances=key[1])
+        if key not in self.lowered:
+            self.lowered[key] = lower(decisions)
+        links = tuple(
+            replace(link, beta_ns=round(link.beta_ns * input_bytes / decisions.input_bytes)) for link in decisions.links
+        )
+        return simulate_program(self.lowered[key], replace(decisions, links=links)).schedule.makespan / 1000
+
+    def search(self, input_bytes: int) -> dict[Key, float]:
+        """The one program of the decisions."""
+        key = self.decisions.protocol, self.decisions.instances
+        return {key: self.time_us(key, input_bytes)}
 
 
 def _on_links(decisions: CollectiveDecisions, reason: str) -> Price:
@@ -234,58 +277,3 @@ def time_in_turn(decisions: CollectiveDecisions, time_us: Callable[[CollectiveDe
         return None if check_program.check(program, promise=promise_of(ordered)) else time_us(ordered)
     except (InputError, CheckFailed):
         return None
-
-
-def settings(
-    decisions: CollectiveDecisions,
-    hardware: Hardware,
-    low: int,
-    high: int,
-    protocol: str | None,
-    instances: int | None,
-    over: Callable[[], bool] = never,
-) -> list[Setting]:
-    """Protocol and instances for inputs of `low` to `high` bytes: as few ranges as stay within the tolerance of a sweep
-    at every size that is simulated. None at all where nothing is simulated, or not all before it is `over`."""
-    found = "no time" if over() else tuner(decisions, hardware, protocol, instances, over)
-    if isinstance(found, str):
-        return []
-    sizes = places(low, high)
-    winners = set[Key]()
-    for size in sizes:
-        if over():
-            return []
-        winners.add(best(found.search(size)))
-    keys = sorted(winners, key=lambda key: (key[1], PROTOCOLS.index(key[0])))
-    runs = segments([[found.time_us(key, size) for size in sizes] for key in keys], TOLERANCE)
-    starts = [low]
-    for (one, _, last), (other, first, _) in pairwise(runs):
-        starts.append(_switch(found, keys[one], keys[other], sizes[last], sizes[first]))
-    ends = [start - 1 for start in starts[1:]] + [high]
-    return [
-        Setting(start, end, *keys[index], _told(found, keys[index], start, end))
-        for (index, _, _), start, end in zip(runs, starts, ends, strict=True)
-    ]
-
-
-def places(low: int, high: int) -> list[int]:
-    """At most PLACES sizes from `low` to `high`, each about the same factor above the one before."""
-    return sorted({*(round(low * (high / low) ** (k / (PLACES - 1))) for k in range(PLACES)), low, high})
-
-
-def _switch(found: Tuner, one: Key, other: Key, low: int, high: int) -> int:
-    """From where on, between two sizes, `other` is the better one."""
-    for _ in range(HALVINGS):
-        middle = isqrt(low * high)
-        if middle in (low, high):
-            break
-        ahead = found.time_us(other, middle) <= found.time_us(one, middle)
-        low, high = (low, middle) if ahead else (middle, high)
-    return high
-
-
-def _told(found: Tuner, chosen: Key, low: int, high: int) -> dict[str, tuple[float | None, float | None]]:
-    """Simulated us at both ends, by protocol and instances; None where a search did not come to it."""
-    first, last = ({**found.search(size), chosen: found.time_us(chosen, size)} for size in (low, high))
-    keys: Sequence[Key] = sorted({*first, *last}, key=lambda key: (PROTOCOLS.index(key[0]), key[1]))
-    return {label(*key): (first.get(key), last.get(key)) for key in keys}

@@ -8,13 +8,18 @@ import pytest
 from msgspec.structs import replace
 
 from treadle.check.plan import check_against, check_plan
+from treadle.check.selection import against_plans, against_times
 from treadle.codegen.collective.lower import lower
 from treadle.codegen.collective.simulate_xml import simulate_xml
 from treadle.passes.collective import tuning
 from treadle.planner.errors import InputError
+from treadle.planner.passes.collective import auto
 from treadle.planner.passes.collective.check import check
-from treadle.planner.passes.collective.planning import plan_collective
+from treadle.planner.passes.collective.draft import Request
+from treadle.planner.passes.collective.limits import Effort
+from treadle.planner.passes.collective.planning import METHODS, plan_collective, references
 from treadle.planner.passes.collective.sketching import propose
+from treadle.planner.passes.collective.sweep import Guide, sweep
 from treadle.probe.resolve import load_hardware
 
 
@@ -77,11 +82,23 @@ def test_what_is_not_simulated_says_why(monkeypatch):
     price = tuning.pricing(hardware, None, None)(plan.decisions)
     assert (price.protocol, price.instances) == (plan.decisions.protocol, plan.decisions.instances)
     assert "GPUs" in price.transport["by_size"]
-    plan, hardware = planned("allreduce", "mi300x", 2**20, "all-pairs")
+    hardware = load_hardware("mi300x")
+    sketch = propose(hardware, collective="allreduce", size_bytes=2**20)
     monkeypatch.setattr(tuning, "MOST_TRANSFERS", 10)
+    arguments = {"size_bytes": 2**20, "method": "all-pairs", "pricing": tuning.pricing(hardware, None, None)}
+    plan = plan_collective("allreduce", hardware, sketch, **arguments)
+    assert plan.prediction.time_us == plan.decisions.makespan_ns / 1000
+    assert plan.certificate.unsimulated == "112 transfers, more than the 10 that are simulated"
+
+
+def test_large_plans_are_priced_in_the_protocol_and_instances_of_their_size(monkeypatch):
+    plan, hardware = planned("allreduce", "mi300x", 2**20, "all-pairs")
+    every = tuning.pricing(hardware, None, None)(plan.decisions)
+    monkeypatch.setattr(tuning, "SEARCHED_TRANSFERS", 10)
     price = tuning.pricing(hardware, None, None)(plan.decisions)
-    assert price.time_us is None
-    assert "more than the 10" in price.transport["by_size"]
+    used = tuning.label(plan.decisions.protocol, plan.decisions.instances)
+    assert price.transport["simulated_us"] == {used: price.time_us}
+    assert price.time_us >= every.time_us
 
 
 def test_auto_takes_the_program_that_is_soonest_done_not_the_schedule():
@@ -120,24 +137,85 @@ def test_smaller_pieces_bring_a_program_to_its_schedule():
     assert check(plan.decisions) == check_plan(plan) == []
 
 
-def test_ranges_follow_each_other_and_hold_at_every_size_simulated():
-    plan, hardware = planned("allreduce", "mi300x", 2**20, "all-pairs")
-    low, high = 2**10, 2**28
-    ranges = tuning.settings(plan.decisions, hardware, low, high, None, None)
-    assert (ranges[0].min_bytes, ranges[-1].max_bytes) == (low, high)
-    assert all(other.min_bytes == one.max_bytes + 1 for one, other in pairwise(ranges))
-    assert len(ranges) > 1
-    found = tuning.tuner(plan.decisions, hardware, None, None)
-    assert isinstance(found, tuning.Tuner)
-    for size in tuning.places(low, high):
-        used = next(one for one in ranges if one.min_bytes <= size <= one.max_bytes)
-        least = found.time_us(tuning.best(found.search(size)), size)
-        assert found.time_us((used.protocol, used.instances), size) <= 1.05 * least
-    for used in ranges:
-        ends = used.simulated_us[tuning.label(used.protocol, used.instances)]
-        sizes = (used.min_bytes, used.max_bytes)
-        assert ends == tuple(found.time_us((used.protocol, used.instances), size) for size in sizes)
-    assert tuning.settings(plan.decisions, load_hardware("cpu-2x2", None), low, high, None, None) == []
+def swept(profile: str, sizes: tuple[int, ...], methods: tuple[str, ...], monkeypatch, effort: Effort | None = None):
+    monkeypatch.setattr("treadle.planner.passes.collective.sweep.METHODS", {name: METHODS[name] for name in methods})
+    hardware = load_hardware(profile, 1)
+    sketch = propose(hardware, collective="allreduce", size_bytes=sizes[-1])
+    guides = [Guide(0, Request("allreduce", hardware, sketch), references(hardware, sketch, None, {}))]
+    return *sweep(guides, sizes, effort or Effort(), pricing=tuning.pricing(hardware, None, None)), hardware, sketch
+
+
+@pytest.mark.slow
+def test_a_sweep_chooses_by_the_price_of_one_size(monkeypatch):
+    """On links alone greedy would be taken at 1 MiB and ring at 16 MiB; of the programs it is the other way round."""
+    sizes = (2**20, 2**24)
+    plans, selection, hardware, sketch = swept("mesh4", sizes, ("greedy", "ring"), monkeypatch)
+    assert [selection.at(size).method for size in sizes] == ["ring", "greedy"]
+    request = Request("allreduce", hardware, sketch, sizes[1])
+    single = auto.choose({"greedy": METHODS["greedy"]}, request, Effort(), tuning.pricing(hardware, None, None))
+    entry = selection.at(sizes[1])
+    assert entry.simulated_us[tuning.label(entry.protocol, entry.instances)][1] == single.price.time_us
+    assert list(against_plans(selection, plans)) == []
+    made_from = dict.fromkeys(plans, (hardware, sketch))
+    assert list(against_times(selection, plans, made_from)) == []
+    first, last = selection.entries[0], selection.entries[-1]
+    forged = replace(selection, entries=(replace(first, max_bytes=sizes[1] - 1), replace(last, min_bytes=sizes[1])))
+    assert any("entries[0]: " in finding for finding in against_times(forged, plans, made_from))
+    swapped = replace(selection, entries=(replace(first, max_bytes=sizes[1]), last))
+    assert any(finding.startswith("16 MiB: ") for finding in against_times(swapped, plans, made_from))
+
+
+def test_ranges_switch_where_the_next_program_gets_ahead(monkeypatch):
+    sizes = (2**10, 2**16, 2**22, 2**28)
+    plans, selection, hardware, _ = swept("mesh4", sizes, ("all-pairs",), monkeypatch)
+    assert (selection.entries[0].min_bytes, selection.entries[-1].max_bytes) == (sizes[0], sizes[-1])
+    assert all(other.min_bytes == one.max_bytes + 1 for one, other in pairwise(selection.entries))
+    assert len(selection.entries) > 1
+    programs = {name: tuning.pricing(hardware, None, None).programs(plan.decisions) for name, plan in plans.items()}
+
+    def time(entry, size):
+        return programs[entry.plan.file].time_us((entry.protocol, entry.instances), size)
+
+    for entry in selection.entries:
+        ends = (entry.min_bytes, entry.max_bytes)
+        assert entry.simulated_us[tuning.label(entry.protocol, entry.instances)] == tuple(time(entry, s) for s in ends)
+    for one, other in pairwise(selection.entries):
+        assert time(other, other.min_bytes) <= time(one, other.min_bytes)
+    for size in sizes:
+        least = min(min(found.search(size).values()) for found in programs.values())
+        assert time(selection.at(size), size) <= 1.05 * least
+
+
+class Ends(Effort):
+    """Its time is over when it was looked at so often."""
+
+    looks = 0
+
+    def overdue(self) -> bool:
+        self.looks -= 1
+        return self.looks < 0
+
+
+@pytest.mark.parametrize("looks", [0, 40, 70])
+def test_a_sweep_whose_time_is_over_compares_schedules_alone(monkeypatch, looks):
+    effort = Ends()
+    effort.looks = looks
+    sizes = (2**10, 2**16, 2**24)
+    plans, selection, hardware, sketch = swept("mesh4", sizes, ("all-pairs", "ring"), monkeypatch, effort)
+    assert [entry.simulated_us for entry in selection.entries] == [{}] * len(selection.entries)
+    assert [selection.at(size).protocol for size in sizes] == ["LL", "LL", "Simple"]
+    assert list(against_plans(selection, plans)) == []
+    assert list(against_times(selection, plans, dict.fromkeys(plans, (hardware, sketch)))) == []
+
+
+def test_cpus_are_swept_by_their_programs_on_links(monkeypatch):
+    plans, selection, hardware, sketch = swept("cpu-2x2", (2**12, 2**22), ("two-level", "binomial"), monkeypatch)
+    for entry in selection.entries:
+        decisions = replace(plans[entry.plan.file].decisions, protocol=entry.protocol, instances=entry.instances)
+        (times,) = entry.simulated_us.values()
+        assert times[0] == tuning.OnLinks(decisions).time_us((entry.protocol, entry.instances), entry.min_bytes)
+    assert list(against_times(selection, plans, dict.fromkeys(plans, (hardware, sketch)))) == []
+    assert {entry.protocol for entry in selection.entries if entry.max_bytes <= 2**16} == {"LL"}
 
 
 def test_ll128_is_refused_over_pcie():

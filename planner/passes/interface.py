@@ -42,6 +42,8 @@ class Pass(ABC, Generic[D]):
     """The system that the pass completes, as its paper calls it."""
     decisions: type[D]
     roles: ClassVar[Mapping[str, type[Document]]]
+    needs_costs: ClassVar[bool] = False
+    """Its traces have costs; those without any are priced on the hardware."""
     required: ClassVar[tuple[str, ...]] = ()
     """Roles without which a plan cannot be compared with today's inputs."""
     documents: ClassVar[tuple[type[Document], ...]] = ()

@@ -18,6 +18,7 @@ class Memory(Pass[MemoryDecisions]):
     system = "MONeT"
     decisions = MemoryDecisions
     roles = {"trace": Trace, "hardware": Hardware, "problem": MemoryProblem}
+    needs_costs = True
     documents = (MemoryProblem,)
 
     def check(self, decisions: MemoryDecisions) -> list[str]:

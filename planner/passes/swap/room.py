@@ -18,6 +18,7 @@ class Swap(Pass[SwapDecisions]):
     system = "SwapAdvisor"
     decisions = SwapDecisions
     roles = {"trace": Trace, "hardware": Hardware, "problem": SwapProblem}
+    needs_costs = True
     documents = (SwapProblem,)
 
     def check(self, decisions: SwapDecisions) -> list[str]:

@@ -1,5 +1,5 @@
 # `make` builds host libraries with g++ (fibers), `make cuda` GPU libraries with nvcc. Each exports the functions at the
-# end of treadle_driver.h.
+# end of treadle_driver.h and treadle_session.h.
 ARCH ?= native
 CXXFLAGS ?= -O2
 NVCCFLAGS ?= -O3 -arch=$(ARCH)

@@ -86,6 +86,17 @@ def test_the_wheel_runs_its_own_code(installed: Path, tmp_path: Path) -> None:
     assert all(path.startswith(str(installed.parent)) for path in done.stdout.split())
 
 
+def test_files_of_a_user_may_have_the_names_of_our_folders(installed: Path, tmp_path: Path) -> None:
+    for name in ("planner", "codegen"):
+        (tmp_path / f"{name}.py").write_text("MINE = True\n")
+    (tmp_path / "train.py").write_text(
+        "import codegen, planner, treadle\nprint(codegen.MINE, planner.MINE, treadle.apply)\n"
+    )
+    done = alone(installed, tmp_path, "python", "train.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("True True <function apply")
+
+
 def test_the_wheel_plans_a_collective_from_an_empty_folder(installed: Path, tmp_path: Path) -> None:
     done = alone(
         installed,

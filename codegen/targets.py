@@ -44,8 +44,16 @@ def room_of(plan: Plan[D]) -> Room[D]:
 
 def target_names() -> tuple[str, ...]:
     """The names of all targets, those of a pass together."""
-    rooms = (room(name) for name in ROOMS)
-    return tuple(dict.fromkeys(each.name for made in rooms for each in (*made.targets, *made.selection_targets)))
+    return tuple(dict.fromkeys(each.name for name in ROOMS for each in _offered(name)))
+
+
+def passes_with(target: str) -> list[str]:
+    """The passes whose plans or selections can become `target`, in the order of the list."""
+    return [name for name in ROOMS if target in [each.name for each in _offered(name)]]
+
+
+def _offered(name: str) -> tuple[Target, ...]:
+    return (*room(name).targets, *room(name).selection_targets)
 
 
 def chosen(offered: tuple[Target, ...], asked: str | None, what: str, where: str) -> Target:

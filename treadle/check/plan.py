@@ -31,8 +31,12 @@ def require_accepted(plan: Plan, where: str) -> None:
 def check_against(plan: Plan, found: Inputs) -> list[str]:
     """Recheck a plan against those of its inputs that were found."""
     trace, hardware = found.get("trace"), found.get("hardware")
-    priced = not isinstance(trace, Trace) or trace.costs.model != "absent" or not pass_of(plan).needs_costs
-    if not priced and isinstance(trace, Trace) and isinstance(hardware, Hardware):
+    if (
+        pass_of(plan).needs_costs
+        and isinstance(trace, Trace)
+        and trace.costs.model == "absent"
+        and isinstance(hardware, Hardware)
+    ):
         from treadle.capture.costs import with_roofline
 
         found = {**found, "trace": with_roofline(trace, hardware)}

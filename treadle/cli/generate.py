@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from treadle.cli.output import FOLDER, json_option, note, print_json, require_apart
-from treadle.codegen.targets import room, target_names
+from treadle.codegen.targets import target_names
 from treadle.planner.documents.scalars import many
 
 if TYPE_CHECKING:
@@ -115,11 +115,12 @@ def command(
             for line in _without_rows(document):
                 note(line)
         predicted, budget = (manifest.facts.get(key) for key in ("predicted_bytes", "budget_bytes"))
-        if predicted is not None and budget is not None and predicted > budget:
+        if isinstance(document, Plan) and predicted is not None and budget is not None and predicted > budget:
             from treadle.planner.documents.scalars import format_bytes
 
             peaks = f"a peak of {format_bytes(predicted)} instead of the plan's budget of {format_bytes(budget)}"
-            note(f"{_over_budget(manifest.target)}: expect {peaks}")
+            why = next(made.over_budget for made in targets.room_of(document).targets if made.name == manifest.target)
+            note(f"{why}: expect {peaks}")
         if manifest.target in ("torch-offload", "deepspeed"):
             note(_carried(manifest))
         for members, why in manifest.facts.get("in_turn", {}).items():
@@ -141,12 +142,6 @@ def command(
         return
     for row in rows:
         click.echo(f"wrote {_listed(row['files'])} to {row['folder']}")
-
-
-def _over_budget(name: str) -> str:
-    from treadle.planner.passes import ROOMS
-
-    return next(made.over_budget for pass_ in ROOMS for made in room(pass_).targets if made.name == name)
 
 
 def _listed(files: Collection[str]) -> str:

@@ -75,17 +75,12 @@ def command(
 
 def _pass_of(folder: Path, target: str) -> str:
     """The pass of the plan that lies in the folder; where a target belongs to one pass alone, that."""
-    from treadle.codegen.targets import PLAN_NAME
-    from treadle.codegen.targets import room as codegen_room
+    from treadle.codegen.targets import PLAN_NAME, passes_with
     from treadle.planner.documents import store
     from treadle.planner.documents.plan import Plan
-    from treadle.planner.passes import ROOMS, name_of
+    from treadle.planner.passes import name_of
 
-    owners = [
-        name
-        for name in ROOMS
-        if target in [made.name for made in (*codegen_room(name).targets, *codegen_room(name).selection_targets)]
-    ]
+    owners = passes_with(target)
     if len(owners) > 1 and (folder / PLAN_NAME).is_file():
         return name_of(store.load(folder / PLAN_NAME, Plan).decisions)
     return owners[0]

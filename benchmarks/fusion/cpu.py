@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from statistics import median
 
 from benchmarks.common import Row, Table, command, progress
+from benchmarks.fusion.counters import counters
 from benchmarks.fusion.schedules import optimizer, tail
 from treadle.codegen.fusion.lower import Lowered, lower
 from treadle.planner.passes.fusion.program import Bindings, Program
 from treadle.runtime.fusion import processes
 from treadle.runtime.fusion.build import build
-from treadle.runtime.fusion.counters import counters
 from treadle.runtime.fusion.data import fill
 from treadle.runtime.fusion.runs import Report, Runs
 from treadle.runtime.fusion.tensors import Tensors

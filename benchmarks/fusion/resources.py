@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from benchmarks.common import Row, Table, command, progress
 from benchmarks.fusion.planning import WORKLOADS
+from benchmarks.fusion.ptxas import Resources, resources
 from benchmarks.fusion.schedules import program
 from treadle.codegen.fusion.lower import Lowered, lower
 from treadle.planner import resources as files
@@ -19,7 +20,6 @@ from treadle.planner.machine.rates import Machine, machine_of
 from treadle.planner.passes.fusion.planning import rank, search, useful
 from treadle.planner.passes.fusion.program import Bindings, Program
 from treadle.planner.passes.fusion.stages import stages
-from treadle.runtime.fusion.resources import Resources, resources
 
 ARCHITECTURES = ("sm_80", "sm_90")
 RANKS = 8

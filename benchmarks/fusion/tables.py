@@ -9,13 +9,13 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 from benchmarks.common import Row, Table, command, progress
+from benchmarks.fusion.counters import counters
 from tests.planner.passes.fusion.by_hand import SCHEDULES
 from treadle.codegen.fusion.lower import lower
 from treadle.planner.passes.fusion.counts import counts, total
 from treadle.planner.passes.fusion.program import Bindings
 from treadle.runtime.fusion.build import build
 from treadle.runtime.fusion.compare import compare
-from treadle.runtime.fusion.counters import counters
 from treadle.runtime.fusion.runs import Runs
 
 RUNS = 2

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.fusion.ptxas import resources
 from tests.planner.passes.fusion.transform_samples import example
 from treadle.codegen.fusion import nccl, nccl_device
-from treadle.planner.errors import CheckFailed
 from treadle.planner.passes.fusion.program import Bindings, Program
 from treadle.planner.passes.fusion.refusal import TypeRefusal
 from treadle.planner.passes.fusion.schedule import Schedule
-from treadle.runtime.fusion.resources import Resources, reported, resources
 
 OPTIMIZER = ("avg", "m_", "v_", "m1", "v1")
 
@@ -141,21 +140,3 @@ def test_a_device_kernel_compiles() -> None:
     (found,) = resources(made.text, "sm_90", [header_folder()])
     assert found.kernel == "fused_allreduce"
     assert found.spill_stores == 0
-
-
-def test_reports_of_nvcc_are_read() -> None:
-    words = """ptxas info    : Compiling entry function '_ZN7treadle3farENS_4TaskE' for 'sm_90'
-ptxas info    : Function properties for _ZN7treadle3farENS_4TaskE
-    8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads
-ptxas info    : Used 64 registers, used 1 barriers, 1024 bytes smem, 704 bytes cmem[0]
-"""
-    assert reported(words) == (Resources("far", 64, 4, 12, 1024),)
-    with pytest.raises(CheckFailed, match="without registers or spills"):
-        reported("Compiling entry function 'f'")
-
-
-def test_nvcc_may_refuse() -> None:
-    if shutil.which("nvcc") is None:
-        pytest.skip("found no nvcc")
-    with pytest.raises(CheckFailed, match="nvcc refused the schedule for sm_90"):
-        resources("int x = y;", "sm_90")

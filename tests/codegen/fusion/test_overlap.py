@@ -16,6 +16,7 @@ from statistics import median
 import numpy as np
 import pytest
 
+from benchmarks.fusion.ptxas import resources
 from tests.codegen.fusion.overlaps import CASES, Overlapped, tail
 from tests.codegen.fusion.sessions import Session, fill, integers, session, wrong
 from treadle.codegen.fusion.algorithms import named
@@ -28,7 +29,6 @@ from treadle.planner.passes.fusion.evaluate import evaluate
 from treadle.planner.passes.fusion.gemm_tiles import chunk_grid, flat_chunk
 from treadle.planner.passes.fusion.program import Bindings
 from treadle.planner.passes.fusion.ring_order import consumption_by_owner, finish, ring
-from treadle.runtime.fusion.resources import resources
 from treadle.runtime.fusion.session import AWAITED
 
 ORDERS = range(6)

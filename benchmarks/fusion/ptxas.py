@@ -1,4 +1,4 @@
-"""What the kernels of a generated file need of a multiprocessor, as nvcc reports it."""
+"""Registers, spilled bytes and shared memory of the kernels of a generated file, as `nvcc -Xptxas -v` reports them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from treadle.host.scratch import scratch
 from treadle.planner.errors import CheckFailed, MissingBackendError
 from treadle.runtime.native_build import run_compiler
 
-OF_DRIVER = frozenset({"count_run"})
+DRIVER_KERNELS = frozenset({"count_run"})
 """Kernels that the driver of a schedule adds (templates/fusion/treadle_fusion_driver.h)."""
 
 
 @dataclass(frozen=True)
 class Resources:
-    """Of one kernel: registers of a thread, bytes of a thread that do not fit into them, bytes of a block."""
+    """Registers and spilled bytes of one thread of a kernel, shared bytes of one block."""
 
     kernel: str
     registers: int
@@ -31,8 +31,8 @@ class Resources:
 def resources(text: str, arch: str, include: Sequence[Path] = ()) -> tuple[Resources, ...]:
     """The kernels of a generated file, compiled for `arch` (sm_90) with our headers and those in the folders `include`.
 
-    Raises MissingBackendError without nvcc, CheckFailed with its words when it refuses the text, LimitError when it was
-    killed.
+    Raises MissingBackendError without nvcc, CheckFailed with nvcc's output when it refuses the text, LimitError when it
+    was killed.
     """
     compiler = shutil.which("nvcc")
     if compiler is None:
@@ -45,7 +45,7 @@ def resources(text: str, arch: str, include: Sequence[Path] = ()) -> tuple[Resou
         folders = [f"-I{path}" for path in include]
         command = [compiler, *options, *folders, "schedule.cu"]
         words = run_compiler(command, f"the schedule for {arch}", folder)
-    return tuple(each for each in reported(words) if each.kernel not in OF_DRIVER)
+    return tuple(each for each in reported(words) if each.kernel not in DRIVER_KERNELS)
 
 
 _ENTRY = re.compile(r"Compiling entry function '(\w+)'")
@@ -55,7 +55,7 @@ _SHARED = re.compile(r"(\d+) bytes smem")
 
 
 def reported(words: str) -> tuple[Resources, ...]:
-    """What `nvcc -Xptxas -v` says, by the names of kernels without their namespace."""
+    """The kernels in the output of `nvcc -Xptxas -v`, their names without namespace."""
     found = []
     for part in words.split("Compiling entry function")[1:]:
         name, spills, used = (x.search(f"Compiling entry function{part}") for x in (_ENTRY, _SPILLS, _USED))

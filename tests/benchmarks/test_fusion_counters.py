@@ -6,12 +6,12 @@ from fractions import Fraction
 
 import pytest
 
+from benchmarks.fusion.counters import Counter, counters
 from tests.planner.passes.fusion.by_hand import SCHEDULES
 from treadle.codegen.fusion.lower import lower
 from treadle.planner.passes.fusion.program import Bindings
 from treadle.runtime.fusion.build import build
 from treadle.runtime.fusion.compare import compare
-from treadle.runtime.fusion.counters import Counter, counters
 from treadle.runtime.fusion.runs import Runs
 
 TABLE = [

@@ -1,4 +1,4 @@
-"""What the ranks of a schedule counted while it ran, beside what treadle.planner.passes.fusion.counts says of it."""
+"""Traffic and volume that the ranks of a schedule counted, compared with treadle.planner.passes.fusion.counts."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from treadle.runtime.fusion.session import Counted
 
 @dataclass(frozen=True)
 class Counter:
-    """Elements of one run: what is planned for a rank of each group, on average where ranks differ, and what the ranks
-    of all groups counted together for it. They are equal for extents that the ranks divide."""
+    """Elements of one run: planned for a rank of each group, on average where ranks differ, and counted by the ranks of
+    all groups together. Both are equal for extents that the ranks divide."""
 
     what: str
     planned: Fraction

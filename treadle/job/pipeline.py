@@ -1,4 +1,4 @@
-"""A job, end to end: capture, plan, check, generate, run beside plain DistributedDataParallel."""
+"""A job, end to end: capture, plan, check, generate, train under the plans and under plain DistributedDataParallel."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from treadle.cli.output import require_apart
-from treadle.job.train import RankResult, Work, work
+from treadle.job.part import JobInputs, JobPart
+from treadle.job.train import RankResult, TrainingTask, work
 from treadle.passes import room
-from treadle.passes.interface import Given, JobPart
-from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.job import Job
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes, format_time
 from treadle.planner.documents.store import load, save
-from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import CheckFailed
-from treadle.planner.graph.gradients import Bucket
 from treadle.planner.passes import ROOMS
 from treadle.planner.passes.interface import Inputs
 from treadle.planner.resources import locate
@@ -29,34 +26,43 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
+class PlannedPart:
+    """The part of one pass with its plans by name."""
+
+    part: JobPart
+    plans: dict[str, Plan]
+
+
+@dataclass(frozen=True)
 class Planned:
-    """Everything decided before anything runs. `collectives` maps each message's plan name to its bucket, `others` each
-    further document's role to it."""
+    """Everything decided before anything runs."""
 
     job: Job
-    hardware: Hardware
-    trace: Trace
-    others: Inputs
-    plans: dict[str, Plan]
-    collectives: dict[str, Bucket]
+    given: JobInputs
+    parts: tuple[PlannedPart, ...]
     folder: Path
+
+    @property
+    def plans(self) -> dict[str, Plan]:
+        """All plans by name."""
+        return {name: plan for part in self.parts for name, plan in part.plans.items()}
 
     @property
     def inputs(self) -> Inputs:
         """The documents that plans were made from, by role."""
-        return {"trace": self.trace, "hardware": self.hardware, **self.others}
+        return {"trace": self.given.trace, "hardware": self.given.hardware, **self.given.others}
 
     @property
     def world(self) -> int:
-        return self.hardware.ranks
+        return self.given.hardware.ranks
 
 
 def plan_job(path: Path, out: Path, say: Say, clock: Clock | None = None) -> Planned:
     """Capture the job's model, plan what each pass has a part in, check, and generate.
 
     Writes documents and artefacts under `out`. `clock` limits the planning: each part has an equal share of the time
-    that is left when it begins, and where its limit fires that is said. Raises InputError for a malformed job and
-    CheckFailed when a plan does not stand its independent check.
+    that is left when it begins, and a limit that fired is reported. Raises InputError for a malformed job and
+    CheckFailed when a plan fails its independent check.
     """
     from treadle.capture.costs import with_roofline
     from treadle.capture.graph import capture
@@ -65,7 +71,7 @@ def plan_job(path: Path, out: Path, say: Say, clock: Clock | None = None) -> Pla
 
     job = load(path, Job)
     parts = [part for name in ROOMS if (part := room(name).job_part(job, str(path)))]
-    wants = {role: wanted for part in parts for role, wanted in part.wants.items()}
+    wants = {role: wanted for part in parts for role, wanted in part.wants().items()}
     machine, places = beside(path, job.hardware), {role: beside(path, want.name) for role, want in wants.items()}
     for name in ("trace.json", "hardware.json", *(f"{role}.json" for role in wants), "report.html"):
         require_apart(str(out / name), str(path), machine, *places.values())
@@ -74,33 +80,35 @@ def plan_job(path: Path, out: Path, say: Say, clock: Clock | None = None) -> Pla
     say(f"capture {job.model}")
     trace = with_roofline(replace(capture(load_function(job.model, path.parent), job.model), entry=job.model), hardware)
     say(f"  {len(trace.ops)} operators, {len(trace.gradient_order)} gradients")
-    given = Given(trace, hardware, others, None if clock is None else clock.limit_s)
-    plans, collectives = _plans(parts, given, say, clock)
-    planned = Planned(job, hardware, trace, others, plans, collectives, out)
+    given = JobInputs(trace, hardware, others, None if clock is None else clock.limit_s)
+    planned = Planned(job, given, _plans(parts, given, say, clock), out)
     for role, document in planned.inputs.items():
         save(document, out / f"{role}.json")
-    for name, plan in plans.items():
+    for name, plan in planned.plans.items():
         save(plan, out / f"{name}.plan.json")
-    say(f"check {len(plans)} plans against their inputs")
+    say(f"check {len(planned.plans)} plans against their inputs")
     _check(planned)
     _generate(planned)
-    say(f"generated {out / 'memory'} and {', '.join(str(out / name) for name in collectives)}")
+    folders = [", ".join(str(out / name) for name in part.plans) for part in planned.parts]
+    say(f"generated {' and '.join(folders)}")
     return planned
 
 
-def _plans(
-    parts: Sequence[JobPart], given: Given, say: Say, clock: Clock | None
-) -> tuple[dict[str, Plan], dict[str, Bucket]]:
-    """The plans of all parts by name, and the gradients that they exchange."""
-    steps = [step for part in parts for step in part.steps(given)]
-    plans: dict[str, Plan] = {}
-    for place, step in enumerate(steps):
-        say(f"plan {step.title}")
-        plan = step.plan(None if clock is None else clock.share(len(steps) - place))
-        say(f"  {_quality(plan)}")
-        _say_ended(say, plan, given.limit_s)
-        plans[step.name] = plan
-    return plans, {step.name: step.message for step in steps if step.message}
+def _plans(parts: Sequence[JobPart], given: JobInputs, say: Say, clock: Clock | None) -> tuple[PlannedPart, ...]:
+    """Every part with its plans."""
+    wanted = [(part, part.plans(given)) for part in parts]
+    left = sum(len(plans) for _, plans in wanted)
+    planned = []
+    for part, plans in wanted:
+        made: dict[str, Plan] = {}
+        for item in plans:
+            say(f"plan {item.title}")
+            made[item.name] = plan = item.plan(None if clock is None else clock.share(left))
+            left -= 1
+            say(f"  {_quality(plan)}")
+            _say_ended(say, plan, given.limit_s)
+        planned.append(PlannedPart(part, made))
+    return tuple(planned)
 
 
 def _say_ended(say: Say, plan: Plan, limit_s: float | None) -> None:
@@ -128,7 +136,7 @@ def _check(planned: Planned) -> None:
     for name, plan in planned.plans.items():
         findings = check_plan(plan) + check_against(plan, planned.inputs)
         if findings:
-            raise CheckFailed(f"{name}: the plan does not stand its check", tuple(findings))
+            raise CheckFailed(f"{name}: the plan fails its check", tuple(findings))
 
 
 def _generate(planned: Planned) -> None:
@@ -136,7 +144,7 @@ def _generate(planned: Planned) -> None:
     from treadle.codegen.targets import generate
 
     for name, plan in planned.plans.items():
-        write(generate(plan, f"{name}.plan.json", planned.trace), planned.folder / name)
+        write(generate(plan, f"{name}.plan.json", planned.given.trace), planned.folder / name)
 
 
 def run_job(planned: Planned, path: Path, say: Say) -> list[RankResult]:
@@ -144,20 +152,18 @@ def run_job(planned: Planned, path: Path, say: Say) -> list[RankResult]:
     from treadle.runtime.launch import launch
 
     say(f"train {planned.job.run.steps} steps on {planned.world} processes, plainly and under the plans")
-    out = planned.folder
-    order = Work(
+    changes = (planned_part.part.training(planned.given, planned.folder) for planned_part in planned.parts)
+    task = TrainingTask(
         model=planned.job.model,
         folder=str(path.parent),
-        memory_plan=str(out / "memory.plan.json"),
-        trace=str(out / "trace.json"),
-        messages=tuple((bucket.parameters, str(out / name)) for name, bucket in planned.collectives.items()),
+        parts=tuple(change for change in changes if change is not None),
         steps=planned.job.run.steps,
         learning_rate=planned.job.run.learning_rate,
         seed=planned.job.run.seed,
     )
-    return launch(planned.world, work, (order,))
+    return launch(planned.world, work, (task,))
 
 
 def beside(path: Path, name: str) -> str:
-    """A file named in a job, looked for beside the job file first."""
+    """A file named in a job, looked for next to the job file first."""
     return str(path.parent / name) if (path.parent / name).is_file() else name

@@ -7,24 +7,21 @@ A room is `treadle/passes/<name>/`: `command.py` is its `treadle plan <name>`, `
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from treadle.codegen.interface import Timeline
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.job import Job
 from treadle.planner.documents.plan import Plan
-from treadle.planner.documents.scalars import Decisions, Document
-from treadle.planner.documents.trace import Trace
+from treadle.planner.documents.scalars import Decisions
 from treadle.planner.errors import InputError
-from treadle.planner.graph.gradients import Bucket
 from treadle.planner.passes.interface import Inputs
-from treadle.planner.search.clock import Clock
 
 if TYPE_CHECKING:
+    from treadle.job.part import JobPart
     from treadle.report.page import Section
 
 D = TypeVar("D", bound=Decisions)
@@ -60,44 +57,6 @@ class Context(NamedTuple):
     measured: Mapping[str, int]
 
 
-class Given(NamedTuple):
-    """What a job plans from; `others` are the documents that parts want, by role. Files are called `<role>.json`."""
-
-    trace: Trace
-    hardware: Hardware
-    others: Inputs
-    limit_s: float | None
-    """Of the whole job; the clock of each plan tells its share."""
-
-
-class Step(NamedTuple):
-    """One plan of a job. `name` is that of its file and folder, `title` is said when it begins."""
-
-    name: str
-    title: str
-    plan: Callable[[Clock | None], Plan]
-    """Raises InfeasibleError or LimitError where there is none."""
-    message: Bucket | None = None
-    """The gradients that it exchanges."""
-
-
-class Wanted(NamedTuple):
-    """A document that the job file names: a file beside it, or one that ships in `folder`."""
-
-    name: str
-    folder: str
-    kind: type[Document]
-
-
-class JobPart(NamedTuple):
-    """What a pass plans in a job, read from the job file before anything long begins."""
-
-    steps: Callable[[Given], Sequence[Step]]
-    """The plans, in the order in which they are made."""
-    wants: Mapping[str, Wanted] = MappingProxyType({})
-    """By role."""
-
-
 class Simulated(NamedTuple):
     """A plan's timeline in words: what stands behind the file's name, facts for programs, lines for people."""
 
@@ -114,7 +73,8 @@ class Room(ABC, Generic[D]):
         return []
 
     def job_part(self, job: Job, where: str) -> JobPart | None:
-        """What the pass plans in `job`, which lies at `where`. Raises InputError for what is wrong with its part."""
+        """What the pass contributes to `job`, which lies at `where`. Raises InputError for what is wrong with its
+        part."""
         return None
 
     @abstractmethod

@@ -10,9 +10,9 @@ import pytest
 
 from tests.planner import samples
 from treadle.job import pipeline
+from treadle.job.part import JobInputs
 from treadle.passes import room
 from treadle.passes.collective import job as collective_job
-from treadle.passes.interface import Given
 from treadle.planner.documents.job import CollectiveJob, Job, MemoryJob
 from treadle.planner.graph.gradients import Bucket
 from treadle.planner.passes import ROOMS
@@ -35,22 +35,21 @@ def test_parts_share_the_limit_and_the_one_it_ended_is_named(monkeypatch: pytest
     given: list[tuple[float, float | None]] = []
     fired = itertools.cycle([False, True, False])
 
-    def planned(clock: Clock, limit_s: float | None) -> SimpleNamespace:
+    def make(clock: Clock, limit_s: float | None) -> SimpleNamespace:
         given.append((clock.left_s, limit_s))
         now[0] += 10.0
         return SimpleNamespace(provenance=SimpleNamespace(limit_fired=next(fired), interrupted=False))
 
-    monkeypatch.setattr(memory, "plan_memory", lambda *_, clock, options, **__: planned(clock, options.time_limit_s))
-    monkeypatch.setattr(collective, "plan_collective", lambda *_, clock, limits, **__: planned(clock, limits.time_s))
+    monkeypatch.setattr(memory, "plan_memory", lambda *_, clock, options, **__: make(clock, options.time_limit_s))
+    monkeypatch.setattr(collective, "plan_collective", lambda *_, clock, limits, **__: make(clock, limits.time_s))
     monkeypatch.setattr(collective_job, "buckets_of", lambda *_: [Bucket(("a",), 4), Bucket(("b",), 4)])
     monkeypatch.setattr(pipeline, "_quality", lambda plan: "fine")
     said: list[str] = []
     clock = Clock(100.0, 0.0, lambda: now[0], limit_s=100.0)
     parts = [part for name in ROOMS if (part := room(name).job_part(JOB, "job.yaml"))]
-    inputs = Given(samples.TRACE, samples.HARDWARE, {"sketch": samples.SKETCH}, clock.limit_s)
-    plans, messages = pipeline._plans(parts, inputs, said.append, clock)
-    assert list(plans) == ["memory", "allreduce-0", "allreduce-1"]
-    assert list(messages) == ["allreduce-0", "allreduce-1"]
+    inputs = JobInputs(samples.TRACE, samples.HARDWARE, {"sketch": samples.SKETCH}, clock.limit_s)
+    planned = pipeline._plans(parts, inputs, said.append, clock)
+    assert [list(part.plans) for part in planned] == [["memory"], ["allreduce-0", "allreduce-1"]]
     assert [limit for _, limit in given] == [100.0] * 3
     assert [left for left, _ in given] == pytest.approx([90 / 3, 80 / 2, 70 / 1])
     (line,) = (at for at, text in enumerate(said) if "share of the time limit" in text)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from treadle.codegen.interface import Timeline
-from treadle.passes.interface import Context, JobPart, Room, RunOptions, Simulated, busy_lines
+from treadle.passes.interface import Context, Room, RunOptions, Simulated, busy_lines
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.job import Job
 from treadle.planner.documents.plan import Plan
@@ -15,6 +15,7 @@ from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.interface import Inputs
 
 if TYPE_CHECKING:
+    from treadle.job.part import JobPart
     from treadle.report.page import Section
 
 
@@ -33,9 +34,9 @@ class Collective(Room[CollectiveDecisions]):
         return [f"prediction: time {predicted:g} us, this version simulates {truth:g} us; plan again"]
 
     def job_part(self, job: Job, where: str) -> JobPart:
-        from treadle.passes.collective.job import job_part
+        from treadle.passes.collective.job import CollectivePart
 
-        return job_part(job)
+        return CollectivePart(job.collective)
 
     def section(self, name: str, plan: Plan[CollectiveDecisions], context: Context) -> Section:
         from treadle.passes.collective.section import collective_section

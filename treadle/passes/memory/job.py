@@ -1,27 +1,78 @@
-"""What the memory pass plans in a job: the training step under the budget."""
+"""The memory pass in a job: the training step under the budget."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from treadle.passes.interface import Given, JobPart, Step
-from treadle.planner.documents.job import Job
+from treadle.job.part import Comparison, JobInputs, JobPart, JobPlan, PartReport, PredictedRow, RankStep, Verdict
 from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.scalars import format_bytes
+from treadle.planner.passes import require_pass
+from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.search.clock import Clock
 
+if TYPE_CHECKING:
+    from treadle.planner.passes.memory.planning import Budget
 
-def job_part(job: Job, where: str) -> JobPart:
-    """Raises InputError for a budget that is none."""
-    from treadle.planner.passes.memory.planning import MemoryOptions, parse_budget, plan_memory
+NAME = "memory"
 
-    budget = parse_budget(job.memory.budget, where=f"{where}: $.memory.budget")
 
-    def steps(given: Given) -> Sequence[Step]:
+@dataclass(frozen=True)
+class MemoryPart(JobPart):
+    budget: Budget
+    spelled: str
+    """The budget as the job file has it."""
+
+    def plans(self, given: JobInputs) -> Sequence[JobPlan]:
+        from treadle.planner.passes.memory.planning import MemoryOptions, plan_memory
+
         options = MemoryOptions() if given.limit_s is None else MemoryOptions(time_limit_s=given.limit_s)
 
         def plan(clock: Clock | None) -> Plan:
-            return plan_memory(given.trace, budget=budget, options=options, clock=clock, trace_file="trace.json")
+            return plan_memory(given.trace, budget=self.budget, options=options, clock=clock, trace_file="trace.json")
 
-        return [Step("memory", f"memory under {job.memory.budget}", plan)]
+        return [JobPlan(NAME, f"memory under {self.spelled}", plan)]
 
-    return JobPart(steps)
+    def training(self, given: JobInputs, out: Path) -> Callable[[RankStep], None]:
+        return partial(_train_under, str(out / f"{NAME}.plan.json"), str(out / "trace.json"))
+
+    def report(self, plans: Mapping[str, Plan], measured: Comparison | None) -> PartReport:
+        plan = require_pass(plans[NAME], MemoryDecisions, f"{NAME}.plan.json")
+        predicted, budget = plan.decisions.exact_peak_bytes, plan.decisions.problem.budget_bytes
+        unchecked = (
+            "the memory problem itself was extracted from the trace by the planner's own code, which only the measured "
+            "peak of a run tests"
+        )
+        if measured is None:
+            text = f"{format_bytes(predicted)} predicted under {format_bytes(budget)}"
+            return PartReport((("peak of live tensors", text, None),), unchecked=unchecked)
+        peak, plain = measured.planned.peak_bytes, measured.plain.peak_bytes
+        verdicts: tuple[Verdict, ...] = (
+            ("measured peak under the plan, any rank", format_bytes(peak), peak <= budget),
+            ("budget", format_bytes(budget), None),
+            ("measured peak of plain PyTorch", format_bytes(plain), None),
+            ("peak, ratio to plain PyTorch", f"{peak / plain:.2f}x", peak < plain),
+        )
+        over = f"measured peak {peak} bytes is over the budget of {budget} bytes"
+        step_ms = plan.prediction.time_us / 1e3
+        return PartReport(
+            verdicts,
+            (over,) if peak > budget else (),
+            (
+                PredictedRow("peak of live tensors, MiB", predicted / 2**20, peak / 2**20),
+                PredictedRow("forward and backward, ms", step_ms, measured.planned.compute_s * 1e3),
+            ),
+            step_ms,
+            unchecked=unchecked,
+        )
+
+
+def _train_under(plan: str, trace: str, step: RankStep) -> None:
+    from treadle.runtime.memory.apply import apply
+
+    planned = apply(step.model, plan, trace)
+    step.loss_of = lambda inputs: planned(*inputs)

@@ -7,21 +7,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from treadle.codegen.interface import MEMORY, Timeline
-from treadle.passes.interface import Context, JobPart, Room, RunOptions, Simulated
+from treadle.passes.interface import Context, Room, RunOptions, Simulated
 from treadle.planner.documents.job import Job
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 
 if TYPE_CHECKING:
+    from treadle.job.part import JobPart
     from treadle.report.page import Section
 
 
 class Memory(Room[MemoryDecisions]):
     def job_part(self, job: Job, where: str) -> JobPart:
-        from treadle.passes.memory.job import job_part
+        from treadle.passes.memory.job import MemoryPart
+        from treadle.planner.passes.memory.planning import parse_budget
 
-        return job_part(job, where)
+        return MemoryPart(parse_budget(job.memory.budget, where=f"{where}: $.memory.budget"), job.memory.budget)
 
     def section(self, name: str, plan: Plan[MemoryDecisions], context: Context) -> Section:
         from treadle.passes.memory.section import memory_section

@@ -11,8 +11,8 @@ from treadle.planner import resources
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware, scaled
 from treadle.planner.machine.rates import Machine, machine_of
-from treadle.planner.passes.fusion.planning import rank, search, useful
 from treadle.planner.passes.fusion.program import Bindings
+from treadle.planner.passes.fusion.ranking import rank, search, useful
 
 TAIL = {"B": 8, "S": 1024, "H": 3072}
 SIZES = [2**exponent for exponent in range(10, 31)]

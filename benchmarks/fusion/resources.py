@@ -17,8 +17,8 @@ from treadle.planner import resources as files
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware, scaled
 from treadle.planner.machine.rates import Machine, machine_of
-from treadle.planner.passes.fusion.planning import rank, search, useful
 from treadle.planner.passes.fusion.program import Bindings, Program
+from treadle.planner.passes.fusion.ranking import rank, search, useful
 from treadle.planner.passes.fusion.stages import stages
 
 ARCHITECTURES = ("sm_80", "sm_90")

@@ -30,10 +30,10 @@ from treadle.planner.documents.plan import InputRef, Plan
 from treadle.planner.documents.selection import Selection
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InputError, TreadleError
-from treadle.planner.passes.fusion.deciding import plan_of
 from treadle.planner.passes.fusion.parsing import parse
 from treadle.planner.passes.fusion.planning import plan_fusion
 from treadle.planner.passes.fusion.program import Bindings
+from treadle.planner.passes.fusion.ranking import FusionProblem
 
 Texts = dict[str, str]
 
@@ -202,7 +202,7 @@ FUSED = ("cuda", "torch", "nccl", "nccl-device")
 
 @pytest.fixture(scope="module")
 def fused() -> Plan:
-    return plan_of(plan_fusion(parse(PROGRAM, "program"), Bindings({"N": 64}, 4), profile("dgx2")), {})
+    return plan_fusion(FusionProblem(parse(PROGRAM, "program"), Bindings({"N": 64}, 4), profile("dgx2")))
 
 
 def of_fusion(target: str) -> Callable[..., Texts]:

@@ -21,10 +21,10 @@ from treadle.planner.passes.fusion.counts import counts
 from treadle.planner.passes.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED, PEERS, FusionDecisions
 from treadle.planner.passes.fusion.parsing import parse
 from treadle.planner.passes.fusion.pieces import together
-from treadle.planner.passes.fusion.planning import nanoseconds, peers_on
 from treadle.planner.passes.fusion.price import price
 from treadle.planner.passes.fusion.program import Bindings, Program
 from treadle.planner.passes.fusion.prune import pointwise_first
+from treadle.planner.passes.fusion.ranking import nanoseconds, peers_on
 from treadle.planner.passes.fusion.reasons import choices_of, taken_by
 from treadle.planner.passes.fusion.spelling import spelled
 from treadle.planner.passes.fusion.stages import groups, stages

@@ -1,292 +1,104 @@
-"""From a program and a machine to the schedule that takes least time: search, prices, reasons (CoCoNet, section 5)."""
+"""From a program and a machine to a checked fusion plan: the best of its schedules, the bound and the gap to it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from math import floor, inf
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
-from treadle.planner.documents.hardware import Hardware
-from treadle.planner.errors import InputError
-from treadle.planner.machine.collectives import DEFAULT, Tuning
-from treadle.planner.machine.rates import Machine, machine_of
-from treadle.planner.passes.fusion.calls import replay
-from treadle.planner.passes.fusion.canonical import canonical_hash
-from treadle.planner.passes.fusion.counts import Counts, counts
-from treadle.planner.passes.fusion.decisions import CLOSE, TransformCall
-from treadle.planner.passes.fusion.enumerate import LIMIT, Enumeration, Found, enumerate_schedules, never
-from treadle.planner.passes.fusion.layouts import FLAT, Replicated
-from treadle.planner.passes.fusion.moves import Moves
-from treadle.planner.passes.fusion.overlaps import Chain, Chains, chains, overlap_call
-from treadle.planner.passes.fusion.price import Price, price
-from treadle.planner.passes.fusion.program import Bindings, Node, Program
-from treadle.planner.passes.fusion.prune import PRUNED, Prunings, idle, pointwise_first, undominated
+import msgspec
+
+from treadle.planner.documents.plan import InputRef, Plan, Provenance
+from treadle.planner.errors import CheckFailed
+from treadle.planner.passes.fusion.bound import lower_bound, sentence
+from treadle.planner.passes.fusion.check import check
+from treadle.planner.passes.fusion.consistency import inconsistent
+from treadle.planner.passes.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED, FusionDecisions, Rival
+from treadle.planner.passes.fusion.price import price
+from treadle.planner.passes.fusion.program import Program
+from treadle.planner.passes.fusion.prune import pointwise_first
+from treadle.planner.passes.fusion.ranking import (
+    DEFAULTS,
+    FusionOptions,
+    FusionProblem,
+    Ranking,
+    nanoseconds,
+    peers_on,
+    rank_schedules,
+)
+from treadle.planner.passes.fusion.reasons import decisions
 from treadle.planner.passes.fusion.spelling import spelled
-from treadle.planner.passes.fusion.transforms.validate import outputs_in_memory, validate
+from treadle.planner.passes.fusion.text import show
+from treadle.planner.search.certified import certified
 from treadle.planner.search.clock import Clock
-
-NS = 1000
-SEARCH, PRICES = 0.3, 0.15
-"""Of the time that is left, for looking for schedules and for their prices; reasons, check and writing take as long."""
-MOST_CHAINS = 16
-"""Chains of one schedule of which all combinations are looked at; each further one joins the best of them."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """How the search and its prices go about it; defaults are those of `treadle plan fusion`."""
-
-    prunings: Prunings = PRUNED
-    overlap: bool = True
-    tuning: Tuning = DEFAULT
-    limit: int = LIMIT
-    """Schedules that the search looks at, at most."""
-
-
-DEFAULTS = Options()
-
-
-@dataclass(frozen=True)
-class Space:
-    """The schedules of a program, whatever its sizes. `kept` are those worth pricing, with their counts and chains;
-    `peers` what one has without a search: the program as it was written, and with its computation fused."""
-
-    program: Program
-    options: Options
-    enumeration: Enumeration
-    kept: tuple[Found, ...]
-    counted: tuple[Counts, ...]
-    peers: tuple[Found, ...]
-    known: dict[str, Chains] = field(default_factory=dict, compare=False)
-
-    def chains_of(self, found: Found) -> Chains:
-        """Chains that generated kernels overlap; looked for once."""
-        if not self.options.overlap:
-            return Chains({}, ())
-        if found.hash not in self.known:
-            self.known[found.hash] = chains(found.program, generated=True)
-        return self.known[found.hash]
-
-    def among(self, *few: Found) -> Space:
-        """These schedules alone."""
-        hashes = {found.hash for found in few}
-        at = [number for number, found in enumerate(self.kept) if found.hash in hashes]
-        return replace(
-            self,
-            kept=tuple(self.kept[x] for x in at),
-            counted=tuple(self.counted[x] for x in at),
-            peers=tuple(found for found in self.peers if found.hash in hashes),
-        )
-
-
-@dataclass(frozen=True)
-class Ranked:
-    """A schedule with the overlaps that serve it best."""
-
-    found: Found
-    program: Program
-    calls: tuple[TransformCall, ...]
-    """From the caller's program on."""
-    price: Price
-    counts: Counts
-
-    @property
-    def time_ns(self) -> int:
-        return sum(nanoseconds(us) for us in self.price.groups_us)
-
-    @cached_property
-    def name(self) -> str:
-        return spelled(self.program)
-
-
-@dataclass(frozen=True)
-class FusionPlan:
-    """`ranked` schedules, the best first: by time, then by launches, state, traffic and the order of the search."""
-
-    space: Space
-    bindings: Bindings
-    machine: Machine
-    ranked: tuple[Ranked, ...]
-    clock: Clock = field(default_factory=Clock, compare=False)
-    limit_fired: bool = False
-    """Whether the clock left schedules without a look or a price."""
-
-    @property
-    def chosen(self) -> Ranked:
-        return self.ranked[0]
+from treadle.planner.solver import Progress
+from treadle.planner.version import TOOL
 
 
 def plan_fusion(
-    program: Program,
-    bindings: Bindings,
-    machine: Hardware | Machine,
+    problem: FusionProblem,
     *,
-    moves: Moves | None = None,
-    options: Options = DEFAULTS,
+    options: FusionOptions = DEFAULTS,
     clock: Clock | None = None,
-) -> FusionPlan:
-    """All schedules of a program with their prices on a machine, the best one first.
+    inputs: Mapping[str, InputRef] | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    on_plan: Callable[[Plan[FusionDecisions]], None] | None = None,
+) -> Plan[FusionDecisions]:
+    """The schedule of least predicted time, checked.
 
-    `moves`: those that the program has use for, unless given. Where `clock` is over, by its limit or by Ctrl-C, some
-    schedules are left out, but never the program as it stands. Raises InputError where the machine has too few ranks or
-    no links for it, or a dimension has no extent.
+    Where `clock` is over, by its limit or by Ctrl-C, some schedules are left out, but never the program as it stands.
+    Raises InputError where the machine has too few ranks or no links for it, or a dimension has no extent.
     """
-    machine = machine_of(machine) if isinstance(machine, Hardware) else machine
-    clock = clock or Clock()
-    with clock.listening():
-        looking, pricing = Spell.of(clock, SEARCH), Spell.of(clock, SEARCH + PRICES)
-        space = search(program, moves or useful(program), options, looking)
-        ranked = rank(space, bindings, machine, pricing)
-    return FusionPlan(space, bindings, machine, ranked, clock, looking.fired or pricing.fired)
+    plan = plan_of(rank_schedules(problem, options, clock, on_progress), inputs or {})
+    if on_plan is not None:
+        on_plan(plan)
+    return plan
 
 
-@dataclass
-class Spell:
-    """A stretch of the time of a clock, which remembers whether it was cut short by the limit."""
+def plan_of(
+    found: Ranking, inputs: Mapping[str, InputRef], measured_ns: Mapping[str, int] | None = None
+) -> Plan[FusionDecisions]:
+    """The schedule of least predicted time, or of least measured time among those of `measured_ns`, by their names.
 
-    clock: Clock
-    fired: bool = False
-
-    @classmethod
-    def of(cls, clock: Clock, share: float) -> Spell:
-        """The first `share` of the time that is left."""
-        return cls(clock.share(1 / share))
-
-    def __call__(self) -> bool:
-        """Whether it is over."""
-        self.fired |= self.clock.late()
-        return self.clock.over()
-
-
-def useful(program: Program) -> Moves:
-    """The moves that can pay: slices of replicated values where a Send follows, of rows where rows are computed on, of
-    products that all ranks make alike; merges where the program itself has the two halves of an AllReduce."""
-    rows = any(node.op in ("MatMul", "Conv2d") or node.attribute("dim") is not None for node in _behind_sums(program))
-    return Moves(
-        merge=idle(program),
-        slice_intro=any(node.op == "Send" for node in program.nodes),
-        slice_inputs=any(node.op == "Send" for node in program.nodes),
-        cut_products=any(node.op == "MatMul" and isinstance(node.type.layout, Replicated) for node in program.nodes),
-        as_slice=True,
-        computation_fuse=False,
-        one_sided_fuse=True,
-        send_fuse=True,
-        all_to_all_fuse=True,
-        dims=(FLAT, 0) if rows else (FLAT,),
+    Its last two rivals are the program as it was written, and with its computation fused. Raises CheckFailed where the
+    independent checker finds anything wrong, which would be a bug.
+    """
+    times = measured_ns or {}
+    slowest = max(times.values(), default=0) + 1
+    found = replace(found, ranked=tuple(sorted(found.ranked, key=lambda ranked: times.get(ranked.name, slowest))))
+    made = decisions(found)
+    decided = msgspec.structs.replace(
+        made, rivals=(*made.rivals, *_peers(found)), measured_ns=dict(sorted(times.items()))
+    )
+    if findings := list(inconsistent(decided)):
+        name = found.space.program.name
+        raise CheckFailed(f"{name}: the plan fails its check; this is a bug, please report it", tuple(findings))
+    bound = lower_bound(found.space.program, found.bindings, found.machine, found.space.options.tuning)
+    return certified(
+        decided,
+        time_ns=decided.time_ns,
+        bound=bound.of_plan(decided.time_ns),
+        argument=sentence(bound),
+        check=check,
+        inputs=inputs,
+        provenance=Provenance(
+            tool=TOOL,
+            method="enumeration",
+            options={} if found.clock.limit_s is None else {"time_limit_s": found.clock.limit_s},
+            limit_fired=found.limit_fired or not found.space.enumeration.complete,
+            interrupted=found.clock.stop.is_set(),
+        ),
     )
 
 
-def search(program: Program, moves: Moves, options: Options = DEFAULTS, over: Callable[[], bool] = never) -> Space:
-    """Every schedule of a program, those that no pruning leaves out counted; those found by then once `over`. Kernels
-    and overlaps that the program has already stay as they are; raises InvalidTransform for one that fuse or overlap
-    would not make."""
-    outputs_in_memory(program)
-    if program.kernels or program.overlaps:
-        validate(program)
-    prunings = options.prunings
-    start, calls = pointwise_first(program, prunings.largest) if prunings.pointwise_first else (program, ())
-    found = enumerate_schedules(
-        start,
-        replace(moves, lone_slice_intro=not prunings.lone_slices),
-        begin_with=calls,
-        limit=options.limit,
-        over=over,
-    )
-    busy = tuple(x for x in found.schedules if not idle(x.program))
-    kept = busy if prunings.idle_splits and busy else found.schedules
-    written = Found(program, canonical_hash(program))
-    peers = tuple({each.hash: each for each in (written, found.schedules[0])}.values())
-    return Space(program, options, found, kept, tuple(counts(x.program) for x in kept), peers)
+def _peers(found: Ranking) -> tuple[Rival, ...]:
+    """What one has without this search: a launch for each operation, and the computation fused but no collective.
+    Products are those of a library, such as cuBLAS, or our own where the plan may have both and they are faster."""
+    program = found.space.program
+    fused = pointwise_first(program)[0]
+    machine = peers_on(found.machine)
 
+    def rival(words: str, peer: Program) -> Rival:
+        priced = price(peer, found.bindings, machine, found.space.options.tuning)
+        return Rival(name=words + spelled(peer), time_ns=sum(map(nanoseconds, priced.groups_us)), schedule=show(peer))
 
-def rank(space: Space, bindings: Bindings, machine: Machine, over: Callable[[], bool] = never) -> tuple[Ranked, ...]:
-    """The schedules by price for these sizes, the best first; of those within CLOSE of the fastest, which no model can
-    tell apart, the one of fewest launches and overlaps. None that is slower than a peer comes first, for a peer that is
-    faster than all of them is ranked too. Once it is `over` only those that have a price by then: peers and the first
-    schedule have, then come those of the most transformations."""
-    worth: Sequence[int] = range(len(space.kept))
-    if space.options.prunings.dominated:
-        worth = undominated([found.program for found in space.kept], space.counted, bindings)
-    priced: dict[int, Ranked] = {}
-    for at in (*worth[:1], *reversed(worth[1:])):
-        if priced and over():
-            break
-        priced[at] = _overlapped(space, space.kept[at], space.counted[at], bindings, machine)
-    ranked = [priced[at] for at in worth if at in priced]
-    peers = [_as_it_is(space, found, counts(found.program), bindings, machine) for found in space.peers]
-    for peer in peers:
-        ranked += [peer] if all(peer.time_ns < of.time_ns for of in ranked) else []
-    limit = min((1 + CLOSE) * min(of.time_ns for of in ranked), *(peer.time_ns for peer in peers), inf)
-
-    def order(of: Ranked) -> tuple[float, ...]:
-        state, traffic = of.counts.state.value(bindings), of.counts.traffic.value(bindings)
-        close = (of.counts.launches, len(of.program.overlaps)) if of.time_ns <= limit else (inf, inf)
-        return *close, of.time_ns, of.counts.launches, float(state), float(traffic)
-
-    return tuple(sorted(ranked, key=order))
-
-
-def peers_on(machine: Machine) -> Machine:
-    """What the program without a search is priced on: it may have a library's products where plans may not."""
-    return machine if "library" in machine.makers else machine.with_library
-
-
-def nanoseconds(us: float) -> int:
-    """To the nearest one, halves up."""
-    return floor(us * NS + 0.5)
-
-
-def _as_it_is(space: Space, found: Found, counted: Counts, bindings: Bindings, machine: Machine) -> Ranked:
-    """Without further overlaps."""
-    return Ranked(
-        found, found.program, found.calls, price(found.program, bindings, machine, space.options.tuning), counted
-    )
-
-
-def _overlapped(space: Space, found: Found, counted: Counts, bindings: Bindings, machine: Machine) -> Ranked:
-    """The schedule with the overlaps that save most, of those that find multiprocessors for all their launches."""
-
-    def priced(program: Program) -> Price:
-        return price(program, bindings, machine, space.options.tuning)
-
-    alone = _as_it_is(space, found, counted, bindings, machine)
-    gains: dict[Chain, float] = {}
-    overlapped = space.chains_of(found).programs
-    for chain, program in overlapped.items():
-        try:
-            gain = alone.price.total_us - priced(program).total_us
-        except InputError:
-            continue
-        if gain * NS >= 1:
-            gains[chain] = gain
-    for chosen in _combinations(gains):
-        calls = [overlap_call(chain) for chain in chosen]
-        try:
-            program = overlapped[chosen[0]] if len(chosen) == 1 else replay(found.program, calls)
-            return Ranked(found, program, (*found.calls, *calls), priced(program), counted)
-        except InputError:
-            continue
-    return alone
-
-
-def _combinations(gains: Mapping[Chain, float]) -> list[tuple[Chain, ...]]:
-    """Sets of chains without a common stage, those that save most first, then those of fewest chains."""
-    ordered = sorted(gains, key=lambda chain: -gains[chain])
-    sets: list[tuple[Chain, ...]] = [()]
-    for number, chain in enumerate(ordered):
-        apart = [held for held in sets if all(set(chain).isdisjoint(other) for other in held)]
-        if number >= MOST_CHAINS:
-            apart = [max(apart, key=lambda held: sum(gains[x] for x in held))]
-        sets += [(*held, chain) for held in apart]
-    return sorted((held for held in sets if held), key=lambda held: (-sum(gains[x] for x in held), len(held)))
-
-
-def _behind_sums(program: Program) -> list[Node]:
-    """Operations that depend on an AllReduce."""
-    found: dict[str, Node] = {}
-    for node in program.nodes:
-        sources = [program.by_name[name] for name in node.reads]
-        if any(isinstance(of, Node) and (of.op == "AllReduce" or of.name in found) for of in sources):
-            found[node.name] = node
-    return list(found.values())
+    return rival(AS_WRITTEN, program), rival(COMPUTATION_FUSED, fused)

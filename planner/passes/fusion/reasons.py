@@ -12,9 +12,9 @@ from treadle.planner.machine.rates import Machine
 from treadle.planner.passes.fusion.calls import apply, subjects
 from treadle.planner.passes.fusion.counts import Counts, counts
 from treadle.planner.passes.fusion.decisions import FusionDecisions, Reason, Rival, StageChoice, TransformCall
-from treadle.planner.passes.fusion.planning import NS, FusionPlan, Ranked, nanoseconds
 from treadle.planner.passes.fusion.price import Price, price
 from treadle.planner.passes.fusion.program import Bindings, Program
+from treadle.planner.passes.fusion.ranking import NS, Ranked, Ranking, nanoseconds
 from treadle.planner.passes.fusion.refusal import InvalidTransform
 from treadle.planner.passes.fusion.stages import Stage, stages
 from treadle.planner.passes.fusion.text import show
@@ -22,7 +22,7 @@ from treadle.planner.passes.fusion.text import show
 Protocol = Literal["Simple", "LL", "LL128"]
 
 
-def decisions(plan: FusionPlan) -> FusionDecisions:
+def decisions(plan: Ranking) -> FusionDecisions:
     """The document of a plan: its chosen schedule, all others as rivals, everything taken and refused."""
     chosen, bindings = plan.chosen, plan.bindings
     counted = chosen.counts
@@ -49,13 +49,13 @@ def decisions(plan: FusionPlan) -> FusionDecisions:
     )
 
 
-def taken(plan: FusionPlan) -> tuple[Reason, ...]:
+def taken(plan: Ranking) -> tuple[Reason, ...]:
     """The transformations of the chosen schedule, in order, and what each of them changes."""
     space = plan.space
     return tuple(taken_by(space.program, plan.chosen.calls, plan.bindings, plan.machine, space.options.tuning))
 
 
-def refused(plan: FusionPlan) -> tuple[Reason, ...]:
+def refused(plan: Ranking) -> tuple[Reason, ...]:
     """What does not apply, every reason once: to the chosen schedule first, then on the way to all others; and overlaps
     of the chosen schedule that would apply, but save nothing."""
     found: dict[tuple[object, ...], Reason] = {}
@@ -129,7 +129,7 @@ def _changes(before: Counts, after: Counts, bindings: Bindings) -> Iterator[str]
             yield f"{'volume between groups' if what == 'between' else what} {old} to {new}"
 
 
-def _refused(plan: FusionPlan) -> Iterator[Reason]:
+def _refused(plan: Ranking) -> Iterator[Reason]:
     space, chosen = plan.space, plan.chosen
     here = next((at for at, found in enumerate(space.enumeration.schedules) if found is chosen.found), None)
     overlaps = space.chains_of(chosen.found)

@@ -9,20 +9,19 @@ from itertools import pairwise
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.errors import InputError
 from treadle.planner.machine.rates import Machine, machine_of
-from treadle.planner.passes.fusion.moves import Moves
-from treadle.planner.passes.fusion.planning import (
+from treadle.planner.passes.fusion.program import Bindings, Program
+from treadle.planner.passes.fusion.ranking import (
     DEFAULTS,
     PRICES,
     SEARCH,
-    FusionPlan,
-    Options,
+    FusionOptions,
+    Ranking,
     Space,
     Spell,
     rank,
     search,
     useful,
 )
-from treadle.planner.passes.fusion.program import Bindings, Program
 from treadle.planner.search.clock import Clock
 
 
@@ -40,7 +39,7 @@ class Crossover:
 class Sweep:
     """One plan for each size, in the order given."""
 
-    plans: tuple[FusionPlan, ...]
+    plans: tuple[Ranking, ...]
     crossovers: tuple[Crossover, ...]
 
     @property
@@ -55,14 +54,13 @@ def sweep(
     extents: Sequence[int],
     machine: Hardware | Machine,
     *,
-    moves: Moves | None = None,
-    options: Options = DEFAULTS,
+    options: FusionOptions = DEFAULTS,
     clock: Clock | None = None,
 ) -> Sweep:
     """Plans for these extents of one dimension, all else as in `bindings`, and the extents at which winners change.
 
     A change is that between the winners of two neighbours, to the element; another schedule may win in between. Where
-    `clock` is over, schedules are left out as in `plan_fusion`, and changes stay where they are known to lie.
+    `clock` is over, schedules are left out as in `rank_schedules`, and changes stay where they are known to lie.
 
     Raises InputError for extents that do not ascend, or a dimension that stands for several tensors.
     """
@@ -77,12 +75,12 @@ def sweep(
     with clock.listening():
         whole = Spell.of(clock, SEARCH + PRICES)
         looking = Spell.of(clock, SEARCH)
-        space = search(program, moves or useful(program), options, looking)
+        space = search(program, options.moves or useful(program), options, looking)
 
-        def at(extent: int, among: Space, over: Spell) -> FusionPlan:
+        def at(extent: int, among: Space, over: Spell) -> Ranking:
             sized = replace(bindings, extents={**bindings.extents, dim: extent})
             ranked = rank(among, sized, machine, over)
-            return FusionPlan(among, sized, machine, ranked, clock, looking.fired or over.fired)
+            return Ranking(among, sized, machine, ranked, clock, looking.fired or over.fired)
 
         plans = {
             extent: at(extent, space, Spell(whole.clock.share(len(extents) - place)))
@@ -92,7 +90,7 @@ def sweep(
 
 
 def _crossovers(
-    dim: str, plans: dict[int, FusionPlan], at: Callable[[int, Space], FusionPlan], over: Callable[[], bool]
+    dim: str, plans: dict[int, Ranking], at: Callable[[int, Space], Ranking], over: Callable[[], bool]
 ) -> tuple[Crossover, ...]:
     space = next(iter(plans.values())).space
     crossovers = []

@@ -11,11 +11,11 @@ from tests.planner.machine.machines import profile
 from treadle.codegen.fusion import tp_overlap
 from treadle.planner.errors import InputError
 from treadle.planner.machine.rates import machine_of
-from treadle.planner.passes.fusion.deciding import plan_of
 from treadle.planner.passes.fusion.decisions import FusionDecisions
 from treadle.planner.passes.fusion.parsing import parse
 from treadle.planner.passes.fusion.planning import plan_fusion
 from treadle.planner.passes.fusion.program import Bindings
+from treadle.planner.passes.fusion.ranking import FusionProblem
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "fusion"
 KEYS = {
@@ -29,7 +29,7 @@ LAYERS = {"pipeline": {"proj_fprop", "fc2_fprop"}, "ring_exchange": {"qkv_fprop"
 def decided(name: str, ranks: int = 8, **extents: int) -> FusionDecisions:
     program = parse((EXAMPLES / f"{name}.py").read_text(), name)
     machine = machine_of(profile("dgx2")).without_library
-    return plan_of(plan_fusion(program, Bindings(extents, ranks), machine), {}).decisions
+    return plan_fusion(FusionProblem(program, Bindings(extents, ranks), machine)).decisions
 
 
 @pytest.mark.parametrize(
@@ -78,6 +78,6 @@ def test_a_plan_without_an_overlapped_product_is_refused(name, extents):
 def test_a_library_s_product_overlaps_with_nothing() -> None:
     program = parse((EXAMPLES / "attention.py").read_text(), "attention")
     bindings = Bindings({"B": 8, "S": 1024, "H": 3072}, 8)
-    plan = plan_of(plan_fusion(program, bindings, profile("dgx2")), {})
+    plan = plan_fusion(FusionProblem(program, bindings, profile("dgx2")))
     with pytest.raises(InputError, match=r"found no product that overlaps .*; plan with --no-library"):
         tp_overlap.generate(plan.decisions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from treadle.planner.machine.rates import Machine
     from treadle.planner.passes.fusion.decisions import FusionDecisions
     from treadle.planner.passes.fusion.program import Bindings, Program
+    from treadle.planner.passes.fusion.ranking import FusionProblem
     from treadle.planner.search.clock import Clock
 
 MOST_SHOWN = 8
@@ -143,19 +145,20 @@ def _one(
     as_json: bool,
 ) -> None:
     from treadle.planner.documents import store
-    from treadle.planner.passes.fusion.deciding import plan_of
     from treadle.planner.passes.fusion.planning import plan_fusion
+    from treadle.planner.passes.fusion.ranking import FusionProblem
 
-    found = plan_fusion(program, bindings, machine, clock=clock)
-    times = None
-    if measure and found.limit_fired:
-        note("the time limit leaves no time to measure: this is the best by predicted time")
-    elif measure:
-        from treadle.runtime.fusion.choose import measured
-
-        with live_line() as show:
-            found, times = measured(found, show, clock)
-    plan = plan_of(found, inputs, times)
+    problem = FusionProblem(program, bindings, machine)
+    with live_line() as show:
+        if measure:
+            plan = _measured(problem, inputs, clock, show)
+        else:
+            plan = plan_fusion(
+                problem,
+                clock=clock,
+                inputs=inputs,
+                on_progress=lambda seen: show(f"best {(seen.incumbent or 0) / 1000:,.1f} us, {seen.elapsed_s:.0f} s"),
+            )
     store.save(plan, output)
     note_limit(plan)
     if as_json:
@@ -163,6 +166,22 @@ def _one(
         return
     describe(plan)
     click.echo(f"wrote {output}")
+
+
+def _measured(
+    problem: FusionProblem, inputs: dict[str, InputRef], clock: Clock, show: Callable[[str], None]
+) -> Plan[FusionDecisions]:
+    """The plan of least measured time, or of least predicted time where the limit leaves no time to measure."""
+    from treadle.planner.passes.fusion.planning import plan_of
+    from treadle.planner.passes.fusion.ranking import rank_schedules
+    from treadle.runtime.fusion.choose import measured
+
+    found = rank_schedules(problem, clock=clock)
+    if found.limit_fired:
+        note("the time limit leaves no time to measure: this is the best by predicted time")
+        return plan_of(found, inputs)
+    found, times = measured(found, show, clock)
+    return plan_of(found, inputs, times)
 
 
 def _sweep(
@@ -178,7 +197,7 @@ def _sweep(
 ) -> None:
     """A plan for every size in a folder, and the table of their winners."""
     from treadle.planner.documents import store
-    from treadle.planner.passes.fusion.deciding import plan_of
+    from treadle.planner.passes.fusion.planning import plan_of
     from treadle.planner.passes.fusion.spelling import legend
     from treadle.planner.passes.fusion.sweep import sweep
 
@@ -231,11 +250,11 @@ def _trace(
     from treadle.planner.documents import store
     from treadle.planner.documents.plan import InputRef
     from treadle.planner.documents.trace import Trace
-    from treadle.planner.passes.fusion.deciding import plan_of
     from treadle.planner.passes.fusion.find import find
     from treadle.planner.passes.fusion.parsing import parse
     from treadle.planner.passes.fusion.planning import plan_fusion
     from treadle.planner.passes.fusion.program import Bindings
+    from treadle.planner.passes.fusion.ranking import FusionProblem
     from treadle.planner.passes.fusion.spelling import legend
 
     trace = store.load(file, Trace)
@@ -250,7 +269,7 @@ def _trace(
         program = parse(each.text, each.name)
         bindings = Bindings(each.extents, shared, 1, each.parts)
         share = clock.share(len(found) - place)
-        plan = plan_of(plan_fusion(program, bindings, machine, clock=share), inputs)
+        plan = plan_fusion(FusionProblem(program, bindings, machine), clock=share, inputs=inputs)
         path = folder / f"{each.name}.plan.json"
         store.save(plan, path)
         note_limit(plan)

@@ -20,8 +20,8 @@ from treadle.codegen.fusion.lower import Lowered
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.machine.collectives import Algorithm
 from treadle.planner.machine.dtypes import BYTES
-from treadle.planner.passes.fusion.planning import FusionPlan, Ranked, rank
 from treadle.planner.passes.fusion.price import price
+from treadle.planner.passes.fusion.ranking import Ranked, Ranking, rank
 from treadle.planner.passes.fusion.reasons import stage_choices
 from treadle.planner.search.clock import Clock
 from treadle.runtime.fusion import processes
@@ -58,9 +58,7 @@ class _Candidate:
         return " | ".join((self.ranked.name, *dict.fromkeys(self.lowered.ran.values())))
 
 
-def measured(
-    found: FusionPlan, show: Show = lambda _: None, clock: Clock | None = None
-) -> tuple[FusionPlan, dict[str, int]]:
+def measured(found: Ranking, show: Show = lambda _: None, clock: Clock | None = None) -> tuple[Ranking, dict[str, int]]:
     """Times of the schedules of least predicted time that this machine can run, and of choices of their collectives.
     All of them multiply with our own kernels, and the plan too.
 
@@ -109,7 +107,7 @@ def measured(
     return _measured(found, [*schedules, *searched, *last])
 
 
-def _measured(found: FusionPlan, every: Iterable[Timed[_Candidate]]) -> tuple[FusionPlan, dict[str, int]]:
+def _measured(found: Ranking, every: Iterable[Timed[_Candidate]]) -> tuple[Ranking, dict[str, int]]:
     """Of several times of the same choice the last one counts: it is of most runs, beside its closest rivals."""
     times = {each.candidate.name: each for each in every}
     best: dict[str, Timed[_Candidate]] = {}
@@ -135,7 +133,7 @@ def _new(made: Iterable[_Candidate], known: Sequence[_Candidate]) -> list[_Candi
 # What is tried.
 
 
-def _pairs(found: FusionPlan, ranked: Ranked) -> list[Ranked]:
+def _pairs(found: Ranking, ranked: Ranked) -> list[Ranked]:
     """A schedule on every algorithm and protocol, on the channels of least predicted time. In such an order that the
     first few have all algorithms and all protocols; else by that time."""
     left: dict[tuple[str, str], Ranked] = {}
@@ -152,7 +150,7 @@ def _pairs(found: FusionPlan, ranked: Ranked) -> list[Ranked]:
     return ordered
 
 
-def _channels(found: FusionPlan, ranked: Ranked) -> list[Ranked]:
+def _channels(found: Ranking, ranked: Ranked) -> list[Ranked]:
     """A schedule on other numbers of channels."""
     config = next((stage.config for stage in ranked.price.stages if stage.config is not None), None)
     if config is None:
@@ -160,7 +158,7 @@ def _channels(found: FusionPlan, ranked: Ranked) -> list[Ranked]:
     return [one for channels in CHANNELS for one in _on(found, ranked, config.algorithm, config.protocol, channels)]
 
 
-def _on(found: FusionPlan, ranked: Ranked, algorithm: Algorithm, protocol: str, channels: int) -> Iterator[Ranked]:
+def _on(found: Ranking, ranked: Ranked, algorithm: Algorithm, protocol: str, channels: int) -> Iterator[Ranked]:
     """The schedule with all its collectives on this choice and priced so; nothing where the machine has no way to."""
     tuning = replace(found.space.options.tuning, algorithms=(algorithm,), protocols=(protocol,), channels=(channels,))
     try:
@@ -176,7 +174,7 @@ def _on(found: FusionPlan, ranked: Ranked, algorithm: Algorithm, protocol: str, 
 
 
 def _compiled(
-    found: FusionPlan, every: Sequence[Ranked], seconds: float, why: list[str], show: Show
+    found: Ranking, every: Sequence[Ranked], seconds: float, why: list[str], show: Show
 ) -> Iterator[_Candidate]:
     """Those that compile, in order, as many at once as there are cores, for so many `seconds`."""
 

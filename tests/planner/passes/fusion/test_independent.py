@@ -18,8 +18,8 @@ from treadle.planner.passes.fusion.calls import replay
 from treadle.planner.passes.fusion.check import check
 from treadle.planner.passes.fusion.consistency import inconsistent
 from treadle.planner.passes.fusion.decisions import TransformCall
-from treadle.planner.passes.fusion.planning import plan_fusion
 from treadle.planner.passes.fusion.program import Bindings, Kernel, Node, Program
+from treadle.planner.passes.fusion.ranking import FusionProblem, rank_schedules
 from treadle.planner.passes.fusion.transforms.editing import Rewrite
 
 Edit = Callable[[Program], Program]
@@ -70,7 +70,7 @@ def test_a_broken_transformation_is_found(what: str, monkeypatch: pytest.MonkeyP
 
 def test_a_price_that_loses_time_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = load(EXAMPLES.parents[1] / "profiles" / "switch4.yaml", Hardware)
-    plan = plan_fusion(program("sgd"), Bindings({"N": 4096}, 4), machine)
+    plan = rank_schedules(FusionProblem(program("sgd"), Bindings({"N": 4096}, 4), machine))
     assert check(reasons.decisions(plan)) == []
     monkeypatch.setattr(reasons, "nanoseconds", lambda us: 0 if us > 1 else 1)
     assert any(each.startswith("time: ") for each in check(reasons.decisions(plan)))

@@ -16,12 +16,12 @@ from treadle.planner.machine.rates import Machine, machine_of
 from treadle.planner.passes.fusion import language as cc
 from treadle.planner.passes.fusion.check import check
 from treadle.planner.passes.fusion.consistency import check_prices
-from treadle.planner.passes.fusion.deciding import plan_of
 from treadle.planner.passes.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED, FusionDecisions
 from treadle.planner.passes.fusion.parsing import parse
-from treadle.planner.passes.fusion.planning import FusionPlan, Space, plan_fusion, rank, search, useful
+from treadle.planner.passes.fusion.planning import plan_fusion
 from treadle.planner.passes.fusion.price import price
 from treadle.planner.passes.fusion.program import Bindings, Program
+from treadle.planner.passes.fusion.ranking import FusionProblem, Ranking, Space, rank, rank_schedules, search, useful
 
 EXAMPLES = sorted(path for path in (Path(__file__).parents[4] / "examples" / "fusion").glob("[a-z]*.py"))
 PATHS = [pytest.param(path, marks=pytest.mark.slow) if path.stem == "muon" else path for path in EXAMPLES]
@@ -59,7 +59,7 @@ def test_no_plan_is_slower_than_its_program_as_written_on_a_library(path: Path, 
     found, machine = space(path), shipped(name, MACHINES[name])
     for size in SIZES:
         bindings = bindings_of(found.program, machine, size)
-        plan = FusionPlan(found, bindings, machine, rank(found, bindings, machine))
+        plan = Ranking(found, bindings, machine, rank(found, bindings, machine))
         for peer in found.peers:
             for other in (machine, machine.with_library):
                 assert plan.chosen.price.total_us <= price(peer.program, bindings, other).total_us + 1e-3
@@ -68,7 +68,7 @@ def test_no_plan_is_slower_than_its_program_as_written_on_a_library(path: Path, 
 def test_a_gathered_weight_is_multiplied_by_a_library() -> None:
     """It came out at 0.52 times the speed of the program as written, when products were our own kernels alone."""
     for dim in (0, 1):
-        plan = plan_of(plan_fusion(gathered(dim), SQUARE, profile("mesh4")), {})
+        plan = plan_fusion(FusionProblem(gathered(dim), SQUARE, profile("mesh4")))
         decisions = plan.decisions
         assert decisions.library
         assert [stage.own_ns is not None for stage in decisions.stages] == [False, True]
@@ -87,16 +87,16 @@ def test_overlaps_are_weighed_against_a_library() -> None:
         x, w = cc.Tensor("x", dtype, [t, h], cc.Sliced(1)), cc.Tensor("w", dtype, [h, h], cc.Sliced(0))
         total = cc.AllReduce("+", cc.MatMul(x, w, name="y"), name="total")
         program = cc.Execute("summed", [x, w], [total])
-        plan = plan_fusion(program, Bindings({"T": 4096, "H": 4096}, 16), shipped("dgx2"))
+        plan = rank_schedules(FusionProblem(program, Bindings({"T": 4096, "H": 4096}, 16), shipped("dgx2")))
         assert plan.chosen.name == name
         assert (plan.chosen.price.stages[0].own_us is None) == (dtype == cc.f32)
-        own = plan_fusion(program, plan.bindings, plan.machine.without_library)
+        own = rank_schedules(FusionProblem(program, plan.bindings, plan.machine.without_library))
         assert own.chosen.name == "ol(MM, AR)"
         assert own.chosen.time_ns >= plan.chosen.time_ns
 
 
 def made() -> FusionDecisions:
-    return plan_of(plan_fusion(gathered(0), SQUARE, profile("mesh4")), {}).decisions
+    return plan_fusion(FusionProblem(gathered(0), SQUARE, profile("mesh4"))).decisions
 
 
 def test_what_a_plan_tells_of_a_library_is_checked() -> None:
@@ -128,7 +128,7 @@ def test_what_a_plan_tells_of_a_library_is_checked() -> None:
 def test_plans_of_before_load_and_are_checked_as_they_were_made() -> None:
     """Such plans have our own kernels alone, and beside them the program as written with a library's products alone."""
     machine = machine_of(profile("mesh4"))
-    plan = plan_of(plan_fusion(gathered(0), SQUARE, machine.without_library), {})
+    plan = plan_fusion(FusionProblem(gathered(0), SQUARE, machine.without_library))
     text = store.dumps(plan)
     assert '"library"' not in text
     assert '"own_ns"' not in text
@@ -146,7 +146,7 @@ def test_a_convolution_may_be_a_library_s_too() -> None:
     x = cc.Tensor("x", cc.f32, [n, c, 16, 16], cc.Sliced(0))
     w = cc.Tensor("w", cc.f32, [c, c, 3, 3], cc.Replicated)
     program = cc.Execute("convolved", [x, w], [cc.Conv2d(x, w, padding=1, name="y")])
-    plan = plan_fusion(program, Bindings({"N": 64, "C": 256}, 8), shipped("ndv4"))
+    plan = rank_schedules(FusionProblem(program, Bindings({"N": 64, "C": 256}, 8), shipped("ndv4")))
     (stage,) = plan.chosen.price.stages
     assert stage.own_us is not None
     assert stage.own_us > 2 * stage.total_us
@@ -154,7 +154,7 @@ def test_a_convolution_may_be_a_library_s_too() -> None:
 
 def test_what_one_has_without_the_search_multiplies_with_a_library() -> None:
     machine, bindings = shipped("ndv4"), Bindings({"B": 8, "S": 1024, "H": 3072}, 8)
-    plan = plan_of(plan_fusion(program("attention"), bindings, machine), {})
+    plan = plan_fusion(FusionProblem(program("attention"), bindings, machine))
     (written, _) = plan.decisions.rivals[-2:]
     assert written.time_ns == pytest.approx(
         price(program("attention"), bindings, machine.with_library).total_us * 1e3, abs=9

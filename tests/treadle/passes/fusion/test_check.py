@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from treadle.cli.main import run
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware
-from treadle.planner.passes.fusion.deciding import plan_of
 from treadle.planner.passes.fusion.parsing import parse
 from treadle.planner.passes.fusion.planning import plan_fusion
 from treadle.planner.passes.fusion.program import Bindings
+from treadle.planner.passes.fusion.ranking import FusionProblem
 
 ROOT = Path(__file__).parents[4]
 Edit = Callable[[dict[str, Any]], object]
@@ -143,6 +143,6 @@ def test_overlaps_that_find_no_multiprocessors_are_refused_and_do_not_fail_the_p
     hardware = replace(found, devices=tuple(replace(x, multiprocessors=multiprocessors) for x in found.devices))
     program = parse((ROOT / "examples" / "fusion" / f"{name}.py").read_text(), name)
     extents = {key: 4096 for value in program.inputs for extent in value.type.shape for key in extent.names}
-    plan = plan_of(plan_fusion(program, Bindings(extents, 4), hardware), {})
+    plan = plan_fusion(FusionProblem(program, Bindings(extents, 4), hardware))
     codes = {reason.code for reason in plan.decisions.refused}
     assert ("multiprocessors" in codes) == (name == "attention")

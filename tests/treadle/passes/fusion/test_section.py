@@ -14,11 +14,11 @@ from treadle.cli.main import run
 from treadle.passes.fusion.section import MOST_ROWS, fusion_section
 from treadle.planner.documents import store
 from treadle.planner.documents.plan import Plan
-from treadle.planner.passes.fusion.deciding import plan_of
 from treadle.planner.passes.fusion.decisions import FusionDecisions
 from treadle.planner.passes.fusion.parsing import parse
 from treadle.planner.passes.fusion.planning import plan_fusion
 from treadle.planner.passes.fusion.program import Bindings
+from treadle.planner.passes.fusion.ranking import FusionProblem
 from treadle.report.page import Page, Section, render
 
 EXAMPLES = Path(__file__).parents[4] / "examples" / "fusion"
@@ -27,7 +27,7 @@ EXAMPLES = Path(__file__).parents[4] / "examples" / "fusion"
 @cache
 def planned(name: str, ranks: int, groups: int, extents: tuple[tuple[str, int], ...]) -> Plan[FusionDecisions]:
     program = parse((EXAMPLES / f"{name}.py").read_text(), name)
-    return plan_of(plan_fusion(program, Bindings(dict(extents), ranks, groups), profile("dgx2", groups)), {})
+    return plan_fusion(FusionProblem(program, Bindings(dict(extents), ranks, groups), profile("dgx2", groups)))
 
 
 def attention() -> Plan[FusionDecisions]:

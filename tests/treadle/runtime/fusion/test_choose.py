@@ -11,9 +11,9 @@ import pytest
 from tests.planner.passes.fusion.by_hand import sgd
 from treadle.codegen.fusion.lower import Lowered
 from treadle.planner.passes.fusion.check import check
-from treadle.planner.passes.fusion.deciding import plan_of
-from treadle.planner.passes.fusion.planning import plan_fusion
+from treadle.planner.passes.fusion.planning import plan_of
 from treadle.planner.passes.fusion.program import Bindings
+from treadle.planner.passes.fusion.ranking import FusionProblem, rank_schedules
 from treadle.probe.resolve import load_hardware
 from treadle.runtime.fusion import choose
 from treadle.runtime.fusion.build import Compiled
@@ -42,7 +42,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_the_plan_is_what_was_fastest(tried: list[str]) -> None:
-    found = plan_fusion(sgd("ar"), Bindings({"N": 1 << 20}, 4), load_hardware("switch4", None))
+    found = rank_schedules(FusionProblem(sgd("ar"), Bindings({"N": 1 << 20}, 4), load_hardware("switch4", None)))
     found, times = choose.measured(found)
     plan = plan_of(found, {}, times)
     decisions = plan.decisions
@@ -54,7 +54,7 @@ def test_the_plan_is_what_was_fastest(tried: list[str]) -> None:
 
 
 def test_every_algorithm_and_protocol_is_tried(tried: list[str]) -> None:
-    found = plan_fusion(sgd("ar"), Bindings({"N": 1 << 12}, 4), load_hardware("cpu-2x2", None))
+    found = rank_schedules(FusionProblem(sgd("ar"), Bindings({"N": 1 << 12}, 4), load_hardware("cpu-2x2", None)))
     choose.measured(found)
     on = [name.split(" | ")[1].split(", ") for name in tried if name.startswith("fuse(RS-C-AG) | ")]
     assert {protocol for _, protocol, _ in on} == {"Simple", "LL", "LL128"}

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from treadle.planner.passes.memory.lower import Schedule, prune
+from treadle.planner.passes.memory.lower import RecomputeSchedule, prune
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.program import RunForward
 from treadle.planner.solver import Model, Solution, Status, Var, solve
@@ -30,7 +30,7 @@ from treadle.planner.solver import Model, Solution, Status, Var, solve
 class Checkmate:
     """`schedule` is None where nothing was found; `bound_ns` is the solver's, None without one."""
 
-    schedule: Schedule | None
+    schedule: RecomputeSchedule | None
     status: Status
     bound_ns: float | None
     variables: int
@@ -125,11 +125,13 @@ def _memory(
     return end
 
 
-def _schedule(problem: MemoryProblem, r: list[list[Maybe]], s: list[list[Var]], solution: Solution) -> Schedule:
+def _schedule(
+    problem: MemoryProblem, r: list[list[Maybe]], s: list[list[Var]], solution: Solution
+) -> RecomputeSchedule:
     def on(var: Maybe) -> bool:
         return var is not None and solution.values[var] > 0.5
 
     runs = [tuple(RunForward(i) for i in range(len(problem.fwd)))]
     runs += [tuple(RunForward(i) for i, var in enumerate(row) if on(var)) for row in r]
     kept = [frozenset(i for i, var in enumerate(row) if on(var)) for row in s] + [frozenset()]
-    return prune(problem, Schedule(tuple(runs), tuple(kept), (0,) * len(problem.bwd)))
+    return prune(problem, RecomputeSchedule(tuple(runs), tuple(kept), (0,) * len(problem.bwd)))

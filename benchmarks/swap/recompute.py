@@ -25,7 +25,7 @@ from treadle.planner.passes.memory.planning import MemoryOptions
 from treadle.planner.passes.swap.decisions import SwapDecisions
 from treadle.planner.passes.swap.extract import machine_of
 from treadle.planner.passes.swap.planning import SwapOptions, inplace_problem, plan_swap_problem, prepared
-from treadle.planner.passes.swap.problem import Machine
+from treadle.planner.passes.swap.problem import SwapMachine
 
 MODELS = {
     "ResNet-50, 184": ("examples.models.resnet50:resnet50", 184),
@@ -99,7 +99,7 @@ def time_ms(plan: Plan[SwapDecisions]) -> float:
     return plan.decisions.time_ns / 1e6
 
 
-def _memory_ms(trace: Trace, machine: Machine, options: JointOptions, seconds: float) -> float | None:
+def _memory_ms(trace: Trace, machine: SwapMachine, options: JointOptions, seconds: float) -> float | None:
     chosen, until = allowed(trace, options.families), time.monotonic() + seconds
     memory: MemoryOptions = replace(options.memory, families=None)
     try:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from treadle.planner.passes.swap.problem import Machine, Role, SwapOp, SwapProblem, SwapTensor
+from treadle.planner.passes.swap.problem import Role, SwapMachine, SwapOp, SwapProblem, SwapTensor
 
-V100 = Machine(
+V100 = SwapMachine(
     memory_bytes=16 * 2**30,
     in_bandwidth=12 * 10**9,
     out_bandwidth=12 * 10**9,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from treadle.planner.documents.trace import Trace
-from treadle.planner.passes.memory.lower import Schedule, lower
+from treadle.planner.passes.memory.lower import RecomputeSchedule, lower
 from treadle.planner.passes.memory.problem import Backward, MemoryProblem
 from treadle.planner.passes.memory.program import RunForward
 from treadle.planner.passes.memory.simulate import Simulation, simulate
@@ -52,7 +52,7 @@ def updating(trace: Trace) -> frozenset[str]:
 
 def schedule_of(
     problem: MemoryProblem, runs: Sequence[Sequence[RunForward]], needs: Sequence[tuple[int, ...]]
-) -> tuple[Schedule, Simulation]:
+) -> tuple[RecomputeSchedule, Simulation]:
     """The schedule in which stage t runs `runs[t]` and ends by reading `needs[t - 1]`, and its exact peak and time.
 
     Unlike `prune` it leaves no run out, read or not.
@@ -66,7 +66,7 @@ def schedule_of(
         ),
     )
     kept = _kept(problem, runs, needs)
-    schedule = Schedule(tuple(tuple(stage) for stage in runs), kept, (0,) * len(needs))
+    schedule = RecomputeSchedule(tuple(tuple(stage) for stage in runs), kept, (0,) * len(needs))
     return schedule, simulate(followed, lower(followed, schedule))
 
 

@@ -12,7 +12,7 @@ from typing import assert_never
 from treadle.codegen.python_text import Call, layout
 from treadle.codegen.templates import quote
 from treadle.planner.passes.memory.decisions import MemoryDecisions
-from treadle.planner.passes.memory.program import Drop, RunBackward, RunForward, Stage
+from treadle.planner.passes.memory.program import Drop, EnterStage, RunBackward, RunForward
 
 SAME_OPERATOR = {
     "_batch_norm_with_update": "batch_norm",
@@ -38,7 +38,7 @@ def kept_nodes(decisions: MemoryDecisions) -> frozenset[int]:
     first = len(decisions.problem.bwd) + 1
     for instruction in decisions.program:
         match instruction:
-            case Stage(k):
+            case EnterStage(k):
                 if k < first:
                     break
             case RunForward(node, _, inplace):

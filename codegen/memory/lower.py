@@ -23,9 +23,9 @@ from treadle.planner.errors import InputError
 from treadle.planner.graph.gradients import finals, handed
 from treadle.planner.graph.implementations.normalisation import INVERTING
 from treadle.planner.graph.index import Graph
-from treadle.planner.passes.memory.calls import calls_of
 from treadle.planner.passes.memory.decisions import MemoryDecisions
-from treadle.planner.passes.memory.program import Drop, RunBackward, RunForward, Stage
+from treadle.planner.passes.memory.program import Drop, EnterStage, RunBackward, RunForward
+from treadle.planner.passes.memory.trace_calls import calls_of
 
 
 @dataclass
@@ -138,7 +138,7 @@ def _events(decisions: MemoryDecisions, graph: Graph) -> Iterator[Event]:
     stored: set[int] = set()
     for instruction in decisions.program:
         match instruction:
-            case Stage(k):
+            case EnterStage(k):
                 stage = k
                 if k < last and not returned:
                     returned = True

@@ -49,7 +49,7 @@ class Memory(Room[MemoryDecisions]):
 
     def timeline(self, plan: Plan[MemoryDecisions]) -> Timeline:
         """One stream of operators with the bytes in use."""
-        from treadle.planner.passes.memory.program import Drop, RunBackward, RunForward, Stage
+        from treadle.planner.passes.memory.program import Drop, EnterStage, RunBackward, RunForward
         from treadle.planner.passes.memory.simulate import moments
         from treadle.planner.timeline.simulator import Resource, Task, simulate
 
@@ -61,7 +61,7 @@ class Memory(Room[MemoryDecisions]):
             zip(decisions.program, moments(problem, decisions.program), strict=True)
         ):
             match instruction:
-                case Stage(k):
+                case EnterStage(k):
                     again, duration = k <= len(problem.bwd), 0
                 case RunForward(node, impl, inplace):
                     duration = problem.fwd[node].time(impl, again, inplace)

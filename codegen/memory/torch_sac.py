@@ -2,7 +2,7 @@
 
 A checkpointed region is a module. Its forward pass saves its inputs and what the policy says; when the backward pass
 first needs another of its values, its forward pass is made again as far as needed, and what later backward nodes read
-stays. So a choice of regions and saved values is a schedule (`treadle.planner.passes.memory.lower.Schedule`) whose peak
+stays. So a choice of regions and saved values is a `treadle.planner.passes.memory.lower.RecomputeSchedule`, whose peak
 and time are known before anything runs. By that prediction regions are chosen among all depths of the module tree, and
 values are saved beyond what the plan keeps, or instead of it, as far as the budget allows.
 """
@@ -21,7 +21,7 @@ from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.documents.trace import Op, Trace
 from treadle.planner.errors import InputError
 from treadle.planner.passes.memory.decisions import MemoryDecisions
-from treadle.planner.passes.memory.lower import Schedule
+from treadle.planner.passes.memory.lower import RecomputeSchedule
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.program import RunForward
 from treadle.planner.passes.memory.simulate import Simulation
@@ -39,7 +39,7 @@ class Selective:
     regions: tuple[str, ...]
     place: tuple[str | None, ...]
     saved: frozenset[int]
-    schedule: Schedule
+    schedule: RecomputeSchedule
     predicted: Simulation
 
 

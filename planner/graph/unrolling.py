@@ -19,7 +19,7 @@ from treadle.planner.errors import InputError
 from treadle.planner.graph.gradients import finals
 from treadle.planner.graph.implementations.dropout import STATE
 from treadle.planner.graph.index import Graph
-from treadle.planner.passes.swap.decisions import Run
+from treadle.planner.passes.swap.decisions import OpRun
 
 OWN = "default"
 """The name of an op's own call among its implementations."""
@@ -29,7 +29,7 @@ INPLACE = "inplace"
 Call = Op | Implementation
 
 
-def unrolled(trace: Trace, runs: Sequence[Run]) -> Trace:
+def unrolled(trace: Trace, runs: Sequence[OpRun]) -> Trace:
     """The trace of `runs`, in their order, a valid document whose values are those of `trace`.
 
     Runs of views count for nothing. Optional ops are in it where a run names them, no op has implementations any more.
@@ -57,13 +57,13 @@ def call_named(op: Op, implementation: str, where: str) -> Call:
     raise InputError(f"the plan runs op {op.id!r} by {implementation!r}, which the trace lacks", where=where)
 
 
-def plain_runs(trace: Trace) -> tuple[Run, ...]:
+def plain_runs(trace: Trace) -> tuple[OpRun, ...]:
     """Every op once by its own call; views and optional ops are left out."""
     graph = Graph(trace)
-    return tuple(Run(op=op.id) for op in trace.ops if op.intermediate_of is None and not graph.is_view(op))
+    return tuple(OpRun(op=op.id) for op in trace.ops if op.intermediate_of is None and not graph.is_view(op))
 
 
-def inplace_runs(trace: Trace) -> tuple[Run, ...]:
+def inplace_runs(trace: Trace) -> tuple[OpRun, ...]:
     """Every op once, in place where that loses nothing: no later op reads what it overwrites, through any view.
 
     What the in-place form may overwrite at all, and which of two summands, is its implementation's matter.
@@ -85,23 +85,23 @@ def inplace_runs(trace: Trace) -> tuple[Run, ...]:
     )
 
 
-def copies_alone(runs: Sequence[Run]) -> bool:
+def copies_alone(runs: Sequence[OpRun]) -> bool:
     """Whether `runs` are every op once by its own call or that in place, so that a plan changes no work."""
     return len({run.op for run in runs}) == len(runs) and all(run.implementation in (OWN, INPLACE) for run in runs)
 
 
-def as_run(trace: Trace, runs: Sequence[Run]) -> Trace:
+def as_run(trace: Trace, runs: Sequence[OpRun]) -> Trace:
     """The trace that a plan with `runs` speaks of: itself where there are none."""
     return unrolled(trace, runs) if runs else trace
 
 
-def without_useless(trace: Trace, runs: Sequence[Run]) -> tuple[Run, ...]:
+def without_useless(trace: Trace, runs: Sequence[OpRun]) -> tuple[OpRun, ...]:
     """`runs` without repeated ones whose results nobody reads."""
     graph = Graph(trace)
     seen: set[str] = set()
     first = [not (run.op in seen or seen.add(run.op)) for run in runs]  # type: ignore[func-returns-value]
     needed: set[str] = set()
-    kept: list[Run] = []
+    kept: list[OpRun] = []
     for run, is_first in zip(reversed(runs), reversed(first), strict=True):
         call = call_named(graph.ops[run.op], run.implementation, trace.name)
         if is_first or not needed.isdisjoint(call.outputs):

@@ -15,7 +15,7 @@ from treadle.planner.passes.swap.check import check
 from treadle.planner.passes.swap.decisions import SwapDecisions
 from treadle.planner.passes.swap.extract import problem_from_trace
 from treadle.planner.passes.swap.planning import footprint
-from treadle.planner.passes.swap.problem import Machine, SwapProblem, SwapTensor
+from treadle.planner.passes.swap.problem import SwapMachine, SwapProblem, SwapTensor
 
 PEERS = {
     "vdnn": vdnn.plan,
@@ -202,5 +202,5 @@ def test_labels_are_read_off_the_trace():
             op("_fused_sgd_", "optimizer", "gw", ""),
         ),
     )
-    problem = problem_from_trace(trace, Machine(memory_bytes=2**30, in_bandwidth=1, out_bandwidth=1))
+    problem = problem_from_trace(trace, SwapMachine(memory_bytes=2**30, in_bandwidth=1, out_bandwidth=1))
     assert labels_of(problem, trace) == Labels(frozenset({2}), frozenset({0, 2}))

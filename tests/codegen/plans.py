@@ -8,7 +8,7 @@ from treadle.planner.documents.plan import VERSION, Certificate, Plan, Predictio
 from treadle.planner.documents.trace import Trace
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.extract.problem import problem_from_trace
-from treadle.planner.passes.memory.lower import Schedule, prune, store_all
+from treadle.planner.passes.memory.lower import RecomputeSchedule, prune, store_all
 from treadle.planner.passes.memory.planning import decide
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.program import RunForward
@@ -34,7 +34,7 @@ def decisions_keeping(trace: Trace, kept: Collection[int]) -> MemoryDecisions:
     return decide(problem, schedule_keeping(problem, kept, store_all(problem).backward))
 
 
-def schedule_keeping(problem: MemoryProblem, kept: Collection[int], backward: tuple[int, ...]) -> Schedule:
+def schedule_keeping(problem: MemoryProblem, kept: Collection[int], backward: tuple[int, ...]) -> RecomputeSchedule:
     """The same with these implementations of the backward nodes."""
     wanted = {i for node, way in zip(problem.bwd, backward, strict=True) for i in node.impls[way].needs}
     first = tuple(RunForward(i) for i, node in enumerate(problem.fwd) if node.kind == "op" or i in wanted)
@@ -51,4 +51,4 @@ def schedule_keeping(problem: MemoryProblem, kept: Collection[int], backward: tu
                     again.add(creator)
                     todo.extend(problem.fwd[creator].inputs)
         runs.append(tuple(RunForward(i) for i in sorted(again)))
-    return prune(problem, Schedule(tuple(runs), (held,) * len(runs), backward))
+    return prune(problem, RecomputeSchedule(tuple(runs), (held,) * len(runs), backward))

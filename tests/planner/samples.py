@@ -37,9 +37,9 @@ from treadle.planner.passes.collective.algorithm import CollectiveDecisions, Lin
 from treadle.planner.passes.fusion.decisions import FusionDecisions, Reason, Rival, StageChoice, TransformCall
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
-from treadle.planner.passes.memory.program import Drop, RunBackward, RunForward, Stage
-from treadle.planner.passes.swap.decisions import PoolClass, Resident, Run, SwapDecisions, SwapNode
-from treadle.planner.passes.swap.problem import Machine, SwapOp, SwapProblem, SwapTensor
+from treadle.planner.passes.memory.program import Drop, EnterStage, RunBackward, RunForward
+from treadle.planner.passes.swap.decisions import OpRun, PoolClass, Resident, SwapDecisions, SwapNode
+from treadle.planner.passes.swap.problem import SwapMachine, SwapOp, SwapProblem, SwapTensor
 
 TRACE = Trace(
     version=1,
@@ -141,7 +141,7 @@ MEMORY_PLAN = Plan(
     inputs={"trace": InputRef(file="step.trace.json", digest="sha256:" + 64 * "0")},
     decisions=MemoryDecisions(
         problem=PROBLEM,
-        program=(Stage(2), RunForward(0), RunForward(1, 0, True), Stage(1), RunBackward(0), Drop(0)),
+        program=(EnterStage(2), RunForward(0), RunForward(1, 0, True), EnterStage(1), RunBackward(0), Drop(0)),
         objective_ns=12,
         store_all_ns=12,
         bound_peak_bytes=130,
@@ -185,7 +185,7 @@ program = Execute("sgd", [g, p], [q])
 
 SWAP_PROBLEM = SwapProblem(
     version=1,
-    machine=Machine(
+    machine=SwapMachine(
         memory_bytes=24,
         host_bytes=1000,
         in_bandwidth=10**9,
@@ -223,7 +223,7 @@ SWAP_PLAN = Plan(
             SwapNode(kind="out", item=0, serves=1, after=(0, 1)),
             SwapNode(kind="compute", item=1, serves=1, after=(1, 2), at=(0,)),
         ),
-        runs=(Run(op="o1"), Run(op="o2")),
+        runs=(OpRun(op="o1"), OpRun(op="o2")),
         time_ns=32,
         idle_ns=14,
         in_bytes=6,

@@ -36,7 +36,7 @@ from treadle.planner.documents.sketch import Sketch
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.passes import pass_of
-from treadle.planner.passes.swap.minimum import minimum_of
+from treadle.planner.passes.swap.minimum import least_memory
 from treadle.planner.passes.swap.problem import SwapProblem
 
 
@@ -128,7 +128,7 @@ def _describe(program: Program) -> str:
 
 def _swap_problem(problem: SwapProblem) -> str:
     size = f"{many(len(problem.ops), 'operator')} and {many(len(problem.tensors), 'tensor')}"
-    least, memory = minimum_of(problem).memory_bytes, problem.machine.memory_bytes
+    least, memory = least_memory(problem).memory_bytes, problem.machine.memory_bytes
     return f"swap problem of {size}; least memory {format_bytes(least)} of {format_bytes(memory)}"
 
 

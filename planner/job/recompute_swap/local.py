@@ -14,7 +14,7 @@ from treadle.planner.graph.unrolling import without_useless
 from treadle.planner.job.recompute_swap.critical import delays
 from treadle.planner.job.recompute_swap.scoring import Scored, Scorer
 from treadle.planner.job.recompute_swap.sets import Program, Value
-from treadle.planner.passes.swap.decisions import Run
+from treadle.planner.passes.swap.decisions import OpRun
 
 SIZES = (32, 16, 8, 4, 2, 1)
 """So many changes are tried at once."""
@@ -40,7 +40,7 @@ def improve(scorer: Scorer, start: Scored, evaluations: int, stop: Callable[[], 
     return start
 
 
-def _neighbours(program: Program, plan: Scored) -> Iterator[tuple[tuple[Run, ...], str]]:
+def _neighbours(program: Program, plan: Scored) -> Iterator[tuple[tuple[OpRun, ...], str]]:
     ranked = _worth_making_again(program, plan)
     costly = sorted(program.repeated, key=lambda at: (-(program.calls[at].time_ns or 0), at))
     for size in SIZES:

@@ -15,16 +15,16 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from treadle.planner.passes.memory.bound import least_bytes
-from treadle.planner.passes.memory.lower import Schedule, lower, prune
+from treadle.planner.passes.memory.lower import RecomputeSchedule, lower, prune
 from treadle.planner.passes.memory.methods.quick import solve_quick
 from treadle.planner.passes.memory.problem import MemoryProblem
-from treadle.planner.passes.memory.search.attempts import Answer, Job, MemoryOptions
+from treadle.planner.passes.memory.search.attempts import Answer, Attempt, MemoryOptions
 from treadle.planner.passes.memory.search.race import race
 from treadle.planner.passes.memory.search.rounds import FULL
 from treadle.planner.passes.memory.simulate import simulate
 
-BRIEF = ((Job("heuristic"), Job("segments")),)
-LONG = (*BRIEF, (Job("windows"),), (Job("windows", 2),))
+BRIEF = ((Attempt("heuristic"), Attempt("segments")),)
+LONG = (*BRIEF, (Attempt("windows"),), (Attempt("windows", 2),))
 MOST_RUNS = 4
 """Plans of more runs than this for each node of the forward pass are left out."""
 Ended = Callable[[], bool]
@@ -36,8 +36,8 @@ def is_small(problem: MemoryProblem) -> bool:
 
 
 def schedule_within(
-    problem: MemoryProblem, ended: Ended, rounds: tuple[tuple[Job, ...], ...] = BRIEF
-) -> Schedule | None:
+    problem: MemoryProblem, ended: Ended, rounds: tuple[tuple[Attempt, ...], ...] = BRIEF
+) -> RecomputeSchedule | None:
     """The fastest schedule found within the budget until `ended` says yes; None where there is none by then.
 
     Equal inputs give equal schedules where all jobs ended by themselves.
@@ -47,9 +47,9 @@ def schedule_within(
     if is_small(problem):
         found = solve_quick(problem)
         return found if found is not None and _is_sane(problem, found) else None
-    best: tuple[int, int, Schedule] | None = None
+    best: tuple[int, int, RecomputeSchedule] | None = None
 
-    def better(place: int, schedule: Schedule) -> None:
+    def better(place: int, schedule: RecomputeSchedule) -> None:
         nonlocal best
         if not _is_sane(problem, schedule):
             return
@@ -86,7 +86,7 @@ def schedule_within(
     return None if best is None else best[2]
 
 
-def _is_sane(problem: MemoryProblem, schedule: Schedule) -> bool:
+def _is_sane(problem: MemoryProblem, schedule: RecomputeSchedule) -> bool:
     return sum(map(len, schedule.runs)) <= MOST_RUNS * len(problem.fwd)
 
 

@@ -11,12 +11,12 @@ from treadle.planner.graph.implementations.index import calls as calls_of_op
 from treadle.planner.graph.implementations.normalisation import INVERTING
 from treadle.planner.graph.index import Graph
 from treadle.planner.graph.unrolling import OWN, call_named, without_useless
-from treadle.planner.passes.memory.calls import calls_of
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.extract.problem import problem_from_trace
 from treadle.planner.passes.memory.problem import FAMILIES, MemoryProblem
-from treadle.planner.passes.memory.program import Stage
-from treadle.planner.passes.swap.decisions import Run
+from treadle.planner.passes.memory.program import EnterStage
+from treadle.planner.passes.memory.trace_calls import calls_of
+from treadle.planner.passes.swap.decisions import OpRun
 
 SAME_BITS = tuple(family for family in FAMILIES if family not in ("conv", "statistics"))
 """Families whose calls make the bits of the model's own; those that invert a normalisation are left out anyway."""
@@ -41,7 +41,7 @@ def allowed(trace: Trace, families: Collection[str] | None = None, limit: int | 
     )
 
 
-def rounded_otherwise(trace: Trace, runs: Sequence[Run]) -> tuple[str, ...]:
+def rounded_otherwise(trace: Trace, runs: Sequence[OpRun]) -> tuple[str, ...]:
     """Ids of ops that `runs` make by a call whose results may differ from the model's own in the last bits."""
     graph = Graph(trace)
     found: dict[str, None] = {}
@@ -95,20 +95,20 @@ def _without_workspace(trace: Trace) -> Trace:
     )
 
 
-def runs_of(decisions: MemoryDecisions, trace: Trace) -> tuple[Run, ...]:
+def runs_of(decisions: MemoryDecisions, trace: Trace) -> tuple[OpRun, ...]:
     """The calls of a memory plan in their order, then the updates of `trace`, which the plan knows nothing of.
 
     Raises InputError where the plan runs ops or implementations that the trace lacks.
     """
     graph = Graph(trace)
-    runs: list[Run] = []
+    runs: list[OpRun] = []
     late = False
     for instruction in decisions.program:
-        if isinstance(instruction, Stage):
+        if isinstance(instruction, EnterStage):
             late = instruction.k <= len(decisions.problem.bwd)
         for op, call in calls_of(instruction, decisions.problem, graph, late=late):
-            runs.append(Run(op=op.id, implementation=_name(call)))
-    runs += [Run(op=op.id) for op in trace.ops if op.phase == "optimizer" and not graph.is_view(op)]
+            runs.append(OpRun(op=op.id, implementation=_name(call)))
+    runs += [OpRun(op=op.id) for op in trace.ops if op.phase == "optimizer" and not graph.is_view(op)]
     return without_useless(trace, runs)
 
 

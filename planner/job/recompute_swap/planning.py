@@ -36,7 +36,7 @@ from treadle.planner.passes.memory.lower import store_all
 from treadle.planner.passes.memory.planning import MemoryOptions
 from treadle.planner.passes.swap.allocators import plan_swap_allocators, time_of
 from treadle.planner.passes.swap.bound import lower_bound, sentence
-from treadle.planner.passes.swap.decisions import Allocator, Run, SwapDecisions
+from treadle.planner.passes.swap.decisions import Allocator, OpRun, SwapDecisions
 from treadle.planner.passes.swap.minimum import require_feasible
 from treadle.planner.passes.swap.planning import (
     Memory,
@@ -47,7 +47,7 @@ from treadle.planner.passes.swap.planning import (
     plan_of,
     prepared,
 )
-from treadle.planner.passes.swap.problem import Machine, SwapProblem
+from treadle.planner.passes.swap.problem import SwapMachine, SwapProblem
 from treadle.planner.passes.swap.search.methods import Found
 from treadle.planner.search.bound import Argument, Bound
 from treadle.planner.search.certified import certificate
@@ -88,7 +88,7 @@ OWN_CALLS, FASTEST, MEMORY_PLAN, SWAP_ALONE = "own calls", "fastest calls", "mem
 
 def plan_joint(
     trace: Trace,
-    machine: Machine,
+    machine: SwapMachine,
     *,
     memory: Memory | None = None,
     reserve_bytes: int = 0,
@@ -129,7 +129,7 @@ def plan_joint(
     return joint.finished()
 
 
-def quickest(options: JointOptions, trace: Trace, machine: Machine, reserve_bytes: int, clock: Clock) -> Scorer:
+def quickest(options: JointOptions, trace: Trace, machine: SwapMachine, reserve_bytes: int, clock: Clock) -> Scorer:
     """That of the allocator whose quick plan of the step as it stands is the fastest, with that plan if it has one."""
     runs = inplace_runs(trace)
     found: list[tuple[int, int, Scorer]] = []
@@ -195,7 +195,7 @@ class _Joint:
             self.score_memory_alone(found)
         self.tell_best()
 
-    def search_alone(self, whole: SwapProblem, runs: tuple[Run, ...]) -> None:
+    def search_alone(self, whole: SwapProblem, runs: tuple[OpRun, ...]) -> None:
         """The swap pass on the step as it stands, and sets of what its plan copies."""
         if self.beyond_swapping(whole):
             return
@@ -224,7 +224,7 @@ class _Joint:
             self.scored.append(improve(self.scorer, start, self.options.evaluations // len(starts), until))
         self.tell_best()
 
-    def score_sets(self, runs: tuple[Run, ...], sets: Collection[frozenset[str]], over: Callable[[], bool]) -> None:
+    def score_sets(self, runs: tuple[OpRun, ...], sets: Collection[frozenset[str]], over: Callable[[], bool]) -> None:
         """Programs that make sets again of what `runs` make."""
         program = Program(self.scorer.trace, runs)
         for members in sets:
@@ -235,7 +235,7 @@ class _Joint:
 
     def score_set_parts(
         self,
-        runs: tuple[Run, ...],
+        runs: tuple[OpRun, ...],
         over: Callable[[], bool],
         name: str,
         among: Callable[[Program, Value], bool] = lambda program, value: True,
@@ -274,7 +274,9 @@ class _Joint:
                 return time_of(self.best) <= proved.time_ns
         return False
 
-    def plan(self, problem: SwapProblem, runs: tuple[Run, ...], name: str, until: float) -> Plan[SwapDecisions] | None:
+    def plan(
+        self, problem: SwapProblem, runs: tuple[OpRun, ...], name: str, until: float
+    ) -> Plan[SwapDecisions] | None:
         """The swap pass on one program; None where it has no time or no plan."""
         left_s = until - self.clock.now()
         if self.best is not None and (self.interrupted or self.stopped() or left_s <= 0):
@@ -311,7 +313,7 @@ class _Joint:
             self.best = self.named(plan, runs, name)
         return plan
 
-    def score(self, runs: tuple[Run, ...], name: str) -> None:
+    def score(self, runs: tuple[OpRun, ...], name: str) -> None:
         found = self.scorer.score(runs, name)
         if found is not None:
             self.scored.append(found)
@@ -336,7 +338,7 @@ class _Joint:
         # The last plan is checked and written in the same time.
         self.ends = min(self.ends, self.clock.ends - AGAIN * (self.clock.now() - began))
 
-    def named(self, plan: Plan[SwapDecisions], runs: tuple[Run, ...], name: str) -> Plan[SwapDecisions]:
+    def named(self, plan: Plan[SwapDecisions], runs: tuple[OpRun, ...], name: str) -> Plan[SwapDecisions]:
         """The plan of a program with its runs, with the bound of swapping and recomputation together."""
         method = f"{name}, {plan.provenance.method}"
         return self.bounded(

@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from treadle.planner.job.recompute_swap.sets import Program, Value
-from treadle.planner.passes.swap.problem import Machine
+from treadle.planner.passes.swap.problem import SwapMachine
 
 
 class Price(NamedTuple):
@@ -19,7 +19,7 @@ class Price(NamedTuple):
     copy_ns: int
 
 
-def prices(program: Program, machine: Machine) -> list[Price]:
+def prices(program: Program, machine: SwapMachine) -> list[Price]:
     """Of every value that may be made again, the cheapest to make beside its copies first."""
     found = []
     for value in program.gaps:
@@ -28,6 +28,6 @@ def prices(program: Program, machine: Machine) -> list[Price]:
     return sorted(found, key=lambda price: (Fraction(price.again_ns, max(1, price.copy_ns)), price.value))
 
 
-def cheaper(program: Program, machine: Machine) -> list[Value]:
+def cheaper(program: Program, machine: SwapMachine) -> list[Value]:
     """What is cheaper to make again than to copy, by ratio of the two."""
     return [price.value for price in prices(program, machine) if price.again_ns < price.copy_ns]

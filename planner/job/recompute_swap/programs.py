@@ -20,11 +20,11 @@ from treadle.planner.errors import InfeasibleError, LimitError
 from treadle.planner.job.recompute_swap.memory_pass import BRIEF, LONG, Ended, is_small, schedule_within
 from treadle.planner.job.recompute_swap.memory_runs import allowed, memory_problem, most_workspace, runs_of
 from treadle.planner.passes.memory.decisions import MemoryDecisions
-from treadle.planner.passes.memory.lower import Schedule, store_all
+from treadle.planner.passes.memory.lower import RecomputeSchedule, store_all
 from treadle.planner.passes.memory.planning import MemoryOptions, decide, plan_problem
 from treadle.planner.passes.memory.problem import MemoryProblem
-from treadle.planner.passes.swap.decisions import Run
-from treadle.planner.passes.swap.problem import Machine
+from treadle.planner.passes.swap.decisions import OpRun
+from treadle.planner.passes.swap.problem import SwapMachine
 
 SHARES = tuple(Fraction(share, 100) for share in (100, 90, 115, 80, 130, 150, 70, 175))
 """Budgets of memory plans, in shares of the memory for tensors, the most promising first."""
@@ -39,7 +39,7 @@ EACH = 0.3
 class Side:
     """A trace with the calls of one workspace, as the memory pass sees it."""
 
-    def __init__(self, trace: Trace, machine: Machine, reserve_bytes: int) -> None:
+    def __init__(self, trace: Trace, machine: SwapMachine, reserve_bytes: int) -> None:
         self.trace = trace
         self.arena_bytes = machine.memory_bytes - reserve_bytes - most_workspace(trace)
 
@@ -56,11 +56,11 @@ class Side:
     def within(self, budget: int) -> MemoryProblem:
         return replace(self.problem, budget_bytes=max(1, budget))
 
-    def runs(self, schedule: Schedule) -> tuple[Run, ...]:
+    def runs(self, schedule: RecomputeSchedule) -> tuple[OpRun, ...]:
         return runs_of(decide(self.problem, schedule), self.trace)
 
 
-def sides(trace: Trace, machine: Machine, reserve_bytes: int) -> list[Side]:
+def sides(trace: Trace, machine: SwapMachine, reserve_bytes: int) -> list[Side]:
     """One for each of WORKSPACES, one for those that allow the same calls."""
     own = most_workspace(replace(trace, ops=tuple(replace(op, implementations=()) for op in trace.ops)))
     found: list[Trace] = []
@@ -76,7 +76,7 @@ def is_short(side: Side) -> bool:
     return len(side.trace.ops) <= SHORT and is_small(side.problem)
 
 
-def memory_alone(found: list[Side], options: MemoryOptions, until: float, ended: Ended) -> tuple[Run, ...]:
+def memory_alone(found: list[Side], options: MemoryOptions, until: float, ended: Ended) -> tuple[OpRun, ...]:
     """What the memory pass by itself runs in the memory of the device, counted as a swap plan counts it: the fastest of
     its plans for the workspaces that calls may have.
 
@@ -84,7 +84,7 @@ def memory_alone(found: list[Side], options: MemoryOptions, until: float, ended:
     when `ended` says yes. Raises InputError for a trace that the memory pass does not cover, InfeasibleError or
     LimitError where it has no plan.
     """
-    plans: list[tuple[int, tuple[Run, ...]]] = []
+    plans: list[tuple[int, tuple[OpRun, ...]]] = []
     failure: InfeasibleError | LimitError | None = None
     for place, side in enumerate(found):
         if plans and ended():
@@ -108,7 +108,7 @@ def memory_alone(found: list[Side], options: MemoryOptions, until: float, ended:
     return min(plans, key=lambda plan: plan[0])[1]
 
 
-def memory_plans(found: list[Side], until: float, ended: Ended) -> Iterator[tuple[tuple[Run, ...], str]]:
+def memory_plans(found: list[Side], until: float, ended: Ended) -> Iterator[tuple[tuple[OpRun, ...], str]]:
     """Runs of the whole step in memory plans at the budgets of SHARES, and what they are called.
 
     Raises InputError for a trace that the memory pass does not cover.

@@ -20,7 +20,7 @@ from treadle.planner.graph.index import Graph
 from treadle.planner.graph.unrolling import draws
 from treadle.planner.passes.swap.bound import SECONDS, Repeats, bound_with_repeats
 from treadle.planner.passes.swap.extract import problem_from_trace
-from treadle.planner.passes.swap.problem import Machine, SwapProblem
+from treadle.planner.passes.swap.problem import SwapMachine, SwapProblem
 from treadle.planner.search.bound import Bound
 
 SHARES = (0.9, 0.5, 0.1)
@@ -29,7 +29,7 @@ SHARES = (0.9, 0.5, 0.1)
 
 def joint_bound(
     trace: Trace,
-    machine: Machine,
+    machine: SwapMachine,
     reserve_bytes: int,
     *,
     time_limit_s: float = SECONDS,
@@ -44,7 +44,7 @@ def joint_bound(
     return bound, [members for members in dict.fromkeys(sets) if members]
 
 
-def relaxed(trace: Trace, machine: Machine, reserve_bytes: int) -> tuple[SwapProblem, Repeats]:
+def relaxed(trace: Trace, machine: SwapMachine, reserve_bytes: int) -> tuple[SwapProblem, Repeats]:
     """The swap problem in which every operator is the least that it can be, and what can be made again."""
     graph = Graph(trace)
     problem = problem_from_trace(

@@ -10,10 +10,10 @@ from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InputError
 from treadle.planner.graph.unrolling import unrolled
 from treadle.planner.passes.swap.arrays import Arrays, Nodes, arrays_of
-from treadle.planner.passes.swap.decisions import Allocator, Run
+from treadle.planner.passes.swap.decisions import Allocator, OpRun
 from treadle.planner.passes.swap.extract import problem_from_trace
 from treadle.planner.passes.swap.layout import Pool
-from treadle.planner.passes.swap.problem import Machine, SwapProblem
+from treadle.planner.passes.swap.problem import SwapMachine, SwapProblem
 from treadle.planner.passes.swap.search.fitness import planned, pool_of
 from treadle.planner.passes.swap.search.planting import pool_space
 from treadle.planner.passes.swap.spans import SPANS
@@ -25,7 +25,7 @@ class Scored(NamedTuple):
 
     time_ns: int
     name: str
-    runs: tuple[Run, ...]
+    runs: tuple[OpRun, ...]
     problem: SwapProblem
     arrays: Arrays
     nodes: Nodes
@@ -37,14 +37,14 @@ class Scorer:
     """Scores programs of one trace on one machine, each once, and keeps the `best`; `names` are what was tried."""
 
     trace: Trace
-    machine: Machine
+    machine: SwapMachine
     reserve_bytes: int = 0
     allocator: Allocator = "pool"
     best: Scored | None = None
     names: dict[str, None] = field(default_factory=dict)
-    seen: set[tuple[Run, ...]] = field(default_factory=set)
+    seen: set[tuple[OpRun, ...]] = field(default_factory=set)
 
-    def score(self, runs: Sequence[Run], name: str) -> Scored | None:
+    def score(self, runs: Sequence[OpRun], name: str) -> Scored | None:
         """None for a program that cannot run, that has no plan, or that was scored before."""
         runs = tuple(runs)
         if runs in self.seen:
@@ -63,7 +63,9 @@ class Scorer:
         return found
 
 
-def quick_plan(problem: SwapProblem, runs: tuple[Run, ...], name: str, allocator: Allocator = "pool") -> Scored | None:
+def quick_plan(
+    problem: SwapProblem, runs: tuple[OpRun, ...], name: str, allocator: Allocator = "pool"
+) -> Scored | None:
     """The two-pass planner's plan of the problem's own order, with allocator `pool` in the best planted pool; None
     where that has none."""
     room = problem.arena_bytes

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from treadle.planner.documents.trace import Implementation, Op, Trace
 from treadle.planner.graph.index import Graph
 from treadle.planner.graph.unrolling import OWN, Call, call_named, draws
-from treadle.planner.passes.swap.decisions import Run
+from treadle.planner.passes.swap.decisions import OpRun
 
 
 class Value(NamedTuple):
@@ -33,7 +33,7 @@ class Value(NamedTuple):
 class Program:
     """`runs` of `trace` (no views), prepared for many sets."""
 
-    def __init__(self, trace: Trace, runs: Sequence[Run]) -> None:
+    def __init__(self, trace: Trace, runs: Sequence[OpRun]) -> None:
         self.trace, self.runs = trace, tuple(runs)
         self.graph = graph = Graph(trace)
         self.ops = [graph.ops[run.op] for run in runs]
@@ -76,7 +76,7 @@ class Program:
         """Of the whole storage."""
         return self.graph.storage_bytes(self.graph.owner[value.tensor])
 
-    def with_set(self, members: Collection[Value]) -> tuple[Run, ...]:
+    def with_set(self, members: Collection[Value]) -> tuple[OpRun, ...]:
         """The runs with all `members` made again; values without a gap count for nothing."""
         return tuple(self._runs(frozenset(members) & self.gaps.keys()))
 
@@ -120,7 +120,7 @@ class Program:
         _, begin, end = max(gaps, default=(0, 0, 0))
         return (-begin, -end) if gaps else None
 
-    def _runs(self, members: frozenset[Value]) -> Iterator[Run]:
+    def _runs(self, members: frozenset[Value]) -> Iterator[OpRun]:
         ends = {self.gaps[value][1] for value in members}
         back: dict[Value, int] = {}
         for at, run in enumerate(self.runs):
@@ -128,7 +128,7 @@ class Program:
                 yield from self._restored(at, members, back)
             yield run
 
-    def _restored(self, at: int, members: frozenset[Value], back: dict[Value, int]) -> Iterator[Run]:
+    def _restored(self, at: int, members: frozenset[Value], back: dict[Value, int]) -> Iterator[OpRun]:
         """What makes the members again that the run at `at` reads; `back` tells until when a value is there again."""
 
         def there(value: Value) -> bool:
@@ -150,7 +150,7 @@ class Program:
                 inputs = (self.latest(root, at) for root in self.graph.roots(call))
                 todo += [(source, False) for source in inputs if source is not None]
                 continue
-            yield Run(op=self.runs[value.at].op, implementation=OWN if isinstance(call, Op) else call.name)
+            yield OpRun(op=self.runs[value.at].op, implementation=OWN if isinstance(call, Op) else call.name)
             for tensor in call.outputs:
                 if tensor is not None and (made := self.latest(tensor, at)) is not None:
                     back[made] = max([at, *self.uses[made]]) if made in members else at

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from treadle.planner.documents.trace import Trace
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.problem import RESERVE, MemoryProblem
-from treadle.planner.passes.memory.program import Drop, Instruction, RunBackward, RunForward, Stage
+from treadle.planner.passes.memory.program import Drop, EnterStage, Instruction, RunBackward, RunForward
 
 
 def check(decisions: MemoryDecisions) -> list[str]:
@@ -101,7 +101,7 @@ class _Walk:
 
     def step(self, instruction: Instruction) -> Iterator[str]:
         match instruction:
-            case Stage(k):
+            case EnterStage(k):
                 yield from self._enter(k)
                 self._use(0, 0)
             case _ if self.stage < 0:

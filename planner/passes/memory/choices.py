@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from treadle.planner.passes.memory.decisions import MemoryDecisions
-from treadle.planner.passes.memory.program import Drop, RunBackward, RunForward, Stage
+from treadle.planner.passes.memory.program import Drop, EnterStage, RunBackward, RunForward
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def forward_choices(decisions: MemoryDecisions) -> list[ForwardChoice]:
     stage = len(problem.bwd) + 1
     for instruction in decisions.program:
         match instruction:
-            case Stage(k):
+            case EnterStage(k):
                 kept = set(live) if stage > len(problem.bwd) else kept
                 stage = k
             case RunForward(i, _, inplace) as run:

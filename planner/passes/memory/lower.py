@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from treadle.planner.passes.memory.problem import MemoryProblem
-from treadle.planner.passes.memory.program import Drop, Instruction, RunBackward, RunForward, Stage
+from treadle.planner.passes.memory.program import Drop, EnterStage, Instruction, RunBackward, RunForward
 
 
 @dataclass(frozen=True)
-class Schedule:
+class RecomputeSchedule:
     """`runs[t]` in increasing node order; `kept[t]` is S at the end of stage t; `backward[k]` an implementation."""
 
     runs: tuple[tuple[RunForward, ...], ...]
@@ -25,7 +25,7 @@ class Schedule:
         return problem.bwd[stage - 1].impls[self.backward[stage - 1]].needs if stage else ()
 
 
-def store_all(problem: MemoryProblem) -> Schedule:
+def store_all(problem: MemoryProblem) -> RecomputeSchedule:
     """Every op runs once with its fastest implementation, in place where it can; nothing is recomputed."""
     fastest_back = tuple(min(range(len(b.impls)), key=lambda way: b.impls[way].time_ns) for b in problem.bwd)
     wanted = {i for b, way in zip(problem.bwd, fastest_back, strict=True) for i in b.impls[way].needs}
@@ -36,10 +36,10 @@ def store_all(problem: MemoryProblem) -> Schedule:
     )
     everything = frozenset(run.node for run in runs)
     stages = len(problem.bwd) + 1
-    return prune(problem, Schedule((runs, *[()] * (stages - 1)), (everything,) * stages, fastest_back))
+    return prune(problem, RecomputeSchedule((runs, *[()] * (stages - 1)), (everything,) * stages, fastest_back))
 
 
-def prune(problem: MemoryProblem, schedule: Schedule) -> Schedule:
+def prune(problem: MemoryProblem, schedule: RecomputeSchedule) -> RecomputeSchedule:
     """Without recomputations whose result nobody reads and without stores that no later stage reads, and with every
     run in place that can be because nobody reads again what it overwrites.
 
@@ -66,15 +66,15 @@ def prune(problem: MemoryProblem, schedule: Schedule) -> Schedule:
                 if node.creator is not None:
                     creators.add(node.creator)
         runs.append(tuple(reversed(useful)))
-    return Schedule(tuple(reversed(runs)), tuple(reversed(kept)), schedule.backward)
+    return RecomputeSchedule(tuple(reversed(runs)), tuple(reversed(kept)), schedule.backward)
 
 
-def lower(problem: MemoryProblem, schedule: Schedule) -> tuple[Instruction, ...]:
+def lower(problem: MemoryProblem, schedule: RecomputeSchedule) -> tuple[Instruction, ...]:
     """The program of a pruned schedule: every tensor is dropped right after the last instruction that reads it."""
     program: list[Instruction] = []
     live: set[int] = set()
     for stage, (runs, kept) in enumerate(zip(schedule.runs, schedule.kept, strict=True)):
-        program.append(Stage(len(problem.bwd) + 1 - stage))
+        program.append(EnterStage(len(problem.bwd) + 1 - stage))
         last_read = {i: place for place, run in enumerate(runs) for i in problem.fwd[run.node].inputs}
         last_read |= dict.fromkeys(schedule.needs(problem, stage), len(runs))
         dies: dict[int, list[int]] = {}

@@ -11,8 +11,8 @@ from treadle.planner.passes.memory.bound import least_bytes
 from treadle.planner.passes.memory.formulation.checkpoint import formulate
 from treadle.planner.passes.memory.formulation.readout import hint, schedule_of
 from treadle.planner.passes.memory.formulation.switches import DependencySet, Switches
-from treadle.planner.passes.memory.lower import Schedule, lower, prune
-from treadle.planner.passes.memory.methods.lean import leanest
+from treadle.planner.passes.memory.lower import RecomputeSchedule, lower, prune
+from treadle.planner.passes.memory.methods.least_peak import least_peak_schedule
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.simulate import simulate
 from treadle.planner.solver import Progress, solve
@@ -30,7 +30,7 @@ class Minimum:
 
     budget_bytes: int | None
     proved_bytes: int
-    schedule: Schedule | None
+    schedule: RecomputeSchedule | None
 
 
 def least_budget(
@@ -46,7 +46,7 @@ def least_budget(
     proved = least_bytes(problem)
     schedules = []
     if dependency_set == "entering":
-        schedules.append(leanest(problem))
+        schedules.append(least_peak_schedule(problem))
         peak = _peak(problem, schedules[0])
         if peak <= proved * (1 + NEAR):
             return Minimum(peak, proved, schedules[0])
@@ -67,5 +67,5 @@ def least_budget(
     return Minimum(peak, min(proved, peak), schedule)
 
 
-def _peak(problem: MemoryProblem, schedule: Schedule) -> int:
+def _peak(problem: MemoryProblem, schedule: RecomputeSchedule) -> int:
     return simulate(problem, lower(problem, schedule)).peak_bytes

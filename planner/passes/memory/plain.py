@@ -7,7 +7,7 @@ and without autograd's habits, are the other figure, and the larger one holds. T
 
 from __future__ import annotations
 
-from treadle.planner.passes.memory.lower import Schedule, lower, prune, store_all
+from treadle.planner.passes.memory.lower import RecomputeSchedule, lower, prune, store_all
 from treadle.planner.passes.memory.problem import RESERVE, Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
 from treadle.planner.passes.memory.program import RunForward
 from treadle.planner.passes.memory.simulate import simulate
@@ -44,7 +44,7 @@ def _own(node: ForwardNode | BackwardNode) -> Forward | Backward | None:
     return next((way for way in ways if way.name == OWN), None)
 
 
-def _own_calls(problem: MemoryProblem) -> Schedule | None:
+def _own_calls(problem: MemoryProblem) -> RecomputeSchedule | None:
     """Every op once by its own call, out of place; what the backward pass reads is kept."""
     forward = [next((w for w, impl in enumerate(node.impls) if impl.name == OWN), None) for node in problem.fwd]
     backward = [next((w for w, impl in enumerate(node.impls) if impl.name == OWN), None) for node in problem.bwd]
@@ -57,5 +57,5 @@ def _own_calls(problem: MemoryProblem) -> Schedule | None:
     if len(runs) < len(made):
         return None
     later = len(problem.bwd)
-    whole = prune(problem, Schedule((runs, *[()] * later), (frozenset(made),) * (later + 1), ways))
-    return Schedule((runs, *[()] * later), whole.kept, ways)
+    whole = prune(problem, RecomputeSchedule((runs, *[()] * later), (frozenset(made),) * (later + 1), ways))
+    return RecomputeSchedule((runs, *[()] * later), whole.kept, ways)

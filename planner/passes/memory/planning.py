@@ -17,7 +17,7 @@ from treadle.planner.passes.memory.check import check
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.extract.problem import problem_from_trace
 from treadle.planner.passes.memory.formulation.memory_rows import row_peak
-from treadle.planner.passes.memory.lower import Schedule, lower, store_all
+from treadle.planner.passes.memory.lower import RecomputeSchedule, lower, store_all
 from treadle.planner.passes.memory.plain import whole_peak
 from treadle.planner.passes.memory.problem import RESERVE, MemoryProblem
 from treadle.planner.passes.memory.search.attempts import MemoryOptions
@@ -166,7 +166,7 @@ def budget_in_bytes(problem: MemoryProblem, budget: Budget) -> int:
     return budget if isinstance(budget, int) else int(budget * whole_peak(problem))
 
 
-def decide(problem: MemoryProblem, schedule: Schedule, options: MemoryOptions = DEFAULTS) -> MemoryDecisions:
+def decide(problem: MemoryProblem, schedule: RecomputeSchedule, options: MemoryOptions = DEFAULTS) -> MemoryDecisions:
     """The decisions document of a pruned schedule."""
     program = lower(problem, schedule)
     exact = simulate(problem, program)

@@ -11,7 +11,7 @@ from msgspec import Struct
 from treadle.planner.documents.scalars import Count
 
 
-class Stage(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="stage"):
+class EnterStage(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="stage"):
     """Stage K+1 is the forward pass; stage k ends with backward node k (list index K - k)."""
 
     k: Count
@@ -38,4 +38,4 @@ class RunBackward(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
     impl: Count = 0
 
 
-Instruction = Stage | RunForward | Drop | RunBackward
+Instruction = EnterStage | RunForward | Drop | RunBackward

@@ -45,8 +45,8 @@ from dataclasses import dataclass
 from treadle.planner.errors import InfeasibleError, LimitError
 from treadle.planner.passes.memory.bound import KEPT, once
 from treadle.planner.passes.memory.formulation.tables import Terms
-from treadle.planner.passes.memory.lower import Schedule, lower
-from treadle.planner.passes.memory.methods.effort import EFFORT, Account, Effort, Window, cut, doubling
+from treadle.planner.passes.memory.lower import RecomputeSchedule, lower
+from treadle.planner.passes.memory.methods.limits import LIMITS, Account, SolveLimits, Window, cut, doubling
 from treadle.planner.passes.memory.methods.restricted import (
     at_most,
     backward_ways,
@@ -83,8 +83,8 @@ class Relaxation:
 
 def lower_bound(
     problem: MemoryProblem,
-    effort: Effort = EFFORT,
-    known: Schedule | None = None,
+    effort: SolveLimits = LIMITS,
+    known: RecomputeSchedule | None = None,
     on_bound: Callable[[Bound], None] = lambda bound: None,
 ) -> Bound:
     """The best bound of programs with 1, 2, 4, .. windows, up to the windows and steps of `effort`, after that of the
@@ -345,7 +345,7 @@ def _total(model: Model, terms: Terms) -> Terms:
     return [(total, 1)]
 
 
-def hint(f: Relaxation, schedule: Schedule) -> None:
+def hint(f: Relaxation, schedule: RecomputeSchedule) -> None:
     """Start the solver from a pruned schedule."""
     first = {run.node: run for run in schedule.runs[0]}
     for i, ways in f.ways.items():

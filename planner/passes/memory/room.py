@@ -13,7 +13,7 @@ SOLVED_WITHIN = 1e-6
 """How far the duals of two versions of a solver may be apart."""
 
 
-class Memory(Pass[MemoryDecisions]):
+class MemoryPass(Pass[MemoryDecisions]):
     name = "memory"
     system = "MONeT"
     decisions = MemoryDecisions
@@ -87,4 +87,4 @@ def against_problem(plan: Plan[MemoryDecisions], problem: MemoryProblem) -> list
     return [f"$.decisions.problem.{name}: not that of the problem file; plan again" for name in names]
 
 
-PASS = Memory()
+PASS = MemoryPass()

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple, assert_never
 
 from treadle.planner.passes.memory.problem import BackwardNode, ForwardNode, MemoryProblem
-from treadle.planner.passes.memory.program import Drop, Instruction, RunBackward, RunForward, Stage
+from treadle.planner.passes.memory.program import Drop, EnterStage, Instruction, RunBackward, RunForward
 
 
 class Moment(NamedTuple):
@@ -50,7 +50,7 @@ def moments(problem: MemoryProblem, program: Iterable[Instruction]) -> Iterator[
     again = False
     for instruction in program:
         match instruction:
-            case Stage(k):
+            case EnterStage(k):
                 again = k <= len(problem.bwd)
                 gradients = problem.bwd[-k].live_grad_bytes if again else 0
                 yield Moment(f"stage {k}", live[0], live[1], gradients, 0)
@@ -88,7 +88,7 @@ def simulate(problem: MemoryProblem, program: Iterable[Instruction]) -> Simulati
     again = False
     for instruction in program:
         match instruction:
-            case Stage(k):
+            case EnterStage(k):
                 again = k <= len(problem.bwd)
             case RunForward(i, impl, inplace):
                 time += problem.fwd[i].time(impl, again, inplace)

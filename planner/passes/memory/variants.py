@@ -11,9 +11,9 @@ from typing import TypeVar, assert_never
 from msgspec.structs import replace
 
 from treadle.planner.errors import InputError
-from treadle.planner.passes.memory.lower import Schedule, lower, prune
+from treadle.planner.passes.memory.lower import RecomputeSchedule, lower, prune
 from treadle.planner.passes.memory.problem import FAMILIES, Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
-from treadle.planner.passes.memory.program import Drop, RunBackward, RunForward, Stage
+from treadle.planner.passes.memory.program import Drop, EnterStage, RunBackward, RunForward
 from treadle.planner.passes.memory.simulate import moments
 
 Way = TypeVar("Way", Forward, Backward)
@@ -68,7 +68,7 @@ def restrict(problem: MemoryProblem, families: Collection[str] | None, recompute
     )
 
 
-def post_optimise(problem: MemoryProblem, schedule: Schedule) -> Schedule:
+def post_optimise(problem: MemoryProblem, schedule: RecomputeSchedule) -> RecomputeSchedule:
     """`schedule` with each convolution call by the fastest algorithm whose workspace fits the room left at that call.
 
     What the variants without `conv` get afterwards (MONeT, section 4.5). `problem` is that of the schedule with the
@@ -84,7 +84,7 @@ def post_optimise(problem: MemoryProblem, schedule: Schedule) -> Schedule:
     for instruction, moment in zip(program, moments(problem, program), strict=True):
         left = room - moment.activations - moment.gradients
         match instruction:
-            case Stage(k):
+            case EnterStage(k):
                 stage = len(problem.bwd) + 1 - k
             case RunForward(i, way, inplace):
                 forward[stage].append(RunForward(i, _faster(problem.fwd[i], way, stage > 0, left), inplace))
@@ -94,7 +94,7 @@ def post_optimise(problem: MemoryProblem, schedule: Schedule) -> Schedule:
                 pass
             case _:
                 assert_never(instruction)
-    return Schedule(tuple(map(tuple, forward)), schedule.kept, tuple(backward))
+    return RecomputeSchedule(tuple(map(tuple, forward)), schedule.kept, tuple(backward))
 
 
 def _faster(node: ForwardNode, way: int, again: bool, left: int) -> int:

@@ -22,7 +22,7 @@ from itertools import pairwise
 
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.passes.swap.decisions import SwapDecisions
-from treadle.planner.passes.swap.happens import happens
+from treadle.planner.passes.swap.happens_before import happens_before
 from treadle.planner.passes.swap.overlap import clashes, crowd
 from treadle.planner.passes.swap.residencies import START, Residency, Walk
 from treadle.planner.passes.swap.timeline_of import MEMORY, footprints, label, start_bytes, tasks_of
@@ -35,7 +35,7 @@ def check(decisions: SwapDecisions) -> list[str]:
     found = found or [*_order(decisions), *_form(decisions), *_layout(decisions)]
     if found:
         return found
-    order = happens(decisions.nodes)
+    order = happens_before(decisions.nodes)
     walk = Walk(decisions, order)
     walk.run()
     found = [*walk.findings, *_places(decisions, walk), *_memory(decisions, walk), *_host(decisions)]

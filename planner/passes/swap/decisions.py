@@ -43,7 +43,7 @@ class SwapNode(Record, frozen=True, kw_only=True):
     early: bool = False
 
 
-class Run(Record, frozen=True, kw_only=True):
+class OpRun(Record, frozen=True, kw_only=True):
     """One run of a trace op, where ops run more than once or by another implementation than their own call."""
 
     op: Name
@@ -67,7 +67,7 @@ class SwapDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass", tag=
     initial: tuple[Resident, ...] = ()
     final: tuple[Resident, ...] = ()
     nodes: tuple[SwapNode, ...]
-    runs: tuple[Run, ...] = ()
+    runs: tuple[OpRun, ...] = ()
     """Where ops write in place or are recomputed: every run, in the trace's order, of which `problem` speaks
     (treadle.planner.graph.unrolling)."""
     time_ns: Count

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from treadle.planner.passes.swap.arrays import Arrays, Ints, Nodes
-from treadle.planner.passes.swap.stays import Ending, Space, Stay, nodes_of
+from treadle.planner.passes.swap.timed_residencies import Addresses, Ending, TimedResidency, nodes_of
 
 IN, RUN, LEAVE, END, NEXT = range(5)
 """Moments of an operator's turn."""
@@ -21,8 +21,8 @@ def evict_all(arrays: Arrays, order: Sequence[int] | Ints) -> Nodes:
     """Its nodes for all operators in `order`, which must be topological, with allocator `offset`."""
     uses = np.bincount(arrays.use, minlength=len(arrays.bytes))
     valid = arrays.on_host.copy()
-    stays: list[Stay] = []
-    space = Space([], [])
+    stays: list[TimedResidency] = []
+    space = Addresses([], [])
     before: list[int] = []
     starts = np.zeros(len(order), np.int64)
     for j, op in enumerate(map(int, order)):
@@ -42,7 +42,7 @@ def evict_all(arrays: Arrays, order: Sequence[int] | Ints) -> Nodes:
                 valid[t] = True
             times = (turn + IN, turn + RUN, turn + LEAVE, turn + END if ends == "out" else turn + LEAVE)
             here.append(len(stays))
-            stays.append(Stay(t, "in" if k < made else "made", ends, *times, (op,)))
+            stays.append(TimedResidency(t, "in" if k < made else "made", ends, *times, (op,)))
             space.at.append(address)
             space.after.append(list(before))
             address += int(arrays.bytes[t])

@@ -54,7 +54,7 @@ from treadle.planner.passes.swap.layout import Pool, class_of_tensor, laid_out, 
 from treadle.planner.passes.swap.problem import PERSISTENT, SwapProblem
 from treadle.planner.passes.swap.replay import replay
 from treadle.planner.passes.swap.spans import plan_spans
-from treadle.planner.passes.swap.stays import Ending, Stay, addresses, nodes_of, objects, tokens
+from treadle.planner.passes.swap.timed_residencies import Ending, TimedResidency, addresses, nodes_of, objects, tokens
 from treadle.planner.passes.swap.two_pass import plan_once, plan_pool
 from treadle.planner.solver.cp_sat import search
 from treadle.planner.solver.interface import Options, Progress, Reporter
@@ -454,7 +454,7 @@ class _Model:
 
         starts = [value(start) for start in self.starts]
         order = sorted(range(len(starts)), key=lambda op: starts[op])
-        stays: list[Stay] = []
+        stays: list[TimedResidency] = []
         at: list[int] = []
         for t, found in self.stays.items():
             present = [stay for stay in found if value(stay.present)]
@@ -469,7 +469,7 @@ class _Model:
                 if ends == "dead":
                     end = max(starts[op] + self.length(op) for op in users)
                 stays.append(
-                    Stay(
+                    TimedResidency(
                         tensor=t,
                         begins="made" if made else "in" if value(stay.begins) else "start",
                         ends=ends,

@@ -24,7 +24,7 @@ from treadle.planner.documents.trace import Op, Trace
 from treadle.planner.errors import InputError
 from treadle.planner.graph.gradients import finals
 from treadle.planner.graph.index import Graph
-from treadle.planner.passes.swap.problem import PERSISTENT, VERSION, Machine, Role, SwapOp, SwapProblem, SwapTensor
+from treadle.planner.passes.swap.problem import PERSISTENT, VERSION, Role, SwapMachine, SwapOp, SwapProblem, SwapTensor
 
 ROLES: dict[str, Role] = {"parameter": "parameter", "buffer": "state", "input": "input", "tangent": "input"}
 ALIGNED = 8
@@ -35,7 +35,7 @@ FINEST = 1000
 """Largest denominator of the share of its speed that a copy keeps while the other direction is busy."""
 
 
-def problem_from_trace(trace: Trace, machine: Machine, reserve_bytes: int = 0) -> SwapProblem:
+def problem_from_trace(trace: Trace, machine: SwapMachine, reserve_bytes: int = 0) -> SwapProblem:
     """The swap problem of one iteration, training or inference. Ops and storages keep the trace's ids.
 
     Raises InputError for a trace that lacks times or sizes, names no tensors, writes into an input, or reads what
@@ -91,7 +91,7 @@ def problem_from_trace(trace: Trace, machine: Machine, reserve_bytes: int = 0) -
     return problem
 
 
-def machine_of(hardware: Hardware, memory_bytes: int | None = None, host_bytes: int | None = None) -> Machine:
+def machine_of(hardware: Hardware, memory_bytes: int | None = None, host_bytes: int | None = None) -> SwapMachine:
     """The first GPU of the profile (its first device where there is none) and the copies between it and its host.
 
     `memory_bytes` and `host_bytes` take the place of the profile's. Raises InputError for a profile without the
@@ -106,7 +106,7 @@ def machine_of(hardware: Hardware, memory_bytes: int | None = None, host_bytes: 
         )
         raise InputError(text, where=hardware.name, path=f"$.devices[{place}].memory_bytes")
     inward, outward = _engine(hardware, "host-to-device"), _engine(hardware, "device-to-host")
-    return Machine(
+    return SwapMachine(
         memory_bytes=memory,
         host_bytes=host_bytes if host_bytes is not None else hardware.host.memory_bytes,
         in_bandwidth=max(1, round(inward.bandwidth)),

@@ -32,7 +32,7 @@ MANY = 20_000
 """Operators from which on the host's least memory is not worked out: it takes all pairs of them."""
 
 
-class Minimum(NamedTuple):
+class LeastMemory(NamedTuple):
     """`memory_bytes` of a machine on which the problem can run, scratch and reserve included; with allocator `pool` as
     `objects` of (bytes, how many, the operator that holds as many of them). `ops` set it, the one that takes most
     first."""
@@ -42,12 +42,12 @@ class Minimum(NamedTuple):
     objects: tuple[tuple[int, int, int], ...] = ()
 
 
-def minimum_of(problem: SwapProblem, allocator: Allocator = "pool") -> Minimum:
+def least_memory(problem: SwapProblem, allocator: Allocator = "pool") -> LeastMemory:
     """The least memory with `allocator`: nothing runs below it, in any order."""
     beside = problem.scratch_bytes + problem.reserve_bytes
     if allocator != "pool":
         held = [working_set(problem, op) for op in range(len(problem.ops))]
-        return Minimum(max(held) + beside, (held.index(max(held)),))
+        return LeastMemory(max(held) + beside, (held.index(max(held)),))
     arrays = arrays_of(problem)
     pool = least_pool(arrays)
     of_class = zip(
@@ -55,7 +55,7 @@ def minimum_of(problem: SwapProblem, allocator: Allocator = "pool") -> Minimum:
     )
     objects = tuple(sorted(of_class, key=lambda each: (-each[0] * each[1], each[0])))
     ops = tuple(dict.fromkeys(op for _, _, op in objects))
-    return Minimum(pool_bytes(arrays.sizes, pool) + beside, ops, objects)
+    return LeastMemory(pool_bytes(arrays.sizes, pool) + beside, ops, objects)
 
 
 def working_set(problem: SwapProblem, op: int) -> int:
@@ -64,7 +64,7 @@ def working_set(problem: SwapProblem, op: int) -> int:
     return sum(problem.tensors[tensor].bytes for tensor in (*found.inputs, *found.outputs))
 
 
-class HostMinimum(NamedTuple):
+class LeastHostMemory(NamedTuple):
     """`host_bytes` are pinned at least: the `inputs` of the step, and what of the `needed` bytes the device has no room
     for while `op` runs."""
 
@@ -74,18 +74,18 @@ class HostMinimum(NamedTuple):
     op: int
 
 
-def host_minimum_of(problem: SwapProblem) -> HostMinimum:
+def least_host_memory(problem: SwapProblem) -> LeastHostMemory:
     """What every plan pins on the host, in any order; nothing beyond the inputs from MANY operators on."""
     tensors, ops = problem.tensors, problem.ops
     inputs = [sum(tensors[t].bytes for t in op.inputs if tensors[t].role == "input") for op in ops]
     used = {t for op in ops for t in op.inputs}
     always = sum(tensors[t].bytes for t in used if tensors[t].role == "input")
     if len(ops) >= MANY:
-        return HostMinimum(always, always, 0, 0)
+        return LeastHostMemory(always, always, 0, 0)
     needed = np.array(inputs, np.int64) + sum(tensors[t].bytes for t in used if tensors[t].role in PERSISTENT)
     needed += _surely_live(problem)
     op = int(needed.argmax())
-    return HostMinimum(always + max(0, int(needed[op]) - problem.arena_bytes), always, int(needed[op]), op)
+    return LeastHostMemory(always + max(0, int(needed[op]) - problem.arena_bytes), always, int(needed[op]), op)
 
 
 def _surely_live(problem: SwapProblem) -> Ints:
@@ -116,7 +116,7 @@ def require_feasible(problem: SwapProblem, allocator: Allocator = "pool") -> Non
     """Raises InfeasibleError where the device's memory or the host's is below the minimum, with the minimum, the
     operator that sets it, and what to do."""
     found = problem.machine.memory_bytes
-    least = minimum_of(problem, allocator)
+    least = least_memory(problem, allocator)
     if found < least.memory_bytes:
         raise InfeasibleError(
             f"found {format_bytes(found)} of device memory ({found} bytes), expected at least "
@@ -126,7 +126,7 @@ def require_feasible(problem: SwapProblem, allocator: Allocator = "pool") -> Non
     limit = problem.machine.host_bytes
     if limit is None:
         return
-    host = host_minimum_of(problem)
+    host = least_host_memory(problem)
     if limit >= host.host_bytes:
         return
     words = [f"the inputs of the step take {format_bytes(host.inputs)}"] if host.inputs else []
@@ -142,7 +142,7 @@ def require_feasible(problem: SwapProblem, allocator: Allocator = "pool") -> Non
     )
 
 
-def _parts(problem: SwapProblem, least: Minimum) -> str:
+def _parts(problem: SwapProblem, least: LeastMemory) -> str:
     objects = sorted((size, count) for size, count, _ in least.objects)
     words = [f"{count} x {format_bytes(size)}" for size, count in objects]
     if not words:
@@ -159,7 +159,7 @@ def _listed(words: list[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
-def _setting(problem: SwapProblem, least: Minimum) -> str:
+def _setting(problem: SwapProblem, least: LeastMemory) -> str:
     """`operator Concat holds A5 (2 MiB), A1 (1 MiB) and A4 (1 MiB) at once`, for the one that takes most."""
     op = problem.ops[least.ops[0]]
     held = [problem.tensors[tensor] for tensor in (*op.inputs, *op.outputs)]
@@ -172,7 +172,7 @@ def _setting(problem: SwapProblem, least: Minimum) -> str:
 def _advice(problem: SwapProblem, allocator: Allocator, found: int) -> str:
     advice = "split that operator or make the batch smaller"
     if allocator == "pool":
-        other = minimum_of(problem, "offset").memory_bytes
+        other = least_memory(problem, "offset").memory_bytes
         if other <= found:
             return f"{advice}; with --allocator offset the least is {format_bytes(other)}"
     return advice

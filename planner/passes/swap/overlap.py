@@ -16,7 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from treadle.planner.passes.swap.happens import Happens
+from treadle.planner.passes.swap.happens_before import HappensBefore
 from treadle.planner.passes.swap.residencies import START, Residency
 from treadle.planner.solver.max_flow import max_flow
 
@@ -28,7 +28,7 @@ class Clash(NamedTuple):
     second: Residency
 
 
-def clashes(stays: Sequence[Residency], sizes: Sequence[int], order: Happens) -> Iterator[Clash]:
+def clashes(stays: Sequence[Residency], sizes: Sequence[int], order: HappensBefore) -> Iterator[Clash]:
     """Stays at overlapping addresses, in the order of their arrivals, of which the first may still be there when the
     second arrives. sizes: bytes that each tensor takes up."""
     starts: list[int] = [0]  # of segments, ascending, each as long as up to the next
@@ -56,12 +56,12 @@ def _cut(starts: list[int], owners: list[Residency | None], at: int) -> int:
     return index
 
 
-def _before(first: Residency, second: Residency, order: Happens) -> bool:
+def _before(first: Residency, second: Residency, order: HappensBefore) -> bool:
     return first.leaves is not None and second.begin != START and order.before(first.leaves, second.begin)
 
 
 def crowd(
-    stays: Sequence[Residency], sizes: Sequence[int], order: Happens, room: int
+    stays: Sequence[Residency], sizes: Sequence[int], order: HappensBefore, room: int
 ) -> tuple[Sequence[Residency], int]:
     """Stays that may all be there at one time and take more than `room` bytes, and how many; none where there are no
     such. sizes: bytes of each tensor."""

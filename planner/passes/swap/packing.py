@@ -32,7 +32,7 @@ EARLIER = 0.8
 """Where in the sequence such an item goes, as a part of where it was."""
 
 
-class Stays(NamedTuple):
+class Residencies(NamedTuple):
     """Per stay its tensor, and the nodes with which it begins (-1: with the iteration) and ends (the number of nodes
     for one that lasts)."""
 
@@ -51,7 +51,7 @@ def packed(
     line = np.lexsort((np.arange(count), played.end, played.start))
     place = np.empty(count, np.int64)
     place[line] = np.arange(count)
-    stays = Stays(*_stays(arrays, nodes))
+    stays = Residencies(*_stays(arrays, nodes))
     begins, ends = _ranks(played.start, played.end, place)
     low = np.where(stays.begin < 0, -1, begins[np.maximum(stays.begin, 0)])
     high = np.where(stays.end == count, 2 * count, ends[np.minimum(stays.end, count - 1)])
@@ -138,7 +138,7 @@ def _ranks(start: Ints, end: Ints, place: Ints) -> tuple[Ints, Ints]:
     return rank[:count], rank[count:]
 
 
-def _items(stays: Stays, nodes: Nodes, count: int) -> tuple[Ints, Ints]:
+def _items(stays: Residencies, nodes: Nodes, count: int) -> tuple[Ints, Ints]:
     """Per stay: whether it is placed by itself (-1: with another), and the stay that goes with it (-1: none)."""
     item, second = np.zeros(len(stays.tensor), np.int64), np.full(len(stays.tensor), -1, np.int64)
     first = {int(stays.tensor[s]): int(s) for s in np.flatnonzero(stays.begin < 0)}
@@ -261,7 +261,9 @@ def _reuse(line: Ints, at: Ints, size: Ints, begin: Ints) -> tuple[Ints, Ints]:
     return first[:pairs], second[:pairs]
 
 
-def _addressed(arrays: Arrays, nodes: Nodes, stays: Stays, address: Ints, low: Ints, line: Ints, place: Ints) -> Nodes:
+def _addressed(
+    arrays: Arrays, nodes: Nodes, stays: Residencies, address: Ints, low: Ints, line: Ints, place: Ints
+) -> Nodes:
     """The nodes in the order in which they start, with addresses and what follows from them."""
     count = len(nodes.kind)
     first, second = _reuse(np.argsort(low, kind="stable"), address, arrays.bytes[stays.tensor], stays.begin)

@@ -17,13 +17,13 @@ from treadle.planner.graph.unrolling import INPLACE, as_run, inplace_runs
 from treadle.planner.passes.swap.arrays import Arrays, Nodes, arrays_of
 from treadle.planner.passes.swap.bound import lower_bound, sentence
 from treadle.planner.passes.swap.check import check
-from treadle.planner.passes.swap.decisions import Run, SwapDecisions
+from treadle.planner.passes.swap.decisions import OpRun, SwapDecisions
 from treadle.planner.passes.swap.early import write_back_early
 from treadle.planner.passes.swap.evaluate import decisions
 from treadle.planner.passes.swap.extract import problem_from_trace
 from treadle.planner.passes.swap.layout import trimmed
 from treadle.planner.passes.swap.minimum import require_feasible
-from treadle.planner.passes.swap.problem import Machine, SwapProblem
+from treadle.planner.passes.swap.problem import SwapMachine, SwapProblem
 from treadle.planner.passes.swap.search.methods import Found, Hooks, search
 from treadle.planner.passes.swap.search.options import SwapOptions
 from treadle.planner.passes.swap.search.pools import live_bytes
@@ -74,7 +74,7 @@ def footprint(problem: SwapProblem) -> int:
 
 def plan_swap(
     trace: Trace,
-    machine: Machine,
+    machine: SwapMachine,
     *,
     memory: Memory | None = None,
     reserve_bytes: int = 0,
@@ -110,7 +110,9 @@ def plan_swap(
     )
 
 
-def inplace_problem(trace: Trace, machine: Machine, reserve_bytes: int = 0) -> tuple[SwapProblem, tuple[Run, ...]]:
+def inplace_problem(
+    trace: Trace, machine: SwapMachine, reserve_bytes: int = 0
+) -> tuple[SwapProblem, tuple[OpRun, ...]]:
     """The swap problem of `trace` with every op in place that can be, and the runs that it speaks of: none where that
     is the trace as it stands. Raises InputError as `problem_from_trace`."""
     runs = inplace_runs(trace)
@@ -122,7 +124,7 @@ def inplace_problem(trace: Trace, machine: Machine, reserve_bytes: int = 0) -> t
 def plan_swap_problem(
     problem: SwapProblem,
     *,
-    runs: tuple[Run, ...] = (),
+    runs: tuple[OpRun, ...] = (),
     memory: Memory | None = None,
     options: SwapOptions = DEFAULTS,
     clock: Clock | None = None,
@@ -140,7 +142,7 @@ def plan_swap_problem(
 
 def _planned(
     problem: SwapProblem,
-    runs: tuple[Run, ...],
+    runs: tuple[OpRun, ...],
     options: SwapOptions,
     clock: Clock,
     inputs: dict[str, InputRef],

@@ -44,7 +44,7 @@ class SwapOp(Record, frozen=True, kw_only=True):
     scratch_bytes: Count = 0
 
 
-class Machine(Record, frozen=True, kw_only=True):
+class SwapMachine(Record, frozen=True, kw_only=True):
     """Bandwidths are bytes per second of one direction by itself. While both directions are busy each runs at
     `together[0] / together[1]` of that: (5, 6) for 12 GB/s alone and 20 GB/s in all. It is at least a half, since two
     directions together carry no less than one alone."""
@@ -75,7 +75,7 @@ class SwapProblem(Document, frozen=True, kw_only=True, tag_field="kind", tag="sw
     `granularity` bytes, a fact of the allocator."""
 
     version: Positive
-    machine: Machine
+    machine: SwapMachine
     reserve_bytes: Count = 0
     granularity: Positive = 1
     tensors: tuple[SwapTensor, ...]

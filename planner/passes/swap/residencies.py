@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from treadle.planner.passes.swap.decisions import SwapDecisions
-from treadle.planner.passes.swap.happens import Happens
+from treadle.planner.passes.swap.happens_before import HappensBefore
 from treadle.planner.passes.swap.problem import PERSISTENT
 from treadle.planner.passes.swap.timeline_of import label
 
@@ -43,7 +43,7 @@ class Residency:
 class Walk:
     """`findings` are complete when `run` has ended. A tensor of no bytes is always there."""
 
-    def __init__(self, decisions: SwapDecisions, order: Happens) -> None:
+    def __init__(self, decisions: SwapDecisions, order: HappensBefore) -> None:
         self.decisions = decisions
         self.problem = decisions.problem
         self.order = order

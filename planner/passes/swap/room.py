@@ -13,7 +13,7 @@ from treadle.planner.passes.swap.decisions import SwapDecisions
 from treadle.planner.passes.swap.problem import SwapProblem
 
 
-class Swap(Pass[SwapDecisions]):
+class SwapPass(Pass[SwapDecisions]):
     name = "swap"
     system = "SwapAdvisor"
     decisions = SwapDecisions
@@ -86,4 +86,4 @@ def _problem(decisions: SwapDecisions, found: Inputs) -> SwapProblem | None:
     return problem_from_trace(as_run(trace, decisions.runs), machine)
 
 
-PASS = Swap()
+PASS = SwapPass()

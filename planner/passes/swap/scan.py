@@ -20,7 +20,7 @@ from treadle.planner.passes.swap.compiled import compiled
 from treadle.planner.passes.swap.heap import pop, push, rank
 
 
-class Pass(NamedTuple):
+class ScanResult(NamedTuple):
     """feasible: whether all of the order is planned. pressure: per use, whether the tensor found its class full.
     removed, resident: per tensor, whether it lost its place among the initial residents, and whether it is on the
     device at the end, the tail's copies out aside."""
@@ -64,7 +64,7 @@ def scan(
     initial: Ints,
     known: Flags,
     removing: bool,
-) -> Pass:
+) -> ScanResult:
     """Plan `order` with `counts[q]` objects of `sizes[q]` bytes from address `base[q]` on for class q.
 
     class_of: per tensor. bias: per use, added to the next use of the tensor where victims are compared. newest: an
@@ -248,7 +248,7 @@ def scan(
         initial_at,
         place[initial],
     )
-    return Pass(feasible, found, pressure, removed, resident)
+    return ScanResult(feasible, found, pressure, removed, resident)
 
 
 @compiled

@@ -31,8 +31,8 @@ LATE = 2**44
 """Cost of a tensor that was used too recently: only where nothing else can leave."""
 
 
-class SpanPass(NamedTuple):
-    """As treadle.planner.passes.swap.scan.Pass; `at`: the last address of each tensor."""
+class SpanScanResult(NamedTuple):
+    """As treadle.planner.passes.swap.scan.ScanResult; `at`: the last address of each tensor."""
 
     feasible: bool
     nodes: Nodes
@@ -56,7 +56,7 @@ def span_scan(
     initial_at: Ints,
     known: Flags,
     removing: bool,
-) -> SpanPass:
+) -> SpanScanResult:
     """Plan `order` in `room` bytes; `addressed`: with addresses. bias: per use, added to the next use of the tensor
     where victims are compared. All else as for treadle.planner.passes.swap.scan.scan."""
     n, tensors = len(order), len(a.bytes)
@@ -271,7 +271,7 @@ def span_scan(
         start_at,
         start_at,
     )
-    return SpanPass(feasible, found, place, pressure, removed, resident)
+    return SpanScanResult(feasible, found, place, pressure, removed, resident)
 
 
 @compiled

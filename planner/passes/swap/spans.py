@@ -20,7 +20,7 @@ from treadle.planner.passes.swap.arrays import COMPUTE, Arrays, Flags, Ints, Nod
 from treadle.planner.passes.swap.packing import packed
 from treadle.planner.passes.swap.replay import replay
 from treadle.planner.passes.swap.scan import next_uses
-from treadle.planner.passes.swap.span_scan import SpanPass, span_scan
+from treadle.planner.passes.swap.span_scan import SpanScanResult, span_scan
 from treadle.planner.passes.swap.two_pass import Settings
 
 SPANS = Settings(keep_initial=True)
@@ -143,7 +143,7 @@ class _Spans:
         self.at = np.zeros(len(arrays.bytes), np.int64)
         """Where initial residents start."""
 
-    def run(self, initial: Ints, known: Flags, removing: bool) -> SpanPass | None:
+    def run(self, initial: Ints, known: Flags, removing: bool) -> SpanScanResult | None:
         initial = initial[np.argsort(-self.first[initial], kind="stable")]
         found = span_scan(
             self.arrays,
@@ -161,7 +161,7 @@ class _Spans:
         )
         return found if found.feasible else None
 
-    def steady(self, first: SpanPass, removing: bool) -> Nodes | None:
+    def steady(self, first: SpanScanResult, removing: bool) -> Nodes | None:
         """From the residents that pass 1 left, with fewer of them until they are there again at the end; half as many
         in each round after the first ROUNDS."""
         self.at = first.at

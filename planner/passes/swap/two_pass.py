@@ -16,7 +16,7 @@ import numpy as np
 from treadle.planner.passes.swap.arrays import Arrays, Flags, Ints, Nodes, ints
 from treadle.planner.passes.swap.layout import Pool, class_of_tensor, laid_out
 from treadle.planner.passes.swap.replay import replay
-from treadle.planner.passes.swap.scan import Pass, next_uses, scan
+from treadle.planner.passes.swap.scan import ScanResult, next_uses, scan
 
 
 class Settings(NamedTuple):
@@ -131,7 +131,7 @@ class _Planner:
                 left[q] -= q >= 0
         return carried
 
-    def run(self, initial: Ints, known: Flags, removing: bool) -> Pass:
+    def run(self, initial: Ints, known: Flags, removing: bool) -> ScanResult:
         return scan(
             self.arrays,
             self.order,

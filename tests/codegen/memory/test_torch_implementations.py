@@ -25,7 +25,7 @@ from treadle.planner.errors import InputError
 from treadle.planner.graph.implementations import with_implementations
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.problem import VERSION, Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
-from treadle.planner.passes.memory.program import Instruction, RunBackward, RunForward, Stage
+from treadle.planner.passes.memory.program import EnterStage, Instruction, RunBackward, RunForward
 from treadle.runtime.memory.apply import PlannedModule
 from treadle.runtime.memory.step import load_step
 from treadle.runtime.meter import Meter
@@ -122,12 +122,12 @@ def decided(
         )
         for op in late
     )
-    program: list[Instruction] = [Stage(len(late) + 1)]
+    program: list[Instruction] = [EnterStage(len(late) + 1)]
     for i, op in enumerate(early):
         if op.intermediate_of is None or wanted.intersection(op.outputs):
             program.append(RunForward(i, index(op), op.id in inplace))
     for k, op in enumerate(late):
-        program.append(Stage(len(late) - k))
+        program.append(EnterStage(len(late) - k))
         program += [RunForward(place[name], 0, name in inplace) for name in again.get(op.id, ())]
         program.append(RunBackward(k, index(op)))
     return MemoryDecisions(

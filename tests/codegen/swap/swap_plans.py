@@ -11,7 +11,7 @@ from treadle.planner.passes.swap.decisions import SwapDecisions
 from treadle.planner.passes.swap.evaluate import decide
 from treadle.planner.passes.swap.layout import Pool, least_pool, pool_bytes
 from treadle.planner.passes.swap.planning import inplace_problem
-from treadle.planner.passes.swap.problem import Machine
+from treadle.planner.passes.swap.problem import SwapMachine
 
 
 def timed(trace: Trace) -> Trace:
@@ -35,7 +35,7 @@ def timed(trace: Trace) -> Trace:
 def swapped(trace: Trace, share: float, bandwidth: int = 10**10) -> SwapDecisions:
     """Plan `trace`, which has times, with its ops in place where they can be."""
     problem, runs = inplace_problem(
-        trace, Machine(memory_bytes=2**40, in_bandwidth=bandwidth, out_bandwidth=bandwidth, together=(5, 6))
+        trace, SwapMachine(memory_bytes=2**40, in_bandwidth=bandwidth, out_bandwidth=bandwidth, together=(5, 6))
     )
     arrays = arrays_of(problem)
     least = least_pool(arrays)

@@ -29,7 +29,7 @@ from treadle.planner.errors import InputError
 from treadle.planner.graph.implementations import with_implementations
 from treadle.planner.graph.index import Graph
 from treadle.planner.graph.unrolling import INPLACE, as_run
-from treadle.planner.passes.swap.decisions import Run, SwapDecisions
+from treadle.planner.passes.swap.decisions import OpRun, SwapDecisions
 from treadle.runtime.memory.offload_ops import stand_in
 
 Step = tuple[nn.Module, tuple[Tensor, ...], Callable[..., Tensor]]
@@ -235,9 +235,9 @@ def test_other_traces_other_steps_and_plans_that_recompute_are_refused(trace: Tr
     with pytest.raises(InputError, match="not the plan's trace"):
         generate(decisions, renamed)
     with pytest.raises(InputError, match="without --with-recompute"):
-        generate(replace(decisions, runs=(Run(op="addmm"),) * 2), trace)
+        generate(replace(decisions, runs=(OpRun(op="addmm"),) * 2), trace)
     with pytest.raises(InputError, match="without --with-recompute"):
-        generate(replace(decisions, runs=(Run(op="addmm", implementation="fft"),)), trace)
+        generate(replace(decisions, runs=(OpRun(op="addmm", implementation="fft"),)), trace)
     inference = timed(capture(layers, "layers", "infer"))
     with pytest.raises(InputError, match="expected a training step"):
         generate(swapped(inference, 1), inference)

@@ -27,7 +27,7 @@ from treadle.planner.errors import InputError
 from treadle.planner.graph.implementations import with_implementations
 from treadle.planner.graph.unrolling import plain_runs, unrolled
 from treadle.planner.passes.swap.check import check
-from treadle.planner.passes.swap.decisions import Run
+from treadle.planner.passes.swap.decisions import OpRun
 from treadle.planner.passes.swap.evaluate import decide
 from treadle.planner.passes.swap.extract import GRANULARITY, problem_from_trace
 from treadle.planner.passes.swap.layout import least_pool, pool_bytes
@@ -102,7 +102,7 @@ def test_a_recomputed_operator_is_an_operator_like_others():
     runs = list(plain_runs(trace))
     again = next(op for op in trace.ops if op.target == "aten.relu.default")
     first_backward = next(place for place, run in enumerate(runs) if run.op.startswith("nll_loss_backward"))
-    runs.insert(first_backward, Run(op=again.id))
+    runs.insert(first_backward, OpRun(op=again.id))
     problem = problem_from_trace(unrolled(trace, runs), steps.MACHINE)
     decisions = decide(problem, range(len(problem.ops)), least_pool(problem))
     plan = plan_with(msgspec.structs.replace(decisions, runs=tuple(runs)), trace)
@@ -119,7 +119,9 @@ def test_an_operator_that_takes_over_the_memory_of_what_it_reads():
     captured = with_implementations(capture(steps.STEPS["tiny"], "tiny"))
     trace = with_roofline(with_optimizer(captured, "sgd"), hardware)
     way = {op.id: next((x.name for x in op.implementations if x.overwrites), "default") for op in trace.ops}
-    runs = [Run(op=run.op, implementation=way[run.op] if run.op == "relu" else "default") for run in plain_runs(trace)]
+    runs = [
+        OpRun(op=run.op, implementation=way[run.op] if run.op == "relu" else "default") for run in plain_runs(trace)
+    ]
     problem = problem_from_trace(unrolled(trace, runs), steps.MACHINE)
     decisions = decide(problem, range(len(problem.ops)), least_pool(problem))
     text = generate(plan_with(msgspec.structs.replace(decisions, runs=tuple(runs)), trace), trace)[FILE_NAME]

@@ -19,7 +19,7 @@ from treadle.planner.graph.implementations import with_implementations
 from treadle.planner.graph.index import Graph
 from treadle.planner.graph.liveness import sweep
 from treadle.planner.graph.unrolling import INPLACE, copies_alone, inplace_runs, plain_runs, unrolled, without_useless
-from treadle.planner.passes.swap.decisions import Run
+from treadle.planner.passes.swap.decisions import OpRun
 
 
 def values_of(name: str, trace: Trace) -> dict[str, Any]:
@@ -35,13 +35,13 @@ def handed(trace: Trace) -> list[str]:
     return [*trace.outputs, *(v for _, v in trace.updates), *(t.id for t in trace.tensors if t.gradient_of)]
 
 
-def everything_again(trace: Trace) -> tuple[Run, ...]:
+def everything_again(trace: Trace) -> tuple[OpRun, ...]:
     """Before every backward op the whole forward pass once more, as far as it is not random; repeats that nobody
     reads are left out."""
     graph = Graph(trace)
     plain = plain_runs(trace)
     again = [run for run in plain if graph.ops[run.op].phase == "forward" and not graph.ops[run.op].random]
-    runs: list[Run] = []
+    runs: list[OpRun] = []
     for run in plain:
         runs += again if graph.ops[run.op].phase == "backward" else []
         runs.append(run)
@@ -79,10 +79,10 @@ def test_each_other_call_makes_the_same_bits() -> None:
             if set(way.family.split("+")) & {"conv", "out", "statistics"}:
                 continue
             wanted = [optional[tensor] for tensor in way.inputs if tensor in optional]
-            chosen: list[Run] = []
+            chosen: list[OpRun] = []
             for run in plain_runs(trace):
-                chosen.append(Run(op=op.id, implementation=way.name) if run.op == op.id else run)
-                chosen += [Run(op=other.id) for other in wanted if other.intermediate_of == run.op]
+                chosen.append(OpRun(op=op.id, implementation=way.name) if run.op == op.id else run)
+                chosen += [OpRun(op=other.id) for other in wanted if other.intermediate_of == run.op]
             found = values_of("convnet", unrolled(trace, chosen))
             assert all(torch.equal(found[tensor], expected[tensor]) for tensor in handed(trace))
             tried.add(way.target)
@@ -148,8 +148,8 @@ def op(name: str, inputs: str, output: str = "", **fields: Any) -> Op:
     )  # fmt: skip
 
 
-def runs(names: str) -> list[Run]:
-    return [Run(op=name.split("!")[0], implementation=(name + "!default").split("!")[1]) for name in names.split()]
+def runs(names: str) -> list[OpRun]:
+    return [OpRun(op=name.split("!")[0], implementation=(name + "!default").split("!")[1]) for name in names.split()]
 
 
 CHAIN = hand_trace(

@@ -9,7 +9,7 @@ from treadle.capture.costs import with_counts
 from treadle.capture.graph import capture
 from treadle.capture.results import with_results
 from treadle.planner.passes.swap.extract import problem_from_trace
-from treadle.planner.passes.swap.problem import Machine
+from treadle.planner.passes.swap.problem import SwapMachine
 
 
 def step():
@@ -22,7 +22,7 @@ def test_a_plan_reserves_what_is_made_beside_its_place() -> None:
     found = {op.target.split(".")[1]: op.returns_new for op in trace.ops}
     assert (found["convolution"], found["addmm"], found["mm"], found["sigmoid"]) == (True, False, False, False)
     timed = replace(trace, ops=tuple(replace(op, time_ns=1) for op in trace.ops))
-    problem = problem_from_trace(timed, Machine(memory_bytes=10**9, in_bandwidth=1, out_bandwidth=1))
+    problem = problem_from_trace(timed, SwapMachine(memory_bytes=10**9, in_bandwidth=1, out_bandwidth=1))
     scratch = {op.id: op.scratch_bytes for op in problem.ops}
     convolution = next(op for op in trace.ops if op.target == "aten.convolution.default")
     addmm = next(op for op in trace.ops if op.target == "aten.addmm.default")

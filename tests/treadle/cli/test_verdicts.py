@@ -17,7 +17,7 @@ from treadle.planner.documents.scalars import many
 from treadle.planner.passes import room
 from treadle.planner.passes.collective.bound import PROVED_BY_SOLVER
 from treadle.planner.passes.memory.bound import SENTENCES, least_time
-from treadle.planner.passes.memory.methods.lean import leanest
+from treadle.planner.passes.memory.methods.least_peak import least_peak_schedule
 from treadle.planner.passes.memory.planning import decide, plan_problem
 from treadle.planner.passes.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
 from treadle.planner.passes.memory.program import RunForward
@@ -255,7 +255,7 @@ def test_the_backward_pass_starts_after_the_forward_instructions_that_ran(monkey
 def test_what_a_plan_alone_proves_is_never_more_than_what_plans_take() -> None:
     """Runs in place take less than their implementation alone would."""
     for seed in range(60):
-        made = decide(problem := instance(seed), leanest(problem))
+        made = decide(problem := instance(seed), least_peak_schedule(problem))
         assert room("memory").least_ns(made) <= made.objective_ns
         assert room("memory").least_ns(made) == least_time(problem)
 

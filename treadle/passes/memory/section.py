@@ -12,7 +12,7 @@ from treadle.planner.passes.memory.choices import forward_choices, short_name, u
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.plain import plain_peak, plain_time
 from treadle.planner.passes.memory.problem import BackwardNode, ForwardNode
-from treadle.planner.passes.memory.program import Drop, RunBackward, RunForward, Stage
+from treadle.planner.passes.memory.program import Drop, EnterStage, RunBackward, RunForward
 from treadle.planner.passes.memory.simulate import curve
 from treadle.report.page import Picture, Section, Table
 from treadle.report.timeline_figure import Bar, timeline_svg
@@ -166,7 +166,7 @@ def _durations(decisions: MemoryDecisions) -> list[int]:
     problem, times, again = decisions.problem, [], False
     for step in decisions.program:
         match step:
-            case Stage(k):
+            case EnterStage(k):
                 again, time = k <= len(problem.bwd), 0
             case RunForward(node, impl, inplace):
                 time = problem.fwd[node].time(impl, again, inplace)
@@ -181,7 +181,7 @@ def _durations(decisions: MemoryDecisions) -> list[int]:
 
 
 def _backward_start(decisions: MemoryDecisions) -> int:
-    stages = [place for place, step in enumerate(decisions.program) if isinstance(step, Stage)]
+    stages = [place for place, step in enumerate(decisions.program) if isinstance(step, EnterStage)]
     return stages[1] if len(stages) > 1 else len(decisions.program)
 
 
@@ -194,7 +194,7 @@ def _bars(decisions: MemoryDecisions, times: Sequence[int], start: int) -> list[
                 group, label = "forward" if place < start else "recompute", short_name(problem.fwd[node].op)
             case RunBackward(node):
                 group, label = "backward", short_name(problem.bwd[node].op)
-            case Stage() | Drop():
+            case EnterStage() | Drop():
                 continue
             case _:
                 assert_never(step)

@@ -18,7 +18,7 @@ from treadle.planner.documents.scalars import format_bytes, format_time, many
 if TYPE_CHECKING:
     from treadle.planner.documents.plan import InputRef, Plan
     from treadle.planner.documents.trace import Trace
-    from treadle.planner.passes.swap.decisions import Run, SwapDecisions
+    from treadle.planner.passes.swap.decisions import OpRun, SwapDecisions
     from treadle.planner.passes.swap.planning import Progress
     from treadle.planner.passes.swap.problem import SwapOp, SwapProblem
 
@@ -196,7 +196,7 @@ def _sources(
     memory_bytes: int | None,
     host_memory: str | None,
     reserve: str | None,
-) -> tuple[SwapProblem, tuple[Run, ...], Trace | None, dict[str, InputRef]]:
+) -> tuple[SwapProblem, tuple[OpRun, ...], Trace | None, dict[str, InputRef]]:
     """The problem that the files describe, the runs that it speaks of, the trace with its times, and the files."""
     from treadle.planner.documents import store
     from treadle.planner.documents.plan import InputRef
@@ -250,7 +250,7 @@ def progress_line(progress: Progress) -> str:
 
 def summary(plan: Plan[SwapDecisions]) -> dict[str, Any]:
     """The figures that people ask for first."""
-    from treadle.planner.passes.swap.minimum import minimum_of
+    from treadle.planner.passes.swap.minimum import least_memory
     from treadle.planner.passes.swap.planning import footprint
     from treadle.planner.passes.swap.timeline_of import dropped
 
@@ -262,7 +262,7 @@ def summary(plan: Plan[SwapDecisions]) -> dict[str, Any]:
     return {
         "device_memory_bytes": problem.machine.memory_bytes,
         "footprint_bytes": footprint(problem),
-        "least_memory_bytes": minimum_of(problem, decisions.allocator).memory_bytes,
+        "least_memory_bytes": least_memory(problem, decisions.allocator).memory_bytes,
         "reserve_bytes": problem.reserve_bytes,
         "scratch_bytes": problem.scratch_bytes,
         "peak_bytes": decisions.peak_bytes,

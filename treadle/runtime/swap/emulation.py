@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from treadle.planner.passes.swap.problem import Machine
+from treadle.planner.passes.swap.problem import SwapMachine
 
 
 class Emulation(NamedTuple):
     """A machine that is `pace` times as slow as the planned one, on which operators take `times_ns`."""
 
-    machine: Machine
+    machine: SwapMachine
     times_ns: Mapping[str, int]
     pace: float
 

@@ -19,7 +19,7 @@ from treadle import kernels
 from treadle.codegen.python_form import require_form
 from treadle.planner.documents.arguments import DTYPES
 from treadle.planner.errors import InputError
-from treadle.planner.passes.swap.problem import Machine
+from treadle.planner.passes.swap.problem import SwapMachine
 
 
 class T(str):
@@ -134,7 +134,7 @@ class SwapStep:
     name: str
     text: str
     arena_bytes: int
-    machine: Machine
+    machine: SwapMachine
     predicted_ns: int
     parameters: dict[str, str]
     buffers: dict[str, str]
@@ -255,7 +255,7 @@ def load_swap_step(text: str) -> SwapStep:
         name=names["NAME"],
         text=text,
         arena_bytes=names["ARENA_BYTES"],
-        machine=Machine(**names["MACHINE"]),
+        machine=SwapMachine(**names["MACHINE"]),
         predicted_ns=names["PREDICTED_NS"],
         parameters=names["PARAMETERS"],
         buffers=names["BUFFERS"],

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from treadle.planner.documents.trace import Implementation, Op
-from treadle.planner.passes.memory.extract.step import Call, Step, name_of, ways_of
+from treadle.planner.passes.memory.extract.step import Call, TrainingStep, name_of, ways_of
 from treadle.planner.passes.memory.problem import Backward, BackwardNode
 
 
@@ -15,7 +15,7 @@ class _Ops:
     """The backward ops in order: the forward nodes that each of their calls reads, and the gradient bytes in use while
     each runs, workspace not counted."""
 
-    step: Step
+    step: TrainingStep
     ways: list[list[Call]]
     needs: list[list[frozenset[int]]]
     births: dict[str, int]
@@ -40,7 +40,7 @@ class _Ops:
         return 0
 
 
-def backward_nodes(step: Step, node_of: dict[str, int], *, hold_gradients: bool) -> tuple[BackwardNode, ...]:
+def backward_nodes(step: TrainingStep, node_of: dict[str, int], *, hold_gradients: bool) -> tuple[BackwardNode, ...]:
     """The nodes in execution order; `node_of` are the forward nodes that make each storage that backward ops read."""
     optional = {t for op in step.forward if op.intermediate_of is not None for t in step.made(op)}
     ways = [
@@ -107,7 +107,7 @@ def _node(ops: _Ops, group: Sequence[int]) -> BackwardNode:
     )
 
 
-def _lives(step: Step, hold_gradients: bool) -> tuple[dict[str, int], dict[str, int]]:
+def _lives(step: TrainingStep, hold_gradients: bool) -> tuple[dict[str, int], dict[str, int]]:
     """First and last place among the backward ops at which each gradient-side storage takes room. A gradient that is
     added to a held one is handed over after the last op that reads its parameter."""
     end = len(step.backward)
@@ -127,7 +127,7 @@ def _lives(step: Step, hold_gradients: bool) -> tuple[dict[str, int], dict[str, 
     return births, deaths
 
 
-def _bytes_in_use(step: Step, births: dict[str, int], deaths: dict[str, int], count: int) -> list[int]:
+def _bytes_in_use(step: TrainingStep, births: dict[str, int], deaths: dict[str, int], count: int) -> list[int]:
     """Gradient-side bytes while each backward op runs."""
     change = [0] * (count + 2)
     for tensor, birth in births.items():

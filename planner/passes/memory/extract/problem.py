@@ -33,7 +33,7 @@ from msgspec.structs import replace
 from treadle.planner.documents.trace import Implementation, Op, Trace
 from treadle.planner.errors import InputError
 from treadle.planner.passes.memory.extract.backward import backward_nodes
-from treadle.planner.passes.memory.extract.step import Step, name_of, ways_of
+from treadle.planner.passes.memory.extract.step import TrainingStep, name_of, ways_of
 from treadle.planner.passes.memory.problem import VERSION, BackwardNode, Forward, ForwardNode, MemoryProblem
 
 GENERATOR_STATE = 5056
@@ -49,7 +49,7 @@ def problem_from_trace(trace: Trace, budget_bytes: int, *, hold_gradients: bool 
 
     Raises InputError for a trace that is no training step, lacks sizes or times, or writes into tensors in place.
     """
-    step = Step.of(trace)
+    step = TrainingStep.of(trace)
     held = step.held(trace)
     node_of, nodes = _forward_nodes(step, held)
     backward = backward_nodes(step, node_of, hold_gradients=hold_gradients)
@@ -77,7 +77,7 @@ def problem_from_trace(trace: Trace, budget_bytes: int, *, hold_gradients: bool 
     )
 
 
-def _generator_bytes(step: Step, nodes: Sequence[ForwardNode], backward: Sequence[BackwardNode]) -> int:
+def _generator_bytes(step: TrainingStep, nodes: Sequence[ForwardNode], backward: Sequence[BackwardNode]) -> int:
     """The generator's state from before each random op that may run again, and the one put aside while one does."""
     useful, _ = _last_uses(nodes, backward)
     again = {name for i, node in enumerate(nodes) if node.recomputable and useful[i] >= 0 for name in node.ops}
@@ -85,7 +85,7 @@ def _generator_bytes(step: Step, nodes: Sequence[ForwardNode], backward: Sequenc
     return GENERATOR_STATE * (count + 1 if count else 0)
 
 
-def _forward_nodes(step: Step, held: frozenset[str]) -> tuple[dict[str, int], list[ForwardNode]]:
+def _forward_nodes(step: TrainingStep, held: frozenset[str]) -> tuple[dict[str, int], list[ForwardNode]]:
     """The nodes, and which node makes each storage that somebody reads later."""
     early = step.read(op for op in step.forward if op.intermediate_of is None) - held
     late = step.read(call for op in step.backward for call in ways_of(op)) - held
@@ -142,7 +142,9 @@ def _forward_nodes(step: Step, held: frozenset[str]) -> tuple[dict[str, int], li
     return node_of, nodes
 
 
-def _optional(step: Step, op: Op, creator: int, node_of: dict[str, int], nodes: Sequence[ForwardNode]) -> ForwardNode:
+def _optional(
+    step: TrainingStep, op: Op, creator: int, node_of: dict[str, int], nodes: Sequence[ForwardNode]
+) -> ForwardNode:
     """The node of an optional op. What it reads of an intermediate is there as long as it runs, as workspace."""
     sources = {node_of[t] for t in step.read([op]) if t in node_of}
     direct = {i for i in sources if nodes[i].kind == "op"}
@@ -160,7 +162,7 @@ def _optional(step: Step, op: Op, creator: int, node_of: dict[str, int], nodes: 
 
 
 def _recosted(
-    step: Step,
+    step: TrainingStep,
     held: Collection[str],
     node_of: dict[str, int],
     nodes: Sequence[ForwardNode],

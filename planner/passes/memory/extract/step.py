@@ -14,7 +14,7 @@ Call = Op | Implementation
 
 
 @dataclass(frozen=True)
-class Step:
+class TrainingStep:
     """The ops that make storages, and whose storage each tensor lies in."""
 
     name: str
@@ -28,7 +28,7 @@ class Step:
     tangents: frozenset[str]
 
     @staticmethod
-    def of(trace: Trace) -> Step:
+    def of(trace: Trace) -> TrainingStep:
         tensors = {tensor.id: tensor for tensor in trace.tensors}
         owner = owners(trace)
         made = {t for op in trace.ops for t in op.outputs if t is not None}
@@ -63,7 +63,7 @@ class Step:
             if any(owner[t] in late for t in op.inputs):
                 raise InputError(f"forward op {op.id!r} reads what a backward op makes", path=places[op.id])
         leaves = {owner[gradient]: leaf for gradient, leaf in finals(trace).items()}
-        return Step(
+        return TrainingStep(
             name=trace.name,
             tensors=tensors,
             owner=owner,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from treadle.planner.passes.memory.formulation.holding import waiting
 from treadle.planner.passes.memory.formulation.tables import Formulation, MaybeVar, Terms
 from treadle.planner.passes.memory.formulation.useful import feeds, transient_bytes
-from treadle.planner.passes.memory.lower import Schedule
+from treadle.planner.passes.memory.lower import RecomputeSchedule
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.solver import Model
 
@@ -109,7 +109,7 @@ def _chain(model: Model, parts: list[Terms]) -> list[Terms]:
     return chain
 
 
-def row_peak(problem: MemoryProblem, schedule: Schedule) -> int:
+def row_peak(problem: MemoryProblem, schedule: RecomputeSchedule) -> int:
     """Largest left side in bytes of a memory row, L_i taken over the runs of the schedule itself."""
     size = [node.out_bytes for node in problem.fwd]
     peak = 0

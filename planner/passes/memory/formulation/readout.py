@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from treadle.planner.passes.memory.formulation.tables import Formulation, MaybeVar
 from treadle.planner.passes.memory.formulation.useful import Cost, as_good, backward_costs, forward_costs
-from treadle.planner.passes.memory.lower import Schedule
+from treadle.planner.passes.memory.lower import RecomputeSchedule
 from treadle.planner.passes.memory.program import RunForward
 from treadle.planner.solver import Solution, Var
 
 
-def schedule_of(f: Formulation, solution: Solution) -> Schedule:
+def schedule_of(f: Formulation, solution: Solution) -> RecomputeSchedule:
     """The decisions that a solution stands for."""
 
     def on(var: MaybeVar) -> bool:
@@ -26,10 +26,10 @@ def schedule_of(f: Formulation, solution: Solution) -> Schedule:
     )
     kept = tuple(frozenset(i for i, var in enumerate(f.s[k - 1]) if on(var)) for k in stages)
     backward = tuple(next(way for way, var in f.dhat[k].items() if on(var)) for k in stages if f.again(k))
-    return Schedule(runs, kept, backward)
+    return RecomputeSchedule(runs, kept, backward)
 
 
-def hint(f: Formulation, schedule: Schedule) -> None:
+def hint(f: Formulation, schedule: RecomputeSchedule) -> None:
     """Start the solver from `schedule`. Every integer variable gets a value, the others follow from them."""
     values: dict[Var, int] = {}
 

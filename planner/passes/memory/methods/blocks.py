@@ -1,6 +1,6 @@
 """What one segment can do: for each number of bytes kept the least time found, with the bytes it takes on the way.
 
-A segment's options come from local search (`polish.py`) on the segment alone, over a grid of bytes kept
+A segment's options come from local search (`local_search.py`) on the segment alone, over a grid of bytes kept
 and bytes in use. Only options remain that no other one beats in every respect.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from treadle.planner.passes.memory.lower import store_all
-from treadle.planner.passes.memory.methods.lives import Life, Lives
-from treadle.planner.passes.memory.methods.polish import evict, lean, polish
+from treadle.planner.passes.memory.methods.lifetimes import Lifetime, Lifetimes
+from treadle.planner.passes.memory.methods.local_search import evict, local_search, use_leanest
 from treadle.planner.passes.memory.methods.segments import Segment
 
 
@@ -23,7 +23,7 @@ class Option:
     forward: int
     backward: int
     time_ns: int
-    lives: tuple[tuple[Life, ...], ...]
+    lives: tuple[tuple[Lifetime, ...], ...]
     ways: tuple[int, ...]
 
     def beats(self, other: Option) -> bool:
@@ -44,8 +44,8 @@ def options(segment: Segment, levels: int, rounds: int) -> list[Option]:
     """Options of a segment at about `levels` numbers of kept bytes and 3 limits of bytes in use, fastest first."""
     free = segment.sub_problem(ENDLESS, ENDLESS)
     found: list[Option] = []
-    fastest, leanest = Lives(free, store_all(free)), Lives(free, store_all(free))
-    lean(leanest)
+    fastest, leanest = Lifetimes(free, store_all(free)), Lifetimes(free, store_all(free))
+    use_leanest(leanest)
     for whole in (fastest, leanest) if leanest.snapshot() != fastest.snapshot() else (fastest,):
         top = _option(segment, whole)
         if top is None:
@@ -69,23 +69,23 @@ def options(segment: Segment, levels: int, rounds: int) -> list[Option]:
     return front
 
 
-def _best(segment: Segment, start: Lives, keep: int, most: int, rounds: int) -> Option | None:
+def _best(segment: Segment, start: Lifetimes, keep: int, most: int, rounds: int) -> Option | None:
     """The fastest plan found that keeps at most `keep` bytes and uses at most `most`."""
     problem = segment.sub_problem(keep, most)
-    lives = Lives(problem, start.schedule())
+    lives = Lifetimes(problem, start.schedule())
     if not evict(lives, most):
         return None
-    polish(lives, most, rounds)
+    local_search(lives, most, rounds)
     return _option(segment, lives)
 
 
-def _option(segment: Segment, lives: Lives) -> Option | None:
+def _option(segment: Segment, lives: Lifetimes) -> Option | None:
     """The plan as an option; None if it runs something for later segments at the gate instead of keeping it."""
     given = len(segment.inputs)
     own = tuple(lives.lives[given:])
     if any(life.start == GATE for found in own for life in found):
         return None
-    measured = Lives(segment.sub_problem(ENDLESS, ENDLESS), lives.schedule())
+    measured = Lifetimes(segment.sub_problem(ENDLESS, ENDLESS), lives.schedule())
     measured.worst()
     return Option(
         keep=int(measured.entering[GATE]),

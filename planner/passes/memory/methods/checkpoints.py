@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from treadle.planner.passes.memory.formulation.useful import made_for, transient_bytes
-from treadle.planner.passes.memory.lower import Schedule, lower, prune, store_all
+from treadle.planner.passes.memory.lower import RecomputeSchedule, lower, prune, store_all
 from treadle.planner.passes.memory.methods.heuristics import crossing_bytes
-from treadle.planner.passes.memory.methods.keeping import fastest_within
+from treadle.planner.passes.memory.methods.unfolding import fastest_within
 from treadle.planner.passes.memory.problem import MemoryProblem
-from treadle.planner.passes.memory.program import RunForward, Stage
+from treadle.planner.passes.memory.program import EnterStage, RunForward
 from treadle.planner.passes.memory.simulate import moments
 
 LEAST = 4
@@ -28,7 +28,7 @@ BARE, FEW = 3, 12
 """So often at most stages are made bare, and no more than so many."""
 
 
-def solve_checkpoints(problem: MemoryProblem) -> Schedule:
+def solve_checkpoints(problem: MemoryProblem) -> RecomputeSchedule:
     """A plan within the budget, or else the one found that is least over it; pruned.
 
     Where it fits it takes mostly one forward pass more than store-all, nested about log n, and one for each bare stage.
@@ -65,13 +65,13 @@ def _checkpoints(places: _Places) -> Iterator[tuple[frozenset[int], int]]:
         yield frozenset(places.halfway(0, size, size // count)[1]), size // count
 
 
-def _over(problem: MemoryProblem, plan: Schedule) -> dict[int, int]:
+def _over(problem: MemoryProblem, plan: RecomputeSchedule) -> dict[int, int]:
     """By how many bytes each stage exceeds the budget, where one does."""
     room, stage = problem.budget_bytes - problem.base_bytes, -1
     over: dict[int, int] = {}
     program = lower(problem, plan)
     for instruction, moment in zip(program, moments(problem, program), strict=True):
-        stage += isinstance(instruction, Stage)
+        stage += isinstance(instruction, EnterStage)
         if (more := sum(moment[1:]) - room) > 0:
             over[stage] = max(more, over.get(stage, 0))
     return over
@@ -125,7 +125,7 @@ def _unfolded(
     leaf: int,
     places: _Places,
     bare: frozenset[int],
-) -> Schedule:
+) -> RecomputeSchedule:
     """The pruned plan in which the forward pass keeps `kept` and each stage makes again what its backward node lacks.
     Of that, what backward nodes read stays of the last `leaf` nodes, and the crossings on the way there; nothing that
     can be made again is there before stages of `bare` and after them."""
@@ -145,7 +145,7 @@ def _unfolded(
             start, crossing = places.halfway(min(again), max(again) + 1, leaf)
             there = there | (again & crossing) | {i for i in again if i >= start and latest.get(i, -1) > k}
         stores.append(there)
-    return fastest_within(problem, prune(problem, Schedule(tuple(runs), tuple(stores), backward)))
+    return fastest_within(problem, prune(problem, RecomputeSchedule(tuple(runs), tuple(stores), backward)))
 
 
 def _leanest_ways(problem: MemoryProblem) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ P_s, the bytes that segments 1..s keep from the forward pass on, is the state. A
 and leads to P_s = P_{s-1} + keep_o, counted in units rounded up; the least time for each state is kept. Several
 segments in a row may be one step, of which only what is before and after it has to be kept (nested checkpoints, as in
 "Training Deep Nets with Sublinear Memory Cost", section 4). Composed plans count bytes that are long gone as kept, so
-the exact peak is at most the estimate, and local search over the whole plan (`polish.py`) takes up the
+the exact peak is at most the estimate, and local search over the whole plan (`local_search.py`) takes up the
 slack.
 """
 
@@ -19,10 +19,10 @@ from typing import NamedTuple
 import numpy as np
 
 from treadle.planner.passes.memory.bound import least_bytes, least_time
-from treadle.planner.passes.memory.lower import Schedule, prune, store_all
+from treadle.planner.passes.memory.lower import RecomputeSchedule, prune, store_all
 from treadle.planner.passes.memory.methods.blocks import GATE, Option, options
-from treadle.planner.passes.memory.methods.lives import Lives
-from treadle.planner.passes.memory.methods.polish import evict, lean, polish, refill
+from treadle.planner.passes.memory.methods.lifetimes import Lifetimes
+from treadle.planner.passes.memory.methods.local_search import evict, local_search, refill, use_leanest
 from treadle.planner.passes.memory.methods.segments import Cut, Segment, narrow_places
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.program import RunForward
@@ -37,10 +37,10 @@ WORTH = 2
 """Eviction from store-all is given up once it is so many times slower than the best plan."""
 STRETCH = (1.0, 1.05, 1.1, 1.2, 1.4)
 """Where no choice fits the budget, one for so much more room is mostly near it: long gone bytes count as kept."""
-OnBetter = Callable[[Schedule], None]
+OnBetter = Callable[[RecomputeSchedule], None]
 
 
-class Step(NamedTuple):
+class ChosenOption(NamedTuple):
     """One choice of the dynamic program."""
 
     segment: Segment
@@ -49,7 +49,7 @@ class Step(NamedTuple):
 
 def solve_segments(
     problem: MemoryProblem, effort: int = 1, on_better: OnBetter = lambda schedule: None
-) -> Schedule | None:
+) -> RecomputeSchedule | None:
     """The fastest plan found within the budget, pruned; None when none was found.
 
     `on_better` hears of each better plan. Equal inputs give equal results; 2, 3, .. are more and more work.
@@ -57,17 +57,17 @@ def solve_segments(
     room = problem.budget_bytes - problem.base_bytes
     if problem.budget_bytes < least_bytes(problem):
         return None
-    best: tuple[int, Schedule] | None = None
+    best: tuple[int, RecomputeSchedule] | None = None
 
-    def hear(lives: Lives) -> None:
+    def hear(lives: Lifetimes) -> None:
         nonlocal best
         if best is None or lives.time_ns < best[0]:
             best = lives.time_ns, lives.schedule()
             on_better(best[1])
 
-    found: list[Lives] = []
+    found: list[Lifetimes] = []
     composed = compose(problem, levels=3 + 3 * effort, rounds=6 * effort, group=1 + effort, stretch=STRETCH)
-    if composed is not None and evict(lives := Lives(problem, composed[0]), room, WORTH * lives.time_ns):
+    if composed is not None and evict(lives := Lifetimes(problem, composed[0]), room, WORTH * lives.time_ns):
         found.append(lives)
         hear(lives)
         refill(lives, room)
@@ -81,23 +81,23 @@ def solve_segments(
                 return lives.schedule()
     found.sort(key=lambda lives: lives.time_ns)
     for seed, lives in enumerate(found):
-        polish(lives, room, 100 * effort, seed, hear)
+        local_search(lives, room, 100 * effort, seed, hear)
     for seed in range(effort):
         if best is not None:
-            polish(Lives(problem, best[1]), room, 100 * effort, len(found) + seed, hear)
+            local_search(Lifetimes(problem, best[1]), room, 100 * effort, len(found) + seed, hear)
     return None if best is None else best[1]
 
 
-def _whole_plans(problem: MemoryProblem) -> list[Lives]:
+def _whole_plans(problem: MemoryProblem) -> list[Lifetimes]:
     """Store-all, with the fastest implementations and with the leanest."""
-    fastest, leanest = Lives(problem, store_all(problem)), Lives(problem, store_all(problem))
-    lean(leanest)
+    fastest, leanest = Lifetimes(problem, store_all(problem)), Lifetimes(problem, store_all(problem))
+    use_leanest(leanest)
     return [fastest, leanest] if leanest.snapshot() != fastest.snapshot() else [fastest]
 
 
 def compose(
     problem: MemoryProblem, levels: int, rounds: int, group: int, repeated: int = 1, stretch: Sequence[float] = (1.0,)
-) -> tuple[Schedule, int] | None:
+) -> tuple[RecomputeSchedule, int] | None:
     """The best plan made of segments, pruned, and an estimate in bytes that its exact peak does not exceed.
 
     Up to `group` segments are one step. `levels` and `rounds` say how much work goes into the options of a segment
@@ -131,7 +131,7 @@ def compose(
 
 def choose(
     room: int, count: int, steps: dict[tuple[int, int], tuple[Segment, list[Option]]]
-) -> tuple[list[Step], int] | None:
+) -> tuple[list[ChosenOption], int] | None:
     """The fastest path from segment 0 to `count` within `room` bytes, and the most bytes it may take; None: no path."""
     unit = max(1, -(-room // UNITS))
     size = room // unit + 1
@@ -163,11 +163,11 @@ def choose(
         at = first
         peak = max(segment.carried + option.forward, segment.ground + option.backward)
         estimate = max(estimate, state * unit + peak)
-        path.append(Step(segment, option))
+        path.append(ChosenOption(segment, option))
     return path[::-1], estimate
 
 
-def _schedule(problem: MemoryProblem, path: list[Step]) -> Schedule:
+def _schedule(problem: MemoryProblem, path: list[ChosenOption]) -> RecomputeSchedule:
     """The chosen options put together. What a segment keeps for later ones stays until they are done; pruning ends
     it with its last read."""
     stages = len(problem.bwd) + 1
@@ -185,4 +185,4 @@ def _schedule(problem: MemoryProblem, path: list[Step]) -> Schedule:
                     for t in range(start, segment.stage(life.end)):
                         kept[t].add(i)
     ordered = tuple(tuple(sorted(found, key=lambda run: run.node)) for found in runs)
-    return prune(problem, Schedule(ordered, tuple(map(frozenset, kept)), tuple(backward)))
+    return prune(problem, RecomputeSchedule(ordered, tuple(map(frozenset, kept)), tuple(backward)))

@@ -11,7 +11,7 @@ import itertools
 from dataclasses import dataclass
 from functools import cache
 
-from treadle.planner.passes.memory.lower import Schedule, lower, prune, store_all
+from treadle.planner.passes.memory.lower import RecomputeSchedule, lower, prune, store_all
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.program import RunForward
 from treadle.planner.passes.memory.simulate import Simulation, simulate
@@ -65,7 +65,7 @@ class Planner:
     read, `once` the nodes that cannot be made again, by themselves or because their creator cannot run again."""
 
     problem: MemoryProblem
-    base: Schedule
+    base: RecomputeSchedule
     fastest: dict[int, RunForward]
     direct: tuple[frozenset[int], ...]
     once: frozenset[int]
@@ -81,10 +81,10 @@ class Planner:
         fastest = {run.node: RunForward(run.node, problem.fwd[run.node].fastest(True)) for run in base.runs[0]}
         return Planner(problem, base, fastest, tuple(reversed(direct)), frozenset(once & fastest.keys()))
 
-    def result(self, schedule: Schedule) -> Simulation:
+    def result(self, schedule: RecomputeSchedule) -> Simulation:
         return simulate(self.problem, lower(self.problem, schedule))
 
-    def schedule(self, kept: frozenset[int]) -> Schedule:
+    def schedule(self, kept: frozenset[int]) -> RecomputeSchedule:
         """The pruned schedule in which the forward pass keeps `kept` (and what cannot be made again)."""
         problem = self.problem
         available = kept | self.once
@@ -105,4 +105,4 @@ class Planner:
             runs.append(tuple(self.fastest[i] for i in sorted(again)))
             available |= again & self.direct[stage]
             stores.append(available)
-        return prune(problem, Schedule(tuple(runs), tuple(stores), self.base.backward))
+        return prune(problem, RecomputeSchedule(tuple(runs), tuple(stores), self.base.backward))

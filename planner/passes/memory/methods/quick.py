@@ -6,7 +6,7 @@ composed (`compose.py`). Elsewhere two ways lead down to the budget; then whatev
 * From what store-all keeps: evicting least time per byte first (`polish.evict`). It is given up as soon as it costs
   more than the segments: where much has to go, single steps lead into chains of recomputation, and take minutes.
 
-Where one of them does not get there, the plan of least peak is where it begins instead (`lean.py`).
+Where one of them does not get there, the plan of least peak is where it begins instead (`least_peak.py`).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from treadle.planner.passes.memory.bound import least_time
-from treadle.planner.passes.memory.lower import Schedule, lower, store_all
+from treadle.planner.passes.memory.lower import RecomputeSchedule, lower, store_all
 from treadle.planner.passes.memory.methods.compose import STRETCH, compose
 from treadle.planner.passes.memory.methods.heuristics import crossings
-from treadle.planner.passes.memory.methods.keeping import unfold
-from treadle.planner.passes.memory.methods.lean import leanest
-from treadle.planner.passes.memory.methods.lives import Lives
-from treadle.planner.passes.memory.methods.polish import evict, refill
+from treadle.planner.passes.memory.methods.least_peak import least_peak_schedule
+from treadle.planner.passes.memory.methods.lifetimes import Lifetimes
+from treadle.planner.passes.memory.methods.local_search import evict, refill
+from treadle.planner.passes.memory.methods.unfolding import unfold
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.simulate import simulate
 
@@ -35,50 +35,50 @@ WORTH = 2
 
 
 def solve_quick(
-    problem: MemoryProblem, on_better: Callable[[Schedule], None] = lambda schedule: None
-) -> Schedule | None:
+    problem: MemoryProblem, on_better: Callable[[RecomputeSchedule], None] = lambda schedule: None
+) -> RecomputeSchedule | None:
     """The fastest plan found within the budget; None where none was. `on_better` hears of plans on the way."""
     room = problem.budget_bytes - problem.base_bytes
-    found: list[Lives] = []
+    found: list[Lifetimes] = []
     whole = store_all(problem)
     kept = simulate(problem, lower(problem, whole))
     if kept.time_ns == least_time(problem) and kept.peak_bytes <= problem.budget_bytes:
         return whole
     composed = compose(problem, LEVELS, ROUNDS, GROUP, repeated=REPEATED, stretch=STRETCH)
     if composed is not None:
-        lives = Lives(problem, composed[0])
+        lives = Lifetimes(problem, composed[0])
         if evict(lives, room, WORTH * lives.time_ns, EVICTING):
             return _filled(lives, room, on_better).schedule()
-    lives = Lives(problem, _segments(problem))
+    lives = Lifetimes(problem, _segments(problem))
     most_ns = None
     if evict(lives, room, WORTH * lives.time_ns, EVICTING):
         most_ns = lives.time_ns
         found.append(_filled(lives, room, on_better))
-    lives = Lives(problem, whole)
+    lives = Lifetimes(problem, whole)
     if evict(lives, room, most_ns, EVICTING):
         found.append(_filled(lives, room, on_better))
     if len(found) < 2:
-        least = leanest(problem)
+        least = least_peak_schedule(problem)
         if simulate(problem, lower(problem, least)).peak_bytes <= problem.budget_bytes:
             if sum(map(len, least.runs)) <= RUNS:
-                found.append(_filled(Lives(problem, least), room, on_better))
+                found.append(_filled(Lifetimes(problem, least), room, on_better))
             elif not found:
                 return least
     return min(found, key=lambda lives: lives.time_ns).schedule() if found else None
 
 
-def _filled(lives: Lives, room: int, on_better: Callable[[Schedule], None]) -> Lives:
+def _filled(lives: Lifetimes, room: int, on_better: Callable[[RecomputeSchedule], None]) -> Lifetimes:
     on_better(lives.schedule())
     refill(lives, room, most_work=lives.work + FILLING)
     return lives
 
 
-def _segments(problem: MemoryProblem) -> Schedule:
+def _segments(problem: MemoryProblem) -> RecomputeSchedule:
     """The fastest plan of those that keep crossings and fit, or the one that is least over the budget."""
     backward = store_all(problem).backward
     plans = [unfold(problem, kept, backward, len(problem.bwd)) for kept in dict.fromkeys(crossings(problem))]
 
-    def rank(plan: Schedule) -> tuple[int, int]:
+    def rank(plan: RecomputeSchedule) -> tuple[int, int]:
         result = simulate(problem, lower(problem, plan))
         return max(0, result.peak_bytes - problem.budget_bytes), result.time_ns
 

@@ -42,7 +42,7 @@ from dataclasses import dataclass, field
 from treadle.planner.passes.memory.formulation.holding import waiting
 from treadle.planner.passes.memory.formulation.tables import Terms
 from treadle.planner.passes.memory.formulation.useful import backward_costs, forward_costs, undominated, useful_sets
-from treadle.planner.passes.memory.lower import Schedule
+from treadle.planner.passes.memory.lower import RecomputeSchedule
 from treadle.planner.passes.memory.problem import ForwardNode, MemoryProblem
 from treadle.planner.passes.memory.program import RunForward
 from treadle.planner.solver import Model, Solution, Var
@@ -306,7 +306,7 @@ def prefix_sums(model: Model, places: list[int], parts: Iterable[tuple[int, Var,
     return sums.__getitem__
 
 
-def schedule_of(f: Restricted, solution: Solution) -> Schedule:
+def schedule_of(f: Restricted, solution: Solution) -> RecomputeSchedule:
     """The decisions that a solution stands for."""
 
     def on(var: Var) -> bool:
@@ -324,10 +324,10 @@ def schedule_of(f: Restricted, solution: Solution) -> Schedule:
         for t, stage in enumerate(f.runs)
     )
     kept = tuple(frozenset(i for i, var in stage.items() if on(var)) for stage in f.kept)
-    return Schedule(runs, kept, tuple(map(chosen, f.backward[1:])))
+    return RecomputeSchedule(runs, kept, tuple(map(chosen, f.backward[1:])))
 
 
-def hint(f: Restricted, schedule: Schedule) -> None:
+def hint(f: Restricted, schedule: RecomputeSchedule) -> None:
     """Start the solver from a pruned schedule, whose runs are all allowed."""
     values: dict[Var, float] = {}
     for t, runs in enumerate(schedule.runs):

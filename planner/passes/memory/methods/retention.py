@@ -40,7 +40,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from treadle.planner.passes.memory.formulation.useful import transient_bytes, undominated, useful_sets
-from treadle.planner.passes.memory.lower import Schedule
+from treadle.planner.passes.memory.lower import RecomputeSchedule
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.program import RunForward
 from treadle.planner.solver.cp_sat import search
@@ -58,7 +58,7 @@ WORK = 60.0
 class Retention:
     """`bound_ns` is None where the model leaves plans out, `finished` says that nothing in the model is better."""
 
-    schedule: Schedule | None
+    schedule: RecomputeSchedule | None
     bound_ns: int | None
     finished: bool
     infeasible: bool
@@ -66,7 +66,7 @@ class Retention:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunVariables:
     """One run of a forward node; variables or constants of the CP-SAT model."""
 
     present: Any
@@ -79,7 +79,7 @@ class Run:
 
 def solve_retention(
     problem: MemoryProblem,
-    start: Schedule | None = None,
+    start: RecomputeSchedule | None = None,
     effort: int = 1,
     *,
     gap: float = 0.0,
@@ -87,7 +87,7 @@ def solve_retention(
     workers: int = 1,
     time_limit_s: float | None = None,
     stop: threading.Event | None = None,
-    on_better: Callable[[Schedule], None] = lambda schedule: None,
+    on_better: Callable[[RecomputeSchedule], None] = lambda schedule: None,
     on_bound: Callable[[int], None] = lambda bound_ns: None,
 ) -> Retention:
     """The fastest plan of the model within `effort`, a fixed amount of work; `start` is a plan to begin with.
@@ -140,7 +140,7 @@ class _Model:
     cp: Any
     latest: list[int]
     """The last stage in which each node can run again and be good for something, 0 for none."""
-    runs: list[list[Run]] = field(default_factory=list)
+    runs: list[list[RunVariables]] = field(default_factory=list)
     backward: list[dict[int, Any]] = field(default_factory=list)
     intervals: list[Any] = field(default_factory=list)
     demands: list[int] = field(default_factory=list)
@@ -150,7 +150,7 @@ class _Model:
     hints: dict[int, int] = field(default_factory=dict)
 
     @staticmethod
-    def of(problem: MemoryProblem, start: Schedule | None) -> _Model:
+    def of(problem: MemoryProblem, start: RecomputeSchedule | None) -> _Model:
         from ortools.sat.python import cp_model
 
         n = len(problem.fwd)
@@ -190,7 +190,7 @@ class _Model:
     def runs_of(self, i: int) -> None:
         node, cp = self.problem.fwd[i], self.cp
         horizon = self.width * (len(self.problem.bwd) + 1)
-        runs: list[Run] = []
+        runs: list[RunVariables] = []
         for c in range(self.again[i] + 1):
             first = c == 0
             present = cp.new_constant(1) if first and node.kind == "op" else cp.new_bool_var("")
@@ -204,7 +204,7 @@ class _Model:
                 cp.add_implication(inplace, present)
                 if node.inplace_saves_ns:
                     self.cost.append(-node.inplace_saves_ns * inplace)
-            run = Run(present, stage, place, end, ways, inplace)
+            run = RunVariables(present, stage, place, end, ways, inplace)
             self.cost += [node.impls[way].time(c > 0) * var for way, var in ways.items()]
             if not first:
                 before = runs[-1]
@@ -298,7 +298,7 @@ class _Model:
         self.intervals.append(interval)
         self.demands.append(count)
 
-    def schedule(self, values: Sequence[int]) -> Schedule:
+    def schedule(self, values: Sequence[int]) -> RecomputeSchedule:
         """The decisions that a solution stands for. values: of all variables, by index."""
         problem, stages = self.problem, len(self.problem.bwd) + 1
         runs: list[list[RunForward]] = [[] for _ in range(stages)]
@@ -318,9 +318,11 @@ class _Model:
                     for t in range(stage, stages):
                         if end > self.width * (t + 1):
                             kept[t].add(i)
-        return Schedule(tuple(map(tuple, runs)), tuple(map(frozenset, kept)), tuple(map(chosen, self.backward)))
+        return RecomputeSchedule(
+            tuple(map(tuple, runs)), tuple(map(frozenset, kept)), tuple(map(chosen, self.backward))
+        )
 
-    def hint(self, start: Schedule) -> None:
+    def hint(self, start: RecomputeSchedule) -> None:
         """Begin with a pruned plan, unless it runs a node more often than the model lets it."""
         stays = retained(self.problem, start)
         if any(len(found) > len(self.runs[i]) - (found[0].stage > 0) for i, found in enumerate(stays) if found):
@@ -353,7 +355,7 @@ class _Model:
 
 
 @dataclass(frozen=True)
-class Stay:
+class Retained:
     """One run of a plan, its stage, and the place after the last that its result stays through."""
 
     run: RunForward
@@ -361,21 +363,21 @@ class Stay:
     end: int
 
 
-def retained(problem: MemoryProblem, schedule: Schedule) -> list[list[Stay]]:
+def retained(problem: MemoryProblem, schedule: RecomputeSchedule) -> list[list[Retained]]:
     """The runs of each forward node in a pruned schedule, in order, with how long their results are read."""
     width = len(problem.fwd) + 1
-    found: list[list[Stay]] = [[] for _ in problem.fwd]
+    found: list[list[Retained]] = [[] for _ in problem.fwd]
 
     def read(i: int, until: int) -> None:
         last = found[i][-1]
-        found[i][-1] = Stay(last.run, last.stage, max(last.end, until))
+        found[i][-1] = Retained(last.run, last.stage, max(last.end, until))
 
     for stage, runs in enumerate(schedule.runs):
         for run in runs:
             node, place = problem.fwd[run.node], width * stage + run.node
             for j in node.inputs:
                 read(j, place if run.inplace and j == node.inplace_of else place + 1)
-            found[run.node].append(Stay(run, stage, place + 1))
+            found[run.node].append(Retained(run, stage, place + 1))
         for i in schedule.needs(problem, stage):
             read(i, width * stage + width)
     return found

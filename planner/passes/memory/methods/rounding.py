@@ -6,7 +6,7 @@ In the manner of the two-phase rounding of "Checkmate: Breaking the Memory Wall 
 2. Round what is kept: x_i stays after stage t where s_it is at least a threshold, one for all nodes or one drawn for
    each node. Take for each op the implementation that the relaxation prefers.
 3. Run what that needs: whatever a backward node reads, or is kept and not there, with all it is made from.
-4. Bring the plan within the budget, then keep what still fits (`polish.py`): rounding loses some bytes and some time.
+4. Bring the plan within the budget, then keep what still fits (`local_search.py`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from treadle.planner.passes.memory.formulation.useful import made_for
-from treadle.planner.passes.memory.lower import Schedule, prune
-from treadle.planner.passes.memory.methods.lives import Lives
-from treadle.planner.passes.memory.methods.polish import evict, refill
+from treadle.planner.passes.memory.lower import RecomputeSchedule, prune
+from treadle.planner.passes.memory.methods.lifetimes import Lifetimes
+from treadle.planner.passes.memory.methods.local_search import evict, refill
 from treadle.planner.passes.memory.methods.restricted import Restricted, formulate, useful
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.program import RunForward
@@ -36,7 +36,7 @@ SIMPLEX = 5_000
 class Rounded:
     """`schedule` is pruned and within the budget; None says nothing about whether there is one."""
 
-    schedule: Schedule | None
+    schedule: RecomputeSchedule | None
     limit_fired: bool = False
 
 
@@ -46,7 +46,7 @@ def solve_rounding(
     *,
     seed: int = 0,
     time_limit_s: float | None = None,
-    on_better: Callable[[Schedule], None] = lambda schedule: None,
+    on_better: Callable[[RecomputeSchedule], None] = lambda schedule: None,
 ) -> Rounded:
     """The fastest plan that rounding gives. time_limit_s: wall clock for the linear program, a safety net."""
     program = formulate(problem, useful(problem))
@@ -55,9 +55,9 @@ def solve_rounding(
     if not relaxed.values:
         return Rounded(None, relaxed.limit_fired)
     room = problem.budget_bytes - problem.base_bytes
-    best: tuple[int, Schedule] | None = None
+    best: tuple[int, RecomputeSchedule] | None = None
     for thresholds in _thresholds(len(problem.fwd), DRAWN * effort, seed):
-        lives = Lives(problem, rounded(program, relaxed.values, thresholds))
+        lives = Lifetimes(problem, rounded(program, relaxed.values, thresholds))
         if not evict(lives, room, None if best is None else 2 * best[0]):
             continue
         refill(lives, room)
@@ -75,7 +75,7 @@ def _thresholds(count: int, drawn: int, seed: int) -> Iterator[list[float]]:
         yield [dice.uniform(0.02, 0.98) for _ in range(count)]
 
 
-def rounded(program: Restricted, values: list[float], thresholds: list[float]) -> Schedule:
+def rounded(program: Restricted, values: list[float], thresholds: list[float]) -> RecomputeSchedule:
     """The pruned plan that keeps what the relaxation keeps to at least its threshold, whatever that takes in bytes."""
     problem = program.problem
     once = {i for i, node in enumerate(problem.fwd) if not node.recomputable}
@@ -99,7 +99,7 @@ def rounded(program: Restricted, values: list[float], thresholds: list[float]) -
         runs.append(tuple(RunForward(i, _way(program, values, t, i)) for i in sorted(again)))
         there = (there | again) & stay
         kept.append(frozenset(there))
-    return prune(problem, Schedule(tuple(runs), tuple(kept), backward))
+    return prune(problem, RecomputeSchedule(tuple(runs), tuple(kept), backward))
 
 
 def _way(program: Restricted, values: list[float], t: int, i: int) -> int:

@@ -1,18 +1,16 @@
 """Plans for large problems: restricted 0-1 programs (`restricted.py`) of all stages, then of a few stages at a time.
 
-From a plan the first programs let every stage run again what is near to what it reads (`near.py`), with all that is
-kept, overwritten and implemented chosen anew: more and more near runs, while a program of them is solved in its limits.
-
-Without a plan, or where that is too large, one comes from the relaxation (`keeping.py`), and recomputation starts only
-where windows of stages begin: whatever a window reads again is made in its first stage and stays until its last use.
-Finer and finer windows trade size for quality. Which implementations backward nodes have is first what the relaxation
-chooses.
-
-A large neighbourhood search goes on from the best plan ("Using Constraint Programming and Local Search Methods to Solve
-Vehicle Routing Problems", P. Shaw): one range of stages may run anything, the others what the plan runs and, where the
-first programs were solved, what is near. Implementations of backward nodes are free then, else in the range. Every
-program contains the plan it starts from, so no step makes it worse, and every solution fits the budget: its rows are
-those of MONeT (equations 4.1 to 4.15).
+1. From a known plan, programs let every stage recompute the nodes nearest to what it reads (`near.py`), and choose all
+   that is kept, overwritten and implemented anew. The number of near runs doubles while programs are solved in their
+   limits.
+2. Without a plan, or where these programs are too large, a first plan comes from the relaxation (`unfolding.py`).
+   Recomputation then starts only where windows of stages begin: what a window reads again is recomputed in its first
+   stage and kept until its last use. Finer windows trade size for quality. Implementations of backward nodes are first
+   those that the relaxation chooses.
+3. A large neighbourhood search ("Using Constraint Programming and Local Search Methods to Solve Vehicle Routing
+   Problems", P. Shaw) improves the best plan: one range of stages may run anything, the others what the plan runs and,
+   where the programs of step 1 were solved, what is near. Every program contains the plan it starts from, and its rows
+   are those of MONeT (equations 4.1 to 4.15), so every solution fits the budget and none is worse.
 """
 
 from __future__ import annotations
@@ -20,11 +18,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from treadle.planner.errors import LimitError
-from treadle.planner.passes.memory.lower import Schedule, lower, prune
-from treadle.planner.passes.memory.methods.effort import EFFORT, Account, Effort, cut, doubling
-from treadle.planner.passes.memory.methods.keeping import first_plan
+from treadle.planner.passes.memory.lower import RecomputeSchedule, lower, prune
+from treadle.planner.passes.memory.methods.limits import LIMITS, Account, SolveLimits, cut, doubling
 from treadle.planner.passes.memory.methods.near import nearest_runs
 from treadle.planner.passes.memory.methods.restricted import Allowed, every_way, formulate, hint, schedule_of, useful
+from treadle.planner.passes.memory.methods.unfolding import first_plan
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.relaxation import choices_of, relax
 from treadle.planner.passes.memory.simulate import simulate
@@ -33,15 +31,15 @@ SMALL = 16
 """So many stages are one program, which is solved at once."""
 MOST = 2000
 """More near runs than this make no program that is solved in its limits."""
-OnBetter = Callable[[Schedule], None]
+OnBetter = Callable[[RecomputeSchedule], None]
 
 
 def solve_windows(
     problem: MemoryProblem,
-    start: Schedule | None = None,
-    effort: Effort = EFFORT,
+    start: RecomputeSchedule | None = None,
+    effort: SolveLimits = LIMITS,
     on_better: OnBetter | None = None,
-) -> Schedule | None:
+) -> RecomputeSchedule | None:
     """The best schedule found within the budget, pruned; None when there was no start and nothing was found.
 
     `start` is a pruned schedule within the budget. `on_better` hears of each better one. For a given number of steps
@@ -71,7 +69,7 @@ def solve_windows(
     return search.best
 
 
-def _ranges(problem: MemoryProblem, schedule: Schedule, width: int) -> list[range]:
+def _ranges(problem: MemoryProblem, schedule: RecomputeSchedule, width: int) -> list[range]:
     """Overlapping ranges of stages, those first that recompute longest."""
     lost = [sum(problem.fwd[run.node].impls[run.impl].time(True) for run in runs) for runs in schedule.runs]
     half = max(1, width // 2)
@@ -84,7 +82,7 @@ class _Search:
     stage. `solved`: the last step ended by itself."""
 
     def __init__(
-        self, problem: MemoryProblem, effort: Effort, on_better: OnBetter | None, best: Schedule | None
+        self, problem: MemoryProblem, effort: SolveLimits, on_better: OnBetter | None, best: RecomputeSchedule | None
     ) -> None:
         self.problem, self.on_better, self.best = problem, on_better, best
         self.account = Account(effort)
@@ -153,7 +151,7 @@ class _Search:
             return False
         return self.better(prune(self.problem, schedule_of(program, solution)))
 
-    def better(self, schedule: Schedule | None) -> bool:
+    def better(self, schedule: RecomputeSchedule | None) -> bool:
         """Takes a schedule that fits and is faster than the best; whether it was."""
         if schedule is None:
             return False

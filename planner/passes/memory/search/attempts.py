@@ -8,8 +8,8 @@
     rounding   the linear relaxation of the 0-1 program, rounded         (rounding.py)
     bound      no plan, a lower bound only                               (relaxation.py)
 
-A `Job` is one of them at one effort. Jobs are data and so are their answers, so that they run here or in a process of
-their own alike (race.py).
+An `Attempt` is one of them at one effort. Attempts and their answers are data, so that they run in this process or in
+one of their own (race.py).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from treadle.planner.errors import InfeasibleError, LimitError
 from treadle.planner.passes.memory.formulation.checkpoint import formulate
 from treadle.planner.passes.memory.formulation.readout import hint, schedule_of
 from treadle.planner.passes.memory.formulation.switches import DependencySet, Switches
-from treadle.planner.passes.memory.lower import Schedule
+from treadle.planner.passes.memory.lower import RecomputeSchedule
 from treadle.planner.passes.memory.methods import retention, rounding
 from treadle.planner.passes.memory.methods.compose import solve_segments
-from treadle.planner.passes.memory.methods.effort import Effort
+from treadle.planner.passes.memory.methods.limits import SolveLimits
 from treadle.planner.passes.memory.methods.quick import solve_quick
 from treadle.planner.passes.memory.methods.windows import solve_windows
 from treadle.planner.passes.memory.problem import MemoryProblem
@@ -38,7 +38,7 @@ from treadle.planner.solver.interrupt import stop_on_sigint
 NEVER_S = 1e6
 
 Method = Literal["auto", "heuristic", "segments", "windows", "full", "retention", "rounding"]
-OnBetter = Callable[[Schedule], None]
+OnBetter = Callable[[RecomputeSchedule], None]
 OnBound = Callable[[Bound], None]
 
 
@@ -68,7 +68,7 @@ class MemoryOptions:
 
 
 @dataclass(frozen=True)
-class Job:
+class Attempt:
     """A method at an effort: 1, 2, .. mean more and more work, always the same amount for equal inputs."""
 
     method: str
@@ -80,9 +80,9 @@ class Job:
 
 @dataclass(frozen=True)
 class Answer:
-    """How a job ended. `infeasible`: it is proved that no plan fits, in the scope of a bound of the job."""
+    """How an attempt ended. `infeasible`: it is proved that no plan fits, in the scope of its bound."""
 
-    schedule: Schedule | None = None
+    schedule: RecomputeSchedule | None = None
     bound: Bound | None = None
     status: str | None = None
     infeasible: bool = False
@@ -92,14 +92,14 @@ class Answer:
 
 
 def attempt(
-    job: Job,
+    job: Attempt,
     problem: MemoryProblem,
-    start: Schedule | None,
+    start: RecomputeSchedule | None,
     options: MemoryOptions,
     on_better: OnBetter = lambda schedule: None,
     on_bound: OnBound = lambda bound: None,
 ) -> Answer:
-    """Do one job. `start` is the best plan known; `on_better` hears of plans and `on_bound` of bounds on the way."""
+    """Make one attempt from `start`, the best plan known; the callbacks get its plans and bounds as it finds them."""
     match job.method:
         case "heuristic":
             return Answer(solve_quick(problem, on_better))
@@ -118,7 +118,7 @@ def attempt(
     raise ValueError(job.method)
 
 
-def _full(problem: MemoryProblem, start: Schedule | None, options: MemoryOptions, on_bound: OnBound) -> Answer:
+def _full(problem: MemoryProblem, start: RecomputeSchedule | None, options: MemoryOptions, on_bound: OnBound) -> Answer:
     switches = Switches(
         integral=options.solver == "cp_sat",
         local="long" if options.exact_local else "exact",
@@ -163,9 +163,9 @@ def _full(problem: MemoryProblem, start: Schedule | None, options: MemoryOptions
 
 
 def _retention(
-    job: Job,
+    job: Attempt,
     problem: MemoryProblem,
-    start: Schedule | None,
+    start: RecomputeSchedule | None,
     options: MemoryOptions,
     on_better: OnBetter,
     on_bound: OnBound,
@@ -194,7 +194,7 @@ def _retention(
     )
 
 
-def _rounding(job: Job, problem: MemoryProblem, options: MemoryOptions, on_better: OnBetter) -> Answer:
+def _rounding(job: Attempt, problem: MemoryProblem, options: MemoryOptions, on_better: OnBetter) -> Answer:
     found = rounding.solve_rounding(
         problem, job.effort, seed=options.seed, time_limit_s=options.time_limit_s, on_better=on_better
     )
@@ -202,13 +202,13 @@ def _rounding(job: Job, problem: MemoryProblem, options: MemoryOptions, on_bette
 
 
 def _windows(
-    job: Job, problem: MemoryProblem, start: Schedule | None, options: MemoryOptions, on_better: OnBetter
+    job: Attempt, problem: MemoryProblem, start: RecomputeSchedule | None, options: MemoryOptions, on_better: OnBetter
 ) -> Answer:
     return Answer(schedule=solve_windows(problem, start, _effort(job, options), on_better))
 
 
 def _bound(
-    job: Job, problem: MemoryProblem, start: Schedule | None, options: MemoryOptions, on_bound: OnBound
+    job: Attempt, problem: MemoryProblem, start: RecomputeSchedule | None, options: MemoryOptions, on_bound: OnBound
 ) -> Answer:
     try:
         return Answer(bound=lower_bound(problem, _effort(job, options), start, on_bound))
@@ -216,7 +216,7 @@ def _bound(
         return Answer(infeasible=True)
 
 
-def _effort(job: Job, options: MemoryOptions) -> Effort:
+def _effort(job: Attempt, options: MemoryOptions) -> SolveLimits:
     """Counted in nodes and steps. The only clock is that of the whole search, which says so when it fires."""
     if job.method == "windows":
         windows, nodes, steps = ((16, 200, 12), (64, 1000, 40), (256, 4000, 200))[min(job.effort, 3) - 1]
@@ -224,4 +224,4 @@ def _effort(job: Job, options: MemoryOptions) -> Effort:
     else:
         windows, nodes, steps = ((1, 100, 1), (8, 1000, 4), (32, 2000, 6), (128, 4000, 8))[min(job.effort, 4) - 1]
         gap = options.gap / 2
-    return Effort(windows, nodes, steps, gap, seconds_each=NEVER_S, workers=options.workers)
+    return SolveLimits(windows, nodes, steps, gap, seconds_each=NEVER_S, workers=options.workers)

@@ -28,10 +28,10 @@ import msgspec
 from treadle.planner import errors
 from treadle.planner.endings import ending
 from treadle.planner.errors import TreadleError
-from treadle.planner.passes.memory.lower import Schedule
+from treadle.planner.passes.memory.lower import RecomputeSchedule
 from treadle.planner.passes.memory.problem import MemoryProblem
-from treadle.planner.passes.memory.search.attempts import Answer, Job, MemoryOptions
-from treadle.planner.passes.memory.search.race_child import Better, Done, Failure, Message, Proved, Request
+from treadle.planner.passes.memory.search.attempts import Answer, Attempt, MemoryOptions
+from treadle.planner.passes.memory.search.race_child import AttemptRequest, Better, Done, Failure, Message, Proved
 from treadle.planner.search.bound import Bound
 
 GRACE_S = 6.0
@@ -44,7 +44,7 @@ LAST_S, LAST = 1.0, 0.1
 class Runner:
     """One job's process and what it said so far."""
 
-    job: Job
+    job: Attempt
     process: subprocess.Popen[bytes]
     complaints: IO[bytes]
     buffer: bytearray = field(default_factory=bytearray)
@@ -65,14 +65,14 @@ class Runner:
 
 
 def race(
-    jobs: Sequence[Job],
+    jobs: Sequence[Attempt],
     problem: MemoryProblem,
-    start: Schedule | None,
+    start: RecomputeSchedule | None,
     options: MemoryOptions,
     *,
     stop: threading.Event,
     deadline: float,
-    on_better: Callable[[int, Schedule], None],
+    on_better: Callable[[int, RecomputeSchedule], None],
     on_bound: Callable[[Bound], None],
     on_answer: Callable[[int, Answer], None],
     over: Callable[[], bool],
@@ -134,7 +134,7 @@ def race(
 
 
 def _start(
-    job: Job, problem: MemoryProblem, start: Schedule | None, options: MemoryOptions, stack: ExitStack
+    job: Attempt, problem: MemoryProblem, start: RecomputeSchedule | None, options: MemoryOptions, stack: ExitStack
 ) -> Runner:
     complaints = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
     process = subprocess.Popen(
@@ -147,7 +147,7 @@ def _start(
     )
     stack.callback(_end, process)
     assert process.stdin is not None
-    text = msgspec.msgpack.encode(Request(job, problem, start, options))
+    text = msgspec.msgpack.encode(AttemptRequest(job, problem, start, options))
     # A pipe holds 64 KiB: beside a child that is slow to start the parent has to look at its clock.
     threading.Thread(target=_ask, args=(process.stdin, struct.pack("<Q", len(text)) + text), daemon=True).start()
     return Runner(job, process, complaints)

@@ -1,6 +1,6 @@
 """The process in which one job of a race runs; `race.py` starts it with `python -m`, it is not a module to import.
 
-stdin: one length-prefixed `Request`; end of file means that the parent is gone, and ends this process at once.
+stdin: one length-prefixed `AttemptRequest`; end of file means that the parent is gone, and ends this process at once.
 stdout: length-prefixed messages: `Better` plans and bounds as they are found, then the `Answer`, or a `Failure`.
 SIGINT asks for an end with what is known: a running solve answers at once. Methods that are between solves are cut
 off a moment later, for what they found has been sent already.
@@ -20,9 +20,9 @@ from typing import BinaryIO
 import msgspec
 
 from treadle.planner.errors import LimitError, TreadleError
-from treadle.planner.passes.memory.lower import Schedule
+from treadle.planner.passes.memory.lower import RecomputeSchedule
 from treadle.planner.passes.memory.problem import MemoryProblem
-from treadle.planner.passes.memory.search.attempts import Answer, Job, MemoryOptions, attempt
+from treadle.planner.passes.memory.search.attempts import Answer, Attempt, MemoryOptions, attempt
 from treadle.planner.search.bound import Bound
 from treadle.planner.solver.interrupt import stop_on_sigint
 
@@ -30,19 +30,19 @@ GRACE_S = 3.0
 """How long a method may go on after SIGINT."""
 
 
-class Request(msgspec.Struct, frozen=True):
+class AttemptRequest(msgspec.Struct, frozen=True):
     """The one message to a job."""
 
-    job: Job
+    job: Attempt
     problem: MemoryProblem
-    start: Schedule | None
+    start: RecomputeSchedule | None
     options: MemoryOptions
 
 
 class Better(msgspec.Struct, frozen=True, tag=True):
     """A plan found on the way."""
 
-    schedule: Schedule
+    schedule: RecomputeSchedule
 
 
 class Proved(msgspec.Struct, frozen=True, tag=True):
@@ -79,7 +79,7 @@ def main() -> None:
     source = sys.stdin.buffer
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a solver prints from C must not mix with the messages
-    request = msgspec.msgpack.decode(receive(source), type=Request)
+    request = msgspec.msgpack.decode(receive(source), type=AttemptRequest)
     lock = threading.Lock()
 
     def send(message: Message) -> None:

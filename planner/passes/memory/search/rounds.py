@@ -29,13 +29,13 @@ from dataclasses import dataclass, field, replace
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.errors import InfeasibleError, InputError, LimitError
 from treadle.planner.passes.memory.bound import least_bytes, once
-from treadle.planner.passes.memory.lower import Schedule, lower, prune
+from treadle.planner.passes.memory.lower import RecomputeSchedule, lower, prune
 from treadle.planner.passes.memory.methods.checkpoints import solve_checkpoints
-from treadle.planner.passes.memory.methods.lean import leanest
+from treadle.planner.passes.memory.methods.least_peak import least_peak_schedule
 from treadle.planner.passes.memory.minimum import Minimum, least_budget
 from treadle.planner.passes.memory.plain import plain_peak, whole_peak
 from treadle.planner.passes.memory.problem import MemoryProblem
-from treadle.planner.passes.memory.search.attempts import Answer, Job, MemoryOptions, attempt
+from treadle.planner.passes.memory.search.attempts import Answer, Attempt, MemoryOptions, attempt
 from treadle.planner.passes.memory.search.race import race
 from treadle.planner.passes.memory.simulate import simulate
 from treadle.planner.search.bound import Bound
@@ -53,7 +53,7 @@ HERE = 10_000
 CHECK, AGAIN = 6, 1.5
 """A plan is checked and written in at most so many times what its simulation took, or checking and writing another."""
 
-HEURISTIC = (Job("heuristic"),)
+HEURISTIC = (Attempt("heuristic"),)
 AUTO = (
     (("segments", 1), ("bound", 2)),
     (("windows", 1), ("bound", 3)),
@@ -82,7 +82,7 @@ class Found:
     `method` found it; `parts` are all jobs that took part in the search, in order.
     """
 
-    schedule: Schedule
+    schedule: RecomputeSchedule
     time_ns: int
     method: str
     bound: Bound
@@ -97,7 +97,7 @@ def search(
     options: MemoryOptions,
     on_progress: OnProgress = None,
     on_better: Callable[[Found], None] = lambda found: None,
-    start: Schedule | None = None,
+    start: RecomputeSchedule | None = None,
     clock: Clock | None = None,
 ) -> Found:
     """The fastest schedule found whose exact peak is within the budget. `start` is a plan to begin with, `clock` that
@@ -146,26 +146,26 @@ def search(
     return state.found(best, interrupted=stop.is_set())
 
 
-def rounds(pairs: int, options: MemoryOptions) -> tuple[tuple[Job, ...], ...]:
+def rounds(pairs: int, options: MemoryOptions) -> tuple[tuple[Attempt, ...], ...]:
     """What runs side by side, in turn. In each round one job looks for plans and one proves: that way the order of
     what is found does not depend on the machine."""
-    first = (HEURISTIC, (Job("bound"),))
+    first = (HEURISTIC, (Attempt("bound"),))
     if options.dependency_set == "leaving":
-        return ((Job("full"),),)
+        return ((Attempt("full"),),)
     match options.method:
         case "auto" if pairs <= SMALL:
-            return (HEURISTIC, (Job("full"),))
+            return (HEURISTIC, (Attempt("full"),))
         case "auto":
-            better = tuple((Job(*plans), Job(*bound)) for plans, bound in AUTO)
-            return (*first, *better, (Job("full"),)) if pairs <= FULL else (*first, *better)
+            better = tuple((Attempt(*plans), Attempt(*bound)) for plans, bound in AUTO)
+            return (*first, *better, (Attempt("full"),)) if pairs <= FULL else (*first, *better)
         case "heuristic":
             return first
         case "full" | "retention" as exact:
-            return (HEURISTIC, (Job(exact),))
+            return (HEURISTIC, (Attempt(exact),))
         case "windows":
-            return (*first, (Job("windows"), Job("bound", 2)), (Job("windows", 2), Job("bound", 3)))
+            return (*first, (Attempt("windows"), Attempt("bound", 2)), (Attempt("windows", 2), Attempt("bound", 3)))
         case other:
-            return (*first, (Job(other), Job("bound", 2)))
+            return (*first, (Attempt(other), Attempt("bound", 2)))
 
 
 @dataclass
@@ -191,7 +191,7 @@ class _Standing:
     """The jobs of the round that runs, for people."""
     least: Minimum | None = None
     """What is known of the least budget, where that was asked."""
-    waiting: list[tuple[Job, Answer]] = field(default_factory=list)
+    waiting: list[tuple[Attempt, Answer]] = field(default_factory=list)
     """What ended in the round that runs; it counts when the round does."""
     finish_s: float = 0.0
     """What it takes to check and to write a plan, as far as that was seen."""
@@ -209,7 +209,7 @@ class _Standing:
         self.limit_fired |= late
         return late
 
-    def offer(self, method: str, schedule: Schedule) -> None:
+    def offer(self, method: str, schedule: RecomputeSchedule) -> None:
         """Take a plan that fits and beats all before it."""
         began = self.clock.now()
         pruned = prune(self.problem, schedule)
@@ -223,7 +223,7 @@ class _Standing:
         self.finish_s = max(self.finish_s, CHECK * (seen - began), AGAIN * (self.clock.now() - seen))
         self.report()
 
-    def hear(self, job: Job, answer: Answer) -> None:
+    def hear(self, job: Attempt, answer: Answer) -> None:
         """Take what a job answered when it ended."""
         if answer.schedule is not None:
             self.offer(job.method, answer.schedule)
@@ -287,7 +287,7 @@ class _Standing:
         """Seconds to the time limit."""
         return None if math.isinf(self.clock.ends) else self.deadline - self.clock.now()
 
-    def run(self, jobs: tuple[Job, ...], stop: threading.Event, isolated: bool, last: bool = True) -> None:
+    def run(self, jobs: tuple[Attempt, ...], stop: threading.Event, isolated: bool, last: bool = True) -> None:
         """One round. All but the last get half of the time that is left, so that none keeps others from starting."""
         left = self.left()
         if left is not None:
@@ -316,7 +316,7 @@ class _Standing:
         self.count()
         self.report()
 
-    def _taker(self, job: Job) -> Callable[[Schedule], None]:
+    def _taker(self, job: Attempt) -> Callable[[RecomputeSchedule], None]:
         return lambda schedule: self.offer(job.method, schedule)
 
     def hear_bound(self, bound: Bound) -> None:
@@ -369,7 +369,7 @@ def _least_feasible(problem: MemoryProblem, options: MemoryOptions) -> Minimum:
 
 
 def _lean(problem: MemoryProblem) -> Minimum:
-    lean = leanest(problem)
+    lean = least_peak_schedule(problem)
     return Minimum(simulate(problem, lower(problem, lean)).peak_bytes, least_bytes(problem), lean)
 
 

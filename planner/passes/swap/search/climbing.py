@@ -7,19 +7,19 @@ from collections.abc import Iterator
 import numpy as np
 
 from treadle.planner.passes.swap.search.executors import Evaluate
-from treadle.planner.passes.swap.search.individual import Individual, Scored, Space, fitting, floors
+from treadle.planner.passes.swap.search.individual import Individual, Scored, SearchSpace, fitting, floors
 from treadle.planner.passes.swap.search.repair import averaged, extended, object_bytes, renumbered
-from treadle.planner.passes.swap.search.tasks import Task
+from treadle.planner.passes.swap.search.tasks import EvaluationTask
 
 PART = 8
 """A class gives up one object, or one of so many."""
 
 
-def climbed(space: Space, start: Scored, evaluate: Evaluate, rounds: int) -> Scored:
+def climbed(space: SearchSpace, start: Scored, evaluate: Evaluate, rounds: int) -> Scored:
     """The best of all neighbours of the best so far, again and again, until none is better or `rounds` are over."""
     best = start
     for _ in range(rounds):
-        families = evaluate([Task((individual,)) for individual in neighbours(space, best.individual)])
+        families = evaluate([EvaluationTask((individual,)) for individual in neighbours(space, best.individual)])
         found = [one for family in families for one in family or () if one.time is not None]
         top = min(found, key=lambda one: one.time or 0, default=best)
         if best.time is not None and (top.time is None or top.time >= best.time):
@@ -30,7 +30,7 @@ def climbed(space: Space, start: Scored, evaluate: Evaluate, rounds: int) -> Sco
     return best
 
 
-def neighbours(space: Space, individual: Individual) -> Iterator[Individual]:
+def neighbours(space: SearchSpace, individual: Individual) -> Iterator[Individual]:
     """Pools in which some objects of a class have become objects of another, and such in which one size begins a class
     or no longer does."""
     order, classes, counts = individual

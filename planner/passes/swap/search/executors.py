@@ -18,10 +18,10 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from treadle.planner.errors import InputError, MissingBackendError
-from treadle.planner.passes.swap.search.individual import Scored, Space
-from treadle.planner.passes.swap.search.tasks import Task, all_carried_out, carried_out
+from treadle.planner.passes.swap.search.individual import Scored, SearchSpace
+from treadle.planner.passes.swap.search.tasks import EvaluationTask, all_evaluated, evaluated
 
-Evaluate = Callable[[Sequence[Task]], list[list[Scored] | None]]
+Evaluate = Callable[[Sequence[EvaluationTask]], list[list[Scored] | None]]
 """Carries tasks out; None for those that were not begun when the search was told to stop."""
 Stop = Callable[[], bool]
 
@@ -33,7 +33,7 @@ GLANCE_S = 0.1
 
 
 @contextmanager
-def executor(space: Space, workers: int, where: str | None, stop: Stop) -> Iterator[Evaluate]:
+def executor(space: SearchSpace, workers: int, where: str | None, stop: Stop) -> Iterator[Evaluate]:
     """A way to carry out tasks: on `workers` processes, or on the Dask cluster of `where` (dask://HOST:PORT,
     dask://local). Raises InputError for another address and MissingBackendError without Dask."""
     if where is not None:
@@ -46,12 +46,12 @@ def executor(space: Space, workers: int, where: str | None, stop: Stop) -> Itera
             yield evaluate
 
 
-def _here(space: Space, tasks: Sequence[Task], stop: Stop) -> list[list[Scored] | None]:
-    return [None if stop() else carried_out(space, task) for task in tasks]
+def _here(space: SearchSpace, tasks: Sequence[EvaluationTask], stop: Stop) -> list[list[Scored] | None]:
+    return [None if stop() else evaluated(space, task) for task in tasks]
 
 
 @contextmanager
-def _processes(space: Space, workers: int, stop: Stop) -> Iterator[Evaluate]:
+def _processes(space: SearchSpace, workers: int, stop: Stop) -> Iterator[Evaluate]:
     """New processes rather than forks: this one may have threads, which a fork would leave behind in any state.
 
     They take seconds to start on a busy machine. Until the first of them answers, tasks are carried out here; at the
@@ -65,13 +65,13 @@ def _processes(space: Space, workers: int, stop: Stop) -> Iterator[Evaluate]:
     pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(sent, listening))
     ready = pool.submit(int)
 
-    def evaluate(tasks: Sequence[Task]) -> list[list[Scored] | None]:
+    def evaluate(tasks: Sequence[EvaluationTask]) -> list[list[Scored] | None]:
         here: list[list[Scored] | None] = []
         while len(here) < len(tasks) and not ready.done():
             here += _here(space, tasks[len(here) : len(here) + 1], stop)
         return here + spread(tasks[len(here) :])
 
-    def spread(tasks: Sequence[Task]) -> list[list[Scored] | None]:
+    def spread(tasks: Sequence[EvaluationTask]) -> list[list[Scored] | None]:
         parts = _parts(tasks, workers)
         results: list[list[list[Scored]] | None] = [None] * len(parts)
         try:
@@ -86,7 +86,7 @@ def _processes(space: Space, workers: int, stop: Stop) -> Iterator[Evaluate]:
         except BrokenProcessPool:  # a worker was killed, for memory say, or may not start: the rest is done here
             for at, part in enumerate(parts):
                 if results[at] is None and not stop():
-                    results[at] = all_carried_out(space, part)
+                    results[at] = all_evaluated(space, part)
         return _joined(parts, results)
 
     try:
@@ -104,32 +104,34 @@ class _InFile:
     In the pipe of that process it would not find room, and this one would wait until the other reads it.
     """
 
-    def __init__(self, space: Space) -> None:
+    def __init__(self, space: SearchSpace) -> None:
         self.file = TemporaryFile()  # noqa: SIM115 (for as long as the pool may start processes)
         pickle.dump(space, self.file)
         self.file.flush()
 
-    def __reduce__(self) -> tuple[Callable[[Any], Space], tuple[Any]]:
+    def __reduce__(self) -> tuple[Callable[[Any], SearchSpace], tuple[Any]]:
         return _from_file, (reduction.DupFd(self.file.fileno()),)
 
 
-def _from_file(sent: Any) -> Space:
+def _from_file(sent: Any) -> SearchSpace:
     number: int = sent.detach()
-    space: Space = pickle.loads(os.pread(number, os.fstat(number).st_size, 0))  # the place is shared, so it is not used
+    space: SearchSpace = pickle.loads(
+        os.pread(number, os.fstat(number).st_size, 0)
+    )  # the place is shared, so it is not used
     os.close(number)
     return space
 
 
-def _warm(space: Space) -> None:
+def _warm(space: SearchSpace) -> None:
     """Compiles the loops, where there is no cache of them yet, once and not in every worker."""
-    carried_out(space, Task((space.start, space.start), (0,)))
+    evaluated(space, EvaluationTask((space.start, space.start), (0,)))
 
 
-_space: Space | None = None
+_space: SearchSpace | None = None
 _over: Connection | None = None
 
 
-def _begin(space: Space, over: Connection) -> None:
+def _begin(space: SearchSpace, over: Connection) -> None:
     """What a worker starts with. Ctrl-C is its parent's business, with whom it ends in any case. It begins no further
     task once the other end of `over` is closed."""
     global _space, _over
@@ -145,10 +147,10 @@ def _end_with(sentinel: int) -> None:
     os._exit(1)
 
 
-def _carry_out(tasks: list[Task]) -> list[list[Scored]]:
+def _carry_out(tasks: list[EvaluationTask]) -> list[list[Scored]]:
     assert _space is not None
     assert _over is not None
-    return [carried_out(_space, task) for task in tasks if not _over.poll()]
+    return [evaluated(_space, task) for task in tasks if not _over.poll()]
 
 
 def dask_address(where: str) -> str:
@@ -160,7 +162,7 @@ def dask_address(where: str) -> str:
 
 
 @contextmanager
-def _dask(space: Space, where: str, workers: int, stop: Stop) -> Iterator[Evaluate]:
+def _dask(space: SearchSpace, where: str, workers: int, stop: Stop) -> Iterator[Evaluate]:
     address = dask_address(where)
     try:
         distributed: Any = import_module("distributed")
@@ -179,10 +181,10 @@ def _dask(space: Space, where: str, workers: int, stop: Stop) -> Iterator[Evalua
     with client:
         held = client.scatter(space, broadcast=True, hash=False)
 
-        def evaluate(tasks: Sequence[Task]) -> list[list[Scored] | None]:
+        def evaluate(tasks: Sequence[EvaluationTask]) -> list[list[Scored] | None]:
             cores = sum(client.nthreads().values()) or 1
             parts = _parts(tasks, cores)
-            futures: list[Any] = [client.submit(all_carried_out, held, part, pure=False) for part in parts]
+            futures: list[Any] = [client.submit(all_evaluated, held, part, pure=False) for part in parts]
             while not stop() and not all(future.done() for future in futures):
                 with suppress(TimeoutError):
                     distributed.wait(futures, timeout=GLANCE_S)
@@ -193,12 +195,14 @@ def _dask(space: Space, where: str, workers: int, stop: Stop) -> Iterator[Evalua
         yield evaluate
 
 
-def _parts(tasks: Sequence[Task], workers: int) -> list[list[Task]]:
+def _parts(tasks: Sequence[EvaluationTask], workers: int) -> list[list[EvaluationTask]]:
     size = max(1, -(-len(tasks) // (workers * SHARES)))
     return [list(tasks[at : at + size]) for at in range(0, len(tasks), size)]
 
 
-def _joined(parts: list[list[Task]], results: Sequence[list[list[Scored]] | None]) -> list[list[Scored] | None]:
+def _joined(
+    parts: list[list[EvaluationTask]], results: Sequence[list[list[Scored]] | None]
+) -> list[list[Scored] | None]:
     joined: list[list[Scored] | None] = []
     for part, result in zip(parts, results, strict=True):
         joined += [None] * len(part) if result is None else result

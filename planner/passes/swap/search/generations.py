@@ -9,14 +9,14 @@ import numpy as np
 
 from treadle.planner.documents.plan import Generation
 from treadle.planner.passes.swap.search.executors import Evaluate
-from treadle.planner.passes.swap.search.individual import Individual, Scored, Space
+from treadle.planner.passes.swap.search.individual import Individual, Scored, SearchSpace
 from treadle.planner.passes.swap.search.selection import survivors
-from treadle.planner.passes.swap.search.tasks import Task
+from treadle.planner.passes.swap.search.tasks import EvaluationTask
 
 REST = 20
 
 
-class Effort(NamedTuple):
+class GeneticParameters(NamedTuple):
     """How long the search goes on, and how it selects."""
 
     population: int = 144
@@ -36,8 +36,8 @@ class Outcome(NamedTuple):
 
 
 def evolve(
-    space: Space,
-    effort: Effort,
+    space: SearchSpace,
+    effort: GeneticParameters,
     evaluate: Evaluate,
     planted: Sequence[Individual] = (),
     enough: int = 0,
@@ -51,8 +51,8 @@ def evolve(
     `evaluate` carries out tasks, wherever; the outcome does not depend on where, as every task names the numbers that
     its random numbers come from. The best individual of all is remembered outside the population.
     """
-    tasks = [Task((individual,)) for individual in planted]
-    tasks += [Task((), (effort.seed, 0, at)) for at in range(effort.population - len(planted))]
+    tasks = [EvaluationTask((individual,)) for individual in planted]
+    tasks += [EvaluationTask((), (effort.seed, 0, at)) for at in range(effort.population - len(planted))]
     population, complete = _results(evaluate(tasks))
     best: Scored | None = None
     log: list[Generation] = []
@@ -87,7 +87,7 @@ def evolve(
             break
         pairs = rng.permutation(len(population))
         tasks = [
-            Task((population[a].individual, population[b].individual), (effort.seed, number + 1, at))
+            EvaluationTask((population[a].individual, population[b].individual), (effort.seed, number + 1, at))
             for at, (a, b) in enumerate(zip(pairs[::2], pairs[1::2], strict=False))
         ]
         born, complete = _results(evaluate(tasks))

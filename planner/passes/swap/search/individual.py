@@ -41,7 +41,7 @@ class Scored(NamedTuple):
     time: int | None
 
 
-class Space(NamedTuple):
+class SearchSpace(NamedTuple):
     """All that individuals have in common. `needs[r, i]` tensors of size i are used by one operator, for distinct rows.
 
     `time_of` is the fitness of an individual in ns; it can be pickled.
@@ -65,13 +65,13 @@ class Space(NamedTuple):
     """Each child has mutation probabilities of its own, for order and pool, of `mutation` at most."""
 
 
-def floors(space: Space, classes: Ints) -> Ints:
+def floors(space: SearchSpace, classes: Ints) -> Ints:
     """For each class the most of its tensors that one operator uses: with fewer objects there is no plan."""
     member = (classes[:, None] == np.arange(1, classes.max(initial=0) + 1)).astype(np.int64)
     return np.asarray((space.needs @ member).max(axis=0, initial=1), np.int64)
 
 
-def fitting(space: Space, classes: Ints, counts: Ints) -> tuple[Ints, Ints]:
+def fitting(space: SearchSpace, classes: Ints, counts: Ints) -> tuple[Ints, Ints]:
     """The pool after repair of its memory. Where even the floors do not fit it is left as it is: no plan has it."""
     objects = object_bytes(classes, space.arrays.sizes)
     fit = repaired_memory(counts, objects, floors(space, classes), space.memory)
@@ -82,7 +82,7 @@ def fitting(space: Space, classes: Ints, counts: Ints) -> tuple[Ints, Ints]:
     return classes, counts if fit is None else fit
 
 
-def random_individual(space: Space, rng: Generator) -> Individual:
+def random_individual(space: SearchSpace, rng: Generator) -> Individual:
     """Of the first generation: an order by mutation with probability 1, random steps in CLS, memory split at random."""
     individual = space.start
     if space.vary_order:
@@ -102,7 +102,7 @@ def random_individual(space: Space, rng: Generator) -> Individual:
     return individual
 
 
-def children(space: Space, first: Individual, second: Individual, key: tuple[int, ...]) -> list[Individual]:
+def children(space: SearchSpace, first: Individual, second: Individual, key: tuple[int, ...]) -> list[Individual]:
     """Two orders times two pools, each child mutated. All random numbers come from `key`."""
     rng = np.random.default_rng([*key, 0])
     cut = int(rng.integers(0, len(first.order) + 1))
@@ -120,14 +120,14 @@ def children(space: Space, first: Individual, second: Individual, key: tuple[int
     ]
 
 
-def crossed(space: Space, first: Individual, second: Individual, cut: int) -> tuple[Ints, Ints]:
+def crossed(space: SearchSpace, first: Individual, second: Individual, cut: int) -> tuple[Ints, Ints]:
     """The pool that takes `cut` sizes of `second` and the rest of `first`, repaired."""
     classes, extension = crossed_pool((first.classes, first.counts), (second.classes, second.counts), cut)
     classes = renumbered(classes) if space.free_classes else repaired_classes(classes)
     return fitting(space, classes, averaged(extension, classes))
 
 
-def _mutated(space: Space, individual: Individual, rng: Generator) -> Individual:
+def _mutated(space: SearchSpace, individual: Individual, rng: Generator) -> Individual:
     order, classes, counts = individual
     of_order = of_pool = space.mutation
     if space.gentle:
@@ -141,6 +141,6 @@ def _mutated(space: Space, individual: Individual, rng: Generator) -> Individual
     return Individual(order, classes, counts)
 
 
-def _rebuilt(space: Space, order: Ints, probability: float, rng: Generator) -> Ints:
+def _rebuilt(space: SearchSpace, order: Ints, probability: float, rng: Generator) -> Ints:
     arrays = space.arrays
     return rebuilt_order(order, arrays.succ_ptr, arrays.succ, probability, rng.random(2 * len(order)))

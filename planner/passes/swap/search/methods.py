@@ -28,7 +28,7 @@ from treadle.planner.passes.swap.search.generations import evolve
 from treadle.planner.passes.swap.search.individual import Individual, Scored
 from treadle.planner.passes.swap.search.options import SwapOptions
 from treadle.planner.passes.swap.search.planting import THRESHOLDS, best_settings, planted, pool_space
-from treadle.planner.passes.swap.search.tasks import Task
+from treadle.planner.passes.swap.search.tasks import EvaluationTask
 from treadle.planner.passes.swap.spans import SPANS, Packed, pack_spans
 from treadle.planner.passes.swap.two_pass import FAITHFUL, REFINED, Settings
 from treadle.planner.search.bound import Argument, Bound
@@ -72,7 +72,7 @@ class Found(NamedTuple):
     """Whether a part of the search ended by the clock."""
 
 
-class Draft(NamedTuple):
+class UnpackedPlan(NamedTuple):
     """What is still to be packed (allocator offset)."""
 
     time_ns: int
@@ -157,7 +157,7 @@ class _Search:
         self.bound_ns = problem.ideal_ns
         self.bound: Bound | None = None
         self.best: Found | None = None
-        self.drafts: list[Draft] = []
+        self.drafts: list[UnpackedPlan] = []
         """The best that the search found and did not pack yet, the best first (allocator offset)."""
         self.packed_ns: int | None = None
         """What the last one that was packed at once took before."""
@@ -180,14 +180,14 @@ class _Search:
     def take(self, individual: Individual, method: str, settings: Settings | None = None) -> None:
         """The plan of an individual, if it is the best so far."""
         if self.options.allocator == "offset":
-            self.pack(Draft(0, individual.order, None, method), settings or self.settings)
+            self.pack(UnpackedPlan(0, individual.order, None, method), settings or self.settings)
             return
         memory, allocator = self.space.memory, self.options.allocator
         nodes = planned(self.arrays, memory, allocator, settings or self.settings, individual)
         pool = pool_of(individual) if allocator == "pool" else None
         self.use(individual.order, pool, nodes, method, settings or self.settings)
 
-    def pack(self, draft: Draft, settings: Settings) -> None:
+    def pack(self, draft: UnpackedPlan, settings: Settings) -> None:
         """The plan of a draft, if it is the best so far."""
         memory, stopped = self.problem.arena_bytes, self.hooks.stopped
         found = pack_spans(self.arrays, draft.order, memory, settings, draft.bias, self.count, stopped)
@@ -208,9 +208,9 @@ class _Search:
         if self.options.allocator != "offset" or scored.time is None:
             self.take(scored.individual, method)
         else:
-            self.draft(Draft(scored.time, scored.individual.order, None, method), self.settings)
+            self.draft(UnpackedPlan(scored.time, scored.individual.order, None, method), self.settings)
 
-    def draft(self, draft: Draft, settings: Settings) -> None:
+    def draft(self, draft: UnpackedPlan, settings: Settings) -> None:
         """Packs what gains much, and keeps the rest for later if it is among the best."""
         if self.packed_ns is None or draft.time_ns < (1 - PACK) * self.packed_ns:
             self.packed_ns = draft.time_ns
@@ -301,7 +301,7 @@ class _Search:
     def _seeds(self, evaluate: Evaluate, count: int) -> list[Individual]:
         """The best of the planted individuals, at most FEW of an order."""
         individuals = list(takewhile(lambda _: not self.enough(), planted(self.space)))
-        families = evaluate([Task((individual,)) for individual in individuals])
+        families = evaluate([EvaluationTask((individual,)) for individual in individuals])
         timed = [(one.time, at, one.individual) for at, family in enumerate(families) for one in family or ()]
         ranked = sorted((time, at, individual) for time, at, individual in timed if time is not None)
         seeds: list[Individual] = []
@@ -348,7 +348,7 @@ class _Search:
 
         def offer(found: Improved) -> None:
             if packs:
-                self.draft(Draft(found.time_ns, found.order, found.bias, "local search"), settings)
+                self.draft(UnpackedPlan(found.time_ns, found.order, found.bias, "local search"), settings)
             else:
                 self.use(found.order, found.pool, found.nodes, "local search", settings)
 

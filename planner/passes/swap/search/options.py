@@ -8,7 +8,7 @@ from typing import Any, Literal
 from treadle.planner.errors import InputError
 from treadle.planner.passes.swap.decisions import Allocator
 from treadle.planner.passes.swap.search.executors import dask_address
-from treadle.planner.passes.swap.search.generations import Effort
+from treadle.planner.passes.swap.search.generations import GeneticParameters
 
 Method = Literal["auto", "genetic", "exact"]
 
@@ -49,10 +49,10 @@ class SwapOptions:
             raise InputError(f"free classes need the allocator pool, found {self.allocator}", where="--free-classes")
 
     @property
-    def effort(self) -> Effort:
+    def effort(self) -> GeneticParameters:
         population = self.population if self.population is not None else 144 if self.faithful else 64
         temperature = self.temperature if self.temperature is not None else 1.0 if self.faithful else 0.03
-        return Effort(population, self.generations, self.patience, temperature, self.seed)
+        return GeneticParameters(population, self.generations, self.patience, temperature, self.seed)
 
     @property
     def said(self) -> dict[str, Any]:

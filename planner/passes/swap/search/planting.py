@@ -12,7 +12,7 @@ from treadle.planner.passes.swap.arrays import IN, OUT, Arrays, ints
 from treadle.planner.passes.swap.decisions import Allocator
 from treadle.planner.passes.swap.layout import least_pool, needs
 from treadle.planner.passes.swap.search.fitness import pool_of, simulated
-from treadle.planner.passes.swap.search.individual import Individual, Space, fitting
+from treadle.planner.passes.swap.search.individual import Individual, SearchSpace, fitting
 from treadle.planner.passes.swap.search.orders import planted_orders
 from treadle.planner.passes.swap.search.pools import planted_pools
 from treadle.planner.passes.swap.two_pass import Settings, plan_pool
@@ -26,17 +26,17 @@ def pool_space(
     settings: Settings,
     allocator: Allocator = "pool",
     stop: Callable[[], bool] = lambda: False,
-) -> Space:
+) -> SearchSpace:
     """All orders and pools of a problem with `memory` bytes for tensors. It starts from the order of the trace and from
     the best of the pools that are planted for it, the least pool where none of them has a plan. `stop` ends the looking
     once there is a plan."""
     order = np.arange(len(arrays.time))
     time_of = partial(simulated, arrays, memory, allocator, settings)
     if allocator != "pool":
-        return Space(arrays, time_of, Individual(order), needs(arrays)[:0], memory, vary_pool=False)
+        return SearchSpace(arrays, time_of, Individual(order), needs(arrays)[:0], memory, vary_pool=False)
     least = least_pool(arrays)
     start = Individual(order, ints(least.classes), ints(least.counts))
-    space = Space(arrays, time_of, start, np.unique(needs(arrays), axis=0), memory)
+    space = SearchSpace(arrays, time_of, start, np.unique(needs(arrays), axis=0), memory)
     timed: list[tuple[int | None, Individual]] = []
     for one in chain((start,), pools_for(space, start)):
         timed.append((time_of(one), one))
@@ -54,14 +54,14 @@ def copied_bytes(arrays: Arrays, settings: Settings, individual: Individual) -> 
     return int(arrays.bytes[nodes.item[(nodes.kind == IN) | (nodes.kind == OUT)]].sum())
 
 
-def pools_for(space: Space, individual: Individual) -> Iterator[Individual]:
+def pools_for(space: SearchSpace, individual: Individual) -> Iterator[Individual]:
     """The individual's order with each of the pools that are planted for it."""
     for classes, counts in planted_pools(space.arrays, individual.order, space.memory):
         classes, counts = fitting(space._replace(fill=True), classes, counts)
         yield individual._replace(classes=classes, counts=counts)
 
 
-def planted(space: Space) -> Iterator[Individual]:
+def planted(space: SearchSpace) -> Iterator[Individual]:
     """Individuals of all planted orders and pools, as far as they may vary; the start is the first."""
     yield space.start
     orders = [space.start.order]

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from treadle.planner.passes.swap.search.individual import Individual, Scored, Space, children, random_individual
+from treadle.planner.passes.swap.search.individual import Individual, Scored, SearchSpace, children, random_individual
 
 
-class Task(NamedTuple):
+class EvaluationTask(NamedTuple):
     """Two `parents` have four children, one is evaluated as it is, none stand for a random individual. All random
     numbers come from `key`."""
 
@@ -17,7 +17,7 @@ class Task(NamedTuple):
     key: tuple[int, ...] = ()
 
 
-def carried_out(space: Space, task: Task) -> list[Scored]:
+def evaluated(space: SearchSpace, task: EvaluationTask) -> list[Scored]:
     """The individuals of a task with their times."""
     if not task.parents:
         made = [random_individual(space, np.random.default_rng(task.key))]
@@ -28,6 +28,6 @@ def carried_out(space: Space, task: Task) -> list[Scored]:
     return [Scored(individual, space.time_of(individual)) for individual in made]
 
 
-def all_carried_out(space: Space, tasks: list[Task]) -> list[list[Scored]]:
+def all_evaluated(space: SearchSpace, tasks: list[EvaluationTask]) -> list[list[Scored]]:
     """The same for several tasks."""
-    return [carried_out(space, task) for task in tasks]
+    return [evaluated(space, task) for task in tasks]

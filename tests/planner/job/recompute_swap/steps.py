@@ -16,9 +16,9 @@ from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.trace import Costs, Op, Tensor, Trace
 from treadle.planner.graph.implementations import with_implementations
 from treadle.planner.passes.swap.extract import problem_from_trace
-from treadle.planner.passes.swap.minimum import minimum_of
+from treadle.planner.passes.swap.minimum import least_memory
 from treadle.planner.passes.swap.planning import footprint
-from treadle.planner.passes.swap.problem import Machine
+from treadle.planner.passes.swap.problem import SwapMachine
 
 MIB = 2**20
 
@@ -31,15 +31,15 @@ def captured(name: str, optimizer: str = "") -> Trace:
     return with_roofline(with_optimizer(trace, optimizer) if optimizer else trace, hardware)
 
 
-def machine_for(trace: Trace, share: float, copies: float = 1.0) -> Machine:
+def machine_for(trace: Trace, share: float, copies: float = 1.0) -> SwapMachine:
     """A machine with `share` of the trace's footprint, or the least for a pool, that copies everything there is in
     `copies` times the step."""
-    endless = Machine(memory_bytes=2**50, in_bandwidth=1, out_bandwidth=1)
+    endless = SwapMachine(memory_bytes=2**50, in_bandwidth=1, out_bandwidth=1)
     problem = problem_from_trace(trace, endless)
     whole = footprint(problem)
     speed = max(1, round(whole * 10**9 / (copies * problem.ideal_ns)))
-    memory = max(round(whole * share), minimum_of(problem).memory_bytes)
-    return Machine(memory_bytes=memory, in_bandwidth=speed, out_bandwidth=speed, together=(5, 6))
+    memory = max(round(whole * share), least_memory(problem).memory_bytes)
+    return SwapMachine(memory_bytes=memory, in_bandwidth=speed, out_bandwidth=speed, together=(5, 6))
 
 
 def chain(layers: int, *, time_ns: int = 1000, size: int = MIB) -> Trace:

@@ -11,7 +11,7 @@ from tests.planner.job.recompute_swap.steps import captured
 from treadle.planner.job.recompute_swap import memory_pass
 from treadle.planner.job.recompute_swap.memory_pass import MOST_RUNS, schedule_within
 from treadle.planner.job.recompute_swap.memory_runs import memory_problem
-from treadle.planner.passes.memory.lower import Schedule, lower, store_all
+from treadle.planner.passes.memory.lower import RecomputeSchedule, lower, store_all
 from treadle.planner.passes.memory.methods.quick import solve_quick
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.simulate import simulate
@@ -24,7 +24,7 @@ def problem() -> MemoryProblem:
     return replace(found, budget_bytes=peak * 9 // 10)
 
 
-def time_of(problem: MemoryProblem, schedule: Schedule | None) -> int:
+def time_of(problem: MemoryProblem, schedule: RecomputeSchedule | None) -> int:
     assert schedule is not None
     result = simulate(problem, lower(problem, schedule))
     assert result.peak_bytes <= problem.budget_bytes
@@ -49,6 +49,6 @@ def test_what_does_not_fit_or_runs_everything_many_times_is_left_out(
     assert schedule_within(replace(problem, budget_bytes=1), lambda: False) is None
     found = solve_quick(problem)
     assert found is not None
-    many = Schedule((found.runs[0] * (MOST_RUNS + 1), *found.runs[1:]), found.kept, found.backward)
+    many = RecomputeSchedule((found.runs[0] * (MOST_RUNS + 1), *found.runs[1:]), found.kept, found.backward)
     monkeypatch.setattr(memory_pass, "solve_quick", lambda problem: many)
     assert schedule_within(problem, lambda: False) is None

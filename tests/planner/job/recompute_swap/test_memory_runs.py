@@ -21,7 +21,7 @@ from treadle.planner.job.recompute_swap.memory_runs import (
 )
 from treadle.planner.passes.memory.lower import store_all
 from treadle.planner.passes.memory.planning import decide
-from treadle.planner.passes.swap.decisions import Run
+from treadle.planner.passes.swap.decisions import OpRun
 
 
 @pytest.mark.parametrize("name", ["convnet", "gpt2_dropout", "unet"])
@@ -74,11 +74,11 @@ def test_calls_that_may_be_chosen() -> None:
 def test_other_calls_that_round_otherwise_are_named() -> None:
     trace = captured("convnet")
     ways = {
-        family: Run(op=op.id, implementation=way.name)
+        family: OpRun(op=op.id, implementation=way.name)
         for op in trace.ops
         for way in op.implementations
         for family in way.family.split("+")
     }
-    assert rounded_otherwise(trace, [Run(op=op.id) for op in trace.ops]) == ()
+    assert rounded_otherwise(trace, [OpRun(op=op.id) for op in trace.ops]) == ()
     assert rounded_otherwise(trace, [ways["inplace"]]) == ()
     assert rounded_otherwise(trace, [ways["conv"], ways["conv"], ways["inplace"]]) == (ways["conv"].op,)

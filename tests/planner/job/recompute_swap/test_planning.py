@@ -25,7 +25,7 @@ from treadle.planner.passes.swap.decisions import Allocator, SwapDecisions
 from treadle.planner.passes.swap.evaluate import decisions
 from treadle.planner.passes.swap.extract import problem_from_trace
 from treadle.planner.passes.swap.planning import SwapOptions, plan_swap
-from treadle.planner.passes.swap.problem import Machine
+from treadle.planner.passes.swap.problem import SwapMachine
 
 SWAP = SwapOptions(population=8, generations=3, patience=2, time_limit_s=120.0)
 MEMORY = MemoryOptions(method="heuristic")
@@ -37,7 +37,7 @@ def decided(plan: Plan) -> SwapDecisions:
     return plan.decisions
 
 
-def memory_time(trace: Trace, machine: Machine, allocator: Allocator = "pool") -> int | None:
+def memory_time(trace: Trace, machine: SwapMachine, allocator: Allocator = "pool") -> int | None:
     """The memory pass alone in the memory of the device: its plan as a swap plan that need not copy activations."""
     try:
         runs = memory_alone(sides(allowed(trace), machine, 0), MEMORY, time.monotonic() + 60, lambda: False)
@@ -71,7 +71,7 @@ def test_ahead_of_both_where_some_tensors_are_cheap_to_copy_and_others_to_make()
     trace = chain(16)
     slow = {f"f{i}" for i in range(1, 17, 2)}
     trace = replace(trace, ops=tuple(replace(op, time_ns=9000 if op.id in slow else op.time_ns) for op in trace.ops))
-    machine = Machine(memory_bytes=9 * MIB, in_bandwidth=MIB * 10**9 // 9000, out_bandwidth=MIB * 10**9 // 9000)
+    machine = SwapMachine(memory_bytes=9 * MIB, in_bandwidth=MIB * 10**9 // 9000, out_bandwidth=MIB * 10**9 // 9000)
     ours = decided(plan_joint(trace, machine, options=JOINT))
     alone = decided(plan_swap(trace, machine, options=SWAP))
     memory = memory_time(trace, machine)
@@ -83,7 +83,7 @@ def test_ahead_of_both_where_some_tensors_are_cheap_to_copy_and_others_to_make()
 
 def test_the_bound_is_below_every_plan_and_above_compute_where_memory_is_short() -> None:
     trace = chain(16)
-    machine = Machine(memory_bytes=7 * MIB, in_bandwidth=MIB * 10**9 // 20000, out_bandwidth=MIB * 10**9 // 20000)
+    machine = SwapMachine(memory_bytes=7 * MIB, in_bandwidth=MIB * 10**9 // 20000, out_bandwidth=MIB * 10**9 // 20000)
     bound, sets = joint_bound(trace, machine, 0)
     compute = sum(op.time_ns or 0 for op in trace.ops)
     ours = decided(plan_joint(trace, machine, options=JOINT))
@@ -109,13 +109,13 @@ def test_inference_and_updates_are_planned_too() -> None:
 
 def test_the_same_inputs_give_the_same_plan() -> None:
     trace = chain(10)
-    machine = Machine(memory_bytes=7 * MIB, in_bandwidth=MIB * 10**6, out_bandwidth=MIB * 10**6)
+    machine = SwapMachine(memory_bytes=7 * MIB, in_bandwidth=MIB * 10**6, out_bandwidth=MIB * 10**6)
     assert plan_joint(trace, machine, options=JOINT) == plan_joint(trace, machine, options=JOINT)
 
 
 def test_what_cannot_be_says_so() -> None:
     trace = chain(4)
-    machine = Machine(memory_bytes=3 * MIB, in_bandwidth=10**9, out_bandwidth=10**9)
+    machine = SwapMachine(memory_bytes=3 * MIB, in_bandwidth=10**9, out_bandwidth=10**9)
     with pytest.raises(InfeasibleError, match="b4 holds"):
         plan_joint(trace, machine, options=JOINT)
 
@@ -123,7 +123,7 @@ def test_what_cannot_be_says_so() -> None:
 @pytest.mark.parametrize("allocator", ["pool", "bytes"])
 def test_a_limit_that_fires_at_once_leaves_the_plan_of_the_memory_pass(allocator: Allocator) -> None:
     trace = chain(16)
-    machine = Machine(memory_bytes=9 * MIB, in_bandwidth=MIB * 10**9 // 90000, out_bandwidth=MIB * 10**9 // 90000)
+    machine = SwapMachine(memory_bytes=9 * MIB, in_bandwidth=MIB * 10**9 // 90000, out_bandwidth=MIB * 10**9 // 90000)
     told: list[Plan] = []
     options = JointOptions(swap=replace_options(SWAP, time_limit_s=0.01, allocator=allocator), memory=MEMORY)
     plan = plan_joint(trace, machine, options=options, on_plan=told.append)
@@ -140,7 +140,7 @@ def test_a_limit_that_fires_at_once_leaves_the_plan_of_the_memory_pass(allocator
 def test_swapping_alone_is_left_out_only_where_it_cannot_be_ahead() -> None:
     """Copies take as long as the step: what is made again is ahead of the bound of all that only copies."""
     trace = chain(16)
-    machine = Machine(memory_bytes=9 * MIB, in_bandwidth=MIB * 10**9 // 90000, out_bandwidth=MIB * 10**9 // 90000)
+    machine = SwapMachine(memory_bytes=9 * MIB, in_bandwidth=MIB * 10**9 // 90000, out_bandwidth=MIB * 10**9 // 90000)
     plan = plan_joint(trace, machine, options=JOINT)
     assert "swap alone" not in plan.provenance.parts
     assert decided(plan).time_ns <= lower_bound(problem_from_trace(trace, machine)).time_ns

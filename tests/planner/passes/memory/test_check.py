@@ -14,7 +14,7 @@ from treadle.planner.passes.memory.check import check
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.lower import store_all
 from treadle.planner.passes.memory.planning import decide, plan_problem
-from treadle.planner.passes.memory.program import Drop, RunBackward, RunForward, Stage
+from treadle.planner.passes.memory.program import Drop, EnterStage, RunBackward, RunForward
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +43,11 @@ def first(plan: MemoryDecisions, kind: type, after: int = 0) -> int:
 def test_the_plan_is_accepted_and_is_what_the_tests_below_assume(plan):
     assert check(plan) == []
     assert plan.program == (
-        *(Stage(5), RunForward(0), RunForward(1), Drop(0), RunForward(2), Drop(1), RunForward(3), Drop(3)),
-        *(Stage(4), RunBackward(0), Drop(2)),
-        *(Stage(3), RunForward(0), RunForward(1), Drop(0), RunBackward(1), Drop(1)),
-        *(Stage(2), RunForward(0), RunBackward(2), Drop(0)),
-        *(Stage(1), RunBackward(3)),
+        *(EnterStage(5), RunForward(0), RunForward(1), Drop(0), RunForward(2), Drop(1), RunForward(3), Drop(3)),
+        *(EnterStage(4), RunBackward(0), Drop(2)),
+        *(EnterStage(3), RunForward(0), RunForward(1), Drop(0), RunBackward(1), Drop(1)),
+        *(EnterStage(2), RunForward(0), RunBackward(2), Drop(0)),
+        *(EnterStage(1), RunBackward(3)),
     )
 
 
@@ -80,8 +80,8 @@ CORRUPTIONS: dict[str, tuple[Callable[[list], object], str]] = {
         "$.program[2]: forward node 1 runs in place",
     ),
     "stage missing": (lambda p: p.pop(8), "backward node 0 runs in stage 5"),
-    "extra stage": (lambda p: p.append(Stage(0)), "enters stage 0"),
-    "stage repeated": (lambda p: p.insert(9, Stage(4)), "$.program[9]: "),
+    "extra stage": (lambda p: p.append(EnterStage(0)), "enters stage 0"),
+    "stage repeated": (lambda p: p.insert(9, EnterStage(4)), "$.program[9]: "),
     "does not start with a stage": (lambda p: p.pop(0), "$.program[0]: comes before the first stage"),
     "ends early": (lambda p: p.pop(), "expected the end of stage 1 with all backward nodes run"),
     "nothing at all": (lambda p: p.clear(), "$.program: ends in stage"),
@@ -136,7 +136,7 @@ def test_an_intermediate_needs_its_creator_in_the_stage():
     problem = cases.c(33, conv=True, out=True, intermediate=True)
     decisions = plan_problem(problem).decisions
     assert check(decisions) == []
-    later = first(decisions, Stage, 1)
+    later = first(decisions, EnterStage, 1)
     bad = edited(decisions, lambda p: p.insert(later + 1, RunForward(4)))
     assert any("its creator 3 did not run in this stage" in finding for finding in check(bad))
 

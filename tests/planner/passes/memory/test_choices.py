@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from tests.planner.passes.memory.instances import instance
 from treadle.planner.passes.memory.choices import ForwardChoice, Use, forward_choices, short_name, uses
 from treadle.planner.passes.memory.decisions import MemoryDecisions
-from treadle.planner.passes.memory.methods.lean import leanest
+from treadle.planner.passes.memory.methods.least_peak import least_peak_schedule
 from treadle.planner.passes.memory.planning import decide
 from treadle.planner.passes.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
-from treadle.planner.passes.memory.program import Drop, RunBackward, RunForward, Stage
+from treadle.planner.passes.memory.program import Drop, EnterStage, RunBackward, RunForward
 
 CONVOLUTION = ForwardNode(
     op="aten.convolution.default",
@@ -34,9 +34,9 @@ BY_MASK = BackwardNode(
 )
 LAST = BackwardNode(op="norm_backward", out_grad_bytes=0, live_grad_bytes=4, impls=(Backward(needs=(1,)),))
 PROGRAM = (
-    *(Stage(3), RunForward(0, 1), RunForward(1), RunForward(2, 0, True), RunForward(3), Drop(2)),
-    *(Stage(2), RunBackward(0, 1), Drop(3)),
-    *(Stage(1), RunForward(1), Drop(0), RunBackward(1), Drop(1)),
+    *(EnterStage(3), RunForward(0, 1), RunForward(1), RunForward(2, 0, True), RunForward(3), Drop(2)),
+    *(EnterStage(2), RunBackward(0, 1), Drop(3)),
+    *(EnterStage(1), RunForward(1), Drop(0), RunBackward(1), Drop(1)),
 )
 
 
@@ -44,7 +44,7 @@ def decisions() -> MemoryDecisions:
     problem = MemoryProblem(
         version=1, budget_bytes=100, base={}, fwd=(CONVOLUTION, NORM, RELU, MASK), bwd=(BY_MASK, LAST)
     )
-    return replace(decide(problem, leanest(problem)), program=PROGRAM)
+    return replace(decide(problem, least_peak_schedule(problem)), program=PROGRAM)
 
 
 def test_each_forward_node_is_kept_or_made_again_by_what_the_program_says() -> None:
@@ -82,7 +82,7 @@ def test_names_are_shortened_only_where_they_are_operators() -> None:
 def test_times_of_recomputations_are_those_of_the_plan(seed: int) -> None:
     """Everything runs once in the forward pass but intermediates, and what is more costs what the plan says."""
     problem = instance(seed)
-    made = decide(problem, leanest(problem))
+    made = decide(problem, least_peak_schedule(problem))
     found = forward_choices(made)
     forward = sum(
         problem.fwd[choice.node].time(choice.first.impl, False, choice.first.inplace)

@@ -14,7 +14,7 @@ from tests.planner.passes.memory.dynamic import optimum
 from tests.planner.passes.memory.instances import instance, optional
 from treadle.planner.passes.memory.minimum import least_budget
 from treadle.planner.passes.memory.problem import MemoryProblem
-from treadle.planner.passes.memory.search.attempts import Job, MemoryOptions, attempt
+from treadle.planner.passes.memory.search.attempts import Attempt, MemoryOptions, attempt
 from treadle.planner.passes.memory.search.rounds import BudgetTooSmall, search
 
 ASKED = int(os.environ.get("TREADLE_EXACT", "0"))
@@ -54,7 +54,7 @@ def is_least(problem: MemoryProblem, budget: int) -> bool:
 
 def holds(problem: MemoryProblem, job: str, best: int | None) -> bool:
     """Whether what a method says that need not find the best plan is true."""
-    answer = attempt(Job(job), problem, None, MemoryOptions(gap=0.0, time_limit_s=None))
+    answer = attempt(Attempt(job), problem, None, MemoryOptions(gap=0.0, time_limit_s=None))
     return best is None or not (answer.infeasible or (answer.bound is not None and answer.bound.time_ns > best))
 
 

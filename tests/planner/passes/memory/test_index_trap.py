@@ -7,14 +7,14 @@ import msgspec
 from tests.oracles.exact_memory import optima
 from tests.planner.passes.memory import cases
 from treadle.planner.passes.memory.check import check
-from treadle.planner.passes.memory.lower import Schedule
+from treadle.planner.passes.memory.lower import RecomputeSchedule
 from treadle.planner.passes.memory.planning import decide, plan_problem
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.program import RunForward
 from treadle.planner.solver import Model, solve
 
 
-def literal(problem: MemoryProblem) -> tuple[float | None, Schedule]:
+def literal(problem: MemoryProblem) -> tuple[float | None, RecomputeSchedule]:
     """Optimum and plan of the copied program for a chain in which one implementation is all there is.
 
     The dependencies take S^{k-1} for what stage k starts with, the memory rows for what it ends with:
@@ -57,7 +57,7 @@ def literal(problem: MemoryProblem) -> tuple[float | None, Schedule]:
     runs = [tuple(RunForward(i) for i in nodes)]
     runs += [tuple(RunForward(i) for i in nodes if solution.values[r[k][i]]) for k in range(stages, 0, -1)]
     kept = [frozenset(i for i in nodes if solution.values[s[k][i]]) for k in range(stages, -1, -1)]
-    return solution.objective, Schedule(tuple(runs), tuple(kept), (0,) * stages)
+    return solution.objective, RecomputeSchedule(tuple(runs), tuple(kept), (0,) * stages)
 
 
 def test_the_copied_program_is_wrong_and_the_checker_says_where():

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from tests.planner.passes.memory import cases
 from tests.planner.passes.memory.strategies import problems
-from treadle.planner.passes.memory.lower import Schedule, lower, prune, store_all
-from treadle.planner.passes.memory.program import Drop, RunBackward, RunForward, Stage
+from treadle.planner.passes.memory.lower import RecomputeSchedule, lower, prune, store_all
+from treadle.planner.passes.memory.program import Drop, EnterStage, RunBackward, RunForward
 from treadle.planner.passes.memory.simulate import curve, moments, simulate
 
 
@@ -16,11 +16,11 @@ def test_store_all_of_the_chain():
     problem = cases.a(10)
     program = lower(problem, store_all(problem))
     assert program == (
-        *(Stage(5), RunForward(0), RunForward(1), RunForward(2), RunForward(3), Drop(3)),
-        *(Stage(4), RunBackward(0), Drop(2)),
-        *(Stage(3), RunBackward(1), Drop(1)),
-        *(Stage(2), RunBackward(2), Drop(0)),
-        *(Stage(1), RunBackward(3)),
+        *(EnterStage(5), RunForward(0), RunForward(1), RunForward(2), RunForward(3), Drop(3)),
+        *(EnterStage(4), RunBackward(0), Drop(2)),
+        *(EnterStage(3), RunBackward(1), Drop(1)),
+        *(EnterStage(2), RunBackward(2), Drop(0)),
+        *(EnterStage(1), RunBackward(3)),
     )
     assert simulate(problem, program) == (10, 12)
 
@@ -29,7 +29,7 @@ def test_useless_runs_and_stores_go():
     problem = cases.a(20)
     everything = frozenset(range(4))
     again = tuple(RunForward(i) for i in range(4))
-    wasteful = Schedule((again,) * 5, (everything,) * 5, (0, 0, 0, 0))
+    wasteful = RecomputeSchedule((again,) * 5, (everything,) * 5, (0, 0, 0, 0))
     assert prune(problem, wasteful) == store_all(problem)
 
 
@@ -39,22 +39,22 @@ def test_a_regenerated_intermediate_drops_the_stale_output_of_its_creator():
         [cases.forward(4), cases.forward(1, (0,), kind="intermediate", creator=0)],
         [cases.backward(0, 0, ((0,), 0, 1)), cases.backward(0, 0, ((1,), 0, 1))],
     )
-    schedule = Schedule(
+    schedule = RecomputeSchedule(
         ((RunForward(0),), (), (RunForward(0), RunForward(1))),
         (frozenset({0}), frozenset({0}), frozenset()),
         (0, 0),
     )
     assert lower(problem, schedule) == (
-        *(Stage(3), RunForward(0)),
-        *(Stage(2), RunBackward(0)),
-        *(Stage(1), Drop(0), RunForward(0), RunForward(1), Drop(0), RunBackward(1), Drop(1)),
+        *(EnterStage(3), RunForward(0)),
+        *(EnterStage(2), RunBackward(0)),
+        *(EnterStage(1), Drop(0), RunForward(0), RunForward(1), Drop(0), RunBackward(1), Drop(1)),
     )
     assert prune(problem, schedule).kept == (frozenset({0}), frozenset(), frozenset())
 
 
 def test_moments_of_an_in_place_run():
     problem = cases.d(20)
-    program = (Stage(7), RunForward(0), RunForward(1, 0, True), RunForward(2), RunForward(3))
+    program = (EnterStage(7), RunForward(0), RunForward(1, 0, True), RunForward(2), RunForward(3))
     assert [(m.activations, m.workspace) for m in moments(problem, program)] == [
         (0, 0),
         (4, 0),
@@ -75,8 +75,8 @@ def test_the_curve_adds_up_to_the_peak(problem, data):
 
 def test_what_is_made_again_counts_apart_and_overwriting_moves_bytes_between_the_two():
     problem = cases.d(20)
-    first = (Stage(7), RunForward(0), RunForward(1), RunForward(2), RunForward(3))
-    again = (Stage(6), Drop(1), RunForward(1, 0, True))
+    first = (EnterStage(7), RunForward(0), RunForward(1), RunForward(2), RunForward(3))
+    again = (EnterStage(6), Drop(1), RunForward(1, 0, True))
     split = [(m.kept, m.recomputed) for m in moments(problem, (*first, *again))]
     sizes = [node.out_bytes for node in problem.fwd]
     assert split[4] == (sum(sizes[:4]), 0)

@@ -19,7 +19,7 @@ from tests.planner.passes.memory.strategies import problems
 from treadle.planner.errors import InfeasibleError
 from treadle.planner.passes.memory.bound import least_bytes, least_time, sentence
 from treadle.planner.passes.memory.lower import lower, store_all
-from treadle.planner.passes.memory.methods.effort import Effort, cut
+from treadle.planner.passes.memory.methods.limits import SolveLimits, cut
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.relaxation import lower_bound, priced_bound, relax
 from treadle.planner.passes.memory.search.attempts import MemoryOptions
@@ -139,7 +139,7 @@ def test_the_linear_program_comes_first_and_nearly_says_what_the_solver_proves_o
     problem = layers(20)
     problem = replace(problem, budget_bytes=least_bytes(problem) + 60)
     heard = []
-    last = lower_bound(problem, Effort(windows=1, nodes=100), on_bound=heard.append)
+    last = lower_bound(problem, SolveLimits(windows=1, nodes=100), on_bound=heard.append)
     assert heard[0].argument == Argument("priced")
     assert heard[0].time_ns == priced_bound(problem)
     assert heard[0].time_ns > 1.1 * least_time(problem)
@@ -154,7 +154,7 @@ def test_the_linear_program_comes_first_and_nearly_says_what_the_solver_proves_o
 def test_more_windows_close_in_on_the_optimum(case, budget, one, every, best):
     problem = case(budget)
     assert optimum(problem) == best
-    bounds = [lower_bound(problem, Effort(windows=count)).time_ns for count in (1, len(problem.bwd))]
+    bounds = [lower_bound(problem, SolveLimits(windows=count)).time_ns for count in (1, len(problem.bwd))]
     assert bounds == [one, every]
 
 

@@ -12,7 +12,7 @@ from tests.planner.passes.memory.formulation.test_checkpoint import CHOICES, sol
 from tests.planner.passes.memory.strategies import problems
 from treadle.planner.errors import InputError
 from treadle.planner.passes.memory.check import check
-from treadle.planner.passes.memory.lower import Schedule, lower, store_all
+from treadle.planner.passes.memory.lower import RecomputeSchedule, lower, store_all
 from treadle.planner.passes.memory.planning import decide
 from treadle.planner.passes.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
 from treadle.planner.passes.memory.program import RunForward
@@ -124,13 +124,13 @@ def test_everything_on_changes_nothing_and_less_is_never_faster(problem):
     assert least is None or (best is not None and best <= least)
 
 
-def noop_plan(budget: int, keep_first: bool) -> Schedule:
+def noop_plan(budget: int, keep_first: bool) -> RecomputeSchedule:
     """Of fixture F: store x_1 for the backward pass, or run it again before it is read."""
     run = [RunForward(i) for i in range(3)]
     again = () if keep_first else (run[0],)
     kept = frozenset({0, 1} if keep_first else {1})
     rest = frozenset({0} if keep_first else ())
-    return Schedule((tuple(run), (), again, ()), (kept, rest, frozenset(), frozenset()), (0, 0, 0))
+    return RecomputeSchedule((tuple(run), (), again, ()), (kept, rest, frozenset(), frozenset()), (0, 0, 0))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_backward_convolutions_keep_what_they_read_and_write():
         fwd=(ForwardNode(op="f", out_bytes=16),),
         bwd=(BackwardNode(op="b", live_grad_bytes=8, out_grad_bytes=4, impls=ways),),
     )
-    plan = Schedule(((RunForward(0),), ()), (frozenset({0}), frozenset()), (0,))
+    plan = RecomputeSchedule(((RunForward(0),), ()), (frozenset({0}), frozenset()), (0,))
     assert post_optimise(problem, plan).backward == (1,)
 
 
@@ -176,7 +176,7 @@ def test_a_repeated_convolution_is_priced_as_one():
         version=1, budget_bytes=6, base={}, fwd=(ForwardNode(op="f", out_bytes=3, impls=ways),), bwd=bwd
     )
     runs = ((RunForward(0),), (RunForward(0),), (RunForward(0),))
-    plan = Schedule(runs, (frozenset(), frozenset(), frozenset()), (0, 0))
+    plan = RecomputeSchedule(runs, (frozenset(), frozenset(), frozenset()), (0, 0))
     assert [[run.impl for run in stage] for stage in post_optimise(problem, plan).runs] == [[0], [1], [1]]
     tight = post_optimise(replace(problem, budget_bytes=5), plan)
     assert [[run.impl for run in stage] for stage in tight.runs] == [[0], [0], [0]]

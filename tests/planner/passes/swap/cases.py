@@ -9,15 +9,15 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from treadle.planner.passes.swap.problem import Machine, Role, SwapOp, SwapProblem, SwapTensor
+from treadle.planner.passes.swap.problem import Role, SwapMachine, SwapOp, SwapProblem, SwapTensor
 
 UNIT = 10**9
 """Bytes per second of a copy that moves one byte in one ns."""
 
 
-def machine(memory: int, together: tuple[int, int] = (1, 1)) -> Machine:
+def machine(memory: int, together: tuple[int, int] = (1, 1)) -> SwapMachine:
     """Copies of one byte per ns in each direction."""
-    return Machine(memory_bytes=memory, in_bandwidth=UNIT, out_bandwidth=UNIT, together=together)
+    return SwapMachine(memory_bytes=memory, in_bandwidth=UNIT, out_bandwidth=UNIT, together=together)
 
 
 def parameter(name: str, size: int = 1) -> SwapTensor:
@@ -153,7 +153,7 @@ def duplex(in_bytes: int = 1_200_000_000, out_bytes: int = 1_200_000_000) -> Swa
 
     1.2 GB in: 0.1 s; 1.2 in and 1.2 out: 0.12 s; 1.2 in and 0.6 out: 0.11 s. Operators take no time.
     """
-    fast = Machine(
+    fast = SwapMachine(
         memory_bytes=in_bytes + out_bytes,
         in_bandwidth=12 * 10**9,
         out_bandwidth=12 * 10**9,
@@ -236,7 +236,7 @@ def random_problem(
     memory = least + int(share * max(0, whole - least)) + reserve + max(op.scratch_bytes for op in result)
     return SwapProblem(
         version=1,
-        machine=Machine(
+        machine=SwapMachine(
             memory_bytes=memory,
             in_bandwidth=UNIT // rng.choice((1, 2)),
             out_bandwidth=UNIT // rng.choice((1, 3)),

@@ -15,11 +15,11 @@ from tests.planner.passes.swap.cases import activation, built, figure_4_1, param
 from tests.planner.passes.swap.plans import random_order
 from treadle.planner.passes.swap.arrays import arrays_of
 from treadle.planner.passes.swap.check import check
-from treadle.planner.passes.swap.decisions import Allocator, PoolClass, Resident, Run, SwapDecisions, SwapNode
+from treadle.planner.passes.swap.decisions import Allocator, OpRun, PoolClass, Resident, SwapDecisions, SwapNode
 from treadle.planner.passes.swap.evaluate import decide, decisions
-from treadle.planner.passes.swap.happens import happens
+from treadle.planner.passes.swap.happens_before import happens_before
 from treadle.planner.passes.swap.layout import Pool, least_pool
-from treadle.planner.passes.swap.minimum import minimum_of
+from treadle.planner.passes.swap.minimum import least_memory
 from treadle.planner.passes.swap.overlap import clashes, crowd
 from treadle.planner.passes.swap.problem import SwapProblem, SwapTensor
 from treadle.planner.passes.swap.residencies import START, Residency
@@ -79,7 +79,7 @@ def random_plan(seed: int, ops: int | None = None) -> SwapDecisions:
     if allocator == "pool":
         return plan
     beside = problem.scratch_bytes + problem.reserve_bytes
-    room = rng.randint(minimum_of(problem, allocator).memory_bytes - beside, problem.arena_bytes)
+    room = rng.randint(least_memory(problem, allocator).memory_bytes - beside, problem.arena_bytes)
     problem = replace(problem, machine=replace(problem.machine, memory_bytes=room + beside))
     arrays = arrays_of(problem)
     nodes = plan_spans(arrays, order, room, allocator, settings)
@@ -466,11 +466,11 @@ CORRUPTIONS: dict[str, tuple[Callable[[], SwapDecisions], str]] = {
         "node 0 (in x) serves 7, expected at most 6",
     ),
     "runs of other operators": (
-        lambda: replace(PLAN, runs=tuple(Run(op=op.id) for op in STEP.ops[:5])),
+        lambda: replace(PLAN, runs=tuple(OpRun(op=op.id) for op in STEP.ops[:5])),
         "runs: not the operators of the problem in their order",
     ),
     "a run twice": (
-        lambda: replace(PLAN, runs=tuple(Run(op=STEP.ops[max(at, 1)].id) for at in range(6))),
+        lambda: replace(PLAN, runs=tuple(OpRun(op=STEP.ops[max(at, 1)].id) for at in range(6))),
         "runs: not the operators of the problem in their order",
     ),
     # host and figures
@@ -560,7 +560,7 @@ def random_stays(rng: random.Random) -> tuple[list[SwapNode], list[Residency], l
             after.add(last)
         nodes.append(SwapNode(kind="compute" if compute else "out", item=0, serves=0, after=tuple(sorted(after))))
         last = at if compute else last
-    order = happens(nodes)
+    order = happens_before(nodes)
     sizes = [rng.randint(1, 5) for _ in range(8)]
     stays = []
     for tensor in range(8):
@@ -575,7 +575,7 @@ def test_reachability_is_that_of_the_graph() -> None:
     rng = random.Random(1)
     for _ in range(200):
         nodes, _, _ = random_stays(rng)
-        order = happens(nodes)
+        order = happens_before(nodes)
         reached: list[set[int]] = []
         for found in nodes:
             reached.append({other for before in found.after for other in (before, *reached[before])})
@@ -595,7 +595,7 @@ def test_clashes_are_found_wherever_two_stays_overlap() -> None:
         nodes, stays, sizes = random_stays(rng)
         stays = rng.sample(stays, rng.randint(2, 4))
         stays.sort(key=lambda stay: stay.begin)
-        order = happens(nodes)
+        order = happens_before(nodes)
         expected = any(
             first.at < second.at + sizes[second.tensor]
             and second.at < first.at + sizes[first.tensor]
@@ -611,7 +611,7 @@ def test_a_crowd_is_the_heaviest_set_of_stays_none_of_which_comes_before_another
     rng = random.Random(3)
     for _ in range(150):
         nodes, stays, sizes = random_stays(rng)
-        order = happens(nodes)
+        order = happens_before(nodes)
 
         def together(chosen: tuple[Residency, ...], order: Any = order) -> bool:
             return not any(

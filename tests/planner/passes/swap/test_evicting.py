@@ -13,14 +13,14 @@ from treadle.planner.passes.swap.arrays import arrays_of
 from treadle.planner.passes.swap.check import check
 from treadle.planner.passes.swap.evaluate import decisions
 from treadle.planner.passes.swap.evicting import evict_all
-from treadle.planner.passes.swap.minimum import minimum_of
+from treadle.planner.passes.swap.minimum import least_memory
 from treadle.planner.passes.swap.planning import SwapOptions, plan_swap_problem
 from treadle.planner.passes.swap.problem import SwapProblem
 from treadle.planner.passes.swap.spans import plan_spans
 
 
 def at_least(problem: SwapProblem) -> SwapProblem:
-    least = minimum_of(problem, "offset").memory_bytes
+    least = least_memory(problem, "offset").memory_bytes
     return replace(problem, machine=replace(problem.machine, memory_bytes=least))
 
 

@@ -14,7 +14,7 @@ from treadle.planner.passes.swap.arrays import arrays_of, ints, predecessors
 from treadle.planner.passes.swap.check import check
 from treadle.planner.passes.swap.evaluate import decide, evaluate, pinned_bytes
 from treadle.planner.passes.swap.layout import Pool, least_pool
-from treadle.planner.passes.swap.minimum import host_minimum_of, minimum_of, require_feasible, working_set
+from treadle.planner.passes.swap.minimum import least_host_memory, least_memory, require_feasible, working_set
 from treadle.planner.passes.swap.problem import SwapProblem, SwapTensor
 from treadle.planner.passes.swap.two_pass import Settings, plan_pool
 
@@ -25,10 +25,10 @@ def with_memory(problem: SwapProblem, count: int) -> SwapProblem:
 
 def test_figure_4_1_needs_five_with_objects_and_four_without() -> None:
     """O2: 3 objects of 1 and 1 of 2, against 3 objects of 2 in one class."""
-    found = minimum_of(figure_4_1())
+    found = least_memory(figure_4_1())
     assert found.memory_bytes == 5
     assert sorted((size, count) for size, count, _ in found.objects) == [(1, 3), (2, 1)]
-    assert minimum_of(figure_4_1(), "bytes").memory_bytes == minimum_of(figure_4_1(), "offset").memory_bytes == 4
+    assert least_memory(figure_4_1(), "bytes").memory_bytes == least_memory(figure_4_1(), "offset").memory_bytes == 4
 
 
 def test_it_is_attained() -> None:
@@ -61,13 +61,13 @@ def brute_force(problem: SwapProblem) -> int:
 @pytest.mark.parametrize("seed", range(40))
 def test_no_division_into_classes_needs_less(seed: int) -> None:
     problem = random_problem(random.Random(seed))
-    assert minimum_of(problem).memory_bytes == brute_force(problem)
+    assert least_memory(problem).memory_bytes == brute_force(problem)
     largest = max(working_set(problem, op) for op in range(len(problem.ops)))
     for allocator in ("bytes", "offset"):
-        least = minimum_of(problem, allocator)  # type: ignore[arg-type]
+        least = least_memory(problem, allocator)  # type: ignore[arg-type]
         assert least.memory_bytes == largest + problem.reserve_bytes + problem.scratch_bytes
         assert working_set(problem, least.ops[0]) == largest
-    assert minimum_of(problem, "bytes").memory_bytes <= minimum_of(problem).memory_bytes
+    assert least_memory(problem, "bytes").memory_bytes <= least_memory(problem).memory_bytes
     require_feasible(with_memory(problem, brute_force(problem)))
     with pytest.raises(InfeasibleError):
         require_feasible(with_memory(problem, brute_force(problem) - 1))
@@ -116,11 +116,11 @@ def test_operators_of_many_tensors_and_problems_of_many_classes_are_told_in_shor
 
 def test_a_tensor_of_no_bytes_needs_no_object() -> None:
     problem = built(1, [parameter("w"), activation("a", 0)], [("f", "w", "a")])
-    assert minimum_of(problem).memory_bytes == 1
+    assert least_memory(problem).memory_bytes == 1
 
 
 def test_layers_of_an_rnn_need_one_parameter_and_three_states() -> None:
-    assert minimum_of(rnn(2, 3)).memory_bytes == 4 + 3
+    assert least_memory(rnn(2, 3)).memory_bytes == 4 + 3
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -129,7 +129,7 @@ def test_no_order_and_no_choice_of_victims_pins_less_on_the_host(seed: int) -> N
     rng = random.Random(seed)
     problem = random_problem(rng, ops=rng.randint(3, 6), slack=rng.choice((0.0, 0.3, 1.0)))
     arrays, pool = arrays_of(problem), least_pool(problem)
-    least = host_minimum_of(problem).host_bytes
+    least = least_host_memory(problem).host_bytes
     pinned = []
     for order in permutations(range(len(problem.ops))):
         place = {op: at for at, op in enumerate(order)}
@@ -156,9 +156,9 @@ def test_the_least_host_memory_is_attained_and_a_smaller_one_refused() -> None:
         problem,
         ops=tuple(replace(op, after=(at - 1,) if at else ()) for at, op in enumerate(problem.ops)),
     )
-    found = host_minimum_of(problem)
+    found = least_host_memory(problem)
     assert (found.host_bytes, found.inputs, found.needed) == (4, 2, 12)
-    attained = host_minimum_of(replace(problem, machine=replace(problem.machine, memory_bytes=8)))
+    attained = least_host_memory(replace(problem, machine=replace(problem.machine, memory_bytes=8)))
     assert attained.host_bytes == 6
     nodes = plan_pool(arrays_of(problem), range(6), Pool((1, 1), (2,)))
     assert nodes is not None

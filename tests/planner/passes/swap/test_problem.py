@@ -21,7 +21,7 @@ from tests.planner.passes.swap.cases import (
 )
 from treadle.planner.documents import store
 from treadle.planner.errors import InputError
-from treadle.planner.passes.swap.problem import Machine, SwapProblem
+from treadle.planner.passes.swap.problem import SwapMachine, SwapProblem
 
 WRITTEN = [parameter("w"), parameter("v")]
 
@@ -72,7 +72,7 @@ def test_whoever_uses_a_written_tensor_says_whom_it_waits_for(
 
 
 def test_times_of_copies_are_rounded_up_and_nothing_takes_none() -> None:
-    machine = Machine(memory_bytes=1, in_bandwidth=3 * 10**9, out_bandwidth=2 * 10**9, copy_ns=7)
+    machine = SwapMachine(memory_bytes=1, in_bandwidth=3 * 10**9, out_bandwidth=2 * 10**9, copy_ns=7)
     assert [machine.in_ns(count) for count in (0, 1, 3, 4)] == [0, 8, 8, 9]
     assert [machine.out_ns(count) for count in (0, 1, 3, 4)] == [0, 8, 9, 9]
 

@@ -16,7 +16,7 @@ from treadle.planner.passes.swap.arrays import KINDS, Nodes, arrays_of, ints, ro
 from treadle.planner.passes.swap.decisions import SwapDecisions, SwapNode
 from treadle.planner.passes.swap.evaluate import decide
 from treadle.planner.passes.swap.layout import Pool
-from treadle.planner.passes.swap.problem import Machine
+from treadle.planner.passes.swap.problem import SwapMachine
 from treadle.planner.passes.swap.replay import replay
 from treadle.planner.passes.swap.timeline_of import tasks_of
 from treadle.planner.passes.swap.two_pass import Settings, plan_once, plan_pool
@@ -112,7 +112,7 @@ def test_nodes_that_wait_for_each_other_are_refused():
 
 def test_big_numbers_stay_exact():
     """Terabytes at a slow link: work times the denominator of `together` is far from 64 bits."""
-    machine = Machine(memory_bytes=2**42, in_bandwidth=10**9, out_bandwidth=10**9, together=(999, 1000))
+    machine = SwapMachine(memory_bytes=2**42, in_bandwidth=10**9, out_bandwidth=10**9, together=(999, 1000))
     problem = structs.replace(cases.duplex(2**41, 2**41), machine=machine)
     nodes = plan_once(arrays_of(problem), range(2), Pool((1,), (2,)))
     alone = machine.in_ns(2**41)

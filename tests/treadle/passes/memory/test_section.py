@@ -13,7 +13,7 @@ from tests.planner.passes.memory.test_choices import decisions
 from treadle.passes.memory.figure import memory_svg
 from treadle.passes.memory.section import THIN, memory_section
 from treadle.planner.passes.memory.lower import store_all
-from treadle.planner.passes.memory.methods.lean import leanest
+from treadle.planner.passes.memory.methods.least_peak import least_peak_schedule
 from treadle.planner.passes.memory.planning import decide
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.report.page import Page, render
@@ -34,7 +34,7 @@ def test_ops_are_told_with_what_becomes_of_them() -> None:
 
 def test_the_picture_parts_kept_from_recomputed() -> None:
     problem = cases.a(6)
-    made = decide(problem, leanest(problem))
+    made = decide(problem, least_peak_schedule(problem))
     drawn = memory_section("a", made, {"measured peak": 6}).pictures[0].svg
     for label in ("activations, first run", "activations, recomputed", "live gradients", "budget", "measured peak"):
         assert f">{label}<" in drawn

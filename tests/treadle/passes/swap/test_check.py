@@ -17,7 +17,7 @@ from treadle.planner.documents.plan import Certificate, InputRef, Plan, Predicti
 from treadle.planner.documents.trace import Costs, Op, Tensor, Trace
 from treadle.planner.graph.unrolling import unrolled
 from treadle.planner.passes.swap.bound import SENTENCES
-from treadle.planner.passes.swap.decisions import Run
+from treadle.planner.passes.swap.decisions import OpRun
 from treadle.planner.passes.swap.evaluate import decide
 from treadle.planner.passes.swap.extract import machine_of, problem_from_trace
 from treadle.planner.passes.swap.layout import least_pool
@@ -216,7 +216,7 @@ def test_a_plan_that_runs_an_op_again_is_compared_with_the_unrolled_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    runs = tuple(Run(op=name) for name in ("f", "g", "f", "u"))
+    runs = tuple(OpRun(op=name) for name in ("f", "g", "f", "u"))
     problem = problem_from_trace(unrolled(TRACE, runs), machine_of(BOX, memory_bytes=2048))
     assert [op.id for op in problem.ops] == ["f", "g", "f#2", "u"]
     plan = planned(problem, made_from())
@@ -224,7 +224,7 @@ def test_a_plan_that_runs_an_op_again_is_compared_with_the_unrolled_trace(
     store.save(plan, "plan.json")
     assert run(["check", "--fresh", "plan.json"]) == 0
     assert "it claims a gap" in said(capsys)  # of whatever else could be recomputed
-    other = (*runs[:2], Run(op="f", implementation="fast"), runs[3])
+    other = (*runs[:2], OpRun(op="f", implementation="fast"), runs[3])
     store.save(replace(plan, decisions=replace(plan.decisions, runs=other)), "plan.json")
     assert run(["check", "plan.json"]) == 0
     assert run(["check", "--fresh", "plan.json"]) == 2

@@ -20,7 +20,7 @@ from treadle.passes.swap.section import THIN, busiest, swap_section
 from treadle.planner.documents import store
 from treadle.planner.documents.plan import Certificate, Generation, Plan, Prediction, Provenance
 from treadle.planner.passes.swap.arrays import arrays_of
-from treadle.planner.passes.swap.decisions import Run, SwapDecisions
+from treadle.planner.passes.swap.decisions import OpRun, SwapDecisions
 from treadle.planner.passes.swap.evaluate import decide, evaluate
 from treadle.planner.passes.swap.layout import Pool
 from treadle.planner.passes.swap.timeline_of import start_bytes, tasks_of
@@ -188,7 +188,7 @@ def test_an_svg_is_the_picture_of_one_plan(tmp_path: Path, monkeypatch: pytest.M
 
 def test_runs_again_are_told() -> None:
     decisions = left_fine()
-    runs = tuple(Run(op=op.id) for op in (*decisions.problem.ops, decisions.problem.ops[0]))
+    runs = tuple(OpRun(op=op.id) for op in (*decisions.problem.ops, decisions.problem.ops[0]))
     again = replace(decisions, runs=runs)
     assert "1 operator call made again instead of a copy." in swap_section("mine", plan_of(again)).text
     assert "made again" not in swap_section("mine", plan_of(decisions)).text

@@ -24,7 +24,7 @@ from treadle.planner.documents.trace import Trace
 from treadle.planner.graph.implementations import with_implementations
 from treadle.planner.passes.memory.extract.problem import problem_from_trace
 from treadle.planner.passes.memory.lower import lower
-from treadle.planner.passes.memory.methods.lean import leanest
+from treadle.planner.passes.memory.methods.least_peak import least_peak_schedule
 from treadle.planner.passes.memory.planning import MemoryOptions, budget_in_bytes, decide, plan_problem
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.simulate import curve, simulate
@@ -108,7 +108,7 @@ def require_close(pairs: list[tuple[Tensor, Tensor]]) -> None:
 def test_plans_of_the_same_arithmetic_train_to_the_same_bits_within_their_budget(name):
     """At 0.8 and 0.6 of what store-all needs, where that is enough, and at 2 % more than the leanest plan needs."""
     problem = problem_of(name, SAME_BITS)
-    least = int(1.02 * simulate(problem, lower(problem, leanest(problem))).peak_bytes)
+    least = int(1.02 * simulate(problem, lower(problem, least_peak_schedule(problem))).peak_bytes)
     shares = {budget_in_bytes(problem, Fraction(share, 10)) for share in (6, 8)}
     for budget in sorted({least, *(budget for budget in shares if budget > least)}):
         decisions = plan_problem(problem, budget=budget, options=QUICK).decisions

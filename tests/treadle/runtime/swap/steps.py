@@ -32,13 +32,13 @@ from treadle.planner.passes.swap.early import last_writes, split
 from treadle.planner.passes.swap.evaluate import decide, decisions
 from treadle.planner.passes.swap.extract import problem_from_trace
 from treadle.planner.passes.swap.layout import Pool, least_pool, pool_bytes
-from treadle.planner.passes.swap.problem import Machine
+from treadle.planner.passes.swap.problem import SwapMachine
 from treadle.planner.passes.swap.two_pass import plan_pool
 from treadle.runtime.swap.replay import replay
 from treadle.runtime.swap.step import SwapStep, load_swap_step
 from treadle.runtime.swap.swapped import SwappedStep
 
-MACHINE = Machine(memory_bytes=1, in_bandwidth=10**9, out_bandwidth=10**9, together=(5, 6), copy_ns=1000)
+MACHINE = SwapMachine(memory_bytes=1, in_bandwidth=10**9, out_bandwidth=10**9, together=(5, 6), copy_ns=1000)
 
 
 class Tiny(nn.Module):

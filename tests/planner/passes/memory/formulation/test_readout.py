@@ -13,13 +13,13 @@ from treadle.planner.passes.memory.formulation.checkpoint import formulate
 from treadle.planner.passes.memory.formulation.memory_rows import row_peak
 from treadle.planner.passes.memory.formulation.readout import hint
 from treadle.planner.passes.memory.formulation.switches import Switches
-from treadle.planner.passes.memory.lower import Schedule, lower, store_all
-from treadle.planner.passes.memory.methods.lean import lean_schedule
+from treadle.planner.passes.memory.lower import RecomputeSchedule, lower, store_all
+from treadle.planner.passes.memory.methods.least_peak import schedule_keeping
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.simulate import simulate
 
 
-def completed(problem: MemoryProblem, schedule: Schedule, switches: Switches) -> float | None:
+def completed(problem: MemoryProblem, schedule: RecomputeSchedule, switches: Switches) -> float | None:
     """Objective of the best solution with all integers as hinted."""
     program = formulate(problem, switches=switches)
     hint(program, schedule)
@@ -45,7 +45,7 @@ def test_a_plan_that_fills_the_budget_is_a_solution():
 def test_hinted_schedules_are_solutions(switches):
     for seed in range(40):
         problem = replace(instance(seed), budget_bytes=1000)
-        for schedule in (store_all(problem), lean_schedule(problem, frozenset())):
+        for schedule in (store_all(problem), schedule_keeping(problem, frozenset())):
             time = simulate(problem, lower(problem, schedule)).time_ns
             found = completed(problem, schedule, switches)
             assert found is not None, seed

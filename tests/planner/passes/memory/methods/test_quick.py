@@ -13,9 +13,9 @@ from treadle.planner.passes.memory.check import check
 from treadle.planner.passes.memory.lower import lower, store_all
 from treadle.planner.passes.memory.methods import quick
 from treadle.planner.passes.memory.methods.compose import compose
-from treadle.planner.passes.memory.methods.lean import leanest
-from treadle.planner.passes.memory.methods.lives import Lives
-from treadle.planner.passes.memory.methods.polish import evict, refill
+from treadle.planner.passes.memory.methods.least_peak import least_peak_schedule
+from treadle.planner.passes.memory.methods.lifetimes import Lifetimes
+from treadle.planner.passes.memory.methods.local_search import evict, refill
 from treadle.planner.passes.memory.methods.quick import solve_quick
 from treadle.planner.passes.memory.planning import decide
 from treadle.planner.passes.memory.problem import MemoryProblem
@@ -32,7 +32,7 @@ def at(problem: MemoryProblem, share: float) -> MemoryProblem:
 def test_a_plan_within_the_budget_wherever_the_leanest_is(problem):
     told = []
     found = solve_quick(problem, told.append)
-    fits = simulate(problem, lower(problem, leanest(problem))).peak_bytes <= problem.budget_bytes
+    fits = simulate(problem, lower(problem, least_peak_schedule(problem))).peak_bytes <= problem.budget_bytes
     assert found is not None or not fits
     for plan in told + [found] * (found is not None):
         assert check(decide(problem, plan)) == []
@@ -41,7 +41,7 @@ def test_a_plan_within_the_budget_wherever_the_leanest_is(problem):
 def test_segments_are_taken_where_single_evictions_lead_into_chains_of_recomputation():
     problem = at(residual_network(40, 1), 0.2)
     room = problem.budget_bytes - problem.base_bytes
-    whole = Lives(problem, store_all(problem))
+    whole = Lifetimes(problem, store_all(problem))
     start_ns = whole.time_ns
     assert not evict(whole, room, most_ns=2 * start_ns)
     found = solve_quick(problem)
@@ -63,14 +63,14 @@ def test_blocks_that_repeat_are_composed_even_where_no_choice_fits_at_once(budge
 def test_work_has_an_end(monkeypatch):
     """A plan of least peak that is too large to fill is the answer where nothing else is."""
     problem = at(residual_network(12, 1), 0.3)
-    lives = Lives(problem, store_all(problem))
+    lives = Lifetimes(problem, store_all(problem))
     assert not evict(lives, 0, most_work=lives.work + 500)
     assert lives.work < 5_000
-    least = leanest(problem)
-    lives = Lives(problem, least)
+    least = least_peak_schedule(problem)
+    lives = Lifetimes(problem, least)
     refill(lives, problem.budget_bytes, most_work=lives.work - 1)
     assert lives.schedule() == least
     monkeypatch.setattr(quick, "evict", lambda *ways: False)
     monkeypatch.setattr(quick, "RUNS", 10)
     problem = replace(problem, budget_bytes=simulate(problem, lower(problem, least)).peak_bytes)
-    assert solve_quick(problem) == leanest(problem)
+    assert solve_quick(problem) == least_peak_schedule(problem)

@@ -13,14 +13,14 @@ from tests.planner.passes.memory.dynamic import optimum
 from tests.planner.passes.memory.formulation.test_checkpoint import long_chain
 from tests.planner.passes.memory.strategies import problems
 from treadle.planner.passes.memory.check import check
-from treadle.planner.passes.memory.lower import Schedule, lower, prune, store_all
+from treadle.planner.passes.memory.lower import RecomputeSchedule, lower, prune, store_all
 from treadle.planner.passes.memory.methods.retention import Retention, _Model, retained, solve_retention
 from treadle.planner.passes.memory.planning import decide
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.simulate import simulate
 
 
-def time_of(problem: MemoryProblem, schedule: Schedule) -> int:
+def time_of(problem: MemoryProblem, schedule: RecomputeSchedule) -> int:
     pruned = prune(problem, schedule)
     assert check(decide(problem, pruned)) == []
     return simulate(problem, lower(problem, pruned)).time_ns

@@ -12,14 +12,14 @@ from tests.planner.passes.memory.strategies import problems
 from treadle.planner.passes.memory.bound import least_time
 from treadle.planner.passes.memory.check import check
 from treadle.planner.passes.memory.lower import lower, prune, store_all
-from treadle.planner.passes.memory.methods.effort import Account, Effort, cut
-from treadle.planner.passes.memory.methods.keeping import first_plan, unfold
+from treadle.planner.passes.memory.methods.limits import Account, SolveLimits, cut
 from treadle.planner.passes.memory.methods.restricted import formulate, hint, schedule_of
+from treadle.planner.passes.memory.methods.unfolding import first_plan, unfold
 from treadle.planner.passes.memory.methods.windows import solve_windows
 from treadle.planner.passes.memory.planning import decide
 from treadle.planner.passes.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
 from treadle.planner.passes.memory.program import RunForward
-from treadle.planner.passes.memory.search.attempts import Job, MemoryOptions, attempt
+from treadle.planner.passes.memory.search.attempts import Attempt, MemoryOptions, attempt
 from treadle.planner.passes.memory.simulate import simulate
 from treadle.planner.solver import Status, solve
 
@@ -90,10 +90,10 @@ def test_it_says_none_where_there_is_no_plan():
 
 def test_each_better_plan_is_told_and_the_start_is_never_lost():
     problem = deep(24, 60)
-    start = attempt(Job("heuristic"), problem, None, MemoryOptions()).schedule
+    start = attempt(Attempt("heuristic"), problem, None, MemoryOptions()).schedule
     assert start is not None
     told = []
-    found = solve_windows(problem, start, Effort(steps=14, seconds_each=20.0), told.append)
+    found = solve_windows(problem, start, SolveLimits(steps=14, seconds_each=20.0), told.append)
     times = [time_of(problem, start), *(time_of(problem, schedule) for schedule in told)]
     assert times == sorted(times, reverse=True)
     assert len(set(times)) == len(times)
@@ -103,13 +103,13 @@ def test_each_better_plan_is_told_and_the_start_is_never_lost():
 
 def test_the_same_effort_gives_the_same_plan():
     problem = deep(18, 40)
-    effort = Effort(steps=6)
+    effort = SolveLimits(steps=6)
     assert solve_windows(problem, None, effort) == solve_windows(problem, None, effort)
 
 
 def test_a_plan_is_a_solution_of_every_program_that_allows_its_runs():
     problem = deep(12, 40)
-    start = attempt(Job("heuristic"), problem, None, MemoryOptions()).schedule
+    start = attempt(Attempt("heuristic"), problem, None, MemoryOptions()).schedule
     assert start is not None
     program = formulate(problem, [frozenset(run.node for run in runs) for runs in start.runs])
     hint(program, start)
@@ -140,7 +140,7 @@ def test_what_is_made_again_and_kept_for_long_costs_bytes_and_saves_time():
 
 def test_the_first_plan_fits_and_recomputes():
     problem = deep(24, 60)
-    found = first_plan(problem, Account(Effort()))
+    found = first_plan(problem, Account(SolveLimits()))
     assert found is not None
     assert least_time(problem) < time_of(problem, found)
 
@@ -175,10 +175,10 @@ def convolutions(sizes: tuple[int, ...], budget: int) -> MemoryProblem:
 
 def test_near_runs_put_a_plan_in_order_that_windows_of_stages_leave_as_it_is():
     problem = convolutions((8, 6, 6, 4, 8), 52)
-    start = attempt(Job("heuristic"), problem, None, MemoryOptions()).schedule
+    start = attempt(Attempt("heuristic"), problem, None, MemoryOptions()).schedule
     assert start is not None
     assert time_of(problem, start) == 171
-    found = solve_windows(problem, start, Effort(windows=16, nodes=200, steps=4))
+    found = solve_windows(problem, start, SolveLimits(windows=16, nodes=200, steps=4))
     assert time_of(problem, found) == optimum_of(problem) == 167
 
 

@@ -29,7 +29,7 @@ from treadle.planner.passes.memory.planning import plan_problem
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.search import attempts
 from treadle.planner.passes.memory.search import rounds as searching
-from treadle.planner.passes.memory.search.attempts import Answer, Job, MemoryOptions
+from treadle.planner.passes.memory.search.attempts import Answer, Attempt, MemoryOptions
 from treadle.planner.passes.memory.search.race import race
 from treadle.planner.passes.memory.search.rounds import BudgetTooSmall, Found, _Standing, rounds, search
 from treadle.planner.passes.memory.simulate import simulate
@@ -160,7 +160,7 @@ def test_a_process_that_dies_leaves_the_plans_of_the_others():
             child.kill()
 
     race(
-        (Job("full"),),
+        (Attempt("full"),),
         problem,
         None,
         EXACT,
@@ -186,7 +186,7 @@ def test_a_round_ends_with_the_first_plan_near_the_bound_it_started_from():
     problem = cases.a(6)
     state = standing(problem, gap=0.5)
     state.offer("heuristic", search(problem, EXACT).schedule)
-    state.hear(Job("bound"), Answer(bound=Bound(14, Argument("proved"))))
+    state.hear(Attempt("bound"), Answer(bound=Bound(14, Argument("proved"))))
     assert state.ended()
     assert (state.bound.time_ns, state.waiting) == (12, [])
 
@@ -196,7 +196,7 @@ def test_bounds_above_the_plan_speak_of_other_plans():
     state = standing(problem)
     state.offer("heuristic", search(problem, EXACT).schedule)
     for bound in (13, 99):
-        state.hear(Job("full"), Answer(bound=Bound(bound, Argument(f"proved {bound}"))))
+        state.hear(Attempt("full"), Answer(bound=Bound(bound, Argument(f"proved {bound}"))))
     state.count()
     assert state.bound == Bound(13, Argument("proved 13"))
 
@@ -263,7 +263,7 @@ def test_a_round_before_the_last_gets_half_of_the_time(monkeypatch):
     monkeypatch.setattr(searching, "race", lambda *args, deadline, **rest: given.append(deadline) or True)
     for last in (False, True):
         state = standing(cases.a(6), time_limit_s=100.0)
-        state.run((Job("windows"),), threading.Event(), isolated=True, last=last)
+        state.run((Attempt("windows"),), threading.Event(), isolated=True, last=last)
     now = time.monotonic()
     assert [round((deadline - now) / 10) for deadline in given] == [5, 10]
 

@@ -15,10 +15,10 @@ from treadle.planner.passes.swap.arrays import Arrays, arrays_of
 from treadle.planner.passes.swap.layout import needs
 from treadle.planner.passes.swap.search import executors
 from treadle.planner.passes.swap.search.executors import executor
-from treadle.planner.passes.swap.search.generations import Effort, Outcome, evolve
-from treadle.planner.passes.swap.search.individual import Individual, Space
+from treadle.planner.passes.swap.search.generations import GeneticParameters, Outcome, evolve
+from treadle.planner.passes.swap.search.individual import Individual, SearchSpace
 
-EFFORT = Effort(population=8, generations=4, temperature=0.1, seed=3)
+EFFORT = GeneticParameters(population=8, generations=4, temperature=0.1, seed=3)
 
 
 def distance(arrays: Arrays, individual: Individual) -> int | None:
@@ -33,11 +33,11 @@ def deadly(home: int, arrays: Arrays, individual: Individual) -> int | None:
     return distance(arrays, individual)
 
 
-def space(fitness=distance) -> Space:
+def space(fitness=distance) -> SearchSpace:
     problem = cases.random_problem(random.Random(5), ops=12, slack=0.5)
     arrays = arrays_of(problem)
     start = Individual(np.arange(12), np.ones(len(arrays.sizes), np.int64), np.array([20]))
-    return Space(arrays, partial(fitness, arrays), start, np.unique(needs(arrays), axis=0), problem.arena_bytes)
+    return SearchSpace(arrays, partial(fitness, arrays), start, np.unique(needs(arrays), axis=0), problem.arena_bytes)
 
 
 def searched(where: str | None, workers: int, fitness=distance) -> Outcome:

@@ -8,20 +8,20 @@ import pytest
 from tests.planner.passes.swap import cases
 from treadle.planner.passes.swap.arrays import arrays_of
 from treadle.planner.passes.swap.search.executors import executor
-from treadle.planner.passes.swap.search.generations import Effort, Outcome, evolve
-from treadle.planner.passes.swap.search.individual import Space
+from treadle.planner.passes.swap.search.generations import GeneticParameters, Outcome, evolve
+from treadle.planner.passes.swap.search.individual import SearchSpace
 from treadle.planner.passes.swap.search.planting import pool_space
 from treadle.planner.passes.swap.two_pass import Settings
 
 
-def space(layers: int, steps: int, threshold: int, memory: int = 14) -> Space:
+def space(layers: int, steps: int, threshold: int, memory: int = 14) -> SearchSpace:
     problem = cases.rnn(layers, steps, memory)
     return pool_space(arrays_of(problem), problem.arena_bytes, Settings(threshold))
 
 
-def searched(space: Space, temperature: float, seed: int, generations: int = 80, enough: int = 0) -> Outcome:
+def searched(space: SearchSpace, temperature: float, seed: int, generations: int = 80, enough: int = 0) -> Outcome:
     with executor(space, 1, None, lambda: False) as evaluate:
-        return evolve(space, Effort(32, generations, None, temperature, seed), evaluate, (), enough)
+        return evolve(space, GeneticParameters(32, generations, None, temperature, seed), evaluate, (), enough)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -56,7 +56,7 @@ def test_a_kept_pool_stays_and_free_classes_need_not_be_neighbours():
 def test_the_search_ends_without_improvement_and_logs_each_generation():
     whole = space(3, 4, 2)
     with executor(whole, 1, None, lambda: False) as evaluate:
-        outcome = evolve(whole, Effort(8, 500, 5, 0.1, 0), evaluate)
+        outcome = evolve(whole, GeneticParameters(8, 500, 5, 0.1, 0), evaluate)
     best = [entry.best_ns for entry in outcome.log]
     assert best == sorted(best, reverse=True)
     assert len(best) < 500

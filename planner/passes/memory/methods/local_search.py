@@ -1,6 +1,6 @@
 """Local search over a whole plan: bring it within the budget, keep more wherever it fits, give up what is worth less.
 
-Every move is one of `lives.py`, tried and priced exactly. The same plan and effort give the same result.
+Every move is one of `lifetimes.py`, tried and priced exactly. The same plan and effort give the same result.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from math import inf
 
 import numpy as np
 
-from treadle.planner.passes.memory.methods.lives import Lives
+from treadle.planner.passes.memory.methods.lifetimes import Lifetimes
 
-Move = Callable[[Lives], bool]
+Move = Callable[[Lifetimes], bool]
 TRIED = 48
 """So many moves are tried before the best is taken, those first that cost least time per byte."""
 STAGES = 6
@@ -24,7 +24,7 @@ PASSES = 8
 """So often at most all recomputations are looked at again."""
 
 
-def lean(lives: Lives) -> None:
+def use_leanest(lives: Lifetimes) -> None:
     """Give every backward node the implementation that takes least bytes with what it reads, or the faster of equals,
     and every run the one of least workspace."""
     for k, back in enumerate(lives.problem.bwd):
@@ -45,8 +45,8 @@ def lean(lives: Lives) -> None:
     lives.commit()
 
 
-def polish(
-    lives: Lives, room: int, rounds: int, seed: int = 0, on_better: Callable[[Lives], None] = lambda lives: None
+def local_search(
+    lives: Lifetimes, room: int, rounds: int, seed: int = 0, on_better: Callable[[Lifetimes], None] = lambda lives: None
 ) -> None:
     """Change a plan within `room` bytes, the base not counted, until `rounds` tries in a row make nothing faster.
 
@@ -73,7 +73,7 @@ def polish(
         lives.restore(before)
 
 
-def _change(lives: Lives, dice: random.Random, centre: int) -> bool:
+def _change(lives: Lifetimes, dice: random.Random, centre: int) -> bool:
     """One change at random to a node near `centre`; whether there was one to make."""
     nodes, backward = lives.problem.fwd, lives.problem.bwd
     spread = len(nodes) / 12 + 2
@@ -98,7 +98,7 @@ def _change(lives: Lives, dice: random.Random, centre: int) -> bool:
     return done
 
 
-def evict(lives: Lives, room: int, most_ns: int | None = None, most_work: float = inf) -> bool:
+def evict(lives: Lifetimes, room: int, most_ns: int | None = None, most_work: float = inf) -> bool:
     """Run again instead of keeping until no stage exceeds `room` bytes: least time per byte first.
 
     False where that fails, makes the plan slower than `most_ns` or takes `lives.work` beyond `most_work`; then the plan
@@ -127,26 +127,26 @@ def evict(lives: Lives, room: int, most_ns: int | None = None, most_work: float 
     return True
 
 
-def _relief(lives: Lives, worst: int) -> Iterator[tuple[float, Move]]:
+def _relief(lives: Lifetimes, worst: int) -> Iterator[tuple[float, Move]]:
     """(time per byte or so, move) of what may help stage `worst`: run again later what it keeps or makes, other
     implementations of what it runs, and keeping from before what it runs again."""
     for i, found in enumerate(lives.lives):
         for place, life in enumerate(found):
             if life.start <= worst < life.end and lives.size[i] and not lives.fixed[i]:
                 stage = min(t for t in lives.reads(i) if t > worst)
-                yield _worth(lives, i), partial(Lives.cut, i=i, place=place, stage=stage)
+                yield _worth(lives, i), partial(Lifetimes.cut, i=i, place=place, stage=stage)
             if life.start == worst and len(lives.problem.fwd[i].impls) > 1:
                 for impl in range(len(lives.problem.fwd[i].impls)):
-                    yield 0, partial(Lives.use, i=i, place=place, impl=impl)
+                    yield 0, partial(Lifetimes.use, i=i, place=place, impl=impl)
             if life.start == worst > 0:
-                yield 0, partial(Lives.join, i=i, place=place)
+                yield 0, partial(Lifetimes.join, i=i, place=place)
     if worst:
         for way in range(len(lives.problem.bwd[worst - 1].impls)):
             if way != lives.way[worst - 1]:
-                yield 0, partial(Lives.use_backward, k=worst - 1, way=way)
+                yield 0, partial(Lifetimes.use_backward, k=worst - 1, way=way)
 
 
-def refill(lives: Lives, room: int, quick: bool = False, most_work: float = inf) -> None:
+def refill(lives: Lifetimes, room: int, quick: bool = False, most_work: float = inf) -> None:
     """Keep whatever still fits into `room` bytes and saves time, most time per byte first, until nothing does or
     `lives.work` is beyond `most_work`.
 
@@ -163,12 +163,12 @@ def refill(lives: Lives, room: int, quick: bool = False, most_work: float = inf)
             return
 
 
-def _worth(lives: Lives, i: int) -> float:
+def _worth(lives: Lifetimes, i: int) -> float:
     node = lives.problem.fwd[i]
     return node.impls[lives.fastest[i][1]].time(True) / (node.out_bytes + 1)
 
 
-def _gaps(lives: Lives) -> Iterator[tuple[int, int]]:
+def _gaps(lives: Lifetimes) -> Iterator[tuple[int, int]]:
     """(node, stage) of every recomputation."""
     for i, found in enumerate(lives.lives):
         for life in found:
@@ -176,7 +176,7 @@ def _gaps(lives: Lives) -> Iterator[tuple[int, int]]:
                 yield i, life.start
 
 
-def _try_join(lives: Lives, i: int, stage: int, room: int, quick: bool) -> bool:
+def _try_join(lives: Lifetimes, i: int, stage: int, room: int, quick: bool) -> bool:
     """Keep the result of i from its life before `stage` to the one that starts there, if that fits and saves time."""
     place = next((at for at, life in enumerate(lives.lives[i]) if life.start == stage), None)
     if place is None:
@@ -189,7 +189,7 @@ def _try_join(lives: Lives, i: int, stage: int, room: int, quick: bool) -> bool:
     return _settle(lives, lives.join(i, place), before, room)
 
 
-def _settle(lives: Lives, done: bool, before: int, room: int) -> bool:
+def _settle(lives: Lifetimes, done: bool, before: int, room: int) -> bool:
     """Keep the move just made if it is complete, fits and saves time."""
     if done and lives.worst() <= room and lives.time_ns < before:
         lives.commit()
@@ -198,7 +198,7 @@ def _settle(lives: Lives, done: bool, before: int, room: int) -> bool:
     return False
 
 
-def _fastest_ways(lives: Lives, room: int, quick: bool) -> bool:
+def _fastest_ways(lives: Lifetimes, room: int, quick: bool) -> bool:
     """Give each run the fastest implementation that fits. A slower one of a backward node may save time elsewhere;
     `quick` leaves those out."""
     changed = False

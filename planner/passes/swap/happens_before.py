@@ -14,7 +14,7 @@ from typing import NamedTuple
 from treadle.planner.passes.swap.decisions import SwapNode
 
 
-class Happens(NamedTuple):
+class HappensBefore(NamedTuple):
     """Per node: its place among the compute nodes (-1 for others), the last place before it (-1 for none) and the
     first place after it (their number for none)."""
 
@@ -47,7 +47,7 @@ class Happens(NamedTuple):
         return False
 
 
-def happens(nodes: Sequence[SwapNode]) -> Happens:
+def happens_before(nodes: Sequence[SwapNode]) -> HappensBefore:
     """Nodes whose `after` are earlier nodes, and whose compute nodes each come after the one before."""
     count = sum(node.kind == "compute" for node in nodes)
     place, since, until = [-1] * len(nodes), [-1] * len(nodes), [count] * len(nodes)
@@ -62,4 +62,4 @@ def happens(nodes: Sequence[SwapNode]) -> Happens:
         first = place[at] if place[at] >= 0 else until[at]
         for before in nodes[at].after:
             until[before] = min(until[before], first)
-    return Happens(nodes, place, since, until)
+    return HappensBefore(nodes, place, since, until)

@@ -19,12 +19,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from treadle.planner.passes.memory.lower import Schedule, prune
+from treadle.planner.passes.memory.lower import RecomputeSchedule, prune
 from treadle.planner.passes.memory.problem import Forward, MemoryProblem
 from treadle.planner.passes.memory.program import RunForward
 
 
-class Life(NamedTuple):
+class Lifetime(NamedTuple):
     """The node runs in stage `start` with `impl`; stages up to `end` read the result."""
 
     start: int
@@ -32,13 +32,13 @@ class Life(NamedTuple):
     impl: int
 
 
-class Lives:
+class Lifetimes:
     """A plan under change. `peak[t]` and `time_ns` are exact whenever no move is under way.
 
     `work` counts lives changed and runs whose bytes were added up so far, the same for equal inputs on any machine.
     """
 
-    def __init__(self, problem: MemoryProblem, schedule: Schedule) -> None:
+    def __init__(self, problem: MemoryProblem, schedule: RecomputeSchedule) -> None:
         fwd, stages = problem.fwd, len(schedule.runs)
         self.problem = problem
         self.work = 0
@@ -65,8 +65,8 @@ class Lives:
         for t in range(1, stages):
             for i in problem.bwd[t - 1].impls[self.way[t - 1]].needs:
                 self.direct[i].add(t)
-        self.lives: list[tuple[Life, ...]] = [()] * len(fwd)
-        self.runs: list[dict[int, Life]] = [{} for _ in range(stages)]
+        self.lives: list[tuple[Lifetime, ...]] = [()] * len(fwd)
+        self.runs: list[dict[int, Lifetime]] = [{} for _ in range(stages)]
         self.entering = np.zeros(stages, np.int64)
         self.peak = np.zeros(stages, np.int64)
         self.saved = [0] * stages
@@ -75,7 +75,7 @@ class Lives:
         self._first_end = np.full(len(fwd), -1)
         self._first_workspace = np.zeros(len(fwd), np.int64)
         self._touched: set[int] = set(range(stages))
-        self._before: dict[int, tuple[Life, ...]] = {}
+        self._before: dict[int, tuple[Lifetime, ...]] = {}
         self._way_before: dict[int, int] = {}
         for i, lives in enumerate(_lives(problem, schedule)):
             self._set(i, lives)
@@ -85,7 +85,7 @@ class Lives:
     def time_ns(self) -> int:
         return self._time - sum(self.saved)
 
-    def schedule(self) -> Schedule:
+    def schedule(self) -> RecomputeSchedule:
         """The same plan, pruned."""
         kept: list[set[int]] = [set() for _ in self.runs]
         for i, lives in enumerate(self.lives):
@@ -96,7 +96,7 @@ class Lives:
             tuple(RunForward(i, life.impl, self._overwrites(i, t)) for i, life in sorted(ran.items()))
             for t, ran in enumerate(self.runs)
         )
-        return prune(self.problem, Schedule(runs, tuple(map(frozenset, kept)), tuple(self.way)))
+        return prune(self.problem, RecomputeSchedule(runs, tuple(map(frozenset, kept)), tuple(self.way)))
 
     # Moves: each leaves a complete plan, to be kept by `commit` or undone by `rollback`.
 
@@ -106,8 +106,8 @@ class Lives:
         second = lives[place]
         if any(life.start == second.start for m in self.made_with[i] for life in self.lives[m]):
             return False
-        first = lives[place - 1] if place else Life(0, 0, self.fastest[i][0])
-        joined = Life(first.start, second.end, first.impl)
+        first = lives[place - 1] if place else Lifetime(0, 0, self.fastest[i][0])
+        joined = Lifetime(first.start, second.end, first.impl)
         self._set(i, (*lives[: max(0, place - 1)], joined, *lives[place + 1 :]))
         self._shrink(*self._feeds(i))
         return second.start > 0
@@ -163,11 +163,11 @@ class Lives:
             self._touched.add(stage)
         self.commit()
 
-    def snapshot(self) -> tuple[list[tuple[Life, ...]], list[int]]:
+    def snapshot(self) -> tuple[list[tuple[Lifetime, ...]], list[int]]:
         """The plan as it stands, for `restore`."""
         return list(self.lives), list(self.way)
 
-    def restore(self, snapshot: tuple[list[tuple[Life, ...]], list[int]]) -> None:
+    def restore(self, snapshot: tuple[list[tuple[Lifetime, ...]], list[int]]) -> None:
         """Go back to a plan of before."""
         lives, ways = snapshot
         for i, found in enumerate(lives):
@@ -236,11 +236,11 @@ class Lives:
             if self.fixed[i] and place:
                 self._set(i, (*lives[: place - 1], lives[place - 1]._replace(end=stage), *lives[place:]))
             elif not lives and self.problem.fwd[i].kind == "intermediate":
-                self._set(i, (Life(0, stage, self.fastest[i][0]),))
+                self._set(i, (Lifetime(0, stage, self.fastest[i][0]),))
             elif self.fixed[i]:
                 return False
             else:
-                self._set(i, (*lives[:place], Life(stage, stage, self.fastest[i][1]), *lives[place:]))
+                self._set(i, (*lives[:place], Lifetime(stage, stage, self.fastest[i][1]), *lives[place:]))
                 todo += self._before_run(i, stage)
         return True
 
@@ -261,12 +261,12 @@ class Lives:
         end = max((t for t in self._reads(i) if life.start <= t < stage), default=None)
         if end is None and life.start == 0 and self.problem.fwd[i].kind == "op":
             end = 0
-        before = () if end is None else (Life(life.start, end, life.impl),)
-        self._set(i, (*lives[:place], *before, Life(stage, life.end, self.fastest[i][1]), *lives[place + 1 :]))
+        before = () if end is None else (Lifetime(life.start, end, life.impl),)
+        self._set(i, (*lives[:place], *before, Lifetime(stage, life.end, self.fastest[i][1]), *lives[place + 1 :]))
         if not before:
             self._shrink(*self._feeds(i))
 
-    def _set(self, i: int, lives: tuple[Life, ...], journal: bool = True) -> None:
+    def _set(self, i: int, lives: tuple[Lifetime, ...], journal: bool = True) -> None:
         old = self.lives[i]
         self.work += 1
         if journal:
@@ -363,12 +363,12 @@ def _fastest(impls: Sequence[Forward], again: bool) -> int:
     return min(range(len(impls)), key=lambda way: impls[way].time(again))
 
 
-def _lives(problem: MemoryProblem, schedule: Schedule) -> list[tuple[Life, ...]]:
+def _lives(problem: MemoryProblem, schedule: RecomputeSchedule) -> list[tuple[Lifetime, ...]]:
     """The lives of every node in a pruned schedule."""
-    lives: list[list[Life]] = [[] for _ in problem.fwd]
+    lives: list[list[Lifetime]] = [[] for _ in problem.fwd]
     for t, (runs, kept) in enumerate(zip(schedule.runs, schedule.kept, strict=True)):
         for run in runs:
-            lives[run.node].append(Life(t, t, run.impl))
+            lives[run.node].append(Lifetime(t, t, run.impl))
         for i in kept:
             lives[i][-1] = lives[i][-1]._replace(end=t + 1)
     return [tuple(found) for found in lives]

@@ -12,8 +12,8 @@ from tests.planner.passes.memory.dynamic import optimum
 from tests.planner.passes.memory.strategies import problems
 from treadle.planner.passes.memory.check import check
 from treadle.planner.passes.memory.lower import lower, store_all
-from treadle.planner.passes.memory.methods.lives import Lives
-from treadle.planner.passes.memory.methods.polish import evict, lean, polish
+from treadle.planner.passes.memory.methods.lifetimes import Lifetimes
+from treadle.planner.passes.memory.methods.local_search import evict, local_search, use_leanest
 from treadle.planner.passes.memory.planning import decide
 from treadle.planner.passes.memory.simulate import simulate
 
@@ -24,12 +24,12 @@ def test_a_plan_within_the_budget(problem, share):
     """From store-all down to a share of its peak."""
     whole = simulate(problem, lower(problem, store_all(problem)))
     problem = replace(problem, budget_bytes=int(share * whole.peak_bytes) + 1)
-    lives = Lives(problem, store_all(problem))
+    lives = Lifetimes(problem, store_all(problem))
     assume(evict(lives, problem.budget_bytes))
     found = lives.time_ns
-    other = Lives(problem, lives.schedule())
+    other = Lifetimes(problem, lives.schedule())
     for plan in (lives, other):
-        polish(plan, problem.budget_bytes, 10)
+        local_search(plan, problem.budget_bytes, 10)
     assert lives.schedule() == other.schedule()
     assert check(decide(problem, lives.schedule())) == []
     assert lives.time_ns <= found
@@ -38,9 +38,9 @@ def test_a_plan_within_the_budget(problem, share):
 @settings(max_examples=60)
 @given(problems(max_nodes=4))
 def test_never_below_the_optimum(problem):
-    lives = Lives(problem, store_all(problem))
+    lives = Lifetimes(problem, store_all(problem))
     assume(evict(lives, problem.budget_bytes))
-    polish(lives, problem.budget_bytes, 20)
+    local_search(lives, problem.budget_bytes, 20)
     best = optimum(problem)
     assert best is not None
     assert best <= lives.time_ns
@@ -49,9 +49,9 @@ def test_never_below_the_optimum(problem):
 @pytest.mark.parametrize(("budget", "time"), [(6, 15), (7, 15), (8, 13), (9, 13), (10, 12)])
 def test_a_chain(budget, time):
     problem = cases.a(budget)
-    lives = Lives(problem, store_all(problem))
+    lives = Lifetimes(problem, store_all(problem))
     assert evict(lives, budget)
-    polish(lives, budget, 30)
+    local_search(lives, budget, 30)
     assert lives.time_ns == time
 
 
@@ -59,10 +59,10 @@ def test_a_chain(budget, time):
 def test_choice_of_operators(budget, time):
     problem = cases.c(budget, conv=True, out=True, intermediate=True)
     times = []
-    for start in (lambda lives: None, lean):
-        lives = Lives(problem, store_all(problem))
+    for start in (lambda lives: None, use_leanest):
+        lives = Lifetimes(problem, store_all(problem))
         start(lives)
         if evict(lives, budget):
-            polish(lives, budget, 150)
+            local_search(lives, budget, 150)
             times.append(lives.time_ns)
     assert min(times) == time

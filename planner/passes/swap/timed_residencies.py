@@ -16,7 +16,7 @@ from treadle.planner.passes.swap.arrays import COMPUTE, DROP, IN, OUT, Arrays, N
 Ending = Literal["out", "drop", "dead", "end"]
 
 
-class Stay(NamedTuple):
+class TimedResidency(NamedTuple):
     """`users` are operators that read or make it during the stay. Times in any one unit; `leaves` is when the copy to
     the host starts, or when it could be dropped."""
 
@@ -30,17 +30,19 @@ class Stay(NamedTuple):
     users: tuple[int, ...]
 
 
-class Space(NamedTuple):
+class Addresses(NamedTuple):
     """Where each stay is, and the stays whose place it takes."""
 
     at: list[int]
     after: list[list[int]]
 
 
-def objects(stays: Sequence[Stay], class_of: Sequence[int], sizes: Sequence[int], base: Sequence[int]) -> Space:
+def objects(
+    stays: Sequence[TimedResidency], class_of: Sequence[int], sizes: Sequence[int], base: Sequence[int]
+) -> Addresses:
     """Objects of each class (from 0; -1 for no place), the one that is free longest first; address of object i of class
     q is base[q] + i * sizes[q]. What is there from the start takes nobody's place."""
-    space = Space([0] * len(stays), [[] for _ in stays])
+    space = Addresses([0] * len(stays), [[] for _ in stays])
     free: dict[int, list[tuple[int, int, int]]] = {}  # (free since, object, stay before)
     taken: dict[int, int] = {}
     for s in _by_start(stays):
@@ -62,9 +64,9 @@ def objects(stays: Sequence[Stay], class_of: Sequence[int], sizes: Sequence[int]
     return space
 
 
-def tokens(stays: Sequence[Stay], size: Sequence[int], capacity: int) -> Space:
+def tokens(stays: Sequence[TimedResidency], size: Sequence[int], capacity: int) -> Addresses:
     """Bytes without addresses: each stay takes bytes that nobody has used yet, then those free longest."""
-    space = Space([0] * len(stays), [[] for _ in stays])
+    space = Addresses([0] * len(stays), [[] for _ in stays])
     fresh = capacity
     free: list[tuple[int, int, int]] = []  # (free since, stay before, bytes)
     for s in _by_start(stays):
@@ -84,9 +86,9 @@ def tokens(stays: Sequence[Stay], size: Sequence[int], capacity: int) -> Space:
     return space
 
 
-def addresses(stays: Sequence[Stay], size: Sequence[int], at: Sequence[int]) -> Space:
+def addresses(stays: Sequence[TimedResidency], size: Sequence[int], at: Sequence[int]) -> Addresses:
     """Given addresses: a stay waits for all earlier ones that overlap its own."""
-    space = Space(list(at), [[] for _ in stays])
+    space = Addresses(list(at), [[] for _ in stays])
     order = _by_start(stays)
     for place, s in enumerate(order):
         for before in order[:place]:
@@ -99,14 +101,16 @@ def addresses(stays: Sequence[Stay], size: Sequence[int], at: Sequence[int]) -> 
     return space
 
 
-def _by_start(stays: Sequence[Stay]) -> list[int]:
+def _by_start(stays: Sequence[TimedResidency]) -> list[int]:
     """What is there from the start first, so that it gets the first places."""
     return sorted(
         range(len(stays)), key=lambda s: (stays[s].start, stays[s].begins != "start", stays[s].end, stays[s].tensor)
     )
 
 
-def nodes_of(arrays: Arrays, order: Sequence[int], starts: Sequence[int], stays: Sequence[Stay], space: Space) -> Nodes:
+def nodes_of(
+    arrays: Arrays, order: Sequence[int], starts: Sequence[int], stays: Sequence[TimedResidency], space: Addresses
+) -> Nodes:
     """The plan in which everything runs in the order of the times given; starts: of each operator."""
     n = len(order)
     place = {op: j for j, op in enumerate(order)}

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from tests.planner.passes.memory.strategies import problems
 from treadle.planner.passes.memory.check import check
 from treadle.planner.passes.memory.lower import lower, store_all
-from treadle.planner.passes.memory.methods.lives import Lives
+from treadle.planner.passes.memory.methods.lifetimes import Lifetimes
 from treadle.planner.passes.memory.planning import decide
 from treadle.planner.passes.memory.simulate import simulate
 
 
-def agrees(problem, lives: Lives) -> None:
+def agrees(problem, lives: Lifetimes) -> None:
     schedule = lives.schedule()
     found = simulate(problem, lower(problem, schedule))
     assert (found.peak_bytes, found.time_ns) == (lives.worst() + problem.base_bytes, lives.time_ns)
@@ -25,7 +25,7 @@ def agrees(problem, lives: Lives) -> None:
 @given(problems(max_nodes=6), st.randoms(use_true_random=False))
 def test_moves(problem, rng: random.Random):
     """Joins, cuts, and changes of implementation, some of them undone."""
-    lives = Lives(problem, store_all(problem))
+    lives = Lifetimes(problem, store_all(problem))
     agrees(problem, lives)
     for _ in range(12):
         before = (list(lives.lives), lives.worst(), lives.time_ns)

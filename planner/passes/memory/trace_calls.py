@@ -9,7 +9,7 @@ from treadle.planner.documents.trace import Implementation, Op
 from treadle.planner.errors import InputError
 from treadle.planner.graph.index import Graph
 from treadle.planner.passes.memory.problem import Backward, Forward, MemoryProblem
-from treadle.planner.passes.memory.program import Drop, Instruction, RunBackward, RunForward, Stage
+from treadle.planner.passes.memory.program import Drop, EnterStage, Instruction, RunBackward, RunForward
 
 
 def calls_of(
@@ -28,7 +28,7 @@ def calls_of(
         case RunBackward(node, way):
             names = problem.bwd[node].ops
             impl = problem.bwd[node].impls[way]
-        case Stage() | Drop():
+        case EnterStage() | Drop():
             return []
         case _:
             assert_never(instruction)

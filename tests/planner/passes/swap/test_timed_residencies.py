@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from treadle.planner.passes.swap.stays import Stay, objects, tokens
+from treadle.planner.passes.swap.timed_residencies import TimedResidency, objects, tokens
 
-GONE = Stay(0, "start", "drop", 0, 0, 0, 0, ())
-LASTS = Stay(1, "start", "end", 0, 0, 9, 9, (0,))
-COMES = Stay(2, "in", "drop", 0, 3, 5, 5, (0,))
+GONE = TimedResidency(0, "start", "drop", 0, 0, 0, 0, ())
+LASTS = TimedResidency(1, "start", "end", 0, 0, 9, 9, (0,))
+COMES = TimedResidency(2, "in", "drop", 0, 3, 5, 5, (0,))
 
 
 def test_what_is_there_from_the_start_takes_nobodys_place() -> None:

@@ -14,7 +14,7 @@ from treadle.planner.passes.memory.bound import least_bytes
 from treadle.planner.passes.memory.check import check
 from treadle.planner.passes.memory.lower import lower
 from treadle.planner.passes.memory.methods.heuristics import Planner, chen
-from treadle.planner.passes.memory.methods.lean import lean_schedule, leanest
+from treadle.planner.passes.memory.methods.least_peak import least_peak_schedule, schedule_keeping
 from treadle.planner.passes.memory.planning import decide, plan_problem
 from treadle.planner.passes.memory.simulate import simulate
 
@@ -26,7 +26,7 @@ def peak(problem, schedule) -> int:
 @given(problems(max_nodes=6))
 @settings(max_examples=40)
 def test_the_leanest_plan_is_sound_and_no_bound_is_above_it(problem):
-    for schedule in (leanest(problem), lean_schedule(problem, frozenset())):
+    for schedule in (least_peak_schedule(problem), schedule_keeping(problem, frozenset())):
         decisions = decide(problem, schedule)
         assert decisions.exact_peak_bytes >= least_bytes(problem)
         roomy = replace(problem, budget_bytes=max(1, decisions.bound_peak_bytes))
@@ -48,7 +48,7 @@ def test_a_chain_of_hundreds_needs_no_solve(monkeypatch):
 
 def test_the_small_way_to_run_everything_is_taken():
     problem = cases.c(33, conv=True, out=True, intermediate=True)
-    assert peak(problem, leanest(problem)) == 33
+    assert peak(problem, least_peak_schedule(problem)) == 33
 
 
 def test_keeping_what_lies_behind_the_peak_lowers_it():
@@ -56,5 +56,5 @@ def test_keeping_what_lies_behind_the_peak_lowers_it():
     fwd = [cases.forward(1), cases.forward(20, (0,)), cases.forward(2, (1,)), cases.forward(1, (2,))]
     bwd = [cases.backward(0, 0, ((3,), 0, 1)), cases.backward(0, 15, ((2,), 0, 1))]
     problem = cases.problem(30, fwd, bwd)
-    assert peak(problem, lean_schedule(problem, frozenset())) == 37
-    assert peak(problem, leanest(problem)) == 22
+    assert peak(problem, schedule_keeping(problem, frozenset())) == 37
+    assert peak(problem, least_peak_schedule(problem)) == 22

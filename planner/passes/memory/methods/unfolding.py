@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import assert_never
 
 from treadle.planner.errors import LimitError
-from treadle.planner.passes.memory.lower import Schedule, lower, prune
-from treadle.planner.passes.memory.methods.effort import Account
+from treadle.planner.passes.memory.lower import RecomputeSchedule, lower, prune
+from treadle.planner.passes.memory.methods.limits import Account
 from treadle.planner.passes.memory.problem import MemoryProblem
-from treadle.planner.passes.memory.program import Drop, RunBackward, RunForward, Stage
+from treadle.planner.passes.memory.program import Drop, EnterStage, RunBackward, RunForward
 from treadle.planner.passes.memory.relaxation import choices_of, kept_of, relax, restrain
 from treadle.planner.passes.memory.simulate import moments, simulate
 
@@ -24,9 +24,9 @@ HORIZONS = (64, 32, 16, 8, 4, 2, 1)
 """What is made again stays for a backward node at most so many stages later."""
 
 
-def first_plan(problem: MemoryProblem, account: Account) -> Schedule | None:
+def first_plan(problem: MemoryProblem, account: Account) -> RecomputeSchedule | None:
     """The fastest plan found this way within the budget, pruned; None when there is none."""
-    fitting: list[tuple[int, Schedule]] = []
+    fitting: list[tuple[int, RecomputeSchedule]] = []
     for share in SHARES:
         if account.spent():
             break
@@ -47,7 +47,7 @@ def first_plan(problem: MemoryProblem, account: Account) -> Schedule | None:
     return min(fitting, key=lambda plan: plan[0])[1] if fitting else None
 
 
-def unfold(problem: MemoryProblem, kept: frozenset[int], backward: tuple[int, ...], horizon: int) -> Schedule:
+def unfold(problem: MemoryProblem, kept: frozenset[int], backward: tuple[int, ...], horizon: int) -> RecomputeSchedule:
     """The pruned schedule in which the forward pass keeps `kept`, each stage recomputes what its backward node lacks
     and what the next `horizon` backward nodes read stays.
 
@@ -75,11 +75,11 @@ def unfold(problem: MemoryProblem, kept: frozenset[int], backward: tuple[int, ..
         soon = frozenset[int]().union(*needs[k + 1 : k + 1 + horizon])
         available = frozenset((available | again) & soon) | (available & (kept | once))
         stores.append(available)
-    schedule = prune(problem, Schedule(tuple(runs), tuple(stores), backward))
+    schedule = prune(problem, RecomputeSchedule(tuple(runs), tuple(stores), backward))
     return fastest_within(problem, _in_place(problem, schedule))
 
 
-def _in_place(problem: MemoryProblem, schedule: Schedule) -> Schedule:
+def _in_place(problem: MemoryProblem, schedule: RecomputeSchedule) -> RecomputeSchedule:
     """Every tensor that nothing reads after its overwriter is overwritten."""
     runs = []
     for stage, stage_runs in enumerate(schedule.runs):
@@ -89,7 +89,7 @@ def _in_place(problem: MemoryProblem, schedule: Schedule) -> Schedule:
     return replace(schedule, runs=tuple(runs))
 
 
-def fastest_within(problem: MemoryProblem, schedule: Schedule) -> Schedule:
+def fastest_within(problem: MemoryProblem, schedule: RecomputeSchedule) -> RecomputeSchedule:
     """The same with implementations by the room that is left where they run; the least workspace where none fits."""
     program = lower(problem, schedule)
     room = problem.budget_bytes - problem.base_bytes
@@ -115,10 +115,10 @@ def fastest_within(problem: MemoryProblem, schedule: Schedule) -> Schedule:
                 fits = [w for w in alike if problem.bwd[k].impls[w].workspace_bytes <= left]
                 least = min(alike, key=lambda w: problem.bwd[k].impls[w].workspace_bytes)
                 backward[k] = min(fits, key=lambda w: problem.bwd[k].impls[w].time_ns) if fits else least
-            case Stage():
+            case EnterStage():
                 stage += 1
             case Drop():
                 pass
             case _:
                 assert_never(instruction)
-    return Schedule(tuple(map(tuple, runs)), schedule.kept, tuple(backward))
+    return RecomputeSchedule(tuple(map(tuple, runs)), schedule.kept, tuple(backward))

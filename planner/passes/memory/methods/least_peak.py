@@ -11,9 +11,9 @@ from typing import assert_never
 
 from treadle.planner.passes.memory.bound import least_bytes
 from treadle.planner.passes.memory.formulation.useful import transient_bytes
-from treadle.planner.passes.memory.lower import Schedule, lower, prune, store_all
+from treadle.planner.passes.memory.lower import RecomputeSchedule, lower, prune, store_all
 from treadle.planner.passes.memory.problem import MemoryProblem
-from treadle.planner.passes.memory.program import Drop, RunBackward, RunForward, Stage
+from treadle.planner.passes.memory.program import Drop, EnterStage, RunBackward, RunForward
 from treadle.planner.passes.memory.simulate import moments, simulate
 
 THRESHOLDS = 12
@@ -22,7 +22,7 @@ TRIES, ROUNDS = 4, 12
 """So many tensors are tried at the worst moment, so many times."""
 
 
-def leanest(problem: MemoryProblem) -> Schedule:
+def least_peak_schedule(problem: MemoryProblem) -> RecomputeSchedule:
     """The plan of least peak found, pruned."""
     floor = least_bytes(problem)
     sizes = sorted({node.out_bytes for node in problem.fwd})
@@ -33,14 +33,14 @@ def leanest(problem: MemoryProblem) -> Schedule:
     for threshold in [-1, *sizes[::step]]:
         small = frozenset(i for i, node in enumerate(problem.fwd) if node.out_bytes <= threshold)
         for way in (False, True):
-            tried = lean_schedule(problem, small, shallow=way)
+            tried = schedule_keeping(problem, small, shallow=way)
             if (found := _peak(problem, tried)) < peak:
                 best, peak, kept, shallow = tried, found, small, way
             if peak <= floor:
                 return best
     for _ in range(ROUNDS):
         for i in _behind_the_peak(problem, best, kept)[:TRIES]:
-            tried = lean_schedule(problem, kept | {i}, shallow=shallow)
+            tried = schedule_keeping(problem, kept | {i}, shallow=shallow)
             if (found := _peak(problem, tried)) < peak:
                 best, peak, kept = tried, found, kept | {i}
                 break
@@ -49,7 +49,7 @@ def leanest(problem: MemoryProblem) -> Schedule:
     return best
 
 
-def lean_schedule(problem: MemoryProblem, kept: frozenset[int], shallow: bool = False) -> Schedule:
+def schedule_keeping(problem: MemoryProblem, kept: frozenset[int], shallow: bool = False) -> RecomputeSchedule:
     """The pruned plan in which only `kept`, and what cannot be made again, outlives the stage that makes it.
 
     Backward nodes read what takes least room, or with `shallow` the earliest nodes, behind which least is made again.
@@ -89,7 +89,7 @@ def lean_schedule(problem: MemoryProblem, kept: frozenset[int], shallow: bool = 
         runs.append(_runs(problem, again, again=True))
         there |= again & stays
         stores.append(there)
-    return prune(problem, Schedule(tuple(runs), tuple(stores), backward))
+    return prune(problem, RecomputeSchedule(tuple(runs), tuple(stores), backward))
 
 
 def _runs(problem: MemoryProblem, nodes: set[int], again: bool) -> tuple[RunForward, ...]:
@@ -100,7 +100,7 @@ def _runs(problem: MemoryProblem, nodes: set[int], again: bool) -> tuple[RunForw
     return tuple(RunForward(i, leanest_way(i)) for i in sorted(nodes))
 
 
-def _behind_the_peak(problem: MemoryProblem, schedule: Schedule, kept: frozenset[int]) -> list[int]:
+def _behind_the_peak(problem: MemoryProblem, schedule: RecomputeSchedule, kept: frozenset[int]) -> list[int]:
     """What the stage with the largest moment runs from that moment on, smallest first."""
     program = lower(problem, schedule)
     used = [sum(moment[1:]) for moment in moments(problem, program)]
@@ -108,7 +108,7 @@ def _behind_the_peak(problem: MemoryProblem, schedule: Schedule, kept: frozenset
     stage, reached = 0, -1
     for step in program[: worst + 1]:
         match step:
-            case Stage(k):
+            case EnterStage(k):
                 stage, reached = len(problem.bwd) + 1 - k, -1
             case RunForward(node):
                 reached = node
@@ -121,5 +121,5 @@ def _behind_the_peak(problem: MemoryProblem, schedule: Schedule, kept: frozenset
     return sorted(behind, key=lambda i: (problem.fwd[i].out_bytes, -i))
 
 
-def _peak(problem: MemoryProblem, schedule: Schedule) -> int:
+def _peak(problem: MemoryProblem, schedule: RecomputeSchedule) -> int:
     return simulate(problem, lower(problem, schedule)).peak_bytes

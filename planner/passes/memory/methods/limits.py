@@ -14,7 +14,7 @@ Window = range
 
 
 @dataclass(frozen=True)
-class Effort:
+class SolveLimits:
     """`windows` at most in one program, `nodes` of branch and bound and `seconds_each` at most in one solve, `steps`
     solves in all; `seconds` of wall clock in all is the net. A solve stops at relative gap `gap`."""
 
@@ -27,13 +27,13 @@ class Effort:
     workers: int = 1
 
 
-EFFORT = Effort()
+LIMITS = SolveLimits()
 
 
 class Account:
     """What is left of an effort."""
 
-    def __init__(self, effort: Effort) -> None:
+    def __init__(self, effort: SolveLimits) -> None:
         self.effort = effort
         self.steps = effort.steps
         self.deadline = None if effort.seconds is None else time.monotonic() + effort.seconds

@@ -1,4 +1,4 @@
-# Needs only python3 (3.11 or newer), make and g++; every target bootstraps .venv by itself.
+# Needs only python3 (3.11 or newer), make and g++; every target creates .venv if it is missing.
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -55,17 +55,17 @@ format: $(STAMP) ## rewrite the sources in the house style
 bench: $(STAMP) ## print every figure that README and docs quote
 	$(BIN)/python -m benchmarks
 
-bench-memory: $(STAMP) ## memory plans of whole networks beside MONeT's figures, peers and PyTorch; takes about 2 hours
-	$(BIN)/python -m benchmarks memory.execution memory.models memory.gpu memory.partitioner memory.planning memory.tight memory.ablation memory.savings
+bench-memory: $(STAMP) ## memory plans of whole networks, with MONeT's figures, peers and PyTorch; about 2 hours
+	$(BIN)/python -m benchmarks memory
 
-bench-swap: $(STAMP) ## swap plans beside their source's figures and six baselines, the search, its speed; takes about an hour
-	$(BIN)/python -m benchmarks swap.models swap.evaluation swap.baselines swap.real swap.search swap.inference swap.recompute
+bench-swap: $(STAMP) ## swap plans, with SwapAdvisor's figures and five baselines, the search, its speed; about an hour
+	$(BIN)/python -m benchmarks swap
 
 bench-collective: $(STAMP) ## synthesis against published figures, plans against templates, execution, XML timing
-	$(BIN)/python -m benchmarks collective.synthesis collective.quality collective.order collective.cpu collective.gpu collective.xml_simulation
+	$(BIN)/python -m benchmarks collective
 
 bench-fusion: $(STAMP) ## fused schedules: published figures, planning, every reachable one executed, races, counters, registers; about an hour
-	$(BIN)/python -m benchmarks fusion.published fusion.planning fusion.stress fusion.reachable fusion.tables fusion.resources fusion.cpu fusion.gpu
+	$(BIN)/python -m benchmarks fusion
 
 wheel: $(STAMP) ## build dist/*.whl
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist .

@@ -1,6 +1,6 @@
-"""Time and memory of `treadle trace capture`, each model in a fresh process, without holding the model's memory.
+"""Time and memory of `treadle trace capture`, each model in a fresh process, without allocating the model's tensors.
 
-Peer: the step's own store-all peak, what running the step to record it would take.
+Peer: the step's own store-all peak, which running the step would take.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.common import Row, Table, command, progress
+from benchmarks.common import Row, Table, progress
 from treadle.planner.documents import store
 from treadle.planner.documents.trace import Trace
 from treadle.planner.graph import liveness
@@ -67,9 +67,3 @@ def measured(name: str, spec: str, output: Path) -> Row:
         "step's peak GiB": peak / 2**30,
         "step's peak / RSS": peak / rss,
     }
-
-
-main = command(tables)
-
-if __name__ == "__main__":
-    main()

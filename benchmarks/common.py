@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
-
-import click
 
 Row = dict[str, Any]
 
@@ -24,22 +22,8 @@ class Table:
     notes: tuple[str, ...] = ()
 
 
-Measure = Callable[[], Iterable[Table]]
-
-
-def command(measure: Measure) -> click.Command:
-    """The command line of one benchmark: its tables, or JSON of the same data."""
-
-    @click.command(help=measure.__doc__)
-    @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-    def run(as_json: bool) -> None:
-        show(measure(), as_json)
-
-    return run
-
-
 def show(tables: Iterable[Table], as_json: bool) -> None:
-    """Print each table as soon as it is there; JSON once all are."""
+    """Print each table as soon as it is measured; print JSON once all are."""
     if as_json:
         print(json.dumps({"machine": machine(), "tables": [asdict(table) for table in tables]}, indent=2))
         return
@@ -67,9 +51,8 @@ def progress(text: str) -> None:
 
 
 def machine() -> str:
-    """What matters of this machine for the figures."""
-    cores = len(os.sched_getaffinity(0))
-    return f"{cores} cores, load {os.getloadavg()[0]:.1f}"
+    """Cores and load of this machine."""
+    return f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}"
 
 
 def _cell(value: Any) -> str:
@@ -86,8 +69,19 @@ def _cell(value: Any) -> str:
             return str(value)
 
 
+def without_gpu(title: str) -> Iterator[Table]:
+    """An empty table that says that there is no GPU; nothing on a machine with one."""
+    try:
+        import torch
+    except ImportError:
+        yield Table(title, [], ("no GPU: PyTorch is not installed",))
+        return
+    if not torch.cuda.is_available():
+        yield Table(title, [], ("no GPU",))
+
+
 def gpu_milliseconds(work: Callable[[], Any], repeats: int) -> float:
-    """Median of single runs between two events, after a few to warm up."""
+    """Median time of one run between two events, after three warm-up runs."""
     import torch
 
     event: Any = torch.cuda.Event

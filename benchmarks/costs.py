@@ -1,6 +1,6 @@
-"""Time to measure every call of a step, all implementations included, and to take it from what was measured before.
+"""Time to measure every call of a step, with all implementations, and to read the same times from the cache.
 
-Peer: the same capture without implementations, as a step that only checkpoints needs it.
+Peer: the same capture without implementations, which is enough for checkpoints.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
-from benchmarks.common import Row, Table, command, progress
+from benchmarks.common import Row, Table, progress
 from examples.models import resnet50
 from treadle.capture.costs import with_measured
 from treadle.capture.costs.cache import kept
@@ -57,9 +57,3 @@ def measured(name: str, trace: Trace, folder: Path) -> Row:
         "from the cache s": seconds[1],
         "trace KiB": (folder / "step.trace.json").stat().st_size / 1024,
     }
-
-
-main = command(tables)
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""Time to simulate 100,000 tasks. Run from the repository: python -m benchmarks.timeline
+"""Time to simulate 100,000 tasks.
 
 exclusive: layered tasks, each after up to 3 earlier ones, on 1 to 3 of 64 links and ports, with memory.
 shared: copies in both directions over 8 PCIe buses, each bus shared by what runs on it.
@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Iterator
 
-from benchmarks.common import Table, command
+from benchmarks.common import Table
 from treadle.planner.timeline.simulator import Resource, Task, simulate
 
 N = 100_000
@@ -50,22 +50,7 @@ def tables() -> Iterator[Table]:
     for case in (exclusive, shared):
         tasks, resources = case()
         began, worked = time.perf_counter(), time.process_time()
-        schedule = simulate(tasks, resources)
-        seconds = time.perf_counter() - began
-        cpu = time.process_time() - worked
-        rows.append(
-            {
-                "resources": case.__name__,
-                "tasks": N,
-                "seconds": seconds,
-                "CPU seconds": cpu,
-                "span": schedule.makespan,
-            }
-        )
+        span = simulate(tasks, resources).makespan
+        seconds, cpu = time.perf_counter() - began, time.process_time() - worked
+        rows.append({"resources": case.__name__, "tasks": N, "seconds": seconds, "CPU seconds": cpu, "span": span})
     yield Table("The timeline simulator", rows, (f"Target: under {TARGET_SECONDS} s each.",))
-
-
-main = command(tables)
-
-if __name__ == "__main__":
-    main()

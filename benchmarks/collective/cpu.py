@@ -1,10 +1,10 @@
-"""`python -m benchmarks.collective.cpu`: planned collectives on real CPU processes beside gloo's own."""
+"""Planned collectives on CPU processes, compared with gloo's own."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks.common import Row, Table, command, progress
+from benchmarks.common import Row, Table, progress
 from treadle.codegen.collective.lower import lower
 from treadle.planner import resources
 from treadle.planner.documents import store
@@ -22,7 +22,7 @@ REPEATS = 15
 
 
 def tables() -> Iterator[Table]:
-    """CPU execution: planned collectives of 4 processes over gloo's messages, beside gloo's own collectives."""
+    """CPU execution: planned collectives of 4 processes over gloo's messages, compared with gloo's own."""
     rows = [row for collective in COLLECTIVES for row in measured(collective)]
     yield Table(
         "4 processes on this machine, float32, medians of the slowest rank",
@@ -48,7 +48,3 @@ def measured(collective: Collective) -> Iterator[Row]:
             "ratio": row.seconds / row.reference_seconds,
             "right": row.good,
         }
-
-
-if __name__ == "__main__":
-    command(tables)()

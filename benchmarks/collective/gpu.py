@@ -1,8 +1,7 @@
 """Compiled collective kernels on a GPU: registers, and throughput against a copy of the same bytes.
 
-Ranks are virtual: one GPU plays all of them. The kernel writes every message into a slot and reads it from there; the
-copy that it is compared with moves as many bytes as all messages have together. With a GPU for each rank, NCCL's
-allreduce is measured as well.
+One GPU executes all ranks. The kernel writes every message into a slot and reads it from there; the copy that it is
+compared with moves as many bytes as all messages together. With a GPU for each rank, NCCL's allreduce is measured too.
 """
 
 from __future__ import annotations
@@ -14,18 +13,16 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from benchmarks.collective.machines import EVERY_LINK
-from benchmarks.common import Row, Table, command, gpu_milliseconds, progress
+from benchmarks.common import Row, Table, gpu_milliseconds, progress, without_gpu
 from treadle.codegen.collective.cuda import kernels
 from treadle.codegen.collective.lower import lower
 from treadle.codegen.collective.program import SENDING, Program
-from treadle.planner import resources
-from treadle.planner.documents import store
-from treadle.planner.documents.collective import Collective
-from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.collective import Collective, Protocol
 from treadle.planner.passes.collective.planning import plan_collective
+from treadle.probe.resolve import load_hardware
 
 CASES: tuple[tuple[Collective, str], ...] = (
     ("allgather", "ring"),
@@ -34,9 +31,9 @@ CASES: tuple[tuple[Collective, str], ...] = (
     ("allreduce", "all-pairs"),
     ("alltoall", "all-pairs"),
 )
-PROTOCOLS: tuple[Literal["Simple", "LL", "LL128"], ...] = ("Simple", "LL", "LL128")
+PROTOCOLS: tuple[Protocol, ...] = ("Simple", "LL", "LL128")
 SIZES = (1 << 20, 1 << 24, 1 << 27)
-"""Bytes of the larger buffer of a rank."""
+"""Larger buffer of a rank, bytes."""
 RANKS, INSTANCES, REPEATS = 8, 4, 20
 
 
@@ -62,7 +59,7 @@ def _registers() -> Iterator[Row]:
 
 
 def _compile(protocol: str, reduces: bool, arch: str) -> str:
-    """What ptxas says."""
+    """The report of ptxas."""
     flags = kernels.definitions("interpreter", protocol, reduces)
     with tempfile.TemporaryDirectory() as name:
         for file, text in kernels.headers().items():
@@ -73,14 +70,11 @@ def _compile(protocol: str, reduces: bool, arch: str) -> str:
 
 
 def _throughput() -> Iterator[Table]:
-    try:
-        import torch
-    except ImportError:
-        yield Table("throughput on a GPU", [], ("no GPU: PyTorch is not installed",))
+    if absent := list(without_gpu("throughput on a GPU")):
+        yield from absent
         return
-    if not torch.cuda.is_available():
-        yield Table("throughput on a GPU", [], ("no GPU",))
-        return
+    import torch
+
     rows = [row for collective, method in CASES for row in _case(collective, method)]
     name, count = torch.cuda.get_device_name(0), torch.cuda.device_count()
     yield Table(
@@ -90,9 +84,9 @@ def _throughput() -> Iterator[Table]:
     )
 
 
-def program_of(collective: Collective, method: str, protocol: Literal["Simple", "LL", "LL128"]) -> Program:
+def program_of(collective: Collective, method: str, protocol: Protocol) -> Program:
     """The program of a case: eight GPUs on one switch."""
-    hardware = store.load(resources.locate("profiles", "ndv4"), Hardware)
+    hardware = load_hardware("ndv4")
     plan = plan_collective(collective, hardware, EVERY_LINK, size_bytes=SIZES[-1], method=method, instances=INSTANCES)
     return replace(lower(plan.decisions), protocol=protocol)
 
@@ -138,10 +132,6 @@ def _measured(library: Any, size: int) -> Row:
 
 
 def message_bytes(program: Program, size: int) -> int:
-    """Payload of all messages of all ranks when the larger buffer of a rank has `size` bytes."""
+    """Payload of all messages of all ranks, bytes, when the larger buffer of a rank has `size` bytes."""
     chunks = max(max(rank.input_chunks, rank.output_chunks) for rank in program.ranks)
     return sum(step.count for _, _, step in program.steps() if step.type in SENDING) * size // chunks
-
-
-if __name__ == "__main__":
-    command(tables)()

@@ -1,13 +1,11 @@
 """The machines that published synthesisers were measured on, in their authors' numbers.
 
-TE-CCL counts bytes in powers of ten, and a link's latency passes while the next chunk is on its way (`pipelined`).
+TE-CCL counts bytes in powers of ten, and latencies of a link's messages overlap (`pipelined`).
 NDv2: NVLinks of 25 GB/s, double ones of 50, one NIC of 12.5 GB/s for each node. DGX-2: 125 GB/s into the NVSwitch from
 each GPU, eight NICs of 12.5 GB/s. Latencies in us: NVLink 0.7, NVSwitch 0.7, InfiniBand 1.3 (NDv2) and 2.6 (DGX-2).
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -16,8 +14,7 @@ from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Device, Hardware, Link, Network, Nic, Switch, scaled
 from treadle.planner.documents.scalars import MEBIBYTE
 from treadle.planner.documents.sketch import Contiguity, InternodeSketch, IntranodeSketch, Sketch
-
-PIPELINED: dict[str, Any] = {"latency": "pipelined", "sources": {}}
+from treadle.probe.resolve import load_hardware
 
 
 def us_per_mebibyte(bytes_per_second: float) -> float:
@@ -26,28 +23,24 @@ def us_per_mebibyte(bytes_per_second: float) -> float:
 
 def ndv2(nodes: int) -> Hardware:
     """Azure NDv2 with TE-CCL's speeds."""
-    shipped = store.load(resources.locate("profiles", "ndv2"), Hardware)
+    shipped = load_hardware("ndv2")
     links = tuple(replace(link, alpha_us=0.7, beta_us_per_MB=us_per_mebibyte(25e9)) for link in shipped.links)
     network = Network(kind="ib", alpha_us=1.3, beta_us_per_MB=us_per_mebibyte(12.5e9))
-    return scaled(
-        replace(shipped, name="ndv2 (TE-CCL speeds)", links=links, network=network, latency="pipelined", sources={}),
-        nodes,
-    )
+    return scaled(_with_speeds(shipped, links=links, network=network), nodes)
 
 
 def dgx2(nodes: int) -> Hardware:
     """NVIDIA DGX-2 with TE-CCL's speeds."""
-    shipped = store.load(resources.locate("profiles", "dgx2"), Hardware)
+    shipped = load_hardware("dgx2")
     switches = tuple(
         replace(switch, alpha_us=0.7, beta_us_per_MB=us_per_mebibyte(125e9)) for switch in shipped.switches
     )
     network = Network(kind="ib", alpha_us=2.6, beta_us_per_MB=us_per_mebibyte(12.5e9))
-    return scaled(
-        replace(
-            shipped, name="dgx2 (TE-CCL speeds)", switches=switches, network=network, latency="pipelined", sources={}
-        ),
-        nodes,
-    )
+    return scaled(_with_speeds(shipped, switches=switches, network=network), nodes)
+
+
+def _with_speeds(shipped: Hardware, **speeds: object) -> Hardware:
+    return replace(shipped, name=f"{shipped.name} (TE-CCL speeds)", latency="pipelined", sources={}, **speeds)
 
 
 def rails(nodes: int) -> Hardware:
@@ -113,4 +106,4 @@ ODD_TO_EVEN = Sketch(
     ),
     ib_ports="per_nic",
 )
-"""On a DGX-2 every other GPU sends to the other node and its neighbour receives: the links TACCL and TE-CCL use."""
+"""The links that TACCL and TE-CCL use on a DGX-2: odd GPUs send to the other node, their even neighbours receive."""

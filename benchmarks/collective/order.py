@@ -1,8 +1,8 @@
-"""Programs on ports that serve messages first come first served, beside the schedules that they were lowered from.
+"""Programs on ports that serve messages first come first served, compared with the schedules they were lowered from.
 
-Ratios to the schedule's time: the program with one instance on links and ports alone, as its threadblocks come to their
-messages ("free") and with messages through one port waiting for each other ("in turn"); then the simulated time of both
-with what threadblocks cost, in the protocol and instances that suit the first best. `auto` takes the lesser of these.
+Two ratios to the schedule's time, of the program with one instance on links and ports only: messages are served as the
+threadblocks issue them ("free"), or wait for each other at their port ("in turn"). Then the simulated time of both with
+the costs of threadblocks, in the protocol and instances that are best for the first. `auto` takes the smaller one.
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from benchmarks.common import Row, Table, command, progress
+from benchmarks.common import Row, Table, progress
 from treadle.passes.collective.tuning import links_us, time_in_turn, tuner
-from treadle.planner import resources
-from treadle.planner.documents import store
 from treadle.planner.documents.collective import Collective
-from treadle.planner.documents.hardware import Hardware, scaled
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.passes.collective.planning import plan_collective
 from treadle.planner.passes.collective.sketching import propose
+from treadle.probe.resolve import load_hardware
 
 MACHINES = (("dgx2", 2), ("ndv2", 2), ("ndv5", 1), ("dgx1", 1), ("cluster-25gbe", 4))
 COLLECTIVES: tuple[Collective, ...] = ("allgather", "allreduce", "alltoall")
@@ -41,7 +39,7 @@ def tables() -> Iterator[Table]:
 def row(name: str, nodes: int, collective: Collective, method: str) -> Row:
     """One schedule and its two programs."""
     progress(f"order: {collective} on {nodes} {name} by {method}")
-    hardware = scaled(store.load(resources.locate("profiles", name), Hardware), nodes)
+    hardware = load_hardware(name, nodes)
     sketch = propose(hardware, collective=collective, size_bytes=SIZE)
     decisions = plan_collective(collective, hardware, sketch, size_bytes=SIZE, method=method).decisions
     one = replace(decisions, instances=1, protocol="Simple")
@@ -60,9 +58,3 @@ def row(name: str, nodes: int, collective: Collective, method: str) -> Row:
         "simulated us free": found.time_us(key, SIZE),
         "simulated us in turn": "-" if in_turn is None else found.in_turn_us(key, SIZE) or "-",
     }
-
-
-main = command(tables)
-
-if __name__ == "__main__":
-    main()

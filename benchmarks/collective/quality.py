@@ -1,7 +1,7 @@
-"""Collective plans beside the schedules everyone knows on the same machine, all under one alpha-beta model with ports.
+"""Collective plans compared with standard schedules on the same machine, all under one alpha-beta model with ports.
 
-The peers are treadle's own templates (ring, two-level, double tree, binomial tree, halving-doubling), each with every
-link of the profile at its disposal, timed by the same list scheduler and accepted by the same checker.
+The peers are treadle's own templates (ring, two-level, double tree, binomial tree, halving-doubling). Each may use
+every link of the profile; one list scheduler sets all times, and one checker accepts all plans.
 """
 
 from __future__ import annotations
@@ -9,23 +9,24 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from benchmarks.common import Row, Table, command, progress
+from benchmarks.common import Row, Table, progress
 from treadle.planner import resources
 from treadle.planner.documents import store
 from treadle.planner.documents.collective import Collective
-from treadle.planner.documents.hardware import Hardware, scaled
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.documents.sketch import Sketch
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.draft import Request
 from treadle.planner.passes.collective.limits import Effort
 from treadle.planner.passes.collective.planning import METHODS, plan_collective
+from treadle.probe.resolve import load_hardware
 
 CASES = (("ndv2", "ndv2-sk-1"), ("dgx2", "dgx2-sk-1"), ("dgx2", "dgx2-sk-2"))
+NODES = 2
 SIZES = (2**10, 2**15, 2**20, 2**26)
 COLLECTIVES: tuple[Collective, ...] = ("allgather", "allreduce")
 PEERS = ("ring", "two-level", "double-tree", "binomial", "halving-doubling")
-SOURCE_SECONDS = {
+TACCL_SECONDS = {
     ("allgather", "dgx2-sk-1"): 35.8,
     ("allgather", "dgx2-sk-2"): 11.3,
     ("allgather", "ndv2-sk-1"): 2.6,
@@ -37,19 +38,19 @@ SOURCE_SECONDS = {
 
 
 def tables() -> Iterator[Table]:
-    """Allgather and allreduce on two NDv2 and two DGX-2, beside ring, two-level and tree schedules."""
+    """Allgather and allreduce on two NDv2 and two DGX-2, compared with ring, two-level and tree schedules."""
     for collective in COLLECTIVES:
         found = {(name, size): peers(collective, name, size) for name, _ in CASES for size in SIZES}
         rows = [planned(collective, name, sketch, size, found[name, size]) for name, sketch in CASES for size in SIZES]
-        note = "source s: synthesis seconds of TACCL, Table 5.3, at one size, on another machine with Gurobi."
+        note = "TACCL s: its synthesis seconds (Table 5.3), at one size, on another machine with Gurobi."
         yield Table(f"{collective}, two nodes, size of one rank's input", rows, (note,))
 
 
 def peers(collective: Collective, name: str, size: int) -> dict[str, float]:
-    """us of each template that the machine and the collective allow."""
+    """Time of each template that the machine and the collective allow, us."""
     progress(f"quality: {collective} on {name}, {format_bytes(size)}: peers")
     every_link = store.load(resources.locate("sketches", "ring"), Sketch)
-    request = Request(collective, hardware(name), every_link, size)
+    request = Request(collective, load_hardware(name, NODES), every_link, size)
     found = {}
     for peer in PEERS:
         try:
@@ -59,15 +60,15 @@ def peers(collective: Collective, name: str, size: int) -> dict[str, float]:
     return found
 
 
-def planned(collective: Collective, name: str, sketch: str, size: int, beside: dict[str, float]) -> Row:
+def planned(collective: Collective, name: str, sketch: str, size: int, others: dict[str, float]) -> Row:
     """One plan, its certificate and its ratios."""
     progress(f"quality: {collective} with {sketch}, {format_bytes(size)}")
     guide = store.load(resources.locate("sketches", sketch), Sketch)
     start = time.perf_counter()
-    plan = plan_collective(collective, hardware(name), guide, size_bytes=size, method="auto")
+    plan = plan_collective(collective, load_hardware(name, NODES), guide, size_bytes=size, method="auto")
     seconds = time.perf_counter() - start
     time_us = plan.prediction.time_us
-    best = min(beside, key=lambda peer: beside[peer])
+    best = min(others, key=lambda peer: others[peer])
     return {
         "sketch": sketch,
         "size": format_bytes(size),
@@ -75,22 +76,11 @@ def planned(collective: Collective, name: str, sketch: str, size: int, beside: d
         "planned us": time_us,
         "bound us": plan.certificate.lower_bound / 1000,
         "gap %": 100 * plan.certificate.gap,
-        "ring us": beside["ring"],
+        "ring us": others["ring"],
         "best peer": best,
-        "best peer us": beside[best],
-        "ring / planned": beside["ring"] / time_us,
-        "best peer / planned": beside[best] / time_us,
+        "best peer us": others[best],
+        "ring / planned": others["ring"] / time_us,
+        "best peer / planned": others[best] / time_us,
         "synthesis s": seconds,
-        "source s": SOURCE_SECONDS[collective, sketch],
+        "TACCL s": TACCL_SECONDS[collective, sketch],
     }
-
-
-def hardware(name: str) -> Hardware:
-    """Two nodes of a shipped profile."""
-    return scaled(store.load(resources.locate("profiles", name), Hardware), 2)
-
-
-main = command(tables)
-
-if __name__ == "__main__":
-    main()

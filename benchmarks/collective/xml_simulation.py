@@ -1,35 +1,35 @@
-"""Predicted against measured times of MSCCL XML: python -m benchmarks.collective.xml_simulation
+"""Predicted times of MSCCL XML, compared with measured ones.
 
 Measured: rccl-tests in place on eight MI300X (RCCL 2.21.5, ROCm 6.3; rouge3877/ns3-msccl-data), and the in-place
-allreduces of eight A100 in microsoft/msccl-leaderboard. The XML files of those rows are not at hand, so the same
-algorithms are made here: all-pairs with x instances, ring with c channels (chunk k travels on channel k mod c) and
-instances. Sizes are the tests' own, the larger buffer. Rows marked `fit` decided the numbers in profiles/mi300x.yaml
-and profiles/ndv4.yaml, the others were held out.
+allreduces of eight A100 in microsoft/msccl-leaderboard. The XML files of those rows are not published, so the same
+algorithms are built here: all-pairs with x instances, ring with c channels (chunk k on channel k mod c) and instances.
+Sizes are those of the tests, the larger buffer. Rows marked `fit` decided the numbers in profiles/mi300x.yaml and
+profiles/ndv4.yaml; the others were held out.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 
-from benchmarks.common import Row, Table, command
+from benchmarks.common import Row, Table
 from treadle.codegen.collective.check import check
 from treadle.codegen.collective.program import Program, RankProgram, Step, Threadblock
 from treadle.codegen.collective.simulate_xml import simulate_xml
-from treadle.planner import resources
-from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware
+from treadle.planner.documents.scalars import format_bytes
+from treadle.probe.resolve import load_hardware
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 SIZES = (KIB, 64 * KIB, MIB, 16 * MIB, 256 * MIB, 4 * GIB)
 FITTED_SIZES = (KIB, MIB, 256 * MIB)
-"""Of the first and last column of each family; the rest is held out."""
+"""Sizes that were fitted, for cases that are not in HELD_OUT."""
 
 
 def all_pairs_allgather(ranks: int, instances: int, protocol: str) -> Program:
-    """Every rank sends its part to every other, in place; a threadblock per peer and instance, which also receives."""
+    """Every rank sends its part to every other, in place; one threadblock per peer and instance sends and receives."""
 
     def block(rank: int, peer: int, i: int) -> Threadblock:
         out, into = rank * instances + i, peer * instances + i
@@ -54,25 +54,33 @@ def ring_allgather(ranks: int, channels: int, instances: int, protocol: str) -> 
         at = ("o", (rank - turn) % ranks * instances + i)
         return Step("s" if turn == 0 else "rcs" if turn < ranks - 1 else "r", at, at)
 
-    programs = []
-    for rank in range(ranks):
-        blocks = []
-        for i in range(instances):
-            for channel in range(channels):
-                turns = [turn for turn in range(ranks) if (rank - turn) % ranks % channels == channel]
-                steps = tuple(step(rank, turn, i) for turn in turns)
-                blocks.append(Threadblock((rank + 1) % ranks, (rank - 1) % ranks, i * channels + channel, steps))
-        programs.append(RankProgram(instances, ranks * instances, 0, tuple(blocks)))
+    programs = tuple(
+        RankProgram(instances, ranks * instances, 0, _ring(rank, ranks, ranks, channels, instances, step))
+        for rank in range(ranks)
+    )
     name = f"ag_ring {channels}_{instances}"
-    return _program(name, "allgather", tuple(programs), ranks * instances, channels * instances, protocol)
+    return _program(name, "allgather", programs, ranks * instances, channels * instances, protocol)
+
+
+def _ring(
+    rank: int, ranks: int, turns: int, channels: int, instances: int, step: Callable[[int, int, int], Step]
+) -> tuple[Threadblock, ...]:
+    """The threadblocks of a rank: one for each instance and channel, with the steps of its turns on that channel."""
+
+    def block(i: int, channel: int) -> Threadblock:
+        own = [turn for turn in range(turns) if (rank - turn) % ranks % channels == channel]
+        steps = tuple(step(rank, turn, i) for turn in own)
+        return Threadblock((rank + 1) % ranks, (rank - 1) % ranks, i * channels + channel, steps)
+
+    return tuple(block(i, channel) for i in range(instances) for channel in range(channels))
 
 
 def all_pairs_allreduce(ranks: int, instances: int, protocol: str) -> Program:
-    """Every rank gets its part of all inputs into scratch, sums it up and sends the sum to every other, in place.
+    """Every rank receives its part of all inputs into scratch, sums it and sends the sum to every other, in place.
 
-    A part has a column for each rank; threadblock b, which talks to rank b, sums column b, and the own one a
-    threadblock without a peer. By Simple no more than two messages may make up a part: its threadblocks send before
-    they receive, and two slots hold no more.
+    A part has a column for each rank. Threadblock b exchanges with rank b and sums column b; a threadblock without a
+    peer sums the rank's own column. With Simple a part is at most two messages: threadblocks send before they receive,
+    and there are two slots.
     """
     part = ranks * instances
     programs = tuple(
@@ -112,7 +120,7 @@ def _summing_block(rank: int, b: int, ranks: int, i: int, part: int) -> Threadbl
 
 
 def _sums_end(ranks: int, own: bool) -> int:
-    """The last sum of a threadblock: send, receive, a nop for all but one other arrival, the sums."""
+    """Step of a threadblock's last sum: after send, receive, a nop for all but one other arrival, the other sums."""
     return ranks - 2 + ranks - 2 if own else 2 + ranks - 3 + ranks - 2
 
 
@@ -126,17 +134,12 @@ def ring_allreduce(ranks: int, channels: int, instances: int, protocol: str) -> 
         kind = kinds.get(turn, "rrs" if turn < ranks - 1 else "rcs")
         return Step(kind, at, at)  # type: ignore[arg-type]
 
-    programs = []
-    for rank in range(ranks):
-        blocks = []
-        for i in range(instances):
-            for channel in range(channels):
-                turns = [turn for turn in range(2 * ranks - 1) if (rank - turn) % ranks % channels == channel]
-                steps = tuple(step(rank, turn, i) for turn in turns)
-                blocks.append(Threadblock((rank + 1) % ranks, (rank - 1) % ranks, i * channels + channel, steps))
-        programs.append(RankProgram(ranks * instances, 0, 0, tuple(blocks)))
+    programs = tuple(
+        RankProgram(ranks * instances, 0, 0, _ring(rank, ranks, 2 * ranks - 1, channels, instances, step))
+        for rank in range(ranks)
+    )
     name = f"ar_ring {channels}_{instances}"
-    return _program(name, "allreduce", tuple(programs), ranks * instances, channels * instances, protocol)
+    return _program(name, "allreduce", programs, ranks * instances, channels * instances, protocol)
 
 
 def _program(
@@ -145,7 +148,7 @@ def _program(
     return Program(name, collective, ranks, loop, channels, protocol, inplace=True, outofplace=False)
 
 
-MAKERS = {
+ALGORITHMS = {
     "ag_allpair": all_pairs_allgather,
     "ag_ring": ring_allgather,
     "ar_allpair": all_pairs_allreduce,
@@ -153,7 +156,7 @@ MAKERS = {
 }
 
 Case = tuple[str, str, tuple[int, ...]]
-"""Maker, protocol, its numbers (instances, or channels and instances)."""
+"""Algorithm, protocol, and its numbers (instances, or channels and instances)."""
 
 MI300X: dict[Case, tuple[float | None, ...]] = {
     ("ag_allpair", "LL", (1,)): (9.1, 10.5, 90, 1378, 21_800, 349_000),
@@ -173,7 +176,7 @@ MI300X: dict[Case, tuple[float | None, ...]] = {
     ("ar_allpair", "Simple", (4,)): (19.0, 20.7, 27.3, 187, None, None),
     ("ar_allpair", "Simple", (8,)): (18.6, 20.4, 25.3, 153, 2086, None),
 }
-"""Microseconds at SIZES."""
+"""Times at SIZES, us."""
 
 HELD_OUT: frozenset[Case] = frozenset(
     {("ag_allpair", "LL", (2,)), ("ag_allpair", "Simple", (2,)), ("ag_ring", "Simple", (8, 2))}
@@ -186,7 +189,7 @@ A100: dict[int, tuple[float, float]] = {
     512 * KIB: (32.2, 55.6),
     8 * MIB: (126.8, 154.4),
 }
-"""Microseconds by size: the best MSCCL algorithm of the leaderboard, and NCCL."""
+"""Times by size, us: the best MSCCL algorithm of the leaderboard, and NCCL."""
 
 A100_CANDIDATES: tuple[Case, ...] = (
     ("ar_allpair", "LL", (1,)),
@@ -200,8 +203,8 @@ A100_CANDIDATES: tuple[Case, ...] = (
 
 @cache
 def program(case: Case) -> Program:
-    maker, protocol, numbers = case
-    made = MAKERS[maker](8, *numbers, protocol)
+    algorithm, protocol, numbers = case
+    made = ALGORITHMS[algorithm](8, *numbers, protocol)
     findings = check(made)
     assert not findings, findings[:3]
     return made
@@ -220,8 +223,8 @@ def mi300x_rows(hardware: Hardware) -> Iterator[tuple[Case, int, float, float]]:
 
 
 def tables() -> Iterator[Table]:
-    """Predicted against measured times of MSCCL XML on MI300X and A100."""
-    machine = store.load(str(resources.locate("profiles", "mi300x")), Hardware)
+    """Predicted times of MSCCL XML on MI300X and A100, compared with measured ones."""
+    machine = load_hardware("mi300x")
     rows: list[Row] = []
     errors: dict[bool, list[float]] = {True: [], False: []}
     for case, size, predicted, measured in mi300x_rows(machine):
@@ -230,7 +233,7 @@ def tables() -> Iterator[Table]:
             {
                 "algorithm": program(case).name,
                 "protocol": case[1],
-                "size": _size(size),
+                "size": format_bytes(size),
                 "predicted us": round(predicted, 1),
                 "measured us": float(measured),
                 "error %": round(100 * (predicted / measured - 1), 1),
@@ -247,14 +250,14 @@ def tables() -> Iterator[Table]:
 
 
 def _a100() -> Table:
-    machine = store.load(str(resources.locate("profiles", "ndv4")), Hardware)
+    machine = load_hardware("ndv4")
     rows: list[Row] = []
     for size, (measured, nccl) in A100.items():
         found = [(simulate_xml(program(case), machine, size).time_us, case) for case in A100_CANDIDATES]
         predicted, case = min(found)
         rows.append(
             {
-                "size": _size(size),
+                "size": format_bytes(size),
                 "best of ours": f"{program(case).name} {case[1]}",
                 "predicted us": round(predicted, 1),
                 "measured us": measured,
@@ -262,25 +265,14 @@ def _a100() -> Table:
                 "NCCL us": nccl,
             }
         )
-    note = "which algorithm the leaderboard ran is not known: the fastest of ours by the prediction; nothing held out"
+    note = "the leaderboard's algorithm is not known: the fastest of ours by prediction is shown; nothing held out"
     return Table("eight A100, allreduce in place", rows, (note,))
 
 
 def _mean(ratios: list[float]) -> float:
-    """Geometric: an estimate twice too high counts like one of half."""
+    """Geometric mean of errors in %: twice too high counts as much as half."""
     return 100 * (math.exp(sum(abs(math.log(ratio)) for ratio in ratios) / len(ratios)) - 1)
 
 
 def _worst(ratios: list[float]) -> float:
     return 100 * (max(ratios, key=lambda ratio: abs(math.log(ratio))) - 1)
-
-
-def _size(size: int) -> str:
-    for unit, word in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
-        if size >= unit:
-            return f"{size // unit} {word}"
-    return f"{size} B"
-
-
-if __name__ == "__main__":
-    command(tables)()

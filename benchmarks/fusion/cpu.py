@@ -1,4 +1,4 @@
-"""`python -m benchmarks.fusion.cpu`: fused schedules on real CPU processes beside their unfused forms."""
+"""Fused schedules on CPU processes, compared with their unfused forms."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from benchmarks.common import Row, Table, command, progress
+from benchmarks.common import Row, Table, progress
 from benchmarks.fusion.counters import counters
 from benchmarks.fusion.schedules import optimizer, tail
 from treadle.codegen.fusion.lower import Lowered, lower
@@ -23,7 +23,7 @@ REPEATS, WARM = 15, 3
 
 @dataclass(frozen=True)
 class Case:
-    """Schedules by name, the first of which the others are compared with, and the sizes that they run at."""
+    """Schedules by name, all compared with the first, and the sizes that they run at."""
 
     name: str
     schedules: Mapping[str, Program]
@@ -36,7 +36,7 @@ def cases() -> Iterator[Case]:
 
 
 def tables() -> Iterator[Table]:
-    """CPU execution: fused schedules of 2 and 4 processes beside their unfused forms, with the traffic of both."""
+    """CPU execution: fused schedules of 2 and 4 processes and their unfused forms, with the traffic of both."""
     for case in cases():
         rows = [row for ranks in RANKS for extents in case.sizes for row in measured(case, Bindings(extents, ranks))]
         yield Table(
@@ -81,7 +81,3 @@ def run(lowered: Lowered, *, counts: bool = False, repeats: int = 1) -> Report:
         return processes.run(compiled, tensors, Runs(repeats=repeats))
     finally:
         tensors.close()
-
-
-if __name__ == "__main__":
-    command(tables)()

@@ -1,7 +1,7 @@
-"""Fused schedules on a GPU, beside the unfused ones and beside the floor that memory sets.
+"""Fused schedules on a GPU, compared with the unfused ones and with the floor that memory sets.
 
-Ranks are virtual: one GPU plays all of them, so links are its own memory. The floor is the time of a copy of as many
-bytes as the ranks together load from and store to their tensors, and to and from the slots of their messages.
+One GPU executes all ranks, so links are its own memory. The floor is the time of a copy of as many bytes as the ranks
+together load from and store to their tensors, and to and from the slots of their messages.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from benchmarks.common import Row, Table, command, gpu_milliseconds, progress
+from benchmarks.common import Row, Table, gpu_milliseconds, progress, without_gpu
 from benchmarks.fusion.schedules import optimizer, program, tail
 from treadle.codegen.fusion.lower import lower
 from treadle.planner.errors import InputError
@@ -29,13 +29,13 @@ from treadle.runtime.fusion.tensors import Tensors
 
 RANKS, CHANNELS, REPEATS = 4, 8, 20
 SHRUNK = 1024
-"""Bytes are counted on fibers, at sizes so many times smaller."""
+"""Factor by which sizes are smaller when bytes are counted on fibers."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """Schedules by name, the first of which the others are compared with. `grows` is the dimension that all work is
-    proportional to, and its extents; `wire` are the bytes of an element that is sent."""
+    """Schedules by name, all compared with the first. All work is proportional to dimension `grows`, which has the
+    extents `sizes`; `wire` is the size of an element that is sent, bytes."""
 
     name: str
     schedules: Mapping[str, Program]
@@ -57,22 +57,19 @@ def cases() -> tuple[Case, ...]:
 
 
 def rows() -> dict[str, Program]:
-    """RS+RMSNorm+AG: every schedule with the residual kept in slices or whole, by its launches."""
+    """RS+RMSNorm+AG: every schedule with the residual in slices or whole, named by its launches."""
     start, _ = pointwise_first(program("rmsnorm"))
     found = enumerate_schedules(start, Moves(as_slice=True, dims=(0,))).schedules
     return {" ".join(stage.kind for stage in stages(each.program)): each.program for each in found}
 
 
 def tables() -> Iterator[Table]:
-    """Fused schedules of virtual ranks on one GPU, beside the unfused ones and the time of a copy of the same bytes."""
-    try:
-        import torch
-    except ImportError:
-        yield Table("fused schedules on a GPU", [], ("no GPU: PyTorch is not installed",))
+    """Fused schedules of ranks on one GPU, compared with unfused ones and with a copy of the same bytes."""
+    if absent := list(without_gpu("fused schedules on a GPU")):
+        yield from absent
         return
-    if not torch.cuda.is_available():
-        yield Table("fused schedules on a GPU", [], ("no GPU",))
-        return
+    import torch
+
     for case in cases():
         yield Table(
             f"{case.name}: {RANKS} ranks on {torch.cuda.get_device_name(0)}",
@@ -126,13 +123,13 @@ def milliseconds(schedule: Program, bindings: Bindings) -> float:
 
 
 def right(schedule: Program, bindings: Bindings) -> bool:
-    """Whether the GPU computes what the interpreter does, at a size that it can take."""
+    """Whether the GPU computes what the interpreter does, at a size that the interpreter can run."""
     lowered = lower(schedule, bindings, channels=CHANNELS)
     return compare(build(lowered, "cuda"), lowered, Runs(repeats=3)).good
 
 
 def moved_bytes(case: Case, schedule: Program, size: int) -> int:
-    """Of all ranks: of tensors, as counted at a smaller size, and of messages, which are written and read."""
+    """Bytes of all ranks: of tensors, counted at a smaller size, and of messages, which are written and read."""
     small = max(RANKS, size // SHRUNK)
     lowered = lower(schedule, case.bindings(small), channels=CHANNELS)
     compiled = build(lowered, counts=True, quickly=True)
@@ -143,13 +140,9 @@ def moved_bytes(case: Case, schedule: Program, size: int) -> int:
 
 
 def copy_milliseconds(moved: int) -> float:
-    """Of a copy that reads half of so many bytes and writes the other half."""
+    """Time of a copy that reads half of the bytes and writes the other half, ms."""
     import torch
 
     source = torch.empty(max(1, moved // 2), dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
     return gpu_milliseconds(lambda: target.copy_(source), REPEATS)
-
-
-if __name__ == "__main__":
-    command(tables)()

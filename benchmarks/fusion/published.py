@@ -1,21 +1,19 @@
-"""The source's results on its cluster, 16 DGX-2, beside what our cost model predicts (CoCoNet, section 6)."""
+"""CoCoNet's results on 16 DGX-2 (section 6), compared with what our cost model predicts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from benchmarks.common import Row, Table, command
+from benchmarks.common import Row, Table
 from benchmarks.fusion.schedules import Schedules, moments_sliced, optimizer, pipeline, program, tail
-from treadle.planner import resources
-from treadle.planner.documents import store
-from treadle.planner.documents.hardware import Hardware, scaled
 from treadle.planner.machine.collectives import DEFAULT, Tuning
 from treadle.planner.machine.rates import Machine, machine_of
 from treadle.planner.passes.fusion.bound import allreduce_alone, needs
 from treadle.planner.passes.fusion.counts import counts
 from treadle.planner.passes.fusion.price import Price, price
 from treadle.planner.passes.fusion.program import Bindings, Program
+from treadle.probe.resolve import load_hardware
 
 RANKS = 256
 EXPONENTS = range(10, 31)
@@ -29,28 +27,28 @@ HAND_OVER = Bindings({"B": 2, "S": 2048, "H": 12288}, 16, 16)
 MODEL = (
     "One set of constants for all rows: rates and alphas of profiles/dgx2.yaml, of which kernels and messages reach "
     "80 %; hops by protocol from NCCL 2.7's own tuning; launches of 5 us; at most 32 channels; steps of fused "
-    "collectives 2 % slower, the one constant fitted to a published figure, the crossover of Adam. Rings only, as the "
-    "scripts of the source's artefact have it."
+    "collectives 2 % slower, the one constant fitted to a published figure, the crossover of Adam. Rings only, as in "
+    "the scripts of CoCoNet's artefact."
 )
 NOTES = (
-    "AR-Opt is the baseline: AllReduce, then the optimizer at its least traffic. What the source's baseline loses at "
-    "small sizes to the preprocessing of Apex is not in it, since the source does not say how long that takes.",
-    "AR only: the source's upper bound. bound: ours, which no schedule undercuts under the same model.",
+    "AR-Opt is the baseline: AllReduce, then the optimizer at its least traffic. CoCoNet's baseline also includes the "
+    "preprocessing of Apex, which matters at small sizes; the paper does not give its time, so it is left out here.",
+    "AR only: CoCoNet's upper bound. bound: ours, which no schedule undercuts under the same model.",
 )
 FREE = (
     "As above with all that our planner may choose: trees for AllReduces, and for all collectives rings inside nodes "
-    "and between them. The source's fused kernels have neither.",
+    "and between them. CoCoNet's fused kernels have neither.",
 )
 WHY = (
-    "Why: launches and one more round through memory are all that a model has to tell GShard-Eq from the fused kernel, "
-    "and both are small beside 70 ms. LAMB's norms are one more AllReduce, whose 510 hops the model charges in full. "
-    "The times in ms are bandwidth: what the source measured is two thirds of what its links carry by the profile.",
+    "Why: in a model GShard-Eq differs from the fused kernel only by launches and one more round through memory, both "
+    "small compared with 70 ms. LAMB's norms are one more AllReduce, whose 510 hops the model charges in full. "
+    "The times in ms are bandwidth: CoCoNet measured two thirds of what its links carry according to the profile.",
 )
 
 
 @dataclass(frozen=True)
 class Published:
-    """A figure of the source, a range where it gives one, and ours."""
+    """A figure of CoCoNet, or its range, and ours."""
 
     what: str
     low: float
@@ -60,7 +58,7 @@ class Published:
 
     @property
     def ratio(self) -> float:
-        """Ours over theirs; over the near end of a range, 1 inside."""
+        """Ours over theirs; for a range over its nearer end, and 1 inside."""
         return self.ours / min(max(self.ours, self.low), self.high)
 
     def row(self) -> Row:
@@ -76,7 +74,7 @@ class Published:
 
 
 def tables() -> Iterator[Table]:
-    """Speed-ups of fused and overlapped schedules on 16 DGX-2: as published, as our cost model predicts, and bounds."""
+    """Speed-ups of fused and overlapped schedules on 16 DGX-2: CoCoNet's, our cost model's, and bounds."""
     machine = cluster()
     ring: dict[str, list[Row]] = {}
     free: dict[str, list[Row]] = {}
@@ -100,12 +98,12 @@ def tables() -> Iterator[Table]:
 
 
 def cluster() -> Machine:
-    """With products as fast as the source's, which are CUTLASS's, and not as those that we generate."""
-    return machine_of(scaled(store.load(resources.locate("profiles", "dgx2"), Hardware), 16)).with_library
+    """16 DGX-2 with products as fast as CUTLASS's, which CoCoNet uses, and not as those that we generate."""
+    return machine_of(load_hardware("dgx2", 16)).with_library
 
 
 def step(name: str, exponent: int, machine: Machine, tuning: Tuning) -> Row:
-    """One size of an optimizer: the three schedules, the source's bound and ours."""
+    """One size of an optimizer: the three schedules, CoCoNet's bound and ours."""
     made, bindings = optimizer(name), Bindings({"N": 2**exponent}, RANKS)
     times = {
         each: price(made[each], bindings, machine, tuning).total_us
@@ -201,9 +199,9 @@ def memory() -> Iterator[Published]:
     yield Published("m and v sliced, p replicated", 31.3, 31.3, gigabytes(moments_sliced()), "GB")
 
 
-def gigabytes(of: Program) -> float:
+def gigabytes(schedule: Program) -> float:
     bindings = Bindings({"N": 3_900_000_000}, RANKS)
-    return sum(float(kept.elements.value(bindings)) * kept.dtype_bytes for kept in counts(of).memory) / 1e9
+    return sum(float(kept.elements.value(bindings)) * kept.dtype_bytes for kept in counts(schedule).memory) / 1e9
 
 
 def details(machine: Machine) -> Iterator[Row]:
@@ -220,8 +218,3 @@ def details(machine: Machine) -> Iterator[Row]:
                 "bound us": bound.total_us,
                 "us / bound": found.total_us / bound.total_us,
             }
-
-
-main = command(tables)
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,7 @@
-"""`python -m benchmarks.fusion.reachable`: every schedule that transformations lead to, executed rank by rank on host
-fibers, those without overlaps with real processes too, and compared with the reference interpreter, at sizes that the
-ranks do not divide."""
+"""Every reachable schedule, executed and compared with the reference interpreter, at sizes that ranks do not divide.
+
+All run on host fibers, rank by rank; those without overlaps also run as processes.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
-from benchmarks.common import Row, Table, command, progress
+from benchmarks.common import Row, Table, progress
 from benchmarks.fusion.schedules import program
 from treadle.codegen.fusion.lower import Lowered, lower
 from treadle.planner.errors import TreadleError
@@ -27,15 +28,15 @@ from treadle.runtime.native_build import Target
 
 RANKS = (2, 3, 4, 5, 8)
 PROCESSES = (2, 3)
-"""Ranks of a group where each of them is a process."""
+"""Ranks of a group when each of them is a process."""
 ORDERS, REPEATS = 6, 2
-"""Runs of each schedule in the same session: on fibers in different random orders, and on processes."""
+"""Runs of each schedule in one session: on fibers in different random orders, and on processes."""
 SENT = Moves(slice_intro=True, send_fuse=True)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A program, how its schedules are made, and its sizes; `groups` of ranks one after the other."""
+    """A program, the moves that make its schedules, and its sizes; `groups` of ranks one after the other."""
 
     program: str
     moves: Moves
@@ -53,7 +54,7 @@ FIXTURES = {
     "adam": Case("adam_f32", Moves(as_slice=True), {"N": 101}),
     "pipeline": Case("pipeline", SENT, {"B": 1, "S": 5, "H": 7}, groups=2),
 }
-"""The hand-worked programs with the moves that they are counted with (CoCoNet, section 7 of the spec)."""
+"""Programs whose schedules are counted by hand, with the moves of that count."""
 OTHERS = {
     "adam f16": Case("adam", Moves(as_slice=True), {"N": 101}),
     "lamb": Case("lamb", Moves(as_slice=True), {"N": 70}, parts={"N": (37, 1, 32)}),
@@ -67,7 +68,7 @@ CASES = {**FIXTURES, **OTHERS}
 
 @dataclass(frozen=True)
 class Job:
-    """A schedule of a case that has kernels which no other one has."""
+    """A schedule of a case, with kernels of its own."""
 
     name: str
     schedule: Program
@@ -77,7 +78,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one schedule: what is wrong with it, or why there are no kernels of it."""
+    """Result of one schedule: its errors, or why it has no kernels."""
 
     schedule: Program
     problems: tuple[str, ...] = ()
@@ -89,7 +90,7 @@ class Outcome:
 
     @property
     def equal(self) -> bool:
-        """To the last bit."""
+        """Whether all values are equal to the last bit."""
         return self.bits and not self.problems and not self.refused
 
 
@@ -122,9 +123,9 @@ def _table(pool: ProcessPoolExecutor, title: str, names: Sequence[str]) -> Table
         f"Schedules of {title}: {ORDERS} runs of each in random orders of all threads, {REPEATS} as processes",
         rows,
         (
-            f"{executions} times a schedule was executed by so many ranks, {equal} times equal to the last bit.",
-            "fell back: legally overlapped schedules of which something runs one after the other; such a one is "
-            "executed when no other has the same kernels. equal: integers, bit by bit.",
+            f"{executions} executions of a schedule by all its ranks, {equal} equal to the last bit.",
+            "fell back: legally overlapped schedules of which a part does not overlap; such a schedule is executed "
+            "unless another one has the same kernels. equal: integers, bit by bit.",
             *(f"fell back, {count} schedules: {reason}" for reason, count in why.most_common()),
             *notes[:40],
         ),
@@ -132,7 +133,7 @@ def _table(pool: ProcessPoolExecutor, title: str, names: Sequence[str]) -> Table
 
 
 def different(name: str, found: Sequence[Program], ranks: int) -> tuple[list[Job], Counter[str]]:
-    """Jobs for the schedules with different kernels, and how many overlapped ones fall back, by the reason."""
+    """Jobs for the schedules with different kernels, and the number of overlapped ones that fall back, by reason."""
     kept: dict[object, Job] = {}
     fallen: Counter[str] = Counter()
     for schedule in found:
@@ -152,7 +153,7 @@ def different(name: str, found: Sequence[Program], ranks: int) -> tuple[list[Job
 
 
 def row(name: str, ranks: int, outcomes: list[Outcome]) -> Row:
-    """What became of the schedules of a case; `executed` ones on fibers."""
+    """Counts over the schedules of a case; `executed` counts those on fibers."""
     fibers = [of for of in outcomes if of.target == "fibers"]
     processes = [of for of in outcomes if of.target == "process"]
     return {
@@ -171,7 +172,7 @@ def row(name: str, ranks: int, outcomes: list[Outcome]) -> Row:
 
 
 def schedules(case: Case, overlapped: bool = True) -> Iterator[Program]:
-    """Each without overlaps and with every legal choice of them. Computations are fused first, unless moves do that."""
+    """All schedules, without overlaps and with every legal choice of them; computations are fused first or by moves."""
     given = program(case.program)
     start = given if case.moves.computation_fuse else pointwise_first(given)[0]
     for found in enumerate_schedules(start, case.moves).schedules:
@@ -198,7 +199,3 @@ def executed(job: Job, orders: int = ORDERS) -> Outcome:
 
 def _lowered(job: Job) -> Lowered:
     return lower(job.schedule, CASES[job.name].bindings(job.ranks), channels=2, slot_bytes=64)
-
-
-if __name__ == "__main__":
-    command(tables)()

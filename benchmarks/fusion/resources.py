@@ -1,5 +1,4 @@
-"""`python -m benchmarks.fusion.resources`: registers, spilled bytes and shared memory of every kernel that is generated
-for the shipped programs, as nvcc reports them."""
+"""Registers, spilled bytes and shared memory of every kernel generated for the shipped programs, as nvcc reports."""
 
 from __future__ import annotations
 
@@ -8,25 +7,23 @@ import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from benchmarks.common import Row, Table, command, progress
+from benchmarks.common import Row, Table, progress
 from benchmarks.fusion.planning import WORKLOADS
 from benchmarks.fusion.ptxas import Resources, resources
 from benchmarks.fusion.schedules import program
 from treadle.codegen.fusion.lower import Lowered, lower
-from treadle.planner import resources as files
-from treadle.planner.documents import store
-from treadle.planner.documents.hardware import Hardware, scaled
 from treadle.planner.machine.rates import Machine, machine_of
 from treadle.planner.passes.fusion.program import Bindings, Program
 from treadle.planner.passes.fusion.ranking import rank, search, useful
 from treadle.planner.passes.fusion.stages import stages
+from treadle.probe.resolve import load_hardware
 
 ARCHITECTURES = ("sm_80", "sm_90")
 RANKS = 8
 EXTENTS = {"N": 1 << 20, "B": 2, "S": 512, "H": 1024, "T": 1024, "F": 4096}
-"""That kernels are made for; the schedules are those that win at the largest sizes of fusion.planning."""
+"""Sizes of the kernels; the schedules are the best ones at the largest sizes of fusion.planning."""
 PARTS = 360
-"""Tensors that LAMB's parameters come from, where a program asks for them."""
+"""Number of tensors that hold LAMB's parameters."""
 
 
 def tables() -> Iterator[Table]:
@@ -34,7 +31,7 @@ def tables() -> Iterator[Table]:
     if shutil.which("nvcc") is None:
         yield Table("generated kernels: registers", [], ("no nvcc",))
         return
-    machine = machine_of(scaled(store.load(files.locate("profiles", "dgx2"), Hardware), 16))
+    machine = machine_of(load_hardware("dgx2", 16))
     jobs = [(name, which, made) for name in WORKLOADS for which, made in lowered(name, machine)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         rows = [row for found in pool.map(lambda job: list(_rows(*job)), jobs) for row in found]
@@ -48,7 +45,7 @@ def tables() -> Iterator[Table]:
 
 
 def lowered(name: str, machine: Machine) -> Iterator[tuple[str, Lowered]]:
-    """The kernels of a program as it is given, of its best fused schedule without overlaps and of that with them."""
+    """Kernels of a program as given, and of its best fused schedule without overlaps and with them."""
     given = program(name)
     widest = WORKLOADS[name][-1]
     known: set[object] = set()
@@ -76,7 +73,7 @@ def schedules(given: Program, bindings: Bindings, machine: Machine) -> Iterator[
 
 
 def sizes(extent: int) -> tuple[int, ...]:
-    """Of PARTS tensors."""
+    """Sizes of PARTS tensors."""
     return (extent - (PARTS - 1) * (extent // PARTS), *[extent // PARTS] * (PARTS - 1))
 
 
@@ -93,7 +90,3 @@ def _rows(name: str, which: str, made: Lowered) -> Iterator[Row]:
             row[f"{arch} spilled"] = each.spill_stores + each.spill_loads
             row[f"{arch} shared"] = each.shared
         yield row
-
-
-if __name__ == "__main__":
-    command(tables)()

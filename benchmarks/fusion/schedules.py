@@ -1,4 +1,4 @@
-"""The schedules that the source compares, derived from the shipped programs by transformations (CoCoNet, section 6)."""
+"""The schedules that CoCoNet compares (section 6), derived from the shipped programs by transformations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KERNELS = {
     "adam": (("avg", "m_", "v_", "m1", "v1", "p_", "ph_"),),
     "lamb": (("avg", "m_", "v_", "m1", "v1", "u"), ("p_", "ph_")),
 }
-"""What AR-Opt computes in one kernel; norms of whole tensors, between the two of LAMB, are kernels of their own."""
+"""Stages that AR-Opt computes in one kernel; LAMB's norms of whole tensors are kernels between its two."""
 
 
 def program(name: str) -> Program:

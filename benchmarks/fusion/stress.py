@@ -1,7 +1,7 @@
-"""`python -m benchmarks.fusion.stress`: overlapped schedules in 1,000 random orders of all threads, on fibers, and with
-random pauses of threads that run at once, against the reference interpreter.
+"""Overlapped schedules under random timing, compared with the reference interpreter.
 
-Fibers try orders, not the memory model of a machine: a missing fence is seen, if at all, where ranks are processes.
+On fibers all threads run in random orders; as processes they run at once, with random pauses. Fibers test orders, not
+the memory model of a machine: only processes can show a missing fence.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.common import Row, Table, command, progress
+from benchmarks.common import Row, Table, progress
 from benchmarks.fusion.schedules import pipeline, program, tail
 from treadle.codegen.fusion.lower import Lowered, lower
 from treadle.planner.errors import CheckFailed
@@ -24,7 +24,7 @@ from treadle.runtime.fusion.runs import Runs
 from treadle.runtime.native_build import Target
 
 ORDERS, PAUSED = 1000, 60
-"""Runs on fibers and on processes, over all schedules together."""
+"""Total runs on fibers and on processes."""
 TAIL = {"B": 2, "S": 11, "H": 27}
 ROWS = {"T": 29, "H": 27, "F": 13}
 
@@ -72,7 +72,7 @@ def tables() -> Iterator[Table]:
 
 
 def _whole(given: Program) -> Program:
-    """A program of two stages, overlapped."""
+    """All stages of a program, overlapped."""
     return overlap(given, [stage.name for stage in stages(given)]).program
 
 
@@ -94,8 +94,3 @@ def _row(name: str, case: Case, target: Target, runs: int) -> Row:
         "first": problems[0] if problems else "",
         "s": time.perf_counter() - began,
     }
-
-
-main = command(tables)
-if __name__ == "__main__":
-    main()

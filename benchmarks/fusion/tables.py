@@ -1,5 +1,4 @@
-"""`python -m benchmarks.fusion.tables`: what ranks load, store and send, counted while they do it, beside the tables of
-the hand-worked programs (CoCoNet, section 7 of the spec)."""
+"""What ranks load, store and send, counted while they run, compared with tables worked by hand."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
-from benchmarks.common import Row, Table, command, progress
+from benchmarks.common import Row, Table, progress
 from benchmarks.fusion.counters import counters
 from tests.planner.passes.fusion.by_hand import SCHEDULES
 from treadle.codegen.fusion.lower import lower
@@ -23,8 +22,10 @@ RUNS = 2
 
 @dataclass(frozen=True)
 class Entry:
-    """A row of a table: the schedule as by_hand names it, the traffic of a rank, as an expression and in numbers, and
-    elements that it sends: in its group, or in the first group, the second one and from one to the other."""
+    """A row of a table: the schedule as by_hand names it, and a rank's elements.
+
+    `volumes` are the elements it sends: in its group, or in the first group, the second one and between them. `traffic`
+    are those it loads and stores, with the expression that gives them."""
 
     schedule: str
     volumes: tuple[int, ...]
@@ -34,7 +35,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table. Two ranks of a group."""
+    """A table, for two ranks of a group."""
 
     title: str
     program: str
@@ -48,7 +49,7 @@ def _hand_over(volumes: tuple[int, ...], *schedules: str) -> tuple[Entry, ...]:
 
 SHEETS = (
     Sheet(
-        "7.1 SGD, N = 4",
+        "SGD, N = 4",
         "sgd extended",
         Bindings({"N": 4}, 2),
         (
@@ -61,7 +62,7 @@ SHEETS = (
         ),
     ),
     Sheet(
-        "7.2 attention, V = 8, H = 4",
+        "attention, V = 8, H = 4",
         "attention",
         Bindings({"B": 1, "S": 2, "H": 4}, 2),
         (
@@ -72,7 +73,7 @@ SHEETS = (
         ),
     ),
     Sheet(
-        "7.3 Adam, N = 4",
+        "Adam, N = 4",
         "adam",
         Bindings({"N": 4}, 2),
         (
@@ -86,7 +87,7 @@ SHEETS = (
         ),
     ),
     Sheet(
-        "7.4 pipeline, V = 4",
+        "pipeline, V = 4",
         "pipeline",
         Bindings({"B": 1, "S": 2, "H": 2}, 2, 2),
         (
@@ -114,12 +115,12 @@ def tables() -> Iterator[Table]:
 
 
 def row(sheet: Sheet, entry: Entry) -> Row:
-    """What all ranks counted in one run: one number where they agree, else those of all."""
+    """What all ranks counted in one run: one number if they agree, else the numbers of all."""
     write, _ = SCHEDULES[sheet.program]
     lowered = lower(write(entry.schedule), sheet.bindings)
     compared = compare(build(lowered, counts=True, quickly=True), lowered, Runs(RUNS, order=1))
     traffic, *volumes = (of.counted for of in counters(lowered.program, sheet.bindings, compared.report.counted, RUNS))
-    # the table of the attention tail is of what comes after the product
+    # the table of the attention tail begins after the product
     products = [stage.traffic for stage in counts(lowered.program).stages if stage.kind == "matmul"]
     traffic = tuple(amount - int(total(products).value(sheet.bindings)) for amount in traffic)
     ranks = sheet.bindings.ranks
@@ -134,7 +135,3 @@ def row(sheet: Sheet, entry: Entry) -> Row:
 
 def _shown(amounts: tuple[int, ...]) -> str:
     return str(amounts[0]) if len({*amounts}) == 1 else "/".join(map(str, amounts))
-
-
-if __name__ == "__main__":
-    command(tables)()

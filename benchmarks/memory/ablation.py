@@ -1,4 +1,4 @@
-"""What each family of implementations is worth: MONeT's ablation (Figures 4.5 and A.1), sizes of its program (4.5)."""
+"""The gain from each family of implementations: MONeT's ablation (Figures 4.5 and A.1), sizes of its program (4.5)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from msgspec.structs import replace
 
-from benchmarks.common import Row, Table, command, progress
+from benchmarks.common import Row, Table, progress
 from benchmarks.memory.networks import NETWORKS, problem_of
 from benchmarks.memory.planning import percent
 from treadle.planner.errors import InfeasibleError, LimitError
@@ -23,14 +23,14 @@ from treadle.planner.passes.memory.simulate import simulate
 from treadle.planner.passes.memory.variants import VARIANTS, post_optimise, restrict
 
 SHARE = Fraction(53, 100)
-"""8 GB of PyTorch's use of ResNet-50, where the source takes its ablation."""
+"""8 GB of PyTorch's use of ResNet-50, the budget of MONeT's ablation."""
 SECONDS = 20.0
 FORMS = {
     "noop": ("noop", SWITCHES),
     "all": ("all", SWITCHES),
     "all, long": ("all", Switches(local="long", literal_products=True)),
 }
-"""Which implementations there are, and how the 0-1 program is written: trimmed, or with runs and unions in full."""
+"""Families of implementations, and the form of the 0-1 program: trimmed, or with runs and unions in full."""
 
 
 def tables() -> Iterator[Table]:
@@ -51,7 +51,7 @@ def tables() -> Iterator[Table]:
 
 
 def ablated(name: str, problem: MemoryProblem) -> Row:
-    """One network under every variant, and with operator choice alone."""
+    """One network under every variant, and with the choice of operators only."""
     whole = simulate(problem, lower(problem, store_all(problem)))
     budgeted = replace(problem, budget_bytes=budget_in_bytes(problem, SHARE))
     row: Row = {"network": name}
@@ -93,9 +93,3 @@ def sized(name: str, problem: MemoryProblem) -> Row:
             f"{form} build s": time.perf_counter() - start,
         }
     return row
-
-
-main = command(tables)
-
-if __name__ == "__main__":
-    main()

@@ -1,10 +1,10 @@
 """Checkmate's 0-1 program over the same problem: what is stored and recomputed, with one implementation of each op.
 
 "Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization", section 4, in its frontier-advancing form.
-Stage t ends with backward node t; backward nodes run once. It knows no workspace and no implementations. Gradients take
-the room that the problem says (|Lhat_t| throughout a stage, |y_t| at its backward node).
+Stage t ends with backward node t; backward nodes run once. The program has no workspace and one implementation of each
+op. Gradients take the bytes that the problem states (|Lhat_t| throughout a stage, |y_t| at its backward node).
 
-    S_ti      x_i is there when stage t begins           R_ti   forward i runs again in stage t
+    S_ti      x_i is resident when stage t begins        R_ti   forward i runs again in stage t
     FREE_tik  x_i is freed after forward k has run       U_ti   bytes in use while forward i may run
 
     min   sum tau_i R_ti
@@ -28,7 +28,7 @@ from treadle.planner.solver import Model, Solution, Status, Var, solve
 
 @dataclass(frozen=True)
 class Checkmate:
-    """`schedule` is None where nothing was found; `bound_ns` is the solver's, None without one."""
+    """`schedule` is None if none was found; `bound_ns` is the solver's, None if it has none."""
 
     schedule: RecomputeSchedule | None
     status: Status
@@ -38,9 +38,9 @@ class Checkmate:
 
 
 def checkmate(problem: MemoryProblem, time_limit_s: float, workers: int = 2) -> Checkmate:
-    """The plan of least time within the budget that the program knows of; `problem` has no intermediates.
+    """The plan of least time within the budget; `problem` has no intermediates.
 
-    An op's first implementation is the one that runs. The plan's own peak can be over the budget by its workspace.
+    Each op runs its first implementation. The plan's own peak can exceed the budget by its workspace.
     """
     model = Model("checkmate")
     n, stages = len(problem.fwd), len(problem.bwd)
@@ -101,7 +101,7 @@ def _memory(
     needs: set[int],
     room: float,
 ) -> Var:
-    """U of one stage; returns what is in use once every forward node had its turn."""
+    """U of one stage; returns the bytes in use after its last forward node."""
     now = model.continuous(0.0, room)
     model.add_linear([(now, 1), *((var, -size[i]) for i, var in enumerate(entered) if var is not None)], 0.0, 0.0)
     freed: list[tuple[Var, float]] = []

@@ -1,9 +1,9 @@
 """Seven networks at equal measured peak: a treadle plan, a checkpoint around each block, PyTorch's activation budget.
 
-The peers run first. Each gets a plan for a budget of its own measured peak, so that times compare at equal memory. Of
-PyTorch's budgets (a share, and not monotone) the fastest within the peak of the checkpoints is taken, or the one of
-least peak where none is; PyTorch's planner gets operators as whole as ours. All run in turns in one process on one
-thread; times are the least processor time of a step, which other work disturbs least, as ratios to plain PyTorch.
+The peers run first. The measured peak of each is the budget of a plan, so that times compare at equal memory. Among
+PyTorch's budgets (a share, and not monotone) the fastest within the peak of the checkpoints is taken, else the one of
+least peak; PyTorch's planner gets the same whole operators. All run in turns in one process on one thread. Times are
+the least processor time of a step, which other work disturbs least, as ratios to plain PyTorch.
 """
 
 from __future__ import annotations
@@ -14,14 +14,19 @@ from functools import partial
 
 import torch
 
-from benchmarks.common import Row, Table, command, progress
-from benchmarks.memory.execution import PYTORCH_BUDGETS, Step, Variant, gradients, partitioned
-from benchmarks.memory.varied import MODELS
-from treadle.capture.costs import with_measured_in_step
-from treadle.capture.graph import capture
+from benchmarks.common import Row, Table, progress
+from benchmarks.memory.execution import (
+    PYTORCH_BUDGETS,
+    Variant,
+    difference,
+    gradients,
+    in_turns,
+    measured_trace,
+    partitioned,
+)
+from benchmarks.memory.varied import MODELS, Step
 from treadle.capture.whole import whole_operators
 from treadle.planner.errors import InfeasibleError, LimitError
-from treadle.planner.graph.implementations import with_implementations
 from treadle.planner.passes.memory.planning import MemoryOptions, plan_memory
 from treadle.runtime.memory.apply import apply
 
@@ -34,7 +39,7 @@ NOTES = (
 
 
 def tables() -> Iterator[Table]:
-    """Plans beside hand checkpoints and PyTorch's budget at equal measured peak, on seven kinds of network."""
+    """Plans, hand checkpoints and PyTorch's budget at equal measured peak, on seven kinds of network."""
     torch.set_num_threads(1)
     yield Table("Seven networks at equal peak", [row for name in MODELS for row in compared(name)], NOTES)
 
@@ -51,7 +56,7 @@ def compared(name: str) -> list[Row]:
     by_hand = measured(Variant("checkpoint per block", checked, lambda: loss(checked, *inputs)), inputs)
     peers = [by_hand, *budgeted(make, plain, by_hand, inputs)]
     progress(f"memory.equal_peak: {name}: measuring its operators")
-    trace = with_measured_in_step(with_implementations(capture(make, name, "train"), to_measure=True))
+    trace = measured_trace(make, name)
     plans = []
     for peer in peers:
         progress(f"memory.equal_peak: {name}: planning as {peer.name}")
@@ -64,9 +69,7 @@ def compared(name: str) -> list[Row]:
         variant = Variant(f"treadle, as {peer.name}", module, partial(module, *inputs), plan, peer)
         plans.append(measured(variant, inputs))
     variants = [plain, *peers, *plans]
-    for _ in range(REPEATS):
-        for variant in variants:
-            variant.times.append(variant.once())
+    in_turns(variants, REPEATS)
     reference = gradients(plain)
     return [row(name, variant, plain, reference) for variant in variants]
 
@@ -79,7 +82,7 @@ def measured(variant: Variant, inputs: tuple[torch.Tensor, ...]) -> Variant:
 def budgeted(
     make: Callable[..., Step], plain: Variant, by_hand: Variant, inputs: tuple[torch.Tensor, ...]
 ) -> Iterator[Variant]:
-    """The step under PyTorch's budget, at most one; none where its peaks are not below plain PyTorch's."""
+    """The step under PyTorch's budget; nothing if none of its peaks is below plain PyTorch's."""
     found = []
     for budget in PYTORCH_BUDGETS[1:]:
         own = copy.deepcopy(plain.model)
@@ -99,8 +102,6 @@ def budgeted(
 
 
 def row(name: str, variant: Variant, plain: Variant, reference: list[torch.Tensor]) -> Row:
-    scale = max(float(gradient.abs().max()) for gradient in reference)
-    worst = max(float((a - b).abs().max()) for a, b in zip(reference, gradients(variant), strict=True)) / scale
     seconds, peer = min(variant.times), variant.peer
     return {
         "network": name,
@@ -111,11 +112,5 @@ def row(name: str, variant: Variant, plain: Variant, reference: list[torch.Tenso
         "time x": seconds / min(plain.times),
         "peak / peer": variant.peak_bytes / peer.peak_bytes if peer else None,
         "time / peer": seconds / min(peer.times) if peer else None,
-        "gradients": "bit-equal" if worst == 0 else f"within {worst:.0e}",
+        "gradients": difference(variant, reference),
     }
-
-
-main = command(tables)
-
-if __name__ == "__main__":
-    main()

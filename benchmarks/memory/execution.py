@@ -1,10 +1,10 @@
-"""Memory plans run on the CPU beside what PyTorch offers: measured peak, step time and gradients.
+"""Memory plans on the CPU, compared with PyTorch's own means: measured peak, step time and gradients.
 
 Peers: plain PyTorch (eager), `torch.utils.checkpoint` around every block, and PyTorch's own planner, the min-cut
 partitioner of AOT autograd with its knapsack under `activation_memory_budget` (a share, not bytes). One meter for all:
 `treadle.runtime.meter`, live bytes of all tensors, parameters and gradients included. All but the first two run their
-operators from Python one by one; nothing is fused, so times compare the amount of work. One thread and
-processor time, which other work on the machine disturbs least.
+operators from Python one by one and fuse nothing, so times compare the amount of work. Times are processor time of one
+thread, which other work on the machine disturbs least.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from benchmarks.common import Row, Table, command, progress
+from benchmarks.common import Row, Table, progress
+from benchmarks.memory.varied import Step
 from treadle.capture.costs import with_measured_in_step
 from treadle.capture.graph import capture
 from treadle.planner.documents.plan import Plan
@@ -100,9 +101,6 @@ def loss(model: nn.Module, x: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(model(x).flatten(0, -2), labels.flatten())
 
 
-Step = tuple[nn.Module, tuple[Tensor, ...], Callable[..., Tensor]]
-
-
 def gpt(each_block: bool = False) -> Step:
     """4 layers, width 256, 4 heads, 128 tokens, batch 8, 1000 words; 3.7 million parameters."""
     torch.manual_seed(0)
@@ -116,7 +114,7 @@ def gpt(each_block: bool = False) -> Step:
 def convnet(each_block: bool = False) -> Step:
     """6 blocks of 3x3 convolution, batch norm and ReLU, twice halving the side; 32 images of 64x64.
 
-    Without running statistics: AOT autograd by itself cannot train a model whose saved buffers it writes back.
+    Without running statistics: AOT autograd alone cannot train a model whose saved buffers it writes back.
     """
     torch.manual_seed(0)
     blocks: list[nn.Module] = []
@@ -133,7 +131,7 @@ def convnet(each_block: bool = False) -> Step:
 
 @dataclass
 class Variant:
-    """One way to train the step. `step` computes the loss, which is then taken backward."""
+    """One implementation of the training step. `step` computes the loss; `backward` is called on that."""
 
     name: str
     model: nn.Module
@@ -151,7 +149,7 @@ class Variant:
         return time.process_time() - start
 
     def measure_peak(self, inputs: tuple[Tensor, ...]) -> None:
-        self.once()  # compiles, where something is compiled
+        self.once()  # compiles
         self.model.zero_grad(set_to_none=True)
         with Meter(self.model, inputs) as meter:
             self.step().backward()
@@ -162,8 +160,20 @@ class Variant:
         return statistics.median(self.times)
 
 
+def in_turns(variants: list[Variant], repeats: int) -> None:
+    """Time all variants, one run of each after the other."""
+    for _ in range(repeats):
+        for variant in variants:
+            variant.times.append(variant.once())
+
+
+def measured_trace(make: Callable[..., Step], name: str) -> Trace:
+    """One training step with every implementation, each timed inside the step."""
+    return with_measured_in_step(with_implementations(capture(make, name, "train"), to_measure=True))
+
+
 def tables() -> Iterator[Table]:
-    """Measured peak bytes, step time and gradients of planned steps beside eager, checkpoint and PyTorch's budget."""
+    """Peak bytes, step time and gradients of planned steps, compared with eager, checkpoint and PyTorch's budget."""
     torch.set_num_threads(1)
     yield compared("4-layer GPT, batch 8, 128 tokens", gpt)
     yield compared("Convolutional network, 32 images of 64x64", convnet)
@@ -173,7 +183,7 @@ def compared(title: str, make: Callable[..., Step]) -> Table:
     """All variants of one step, measured in turns."""
     model, inputs, loss_of = make()
     progress(f"memory.execution: {title}: peers")
-    trace = with_measured_in_step(with_implementations(capture(make, title, "train"), to_measure=True))
+    trace = measured_trace(make, title)
     variants = list(peers(make, model, inputs, loss_of))
     for variant in variants:
         variant.measure_peak(inputs)
@@ -192,9 +202,7 @@ def compared(title: str, make: Callable[..., Step]) -> Table:
             skipped.append(f"{name}: {error}")
             continue
         variants[-1].measure_peak(inputs)
-    for _ in range(REPEATS):
-        for variant in variants:
-            variant.times.append(variant.once())
+    in_turns(variants, REPEATS)
     reference = gradients(eager)
     rows = [row(variant, eager, reference) for variant in variants]
     return Table(title, rows, (*NOTES, *skipped))
@@ -240,7 +248,7 @@ def partitioned(
 def planned(
     name: str, model: nn.Module, inputs: tuple[Tensor, ...], trace: Trace, budget: Budget, peer: Variant | None
 ) -> Variant:
-    """The step under a plan. Raises InfeasibleError or LimitError where there is none."""
+    """The step under a plan. Raises InfeasibleError or LimitError if there is none."""
     plan = plan_memory(trace, budget=budget, options=OPTIONS)
     module = apply(copy.deepcopy(model), plan, trace)
     return Variant(name, module, lambda: module(*inputs), plan, peer)
@@ -251,18 +259,23 @@ def gradients(variant: Variant) -> list[Tensor]:
     return [parameter.grad for parameter in variant.model.parameters() if parameter.grad is not None]
 
 
-def row(variant: Variant, eager: Variant, reference: list[Tensor]) -> Row:
-    found = gradients(variant)
+def difference(variant: Variant, reference: list[Tensor]) -> str:
+    """Whether the gradients equal `reference` bit by bit, or their largest difference relative to its largest value."""
+    pairs = list(zip(reference, gradients(variant), strict=True))
+    if all(torch.equal(a, b) for a, b in pairs):
+        return "bit-equal"
     scale = max(float(gradient.abs().max()) for gradient in reference)
-    worst = max(float((a - b).abs().max()) for a, b in zip(reference, found, strict=True)) / scale
-    equal = all(torch.equal(a, b) for a, b in zip(reference, found, strict=True))
+    return f"within {max(float((a - b).abs().max()) for a, b in pairs) / scale:.0e}"
+
+
+def row(variant: Variant, eager: Variant, reference: list[Tensor]) -> Row:
     result: dict[str, Any] = {
         "step": variant.name,
         "peak MiB": variant.peak_bytes / MIB,
         "peak / eager": variant.peak_bytes / eager.peak_bytes,
         "CPU ms": variant.seconds * 1e3,
         "time / eager": variant.seconds / eager.seconds,
-        "gradients": "bit-equal" if equal else f"within {worst:.0e}",
+        "gradients": difference(variant, reference),
     }
     if variant.peer is not None:
         result["peak / peer"] = variant.peak_bytes / variant.peer.peak_bytes
@@ -273,9 +286,3 @@ def row(variant: Variant, eager: Variant, reference: list[Tensor]) -> Row:
         result["peak / predicted"] = variant.peak_bytes / decisions.exact_peak_bytes
         result["predicted time x"] = decisions.objective_ns / decisions.store_all_ns
     return result
-
-
-main = command(tables)
-
-if __name__ == "__main__":
-    main()

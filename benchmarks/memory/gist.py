@@ -1,12 +1,12 @@
-"""How many bytes Gist's encodings would take on the same problem: one point, without a budget and without times.
+"""Bytes of Gist's encodings on the same problem: one point, without a budget and without times.
 
-"Gist: Efficient Data Encoding for Deep Neural Network Training", section 4. What the forward pass leaves for backward
-is stored encoded and decoded right before it is read:
+"Gist: Efficient Data Encoding for Deep Neural Network Training", section 4. Values that the backward pass reads are
+stored encoded and decoded right before they are read:
 
-* Binarize: a ReLU that only pooling reads leaves one bit an element, and pooling 4 bits an element for where its
-  maximum was;
-* SSDC: a ReLU that a convolution reads leaves its nonzero values in rows of 256 columns: a value, one byte of column
-  index, and 4 bytes a row. How many are zero depends on the data; `SPARSITY` of them are taken to be;
+* Binarize: one bit per element of a ReLU that only pooling reads, and 4 bits per element of pooling for the place of
+  its maximum;
+* SSDC: the nonzero values of a ReLU that a convolution reads, in rows of 256 columns: a value, one byte of column
+  index, and 4 bytes per row. The share of zeros depends on the data; `SPARSITY` is assumed;
 * DPR: everything else, and the values of SSDC, in 16 bits instead of 32.
 """
 

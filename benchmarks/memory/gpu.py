@@ -1,9 +1,9 @@
-"""Memory plans of whole networks on a GPU: the allocator's peak and step time beside eager, SAC and PyTorch's budget.
+"""Memory plans of whole networks on a GPU: allocator peak and step time, compared with eager, SAC and PyTorch's budget.
 
-Costs of every implementation, cuDNN's algorithms among them, are measured on the card. A plan gets the peak of
-a peer as its budget, and its time is compared with the peer's. Peers: plain PyTorch; its selective checkpointing that
-saves matrix products and convolutions, of every direct part of the model that can be wrapped; and AOT autograd's
-partitioner under `activation_memory_budget`, through torch.compile without a code generator.
+Costs of every implementation, cuDNN's algorithms among them, are measured on the card. The peak of a peer is the budget
+of a plan, whose time is compared with the peer's. Peers: plain PyTorch; its selective checkpointing, which saves matrix
+products and convolutions, of every direct part of the model that can be wrapped; and AOT autograd's partitioner under
+`activation_memory_budget`, through torch.compile without a code generator.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
-from benchmarks.common import Row, Table, command, progress
-from benchmarks.memory.execution import Step
+from benchmarks.common import Row, Table, progress, without_gpu
+from benchmarks.memory.varied import Step
 from examples.models import googlenet, gpt2, mobilenet_v2, resnet50, unet, vgg16
 from treadle.capture.costs import with_measured
 from treadle.capture.graph import capture
@@ -49,9 +49,9 @@ SAVED = [torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten
 
 
 def tables() -> Iterator[Table]:
-    """Allocator peak and step time of planned networks on a GPU, beside eager, SAC and PyTorch's budget."""
-    if not torch.cuda.is_available():
-        yield Table("Memory plans on a GPU", [], ("no GPU",))
+    """Allocator peak and step time of planned networks on a GPU, compared with eager, SAC and PyTorch's budget."""
+    if absent := list(without_gpu("Memory plans on a GPU")):
+        yield from absent
         return
     for title, make in MODELS.items():
         yield compared(title, make, "cuda")
@@ -59,7 +59,7 @@ def tables() -> Iterator[Table]:
 
 @dataclass
 class Measured:
-    """A way to train a step: peak bytes as the device's allocator counts them (on a CPU: live tensors), seconds."""
+    """One implementation of a step: peak bytes of the device's allocator (on a CPU: of live tensors), and seconds."""
 
     name: str
     peak_bytes: int
@@ -164,9 +164,3 @@ def ours(trace: Trace, make: Callable[[], Step], peer: Measured, device: str) ->
         "our time / peer": found.seconds / peer.seconds,
         "predicted / measured peak": plan.prediction.peak_bytes / found.peak_bytes,
     }
-
-
-main = command(tables)
-
-if __name__ == "__main__":
-    main()

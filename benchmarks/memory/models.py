@@ -1,7 +1,7 @@
 """Memory plans of whole networks, run on the CPU at small sizes: measured peak, step time and gradients.
 
-Costs of every implementation are measured on this machine. Beside plain PyTorch stands its own selective checkpointing
-under a policy made from the same plan (`treadle generate --target torch-sac`). One thread and processor time.
+Costs of every implementation are measured on this machine. Peers: plain PyTorch, and its own selective checkpointing
+under a policy made from the same plan (`treadle generate --target torch-sac`). Times are processor time of one thread.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from fractions import Fraction
 
 import torch
 
-from benchmarks.common import Row, Table, command, progress
-from benchmarks.memory.execution import NOTES, Step, Variant, gradients, row
+from benchmarks.common import Row, Table, progress
+from benchmarks.memory.execution import NOTES, Variant, gradients, in_turns, measured_trace, row
+from benchmarks.memory.varied import Step
 from examples.models import googlenet, gpt2, mobilenet_v2, resnet50, unet, vgg16
-from treadle.capture.costs import with_measured_in_step
-from treadle.capture.graph import capture
 from treadle.codegen.memory import torch_sac
 from treadle.planner.errors import InfeasibleError, LimitError
-from treadle.planner.graph.implementations import with_implementations
 from treadle.planner.passes.memory.extract.problem import problem_from_trace
 from treadle.planner.passes.memory.lower import lower, store_all
 from treadle.planner.passes.memory.minimum import least_budget
@@ -39,14 +37,14 @@ MODELS: dict[str, Callable[[], Step]] = {
     "GPT-2 medium, 2 texts of 512 tokens": lambda: gpt2.medium(batch=2, tokens=512),
 }
 PLACES = (Fraction(3, 4), Fraction(2, 5), Fraction(1, 10))
-"""Budgets: so far from the least feasible one to what store-all needs. Parameters and their gradients are in both."""
-BUDGETS = "The number at a plan: how far its budget is on the way from there to store-all."
+"""Budgets as shares of the range from the least feasible one to store-all's, parameters and gradients included."""
+BUDGETS = "The number at a plan: its budget, as a share of the distance from there to store-all's."
 OPTIONS = MemoryOptions(time_limit_s=20.0, workers=2)
 REPEATS = 3
 
 
 def tables() -> Iterator[Table]:
-    """Measured peak and step time of planned networks on the CPU, beside plain PyTorch and its checkpointing."""
+    """Peak and step time of planned networks on the CPU, compared with plain PyTorch and its checkpointing."""
     torch.set_num_threads(1)
     for title, make in MODELS.items():
         yield compared(title, make)
@@ -57,7 +55,7 @@ def compared(title: str, make: Callable[[], Step]) -> Table:
     torch.manual_seed(0)
     model, inputs, loss = make()
     progress(f"memory.models: {title}: measuring its operators")
-    trace = with_measured_in_step(with_implementations(capture(make, title, "train"), to_measure=True))
+    trace = measured_trace(make, title)
     eager = Variant("eager", model, lambda: loss(model, *inputs))
     variants = [eager]
     problem = problem_from_trace(trace, 0)
@@ -83,17 +81,9 @@ def compared(title: str, make: Callable[[], Step]) -> Table:
     buffers = {name: value.clone() for name, value in model.named_buffers()}
     for variant in variants:
         variant.measure_peak(inputs)
-    for _ in range(REPEATS):
-        for variant in variants:
-            variant.times.append(variant.once())
+    in_turns(variants, REPEATS)
     for name, value in model.named_buffers():
         value.copy_(buffers[name])
     reference = gradients(eager)
     rows: list[Row] = [row(variant, eager, reference) for variant in variants]
     return Table(title, rows, tuple(notes))
-
-
-main = command(tables)
-
-if __name__ == "__main__":
-    main()

@@ -36,7 +36,7 @@ P100 = Hardware(
 
 @cache
 def problem_of(name: str) -> MemoryProblem:
-    """The memory problem of one training step of a network, with every implementation, times by the roofline."""
+    """The memory problem of one training step of a network, with every implementation and roofline times."""
     module, function = NETWORKS[name].split(":")
     return problem_from(getattr(import_module(module), function), name)
 
@@ -49,7 +49,7 @@ def gpt2_xl() -> MemoryProblem:
 
 
 def problem_from(step: object, name: str) -> MemoryProblem:
-    """The same for a function that makes a step."""
+    """The memory problem of the step that `step` makes."""
     from treadle.capture.costs import with_roofline
     from treadle.capture.graph import capture
     from treadle.planner.graph.implementations import with_implementations

@@ -1,8 +1,8 @@
-"""Least work at equal measured peak: PyTorch's partitioner and checkpointing beside plans, on a small GPT.
+"""Work at equal measured peak: plans, PyTorch's partitioner and checkpointing, on a small GPT.
 
 4 layers of width 256, 128 tokens, batch 8, 1000 words, attention written out (`gpt` in execution.py). Peaks are
 measured: live bytes of all tensors in forward and backward, without parameters. Work is counted while the step runs:
-FLOPs of matrix products. Every plan gets the measured peak of a peer as its budget, and its work is what counts.
+FLOPs of matrix products. The measured peak of a peer is the budget of a plan; their work is compared.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoi
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.common import Row, Table, command, progress
+from benchmarks.common import Row, Table, progress
 from benchmarks.memory.execution import Variant, gpt, partitioned
 from treadle.capture.costs.counting import with_counts
 from treadle.capture.graph import capture
@@ -55,9 +55,7 @@ def tables() -> Iterator[Table]:
             | ours
             | ({"ours / peer": ours["our GFLOP"] / (work / 1e9)} if "our GFLOP" in ours else {})
         )
-    note = (
-        "Peaks without the 14.2 MiB of parameters. Ours: the plan for that peak as it runs, with all implementations."
-    )
+    note = "Peaks without the 14.2 MiB of parameters. Ours: the plan for that peak, run with all implementations."
     yield Table("4-layer GPT: work at the peer's measured peak", rows, (note,))
     lowest = min(peaks)
     rows = []
@@ -71,7 +69,7 @@ def tables() -> Iterator[Table]:
 
 
 def by_work(trace: Trace) -> Trace:
-    """`trace` with times that stand for FLOPs: a nanosecond for 1000, and a hundredth of that for each byte moved."""
+    """`trace` with FLOPs as times: 1 ns for 1000 FLOPs, and 1 ns for 100,000 bytes moved."""
     counted = with_counts(trace)
 
     def cost(flops: int | None, moved: int | None) -> int:
@@ -131,9 +129,3 @@ def flops(variant: Variant) -> int:
     with FlopCounterMode(display=False) as counter:
         variant.step().backward()
     return int(counter.get_total_flops())
-
-
-main = command(tables)
-
-if __name__ == "__main__":
-    main()

@@ -1,8 +1,8 @@
 """Memory plans of whole networks at the batches of MONeT, section 4.6, priced by the roofline of a P100.
 
 Overheads are over the step that stores everything with the fastest implementations. Peers: Chen's segments ("Training
-Deep Nets with Sublinear Memory Cost"), the fastest of 1 to 2 sqrt(N) + 1 segments; Checkmate's 0-1 program with the
-fastest convolutions that fit put in afterwards, which is how MONeT compares with it (section 4.6).
+Deep Nets with Sublinear Memory Cost"), the fastest of 1 to 2 sqrt(N) + 1 segments; Checkmate's 0-1 program, whose
+convolutions are then replaced by the fastest that fit, as MONeT does for its comparison (section 4.6).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from msgspec.structs import replace
 
-from benchmarks.common import Row, Table, command, progress
+from benchmarks.common import Row, Table, progress
 from benchmarks.memory.checkmate import checkmate
 from benchmarks.memory.networks import NETWORKS, gpt2_xl, problem_of
 from treadle.planner.errors import InfeasibleError, LimitError
@@ -25,18 +25,20 @@ from treadle.planner.passes.memory.search.attempts import MemoryOptions
 from treadle.planner.passes.memory.simulate import simulate
 from treadle.planner.passes.memory.variants import VARIANTS, post_optimise, restrict
 
+PLAIN = VARIANTS["out"] - {"inplace", "statistics"}
+"""The families that PyTorch's own kernels cover."""
 SHARES = (Fraction(7, 10), Fraction(5, 10), Fraction(4, 10), Fraction(1, 3))
 SECONDS = 45.0
-"""Wall clock of the search for each point; MONeT gave its solver up to 24 hours."""
+"""Wall clock of the search for each point; MONeT's solver had up to 24 hours."""
 GIB, LONGER = {"U-Net b11": 6, "MobileNet-V2 b256": 5, "ResNet-50 b184": 5}, 200.0
-"""Of the budgets in section 4.6, with which most is recomputed, and the seconds of search for them."""
+"""The budgets of MONeT, section 4.6, that need most recomputation, and seconds of search for each."""
 CHECKMATE_SECONDS = 30.0
 CHECKMATE_NODES = 70
-"""Checkmate's program is solved for networks of up to so many forward nodes."""
+"""Most forward nodes of a network for which Checkmate's program is solved."""
 
 
 def tables() -> Iterator[Table]:
-    """Overhead of memory plans of five networks at 0.7x to 0.33x of plain PyTorch's peak, with bounds, beside peers."""
+    """Overhead of memory plans of five networks at 0.7x to 0.33x of plain PyTorch's peak, with bounds and peers."""
     rows: list[Row] = []
     for name, gib in GIB.items():
         progress(f"memory.planning: {name} at {gib} GiB")
@@ -96,8 +98,8 @@ def chen_ns(problem: MemoryProblem) -> int | None:
 
 
 def checkmate_ns(problem: MemoryProblem) -> int | None:
-    """Time of Checkmate's plan with fast convolutions where there was one in time that fits with its workspace."""
-    single = restrict(problem, VARIANTS["out"] - {"inplace", "statistics"})
+    """Time of Checkmate's plan with fast convolutions, None if none was found in time that fits with its workspace."""
+    single = restrict(problem, PLAIN)
     if len(single.fwd) > CHECKMATE_NODES:
         return None
     one = replace(
@@ -116,9 +118,3 @@ def checkmate_ns(problem: MemoryProblem) -> int | None:
 
 def percent(time_ns: int, whole_ns: int) -> float:
     return 100 * (time_ns / whole_ns - 1)
-
-
-main = command(tables)
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
-"""How little memory is enough: at 10 % overhead, and at the most saving point (MONeT, Tables 4.2 and 4.3).
+"""Least memory at 10 % overhead, and at the most saving point (MONeT, Tables 4.2 and 4.3).
 
-The source's columns are measured on a P100; ours are planned with the roofline of one, so only ratios compare.
+MONeT's columns are measured on a P100; ours are planned with the roofline of one, so only ratios compare.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from benchmarks.common import Row, Table, command, progress
+from benchmarks.common import Row, Table, progress
 from benchmarks.memory.gist import gist_peak
 from benchmarks.memory.networks import NETWORKS, problem_of
-from benchmarks.memory.planning import percent
+from benchmarks.memory.planning import PLAIN, percent
 from treadle.planner.errors import InfeasibleError, LimitError
 from treadle.planner.passes.memory.lower import lower, store_all
 from treadle.planner.passes.memory.minimum import least_budget
@@ -20,7 +20,7 @@ from treadle.planner.passes.memory.planning import plan_problem
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.search.attempts import MemoryOptions
 from treadle.planner.passes.memory.simulate import simulate
-from treadle.planner.passes.memory.variants import VARIANTS, restrict
+from treadle.planner.passes.memory.variants import restrict
 
 GB = 10**9
 STEP = GB // 4
@@ -38,11 +38,11 @@ MOST = {
     "VGG-16": (0.39, 9.11),
     "MobileNet-V2": (0.34, 8.80),
 }
-"""Ratio to PyTorch, and of MONeT the overhead in % (MONeT, Table 4.3)."""
+"""Ratios to PyTorch's memory, and overhead in % for MONeT (MONeT, Table 4.3)."""
 
 
 def tables() -> Iterator[Table]:
-    """Least memory at 10 % overhead and the most saving point of five networks, beside MONeT, Checkmate and Gist."""
+    """Least memory at 10 % overhead and the most saving point of five networks, with MONeT, Checkmate and Gist."""
     rows, most = [], []
     for name in NETWORKS:
         short = name.split()[0]
@@ -57,13 +57,13 @@ def tables() -> Iterator[Table]:
 
 
 def pytorch_peak(problem: MemoryProblem) -> int:
-    """Bytes of the step that stores everything, by PyTorch's default kernels."""
-    plain = restrict(problem, VARIANTS["out"] - {"inplace", "statistics"})
+    """Peak bytes of the step that stores everything with PyTorch's default kernels."""
+    plain = restrict(problem, PLAIN)
     return simulate(plain, lower(plain, store_all(plain))).peak_bytes
 
 
 def overhead(problem: MemoryProblem, budget: int) -> float | None:
-    """Overhead in % of the plan for `budget` bytes, None where there is none."""
+    """Overhead of the plan for `budget` bytes, %; None without a plan."""
     whole = simulate(problem, lower(problem, store_all(problem))).time_ns
     options = MemoryOptions(time_limit_s=SECONDS, gap=0.005, workers=2)
     try:
@@ -74,7 +74,7 @@ def overhead(problem: MemoryProblem, budget: int) -> float | None:
 
 
 def at_ten_percent(name: str, problem: MemoryProblem, stored: int) -> Row:
-    """The least multiple of a quarter GB at which the overhead is at most 10 %, sought around MONeT's figure."""
+    """The least memory with at most 10 % overhead, searched from MONeT's figure in steps of a quarter GB."""
     budget = round(MONET[name] * GB)
     there = overhead(problem, budget)
     direction = -STEP if there is not None and there <= 10 else STEP
@@ -94,9 +94,9 @@ def at_ten_percent(name: str, problem: MemoryProblem, stored: int) -> Row:
         "treadle / stored": best[0] / stored,
         "overhead %": best[1],
         "at MONeT's GB: overhead %": there,
-        "PyTorch (source)": PYTORCH[name],
-        "Checkmate (source)": CHECKMATE[name],
-        "MONeT (source)": MONET[name],
+        "PyTorch (MONeT)": PYTORCH[name],
+        "Checkmate (MONeT)": CHECKMATE[name],
+        "MONeT": MONET[name],
     }
 
 
@@ -109,14 +109,8 @@ def most_saving(name: str, problem: MemoryProblem, stored: int) -> Row:
         "least x": None if least.budget_bytes is None else least.budget_bytes / stored,
         "proved x": least.proved_bytes / stored,
         "overhead % at 1.02 of it": None if budget is None else overhead(problem, budget),
-        "Gist x": gist_peak(restrict(problem, VARIANTS["out"] - {"inplace", "statistics"})) / stored,
-        "MONeT x (source)": MOST[name][0],
-        "MONeT overhead % (source)": MOST[name][1],
-        "Gist x (source)": GIST[name],
+        "Gist x": gist_peak(restrict(problem, PLAIN)) / stored,
+        "MONeT x": MOST[name][0],
+        "MONeT overhead %": MOST[name][1],
+        "Gist x (MONeT)": GIST[name],
     }
-
-
-main = command(tables)
-
-if __name__ == "__main__":
-    main()

@@ -1,8 +1,8 @@
-"""Memory plans of deep stacks of equal blocks at tight budgets, with what each proves and its processor time.
+"""Memory plans of deep stacks of equal blocks at tight budgets: overhead, proven bound and processor time.
 
 GPT-2 with the blocks of XL in 24 and 96 layers (8 texts of 1,024 tokens) and a network of the sizes of Llama-7B (4 of
 2,048), priced by the roofline of a P100. Budgets are shares of plain PyTorch's peak, as on the command line; the first
-of each network is just above what one operator of its loss needs.
+of each network is just above the need of one operator of its loss.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.common import Row, Table, command, progress
+from benchmarks.common import Row, Table, progress
 from benchmarks.memory.networks import problem_from
 from benchmarks.memory.planning import percent
 from examples.models import gpt2
@@ -118,7 +118,7 @@ def tables() -> Iterator[Table]:
         yield Table(
             f"{name}: {len(problem.fwd)} forward and {len(problem.bwd)} backward nodes",
             rows,
-            ("Overheads in % of every operator run once; the gap is over the plan's time.",),
+            ("Overheads in % of every operator run once; the gap in % of the plan's time.",),
         )
 
 
@@ -143,9 +143,3 @@ def _cpu_s() -> float:
     """Processor time of this process and its children that ended."""
     usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
-
-
-main = command(tables)
-
-if __name__ == "__main__":
-    main()

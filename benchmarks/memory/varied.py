@@ -1,7 +1,7 @@
 """Seven networks of different kinds in plain PyTorch, at sizes for two cores: one training step each.
 
-`each_block` puts every block under `torch.utils.checkpoint`, as a person does by hand. Batch normalisations keep no
-running statistics, as AOT autograd by itself cannot train a model whose saved buffers it writes back.
+`each_block` puts every block under `torch.utils.checkpoint`, as is done by hand. Batch normalisations keep no running
+statistics, as AOT autograd alone cannot train a model whose saved buffers it writes back.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Step = tuple[nn.Module, tuple[Tensor, ...], Callable[..., Tensor]]
 
 
 class Blocks(nn.Module):
-    """A network that runs its blocks by `block`, under a checkpoint each with `each_block`."""
+    """A network that runs its blocks through `block`, each under a checkpoint with `each_block`."""
 
     def __init__(self, each_block: bool) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class T5Layer(nn.Module):
 
 
 class T5(Blocks):
-    """Encoder and decoder, whose matrix of words also makes the logits."""
+    """Encoder and decoder; the embedding also computes the logits."""
 
     def __init__(self, words: int, width: int, heads: int, layers: int, tokens: int, each_block: bool) -> None:
         super().__init__(each_block)
@@ -285,7 +285,7 @@ class DenseLayer(nn.Module):
 
 
 class DenseNet(Blocks):
-    """Each layer reads what all layers of its block before it made."""
+    """Each layer reads the results of all layers before it in its block."""
 
     def __init__(self, depths: tuple[int, ...], growth: int, each_block: bool) -> None:
         super().__init__(each_block)
@@ -316,7 +316,7 @@ def densenet121(each_block: bool = False) -> Step:
 
 
 class Double(nn.Sequential):
-    """Two convolutions with batch normalisation and ReLU, of several maps side by side."""
+    """Two convolutions with batch normalisation and ReLU, over the concatenation of several maps."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         layers: list[nn.Module] = []

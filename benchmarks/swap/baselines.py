@@ -1,4 +1,4 @@
-"""Swap plans beside what else people swap with, all by the same simulator: python -m benchmarks.swap.baselines
+"""Swap plans compared with other means of swapping, all under the same simulator.
 
 Costs are the roofline's on the machine of SwapAdvisor (one V100 with 16 GB, 12 GB/s to and from the host). Peers are
 `benchmarks.swap.peers`, with the time of all operators as 100 %.
@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
-from benchmarks.common import Row, Table, command, progress
+from benchmarks.common import Row, Table, progress
+from benchmarks.swap.networks import HARDWARE, entry, trace_of
 from benchmarks.swap.peers import largest_first, odswap, save_on_cpu, torchtune, vdnn
 from benchmarks.swap.peers.peer import Labels, Outcome, labels_of
 from treadle.planner.documents.trace import Trace
@@ -20,13 +22,13 @@ from treadle.planner.passes.swap.decisions import Allocator
 from treadle.planner.passes.swap.extract import machine_of, problem_from_trace
 from treadle.planner.passes.swap.planning import SwapOptions, footprint, plan_swap_problem, prepared
 from treadle.planner.passes.swap.problem import SwapProblem
+from treadle.probe.resolve import load_hardware
 
-HARDWARE = "p3-v100-16gb"
 MODELS = {
-    "ResNet-50 b64": ("resnet50", "resnet50", {"batch": 64}),
-    "GoogLeNet b128": ("googlenet", "googlenet", {"batch": 128}),
-    "GPT-2 small b8": ("gpt2", "small", {"batch": 8, "tokens": 1024}),
-    "LSTM large b128": ("lstm_lm", "large", {"batch": 128}),
+    "ResNet-50 b64": ("resnet50:resnet50", {"batch": 64}),
+    "GoogLeNet b128": ("googlenet:googlenet", {"batch": 128}),
+    "GPT-2 small b8": ("gpt2:small", {"batch": 8, "tokens": 1024}),
+    "LSTM large b128": ("lstm_lm:large", {"batch": 128}),
 }
 SHARES = (Fraction(3, 4), Fraction(1, 2), Fraction(1, 4))
 OPTIONS = SwapOptions(generations=60, time_limit_s=60.0, workers=2)
@@ -39,9 +41,9 @@ PEERS: dict[str, Callable[[SwapProblem, Labels], Outcome]] = {
     "largest first": largest_first.plan,
 }
 NOTES = (
-    "% of ideal: the time of all operators over that of the step. N/A: does not fit; the share is the memory it needs.",
+    "% of ideal: the time of all operators over that of the step. N/A: does not fit; the share is the memory needed.",
     "Memory is a share of what the trace's order needs without any copy. Optimizer: SGD, in the step.",
-    "treadle: with pools, as ODSwap's buddies a real layout of memory, and with counted bytes, as the other peers; "
+    "treadle: with pools, a real layout of memory like ODSwap's buddies, and with counted bytes, like the other peers; "
     f"{OPTIONS.generations} generations or {OPTIONS.time_limit_s:.0f} s. bound: what no plan of any order exceeds.",
 )
 
@@ -58,8 +60,7 @@ def tables() -> Iterator[Table]:
 
 
 def compared(trace: Trace, share: Fraction, options: SwapOptions = OPTIONS) -> Row:
-    """One model in one memory: every peer, then the plan."""
-    from treadle.probe.resolve import load_hardware
+    """One model with one memory: every peer, then the plan."""
 
     problem = prepared(problem_from_trace(trace, machine_of(load_hardware(HARDWARE))), share)
     labels, whole = labels_of(problem, trace), footprint(problem)
@@ -86,25 +87,9 @@ def compared(trace: Trace, share: Fraction, options: SwapOptions = OPTIONS) -> R
 
 def trained(name: str) -> Trace:
     """One training step with plain SGD and the roofline's times."""
-    from importlib import import_module
-
-    from treadle.capture.costs import with_roofline
-    from treadle.capture.graph import capture
-    from treadle.capture.optimizer import with_optimizer
-    from treadle.planner.graph.implementations import with_implementations
-    from treadle.probe.resolve import load_hardware
-
-    module, function, sizes = MODELS[name]
-    make = getattr(import_module(f"examples.models.{module}"), function)
-    trace = with_implementations(capture(lambda: make(**sizes), name, "train"))
-    return with_roofline(with_optimizer(trace, "sgd"), load_hardware(HARDWARE))
+    spec, sizes = MODELS[name]
+    return trace_of(partial(entry(f"examples.models.{spec}"), **sizes), name, "train")
 
 
 def _percent(problem: SwapProblem, decisions: Any) -> str:
     return f"{100 * problem.ideal_ns / decisions.time_ns:.1f}"
-
-
-main = command(tables)
-
-if __name__ == "__main__":
-    main()

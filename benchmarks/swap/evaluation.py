@@ -1,7 +1,7 @@
-"""Time to plan and simulate one order and pool, the step the search repeats: python -m benchmarks.swap.evaluation
+"""Time to plan and simulate one order and pool, the step that the search repeats.
 
-The problem is a training step of an LSTM of 8 layers and 180 steps (benchmarks.swap.recurrent). CPU seconds of the
-process count, so that other load does not.
+The problem is a training step of an LSTM of 8 layers and 180 steps (benchmarks.swap.recurrent). Times are processor
+time, which other load does not change.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from random import Random
 
-from benchmarks.common import Row, Table, command
+from benchmarks.common import Row, Table
 from benchmarks.swap.recurrent import lstm
 from treadle.planner.passes.swap.arrays import Arrays, arrays_of
 from treadle.planner.passes.swap.compiled import COMPILES
@@ -28,7 +28,7 @@ from treadle.planner.timeline.simulator import simulate
 
 TARGET_MS = 10
 SIZES = (15, 40, 80)
-"""GiB for tensors, half of it for weights."""
+"""Memory for tensors, half of it for weights, GiB."""
 ONCE = """
 import time
 began = time.process_time()
@@ -60,7 +60,7 @@ def tables() -> Iterator[Table]:
 
 
 def pool(arrays: Arrays, gibibytes: int) -> Pool:
-    """One class per size: the floors, half of the rest for the largest size, a quarter for each of the others."""
+    """One class per size: its floor, and half of the rest for the largest size or a quarter for each other."""
     classes = (1, 2, 3)
     least = floors(needs(arrays), classes)
     sizes = arrays.sizes.tolist()
@@ -139,9 +139,3 @@ def _starts() -> Table:
             first, then = map(float, run.stdout.split())
             rows.append({"loops": name, "first call s": first, "next call ms": then * 1e3})
     return Table("The same evaluation (15 GiB, layer by layer) in a new process", rows)
-
-
-main = command(tables)
-
-if __name__ == "__main__":
-    main()

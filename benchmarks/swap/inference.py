@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks.common import Row, Table, command, progress
+from benchmarks.common import Row, Table, progress
 from benchmarks.swap.networks import inference, problem_from
 from treadle.planner.errors import InfeasibleError, LimitError
 from treadle.planner.passes.swap.planning import SwapOptions, footprint, plan_swap_problem
@@ -12,13 +12,13 @@ from treadle.planner.passes.swap.problem import SwapProblem
 
 MEGABYTES = (64, 128, 192, 256, 320, 512, 640, 1024)
 BATCHES = (1, 16, 32, 64)
-SOURCE = {
+SWAPADVISOR = {
     1: (0.024, 0.022, 0.018, 0.017, 0.017, 0.017, 0.017, 0.017),
     16: (None, 0.077, 0.044, 0.043, 0.042, 0.040, 0.040, 0.040),
     32: (None, None, None, 0.130, 0.073, 0.067, 0.067, 0.067),
     64: (None, None, None, None, None, 0.238, 0.123, 0.121),
 }
-"""Seconds, of the source's table."""
+"""Times of SwapAdvisor's table, s."""
 OPTIONS = SwapOptions(generations=100, patience=30, time_limit_s=60.0)
 
 
@@ -32,8 +32,8 @@ def tables() -> Iterator[Table]:
             problem = problem_from(step, size * 2**20)
             found = seconds(problem, batch)
             row[f"batch {batch}"] = "N/A" if found is None else f"{found:.4f} ({found * 1e9 / problem.ideal_ns:.2f}x)"
-            before = SOURCE[batch][at]
-            row[f"source {batch}"] = "N/A" if before is None else f"{before:.3f} ({before / SOURCE[batch][-1]:.2f}x)"
+            theirs, whole = SWAPADVISOR[batch][at], SWAPADVISOR[batch][-1]
+            row[f"SwapAdvisor {batch}"] = "N/A" if theirs is None else f"{theirs:.3f} ({theirs / whole:.2f}x)"
         rows.append(row)
     whole = ", ".join(f"{footprint(problem_from(step)) / 2**20:,.0f} MB" for step in steps.values())
     yield Table(
@@ -44,7 +44,7 @@ def tables() -> Iterator[Table]:
 
 
 def seconds(problem: SwapProblem, batch: int) -> float | None:
-    """Of the plan found; None where there is none."""
+    """Time of the plan found; None without a plan."""
     progress(f"swap.inference: batch {batch} in {problem.machine.memory_bytes / 2**20:,.0f} MB")
     try:
         plan = plan_swap_problem(problem, options=OPTIONS)
@@ -52,9 +52,3 @@ def seconds(problem: SwapProblem, batch: int) -> float | None:
         progress(f"  {error}")
         return None
     return plan.decisions.time_ns / 1e9
-
-
-main = command(tables)
-
-if __name__ == "__main__":
-    main()

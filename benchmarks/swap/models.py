@@ -1,31 +1,30 @@
-"""Operators, memory and tensor sizes of the swapped models, beside those of SwapAdvisor's table 5.1."""
+"""Operators, memory and tensor sizes of the swapped models, compared with SwapAdvisor's table 5.1."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
 
-from benchmarks.common import Row, Table, command, progress
+from benchmarks.common import Row, Table, progress
 from benchmarks.swap.networks import NETWORKS, problem_from, training
 from treadle.planner.documents.trace import Trace
 from treadle.planner.graph.index import Graph
 from treadle.planner.passes.swap.planning import footprint
 
 NOTES = (
-    "ops: of the trace, views left out. plain ops: without what MXNet 1.2 has no operator for, that is one update per "
-    "parameter, the second half of a convolution's backward pass (its two gradients are two operators here) and the "
-    "counter of each batch normalisation. What is left above the source: ReLU and sums that add gradients are nodes of "
-    "their own.",
-    "GB: most live bytes in the order of the trace. A functional trace frees what no later operator reads, and PyTorch "
-    "saves less for the backward pass than MXNet does: of an LSTM cell 7 vectors, where MXNet's cell makes about 25.",
-    "GB kept: every tensor of the forward pass and the parameters three times (gradient and momentum), which is what a "
-    "framework without reuse would need.",
+    "ops: of the trace, views left out. plain ops: without those that MXNet 1.2 lacks: one update per parameter, the "
+    "second half of a convolution's backward pass (its two gradients are two operators here) and the counter of each "
+    "batch normalisation. The rest above SwapAdvisor: ReLU and sums that add gradients are nodes of their own.",
+    "GB: most live bytes in the order of the trace. A functional trace frees tensors after their last read, and "
+    "PyTorch saves less for the backward pass than MXNet: 7 vectors of an LSTM cell, where MXNet's makes about 25.",
+    "GB kept: every tensor of the forward pass and the parameters three times (gradient and momentum), the need of a "
+    "framework without reuse.",
 )
 
 
 def tables() -> Iterator[Table]:
-    """Operators, bytes and distinct tensor sizes of the five models of SwapAdvisor, and how long capturing takes."""
-    yield Table("Models of swap planning beside SwapAdvisor's table 5.1", [_row(name) for name in NETWORKS], NOTES)
+    """Operators, bytes and distinct tensor sizes of SwapAdvisor's five models, and the time of capturing them."""
+    yield Table("Models of swap planning and SwapAdvisor's table 5.1", [_row(name) for name in NETWORKS], NOTES)
 
 
 def _row(name: str) -> Row:
@@ -39,12 +38,12 @@ def _row(name: str) -> Row:
         "batch": network.batch,
         "ops": len(problem.ops),
         "plain ops": len(problem.ops) - extras(trace),
-        "source's ops": network.ops,
+        "SwapAdvisor's ops": network.ops,
         "GB": footprint(problem) / 1e9,
         "GB kept": kept_bytes(trace) / 1e9,
-        "source's GB": network.gigabytes,
+        "SwapAdvisor's GB": network.gigabytes,
         "sizes": len({tensor.bytes for tensor in problem.tensors} - {0}),
-        "source's sizes": network.sizes,
+        "SwapAdvisor's sizes": network.sizes,
         "ideal s": problem.ideal_ns / 1e9,
         "capture CPU s": seconds,
     }
@@ -62,14 +61,8 @@ def extras(trace: Trace) -> int:
 
 
 def kept_bytes(trace: Trace) -> int:
-    """Bytes of all that the forward pass makes, and of parameters, gradients and momentum."""
+    """Bytes of all results of the forward pass, and of parameters, gradients and momentum."""
     graph = Graph(trace)
     made = {key for op in trace.ops if op.phase == "forward" for key in op.outputs if key is not None}
     parameters = sum(tensor.bytes or 0 for tensor in trace.tensors if tensor.role == "parameter")
     return 3 * parameters + sum(graph.storage_bytes(key) for key in made if graph.owner[key] == key)
-
-
-main = command(tables)
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""The networks of SwapAdvisor's tables 5.1 and 5.2 and what the source prints of them, on its machine."""
+"""The networks of SwapAdvisor's tables 5.1 and 5.2, with its figures and its machine."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
 
 from treadle.planner.documents.trace import Trace
 from treadle.planner.passes.swap.extract import machine_of
 from treadle.planner.passes.swap.planning import inplace_problem
 from treadle.planner.passes.swap.problem import SwapProblem
+from treadle.probe.resolve import load_hardware
 
 HARDWARE = "p3-v100-16gb"
 HOST_BYTES = 244 * 2**30
-"""The source trains what needs more than 61 GB of host memory on a p3.8xlarge, with one of its GPUs."""
+"""SwapAdvisor uses one GPU of a p3.8xlarge for models that need more than 61 GB of host memory."""
 
 
 @dataclass(frozen=True)
 class Network:
-    """Entry `spec` at `batch`. The rest is the source's: table 5.1, and the share of ideal that section 5.2 tells."""
+    """Entry `spec` at `batch`, with SwapAdvisor's figures: table 5.1, and the share of ideal of section 5.2."""
 
     spec: str
     batch: int
@@ -40,19 +41,19 @@ NETWORKS = {
 
 
 def training(name: str, batch: int | None = None) -> Trace:
-    """One training step with plain SGD, times by the roofline of the source's machine."""
+    """One training step with plain SGD, times by the roofline of SwapAdvisor's machine."""
     network = NETWORKS[name]
-    return _trace(partial(entry(network.spec), batch=batch or network.batch), name, "train")
+    return trace_of(partial(entry(network.spec), batch=batch or network.batch), name, "train")
 
 
 def trained(spec: str, batch: int) -> Trace:
-    """The same for any entry."""
-    return _trace(partial(entry(spec), batch=batch), spec.partition(":")[2], "train")
+    """One training step of any entry, as `training`."""
+    return trace_of(partial(entry(spec), batch=batch), spec.partition(":")[2], "train")
 
 
 def inference(batch: int) -> Trace:
     """ResNet-152 forward."""
-    return _trace(partial(entry("examples.models.resnet152:inference"), batch=batch), "ResNet-152", "infer")
+    return trace_of(partial(entry("examples.models.resnet152:inference"), batch=batch), "ResNet-152", "infer")
 
 
 @cache
@@ -62,8 +63,7 @@ def problem_of(name: str, batch: int | None = None) -> SwapProblem:
 
 
 def problem_from(trace: Trace, memory_bytes: int | None = None) -> SwapProblem:
-    """The swap problem of a trace on the source's machine, whose memory `memory_bytes` takes the place of."""
-    from treadle.probe.resolve import load_hardware
+    """The swap problem of a trace on SwapAdvisor's machine, with `memory_bytes` instead of its memory if given."""
 
     return inplace_problem(trace, machine_of(load_hardware(HARDWARE), memory_bytes, HOST_BYTES))[0]
 
@@ -75,14 +75,14 @@ def entry(spec: str) -> Callable[..., Any]:
     return found
 
 
-def _trace(step: Callable[..., Any], name: str, mode: str) -> Trace:
+def trace_of(step: Callable[..., Any], name: str, mode: Literal["train", "infer"]) -> Trace:
+    """The step with every implementation and roofline times, and plain SGD in training."""
     from treadle.capture.costs import with_roofline
     from treadle.capture.graph import capture
     from treadle.capture.optimizer import with_optimizer
     from treadle.planner.graph.implementations import with_implementations
-    from treadle.probe.resolve import load_hardware
 
-    trace = with_implementations(capture(step, name, "train" if mode == "train" else "infer"))
+    trace = with_implementations(capture(step, name, mode))
     if mode == "train":
         trace = with_optimizer(trace, "sgd")
     return with_roofline(trace, load_hardware(HARDWARE))

@@ -1,9 +1,9 @@
-"""What runs here of the swap baselines, for real on the CPU: python -m benchmarks.swap.real
+"""The swap baselines that run on a CPU, executed there.
 
-Copies from one place of the host's memory to another show what a peer does, not what it costs on a card. torchtune's
-`OffloadActivations` refuses the CPU (it asks CUDA for its stream when it is made), vDNN and ODSwap have no
-implementation for PyTorch. `torch-offload` is a swap plan under `torch.compile`, with stand-ins for PyTorch's
-offloading operators, which need an accelerator: they copy as late as is allowed and poison what is not there.
+Copies within the host's memory show what a peer moves, not its cost on a card. torchtune's `OffloadActivations` refuses
+the CPU (its constructor needs a CUDA stream); vDNN and ODSwap have no implementation for PyTorch. `torch-offload` is a
+swap plan under `torch.compile`, with stand-ins for PyTorch's offloading operators, which need an accelerator: they copy
+as late as is allowed and poison absent tensors.
 """
 
 from __future__ import annotations
@@ -17,30 +17,28 @@ from fractions import Fraction
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from benchmarks.common import Row, Table, command, progress
+from benchmarks.common import Row, Table, progress
+from benchmarks.memory.varied import Step
+from benchmarks.swap.networks import HARDWARE
 from examples.models import googlenet, gpt2, resnet50
 from treadle.capture.costs import with_roofline
 from treadle.capture.graph import capture
 from treadle.codegen.swap import torch_offload
-from treadle.planner.documents.hardware import Hardware
-from treadle.planner.documents.trace import Trace
-from treadle.planner.passes.swap.decisions import SwapDecisions
 from treadle.planner.passes.swap.extract import machine_of
 from treadle.planner.passes.swap.planning import SwapOptions, plan_swap
 from treadle.probe.resolve import load_hardware
 from treadle.runtime.memory.followers import follow
 from treadle.runtime.memory.offload_ops import stand_in
 
-Step = tuple[nn.Module, tuple[Tensor, ...], Callable[..., Tensor]]
-HARDWARE = "p3-v100-16gb"
 MODELS: dict[str, Callable[[], Step]] = {
     "ResNet-50, 4 images of 96x96": lambda: resnet50.resnet50(batch=4, image_size=96),
     "GoogLeNet, 4 images of 96x96": lambda: googlenet.googlenet(batch=4, image_size=96),
     "GPT-2, 4 texts of 64 tokens": lambda: gpt2.step(gpt2.TINY, 4, 64),
 }
 REPEATS = 5
+SHARE = Fraction(3, 5)
 OPTIONS = SwapOptions(generations=5, time_limit_s=20.0)
 
 
@@ -53,7 +51,7 @@ def tables() -> Iterator[Table]:
         rows += compared(name, make)
     notes = (
         "ms: median processor time of forward and backward. torch-offload runs operator by operator with stand-ins, so "
-        "its time says nothing. Bits: gradients equal to those of plain PyTorch, or the greatest relative difference.",
+        "its time is not shown. Bits: gradients equal to those of plain PyTorch, or the largest relative difference.",
         "moved MiB: in one direction. save_on_cpu copies parameters that autograd saves as well.",
     )
     yield Table("Swapping on the CPU", rows, notes)
@@ -87,8 +85,9 @@ def compared(name: str, make: Callable[[], Step]) -> list[Row]:
     (_, reference), (_, gradients) = found[-1]
     rows: list[Row] = [{"model": name, "variant": "plain", "ms": took * 1e3}]
     rows.append(_row("save_on_cpu", gradients, reference) | {"ms": own * 1e3, "x plain": own / took} | moved())
-    trace = with_roofline(capture(make, name, "train"), load_hardware(HARDWARE))
-    decisions = planned(trace, load_hardware(HARDWARE))
+    hardware = load_hardware(HARDWARE)
+    trace = with_roofline(capture(make, name, "train"), hardware)
+    decisions = plan_swap(trace, machine_of(hardware), memory=SHARE, options=OPTIONS).decisions
     files, carried = torch_offload.generate(decisions, trace)
     traffic = stand_in()
     before = traffic.out_copies, traffic.out_bytes
@@ -101,12 +100,6 @@ def compared(name: str, make: Callable[[], Step]) -> list[Row]:
         | {"copies": copies, "moved MiB": size / 2**20, "of the plan's": f"{len(carried.moves)} activations"}
     )
     return rows
-
-
-def planned(trace: Trace, hardware: Hardware) -> SwapDecisions:
-    """A plan for three fifths of the memory."""
-    plan = plan_swap(trace, machine_of(hardware), memory=Fraction(3, 5), options=OPTIONS)
-    return plan.decisions
 
 
 def counted() -> tuple[Callable[[], Any], Callable[[], Row]]:
@@ -129,9 +122,3 @@ def _row(variant: str, gradients: list[Tensor], reference: list[Tensor]) -> Row:
         float((a - b).abs().max() / b.abs().max().clamp_min(1e-30)) for a, b in zip(gradients, reference, strict=True)
     )
     return {"variant": variant, "bits": "equal" if same else f"differ by {apart:.1e}"}
-
-
-main = command(tables)
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""Copying, making again, and both together in half the memory: python -m benchmarks.swap.recompute
+"""Copies, recomputation, and both together, in half the memory.
 
 Costs are the roofline's on the machine of SwapAdvisor (one V100 with 16 GB, 12 GB/s to and from the host). Half the
 memory is half of what the trace's order needs without any copy.
@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 
-from benchmarks.common import Row, Table, command, progress
+from benchmarks.common import Row, Table, progress
 from benchmarks.swap.networks import HARDWARE, HOST_BYTES, trained
 from treadle.passes.swap.command import repeated
-from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InfeasibleError, InputError, LimitError
 from treadle.planner.job.recompute_swap.memory_runs import allowed
@@ -22,10 +21,10 @@ from treadle.planner.job.recompute_swap.planning import JointOptions, plan_joint
 from treadle.planner.job.recompute_swap.programs import memory_alone, sides
 from treadle.planner.job.recompute_swap.scoring import Scorer
 from treadle.planner.passes.memory.planning import MemoryOptions
-from treadle.planner.passes.swap.decisions import SwapDecisions
 from treadle.planner.passes.swap.extract import machine_of
 from treadle.planner.passes.swap.planning import SwapOptions, inplace_problem, plan_swap_problem, prepared
 from treadle.planner.passes.swap.problem import SwapMachine
+from treadle.probe.resolve import load_hardware
 
 MODELS = {
     "ResNet-50, 184": ("examples.models.resnet50:resnet50", 184),
@@ -41,23 +40,23 @@ MODELS = {
 SHARE = Fraction(1, 2)
 OPTIONS = JointOptions(swap=SwapOptions(time_limit_s=120.0, workers=1))
 MEMORY_S = 120.0
-"""Seconds for the memory pass by itself, as long as the others get."""
+"""Seconds for the memory pass, as many as for the others."""
 NOTES = (
-    "ms of one iteration, by simulation. ideal: all operators by their own calls. swap: `plan swap`, in-place calls "
-    "included. memory: the memory pass by itself; parameters, and what its plan leaves too large for the pool, are "
-    "copied. both: `plan swap --with-recompute`. bound: no plan that copies and makes again is faster.",
-    "ahead: how much less time than the faster of the two alone. again: runs of operators that ran before.",
+    "Simulated time of one iteration, ms. ideal: all operators by their own calls. swap: `plan swap`, in-place calls "
+    "included. memory: only the memory pass; parameters, and tensors of its plan too large for the pool, are copied. "
+    "both: `plan swap --with-recompute`. bound: no plan with copies and recomputation is faster.",
+    "ahead: time saved, compared with the faster of swap and memory. again: runs of operators that ran before.",
     f"Half the memory of each, {OPTIONS.swap.time_limit_s:.0f} s for each search, one process.",
 )
 
 
 def tables() -> Iterator[Table]:
-    """Simulated step time in half the memory: copies alone, recomputation alone, both together."""
+    """Simulated step time in half the memory: only copies, only recomputation, and both."""
     rows = []
     for name, (spec, batch) in MODELS.items():
         progress(f"swap.recompute: {name}")
         rows.append({"model, batch": name, **compared(trained(spec, batch))})
-    yield Table("Copy, make again, or both, in half the memory", rows, NOTES)
+    yield Table("Copies, recomputation, or both, in half the memory", rows, NOTES)
 
 
 def compared(
@@ -66,20 +65,18 @@ def compared(
     options: JointOptions = OPTIONS,
     memory_s: float = MEMORY_S,
 ) -> Row:
-    """One model: either pass alone, then both."""
-    from treadle.probe.resolve import load_hardware
-
+    """One model: each pass, then both."""
     machine = machine_of(load_hardware(HARDWARE), None, HOST_BYTES)
     whole, runs = inplace_problem(trace, machine)
     problem = prepared(whole, share)
     machine = problem.machine
     try:
-        swap = time_ms(plan_swap_problem(problem, runs=runs, options=options.swap))
+        swap = plan_swap_problem(problem, runs=runs, options=options.swap).decisions.time_ns / 1e6
     except (InfeasibleError, LimitError):
         swap = None
     memory = _memory_ms(trace, machine, options, memory_s)
     both = plan_joint(trace, machine, options=options)
-    ours, alone = time_ms(both), [found for found in (swap, memory) if found is not None]
+    ours, others = both.decisions.time_ns / 1e6, [found for found in (swap, memory) if found is not None]
     return {
         "GiB": machine.memory_bytes / 2**30,
         "ideal": problem.ideal_ns / 1e6,
@@ -87,16 +84,11 @@ def compared(
         "memory": memory,
         "both": ours,
         "bound": both.certificate.lower_bound / 1e6,
-        "ahead": f"{100 * (1 - ours / min(alone)):.1f} %" if alone else "",
+        "ahead": f"{100 * (1 - ours / min(others)):.1f} %" if others else "",
         "again": len(repeated(both.decisions)),
         "GiB copied": (both.decisions.in_bytes + both.decisions.out_bytes) / 2**30,
         "found by": both.provenance.method,
     }
-
-
-def time_ms(plan: Plan[SwapDecisions]) -> float:
-    """Of one iteration."""
-    return plan.decisions.time_ns / 1e6
 
 
 def _memory_ms(trace: Trace, machine: SwapMachine, options: JointOptions, seconds: float) -> float | None:
@@ -108,9 +100,3 @@ def _memory_ms(trace: Trace, machine: SwapMachine, options: JointOptions, second
         return None
     found = Scorer(chosen, machine, 0, options.swap.allocator).score(runs, "memory plan")
     return None if found is None else found.time_ns / 1e6
-
-
-main = command(tables)
-
-if __name__ == "__main__":
-    main()

@@ -14,8 +14,8 @@ V100 = SwapMachine(
 
 
 def lstm(layers: int = 8, steps: int = 180, batch: int = 256, hidden: int = 8192) -> SwapProblem:
-    """Three operators per cell forward (gates, cell state, output), three backward (gates, into the weight gradient,
-    to the cells below and before), one update per layer; layer by layer. Times are those of 14 TFLOP/s and 800 GB/s."""
+    """Layer by layer: three operators per cell forward (gates, cell state, output), three backward (gates, weight
+    gradient, gradients of the cells below and before), one update per layer. Times: 14 TFLOP/s and 800 GB/s."""
     state, weight = 4 * batch * hidden, 4 * 2 * hidden * 4 * hidden
     tensors: list[SwapTensor] = []
     ops: list[SwapOp] = []

@@ -1,10 +1,10 @@
-"""How near to unlimited memory the search comes on SwapAdvisor's five models, and what each part of it is worth."""
+"""Throughput of searched plans on SwapAdvisor's five models, as a share of ideal, and the gain from each part."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks.common import Row, Table, command, progress
+from benchmarks.common import Row, Table, progress
 from benchmarks.swap.networks import NETWORKS, problem_of
 from treadle.planner.documents.plan import Plan
 from treadle.planner.errors import InfeasibleError, LimitError
@@ -14,7 +14,7 @@ from treadle.planner.passes.swap.problem import SwapProblem
 
 SECONDS, WORKERS = 300.0, 2
 EARLY = 10
-"""A generation whose best is told beside the last."""
+"""A generation whose best is shown too."""
 ABLATED = ("Inception-4", "RNN-8-8K")
 GENERATIONS = 60
 VARIANTS: dict[str, dict[str, bool]] = {
@@ -24,9 +24,10 @@ VARIANTS: dict[str, dict[str, bool]] = {
     "free classes": {"free_classes": True},
 }
 ABLATIONS = (
-    f"{GENERATIONS} generations each, throughput as a share of ideal. faithful: the search as published, from random "
-    "individuals; default: what treadle plants is there too, and the order of the trace is among it.",
-    "Source: without a search of orders RNN reaches 7 %, Inception 93 % of the whole search; free classes are worse.",
+    f"{GENERATIONS} generations each, throughput as a share of ideal. faithful: SwapAdvisor's search, from random "
+    "individuals; default: treadle's planted individuals too, the order of the trace among them.",
+    "SwapAdvisor: without a search of orders RNN reaches 7 %, Inception 93 % of the whole search; free classes are "
+    "worse.",
 )
 
 
@@ -52,7 +53,7 @@ def searched(name: str) -> Row:
         "ideal s": problem.ideal_ns / 1e9,
         "first %": percent(problem, log[0].best_ns) if log else None,
         f"generation {EARLY} %": percent(problem, log[EARLY].best_ns) if len(log) > EARLY else None,
-        "share %": share(problem, plan),
+        "share %": percent(problem, plan.decisions.time_ns) if plan else None,
         "target %": 100 * NETWORKS[name].share,
         "most %": percent(problem, round(plan.certificate.lower_bound)) if plan else None,
         "generations": len(log),
@@ -75,13 +76,14 @@ def ablations(name: str) -> list[Row]:
                 workers=WORKERS,
                 **given,  # type: ignore[arg-type]
             )
-            row[kind] = share(problem, planned(problem, options))
+            plan = planned(problem, options)
+            row[kind] = percent(problem, plan.decisions.time_ns) if plan else None
         rows.append(row)
     return rows
 
 
 def planned(problem: SwapProblem, options: SwapOptions) -> Plan[SwapDecisions] | None:
-    """None where the search ends without a plan."""
+    """The plan; None if the search ends without one."""
     try:
         return plan_swap_problem(problem, options=options)
     except (InfeasibleError, LimitError) as error:
@@ -89,19 +91,6 @@ def planned(problem: SwapProblem, options: SwapOptions) -> Plan[SwapDecisions] |
         return None
 
 
-def share(problem: SwapProblem, plan: Plan[SwapDecisions] | None) -> float | None:
-    """Percent of ideal."""
-    if plan is None:
-        return None
-    return percent(problem, plan.decisions.time_ns)
-
-
 def percent(problem: SwapProblem, time_ns: int) -> float:
-    """Throughput as a share of ideal."""
+    """Throughput as a share of ideal, %."""
     return 100 * problem.ideal_ns / max(1, time_ns)
-
-
-main = command(tables)
-
-if __name__ == "__main__":
-    main()

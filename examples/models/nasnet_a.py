@@ -2,7 +2,7 @@
 each of its three stages (SwapAdvisor, section 5.1).
 
 The published network applies every separable convolution twice. NasNet-25 here applies it once: with two it would have
-twice the operators that the source names.
+twice the operators that SwapAdvisor states.
 """
 
 from __future__ import annotations

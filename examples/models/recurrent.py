@@ -1,9 +1,10 @@
-"""RNN-L-XK and BRNN-L-XK: character models of L layers of LSTM cells X thousand wide, one way or both ("Bidirectional
-recurrent neural networks"), unrolled cell by cell (SwapAdvisor, section 5.1).
+"""RNN-L-XK and BRNN-L-XK: character models of L layers of LSTM cells, X thousand wide, unrolled cell by cell.
+
+RNN reads in one direction, BRNN in both ("Bidirectional recurrent neural networks"); SwapAdvisor, section 5.1.
 
 The cells of a layer share their parameters, so an order that finishes a layer before the next one needs each large
-parameter once; the model's own order, in which the layers take turns at every step, needs all of them at every step.
-The source names neither the number of steps nor the alphabet: 32 steps give about its number of operators, and
+parameter once; the model's own order, in which all layers run at every step, needs all of them at every step.
+SwapAdvisor states neither the number of steps nor the alphabet: 32 steps give about its number of operators, and
 characters are bytes.
 """
 

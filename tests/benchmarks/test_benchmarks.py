@@ -1,8 +1,9 @@
-"""What the benchmarks print, and that their hand-made peers are what they say."""
+"""The benchmarks print their tables, and their hand-made peers are correct."""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -27,6 +28,23 @@ def test_every_file_is_a_benchmark_that_is_listed():
     assert files - helpers == set(NAMES)
     listed = CliRunner().invoke(main, ["--list"]).output
     assert all(name in listed for name in NAMES)
+
+
+def test_a_folder_runs_all_its_benchmarks(monkeypatch):
+    ran = []
+    for name in NAMES:
+        monkeypatch.setattr(import_module(f"benchmarks.{name}"), "tables", lambda name=name: ran.append(name) or ())
+    assert CliRunner().invoke(main, ["timeline", "swap", "--json"]).exit_code == 0
+    assert ran == ["timeline", *(name for name in NAMES if name.startswith("swap."))]
+
+
+PAGES = [path for path in Path(__file__).parents[2].rglob("*.md") if ".venv" not in path.parts]
+
+
+def test_every_benchmark_that_a_page_names_exists():
+    commands = [words for page in PAGES for words in re.findall(r"python -m benchmarks[ .]([\w. ]+)", page.read_text())]
+    assert len(commands) > 20
+    assert {name for words in commands for name in words.split()} <= {*NAMES, "memory", "swap", "collective", "fusion"}
 
 
 def test_an_unknown_benchmark_is_refused():

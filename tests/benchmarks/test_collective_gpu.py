@@ -1,4 +1,4 @@
-"""What the benchmark of compiled kernels compares with, and what it says without a GPU."""
+"""The benchmark of compiled kernels: its peers, and its empty table without a GPU."""
 
 from __future__ import annotations
 

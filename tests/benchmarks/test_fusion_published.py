@@ -1,4 +1,4 @@
-"""What the benchmark says of the source's figures: hits stay hits, and a miss is called one."""
+"""The comparison with CoCoNet's figures: hits stay hits, and a miss is reported as one."""
 
 from __future__ import annotations
 

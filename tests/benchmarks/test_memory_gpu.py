@@ -1,4 +1,4 @@
-"""The GPU benchmark of memory plans: its code runs on a CPU, and without a GPU it says so."""
+"""The GPU benchmark of memory plans: its code runs on a CPU, and without a GPU its table is empty."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hand-made peers of the memory tables are what they say."""
+"""The hand-made peers of the memory tables are correct."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def chain(length: int, budget: int) -> MemoryProblem:
 
 @pytest.mark.parametrize(("budget", "extra"), [(18, 0), (16, 2), (12, 6)])
 def test_checkmate_on_a_unit_chain(budget: int, extra: int) -> None:
-    """16 layers cost 32 plus what is computed again; a chain of unit layers is MONeT's program as well."""
+    """16 layers cost 32 plus recomputation; MONeT's program has the same optimum for a chain of unit layers."""
     problem = chain(16, budget)
     found = checkmate(problem, 60.0, workers=1)
     assert found.status is Status.OPTIMAL

@@ -1,4 +1,4 @@
-"""The table of swap baselines: no peer beats what is proved of every plan, and what does not fit says so."""
+"""The table of swap baselines: no peer beats the proven bound, and peers that do not fit are marked."""
 
 from __future__ import annotations
 

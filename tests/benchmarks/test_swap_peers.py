@@ -1,4 +1,4 @@
-"""Every peer's plan is safe, does what the peer does, and says what memory it lacks."""
+"""Every peer's plan is safe, follows the peer's rule, and states the memory it needs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sample(seed: int) -> tuple[SwapProblem, Labels]:
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_plans_pass_the_checker_and_need_what_they_say(name):
+def test_plans_pass_the_checker_and_need_the_stated_memory(name):
     planned = 0
     for seed in range(60):
         problem, labels = sample(seed)
@@ -50,7 +50,7 @@ def test_plans_pass_the_checker_and_need_what_they_say(name):
         fits = PEERS[name](with_memory(problem, found.needed_bytes), labels)
         assert fits.decisions is not None
         assert check(fits.decisions) == []
-        if name != "largest_first":  # which then moves fewer
+        if name != "largest_first":  # which then evicts fewer
             assert fits.decisions.peak_bytes <= fits.decisions.problem.arena_bytes
             assert PEERS[name](with_memory(problem, found.needed_bytes - 1), labels).decisions is None
     assert planned > 20
@@ -72,7 +72,7 @@ def test_odswap_passes_the_checker():
     ("uses", "objects", "loads"), [((1, 2, 3, 1, 2), 2, 5), ((1, 2, 3, 4, 1, 2, 5, 1, 2, 3, 4, 5), 3, 10)]
 )
 def test_odswap_evicts_by_lru(uses, objects, loads, monkeypatch):
-    """Without prefetching and from an empty device it loads as often as LRU does: O7 of the SwapAdvisor text."""
+    """Without prefetching and from an empty device it loads as often as LRU does."""
     monkeypatch.setattr(odswap, "_prefetch", lambda device, op: False)
     device = odswap._run(belady(uses, objects), ())
     assert device is not None
@@ -90,8 +90,8 @@ def test_odswap_rounds_to_powers_of_two():
 
 
 def test_odswap_prefetches_while_there_is_room(monkeypatch):
-    """An input whose copy takes 25 is on the device when the fourth operator of 10 wants it; fetched one operator ahead
-    it comes 15 late."""
+    """An input whose copy takes 25 is on the device when the fourth operator of 10 reads it; fetched one operator
+    ahead it is 15 late."""
     tensors = [SwapTensor(id="X", bytes=25, role="input"), activation("A", 1), activation("B", 1), activation("C", 1)]
     ops = [("a", "", "A"), ("b", "A", "B"), ("c", "B", "C"), ("d", "C X", "")]
     problem = built(64, tensors, ops, time_ns=10)
@@ -139,8 +139,8 @@ def test_save_on_cpu_waits_for_every_copy():
 
 
 def test_vdnn_moves_inputs_of_convolutions_behind_the_next_layer():
-    """X0 to X3 each leave while a layer of 10 runs and come back while one runs, but for the last, whose layer's
-    backward pass comes first: it is fetched when the backward pass begins."""
+    """Each of X0 to X3 is copied out and in while a layer of 10 runs, but X3, whose layer's backward pass is the first,
+    is fetched when the backward pass begins."""
     plan = plan_of("vdnn")
     assert plan.out_bytes == plan.in_bytes == 4 * 8
     assert plan.time_ns == 100 + 8
@@ -148,7 +148,7 @@ def test_vdnn_moves_inputs_of_convolutions_behind_the_next_layer():
     assert nodes == ["X0", "X1", "X2", "X3"]
 
 
-def test_vdnn_leaves_networks_without_convolutions_alone():
+def test_vdnn_evicts_nothing_of_networks_without_convolutions():
     problem, labels = step()
     found = vdnn.plan(problem, labels._replace(convolutions=frozenset()))
     assert found.decisions is not None
@@ -156,7 +156,7 @@ def test_vdnn_leaves_networks_without_convolutions_alone():
     assert found.needed_bytes == footprint(problem)
 
 
-def test_torchtune_lets_few_be_on_their_way():
+def test_torchtune_limits_copies_in_flight():
     problem, labels = step()
     slow = replace(problem, machine=replace(machine(100), out_bandwidth=10**9 // 10))  # a copy out takes 80
     patient = torchtune.plan(slow, labels, 1, 5).decisions

@@ -1,4 +1,4 @@
-"""Bytes and buddy blocks: what is taken never overlaps, and who takes a place waits for who gave it back."""
+"""Bytes and buddy blocks: allocations never overlap, and depend on the nodes that freed their memory."""
 
 from __future__ import annotations
 
@@ -57,8 +57,7 @@ def test_a_buddy_rounds_up_and_fragments():
 
 
 @given(total=st.integers(0, 30), steps=STEPS)
-def test_bytes_are_passed_on_by_who_gave_them_back(total, steps):
-    """Of the bytes given back by a node no more are taken by others than it gave."""
+def test_counted_bytes_are_never_taken_twice(total, steps):
     memory = Bytes(total)
     held: list[tuple[Room, int]] = []
     for node, (taking, count) in enumerate(steps):

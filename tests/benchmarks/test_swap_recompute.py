@@ -1,4 +1,4 @@
-"""The table of copying and making again: both together are behind neither, and nothing is ahead of the bound."""
+"""The table of copies and recomputation: both together are no slower than either, and nothing beats the bound."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ def test_a_row() -> None:
     assert row["again"] > 0
 
 
-def test_the_models_are_those_of_the_source_and_two_more() -> None:
+def test_the_models_are_those_of_swapadvisor_and_two_more() -> None:
     modules = {spec.partition(":")[0].rpartition(".")[2] for spec, _ in MODELS.values()}
     assert modules == {"resnet50", "inception_v4", "wide_resnet152", "nasnet_a", "recurrent", "gpt2"}

@@ -91,7 +91,7 @@ def test_wide_resnet_widens_every_convolution(wide: int, exact: int) -> None:
     ("name", "exact"), [("recurrent:rnn_8_8k", 4_045_799_680), ("recurrent:brnn_4_8k", 5_406_851_328)]
 )
 def test_sizes_of_the_character_models(name: str, exact: int) -> None:
-    """SwapAdvisor gives the layers and their width: 8 times width squared a layer, 12 where it reads both ways."""
+    """SwapAdvisor gives the layers and their width: 8 times width squared a layer, 12 if bidirectional."""
     with torch.device("meta"):
         model, _, _ = entry(name)()
     assert parameters(model) == exact

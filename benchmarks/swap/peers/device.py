@@ -1,4 +1,4 @@
-"""The device as a peer's runtime fills it, operator by operator, and the nodes that it leaves behind."""
+"""The device as a peer's runtime fills it, operator by operator, and the nodes of that plan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from treadle.planner.timeline.simulator import simulate
 
 @dataclass
 class Stay:
-    """A tensor on the device: its room, the nodes that its leaving waits for, and when it was last touched."""
+    """A tensor on the device: its range of memory, the nodes that its eviction depends on, and its last use."""
 
     room: Room
     nodes: set[int] = field(default_factory=set)
@@ -25,7 +25,7 @@ class Stay:
 
 
 class Device:
-    """Operators run in the problem's order. A tensor of no bytes is always there. `touched` counts operators."""
+    """Operators run in the problem's order. A tensor of 0 bytes is always resident. `touched` counts operators."""
 
     def __init__(self, problem: SwapProblem, memory: Memory) -> None:
         self.problem = problem
@@ -36,17 +36,17 @@ class Device:
         self.computes: list[int] = []
         """Nodes of the operators that have run."""
         self.uses = [0] * len(problem.tensors)
-        """How often each tensor is still read."""
+        """Remaining reads of each tensor."""
         for op in problem.ops:
             for tensor in op.inputs:
                 self.uses[tensor] += 1
         self.valid = [tensor.role in (*PERSISTENT, "input") for tensor in problem.tensors]
         self.left: dict[int, int] = {}
-        """The node with which each tensor left last."""
+        """The node of each tensor's last eviction."""
         self.level = self.peak = 0
 
     def start(self, tensors: Iterable[int]) -> bool:
-        """Persistent tensors on the device when the iteration begins; False where there is no room."""
+        """Persistent tensors on the device when the iteration begins; False without room for all."""
         written = {tensor for op in self.problem.ops for tensor in op.writes}
         for tensor in tensors:
             if self.problem.tensors[tensor].bytes:
@@ -59,7 +59,7 @@ class Device:
         return True
 
     def bring(self, tensor: int, serves: int, after: Iterable[int] = ()) -> bool:
-        """Copies a tensor in, unless it is there; False where there is no room."""
+        """Copies a tensor in, unless it is resident; False without room for it."""
         if tensor in self.here or not self.problem.tensors[tensor].bytes:
             return True
         stay = self._take(tensor)
@@ -72,7 +72,7 @@ class Device:
         return True
 
     def leave(self, tensor: int, serves: int, after: Iterable[int] = ()) -> int:
-        """The tensor goes, copied out where the host needs its value. Returns the node."""
+        """Evicts a tensor, with a copy out if the host needs its value. Returns the node."""
         stay = self.here.pop(tensor)
         record = self.problem.tensors[tensor]
         copied = not self.valid[tensor] and bool(self.uses[tensor] or record.kept)
@@ -83,8 +83,8 @@ class Device:
         return node
 
     def run(self, op: int, after: Iterable[int] = ()) -> bool:
-        """Runs an operator, whose inputs are there, and frees what nothing needs after it; False where its results have
-        no room."""
+        """Runs an operator, whose inputs are resident, and frees tensors without later readers; False without room for
+        its results."""
         record = self.problem.ops[op]
         waits = {*after, *self.computes[-1:]}
         for tensor in record.outputs:
@@ -114,8 +114,8 @@ class Device:
         return True
 
     def finish(self, allocator: Allocator) -> SwapDecisions:
-        """The plan, after all operators. Persistent tensors that were not there at the start leave; the initial ones
-        are on the device again, where they were."""
+        """The plan, after all operators. Persistent tensors that were not resident at the start are evicted; the
+        initial ones are at their addresses again."""
         end = len(self.problem.ops)
         for tensor in sorted(self.here):
             if self.problem.tensors[tensor].role in PERSISTENT and tensor not in self.initial:

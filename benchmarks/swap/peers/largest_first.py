@@ -1,7 +1,7 @@
-"""Saved activations leave largest first until the rest fits, as in torchtitan's `sac_and_offload`.
+"""Saved activations are evicted largest first until the rest fits, as in torchtitan's `sac_and_offload`.
 
-Each leaves after its last forward use. It comes back early enough: the fetch is issued where the operators that are
-left before its use take at least as long as the copy (torch's `activation_reload_prefetch`).
+Each is evicted after its last forward use. The fetch is issued early enough: the operators that remain before its use
+take at least as long as the copy (torch's `activation_reload_prefetch`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from treadle.planner.passes.swap.problem import SwapProblem
 
 
 def plan(problem: SwapProblem, labels: Labels) -> Outcome:
-    """The plan of the fewest activations that leave, found by bisection."""
+    """The plan that evicts the fewest activations, found by bisection."""
     found = saved_activations(problem, labels)
     found.sort(key=lambda saved: (-problem.tensors[saved.tensor].bytes, saved.tensor))
     ends = list(accumulate((op.time_ns for op in problem.ops), initial=0))
@@ -35,7 +35,7 @@ def plan(problem: SwapProblem, labels: Labels) -> Outcome:
 
 
 def _trip(problem: SwapProblem, saved: Saved, ends: list[int]) -> Trip:
-    """`ends[i]` is when operator i starts if nothing waits."""
+    """`ends[i]` is the start of operator i if nothing waits."""
     needed, leave = saved.backward[0], saved.forward[-1]
     copy = problem.machine.in_ns(problem.tensors[saved.tensor].bytes)
     issue = max(leave + 1, bisect.bisect_right(ends, ends[needed] - copy) - 1)

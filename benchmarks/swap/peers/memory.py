@@ -1,5 +1,5 @@
-"""Device memory as the peers' allocators hand it out. Who takes room learns for which nodes it has to wait, those that
-made the room free, so that a plan is safe whatever its copies take."""
+"""Device memory as the peers' allocators divide it. Each allocation names the nodes that freed its memory, on which it
+depends, so that a plan is safe for any duration of its copies."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import NamedTuple, Protocol
 
 
 class Room(NamedTuple):
-    """`after` are the nodes that made it free."""
+    """A range of memory; `after` are the nodes that freed it."""
 
     address: int
     after: tuple[int, ...]
 
 
 class Memory(Protocol):
-    """`take` returns None where there is no room; `give` takes no node where the room was never used."""
+    """`take` returns None if nothing fits; `give` gets no node if the memory was never used."""
 
     def take(self, count: int) -> Room | None: ...
 
@@ -24,7 +24,7 @@ class Memory(Protocol):
 
 
 class Bytes:
-    """Any free bytes will do (allocator `bytes`): what has been free longest goes first."""
+    """Counted bytes (allocator `bytes`): those that have been free longest are taken first."""
 
     def __init__(self, total: int) -> None:
         self.free: deque[tuple[int, int]] = deque([(total, -1)] if total > 0 else [])
@@ -53,7 +53,7 @@ class Bytes:
 class Buddy:
     """Blocks of powers of two, each at a multiple of its size; a free block joins its free twin (allocator `offset`).
 
-    Memory that is no power of two is cut into aligned blocks, the largest first.
+    A size that is not a power of two is cut into aligned blocks, the largest first.
     """
 
     def __init__(self, total: int) -> None:
@@ -99,7 +99,7 @@ class Buddy:
 
 
 class _Past:
-    """Which node last gave back each address."""
+    """The node that last freed each address."""
 
     def __init__(self) -> None:
         self.starts: list[int] = []
@@ -129,5 +129,5 @@ class _Past:
 
 
 def _exponent(count: int) -> int:
-    """Of the least power of two that holds `count` bytes."""
+    """Exponent of the least power of two that holds `count` bytes."""
     return max(0, count - 1).bit_length()

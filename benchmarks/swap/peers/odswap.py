@@ -1,9 +1,9 @@
-"""ODSwap, the on-demand swapping that SwapAdvisor is compared with (section 5.1 there), as the plan that it would make.
+"""ODSwap, the on-demand swapping that SwapAdvisor is compared with (section 5.1), as the plan of its decisions.
 
-When the next operator does not fit, tensors leave by least recent use, until the buddy allocator has a block for it.
-This happens one operator ahead, while the one before it runs. Beside that a prefetch thread follows the graph's order
-and brings in what the operators after the next one will read, as long as there is free memory. Parameters on the device
-when an iteration ends stay for the next one, those that come to lie elsewhere by then do not. Nobody plans the order.
+When the next operator does not fit, the least recently used tensors are evicted until the buddy allocator has a block
+for it. This happens one operator ahead, while the one before it runs. In addition a prefetch thread follows the graph's
+order and copies in the inputs of the operators after the next one, as long as memory is free. Parameters that are on
+the device when an iteration ends stay for the next one if their addresses do not change. The order is the graph's.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _run(problem: SwapProblem, carried: list[int] | tuple[int, ...]) -> Device |
 
 
 def _make_room(device: Device, op: int, needed: set[int], started: list[int]) -> bool:
-    """Runs the operator; whoever is in the way of its results leaves."""
+    """Runs the operator, after evictions that its results need."""
     sizes = [device.problem.tensors[tensor].bytes for tensor in device.problem.ops[op].outputs]
     while not _fits(device, [size for size in sizes if size]):
         if not _evict(device, needed, op, started):
@@ -95,7 +95,7 @@ def _fits(device: Device, sizes: list[int]) -> bool:
 
 
 def _evict(device: Device, needed: set[int], op: int, started: list[int]) -> bool:
-    """The tensor that was used least recently leaves; False where all that are there are needed now."""
+    """Evicts the least recently used tensor; False if all resident ones are needed now."""
     others = (tensor for tensor in device.here if tensor not in needed)
     victim = min(others, key=lambda tensor: (device.here[tensor].touched, tensor), default=None)
     if victim is None:
@@ -105,6 +105,6 @@ def _evict(device: Device, needed: set[int], op: int, started: list[int]) -> boo
 
 
 def _prefetch(device: Device, op: int) -> bool:
-    """Brings in what the host has of the operator's inputs; False where memory is full."""
+    """Copies in the operator's inputs that are on the host; False if memory is full."""
     started = device.computes[-2:-1]
     return all(device.bring(tensor, op, started) for tensor in device.problem.ops[op].inputs if device.valid[tensor])

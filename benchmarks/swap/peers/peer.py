@@ -1,4 +1,4 @@
-"""What the peers share: what they look at in a problem, and what comes of them."""
+"""What the peers share: labels of a problem, saved activations, and the outcome."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from treadle.planner.passes.swap.problem import SwapProblem
 
 
 class Outcome(NamedTuple):
-    """`decisions` are None where the machine's memory does not suffice; with `needed_bytes` of device memory, scratch
-    and reserve included, the peer's rule would fit. The figure is the least but for odswap, where it is a lower bound.
-    """
+    """`decisions` are None if the machine's memory is insufficient. The peer's rule fits into `needed_bytes` of device
+    memory, scratch and reserve included: the least such figure, but for odswap a lower bound."""
 
     decisions: SwapDecisions | None
     needed_bytes: int
 
 
 class Labels(NamedTuple):
-    """What a problem does not say of its operators: those of the backward pass, and the convolutions."""
+    """Facts about operators that a problem lacks: those of the backward pass, and the convolutions."""
 
     backward: frozenset[int]
     convolutions: frozenset[int]
@@ -35,7 +34,7 @@ class Saved(NamedTuple):
     """Its maker and its forward users."""
     backward: tuple[int, ...]
     later: bool
-    """Something reads it that belongs to neither pass."""
+    """Whether an operator of neither pass reads it."""
 
 
 def labels_of(problem: SwapProblem, trace: Trace) -> Labels:
@@ -49,8 +48,8 @@ def labels_of(problem: SwapProblem, trace: Trace) -> Labels:
 
 
 def saved_activations(problem: SwapProblem, labels: Labels) -> list[Saved]:
-    """What autograd saves: results of forward operators that backward operators read, in the order of their making.
-    What the step returns and what has no bytes is left out; what the backward pass writes into as well."""
+    """What autograd saves: results of forward operators that backward operators read, in the order of those operators,
+    without results of the step, tensors of 0 bytes, and tensors that the backward pass writes."""
     users: Mapping[int, list[int]] = {tensor: [] for tensor in range(len(problem.tensors))}
     for at, op in enumerate(problem.ops):
         for tensor in op.inputs:

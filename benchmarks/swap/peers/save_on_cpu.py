@@ -1,9 +1,9 @@
 """`torch.autograd.graph.save_on_cpu`: every saved activation is copied to the host and back on the compute stream.
 
 Nothing overlaps: the operator after the last forward use waits for the copy out, the backward operator for the copy in,
-which starts when the operator before it has ended. Each backward operator gets a copy of its own; operators that follow
-one another share it, as the parts of one autograd node do. Copies run at the machine's bandwidth, that of pinned
-memory; without `pin_memory=True` they are slower.
+which starts when the operator before it has ended. Each backward operator gets its own copy; adjacent operators share
+one, like the parts of one autograd node. Copies run at the machine's bandwidth, that of pinned memory; without
+`pin_memory=True` they are slower.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """torchtune's `OffloadActivations` with streams (`torchtune/training/_activation_offloading.py`).
 
-Saved activations of at least `min_offload_size` bytes leave after their last forward use on a stream of their own; when
-one leaves, the compute stream waits for the one `max_fwd_stash_size` before it. A backward operator's activations are
-fetched while the operator before it runs. What the first backward operator reads and is still on its way stays.
+Saved activations of at least `min_offload_size` bytes are copied out after their last forward use on a stream of their
+own; for each, the compute stream waits for the one `max_fwd_stash_size` before it. Activations of a backward operator
+are fetched while the operator before it runs. Inputs of the first backward operator whose copy is not finished stay.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Rules that fix beforehand what leaves and when it comes back: how they run, and what memory they need.
+"""Rules that fix evictions and fetches beforehand: the plans they give, and the memory these need.
 
-Parameters and states stay on the device, inputs come in before their first use, everything else is freed when nothing
-needs it any more. The order is that of the graph, and memory is counted in bytes (PyTorch's caching allocator at best).
+Parameters and states stay on the device, inputs are copied in before their first use, every other tensor is freed after
+its last. The order is that of the graph, and memory is counted in bytes (PyTorch's caching allocator at best).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNLIMITED = 2**62
 
 
 class Fetch(NamedTuple):
-    """A copy in that may start when operator `issue` does, for operator `needed`; the tensor goes after `until`."""
+    """A copy in that may start with operator `issue`, for operator `needed`; the tensor is freed after `until`."""
 
     issue: int
     needed: int
@@ -28,7 +28,7 @@ class Fetch(NamedTuple):
 
 
 class Trip(NamedTuple):
-    """A tensor leaves after operator `leave`; operator `wait` does not start before it has left."""
+    """A tensor is evicted after operator `leave`; operator `wait` does not start before its copy has ended."""
 
     tensor: int
     leave: int
@@ -37,7 +37,7 @@ class Trip(NamedTuple):
 
 
 def outcome(problem: SwapProblem, trips: Sequence[Trip]) -> Outcome:
-    """The plan of these trips, or the memory that it lacks."""
+    """The plan of these trips, or the memory that it needs."""
     besides = problem.machine.memory_bytes - problem.arena_bytes
     device = _run(problem, trips, UNLIMITED)
     assert device is not None
@@ -47,7 +47,7 @@ def outcome(problem: SwapProblem, trips: Sequence[Trip]) -> Outcome:
 
 
 def groups(users: Iterable[int]) -> list[tuple[int, int]]:
-    """First and last of each run of operators that follow one another."""
+    """First and last of each run of adjacent operators."""
     found: list[tuple[int, int]] = []
     for user in users:
         if found and user <= found[-1][1] + 1:
@@ -58,7 +58,7 @@ def groups(users: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def _run(problem: SwapProblem, trips: Sequence[Trip], memory: int) -> Device | None:
-    """All operators; None where there is no room."""
+    """All operators; None if memory is insufficient."""
     device = Device(problem, Bytes(memory))
     touched = {tensor for op in problem.ops for tensor in op.inputs}
     if not device.start(t for t, found in enumerate(problem.tensors) if found.role in PERSISTENT and t in touched):

@@ -1,7 +1,7 @@
 """vDNN-conv ("vDNN: Virtualized Deep Neural Networks for Scalable, Memory-Efficient Neural Network Design", section 3).
 
-In the forward pass the input of each convolution leaves once its last forward user is done, while the next operator
-runs; the one after that waits for the copy. In the backward pass the input of the next convolution to come is fetched
+In the forward pass the input of each convolution is evicted when its last forward user has ended, while the next
+operator runs; the one after that waits for the copy. In the backward pass the input of the next convolution is fetched
 when the backward pass of the convolution before it begins.
 """
 
@@ -13,7 +13,7 @@ from treadle.planner.passes.swap.problem import SwapProblem
 
 
 def plan(problem: SwapProblem, labels: Labels) -> Outcome:
-    """The plan; without convolutions nothing leaves."""
+    """The plan; without convolutions nothing is evicted."""
     layers = sorted(labels.backward & labels.convolutions)
     trips = []
     for saved in saved_activations(problem, labels):

@@ -307,6 +307,15 @@ def test_nothing_asks_for_decisions_by_their_class() -> None:
             assert not found, f"{path.relative_to(ROOT)} asks for {found[0]}; as_pass and require_pass do that"
 
 
+def test_jobs_and_reports_name_no_pass() -> None:
+    """They go over the list of passes; `treadle plan job` and the report page take a new one as it is."""
+    named = re.compile(rf"\b({'|'.join(ROOMS)})\b", re.IGNORECASE)
+    for folder in ("job", "report"):
+        for path in sorted((ROOT / "treadle" / folder).glob("*.py")):
+            found = named.search(path.read_text())
+            assert not found, f"{path.relative_to(ROOT)} names {found[0]}"
+
+
 FORMATS = (ROOT / "docs" / "formats.md").read_text()
 EXAMPLES = re.findall(r"^## ([a-z-]+)$|```(?:yaml|json)\n(.*?)```", FORMATS, re.MULTILINE | re.DOTALL)
 

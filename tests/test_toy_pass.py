@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,8 +37,14 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return house
 
 
-def test_a_pass_is_three_folders_and_one_line(house: Path, tmp_path: Path) -> None:
-    def treadle(*arguments: str, code: int = 0) -> str:
+Treadle = Callable[..., str]
+
+
+@pytest.fixture
+def treadle(house: Path, tmp_path: Path) -> Treadle:
+    """The command line of the copy, in an empty folder; returns what a command prints."""
+
+    def run(*arguments: str, code: int = 0) -> str:
         done = subprocess.run(
             [sys.executable, "-m", "treadle", *arguments],
             cwd=tmp_path,
@@ -49,6 +56,10 @@ def test_a_pass_is_three_folders_and_one_line(house: Path, tmp_path: Path) -> No
         assert done.returncode == code, f"{arguments}: {done.stdout}{done.stderr}"
         return done.stdout + done.stderr
 
+    return run
+
+
+def test_a_pass_is_three_folders_and_one_line(treadle: Treadle, tmp_path: Path) -> None:
     assert {str(Path(name).parent) for name in FILES} == {"planner/passes/toy", "codegen/toy", "treadle/passes/toy"}
     (tmp_path / "jobs.yaml").write_text("kind: jobs\nversion: 1\nworkers: 2\ntimes_ns: [3, 3, 2, 2, 2]\n")
     assert "Which worker runs which job." in treadle("plan", "--help")
@@ -67,3 +78,40 @@ def test_a_pass_is_three_folders_and_one_line(house: Path, tmp_path: Path) -> No
     text = (tmp_path / "plan.json").read_text()
     (tmp_path / "plan.json").write_text(text.replace('"time_ns": 7', '"time_ns": 6'))
     assert "$.decisions.time_ns: 6 ns, the jobs take 7 ns" in treadle("check", "plan.json", code=1)
+
+
+JOB = """
+kind: job
+version: 1
+name: tiny
+model: model:step
+hardware: cpu-2x2
+nodes: 1
+memory: {budget: 0.9x}
+collective: {sketch: ring}
+toy: {workers: 2}
+run: {steps: 1}
+"""
+
+MODEL = """
+import torch
+
+def step():
+    layers = [torch.nn.Linear(32, 32) if n % 2 == 0 else torch.nn.GELU() for n in range(6)]
+    return torch.nn.Sequential(*layers), (torch.randn(256, 32),), lambda model, inputs: model(inputs).square().mean()
+"""
+
+
+def test_a_pass_has_a_part_in_jobs(treadle: Treadle, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(JOB)
+    (tmp_path / "model.py").write_text(MODEL)
+    printed = treadle("plan", "job", "job.yaml", "-o", "out")
+    assert "plan operators over 2 workers" in printed
+    assert "largest difference of a parameter: " in printed
+    assert "toy plan of" in treadle("check", "out/toy.plan.json", "out/toy")
+    page = (tmp_path / "out" / "report.html").read_text()
+    measured = re.search(r"operators on the busiest worker, ms</td><td>([0-9.]+)</td><td>([0-9.]+)</td>", page)
+    assert measured is not None
+    assert "Jobs: toy" in page
+    (tmp_path / "job.yaml").write_text(JOB.replace("workers: 2", "workers: none"))
+    assert "$.toy.workers: found 'none' (text)" in treadle("plan", "job", "job.yaml", "-o", "out", code=2)

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeVar
 
 from treadle.planner.documents.scalars import Count, Document, Name, Positive, PositiveAmount, Record
 
 VERSION = 1
-
-
-class MemoryJob(Record, frozen=True, kw_only=True):
-    budget: Name
-    """As on the command line: `8GiB`, or `0.6x` of plain PyTorch's peak."""
-
-
-class CollectiveJob(Record, frozen=True, kw_only=True):
-    sketch: Name
-    """A shipped sketch or a path beside the job file."""
-    buckets: Positive = 1
-    """Into how many messages the gradients are packed, in the order they become ready."""
+S = TypeVar("S", bound=Record)
 
 
 class RunJob(Record, frozen=True, kw_only=True):
@@ -28,16 +18,22 @@ class RunJob(Record, frozen=True, kw_only=True):
 
 
 class Job(Document, frozen=True, kw_only=True, tag_field="kind", tag="job"):
-    """Data-parallel training on every rank of `hardware`; `model` is importable from the folder of the job file."""
+    """Data-parallel training on every rank of `hardware`; `model` is importable from the folder of the job file.
+
+    A loaded one also has the section of each pass that has a part in jobs, under its name.
+    """
 
     version: Positive
     name: Name
     model: Name
     hardware: Name
     nodes: Positive | None = None
-    memory: MemoryJob
-    collective: CollectiveJob
     run: RunJob = RunJob()
+
+    def section(self, kind: type[S]) -> S | None:
+        """The section of the pass whose `job` is `kind`."""
+        values = (getattr(self, name) for name in self.__struct_fields__)
+        return next((value for value in values if isinstance(value, kind)), None)
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield (path, found, expected) for what can be seen wrong in the file alone."""

@@ -13,6 +13,7 @@ import sys
 from functools import reduce
 from operator import or_
 from pathlib import Path
+from types import UnionType
 from typing import Any, TypeVar
 
 import msgspec
@@ -43,8 +44,19 @@ TYPES: dict[str, type[Document]] = {
 }
 """Every kind of document by its name: those of the tool, and those that passes add."""
 VERSIONS: dict[str, int] = {name: sys.modules[kind.__module__].VERSION for name, kind in TYPES.items()}
-FORMS: dict[type[Document], Any] = {Plan: Plan[reduce(or_, (room.decisions for room in rooms()))]}  # type: ignore[misc]
-"""What msgspec converts to where a kind alone does not say it: a plan has the decisions of any pass."""
+_SECTIONS = [(room.name, room.job) for room in rooms() if room.job is not None]
+FORMS: dict[type[Document], Any] = {
+    Plan: Plan[reduce(or_, (room.decisions for room in rooms()))],  # type: ignore[misc]
+    Job: msgspec.defstruct(
+        "Job",
+        [(name, kind, None) if isinstance(kind, UnionType) else (name, kind) for name, kind in _SECTIONS],
+        bases=(Job,),
+        frozen=True,
+        kw_only=True,
+    ),
+}
+"""What msgspec converts to where a kind alone does not say it: a plan has the decisions of any pass, a job the sections
+of all."""
 
 LINE = 120
 

@@ -46,6 +46,9 @@ class Pass(ABC, Generic[D]):
     """Its traces have costs; those without any are priced on the hardware."""
     required: ClassVar[tuple[str, ...]] = ()
     """Roles without which a plan cannot be compared with today's inputs."""
+    job: ClassVar[Any] = None
+    """The record that a job file has under the name of the pass, `| None` where it may be absent; None without a part
+    in jobs."""
     documents: ClassVar[tuple[type[Document], ...]] = ()
     """Kinds of documents that the pass adds."""
 

@@ -20,7 +20,7 @@ from treadle.planner.documents.hardware import (
     PcieSwitch,
     Switch,
 )
-from treadle.planner.documents.job import CollectiveJob, Job, MemoryJob, RunJob
+from treadle.planner.documents.job import Job, RunJob
 from treadle.planner.documents.pattern import Pattern
 from treadle.planner.documents.plan import Certificate, InputRef, Plan, Prediction, Provenance
 from treadle.planner.documents.selection import Entry, Selection
@@ -32,10 +32,13 @@ from treadle.planner.documents.sketch import (
     Sketch,
     Symmetry,
 )
+from treadle.planner.documents.store import FORMS
 from treadle.planner.documents.trace import Costs, Op, Tensor, Trace
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions, LinkCost, Port, Transfer
+from treadle.planner.passes.collective.job import CollectiveJob
 from treadle.planner.passes.fusion.decisions import FusionDecisions, Reason, Rival, StageChoice, TransformCall
 from treadle.planner.passes.memory.decisions import MemoryDecisions
+from treadle.planner.passes.memory.job import MemoryJob
 from treadle.planner.passes.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
 from treadle.planner.passes.memory.program import Drop, EnterStage, RunBackward, RunForward
 from treadle.planner.passes.swap.decisions import OpRun, PoolClass, Resident, SwapDecisions, SwapNode
@@ -266,7 +269,7 @@ FUSION_PLAN = Plan(
     provenance=Provenance(tool="treadle 0.1.0", method="enumeration"),
 )
 
-JOB = Job(
+JOB = FORMS[Job](
     version=1,
     name="gpt2",
     model="model:step",

@@ -17,7 +17,7 @@ from treadle.report.page import Section, Table
 def plan_section(
     name: str, plan: Plan, hardware: Hardware | None = None, measured: Mapping[str, int] | None = None
 ) -> Section:
-    """The section of one plan. measured: peaks in bytes by label, drawn beside a memory plan's curve."""
+    """The section of one plan. measured: peaks in bytes by label, for sections that draw them."""
     return room_of(plan).section(name, plan, Context(hardware, measured or {}))
 
 
@@ -65,7 +65,7 @@ def inputs_table(plans: Mapping[str, Plan]) -> Table:
 
 
 def _ended(plan: Plan) -> str:
-    """What a plan tells of the end of its search. A collective plan does not tell a gap target from a limit on work."""
+    """Why the search of a plan ended. The status `feasible` stands for a gap target or a limit on work."""
     made = plan.provenance
     if made.interrupted:
         return "interrupted"

@@ -10,6 +10,7 @@ from treadle.planner.documents.plan import Certificate, Plan
 from treadle.planner.documents.scalars import Document, many
 from treadle.planner.documents.sketch import Sketch
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
+from treadle.planner.passes.collective.job import CollectiveJob
 from treadle.planner.passes.interface import Figures, Inputs, Pass, Rebound
 
 
@@ -17,6 +18,7 @@ class Collective(Pass[CollectiveDecisions]):
     name = "collective"
     system = "TACCL"
     decisions = CollectiveDecisions
+    job = CollectiveJob
     roles = {"hardware": Hardware, "sketch": Sketch, "pattern": Pattern}
 
     def check(self, decisions: CollectiveDecisions) -> list[str]:

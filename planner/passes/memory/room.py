@@ -7,6 +7,7 @@ from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.trace import Trace
 from treadle.planner.passes.interface import Figures, Inputs, Pass, Rebound
 from treadle.planner.passes.memory.decisions import MemoryDecisions
+from treadle.planner.passes.memory.job import MemoryJob
 from treadle.planner.passes.memory.problem import MemoryProblem
 
 SOLVED_WITHIN = 1e-6
@@ -17,6 +18,7 @@ class MemoryPass(Pass[MemoryDecisions]):
     name = "memory"
     system = "MONeT"
     decisions = MemoryDecisions
+    job = MemoryJob
     roles = {"trace": Trace, "hardware": Hardware, "problem": MemoryProblem}
     needs_costs = True
     documents = (MemoryProblem,)

@@ -13,14 +13,17 @@ from treadle.job import pipeline
 from treadle.job.part import JobInputs
 from treadle.passes import room
 from treadle.passes.collective import job as collective_job
-from treadle.planner.documents.job import CollectiveJob, Job, MemoryJob
+from treadle.planner.documents.job import Job
+from treadle.planner.documents.store import FORMS
 from treadle.planner.graph.gradients import Bucket
 from treadle.planner.passes import ROOMS
 from treadle.planner.passes.collective import planning as collective
+from treadle.planner.passes.collective.job import CollectiveJob
 from treadle.planner.passes.memory import planning as memory
+from treadle.planner.passes.memory.job import MemoryJob
 from treadle.planner.search.clock import Clock
 
-JOB = Job(
+JOB = FORMS[Job](
     version=1,
     name="tiny",
     model="small:step",

@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 
 from treadle.job.part import Comparison, JobInputs, JobPart, JobPlan, PartReport, PredictedRow, RankStep, WantedDocument
-from treadle.planner.documents.job import CollectiveJob
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.documents.sketch import Sketch
 from treadle.planner.graph.gradients import Bucket, buckets_of
+from treadle.planner.passes.collective.job import CollectiveJob
 from treadle.planner.search.clock import Clock
 
 

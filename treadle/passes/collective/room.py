@@ -12,6 +12,7 @@ from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.job import Job
 from treadle.planner.documents.plan import Plan
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
+from treadle.planner.passes.collective.job import CollectiveJob
 from treadle.planner.passes.interface import Inputs
 
 if TYPE_CHECKING:
@@ -33,10 +34,11 @@ class Collective(Room[CollectiveDecisions]):
             return []
         return [f"prediction: time {predicted:g} us, this version simulates {truth:g} us; plan again"]
 
-    def job_part(self, job: Job, where: str) -> JobPart:
+    def job_part(self, job: Job, where: str) -> JobPart | None:
         from treadle.passes.collective.job import CollectivePart
 
-        return CollectivePart(job.collective)
+        section = job.section(CollectiveJob)
+        return None if section is None else CollectivePart(section)
 
     def section(self, name: str, plan: Plan[CollectiveDecisions], context: Context) -> Section:
         from treadle.passes.collective.section import collective_section

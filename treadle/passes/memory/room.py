@@ -12,6 +12,7 @@ from treadle.planner.documents.job import Job
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.passes.memory.decisions import MemoryDecisions
+from treadle.planner.passes.memory.job import MemoryJob
 
 if TYPE_CHECKING:
     from treadle.job.part import JobPart
@@ -19,11 +20,14 @@ if TYPE_CHECKING:
 
 
 class Memory(Room[MemoryDecisions]):
-    def job_part(self, job: Job, where: str) -> JobPart:
+    def job_part(self, job: Job, where: str) -> JobPart | None:
         from treadle.passes.memory.job import MemoryPart
         from treadle.planner.passes.memory.planning import parse_budget
 
-        return MemoryPart(parse_budget(job.memory.budget, where=f"{where}: $.memory.budget"), job.memory.budget)
+        section = job.section(MemoryJob)
+        if section is None:
+            return None
+        return MemoryPart(parse_budget(section.budget, where=f"{where}: $.memory.budget"), section.budget)
 
     def section(self, name: str, plan: Plan[MemoryDecisions], context: Context) -> Section:
         from treadle.passes.memory.section import memory_section

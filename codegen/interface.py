@@ -1,7 +1,7 @@
-"""What code generation offers for the plans of one pass: its targets as records, and its timeline.
+"""The code generation targets of one pass as records, and the timeline of its plans.
 
-A room is `codegen/<name>/`; its `room.py` has one subclass of `Room` as `ROOM` and imports what costs time only inside
-of methods. `treadle.planner.passes` lists the names.
+Each pass has `codegen/<name>/room.py` with one subclass of `Targets` as `ROOM`; slow imports stand inside its methods.
+`treadle.planner.passes` lists the names.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ STREAM, MEMORY = "stream", "memory"
 
 @dataclass(frozen=True)
 class Target:
-    """A form that plans take. `over_budget` says why it may need more memory than the plan's budget, `not_run` why
-    `treadle run` does not execute it."""
+    """A form that plans take. `over_budget` is the reason why it may need more memory than the plan's budget, `not_run`
+    the reason why `treadle run` does not execute it."""
 
     name: str
     over_budget: str = ""
@@ -35,9 +35,9 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Request:
-    """What is asked of a room. `trace` is that of the plan, `runtime` a public runtime by name, `collectives` plans by
-    file name; errors call the plan `plan_file`."""
+class GenerationRequest:
+    """The inputs of one generation. `trace` is that of the plan, `runtime` a public runtime by name, `collectives` are
+    plans by file name; errors call the plan `plan_file`."""
 
     target: Target
     plan_file: str
@@ -71,10 +71,10 @@ class Timeline(NamedTuple):
         return busy
 
 
-class Room(ABC, Generic[D]):
-    """Code generation of one pass. A plan becomes the first of `targets` where none is named; `selection_targets` are
-    for selections of such plans; `needs_trace` says that a plan becomes code only with the trace it was made from,
-    `carries_inputs` that the inputs beside a plan go along with its code."""
+class Targets(ABC, Generic[D]):
+    """The targets of one pass. The first of `targets` is the default; `selection_targets` are for selections of plans.
+    With `needs_trace` a plan becomes code only with the trace it was made from; with `carries_inputs` the inputs of a
+    plan are copied with its code."""
 
     targets: ClassVar[tuple[Target, ...]]
     selection_targets: ClassVar[tuple[Target, ...]] = ()
@@ -82,7 +82,7 @@ class Room(ABC, Generic[D]):
     carries_inputs: ClassVar[bool] = False
 
     @abstractmethod
-    def generate(self, plan: Plan[D], request: Request) -> Made:
+    def generate(self, plan: Plan[D], request: GenerationRequest) -> Made:
         """Raises InputError for what the target cannot hold, CheckFailed where what comes out would be wrong."""
 
     @abstractmethod
@@ -90,4 +90,4 @@ class Room(ABC, Generic[D]):
         """The predicted timeline of a plan as tasks, resources and schedule, for printing and for Perfetto."""
 
 
-AnyRoom = Room[Any]
+AnyTargets = Targets[Any]

@@ -22,7 +22,7 @@ from treadle.planner.errors import InputError
 
 
 @dataclass(frozen=True)
-class Form:
+class PythonForm:
     """imports: names by module, none for the module itself. `defines` are names that the text must assign or define,
     `words` what it may read and call without assigning it, `methods` attributes of values, `functions` attributes of
     our modules."""
@@ -40,7 +40,7 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-STEP = Form(
+STEP = PythonForm(
     imports={"torch": frozenset(), "treadle": _names("kernels"), "treadle.runtime": _names("inverting rng strides")},
     defines=_names(
         "PARAMETERS BUFFERS INPUTS TANGENTS GRADIENTS FROZEN EVALUATING returned forward backward aten torch"
@@ -50,7 +50,7 @@ STEP = Form(
     functions=_names("inverting.spare rng.replayed rng.state strides.exact"),
     kinds=frozenset({ast.With, ast.withitem, ast.If, ast.Compare, ast.Is, ast.Delete, ast.Del, ast.Starred, ast.Yield}),
 )
-SWAP = Form(
+SWAP = PythonForm(
     imports={
         "torch": frozenset(),
         "treadle": _names("kernels"),
@@ -62,7 +62,7 @@ SWAP = Form(
     ),
     words=_names("float tuple T compute copy_in copy_out drop"),
 )
-FUSED = Form(
+FUSED = PythonForm(
     imports={
         "__future__": _names("annotations"),
         "typing": _names("Any"),
@@ -114,7 +114,7 @@ def _first_odd(target: str, tree: ast.Module) -> tuple[int, str] | None:
     return next(_odd(tree, SWAP if target == "torch-swap" else FUSED if fused else STEP), None)
 
 
-def _odd(tree: ast.Module, form: Form) -> Iterator[tuple[int, str]]:
+def _odd(tree: ast.Module, form: PythonForm) -> Iterator[tuple[int, str]]:
     """(line, what) of everything that `form` does not have."""
     bound = {name.name for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom) for name in node.names}
     assigned = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
@@ -143,7 +143,7 @@ def _parts(node: ast.AST) -> Iterator[ast.AST]:
     return ast.iter_child_nodes(node)
 
 
-def _allowed(node: ast.AST, form: Form, known: set[str]) -> bool:
+def _allowed(node: ast.AST, form: PythonForm, known: set[str]) -> bool:
     match node:
         case ast.Import(names):
             return all(each.asname is None and form.imports.get(each.name) == frozenset() for each in names)
@@ -179,7 +179,7 @@ def _root(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _of_module(dotted: str, form: Form) -> bool:
+def _of_module(dotted: str, form: PythonForm) -> bool:
     module, _, name = dotted.partition(".")
     if module == "torch":
         operator = name.removeprefix("ops.")

@@ -14,18 +14,18 @@ WIDTH = 120
 
 
 @dataclass(frozen=True)
-class Call:
+class Expression:
     """A nested expression `head(item, ...)tail`, or a list when `head` is a bracket."""
 
     head: str
-    items: tuple[str | Call, ...]
+    items: tuple[str | Expression, ...]
     tail: str = ")"
 
     def __str__(self) -> str:
         return self.head + ", ".join(map(str, self.items)) + self.tail
 
 
-def layout(start: str, value: str | Call, indent: int) -> Iterator[str]:
+def layout(start: str, value: str | Expression, indent: int) -> Iterator[str]:
     """Lines of `start` followed by `value`, one item per line where they would be too wide."""
     flat = " " * indent + start + str(value)
     if len(flat) <= WIDTH or isinstance(value, str) or not value.items:
@@ -39,17 +39,17 @@ def layout(start: str, value: str | Call, indent: int) -> Iterator[str]:
     yield " " * indent + value.tail
 
 
-def literal(value: Any) -> str | Call:
+def literal(value: Any) -> str | Expression:
     """Lists and tuples as lists."""
     if isinstance(value, list | tuple):
-        return Call("[", tuple(literal(item) for item in value), "]")
+        return Expression("[", tuple(literal(item) for item in value), "]")
     return quote(value) if isinstance(value, str) else repr(value)
 
 
-def container(tree: Any, names: dict[str, str]) -> str | Call:
+def container(tree: Any, names: dict[str, str]) -> str | Expression:
     """The Python expression of a tree as `Trace.returned` holds it."""
     if isinstance(tree, list | tuple):
-        return Call("[", tuple(container(item, names) for item in tree), "]")
+        return Expression("[", tuple(container(item, names) for item in tree), "]")
     if not isinstance(tree, dict):
         return quote(tree) if isinstance(tree, str) else repr(tree)
     ((kind, value),) = tree.items()
@@ -59,9 +59,9 @@ def container(tree: Any, names: dict[str, str]) -> str | Call:
         return word(kind, value)
     if kind == "tuple":
         head, tail = ("tuple([", "])") if len(value) == 1 else ("(", ")")
-        return Call(head, tuple(container(item, names) for item in value), tail)
+        return Expression(head, tuple(container(item, names) for item in value), tail)
     items = (labelled(f"{container(key, names)}: ", container(item, names)) for key, item in value)
-    return Call("{", tuple(items), "}")
+    return Expression("{", tuple(items), "}")
 
 
 def word(kind: str, value: str) -> str:
@@ -76,6 +76,6 @@ def word(kind: str, value: str) -> str:
     return f"float({quote(value)})" if kind == "float" else f"torch.{value}"
 
 
-def labelled(label: str, value: str | Call) -> str | Call:
+def labelled(label: str, value: str | Expression) -> str | Expression:
     """`label` right before `value`."""
-    return label + value if isinstance(value, str) else Call(label + value.head, value.items, value.tail)
+    return label + value if isinstance(value, str) else Expression(label + value.head, value.items, value.tail)

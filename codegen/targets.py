@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from treadle.codegen.interface import AnyRoom, D, Request, Room, Target
+from treadle.codegen.interface import AnyTargets, D, GenerationRequest, Target, Targets
 from treadle.planner.documents import store
 from treadle.planner.documents.plan import InputRef, Plan
 from treadle.planner.documents.trace import Trace
@@ -32,14 +32,14 @@ class Artefacts:
 
 
 @cache
-def room(name: str) -> AnyRoom:
+def targets_for(name: str) -> AnyTargets:
     """Code generation of the pass `name`."""
-    return cast(AnyRoom, import_module(f"treadle.codegen.{name}.room").ROOM)
+    return cast(AnyTargets, import_module(f"treadle.codegen.{name}.room").ROOM)
 
 
-def room_of(plan: Plan[D]) -> Room[D]:
+def targets_of(plan: Plan[D]) -> Targets[D]:
     """Code generation of the pass that made `plan`."""
-    return room(name_of(plan.decisions))
+    return targets_for(name_of(plan.decisions))
 
 
 def target_names() -> tuple[str, ...]:
@@ -53,7 +53,7 @@ def passes_with(target: str) -> list[str]:
 
 
 def _offered(name: str) -> tuple[Target, ...]:
-    return (*room(name).targets, *room(name).selection_targets)
+    return (*targets_for(name).targets, *targets_for(name).selection_targets)
 
 
 def chosen(offered: tuple[Target, ...], asked: str | None, what: str, where: str) -> Target:
@@ -80,7 +80,7 @@ def generate(
     by file name, do theirs. Raises InputError when plan, target, runtime and trace do not go
     together or no number of instances fits, CheckFailed when what comes out would be wrong.
     """
-    made_by = room_of(plan)
+    made_by = targets_of(plan)
     wanted = chosen(made_by.targets, target, "plan", plan_file)
     require_runtime(runtime, wanted, plan_file)
     if collectives and not wanted.carries:
@@ -89,7 +89,7 @@ def generate(
         raise CheckFailed(f"{plan_file}: not generated, its check failed", tuple(findings))
     if made_by.needs_trace:
         _require_trace(plan, plan_file, trace)
-    made = made_by.generate(plan, Request(wanted, plan_file, trace, runtime, collectives or {}))
+    made = made_by.generate(plan, GenerationRequest(wanted, plan_file, trace, runtime, collectives or {}))
     return Artefacts(
         target=wanted.name,
         plan=InputRef(file=Path(plan_file).name, digest=store.digest(plan)),

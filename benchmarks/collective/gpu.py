@@ -19,7 +19,7 @@ from benchmarks.collective.machines import EVERY_LINK
 from benchmarks.common import Row, Table, gpu_milliseconds, progress, without_gpu
 from treadle.codegen.collective.cuda import kernels
 from treadle.codegen.collective.lower import lower
-from treadle.codegen.collective.program import SENDING, Program
+from treadle.codegen.collective.program import SENDING, CollectiveProgram
 from treadle.planner.documents.collective import Collective, Protocol
 from treadle.planner.passes.collective.planning import plan_collective
 from treadle.probe.resolve import load_hardware
@@ -84,7 +84,7 @@ def _throughput() -> Iterator[Table]:
     )
 
 
-def program_of(collective: Collective, method: str, protocol: Protocol) -> Program:
+def program_of(collective: Collective, method: str, protocol: Protocol) -> CollectiveProgram:
     """The program of a case: eight GPUs on one switch."""
     hardware = load_hardware("ndv4")
     plan = plan_collective(collective, hardware, EVERY_LINK, size_bytes=SIZES[-1], method=method, instances=INSTANCES)
@@ -131,7 +131,7 @@ def _measured(library: Any, size: int) -> Row:
     return row
 
 
-def message_bytes(program: Program, size: int) -> int:
+def message_bytes(program: CollectiveProgram, size: int) -> int:
     """Payload of all messages of all ranks, bytes, when the larger buffer of a rank has `size` bytes."""
     chunks = max(max(rank.input_chunks, rank.output_chunks) for rank in program.ranks)
     return sum(step.count for _, _, step in program.steps() if step.type in SENDING) * size // chunks

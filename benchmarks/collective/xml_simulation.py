@@ -16,7 +16,7 @@ from functools import cache
 
 from benchmarks.common import Row, Table
 from treadle.codegen.collective.check import check
-from treadle.codegen.collective.program import Program, RankProgram, Step, Threadblock
+from treadle.codegen.collective.program import BlockStep, CollectiveProgram, RankProgram, Threadblock
 from treadle.codegen.collective.simulate_xml import simulate_xml
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.scalars import format_bytes
@@ -28,12 +28,14 @@ FITTED_SIZES = (KIB, MIB, 256 * MIB)
 """Sizes that were fitted, for cases that are not in HELD_OUT."""
 
 
-def all_pairs_allgather(ranks: int, instances: int, protocol: str) -> Program:
+def all_pairs_allgather(ranks: int, instances: int, protocol: str) -> CollectiveProgram:
     """Every rank sends its part to every other, in place; one threadblock per peer and instance sends and receives."""
 
     def block(rank: int, peer: int, i: int) -> Threadblock:
         out, into = rank * instances + i, peer * instances + i
-        return Threadblock(peer, peer, i, (Step("s", ("o", out), ("o", out)), Step("r", ("o", into), ("o", into))))
+        return Threadblock(
+            peer, peer, i, (BlockStep("s", ("o", out), ("o", out)), BlockStep("r", ("o", into), ("o", into)))
+        )
 
     programs = tuple(
         RankProgram(
@@ -47,12 +49,12 @@ def all_pairs_allgather(ranks: int, instances: int, protocol: str) -> Program:
     return _program(f"ag_allpair x_{instances}", "allgather", programs, ranks * instances, instances, protocol)
 
 
-def ring_allgather(ranks: int, channels: int, instances: int, protocol: str) -> Program:
+def ring_allgather(ranks: int, channels: int, instances: int, protocol: str) -> CollectiveProgram:
     """One ring, in place: chunk k of every instance travels on channel k mod `channels`."""
 
-    def step(rank: int, turn: int, i: int) -> Step:
+    def step(rank: int, turn: int, i: int) -> BlockStep:
         at = ("o", (rank - turn) % ranks * instances + i)
-        return Step("s" if turn == 0 else "rcs" if turn < ranks - 1 else "r", at, at)
+        return BlockStep("s" if turn == 0 else "rcs" if turn < ranks - 1 else "r", at, at)
 
     programs = tuple(
         RankProgram(instances, ranks * instances, 0, _ring(rank, ranks, ranks, channels, instances, step))
@@ -63,7 +65,7 @@ def ring_allgather(ranks: int, channels: int, instances: int, protocol: str) -> 
 
 
 def _ring(
-    rank: int, ranks: int, turns: int, channels: int, instances: int, step: Callable[[int, int, int], Step]
+    rank: int, ranks: int, turns: int, channels: int, instances: int, step: Callable[[int, int, int], BlockStep]
 ) -> tuple[Threadblock, ...]:
     """The threadblocks of a rank: one for each instance and channel, with the steps of its turns on that channel."""
 
@@ -75,7 +77,7 @@ def _ring(
     return tuple(block(i, channel) for i in range(instances) for channel in range(channels))
 
 
-def all_pairs_allreduce(ranks: int, instances: int, protocol: str) -> Program:
+def all_pairs_allreduce(ranks: int, instances: int, protocol: str) -> CollectiveProgram:
     """Every rank receives its part of all inputs into scratch, sums it and sends the sum to every other, in place.
 
     A part has a column for each rank. Threadblock b exchanges with rank b and sums column b; a threadblock without a
@@ -100,22 +102,24 @@ def _summing_block(rank: int, b: int, ranks: int, i: int, part: int) -> Threadbl
     others = [other for other in range(ranks) if other != rank]
     mine, base = rank * part + i * ranks, i * ranks
     peer = b if b != rank else None
-    steps: list[Step] = []
+    steps: list[BlockStep] = []
     arrivals = [(base + other, 1) for other in others if other != b]
     if peer is not None:
         scratch = others.index(peer) * part + i * ranks
-        steps.append(Step("s", ("i", peer * part + i * ranks), None, ranks))
-        steps.append(Step("r", None, ("s", scratch), ranks, awaited=True))
-    steps += [Step("nop", count=0, depends=wait) for wait in arrivals[:-1]]
+        steps.append(BlockStep("s", ("i", peer * part + i * ranks), None, ranks))
+        steps.append(BlockStep("r", None, ("s", scratch), ranks, awaited=True))
+    steps += [BlockStep("nop", count=0, depends=wait) for wait in arrivals[:-1]]
     for number in range(len(others)):
         depends = arrivals[-1] if number == 0 else None
         last = number == len(others) - 1
-        steps.append(Step("re", ("s", number * part + i * ranks + b), ("i", mine + b), depends=depends, awaited=last))
+        steps.append(
+            BlockStep("re", ("s", number * part + i * ranks + b), ("i", mine + b), depends=depends, awaited=last)
+        )
     if peer is not None:
         ends = [(base + other, _sums_end(ranks, other == rank)) for other in range(ranks) if other != b]
-        steps += [Step("nop", count=0, depends=wait) for wait in ends[:-1]]
-        steps.append(Step("s", ("i", mine), None, ranks, depends=ends[-1]))
-        steps.append(Step("r", None, ("i", peer * part + i * ranks), ranks))
+        steps += [BlockStep("nop", count=0, depends=wait) for wait in ends[:-1]]
+        steps.append(BlockStep("s", ("i", mine), None, ranks, depends=ends[-1]))
+        steps.append(BlockStep("r", None, ("i", peer * part + i * ranks), ranks))
     return Threadblock(peer, peer, i, tuple(steps))
 
 
@@ -124,15 +128,15 @@ def _sums_end(ranks: int, own: bool) -> int:
     return ranks - 2 + ranks - 2 if own else 2 + ranks - 3 + ranks - 2
 
 
-def ring_allreduce(ranks: int, channels: int, instances: int, protocol: str) -> Program:
+def ring_allreduce(ranks: int, channels: int, instances: int, protocol: str) -> CollectiveProgram:
     """One ring, in place: sums once around, copies once more; chunk k of every instance on channel k mod `channels`."""
 
-    def step(rank: int, turn: int, i: int) -> Step:
+    def step(rank: int, turn: int, i: int) -> BlockStep:
         at = ("i", (rank - turn) % ranks * instances + i)
         last = 2 * ranks - 2
         kinds = {0: "s", ranks - 1: "rrcs", last: "r"}
         kind = kinds.get(turn, "rrs" if turn < ranks - 1 else "rcs")
-        return Step(kind, at, at)  # type: ignore[arg-type]
+        return BlockStep(kind, at, at)  # type: ignore[arg-type]
 
     programs = tuple(
         RankProgram(ranks * instances, 0, 0, _ring(rank, ranks, 2 * ranks - 1, channels, instances, step))
@@ -144,8 +148,8 @@ def ring_allreduce(ranks: int, channels: int, instances: int, protocol: str) -> 
 
 def _program(
     name: str, collective: str, ranks: tuple[RankProgram, ...], loop: int, channels: int, protocol: str
-) -> Program:
-    return Program(name, collective, ranks, loop, channels, protocol, inplace=True, outofplace=False)
+) -> CollectiveProgram:
+    return CollectiveProgram(name, collective, ranks, loop, channels, protocol, inplace=True, outofplace=False)
 
 
 ALGORITHMS = {
@@ -202,7 +206,7 @@ A100_CANDIDATES: tuple[Case, ...] = (
 
 
 @cache
-def program(case: Case) -> Program:
+def program(case: Case) -> CollectiveProgram:
     algorithm, protocol, numbers = case
     made = ALGORITHMS[algorithm](8, *numbers, protocol)
     findings = check(made)

@@ -14,7 +14,7 @@ from treadle.planner.passes.fusion.program import Bindings, Program
 from treadle.runtime.fusion import processes
 from treadle.runtime.fusion.build import build
 from treadle.runtime.fusion.data import fill
-from treadle.runtime.fusion.runs import Report, Runs
+from treadle.runtime.fusion.runs import RunReport, Runs
 from treadle.runtime.fusion.tensors import Tensors
 
 RANKS = (2, 4)
@@ -73,7 +73,7 @@ def measured(case: Case, bindings: Bindings) -> Iterator[Row]:
         }
 
 
-def run(lowered: Lowered, *, counts: bool = False, repeats: int = 1) -> Report:
+def run(lowered: Lowered, *, counts: bool = False, repeats: int = 1) -> RunReport:
     compiled = build(lowered, "process", counts=counts, quickly=counts)
     tensors = Tensors(lowered.buffers, compiled.ranks, shared=True)
     try:

@@ -24,7 +24,7 @@ from treadle.runtime.fusion.build import build
 from treadle.runtime.fusion.compare import compare
 from treadle.runtime.fusion.data import fill
 from treadle.runtime.fusion.runs import Runs
-from treadle.runtime.fusion.session import Session
+from treadle.runtime.fusion.session import FusionSession
 from treadle.runtime.fusion.tensors import Tensors
 
 RANKS, CHANNELS, REPEATS = 4, 8, 20
@@ -112,7 +112,7 @@ def milliseconds(schedule: Program, bindings: Bindings) -> float:
     host = Tensors(lowered.buffers, compiled.ranks)
     fill(host, range(compiled.ranks), lowered)
     copies = {rank: cuda.upload(host, rank, device) for rank, device in devices.items()}
-    session = Session(compiled.path, compiled.ranks, devices)
+    session = FusionSession(compiled.path, compiled.ranks, devices)
     try:
         session.bind({rank: cuda.addresses(host, copy) for rank, copy in copies.items()}, keep=copies)
         time = gpu_milliseconds(lambda: session.run(timeout=60, streams=cuda.streams_of(devices)), REPEATS)

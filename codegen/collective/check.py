@@ -1,9 +1,9 @@
 """The independent checker of collective programs, ours and other people's MSCCL XML.
 
-Three layers, each trusting the one before: the form of every step; the meeting of sends and receives and the absence
-of deadlock on bounded FIFOs; and, for each way of calling (out of place, in place), a symbolic execution in which a
-chunk is the multiset of contributions summed into it, together with a search for data races under the happens-before
-order of threadblocks, dependences and messages. Shares no code with `lower`.
+Three layers, each relying on the one before: the form of every step; the matching of sends and receives and the absence
+of deadlock on bounded FIFOs; and, for calls out of place and in place, a symbolic execution in which a chunk is the
+multiset of contributions summed into it, together with a search for data races under the happens-before order of
+threadblocks, dependences and messages. Shares no code with `lower`.
 """
 
 from __future__ import annotations
@@ -17,27 +17,29 @@ from treadle.codegen.collective.program import (
     RECEIVING,
     SENDING,
     WRITING,
+    BlockStep,
     Buffer,
+    CollectiveProgram,
     Place,
-    Program,
     RankProgram,
-    Step,
     Threadblock,
 )
 from treadle.codegen.collective.protocols import PROTOCOLS, piece_chunks
-from treadle.codegen.collective.replay import UNPROMISED, Promise, Replay, wrong_results
+from treadle.codegen.collective.symbolic import UNSPECIFIED, ExpectedOutputs, SymbolicExecution, wrong_results
 
 MAX_NAMED = 20
 """Findings of one kind that are spelled out; the rest are counted."""
 
 
-def check(program: Program, *, fifo_depth: int | None = None, promise: Promise | None = None) -> list[str]:
+def check(
+    program: CollectiveProgram, *, fifo_depth: int | None = None, expected: ExpectedOutputs | None = None
+) -> list[str]:
     """What is wrong with `program`, one sentence each naming `gpu G tb T step S (line N)`; empty when it is right.
 
     `fifo_depth` is how many messages a connection holds, by default what the program's protocol gives it in the public
     runtimes (2 for Simple, 8 for LL and LL128). The search for deadlocks is repeated with steps cut into the messages
-    that the largest size of the program makes of them. `promise` says what outputs must end as; without one it is the
-    collective's, and there is none for custom, alltoallv, sendrecv, send and recv: everything else is still checked.
+    that the largest size of the program makes of them. `expected` are the required outputs, by default those of the
+    collective; custom, alltoallv, sendrecv, send and recv have none, and everything else is still checked.
     """
     depth = PROTOCOLS[program.protocol].slots if fifo_depth is None else fifo_depth
     findings = [*_sizes(program), *_blocks(program), *_steps(program)]
@@ -57,21 +59,21 @@ def check(program: Program, *, fifo_depth: int | None = None, promise: Promise |
         modes = [mode for mode in modes if mode[0] == program.inplace]
     for inplace, name in modes:
         suffix = f" (called {name})" if len(modes) > 1 else ""
-        replay = Replay(program, inplace)
+        replay = SymbolicExecution(program, inplace)
         races = replay.follow(run.sequence)
-        wrong = list(wrong_results(program, replay, MAX_NAMED, promise))
+        wrong = list(wrong_results(program, replay, MAX_NAMED, expected))
         findings += [text + suffix for text in _shortened(races) + _shortened(wrong)]
     return findings
 
 
-def smallest_piece(program: Program) -> int:
+def smallest_piece(program: CollectiveProgram) -> int:
     """The fewest chunks that a message of several is cut into, at the program's largest size (0 is without limit)."""
     if not program.max_bytes:
         return 1
     return piece_chunks(-(-program.max_bytes // program.chunks_per_loop), PROTOCOLS[program.protocol].slot_bytes)
 
 
-def _large(program: Program, depth: int) -> list[str]:
+def _large(program: CollectiveProgram, depth: int) -> list[str]:
     """Deadlocks of calls whose chunks are so large that steps of several are cut into more messages than slots."""
     largest = max((step.count for _, _, step in program.steps()), default=0)
     stuck = None
@@ -96,19 +98,19 @@ def _shortened(findings: list[str]) -> list[str]:
     return findings if hidden <= 0 else [*findings[:MAX_NAMED], f"and {hidden} more findings like these"]
 
 
-def _line(part: Step | Threadblock | RankProgram) -> str:
+def _line(part: BlockStep | Threadblock | RankProgram) -> str:
     return f" (line {part.line})" if part.line else ""
 
 
 # Form.
 
 
-def _sizes(program: Program) -> Iterator[str]:
+def _sizes(program: CollectiveProgram) -> Iterator[str]:
     """Buffer sizes against nchunksperloop; an in-place program may leave out the buffer that the other contains."""
     loop, ranks = program.chunks_per_loop, len(program.ranks)
     if not program.inplace and not program.outofplace:
         yield "algo: neither in place nor out of place, so no call can use it"
-    if program.collective in UNPROMISED:
+    if program.collective in UNSPECIFIED:
         return
     if program.collective in ("allgather", "reducescatter", "alltoall") and loop % ranks:
         yield f"algo: nchunksperloop {loop} is no multiple of the {ranks} ranks, as {program.collective} needs"
@@ -133,7 +135,7 @@ def _sizes(program: Program) -> Iterator[str]:
                 yield f"gpu {rank}{_line(ranked)}: {buffer}_chunks is {found[buffer]}, expected {size}"
 
 
-def _blocks(program: Program) -> Iterator[str]:
+def _blocks(program: CollectiveProgram) -> Iterator[str]:
     ranks = len(program.ranks)
     for rank, ranked in enumerate(program.ranks):
         owners: dict[tuple[str, int, int], int] = {}
@@ -159,7 +161,7 @@ def _blocks(program: Program) -> Iterator[str]:
                 yield f"gpu {rank}{_line(ranked)}: copy of input chunk {source} to output chunk {target} out of bounds"
 
 
-def _steps(program: Program) -> Iterator[str]:
+def _steps(program: CollectiveProgram) -> Iterator[str]:
     for place, block, step in program.steps():
         ranked = program.ranks[place.rank]
         sizes: dict[Buffer, int] = {"i": ranked.input_chunks, "o": ranked.output_chunks, "s": ranked.scratch_chunks}
@@ -167,7 +169,9 @@ def _steps(program: Program) -> Iterator[str]:
             yield f"{program.spot(place)}: {problem}"
 
 
-def _step(ranked: RankProgram, sizes: dict[Buffer, int], place: Place, block: Threadblock, step: Step) -> Iterator[str]:
+def _step(
+    ranked: RankProgram, sizes: dict[Buffer, int], place: Place, block: Threadblock, step: BlockStep
+) -> Iterator[str]:
     if step.type in SENDING and block.send is None:
         yield f"type {step.type} in a threadblock without a send peer"
     if step.type in RECEIVING and block.recv is None:
@@ -213,7 +217,7 @@ def _dependence(ranked: RankProgram, place: Place, depends: tuple[int, int]) -> 
 # Messages and deadlock.
 
 
-def _pairs(program: Program) -> Iterator[str]:
+def _pairs(program: CollectiveProgram) -> Iterator[str]:
     """The k-th send of a connection must meet a k-th receive of the same number of chunks."""
 
     def count(place: Place) -> int:
@@ -233,7 +237,7 @@ def _pairs(program: Program) -> Iterator[str]:
             yield f"{program.spot(place)}: receives from {name} what is never sent"
 
 
-def _deadlock(program: Program, run: order.Run, slots: str) -> list[str]:
+def _deadlock(program: CollectiveProgram, run: order.ExecutionOrder, slots: str) -> list[str]:
     """Why each stuck threadblock cannot go on, the members of a cycle of dependences first."""
     named = {(place.rank, place.threadblock): place for place in run.stuck}
     ends, ran = order.connections(program), set(run.sequence)

@@ -12,8 +12,8 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from treadle.codegen.collective.draft import Draft, chunks
 from treadle.codegen.collective.placement import Operand
+from treadle.codegen.collective.unplaced import UnplacedStep, chunks
 
 MAX_CLOCK_CELLS = 2**27
 """Steps times threadblocks up to which messages count as well; above, clocks stay within their rank."""
@@ -21,16 +21,16 @@ MAX_CLOCK_CELLS = 2**27
 Clock = np.ndarray[tuple[int], np.dtype[np.int32]]
 
 
-def hazards(drafts: Sequence[Draft]) -> list[list[int]]:
-    """For each draft the places in `drafts` of earlier ones of its rank that it must follow, in order."""
+def hazards(steps: Sequence[UnplacedStep]) -> list[list[int]]:
+    """For each step the places in `steps` of earlier ones of its rank that it must follow, in order."""
     written: dict[tuple[int, Operand], int] = {}
     read: dict[tuple[int, Operand], list[int]] = {}
     result: list[list[int]] = []
-    for place, draft in enumerate(drafts):
+    for place, step in enumerate(steps):
         needed: set[int] = set()
-        rank, size = draft.rank, draft.size
-        reads = [(rank, chunk) for chunk in chunks(draft.reads, size)]
-        writes = [(rank, chunk) for chunk in chunks(draft.writes, size)]
+        rank, size = step.rank, step.size
+        reads = [(rank, chunk) for chunk in chunks(step.reads, size)]
+        writes = [(rank, chunk) for chunk in chunks(step.writes, size)]
         for address in reads:
             if address in written:
                 needed.add(written[address])
@@ -49,12 +49,12 @@ def hazards(drafts: Sequence[Draft]) -> list[list[int]]:
 
 
 def waits(
-    drafts: Sequence[Draft], before: Sequence[Sequence[int]], blocks: Sequence[Hashable], *, fenced: bool = True
+    steps: Sequence[UnplacedStep], before: Sequence[Sequence[int]], blocks: Sequence[Hashable], *, fenced: bool = True
 ) -> list[list[int]]:
-    """For each draft the places of those it must be told to wait for; `before` are their hazards, `blocks` names each
-    draft's threadblock.
+    """For each step the places of those it must be told to wait for; `before` are their hazards, `blocks` names each
+    step's threadblock.
 
-    `drafts` must stand in an order in which they can run. Every draft waits at most once per threadblock. With
+    `steps` must stand in an order in which they can run. Every step waits at most once per threadblock. With
     `fenced` a message also says that everything before it is done, as with protocol Simple; the flags of LL and LL128
     speak for the data that they come with and nothing else.
     """
@@ -65,10 +65,10 @@ def waits(
             watched.setdefault(blocks[place], len(watched))
     if not watched:
         return needed
-    across = fenced and len(drafts) * len(watched) <= MAX_CLOCK_CELLS
+    across = fenced and len(steps) * len(watched) <= MAX_CLOCK_CELLS
     if not across:
-        watched = _per_rank(drafts, needed, blocks)
-    return _reduced(drafts, blocks, needed, watched, across)
+        watched = _per_rank(steps, needed, blocks)
+    return _reduced(steps, blocks, needed, watched, across)
 
 
 def _foreign(place: int, places: Sequence[int], blocks: Sequence[Hashable]) -> list[int]:
@@ -78,7 +78,7 @@ def _foreign(place: int, places: Sequence[int], blocks: Sequence[Hashable]) -> l
 
 
 def _per_rank(
-    drafts: Sequence[Draft], needed: Sequence[Sequence[int]], blocks: Sequence[Hashable]
+    steps: Sequence[UnplacedStep], needed: Sequence[Sequence[int]], blocks: Sequence[Hashable]
 ) -> dict[Hashable, int]:
     """Clock cells that are unique within each rank only."""
     cells: dict[Hashable, int] = {}
@@ -86,14 +86,14 @@ def _per_rank(
     for places in needed:
         for place in places:
             if blocks[place] not in cells:
-                rank = drafts[place].rank
+                rank = steps[place].rank
                 cells[blocks[place]] = count[rank]
                 count[rank] += 1
     return cells
 
 
 def _reduced(
-    drafts: Sequence[Draft],
+    steps: Sequence[UnplacedStep],
     blocks: Sequence[Hashable],
     needed: Sequence[Sequence[int]],
     watched: dict[Hashable, int],
@@ -101,9 +101,9 @@ def _reduced(
 ) -> list[list[int]]:
     """Follow the clocks. `clock[b]` is how many steps of watched threadblock b are known to be done; the clock right
     after a step is kept for as long as somebody may still ask for it."""
-    place_of = {id(draft): place for place, draft in enumerate(drafts)} if across else {}
-    senders = [-1 if draft.message is None else place_of.get(id(draft.message), -1) for draft in drafts]
-    users = [0] * len(drafts)
+    place_of = {id(step): place for place, step in enumerate(steps)} if across else {}
+    senders = [-1 if step.message is None else place_of.get(id(step.message), -1) for step in steps]
+    users = [0] * len(steps)
     for places, sender in zip(needed, senders, strict=True):
         for place in places:
             users[place] += 1
@@ -112,7 +112,7 @@ def _reduced(
     zero = np.zeros(max(watched.values()) + 1, dtype=np.int32)
     clocks: dict[Hashable, Clock] = {}
     passed: dict[Hashable, int] = defaultdict(int)
-    position = [0] * len(drafts)
+    position = [0] * len(steps)
     kept: dict[int, Clock] = {}
     result: list[list[int]] = []
 

@@ -13,6 +13,7 @@ import msgspec
 
 from treadle.codegen.collective import check as check_program
 from treadle.codegen.collective.cuda import kernels
+from treadle.codegen.collective.expected import expected_outputs
 from treadle.codegen.collective.lower import lower
 from treadle.codegen.collective.msccl import xml
 from treadle.codegen.collective.msccl.rules import FATAL, Finding, judge
@@ -21,8 +22,7 @@ from treadle.codegen.collective.msccl.subject import Subject
 from treadle.codegen.collective.mscclpp import check as check_mscclpp
 from treadle.codegen.collective.mscclpp import document
 from treadle.codegen.collective.mscclpp import lower as mscclpp_json
-from treadle.codegen.collective.program import Program
-from treadle.codegen.collective.promise import promise_of
+from treadle.codegen.collective.program import CollectiveProgram
 from treadle.codegen.collective.split import split_counts
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
@@ -36,7 +36,7 @@ MAX_LANES = 32
 class Fitted:
     """Programs by name, the texts that they become, and the instances and channels of each that they have."""
 
-    programs: dict[str, Program]
+    programs: dict[str, CollectiveProgram]
     texts: dict[str, str]
     instances: int
     lanes: int = 1
@@ -79,10 +79,10 @@ def fitted(
                 raise
 
 
-def programs_of(decisions: CollectiveDecisions, plan_file: str, lanes: int = 1) -> dict[str, Program]:
+def programs_of(decisions: CollectiveDecisions, plan_file: str, lanes: int = 1) -> dict[str, CollectiveProgram]:
     """By name: one program for calls out of place and, but for alltoall and irregular collectives, one for calls in
     place. Raises CheckFailed should one be wrong."""
-    programs: dict[str, Program] = {decisions.collective: lower(decisions, lanes=lanes)}
+    programs: dict[str, CollectiveProgram] = {decisions.collective: lower(decisions, lanes=lanes)}
     if decisions.collective != "alltoall" and decisions.collective not in DEMANDING:
         programs[f"{decisions.collective}_inplace"] = lower(decisions, inplace=True, lanes=lanes)
     for name, program in programs.items():
@@ -90,8 +90,8 @@ def programs_of(decisions: CollectiveDecisions, plan_file: str, lanes: int = 1) 
     return programs
 
 
-def _require_right(name: str, program: Program, decisions: CollectiveDecisions, plan_file: str) -> None:
-    if findings := check_program.check(program, promise=promise_of(decisions)):
+def _require_right(name: str, program: CollectiveProgram, decisions: CollectiveDecisions, plan_file: str) -> None:
+    if findings := check_program.check(program, expected=expected_outputs(decisions)):
         raise CheckFailed(
             f"{plan_file}: {name}.xml would be wrong; this is a bug, please report it",
             tuple(f"{name}.xml: {finding}" for finding in findings),
@@ -99,7 +99,7 @@ def _require_right(name: str, program: Program, decisions: CollectiveDecisions, 
 
 
 def texts_of(
-    programs: Mapping[str, Program], target: str, decisions: CollectiveDecisions, plan_file: str
+    programs: Mapping[str, CollectiveProgram], target: str, decisions: CollectiveDecisions, plan_file: str
 ) -> dict[str, str]:
     """The files of checked programs in the form of `target`. Raises InputError where they do not fit into it."""
     if target == "cuda":
@@ -110,7 +110,7 @@ def texts_of(
 
 
 def _xml(
-    name: str, program: Program, runtime: Name, decisions: CollectiveDecisions, plan_file: str
+    name: str, program: CollectiveProgram, runtime: Name, decisions: CollectiveDecisions, plan_file: str
 ) -> tuple[str, Finding | None]:
     """MSCCL XML in the dialect of `runtime`, and the first rule by which it would not take it."""
     split = split_counts(program, RUNTIMES[runtime].count)
@@ -121,12 +121,12 @@ def _xml(
     return text, next((finding for finding in judge(subject, runtime) if finding.effect in FATAL), None)
 
 
-def _mscclpp(name: str, program: Program, decisions: CollectiveDecisions, plan_file: str) -> str:
+def _mscclpp(name: str, program: CollectiveProgram, decisions: CollectiveDecisions, plan_file: str) -> str:
     try:
         made = mscclpp_json.emit(program, far=mscclpp_json.far_pairs(decisions))
     except InputError as error:
         raise InputError(f"{name}.json: {error}", where=plan_file) from error
-    if findings := check_mscclpp.check(made, promise_of(decisions)):
+    if findings := check_mscclpp.check(made, expected_outputs(decisions)):
         raise CheckFailed(
             f"{plan_file}: {name}.json would be wrong; this is a bug, please report it",
             tuple(f"{name}.json: {finding}" for finding in findings),

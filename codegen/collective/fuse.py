@@ -20,8 +20,8 @@ from functools import cached_property
 import numpy as np
 
 from treadle.codegen.collective.depend import hazards
-from treadle.codegen.collective.draft import Draft, chunks
 from treadle.codegen.collective.placement import Operand
+from treadle.codegen.collective.unplaced import UnplacedStep, chunks
 from treadle.planner.errors import InputError
 
 SLOTS = 2
@@ -51,24 +51,24 @@ class TooLong(Exception):
 
 @dataclass(frozen=True)
 class Fused:
-    """`drafts` in an order in which they can run; `joined` says for the receiving ends which send peer shares their
+    """`steps` in an order in which they can run; `joined` says for the receiving ends which send peer shares their
     threadblock."""
 
-    drafts: list[Draft]
+    steps: list[UnplacedStep]
     joined: dict[End, int] = field(default_factory=dict)
 
     @cached_property
     def hazards(self) -> list[list[int]]:
-        """Those of `drafts`, as `depend.hazards` gives them."""
-        return hazards(self.drafts)
+        """Those of `steps`, as `depend.hazards` gives them."""
+        return hazards(self.steps)
 
-    def peers(self, draft: Draft) -> tuple[int, int]:
-        """Whom the draft's threadblock receives from and sends to, -1 for nobody."""
-        if draft.recv is not None:
-            return draft.recv, self.joined.get((draft.rank, draft.channel, draft.recv), -1)
-        if draft.send is None:
+    def peers(self, step: UnplacedStep) -> tuple[int, int]:
+        """Whom the step's threadblock receives from and sends to, -1 for nobody."""
+        if step.recv is not None:
+            return step.recv, self.joined.get((step.rank, step.channel, step.recv), -1)
+        if step.send is None:
             return -1, -1
-        return self.receivers.get((draft.rank, draft.channel, draft.send), -1), draft.send
+        return self.receivers.get((step.rank, step.channel, step.send), -1), step.send
 
     @cached_property
     def receivers(self) -> dict[End, int]:
@@ -77,13 +77,13 @@ class Fused:
 
 
 def fuse(
-    made: Callable[[], Sequence[Draft]],
+    made: Callable[[], Sequence[UnplacedStep]],
     outputs: Sequence[Collection[Operand]],
     *,
     pairs: bool = True,
     merge: bool = False,
 ) -> Fused:
-    """Sort the drafts that `made` makes, join threadblocks and fuse steps. `outputs` are the chunks of each rank that
+    """Sort the steps that `made` makes, join threadblocks and fuse steps. `outputs` are the chunks of each rank that
     count after the call; without `pairs` nothing is fused.
 
     First every pair is tried, then those with no other message of their ends between, then none: the first that
@@ -94,28 +94,28 @@ def fuse(
     Raises TooLong where such a message can never be received.
     """
     for choice in (_pairs, _neighbours) if pairs else ():
-        drafts = made()
-        before = hazards(drafts)
-        fused = _fuse(drafts, before, choice(drafts, before), outputs, merge)
-        if fused is not None and (merge or _delay(fused) <= SLACK * max((d.time for d in drafts), default=0)):
+        steps = made()
+        before = hazards(steps)
+        fused = _fuse(steps, before, choice(steps, before), outputs, merge)
+        if fused is not None and (merge or _delay(fused) <= SLACK * max((d.time for d in steps), default=0)):
             return fused
-    drafts = made()
-    plain = _fuse(drafts, hazards(drafts), [], outputs, merge)
+    steps = made()
+    plain = _fuse(steps, hazards(steps), [], outputs, merge)
     assert plain is not None
     return plain
 
 
 def _fuse(
-    drafts: Sequence[Draft],
+    steps: Sequence[UnplacedStep],
     before: Sequence[Sequence[int]],
     found: Sequence[tuple[int, int]],
     outputs: Sequence[Collection[Operand]],
     merge: bool,
 ) -> Fused | None:
     """None where too many pairs stand in each other's way."""
-    joined = _joined(drafts, found, merge)
-    chosen = {receive: send for receive, send in found if joined.get(_receiving(drafts[receive])) == drafts[send].send}
-    ordered = _sorted(drafts, before, chosen)
+    joined = _joined(steps, found, merge)
+    chosen = {receive: send for receive, send in found if joined.get(_receiving(steps[receive])) == steps[send].send}
+    ordered = _sorted(steps, before, chosen)
     return None if ordered is None else Fused(_without_dead_stores(ordered, outputs), joined)
 
 
@@ -126,71 +126,71 @@ def _delay(fused: Fused) -> int:
     left: dict[int, int] = {}
     free: dict[tuple[int, int, int, int], int] = {}
     delay = 0
-    for draft, others in zip(fused.drafts, fused.hazards, strict=True):
-        block = (draft.rank, draft.channel, *fused.peers(draft))
-        time = max([draft.time, free.get(block, 0), *(done[other] for other in others)])
-        if draft.message is not None:
-            time = max(time, left[id(draft.message)] + draft.time - draft.message.leaves)
+    for step, others in zip(fused.steps, fused.hazards, strict=True):
+        block = (step.rank, step.channel, *fused.peers(step))
+        time = max([step.time, free.get(block, 0), *(done[other] for other in others)])
+        if step.message is not None:
+            time = max(time, left[id(step.message)] + step.time - step.message.leaves)
         done.append(time)
         free[block] = time
-        left[id(draft)] = max(time, draft.leaves)
-        delay = max(delay, time - (draft.leaves if draft.send is not None else draft.time))
+        left[id(step)] = max(time, step.leaves)
+        delay = max(delay, time - (step.leaves if step.send is not None else step.time))
     return delay
 
 
-def _receiving(draft: Draft) -> End:
-    assert draft.recv is not None
-    return draft.rank, draft.channel, draft.recv
+def _receiving(step: UnplacedStep) -> End:
+    assert step.recv is not None
+    return step.rank, step.channel, step.recv
 
 
-def _pairs(drafts: Sequence[Draft], before: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+def _pairs(steps: Sequence[UnplacedStep], before: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
     """(receive, send) of one rank and channel where the send passes on exactly what the receive has stored."""
     found = []
-    for place, draft in enumerate(drafts):
-        if draft.type == "s" and before[place]:
-            other = drafts[before[place][-1]]
-            fits = len(before[place]) == 1 and other.recv is not None and other.channel == draft.channel
-            if fits and (other.writes, other.size) == (draft.reads, draft.size):
+    for place, step in enumerate(steps):
+        if step.type == "s" and before[place]:
+            other = steps[before[place][-1]]
+            fits = len(before[place]) == 1 and other.recv is not None and other.channel == step.channel
+            if fits and (other.writes, other.size) == (step.reads, step.size):
                 found.append((before[place][0], place))
     return found
 
 
-def _neighbours(drafts: Sequence[Draft], before: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+def _neighbours(steps: Sequence[UnplacedStep], before: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
     """The pairs between which nothing else is received from the one peer or sent to the other."""
-    pairs = {send: receive for receive, send in _pairs(drafts, before)}
+    pairs = {send: receive for receive, send in _pairs(steps, before)}
     received: dict[End, int] = {}
     sent: dict[End, int] = {}
     found = []
-    for place, draft in enumerate(drafts):
-        if draft.recv is not None:
-            received[draft.rank, draft.channel, draft.recv] = place
-        if draft.send is not None:
-            end = draft.rank, draft.channel, draft.send
-            if place in pairs and received[_receiving(drafts[pairs[place]])] == pairs[place] > sent.get(end, -1):
+    for place, step in enumerate(steps):
+        if step.recv is not None:
+            received[step.rank, step.channel, step.recv] = place
+        if step.send is not None:
+            end = step.rank, step.channel, step.send
+            if place in pairs and received[_receiving(steps[pairs[place]])] == pairs[place] > sent.get(end, -1):
                 found.append((pairs[place], place))
             sent[end] = place
     return found
 
 
-def _joined(drafts: Sequence[Draft], pairs: Sequence[tuple[int, int]], merge: bool) -> dict[End, int]:
+def _joined(steps: Sequence[UnplacedStep], pairs: Sequence[tuple[int, int]], merge: bool) -> dict[End, int]:
     """Assign send peers to receiving ends: most fused pairs, then least waiting between receive and send."""
     receives: dict[tuple[int, int], dict[int, int]] = defaultdict(lambda: defaultdict(int))
     sends: dict[tuple[int, int], dict[int, int]] = defaultdict(lambda: defaultdict(int))
-    long = {(draft.rank, draft.send) for draft in drafts if draft.send is not None and draft.size > SLOTS}
-    for draft in drafts:
-        if draft.recv is not None and (draft.recv, draft.rank) not in long:
-            receives[draft.rank, draft.channel][draft.recv] += 1
-        if draft.send is not None and (draft.rank, draft.send) not in long:
-            sends[draft.rank, draft.channel][draft.send] += 1
+    long = {(step.rank, step.send) for step in steps if step.send is not None and step.size > SLOTS}
+    for step in steps:
+        if step.recv is not None and (step.recv, step.rank) not in long:
+            receives[step.rank, step.channel][step.recv] += 1
+        if step.send is not None and (step.rank, step.send) not in long:
+            sends[step.rank, step.channel][step.send] += 1
     passed: dict[tuple[int, int], dict[tuple[int, int], list[int]]] = defaultdict(lambda: defaultdict(list))
     for receive, send in pairs:
-        first, second = drafts[receive], drafts[send]
+        first, second = steps[receive], steps[send]
         assert first.recv is not None
         assert second.send is not None
         passed[first.rank, first.channel][first.recv, second.send].append(send - receive)
     from scipy.optimize import linear_sum_assignment  # slow to import
 
-    most = len(drafts) * len(drafts)
+    most = len(steps) * len(steps)
     joined: dict[End, int] = {}
     for where, incoming in receives.items():
         outgoing = sends.get(where, {})
@@ -210,16 +210,18 @@ def _joined(drafts: Sequence[Draft], pairs: Sequence[tuple[int, int]], merge: bo
     return joined
 
 
-def _sorted(drafts: Sequence[Draft], before: Sequence[Sequence[int]], chosen: dict[int, int]) -> list[Draft] | None:
-    """The drafts, chosen pairs fused, in an order in which they can run on FIFOs of SLOTS messages.
+def _sorted(
+    steps: Sequence[UnplacedStep], before: Sequence[Sequence[int]], chosen: dict[int, int]
+) -> list[UnplacedStep] | None:
+    """The steps, chosen pairs fused, in an order in which they can run on FIFOs of SLOTS messages.
 
-    Among the drafts that may come next the first of the given order. Where nothing can come next, a pair on a circle
+    Among the steps that may come next the first of the given order. Where nothing can come next, a pair on a circle
     of waits is taken apart; where there is none on it, FIFOs deeper than SLOTS are needed and one wait for room goes.
     None after MAX_CIRCLES pairs.
     """
     apart = 0
-    after, room = _graph(drafts, before)
-    missing = [0] * len(drafts)
+    after, room = _graph(steps, before)
+    missing = [0] * len(steps)
     for followers in after:
         for follower in followers:
             missing[follower] += 1
@@ -227,12 +229,12 @@ def _sorted(drafts: Sequence[Draft], before: Sequence[Sequence[int]], chosen: di
     inner = {receive: after[receive].count(send) for receive, send in chosen.items()}
     for receive, send in chosen.items():
         missing[send] -= inner[receive]
-    done, left = [False] * len(drafts), len(drafts)
+    done, left = [False] * len(steps), len(steps)
 
     def ready(place: int) -> bool:
         return missing[place] == 0 and (place not in chosen or missing[chosen[place]] == 0)
 
-    heap = [place for place in range(len(drafts)) if place not in lead and ready(place)]
+    heap = [place for place in range(len(steps)) if place not in lead and ready(place)]
     result: list[tuple[int, ...]] = []
     while True:
         while heap:
@@ -251,7 +253,7 @@ def _sorted(drafts: Sequence[Draft], before: Sequence[Sequence[int]], chosen: di
                     if ready(unit):
                         heapq.heappush(heap, unit)
         if not left:
-            return _fused(drafts, result)
+            return _fused(steps, result)
         circle = _circle(after, done, lead)
         pair = max((place for place in circle if place in chosen), default=None)
         if pair is not None:
@@ -263,7 +265,7 @@ def _sorted(drafts: Sequence[Draft], before: Sequence[Sequence[int]], chosen: di
             del lead[send]
             freed = [pair, send]
         else:
-            long = {(draft.recv, draft.rank) for draft in map(drafts.__getitem__, circle) if draft.size > SLOTS}
+            long = {(step.recv, step.rank) for step in map(steps.__getitem__, circle) if step.size > SLOTS}
             if links := frozenset((src, dst) for src, dst in long if src is not None):
                 raise TooLong(links)
             first = next((place for place in sorted(circle) if room.get(place) in circle), None)
@@ -277,36 +279,36 @@ def _sorted(drafts: Sequence[Draft], before: Sequence[Sequence[int]], chosen: di
                 heapq.heappush(heap, lead.get(place, place))
 
 
-def _graph(drafts: Sequence[Draft], before: Sequence[Sequence[int]]) -> tuple[list[list[int]], dict[int, int]]:
-    """Followers of each draft, and for each send that needs room in its FIFO the receive that makes it.
+def _graph(steps: Sequence[UnplacedStep], before: Sequence[Sequence[int]]) -> tuple[list[list[int]], dict[int, int]]:
+    """Followers of each step, and for each send that needs room in its FIFO the receive that makes it.
 
     Runtimes cut a step of many chunks into one message per chunk where chunks are large, so each chunk takes a slot.
     What follows a send of more than SLOTS follows its receive: it ends only while that goes on.
     """
-    after: list[list[int]] = [[] for _ in drafts]
-    number = {id(draft): place for place, draft in enumerate(drafts)}
-    receiver = {number[id(draft.message)]: place for place, draft in enumerate(drafts) if draft.message is not None}
+    after: list[list[int]] = [[] for _ in steps]
+    number = {id(step): place for place, step in enumerate(steps)}
+    receiver = {number[id(step.message)]: place for place, step in enumerate(steps) if step.message is not None}
     for place, places in enumerate(before):
         for other in places:
-            long = drafts[other].type == "s" and drafts[other].size > SLOTS
+            long = steps[other].type == "s" and steps[other].size > SLOTS
             after[receiver[other] if long else other].append(place)
     connections: dict[tuple[int, int, int], list[int]] = defaultdict(list)
-    for place, draft in enumerate(drafts):
-        if draft.send is not None:
-            connections[draft.rank, draft.send, draft.channel].append(place)
+    for place, step in enumerate(steps):
+        if step.send is not None:
+            connections[step.rank, step.send, step.channel].append(place)
     room: dict[int, int] = {}
     for sends in connections.values():
         receives = [receiver[send] for send in sends]
         first, held = 0, 0
         for k, send in enumerate(sends):
-            size = drafts[send].size
+            size = steps[send].size
             after[send].append(receives[k])
             if k + 1 < len(sends):
                 after[receives[k] if size > SLOTS else send].append(sends[k + 1])
                 after[receives[k]].append(receives[k + 1])
             held += size
             while held > SLOTS and first < k:
-                held -= drafts[sends[first]].size
+                held -= steps[sends[first]].size
                 first += 1
             if first and size <= SLOTS:
                 after[receives[first - 1]].append(send)
@@ -315,7 +317,7 @@ def _graph(drafts: Sequence[Draft], before: Sequence[Sequence[int]]) -> tuple[li
 
 
 def _circle(after: Sequence[Sequence[int]], done: Sequence[bool], lead: dict[int, int]) -> set[int]:
-    """Drafts on one circle of waits among those that are not done; of a pair only the receive."""
+    """Steps on one circle of waits among those that are not done; of a pair only the receive."""
     waited: dict[int, int] = {}
     for place, followers in enumerate(after):
         if not done[place]:
@@ -332,33 +334,33 @@ def _circle(after: Sequence[Sequence[int]], done: Sequence[bool], lead: dict[int
     return {place for place, step in path.items() if step >= path[at]}
 
 
-def _fused(drafts: Sequence[Draft], units: Sequence[tuple[int, ...]]) -> list[Draft]:
-    """One draft per unit; messages point to the draft that now sends them."""
-    result: list[Draft] = []
-    now: dict[int, Draft] = {}
+def _fused(steps: Sequence[UnplacedStep], units: Sequence[tuple[int, ...]]) -> list[UnplacedStep]:
+    """One step per unit; messages point to the step that now sends them."""
+    result: list[UnplacedStep] = []
+    now: dict[int, UnplacedStep] = {}
     for members in units:
-        draft = drafts[members[0]]
+        step = steps[members[0]]
         if len(members) == 2:
-            send = drafts[members[1]]
-            draft.type, draft.send = "rcs" if draft.type == "r" else "rrcs", send.send
-            draft.leaves = send.leaves
-            now[id(send)] = draft
-        result.append(draft)
-    for draft in result:
-        if draft.message is not None:
-            draft.message = now.get(id(draft.message), draft.message)
+            send = steps[members[1]]
+            step.type, step.send = "rcs" if step.type == "r" else "rrcs", send.send
+            step.leaves = send.leaves
+            now[id(send)] = step
+        result.append(step)
+    for step in result:
+        if step.message is not None:
+            step.message = now.get(id(step.message), step.message)
     return result
 
 
-def _without_dead_stores(drafts: list[Draft], outputs: Sequence[Collection[Operand]]) -> list[Draft]:
+def _without_dead_stores(steps: list[UnplacedStep], outputs: Sequence[Collection[Operand]]) -> list[UnplacedStep]:
     """Turn rrcs into rrs where nothing reads the stored sum: going backwards, a chunk is live from a read of it, or
     from the end where it is output, until the write before."""
     live = [set(places) for places in outputs]
-    for draft in reversed(drafts):
-        here = live[draft.rank]
-        writes = chunks(draft.writes, draft.size)
-        if draft.type == "rrcs" and not here.intersection(writes):
-            draft.type, draft.writes = "rrs", None
-        here.difference_update(writes if draft.writes is not None else ())
-        here.update(chunks(draft.reads, draft.size))
-    return drafts
+    for step in reversed(steps):
+        here = live[step.rank]
+        writes = chunks(step.writes, step.size)
+        if step.type == "rrcs" and not here.intersection(writes):
+            step.type, step.writes = "rrs", None
+        here.difference_update(writes if step.writes is not None else ())
+        here.update(chunks(step.reads, step.size))
+    return steps

@@ -12,13 +12,13 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 
 from treadle.codegen.collective import order
-from treadle.codegen.collective.program import RECEIVING, SENDING, Connection, Place, Program
+from treadle.codegen.collective.program import RECEIVING, SENDING, CollectiveProgram, Connection, Place
 
 BATCH = 4096
 """Earlier steps whose bits are carried in one walk."""
 
 
-def unordered(program: Program, sequence: Sequence[Place], pairs: Sequence[tuple[Place, Place]]) -> list[int]:
+def unordered(program: CollectiveProgram, sequence: Sequence[Place], pairs: Sequence[tuple[Place, Place]]) -> list[int]:
     """Indices of the (earlier, later) pairs, in terms of `sequence`, whose first step does not happen before the
     second. O(steps * distinct earlier steps / 64)."""
     if not pairs:
@@ -35,7 +35,7 @@ def unordered(program: Program, sequence: Sequence[Place], pairs: Sequence[tuple
 
 
 def _walk(
-    program: Program,
+    program: CollectiveProgram,
     sequence: Sequence[Place],
     position: dict[Place, int],
     asked: dict[Place, list[tuple[Place, int]]],

@@ -16,10 +16,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from treadle.codegen.collective.depend import waits
-from treadle.codegen.collective.draft import Draft, chunks, drafts_of
 from treadle.codegen.collective.fuse import Fused, TooLong, fuse
-from treadle.codegen.collective.placement import Batch, Event, Layout, Operand, Run, batches_of, events_of, place_chunks
-from treadle.codegen.collective.program import Program, RankProgram, Step, Threadblock
+from treadle.codegen.collective.placement import (
+    Batch,
+    ChunkRange,
+    Event,
+    Layout,
+    Operand,
+    batches_of,
+    events_of,
+    place_chunks,
+)
+from treadle.codegen.collective.program import BlockStep, CollectiveProgram, RankProgram, Threadblock
+from treadle.codegen.collective.unplaced import UnplacedStep, chunks, unplaced_steps
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions, Port
 from treadle.planner.passes.collective.collectives import ROOTED
 
@@ -36,7 +45,7 @@ def lower(
     fuse: bool = True,
     merge: bool = False,
     lanes: int = 1,
-) -> Program:
+) -> CollectiveProgram:
     """The program of `decisions` for calls in place or out of place; the caller's input is never written out of place.
 
     With `fuse` a rank sends on what it receives in one step where that pays and the decisions allow it; such a program
@@ -67,7 +76,7 @@ def lower(
         )
         for rank, (given, made) in enumerate(sizes)
     )
-    return Program(
+    return CollectiveProgram(
         name=_name(decisions, inplace),
         collective=decisions.collective,
         ranks=ranks,
@@ -86,21 +95,21 @@ def _name(decisions: CollectiveDecisions, inplace: bool) -> str:
 
 def _fused(
     layout: Layout,
-    copies: Sequence[Sequence[Run]],
+    copies: Sequence[Sequence[ChunkRange]],
     batches: Sequence[Batch],
     events: Sequence[Event],
     cut: int,
     lanes: int,
     **options: bool,
 ) -> Fused:
-    """The sorted drafts; messages of several chunks that would wait for themselves are taken apart."""
+    """The sorted steps; messages of several chunks that would wait for themselves are taken apart."""
     outputs = [
         {(buffer, index * cut + i) for buffer, index in places.values() for i in range(cut)}
         for places in layout.outputs
     ]
     while True:
         try:
-            return fuse(lambda: drafts_of(copies, batches, events, cut, lanes), outputs, **options)
+            return fuse(lambda: unplaced_steps(copies, batches, events, cut, lanes), outputs, **options)
         except TooLong as long:
             for batch in batches:
                 if (batch.src, batch.dst) in long.links:
@@ -110,7 +119,7 @@ def _fused(
 # Instances.
 
 
-def _instances_are_alike(batches: Sequence[Batch], copies: Sequence[Sequence[Run]]) -> bool:
+def _instances_are_alike(batches: Sequence[Batch], copies: Sequence[Sequence[ChunkRange]]) -> bool:
     """Whether each instance does the same on its own sub-chunks: so it is where chunks move one by one and nothing
     waits for a copy of several, since a cut through a run of several gives an instance sub-chunks of only some."""
     if any(run.size > 1 for batch in batches for run in batch.runs):
@@ -141,23 +150,23 @@ def _copies_of(blocks: Sequence[Threadblock], parts: int, lanes: int) -> Iterato
 
 
 def _in_turn(fused: Fused, ports: Sequence[Port], lanes: int) -> list[list[int]]:
-    """The places that each draft must follow: its hazards and, where it sends, the last draft of its rank and instance
-    that sends before it through the same port, by the schedule and by the order of the drafts."""
+    """The places that each step must follow: its hazards and, where it sends, the last step of its rank and instance
+    that sends before it through the same port, by the schedule and by the order of the steps."""
     through: dict[tuple[int, int], list[str]] = defaultdict(list)
     for port in ports:
         for link in port.links:
             through[link].append(port.name)
     sent: dict[tuple[int, int, str], list[tuple[int, int]]] = defaultdict(list)
     before = []
-    for place, (draft, others) in enumerate(zip(fused.drafts, fused.hazards, strict=True)):
+    for place, (step, others) in enumerate(zip(fused.steps, fused.hazards, strict=True)):
         needed = set(others)
-        if draft.send is not None:
-            for name in through[draft.rank, draft.send]:
-                earlier = sent[draft.rank, draft.channel // lanes, name]
-                at = bisect(earlier, (draft.leaves, place))
+        if step.send is not None:
+            for name in through[step.rank, step.send]:
+                earlier = sent[step.rank, step.channel // lanes, name]
+                at = bisect(earlier, (step.leaves, place))
                 if at:
                     needed.add(earlier[at - 1][1])
-                earlier.insert(at, (draft.leaves, place))
+                earlier.insert(at, (step.leaves, place))
         before.append(sorted(needed))
     return before
 
@@ -166,14 +175,14 @@ def _threadblocks(
     fused: Fused, before: Sequence[Sequence[int]], ranks: int, *, fenced: bool
 ) -> tuple[list[tuple[Threadblock, ...]], list[int]]:
     """The threadblocks of every rank, sorted by channel and peers, and how many scratch chunks it uses; `before` are
-    the places that each draft must follow."""
-    drafts = fused.drafts
-    keys = [_key(draft, fused) for draft in drafts]
-    owners = [(draft.rank, *key) for draft, key in zip(drafts, keys, strict=True)]
-    awaits = waits(drafts, before, owners, fenced=fenced)
+    the places that each step must follow."""
+    steps = fused.steps
+    keys = [_key(step, fused) for step in steps]
+    owners = [(step.rank, *key) for step, key in zip(steps, keys, strict=True)]
+    awaits = waits(steps, before, owners, fenced=fenced)
     members: list[dict[BlockKey, list[int]]] = [{} for _ in range(ranks)]
-    for place, (draft, key) in enumerate(zip(drafts, keys, strict=True)):
-        members[draft.rank].setdefault(key, []).append(place)
+    for place, (step, key) in enumerate(zip(steps, keys, strict=True)):
+        members[step.rank].setdefault(key, []).append(place)
     positions: dict[int, tuple[int, int]] = {}
     for blocks in members:
         for number, key in enumerate(sorted(blocks)):
@@ -182,53 +191,53 @@ def _threadblocks(
                 length += max(1, len(awaits[place]))
                 positions[place] = number, length - 1
     awaited = {other for places in awaits for other in places}
-    scratch = _scratch(drafts, ranks)
-    operands = _Operands(drafts, scratch)
+    scratch = _scratch(steps, ranks)
+    operands = _Operands(steps, scratch)
     result = []
     for blocks in members:
         made = []
         for key in sorted(blocks):
-            steps: list[Step] = []
+            listed: list[BlockStep] = []
             for place in blocks[key]:
                 depends = sorted(positions[other] for other in awaits[place])
-                steps += [Step("nop", count=0, depends=other) for other in depends[:-1]]
-                source, target = operands.of(drafts[place])
+                listed += [BlockStep("nop", count=0, depends=other) for other in depends[:-1]]
+                source, target = operands.of(steps[place])
                 last = depends[-1] if depends else None
-                steps.append(Step(drafts[place].type, source, target, drafts[place].size, last, place in awaited))
+                listed.append(BlockStep(steps[place].type, source, target, steps[place].size, last, place in awaited))
             channel, _, recv, send = key
-            made.append(Threadblock(None if send < 0 else send, None if recv < 0 else recv, channel, tuple(steps)))
+            made.append(Threadblock(None if send < 0 else send, None if recv < 0 else recv, channel, tuple(listed)))
         result.append(tuple(made))
     return result, [len(used) for used in scratch]
 
 
-def _key(draft: Draft, fused: Fused) -> BlockKey:
-    recv, send = fused.peers(draft)
+def _key(step: UnplacedStep, fused: Fused) -> BlockKey:
+    recv, send = fused.peers(step)
     kind = COPY if recv < 0 and send < 0 else SEND if recv < 0 else RECEIVE
-    return draft.channel, kind, recv, send
+    return step.channel, kind, recv, send
 
 
-def _scratch(drafts: Sequence[Draft], ranks: int) -> list[dict[int, int]]:
+def _scratch(steps: Sequence[UnplacedStep], ranks: int) -> list[dict[int, int]]:
     """By rank, where each scratch chunk that is still used goes when the others leave; neighbours stay neighbours."""
     used: list[set[int]] = [set() for _ in range(ranks)]
-    for draft in drafts:
-        for operand in (draft.reads, draft.writes):
+    for step in steps:
+        for operand in (step.reads, step.writes):
             if operand is not None and operand[0] == "s":
-                used[draft.rank].update(index for _, index in chunks(operand, draft.size))
+                used[step.rank].update(index for _, index in chunks(operand, step.size))
     return [{index: place for place, index in enumerate(sorted(indices))} for indices in used]
 
 
 class _Operands:
     """What a step names as its source and destination; what is not local says where the peer has it."""
 
-    def __init__(self, drafts: Sequence[Draft], scratch: Sequence[dict[int, int]]) -> None:
-        self.receivers = {id(draft.message): draft for draft in drafts if draft.message is not None}
+    def __init__(self, steps: Sequence[UnplacedStep], scratch: Sequence[dict[int, int]]) -> None:
+        self.receivers = {id(step.message): step for step in steps if step.message is not None}
         self.scratch = scratch
 
-    def of(self, draft: Draft) -> tuple[Operand | None, Operand | None]:
-        source, target = self._at(draft.rank, draft.reads), self._at(draft.rank, draft.writes)
-        if source is None and draft.message is not None:
-            source = self._at(draft.message.rank, draft.message.sent)
-        if target is None and (receiver := self.receivers.get(id(draft))) is not None:
+    def of(self, step: UnplacedStep) -> tuple[Operand | None, Operand | None]:
+        source, target = self._at(step.rank, step.reads), self._at(step.rank, step.writes)
+        if source is None and step.message is not None:
+            source = self._at(step.message.rank, step.message.sent)
+        if target is None and (receiver := self.receivers.get(id(step))) is not None:
             target = self._at(receiver.rank, receiver.writes)
         return source, target
 

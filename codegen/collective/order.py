@@ -11,7 +11,15 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import Literal
 
-from treadle.codegen.collective.program import RECEIVING, SENDING, Connection, Place, Program, Step, Threadblock
+from treadle.codegen.collective.program import (
+    RECEIVING,
+    SENDING,
+    BlockStep,
+    CollectiveProgram,
+    Connection,
+    Place,
+    Threadblock,
+)
 
 Obstacle = Literal["dependence", "message", "room"]
 """A step of another threadblock, a message that has not come, or a full connection."""
@@ -25,14 +33,14 @@ class Ends:
     receives: list[Place] = field(default_factory=list)
 
 
-def outgoing(place: Place, block: Threadblock, step: Step) -> Connection | None:
+def outgoing(place: Place, block: Threadblock, step: BlockStep) -> Connection | None:
     """The connection this step sends on."""
     return (
         Connection(place.rank, block.send, block.channel) if step.type in SENDING and block.send is not None else None
     )
 
 
-def incoming(place: Place, block: Threadblock, step: Step) -> Connection | None:
+def incoming(place: Place, block: Threadblock, step: BlockStep) -> Connection | None:
     """The connection this step receives from."""
     return (
         Connection(block.recv, place.rank, block.channel) if step.type in RECEIVING and block.recv is not None else None
@@ -46,7 +54,7 @@ def ways(rank: int, block: Threadblock) -> tuple[Connection | None, Connection |
     return received, sent
 
 
-def connections(program: Program) -> dict[Connection, Ends]:
+def connections(program: CollectiveProgram) -> dict[Connection, Ends]:
     """Every connection that carries a message, sorted, with the steps at both ends. The k-th send meets the k-th
     receive."""
     found: dict[Connection, Ends] = defaultdict(Ends)
@@ -62,7 +70,7 @@ def connections(program: Program) -> dict[Connection, Ends]:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ExecutionOrder:
     """`sequence` is every step that can run, in one possible order; `stuck` is the next step of each threadblock that
     could not go on, empty when the program ends. `obstacles` says what each of those waits for."""
 
@@ -80,7 +88,7 @@ class _Block:
     left: int = 0
 
 
-def run(program: Program, fifo_depth: int, piece: int | None = None) -> Run:
+def run(program: CollectiveProgram, fifo_depth: int, piece: int | None = None) -> ExecutionOrder:
     """Run `program` with `fifo_depth` slots per connection; a fused receive-and-send is one atomic step.
 
     A step is one message, or with `piece` as many as it takes when each carries at most so many chunks; then a fused
@@ -127,7 +135,7 @@ def run(program: Program, fifo_depth: int, piece: int | None = None) -> Run:
         if block.done < len(block.steps):
             queue.append(key)
     stuck = {key: Place(*key, block.done) for key, block in blocks.items() if block.done < len(block.steps)}
-    return Run(tuple(sequence), tuple(stuck.values()), tuple(obstacles[key] for key in stuck))
+    return ExecutionOrder(tuple(sequence), tuple(stuck.values()), tuple(obstacles[key] for key in stuck))
 
 
 def _needs(

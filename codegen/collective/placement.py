@@ -61,7 +61,7 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ChunkRange:
     """`size` chunks side by side in every operand: a local copy, or what one message moves.
 
     `addend` is what a reducing receive adds to what arrives.
@@ -72,7 +72,7 @@ class Run:
     addend: Operand | None = None
     size: int = 1
 
-    def joined(self, other: Run) -> Run | None:
+    def joined(self, other: ChunkRange) -> ChunkRange | None:
         """This run with the one chunk of `other` behind it, None where they are no neighbours."""
         addend = None if self.addend is None else _behind(self.addend, self.size)
         if (_behind(self.source, self.size), _behind(self.target, self.size), addend) != (
@@ -83,27 +83,29 @@ class Run:
             return None
         return replace(self, size=self.size + 1)
 
-    def singles(self) -> list[Run]:
+    def singles(self) -> list[ChunkRange]:
         """One run per chunk."""
         addends = [None if self.addend is None else _behind(self.addend, k) for k in range(self.size)]
-        return [Run(_behind(self.source, k), _behind(self.target, k), addend) for k, addend in enumerate(addends)]
+        return [
+            ChunkRange(_behind(self.source, k), _behind(self.target, k), addend) for k, addend in enumerate(addends)
+        ]
 
-    def part(self, instance: int, instances: int) -> Run:
+    def part(self, instance: int, instances: int) -> ChunkRange:
         """Sub-chunks [off*n + i*size, off*n + (i+1)*size) of every operand for instance i of n."""
 
         def cut(operand: Operand) -> Operand:
             return operand[0], operand[1] * instances + instance * self.size
 
         addend = None if self.addend is None else cut(self.addend)
-        return Run(cut(self.source), cut(self.target), addend, self.size)
+        return ChunkRange(cut(self.source), cut(self.target), addend, self.size)
 
 
 def _behind(operand: Operand, size: int) -> Operand:
     return operand[0], operand[1] + size
 
 
-def _joined(runs: Iterable[Run]) -> list[Run]:
-    result: list[Run] = []
+def _joined(runs: Iterable[ChunkRange]) -> list[ChunkRange]:
+    result: list[ChunkRange] = []
     for run in runs:
         longer = result[-1].joined(run) if result else None
         if longer is None:
@@ -119,7 +121,7 @@ class Batch:
 
     moves: list[Transfer]
     sources: list[Operand] = field(default_factory=list)
-    runs: list[Run] = field(default_factory=list)
+    runs: list[ChunkRange] = field(default_factory=list)
 
     @property
     def src(self) -> int:
@@ -143,7 +145,7 @@ ARRIVES, LEAVES = 0, 1
 
 def place_chunks(
     decisions: CollectiveDecisions, layout: Layout, batches: Sequence[Batch], events: Iterable[Event]
-) -> list[list[Run]]:
+) -> list[list[ChunkRange]]:
     """Give every batch its runs, and return each rank's local copies.
 
     A chunk that starts and ends at a rank is copied from input to output before anything else; it is sent from there
@@ -165,7 +167,7 @@ def place_chunks(
             _leave(batch, held[batch.src], copied[batch.src])
         else:
             _arrive(batch, held[batch.dst], layout)
-    return [_joined(Run(source, target) for source, target in sorted(pairs.values())) for pairs in copied]
+    return [_joined(ChunkRange(source, target) for source, target in sorted(pairs.values())) for pairs in copied]
 
 
 def _leave(batch: Batch, held: dict[int, Operand], copied: dict[int, tuple[Operand, Operand]]) -> None:
@@ -191,7 +193,7 @@ def _arrive(batch: Batch, held: dict[int, Operand], layout: Layout) -> None:
                 f"chunk {move.chunk} is to be reduced at rank {move.dst}, which holds nothing to add it to"
             )
         target = layout.store(move.dst, move.chunk)
-        runs.append(Run(source, target, held[move.chunk] if move.reduce else None))
+        runs.append(ChunkRange(source, target, held[move.chunk] if move.reduce else None))
         held[move.chunk] = target
     batch.runs = _joined(runs)
 

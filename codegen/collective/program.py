@@ -44,7 +44,7 @@ class Connection(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class BlockStep:
     """One instruction on `count` chunks. `depends` is (threadblock, step) of the same rank or None; `awaited` says
     that some other threadblock waits for this step. `line` is where an XML file says it, 0 for generated programs."""
 
@@ -75,7 +75,7 @@ class Threadblock:
     send: int | None
     recv: int | None
     channel: int
-    steps: tuple[Step, ...]
+    steps: tuple[BlockStep, ...]
     line: int = field(default=0, compare=False)
 
 
@@ -95,7 +95,7 @@ class RankProgram:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class CollectiveProgram:
     """`chunks_per_loop` cuts the payload as MSCCL's nchunksperloop does. `max_bytes` 0 means no limit."""
 
     name: str
@@ -112,7 +112,7 @@ class Program:
     max_bytes: int = 0
     root: int | None = None
 
-    def steps(self) -> Iterator[tuple[Place, Threadblock, Step]]:
+    def steps(self) -> Iterator[tuple[Place, Threadblock, BlockStep]]:
         """Every step with its place, rank by rank, threadblock by threadblock, in order."""
         for rank, program in enumerate(self.ranks):
             for block, threadblock in enumerate(program.threadblocks):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Protocol:
+class MessageSlots:
     """`slots` messages of at most `slot_bytes` of payload are under way per connection; the wire carries `wire` bytes
     for each byte of payload (a flag beside every 4 bytes in LL, 8 bytes of flag in every 128 in LL128)."""
 
@@ -20,9 +20,9 @@ class Protocol:
 
 
 PROTOCOLS = {
-    "Simple": Protocol(slots=2, slot_bytes=2 << 20, wire=1.0),
-    "LL": Protocol(slots=8, slot_bytes=16 << 10, wire=2.0),
-    "LL128": Protocol(slots=8, slot_bytes=225 << 10, wire=16 / 15),
+    "Simple": MessageSlots(slots=2, slot_bytes=2 << 20, wire=1.0),
+    "LL": MessageSlots(slots=8, slot_bytes=16 << 10, wire=2.0),
+    "LL128": MessageSlots(slots=8, slot_bytes=225 << 10, wire=16 / 15),
 }
 
 MAX_PIECE = 71

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from treadle.codegen.interface import Made, Request, Room, Target, Timeline
+from treadle.codegen.interface import GenerationRequest, Made, Target, Targets, Timeline
 from treadle.planner.documents.plan import Plan
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 
 
-class Collective(Room[CollectiveDecisions]):
+class CollectiveTargets(Targets[CollectiveDecisions]):
     targets = (Target("msccl-xml", runtimes=True), Target("mscclpp-json"), Target("cuda"))
     selection_targets = (*targets, Target("nccl-tuner"))
     carries_inputs = True
 
-    def generate(self, plan: Plan[CollectiveDecisions], request: Request) -> Made:
+    def generate(self, plan: Plan[CollectiveDecisions], request: GenerationRequest) -> Made:
         from treadle.codegen.collective.fitting import fitted
         from treadle.codegen.collective.simulate_program import simulate_program
 
@@ -52,4 +52,4 @@ class Collective(Room[CollectiveDecisions]):
         )
 
 
-ROOM = Collective()
+ROOM = CollectiveTargets()

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from treadle.codegen.collective import order
-from treadle.codegen.collective.program import RECEIVING, Connection, Place, Program, Step
+from treadle.codegen.collective.program import RECEIVING, BlockStep, CollectiveProgram, Connection, Place
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions, LinkCost
@@ -26,7 +26,7 @@ from treadle.planner.timeline.simulator import Resource, Schedule, Task, simulat
 Link = tuple[int, int]
 
 
-class Simulation(NamedTuple):
+class SimulatedProgram(NamedTuple):
     """Times in ns. `tasks` are the steps, which take no time, after them the messages, sorted by connection, and after
     those the time on the way of each, where latency is pipelined."""
 
@@ -35,7 +35,7 @@ class Simulation(NamedTuple):
     schedule: Schedule
 
 
-def simulate_program(program: Program, decisions: CollectiveDecisions) -> Simulation:
+def simulate_program(program: CollectiveProgram, decisions: CollectiveDecisions) -> SimulatedProgram:
     """Raises InputError where `program` sends something else than `decisions` plans, or never ends."""
     steps = {place: step for place, _, step in program.steps()}
     number = {place: index for index, place in enumerate(steps)}
@@ -81,10 +81,10 @@ def simulate_program(program: Program, decisions: CollectiveDecisions) -> Simula
     )
     names = tuple(sorted({name for task in messages for name in task.resources}))
     resources = tuple(Resource(name, first="fits") for name in names)
-    return Simulation(tasks, resources, simulate(tasks, resources))
+    return SimulatedProgram(tasks, resources, simulate(tasks, resources))
 
 
-def _label(connection: Connection, step: Step, decisions: CollectiveDecisions) -> str:
+def _label(connection: Connection, step: BlockStep, decisions: CollectiveDecisions) -> str:
     """`0->1 o3+1 2 KiB`: from and to, the first chunk and how many more, the bytes."""
     place = "" if step.src is None else f" {step.src[0]}{step.src[1]}"
     more = f"+{step.count - 1}" if step.count > 1 else ""
@@ -108,7 +108,7 @@ def _duration(cost: LinkCost, count: int, connection: Connection, decisions: Col
     return alpha + (i + 1) * whole // parts - i * whole // parts
 
 
-def _waits(place: Place, step: Step, number: dict[Place, int], arrived: dict[Place, int]) -> Iterator[int]:
+def _waits(place: Place, step: BlockStep, number: dict[Place, int], arrived: dict[Place, int]) -> Iterator[int]:
     """The step before it, the step it depends on, the message it receives."""
     if place.step:
         yield number[place._replace(step=place.step - 1)]
@@ -118,7 +118,7 @@ def _waits(place: Place, step: Step, number: dict[Place, int], arrived: dict[Pla
         yield arrived[place]
 
 
-def _summand_waits(program: Program, receiver: Place, number: dict[Place, int]) -> list[int]:
+def _summand_waits(program: CollectiveProgram, receiver: Place, number: dict[Place, int]) -> list[int]:
     """The receives that a reducing receive waits for, on itself and on the nops before it."""
     blocks = program.ranks[receiver.rank].threadblocks
     steps = blocks[receiver.threadblock].steps

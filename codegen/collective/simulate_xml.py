@@ -23,7 +23,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from treadle.codegen.collective import order
-from treadle.codegen.collective.program import Connection, Place, Program, Step
+from treadle.codegen.collective.program import BlockStep, CollectiveProgram, Connection, Place
 from treadle.codegen.collective.protocols import PROTOCOLS, piece_chunks
 from treadle.codegen.interface import Timeline
 from treadle.planner.documents.hardware import TEARING, Hardware, ProtocolCost, Transport
@@ -42,7 +42,7 @@ TIMES = {"s": 1.0, "r": 1.0, "rcs": 2.0, "rrs": 2.0, "rrc": 1.5, "rrcs": 2.5}
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class SimulatedTime:
     """`time_us` from the call to the last step's end. `busy` is the share of the time that a link or port works, by
     name; `threadblock` that of the busiest threadblock."""
 
@@ -68,7 +68,7 @@ class Timing:
         return Timeline(tasks, resources, Schedule(starts, ends, max(ends, default=0), {}, {}))
 
 
-def bus_factor(program: Program) -> float:
+def bus_factor(program: CollectiveProgram) -> float:
     """What turns size / time into the bandwidth that a link must carry, as the NCCL tests count it."""
     ranks = len(program.ranks)
     once = (ranks - 1) / ranks
@@ -77,7 +77,9 @@ def bus_factor(program: Program) -> float:
     )
 
 
-def simulate_xml(program: Program, hardware: Hardware, size_bytes: int, max_messages: int | None = None) -> Timing:
+def simulate_xml(
+    program: CollectiveProgram, hardware: Hardware, size_bytes: int, max_messages: int | None = None
+) -> SimulatedTime:
     """The time of `program` on `hardware` when its `chunks_per_loop` chunks together have `size_bytes` (the count that
     minBytes and maxBytes limit: the larger buffer of an allgather or reducescatter).
     `max_messages` (default: MAX_MESSAGES) bounds the work.
@@ -99,7 +101,7 @@ def simulate_xml(program: Program, hardware: Hardware, size_bytes: int, max_mess
     run.go(min(slices, MAX_SLICES, max(4, (max_messages or MAX_MESSAGES) // max(1, run.messages))))
     time = transport.launch_us + run.extrapolated(slices)
     spent = run.ends[-1] or 1.0
-    return Timing(
+    return SimulatedTime(
         time_us=time,
         slices=slices,
         chunk_bytes=chunk,
@@ -118,7 +120,7 @@ class _Way:
     alpha_us: float
 
 
-def _ways(program: Program, topology: Topology, transport: Transport) -> dict[tuple[int, int], _Way]:
+def _ways(program: CollectiveProgram, topology: Topology, transport: Transport) -> dict[tuple[int, int], _Way]:
     best: dict[tuple[int, int], tuple[float, float, str]] = {}
     for link in topology.links:
         if link.alpha_us is None or link.beta_us_per_MB is None:
@@ -184,7 +186,7 @@ class _Run:
 
     def __init__(
         self,
-        program: Program,
+        program: CollectiveProgram,
         transport: Transport,
         cost: ProtocolCost,
         ways: dict[tuple[int, int], _Way],
@@ -212,7 +214,7 @@ class _Run:
     def _moves(
         self,
         rank: int,
-        step: Step,
+        step: BlockStep,
         received: Connection | None,
         sent: Connection | None,
         slice_bytes: float,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from treadle.codegen.collective.program import Program, Step, Threadblock
+from treadle.codegen.collective.program import BlockStep, CollectiveProgram, Threadblock
 
 
-def split_counts(program: Program, most: int) -> Program:
+def split_counts(program: CollectiveProgram, most: int) -> CollectiveProgram:
     """`program` with at most `most` chunks in a step. Both ends of a message are cut alike, and its parts follow each
     other, so the order on every connection stays; who waited for a step waits for its last part."""
     if all(step.count <= most for _, _, step in program.steps()):
@@ -33,7 +33,7 @@ def _last_parts(block: Threadblock, most: int) -> list[int]:
     return positions
 
 
-def _parts(step: Step, most: int, last: list[list[int]]) -> Iterator[Step]:
+def _parts(step: BlockStep, most: int, last: list[list[int]]) -> Iterator[BlockStep]:
     depends = None if step.depends is None else (step.depends[0], last[step.depends[0]][step.depends[1]])
     if step.count <= most:
         yield replace(step, depends=depends)

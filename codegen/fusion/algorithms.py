@@ -12,7 +12,7 @@ from typing import Protocol, cast
 from msgspec.structs import replace
 
 from treadle.codegen.collective.lower import lower
-from treadle.codegen.collective.program import Program, RankProgram, Step, Threadblock
+from treadle.codegen.collective.program import BlockStep, CollectiveProgram, RankProgram, Threadblock
 from treadle.planner import resources
 from treadle.planner.documents import store
 from treadle.planner.documents.collective import Collective
@@ -27,16 +27,18 @@ from treadle.planner.passes.collective.templates import all_pairs, binomial, dou
 from treadle.planner.passes.collective.templates.template import Hop, Variant, best_draft
 
 
-class Algorithm(Protocol):
+class ProgramFactory(Protocol):
     """Makes the program of a collective ("allreduce", "reducescatter", ...) for so many ranks.
 
     Its chunks are numbered over the whole tensor; `channels` copies of the algorithm carry a share of each chunk.
     """
 
-    def __call__(self, collective: str, ranks: int, *, channels: int, root: int | None, protocol: str) -> Program: ...
+    def __call__(
+        self, collective: str, ranks: int, *, channels: int, root: int | None, protocol: str
+    ) -> CollectiveProgram: ...
 
 
-def named(name: str, per_node: int | None = None) -> Algorithm:
+def named(name: str, per_node: int | None = None) -> ProgramFactory:
     """ring, all-pairs, binomial, double-tree, recursive-doubling or two-level, of nodes of `per_node` ranks.
 
     Raises InputError for another name.
@@ -44,7 +46,7 @@ def named(name: str, per_node: int | None = None) -> Algorithm:
     if name not in TEMPLATES:
         raise InputError(f"found algorithm {name!r}, expected one of {', '.join(sorted(TEMPLATES))}")
 
-    def make(collective: str, ranks: int, *, channels: int, root: int | None, protocol: str) -> Program:
+    def make(collective: str, ranks: int, *, channels: int, root: int | None, protocol: str) -> CollectiveProgram:
         if ranks == 1:
             return _alone(collective, protocol)
         request = _request(collective, ranks, per_node or ranks, root)
@@ -55,10 +57,10 @@ def named(name: str, per_node: int | None = None) -> Algorithm:
     return make
 
 
-def planned(program: Program) -> Algorithm:
+def planned(program: CollectiveProgram) -> ProgramFactory:
     """The algorithm of a plan, for the collective that it was planned for. Raises InputError for another one."""
 
-    def make(collective: str, ranks: int, *, channels: int, root: int | None, protocol: str) -> Program:
+    def make(collective: str, ranks: int, *, channels: int, root: int | None, protocol: str) -> CollectiveProgram:
         found = (program.collective, len(program.ranks), program.root)
         if found != (collective, ranks, root):
             raise InputError(
@@ -71,10 +73,10 @@ def planned(program: Program) -> Algorithm:
     return make
 
 
-def chosen(algorithms: dict[str, Algorithm], otherwise: Algorithm) -> Algorithm:
+def chosen(algorithms: dict[str, ProgramFactory], otherwise: ProgramFactory) -> ProgramFactory:
     """One algorithm for each collective, by its name."""
 
-    def make(collective: str, ranks: int, *, channels: int, root: int | None, protocol: str) -> Program:
+    def make(collective: str, ranks: int, *, channels: int, root: int | None, protocol: str) -> CollectiveProgram:
         return algorithms.get(collective, otherwise)(collective, ranks, channels=channels, root=root, protocol=protocol)
 
     return make
@@ -127,9 +129,9 @@ def _request(collective: str, ranks: int, per_node: int, root: int | None) -> Re
     return Request(cast(Collective, collective), hardware, mesh, ranks * 2**20, root or 0)
 
 
-def _alone(collective: str, protocol: str) -> Program:
+def _alone(collective: str, protocol: str) -> CollectiveProgram:
     """One rank copies its input."""
-    steps = (Step("cpy", ("i", 0), ("o", 0)),)
+    steps = (BlockStep("cpy", ("i", 0), ("o", 0)),)
     rank = RankProgram(1, 1, 0, (Threadblock(None, None, 0, steps),))
     root = 0 if collective in ("broadcast", "reduce") else None
-    return Program(f"treadle_{collective}_1", collective, (rank,), 1, 1, protocol, root=root)
+    return CollectiveProgram(f"treadle_{collective}_1", collective, (rank,), 1, 1, protocol, root=root)

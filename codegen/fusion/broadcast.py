@@ -11,19 +11,19 @@ from treadle.planner.passes.fusion.program import Bindings
 
 
 @dataclass(frozen=True)
-class Ends:
+class EndTable:
     """A table of C++ with the ends of the tensors that make up a dimension."""
 
     name: str
     ends: tuple[int, ...]
 
 
-def part_ends(bindings: Bindings, owner: str, extent: Dim) -> Ends:
+def part_ends(bindings: Bindings, owner: str, extent: Dim) -> EndTable:
     """The table of a dimension, or of the count of its tensors; `owner` is part of its name."""
     (name,) = extent.names
     name = name.removesuffix(PARTS)
     sizes = bindings.parts.get(name, (bindings.extents[name],))
-    return Ends(f"{owner}_{name}_ENDS", tuple(accumulate(sizes)))
+    return EndTable(f"{owner}_{name}_ENDS", tuple(accumulate(sizes)))
 
 
 def extended(shape: Shape, whole: Shape) -> Shape:

@@ -1,7 +1,7 @@
 """How each collective kernel of a schedule runs: algorithm, protocol, channels, as the plan priced or measured it.
 
-Every launch has its own choice; stages that overlap share one (CoCoNet, section 5.2). A choice that no kernel carries
-has stand-ins, the first of which that works is taken, and `Lowered.changed` tells it.
+Every launch has its own choice; stages that overlap share one (CoCoNet, section 5.2). A choice that no kernel supports
+has stand-ins; the first that works is taken and recorded in `Lowered.changed`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from treadle.codegen.collective.program import Program
+from treadle.codegen.collective.program import CollectiveProgram
 from treadle.codegen.fusion import phased
-from treadle.codegen.fusion.algorithms import Algorithm, chosen, named, planned
+from treadle.codegen.fusion.algorithms import ProgramFactory, chosen, named, planned
 from treadle.codegen.fusion.context import Protocol
 from treadle.planner.errors import InputError
 from treadle.planner.passes.fusion.anatomy import PROGRAMS, anatomy_of
@@ -31,29 +31,29 @@ class Carried:
 
     file: str
     digest: str
-    program: Program
+    program: CollectiveProgram
 
 
 @dataclass(frozen=True)
-class Choice:
+class CollectiveChoice:
     """`channels` copies of `algorithm`, by its name in treadle.codegen.fusion.algorithms, on nodes of `per_node` ranks;
     what is `carried` runs on its own."""
 
-    algorithm: str | Algorithm = "ring"
+    algorithm: str | ProgramFactory = "ring"
     protocol: Protocol = "Simple"
     channels: int = 1
     per_node: int | None = None
     carried: tuple[Carried, ...] = ()
 
     @cached_property
-    def made(self) -> Algorithm:
+    def made(self) -> ProgramFactory:
         """Raises InputError for an unknown name."""
         usual = named(self.algorithm, self.per_node) if isinstance(self.algorithm, str) else self.algorithm
         given = {each.program.collective: planned(each.program) for each in self.carried}
         return chosen(given, usual) if given else usual
 
-    def told(self, collectives: Sequence[str]) -> str:
-        """What carries these collectives, for readers: `ring, LL, 2 channels`."""
+    def described(self, collectives: Sequence[str]) -> str:
+        """The algorithm of these collectives in words: `ring, LL, 2 channels`."""
         files = {each.program.collective: f"plan {each.file}" for each in self.carried}
         usual = self.algorithm if isinstance(self.algorithm, str) else "an algorithm of the caller"
         usual = "all-pairs" if "alltoall" in collectives and usual == "ring" else usual
@@ -61,11 +61,11 @@ class Choice:
         return f"{names}, {self.protocol}, {self.channels} channel{'s' if self.channels > 1 else ''}"
 
 
-Choices = Mapping[str, tuple[Choice, ...]]
-"""By stage what it shall run on, and what stands in for it, in order."""
+Choices = Mapping[str, tuple[CollectiveChoice, ...]]
+"""The choice of each stage and its stand-ins, in order."""
 
 
-def with_stand_ins(choice: Choice) -> tuple[Choice, ...]:
+def with_stand_ins(choice: CollectiveChoice) -> tuple[CollectiveChoice, ...]:
     """A ring carries all that any algorithm does, and Simple all that any protocol does."""
     ring = replace(choice, algorithm="ring")
     return tuple(dict.fromkeys((choice, replace(choice, protocol="Simple"), ring, replace(ring, protocol="Simple"))))
@@ -73,8 +73,8 @@ def with_stand_ins(choice: Choice) -> tuple[Choice, ...]:
 
 def choices_of(
     stages: Sequence[Stage], priced: Sequence[StageChoice], per_node: int, carried: Sequence[Carried]
-) -> dict[str, tuple[Choice, ...]]:
-    """What a plan says of each stage with a collective. Nothing stands in for a plan that is `carried`.
+) -> dict[str, tuple[CollectiveChoice, ...]]:
+    """The choices of a plan for each stage with a collective. A plan that is `carried` has no stand-in.
 
     Raises InputError, which names the file, for a carried plan of a collective that no stage has, or that two are for.
     """
@@ -87,16 +87,16 @@ def choices_of(
             raise InputError(message, where=plan.file)
         if kind in [other.program.collective for other in carried[:number]]:
             raise InputError(f"found another plan for {kind}, expected one", where=plan.file)
-    told = {stage.name: stage for stage in priced}
-    found: dict[str, tuple[Choice, ...]] = {}
+    choices = {stage.name: stage for stage in priced}
+    found: dict[str, tuple[CollectiveChoice, ...]] = {}
     for name, collectives in used.items():
-        stage = told.get(name)
+        stage = choices.get(name)
         algorithm, protocol, channels = (
             (stage.algorithm or "ring", stage.protocol or "Simple", stage.channels or 1)
             if stage is not None
             else ("ring", "Simple", 1)
         )
-        choice = Choice(NAMES.get(algorithm, algorithm), protocol, channels, per_node, tuple(carried))
+        choice = CollectiveChoice(NAMES.get(algorithm, algorithm), protocol, channels, per_node, tuple(carried))
         mine = [plan.program for plan in carried if plan.program.collective in collectives]
         if mine:
             # The plan was made for its protocol, and says itself how many channels it has.
@@ -112,5 +112,5 @@ def collectives_of(stage: Stage) -> tuple[str, ...]:
     return (anatomy_of(stage).collective,) if len(alone) > 1 and not phased.fits(stage) else alone
 
 
-def _protocol(program: Program) -> Protocol:
+def _protocol(program: CollectiveProgram) -> Protocol:
     return program.protocol if program.protocol in ("Simple", "LL", "LL128") else "Simple"  # type: ignore[return-value]

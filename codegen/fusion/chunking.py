@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from treadle.codegen.fusion.moves import Moves
+from treadle.codegen.fusion.typed import TypedProgram
 from treadle.planner.errors import InputError
 from treadle.planner.passes.fusion.layouts import FLAT, RingTile, Sliced
 from treadle.planner.passes.fusion.refusal import TypeRefusal
@@ -151,7 +151,7 @@ def in_columns(sliced: Sliced | None, extents: Sequence[int], ranks: int) -> tup
 def chunking_of(
     stage: str,
     collective: str,
-    moves: Moves,
+    typed: TypedProgram,
     extents: Sequence[int],
     ranks: int,
     sliced: Sliced | None,
@@ -170,14 +170,14 @@ def chunking_of(
     size = prod(extents)
     if sliced is not None and isinstance(sliced.map, RingTile):
         tiles = sliced.map
-        if moves.chunks != ranks * tiles.channels or not regular(moves, ranks):
+        if typed.chunks != ranks * tiles.channels or not regular(typed, ranks):
             raise TypeRefusal(stage, "5.4", "found ring tiles on an algorithm without one owner of each chunk")
         return Chunking(size, tiles.channels, 0, 0, -(-tiles.capacity // tiles.align) * tiles.align, tiles, ranks)
     if (found := in_columns(sliced, extents, ranks)) is not None:
-        if moves.chunks % ranks or (collective == "allreduce" and not regular(moves, ranks)):
+        if typed.chunks % ranks or (collective == "allreduce" and not regular(typed, ranks)):
             raise TypeRefusal(stage, "5.3", "found slices of columns on an algorithm that finishes them elsewhere")
         rows, pitch, part = found
-        pieces = moves.chunks // ranks
+        pieces = typed.chunks // ranks
         height = max(1, -(-rows // pieces))
         across = max(1, min(part, most if shape is None else shape[0] * shape[1]) // grain * grain)
         down = max(1, min(height, most // across, *(shape[:1] if shape is not None else ())))
@@ -186,9 +186,9 @@ def chunking_of(
         raise InputError(f"{stage}: found {extents[0]} rows for {ranks} ranks, expected as many for each")
     parted = collective in ("alltoall", "reducescatter", "allgather") or sliced is not None
     if collective == "allreduce":
-        parted = regular(moves, ranks)
+        parted = regular(typed, ranks)
     part = _part(sliced, extents, ranks) if parted else size
-    pieces = moves.chunks // ranks if parted else moves.chunks
+    pieces = typed.chunks // ranks if parted else typed.chunks
     if shape is not None and collective != "alltoall" and len(extents) > 1 and size:
         pitch, columns = extents[-1], min(shape[1], extents[-1])
         if not (part % pitch or pitch % grain or columns % grain):
@@ -208,7 +208,7 @@ def _part(sliced: Sliced | None, extents: Sequence[int], ranks: int) -> int:
     return -(-extents[sliced.dim] // ranks) * prod(extents[sliced.dim + 1 :])
 
 
-def regular(moves: Moves, ranks: int) -> bool:
+def regular(typed: TypedProgram, ranks: int) -> bool:
     """Whether rank r finishes the r-th part of the chunks."""
-    pieces = moves.chunks // ranks
-    return pieces > 0 and all(owner == chunk // pieces for chunk, owner in moves.owners.items())
+    pieces = typed.chunks // ranks
+    return pieces > 0 and all(owner == chunk // pieces for chunk, owner in typed.owners.items())

@@ -1,6 +1,6 @@
 """Kernels of collectives, plain or with a computation fused in, as types and tables of C++.
 
-The tables are the program of the collective, its typed moves (treadle.codegen.fusion.moves); what executes them is
+The tables are the program of the collective, its typed moves (treadle.codegen.fusion.typed); what executes them is
 templates/fusion/treadle_collective.h.
 """
 
@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from treadle.codegen.collective.cuda.tables import READ, RECEIVE, SEND
-from treadle.codegen.fusion.collective_plan import Plan, plan
+from treadle.codegen.fusion.collective_stage import CollectiveStage, collective_stage
 from treadle.codegen.fusion.context import Context
 from treadle.codegen.fusion.expression import CPP, identifier
 from treadle.codegen.fusion.kernel import KernelText
-from treadle.codegen.fusion.moves import AGAIN, COMPUTE, Lane, Move, Moves, Space
+from treadle.codegen.fusion.typed import AGAIN, COMPUTE, Space, TypedBlock, TypedProgram, TypedStep
 from treadle.codegen.templates import template
 from treadle.planner.machine.dtypes import BYTES
 from treadle.planner.passes.fusion.layouts import Sliced
@@ -43,11 +43,11 @@ class Parts:
 
 
 def emit(stage: Stage, context: Context) -> KernelText:
-    """The kernel of a collective stage. Raises as `plan` does."""
-    return text(plan(stage, context), context)
+    """The kernel of a collective stage. Raises as `collective_stage` does."""
+    return text(collective_stage(stage, context), context)
 
 
-def text(plan: Plan, context: Context, *, ready: str = "Always", done: str = "Always") -> KernelText:
+def text(plan: CollectiveStage, context: Context, *, ready: str = "Always", done: str = "Always") -> KernelText:
     """The kernel of a plan. `ready` and `done` are types of treadle_overlap.h: what it waits for and whom it tells."""
     made = parts(plan, context, ready=ready, done=done)
     name = identifier(plan.stage.name)
@@ -55,25 +55,30 @@ def text(plan: Plan, context: Context, *, ready: str = "Always", done: str = "Al
     return KernelText(name, source, made.blocks, "communication", about(plan, context), made.arena_bytes)
 
 
-def about(plan: Plan, context: Context) -> str:
+def about(plan: CollectiveStage, context: Context) -> str:
     """A line for readers."""
     return f"{plan.stage.name}: {', '.join(plan.stage.named)}; {plan.program.name}, {context.protocol}"
 
 
 def parts(
-    plan: Plan, context: Context, *, ready: str = "Always", done: str = "Always", output_at: int | None = None
+    plan: CollectiveStage,
+    context: Context,
+    *,
+    ready: str = "Always",
+    done: str = "Always",
+    output_at: int | None = None,
 ) -> Parts:
     """A plan without its kernel. With `output_at` the rank's slice of the output lies there in the arena."""
-    scope, anatomy, made, moves = context.scope, plan.anatomy, plan.made, plan.moves
+    scope, anatomy, made, typed = context.scope, plan.anatomy, plan.made, plan.typed
     result = made.result if made is not None else plan.dtype
     sizes = [BYTES[plan.dtype], *([BYTES[result]] if result else [])]
-    blocks = max((len(lanes) for lanes in moves.lanes), default=1)
-    tables = tables_of(moves, scope.bindings, _groups(plan, context), takes=made is None or made.value is not None)
-    most = max((move.count for lanes in moves.lanes for lane in lanes for move in lane.moves), default=1) or 1
+    blocks = max((len(lanes) for lanes in typed.lanes), default=1)
+    tables = tables_of(typed, scope.bindings, _groups(plan, context), takes=made is None or made.value is not None)
+    most = max((move.count for lanes in typed.lanes for lane in lanes for move in lane.steps), default=1) or 1
     chunk_bytes = _lines(max(_wire(size, plan.pack, plan.chunking.longest, context.protocol) for size in sizes))
     stage_bytes = _lines(plan.chunking.iterations * plan.chunking.longest * max(sizes))
     inboxes = context.arena + blocks * STATE_BYTES
-    staged = inboxes + tables.areas * moves.slots * most * chunk_bytes
+    staged = inboxes + tables.areas * typed.slots * most * chunk_bytes
     source, target = _ends(plan, context, output_at)
     body = template("fusion/collective_parts.cu.j2").render(
         functor=made.text if made is not None else "",
@@ -96,10 +101,10 @@ def parts(
         output_at=-1 if output_at is None else output_at,
         pack=plan.pack,
         ranks=scope.bindings.ranks,
-        chunks=moves.chunks,
+        chunks=typed.chunks,
         blocks=blocks,
         stride=1 + max((entry[1] for entry in tables.entries), default=0),
-        slots=moves.slots,
+        slots=typed.slots,
         lanes=context.arena,
         inboxes=inboxes,
         staged=staged,
@@ -109,7 +114,7 @@ def parts(
         entries=tables.entries,
         moves=tables.moves,
     )
-    return Parts(body, blocks, staged + moves.stages * stage_bytes - context.arena)
+    return Parts(body, blocks, staged + typed.stages * stage_bytes - context.arena)
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,7 @@ class End:
     sliced: bool
 
 
-def _ends(plan: Plan, context: Context, output_at: int | None) -> tuple[End | None, End | None]:
+def _ends(plan: CollectiveStage, context: Context, output_at: int | None) -> tuple[End | None, End | None]:
     """What the engine itself reads and writes; the computation loads and stores the rest."""
     anatomy, made = plan.anatomy, plan.made
 
@@ -135,7 +140,7 @@ def _ends(plan: Plan, context: Context, output_at: int | None) -> tuple[End | No
     return source, end((anatomy.last or anatomy.sends).name)
 
 
-def _groups(plan: Plan, context: Context) -> range | None:
+def _groups(plan: CollectiveStage, context: Context) -> range | None:
     """The groups that each run the program, None where one program spans all of them."""
     if plan.anatomy.collective == "send":
         return None
@@ -163,9 +168,9 @@ def _lines(size: int) -> int:
 
 
 @dataclass(frozen=True)
-class Tables:
-    """`Entry` of treadle_collective.h by world rank and block; `Move`, with words at the first of each block; how many
-    connections end at a rank, at most."""
+class KernelTables:
+    """`Entry` of treadle_collective.h by world rank and block; `Move`, with words at the first of each block; the most
+    connections that end at a rank."""
 
     entries: list[Row]
     moves: list[tuple[str, Row]]
@@ -175,21 +180,21 @@ class Tables:
 IDLE: Row = (0, 0, 0, 0, -1, -1, -1, -1, -1, -1)
 
 
-def tables_of(moves: Moves, bindings: Bindings, groups: range | None, *, takes: bool) -> Tables:
+def tables_of(typed: TypedProgram, bindings: Bindings, groups: range | None, *, takes: bool) -> KernelTables:
     """The tables of all ranks. Ranks of the moves are those of each of `groups`, or of the world. Unless the
     computation `takes` what a move would read, that is not read."""
-    areas = _areas(moves)
-    blocks = max((len(lanes) for lanes in moves.lanes), default=1)
+    areas = _areas(typed)
+    blocks = max((len(lanes) for lanes in typed.lanes), default=1)
     rows: list[tuple[str, Row]] = []
     plans: list[list[Row]] = []
-    for rank, lanes in enumerate(moves.lanes):
+    for rank, lanes in enumerate(typed.lanes):
         places = {move: (number, place) for number, lane in enumerate(lanes) for place, move in _numbered(lane)}
-        awaited = {before for lane in lanes for move in lane.moves for before in move.after}
+        awaited = {before for lane in lanes for move in lane.steps for before in move.after}
         taken: set[int] = set()
         plans.append([])
         for lane in lanes:
             listed = list(_rows(lane, places, awaited, taken, takes))
-            plans[-1].append((len(rows), len(listed), *_connections(moves, areas, rank, lane)))
+            plans[-1].append((len(rows), len(listed), *_connections(typed, areas, rank, lane)))
             rows += [(_words(rank, lane) if not place else "", row) for place, row in enumerate(listed)]
     entries: list[Row] = []
     for world in range(bindings.ranks * bindings.groups):
@@ -198,21 +203,21 @@ def tables_of(moves: Moves, bindings: Bindings, groups: range | None, *, takes: 
         base = group * bindings.ranks if groups is not None else 0
         entries += [tuple(x + base if place in (4, 7) and x >= 0 else x for place, x in enumerate(row)) for row in mine]
         entries += [IDLE] * (blocks - len(mine))
-    most = max((sum(link[1] == rank for link in areas) for rank in range(len(moves.lanes))), default=0)
-    return Tables(entries, rows or [("", (0,) * 12)], most)
+    most = max((sum(link[1] == rank for link in areas) for rank in range(len(typed.lanes))), default=0)
+    return KernelTables(entries, rows or [("", (0,) * 12)], most)
 
 
-def _words(rank: int, lane: Lane) -> str:
+def _words(rank: int, lane: TypedBlock) -> str:
     came = f", from {lane.recv}" if lane.recv is not None else ""
     return f"rank {rank}{came}" + (f", to {lane.send}" if lane.send is not None else "")
 
 
-def _areas(moves: Moves) -> dict[Link, int]:
+def _areas(typed: TypedProgram) -> dict[Link, int]:
     """For each connection its number among those that end at the same rank."""
     found: dict[Link, int] = {}
     links = {
         (lane.recv, rank, lane.channel)
-        for rank, lanes in enumerate(moves.lanes)
+        for rank, lanes in enumerate(typed.lanes)
         for lane in lanes
         if _messages(lane, RECEIVE)
     }
@@ -221,44 +226,44 @@ def _areas(moves: Moves) -> dict[Link, int]:
     return found
 
 
-def _messages(lane: Lane, way: int) -> int:
-    return sum(bool(move.flow & way) for move in lane.moves)
+def _messages(lane: TypedBlock, way: int) -> int:
+    return sum(bool(move.flow & way) for move in lane.steps)
 
 
-def _connections(moves: Moves, areas: Mapping[Link, int], rank: int, lane: Lane) -> Row:
+def _connections(typed: TypedProgram, areas: Mapping[Link, int], rank: int, lane: TypedBlock) -> Row:
     """Messages that come in and go out in an iteration; where from: rank, block, area; where to."""
     received, sent = _messages(lane, RECEIVE), _messages(lane, SEND)
     came: Row = (-1, -1, -1)
     goes: Row = (-1, -1, -1)
     if received and lane.recv is not None:
-        came = (lane.recv, _block(moves, lane.recv, rank, lane.channel, SEND), areas[lane.recv, rank, lane.channel])
+        came = (lane.recv, _block(typed, lane.recv, rank, lane.channel, SEND), areas[lane.recv, rank, lane.channel])
     if sent and lane.send is not None:
-        goes = (lane.send, _block(moves, lane.send, rank, lane.channel, RECEIVE), areas[rank, lane.send, lane.channel])
+        goes = (lane.send, _block(typed, lane.send, rank, lane.channel, RECEIVE), areas[rank, lane.send, lane.channel])
     return (received, sent, *came, *goes)
 
 
-def _block(moves: Moves, rank: int, peer: int, channel: int, way: int) -> int:
+def _block(typed: TypedProgram, rank: int, peer: int, channel: int, way: int) -> int:
     """The block of `rank` that sends to or receives from `peer` on a channel."""
-    for number, lane in enumerate(moves.lanes[rank]):
+    for number, lane in enumerate(typed.lanes[rank]):
         other = lane.send if way == SEND else lane.recv
         if (other, lane.channel) == (peer, channel) and _messages(lane, way):
             return number
     raise AssertionError(f"a connection of {rank} and {peer} with one end")
 
 
-def _numbered(lane: Lane) -> Iterator[tuple[int, Move]]:
+def _numbered(lane: TypedBlock) -> Iterator[tuple[int, TypedStep]]:
     """The moves of a lane with their places; a move that waits for several others has others before it."""
     place = 0
-    for move in lane.moves:
+    for move in lane.steps:
         place += max(0, len(move.after) - 1)
         yield place, move
         place += 1
 
 
 def _rows(
-    lane: Lane, places: Mapping[Move, tuple[int, int]], awaited: set[Move], taken: set[int], takes: bool
+    lane: TypedBlock, places: Mapping[TypedStep, tuple[int, int]], awaited: set[TypedStep], taken: set[int], takes: bool
 ) -> Iterator[Row]:
-    for move in lane.moves:
+    for move in lane.steps:
         waits = [places[before] for before in move.after]
         for wait in waits[:-1]:
             yield (*(0,) * 9, *wait, 0)
@@ -279,7 +284,7 @@ def _rows(
         )
 
 
-def _again(move: Move, taken: set[int]) -> bool:
+def _again(move: TypedStep, taken: set[int]) -> bool:
     """Whether a move reads tensors of the caller, but nothing that is new to the rank; `taken` are its input chunks so
     far, which are added to."""
     spaces = {operand[0] for operand in (move.source, move.addend) if operand}

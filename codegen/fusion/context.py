@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from treadle.codegen.fusion.algorithms import Algorithm
+from treadle.codegen.fusion.algorithms import ProgramFactory
 from treadle.codegen.fusion.expression import Scope
 
 Protocol = Literal["Simple", "LL", "LL128"]
@@ -19,7 +19,7 @@ class Context:
     collective moves at once, None for as many neighbouring elements as a message takes."""
 
     scope: Scope
-    algorithm: Algorithm
+    algorithm: ProgramFactory
     arena: int
     protocol: Protocol = "Simple"
     channels: int = 1

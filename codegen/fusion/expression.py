@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from treadle.codegen.fusion.broadcast import Ends, extended, index_of, part_ends, split
+from treadle.codegen.fusion.broadcast import EndTable, extended, index_of, part_ends, split
 from treadle.codegen.fusion.kernel import Buffer
 from treadle.codegen.fusion.slices import slice_type
 from treadle.codegen.templates import template
@@ -425,7 +425,7 @@ class _Writer:
         return index_of(shape, self.shape, self.scope.bindings, self.name)
 
     @cached_property
-    def parts(self) -> tuple[Ends, ...]:
+    def parts(self) -> tuple[EndTable, ...]:
         masked = [node.name for node in self.computed.values() if node.op == "Dropout"]
         found = [extent for name in (*self.streams, *masked) for extent in split(self.type(name).shape, self.shape)]
         return tuple(part_ends(self.scope.bindings, self.name, extent) for extent in dict.fromkeys(found))

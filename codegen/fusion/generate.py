@@ -1,4 +1,4 @@
-"""What a fusion plan becomes: a folder for one of its targets."""
+"""The artefacts of a fusion plan: a folder for one of its targets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def generate(
     priced. Without a library products run on our own kernels, which have a price too.
 
     collectives: plans by file name whose algorithms carry the schedule's collectives, instead of those that it was
-    priced with; they go along. Raises InputError, which names `plan_file`, for what the target cannot carry.
+    priced with; they are copied with it. Raises InputError, which names `plan_file`, for what the target cannot carry.
     """
     facts: dict[str, Any] = {"ranks": decisions.ranks, "groups": decisions.groups}
     planned = {"planned_ns": decisions.own_ns}
@@ -67,12 +67,12 @@ def generate(
     return {**files_of(lowered), **{name: store.dumps(plan) for name, plan in collectives.items()}}, facts
 
 
-def _without_library(told: Sequence[StageChoice]) -> dict[str, str]:
-    """By product that a library would make: what makes it where the target has none."""
+def _without_library(priced: Sequence[StageChoice]) -> dict[str, str]:
+    """By product that a library would compute: what computes it where the target has no library."""
     return {
         stage.name: f"our own kernel instead of a library's, which is not called here: {stage.own_ns / 1000:,.1f} us "
         f"instead of {stage.time_ns / 1000:,.1f} us, predicted; --no-library plans for that"
-        for stage in told
+        for stage in priced
         if stage.own_ns is not None
     }
 
@@ -103,7 +103,7 @@ def identifier(name: str) -> str:
 
 
 def _device(schedule: Program, bindings: Bindings) -> dict[str, str]:
-    """A file for every fused AllReduce, with the headers. Raises InputError where there is none."""
+    """A file for every fused AllReduce, with the headers. Raises InputError without any."""
     made = nccl_device.generate(schedule, bindings)
     if not made:
         raise InputError("found no fused AllReduce, which is all that this target carries")
@@ -111,8 +111,8 @@ def _device(schedule: Program, bindings: Bindings) -> dict[str, str]:
 
 
 def lowered_of(decisions: FusionDecisions, collectives: Mapping[str, Plan] | None = None) -> Lowered:
-    """The kernels of the plan's schedule, each on its own choice of the plan or, where no kernel carries that, on a
-    stand-in, as `changed` of them tells. `collectives` are plans by file name that carry what they are for.
+    """The kernels of the plan's schedule, each on its own choice of the plan or, where no kernel supports that, on a
+    stand-in, which `changed` records. `collectives` are plans by file name that carry what they are for.
 
     Raises InputError for stages without a kernel, and collective plans that no stage can run.
     """
@@ -123,11 +123,11 @@ def lowered_of(decisions: FusionDecisions, collectives: Mapping[str, Plan] | Non
 def lowered_as(
     schedule: Program,
     bindings: Bindings,
-    told: Sequence[StageChoice],
+    priced: Sequence[StageChoice],
     nodes: int,
     collectives: Mapping[str, Plan] | None = None,
 ) -> Lowered:
-    """The kernels of a schedule, each as it is `told`, on a machine of so many nodes. Raises as `lowered_of` does."""
+    """The kernels of a schedule, each as `priced`, on a machine of `nodes`. Raises as `lowered_of` does."""
     carried = [
         Carried(name, store.digest(plan), lower_collective(collective_of(plan, name)))
         for name, plan in sorted((collectives or {}).items())
@@ -137,4 +137,4 @@ def lowered_as(
             message = f"found a plan for {len(each.program.ranks)} ranks, expected one for {bindings.ranks}"
             raise InputError(message, where=each.file)
     per_node = min(-(-bindings.ranks * bindings.groups // nodes), bindings.ranks)
-    return lower(schedule, bindings, choices=choices_of(stages(schedule), told, per_node, carried))
+    return lower(schedule, bindings, choices=choices_of(stages(schedule), priced, per_node, carried))

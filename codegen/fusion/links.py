@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from treadle.codegen.collective.cuda.tables import RECEIVE, SEND
-from treadle.codegen.fusion.moves import Move, Moves
+from treadle.codegen.fusion.typed import TypedProgram, TypedStep
 from treadle.codegen.templates import template
 from treadle.planner.passes.fusion.gemm_tiles import Chunk, Rectangle
 
@@ -22,7 +22,7 @@ COUNTER_BYTES = 8
 
 
 @dataclass(frozen=True)
-class Link:
+class UnitLink:
     """By rank of a group, the units of the consumer that each unit of the producer is part of: `feeds[rank][unit]`.
     `at` is where the counters lie in a rank's arena. Ranks that are all alike may be given once."""
 
@@ -56,7 +56,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Order:
+class TileOrder:
     """By rank of a group, the order in which it makes its units; the counter of turns lies at `at` of its arena."""
 
     name: str
@@ -77,40 +77,40 @@ Steps = tuple[tuple[int, ...], ...]
 """Chunks in the order in which a rank comes to them, those of one step together."""
 
 
-def steps_of_inputs(moves: Moves, ranks: int) -> tuple[Steps, ...]:
+def steps_of_inputs(typed: TypedProgram, ranks: int) -> tuple[Steps, ...]:
     """By rank of a group of `ranks`: the chunks of its input in the order in which the program first reads them.
 
     A step is the time of a move when each takes one unit of time and waits for its threadblock, for the moves it
     depends on and for its message.
     """
-    return _steps(moves, ranks, inputs_of)
+    return _steps(typed, ranks, inputs_of)
 
 
-def steps_of_outputs(moves: Moves, ranks: int) -> tuple[Steps, ...]:
+def steps_of_outputs(typed: TypedProgram, ranks: int) -> tuple[Steps, ...]:
     """By rank of a group of `ranks`: the chunks of its output in the order in which the program first stores them."""
-    return _steps(moves, ranks, outputs_of)
+    return _steps(typed, ranks, outputs_of)
 
 
-def inputs_of(move: Move) -> range:
+def inputs_of(move: TypedStep) -> range:
     """Chunks of the collective's input that a move reads."""
     reads = any(operand is not None and operand[0] == "input" for operand in (move.source, move.addend))
     return range(move.chunk, move.chunk + (move.count if reads else 0))
 
 
-def outputs_of(move: Move) -> range:
+def outputs_of(move: TypedStep) -> range:
     """Chunks of the collective's output that a move stores."""
     stores = move.target is not None and move.target[0] == "output"
     return range(move.chunk, move.chunk + (move.count if stores else 0))
 
 
-def _steps(moves: Moves, ranks: int, chunks_of: Callable[[Move], range]) -> tuple[Steps, ...]:
+def _steps(typed: TypedProgram, ranks: int, chunks_of: Callable[[TypedStep], range]) -> tuple[Steps, ...]:
     """Ranks of all groups do the same, or, where one group sends to the next, one does what the other does not."""
-    times = _times(moves)
+    times = _times(typed)
     found = []
     for place in range(ranks):
         first: dict[int, int] = {}
-        for lane in (lane for lanes in moves.lanes[place::ranks] for lane in lanes):
-            for move in lane.moves:
+        for lane in (lane for lanes in typed.lanes[place::ranks] for lane in lanes):
+            for move in lane.steps:
                 for chunk in chunks_of(move):
                     first[chunk] = min(times[move], first.get(chunk, times[move]))
         steps: dict[int, list[int]] = defaultdict(list)
@@ -141,28 +141,28 @@ def _counted(feeds: Sequence[Sequence[int]], units: int) -> tuple[int, ...]:
     return tuple(need)
 
 
-def _times(moves: Moves) -> dict[Move, int]:
+def _times(typed: TypedProgram) -> dict[TypedStep, int]:
     """When each move is done, if each takes one unit of time."""
-    times: dict[Move, int] = {}
+    times: dict[TypedStep, int] = {}
     flight: dict[tuple[int, int, int], deque[int]] = defaultdict(deque)
-    waiting = [(rank, lane, 0) for rank, lanes in enumerate(moves.lanes) for lane in lanes]
+    waiting = [(rank, lane, 0) for rank, lanes in enumerate(typed.lanes) for lane in lanes]
     while waiting:
         left = []
         for rank, lane, begin in waiting:
             position = begin
-            while position < len(lane.moves):
-                move = lane.moves[position]
+            while position < len(lane.steps):
+                move = lane.steps[position]
                 key = (lane.recv, rank, lane.channel)
                 if any(before not in times for before in move.after) or (move.flow & RECEIVE and not flight[key]):  # type: ignore[index]
                     break
                 past = [times[before] for before in move.after]
-                past += [times[lane.moves[position - 1]]] if position else []
+                past += [times[lane.steps[position - 1]]] if position else []
                 past += [flight[key].popleft()] if move.flow & RECEIVE else []  # type: ignore[index]
                 times[move] = 1 + max(past, default=0)
                 if move.flow & SEND:
                     flight[rank, lane.send, lane.channel].append(times[move])  # type: ignore[index]
                 position += 1
-            if position < len(lane.moves):
+            if position < len(lane.steps):
                 left.append((rank, lane, position))
         assert len(left) < len(waiting) or any(a[2] != b[2] for a, b in zip(left, waiting, strict=True))
         waiting = left

@@ -16,8 +16,8 @@ from math import prod
 from typing import TypeVar
 
 from treadle.codegen.fusion import collective, conv2d, library, matmul, overlap, phased, pointwise, reductions
-from treadle.codegen.fusion.algorithms import Algorithm
-from treadle.codegen.fusion.choices import Carried, Choice, Choices, collectives_of
+from treadle.codegen.fusion.algorithms import ProgramFactory
+from treadle.codegen.fusion.choices import Carried, Choices, CollectiveChoice, collectives_of
 from treadle.codegen.fusion.context import Context, Protocol
 from treadle.codegen.fusion.expression import Scope, identifier
 from treadle.codegen.fusion.kernel import Buffer, KernelText, Role
@@ -162,7 +162,7 @@ def lower(
     *,
     protocol: Protocol = "Simple",
     channels: int = 1,
-    algorithm: str | Algorithm = "ring",
+    algorithm: str | ProgramFactory = "ring",
     slot_bytes: int | None = None,
     tile: tuple[int, int] | None = None,
     scattered: Collection[str] = (),
@@ -182,7 +182,7 @@ def lower(
     _require_inputs(program, scattered)
     buffers, places = memory(program, bindings)
     scope = Scope(program, bindings, buffers, places, frozenset(scattered))
-    default = (Choice(algorithm, protocol, channels),)
+    default = (CollectiveChoice(algorithm, protocol, channels),)
     whole = groups(program)
     arena = LINE + sum(map(len, whole)) * MOST_KERNELS * REPORTED * LINE
     launches: list[tuple[KernelText, ...]] = []
@@ -234,7 +234,7 @@ class _Run:
 
     scope: Scope
     choices: Choices
-    default: tuple[Choice, ...]
+    default: tuple[CollectiveChoice, ...]
     slot_bytes: int | None
     tile: tuple[int, int] | None
     fallbacks: list[Fallback] = field(default_factory=list)
@@ -257,9 +257,9 @@ class _Run:
                 continue
             for stage in moving:
                 kinds = collectives_of(stage)
-                self.ran[stage.name] = choice.told(kinds)
+                self.ran[stage.name] = choice.described(kinds)
                 if why:
-                    self.changed[stage.name] = Changed(wanted[0].told(kinds), choice.told(kinds), why)
+                    self.changed[stage.name] = Changed(wanted[0].described(kinds), choice.described(kinds), why)
             return made
         raise AssertionError("a stage without choices")
 

@@ -14,7 +14,7 @@ from math import prod
 from treadle.codegen.fusion.context import Context
 from treadle.codegen.fusion.expression import CPP, Scope, identifier
 from treadle.codegen.fusion.kernel import ANY, KernelText
-from treadle.codegen.fusion.links import Order
+from treadle.codegen.fusion.links import TileOrder
 from treadle.codegen.templates import template
 from treadle.planner.errors import InputError
 from treadle.planner.machine.dtypes import Dtype
@@ -26,7 +26,7 @@ from treadle.planner.passes.fusion.stages import Stage
 
 
 @dataclass(frozen=True)
-class Product:
+class RankProducts:
     """A MatMul as it runs: by rank of a group the extents of the matrices that it multiplies."""
 
     name: str
@@ -49,7 +49,7 @@ class Product:
         )
 
 
-def product(scope: Scope, node: Node, tile: Tile | None = None) -> Product:
+def product(scope: Scope, node: Node, tile: Tile | None = None) -> RankProducts:
     """What the ranks multiply for `node`. Raises InputError for more than two dimensions on the right, and for slices
     that are no blocks of a dimension."""
     left, right = (scope.program.type_of(operand) for operand in node.inputs)
@@ -59,7 +59,7 @@ def product(scope: Scope, node: Node, tile: Tile | None = None) -> Product:
     lefts, rights = ([local_extents(scope, node, type_, rank) for rank in ranks] for type_ in (left, right))
     rows = tuple(prod(shape[:-1]) for shape in lefts)
     columns = tuple(shape[1] for shape in rights)
-    return Product(
+    return RankProducts(
         name=node.name,
         dtype=node.type.dtype,
         left=scope.storage(str(node.inputs[0]))[0],
@@ -78,14 +78,14 @@ def emit(stage: Stage, context: Context) -> KernelText:
     return KernelText(identifier(made.name), _text(made), ANY, "compute", about(made))
 
 
-def overlapped(made: Product, order: Order, *, ready: str, done: str) -> KernelText:
+def overlapped(made: RankProducts, order: TileOrder, *, ready: str, done: str) -> KernelText:
     """The kernel of a product that makes its tiles in an order, while others run. `ready` and `done` are types of
     treadle_overlap.h: what a row of tiles waits for, and whom a tile tells."""
     text = _text(made, order=order.text(), ready=ready, done=done)
     return KernelText(identifier(made.name), text, ANY, "compute", about(made), order.arena_bytes)
 
 
-def _text(made: Product, *, order: str = "", ready: str = "", done: str = "") -> str:
+def _text(made: RankProducts, *, order: str = "", ready: str = "", done: str = "") -> str:
     return template("fusion/gemm.cu.j2").render(
         name=identifier(made.name),
         type=CPP[made.dtype],
@@ -98,7 +98,7 @@ def _text(made: Product, *, order: str = "", ready: str = "", done: str = "") ->
     )
 
 
-def about(made: Product) -> str:
+def about(made: RankProducts) -> str:
     """The product in words: extents, where ranks differ the largest, and the tile."""
     extents = " x ".join(str(max(each)) for each in (made.rows, made.depth, made.columns))
     return f"{made.name}: {made.dtype} MatMul of {extents} a rank, tiles of {made.tile[0]} x {made.tile[1]}"

@@ -14,7 +14,7 @@ from math import prod
 
 from treadle.codegen.fusion import lower, matmul, pointwise, reductions, rows
 from treadle.codegen.fusion.algorithms import named
-from treadle.codegen.fusion.broadcast import Ends
+from treadle.codegen.fusion.broadcast import EndTable
 from treadle.codegen.fusion.context import Context
 from treadle.codegen.fusion.expression import CPP, Scope, identifier
 from treadle.codegen.fusion.kernel import Buffer, KernelText
@@ -41,7 +41,7 @@ NCCL_OPS = {"+": "ncclSum", "max": "ncclMax", "min": "ncclMin"}
 
 
 @dataclass(frozen=True)
-class Call:
+class StreamOp:
     """What the host queues for one step: the launch of a kernel, or lines of NCCL calls. `about` is for readers."""
 
     about: str
@@ -75,7 +75,7 @@ def generate(program: Program, bindings: Bindings) -> NcclSchedule:
     buffers, places = lower.memory(apart, bindings)
     scope = Scope(apart, bindings, buffers, places)
     arena = lower.LINE * (1 + reductions.MOST_BLOCKS)
-    calls: list[Call] = []
+    calls: list[StreamOp] = []
     for stage in stages(apart):
         made = _calls(stage, Context(scope, named("ring"), arena), notes)
         calls += made
@@ -130,36 +130,36 @@ def _leaves(kernel: Kernel, kernels: dict[str, Kernel]) -> list[str]:
     ]
 
 
-def _calls(stage: Stage, context: Context, notes: list[str]) -> list[Call]:
+def _calls(stage: Stage, context: Context, notes: list[str]) -> list[StreamOp]:
     if len(stage.nodes) == 1 and operation(stage.nodes[0].op).kind in ("collective", "transfer"):
         return [_collective(stage.nodes[0], context.scope)]
     if stage.kind == "convolution":
         raise InputError(f"{stage.name}: found a convolution, for which there is no kernel")
     if stage.kind == "matmul":
         kernel = matmul.emit(stage, context)
-        return [Call(kernel.about, kernel)]
+        return [StreamOp(kernel.about, kernel)]
     if not any(operation(node.op).kind == "reduction" for node in stage.nodes):
         kernel = pointwise.emit(stage, context)
-        return [Call(kernel.about, kernel)]
+        return [StreamOp(kernel.about, kernel)]
     if rows.fits(stage, context.scope):
         kernel = rows.emit(stage, context)
-        return [Call(kernel.about, kernel)]
+        return [StreamOp(kernel.about, kernel)]
     return _reductions(stage, context, notes)
 
 
-def _reductions(stage: Stage, context: Context, notes: list[str]) -> list[Call]:
+def _reductions(stage: Stage, context: Context, notes: list[str]) -> list[StreamOp]:
     """Kernels that reduce, an AllReduce of the totals where ranks hold slices, and one that goes on from there."""
     scope, name = context.scope, identifier(stage.name)
     arena = reductions.Arena(context.arena)
     counter = arena.take(reductions.LINE)
     blocks = reductions.blocks_of(scope, stage)
     reduced: dict[str, int] = {}
-    tables: list[Ends] = []
+    tables: list[EndTable] = []
     levels = reductions.levels_of(stage, scope, arena, blocks, reduced, tables)
     computed = [node for node in stage.nodes if operation(node.op).kind == "pointwise"]
     kept = pointwise.live_outs(scope.program, stage.nodes)
     finals = reductions.finals_of(stage, computed, scope, reduced, kept)
-    calls: list[Call] = []
+    calls: list[StreamOp] = []
     last = scope.program.by_name[stage.nodes[-1].name].type
     given = {
         "condition": pointwise.condition(scope, last), "ranks": scope.bindings.ranks, "counter": counter,
@@ -172,20 +172,20 @@ def _reductions(stage: Stage, context: Context, notes: list[str]) -> list[Call]:
             meetings=len(levels), meeting=number, **given,
         )  # fmt: skip
         size = arena.end - context.arena if not number else 0
-        calls.append(Call(about, KernelText(f"{name}_totals_{number}", source, blocks, "compute", about, size)))
+        calls.append(StreamOp(about, KernelText(f"{name}_totals_{number}", source, blocks, "compute", about, size)))
         exchanged = [each for each in level if each.exchanged]
         if exchanged:
             notes.append(f"{stage.name}: the totals of {of} take an AllReduce of NCCL between kernels")
             lines = tuple(_all_reduced(each, scope) for each in exchanged)
-            calls.append(Call(f"{stage.name}: {of}, of all ranks", None, lines))
+            calls.append(StreamOp(f"{stage.name}: {of}, of all ranks", None, lines))
         about = f"{stage.name}: {of}"
         source = template("fusion/nccl_values.cu.j2").render(
             name=f"{name}_values_{number}", about=about, level=level, **given
         )
-        calls.append(Call(about, KernelText(f"{name}_values_{number}", source, 1, "compute", about)))
+        calls.append(StreamOp(about, KernelText(f"{name}_values_{number}", source, 1, "compute", about)))
     about = f"{stage.name}: {', '.join(kept)}"
     source = template("fusion/nccl_finals.cu.j2").render(name=name, about=about, finals=finals, **given)
-    return [*calls, Call(about, KernelText(name, source, 0, "compute", about))]
+    return [*calls, StreamOp(about, KernelText(name, source, 0, "compute", about))]
 
 
 def _all_reduced(each: reductions.Reduction, scope: Scope) -> str:
@@ -217,7 +217,7 @@ def _tensor(name: str, scope: Scope) -> _Tensor:
     return _Tensor(f"session.tensor<{CPP[buffer.dtype]}>({index})", of.dtype, prod(scope.extents(of.shape)))
 
 
-def _collective(node: Node, scope: Scope) -> Call:
+def _collective(node: Node, scope: Scope) -> StreamOp:
     name = str(node.inputs[0])
     x, out = _tensor(name, scope), _tensor(node.name, scope)
     ranks, op = scope.bindings.ranks, NCCL_OPS.get(str(node.attribute("op")), "ncclSum")
@@ -246,7 +246,7 @@ def _collective(node: Node, scope: Scope) -> Call:
             lines = _sent(node, x, out, scope)
         case _:
             raise TypeRefusal(node.name, "5.12", f"found {node.op}, expected a collective that NCCL has")
-    return Call(about, None, lines, "" if node.op == "Send" else _having(node, scope))
+    return StreamOp(about, None, lines, "" if node.op == "Send" else _having(node, scope))
 
 
 def _having(node: Node, scope: Scope) -> str:

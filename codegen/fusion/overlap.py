@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
-from treadle.codegen.fusion import collective, collective_plan, matmul
-from treadle.codegen.fusion.collective_plan import Plan
+from treadle.codegen.fusion import collective, collective_stage, matmul
+from treadle.codegen.fusion.collective_stage import CollectiveStage
 from treadle.codegen.fusion.context import Context
 from treadle.codegen.fusion.expression import Scope, identifier
 from treadle.codegen.fusion.kernel import KernelText
-from treadle.codegen.fusion.links import Link, Order, Steps, met, outputs_of, steps_of_inputs, steps_of_outputs
-from treadle.codegen.fusion.matmul import Product
+from treadle.codegen.fusion.links import Steps, TileOrder, UnitLink, met, outputs_of, steps_of_inputs, steps_of_outputs
+from treadle.codegen.fusion.matmul import RankProducts
 from treadle.planner.machine.dtypes import BYTES
 from treadle.planner.passes.fusion import pieces
 from treadle.planner.passes.fusion.gemm_tiles import Chunk, Rectangle, TileTable, flat_chunk, tile_table
@@ -44,27 +44,27 @@ class Member:
     """A stage of an overlap: a product or a collective."""
 
     stage: Stage
-    product: Product | None = None
-    plan: Plan | None = None
+    product: RankProducts | None = None
+    plan: CollectiveStage | None = None
 
     @cached_property
     def inputs(self) -> tuple[Steps, ...]:
         """Of a collective, by rank: its chunks in the order in which it takes them."""
         assert self.plan is not None
-        return steps_of_inputs(self.plan.moves, self.plan.chunking.ranks)
+        return steps_of_inputs(self.plan.typed, self.plan.chunking.ranks)
 
     @cached_property
     def outputs(self) -> tuple[Steps, ...]:
         """The same for those that it leaves at each rank."""
         assert self.plan is not None
-        return steps_of_outputs(self.plan.moves, self.plan.chunking.ranks)
+        return steps_of_outputs(self.plan.typed, self.plan.chunking.ranks)
 
     def units(self, steps: Steps) -> Iterator[tuple[int, ...]]:
         """Steps of chunks as steps of units: an iteration takes all its steps before the next one begins."""
         assert self.plan is not None
         for iteration in range(self.plan.chunking.iterations):
             for step in steps:
-                yield tuple(iteration * self.plan.moves.chunks + chunk for chunk in step)
+                yield tuple(iteration * self.plan.typed.chunks + chunk for chunk in step)
 
     def spans(self, steps: Steps, tensor: Node, columns: int) -> tuple[Chunk, ...]:
         """Where each unit of a collective lies in a tensor whose rows have `columns` elements, counted from where the
@@ -74,7 +74,7 @@ class Member:
         sliced = isinstance(tensor.type.layout, Sliced)
         found: list[Chunk] = []
         for iteration in range(self.plan.chunking.iterations):
-            for chunk in range(self.plan.moves.chunks):
+            for chunk in range(self.plan.typed.chunks):
                 piece = self.plan.chunking.piece(iteration, chunk)
                 begin = piece.local if sliced else piece.begin
                 if chunk not in own or not piece.count:
@@ -118,7 +118,7 @@ def emit(stages: Sequence[Stage], context: Context) -> tuple[KernelText, ...]:
             kernel = collective.text(each.plan, replace(context, arena=arena), ready=ready, done=done)
         else:
             assert each.product is not None
-            order = Order("Order", arena, _order(members, number, into))
+            order = TileOrder("Order", arena, _order(members, number, into))
             kernel = matmul.overlapped(each.product, order, ready=ready, done=done)
         arena += _aligned(kernel.arena_bytes)
         kernels.append(kernel)
@@ -132,9 +132,9 @@ def member(stage: Stage, context: Context) -> Member:
     """Raises TypeRefusal for an algorithm that stores a chunk twice."""
     if pieces.multiplies(stage):
         return Member(stage, product=matmul.product(context.scope, stage.nodes[0], context.tile))
-    plan = collective_plan.plan(stage, context)
-    for lanes in plan.moves.lanes:
-        stored = [chunk for lane in lanes for move in lane.moves for chunk in outputs_of(move)]
+    plan = collective_stage.collective_stage(stage, context)
+    for lanes in plan.typed.lanes:
+        stored = [chunk for lane in lanes for move in lane.steps for chunk in outputs_of(move)]
         if len(stored) > len(set(stored)):
             raise TypeRefusal(stage.name, pieces.ROW, "found an algorithm that stores a chunk twice, expected once")
     return Member(stage, plan=plan)
@@ -155,7 +155,7 @@ def _shape(stages: Sequence[Stage], number: int, context: Context) -> tuple[int,
     return (rows // height * height if rows > height else rows), columns
 
 
-def link(before: Member, after: Member, scope: Scope, arena: int) -> Link:
+def link(before: Member, after: Member, scope: Scope, arena: int) -> UnitLink:
     """Which units of `before` those of `after` wait for."""
     tensor = pieces.handed_on(scope.program, before.stage, after.stage)
     columns = scope.extents(tensor.type.shape)[-1]
@@ -169,7 +169,7 @@ def link(before: Member, after: Member, scope: Scope, arena: int) -> Link:
         else:
             feeds.append(met(before.spans(before.outputs[rank], tensor, columns), taken))
     alike = (feeds[0],) if len(set(feeds)) == 1 else tuple(feeds)
-    return Link(f"{identifier(before.stage.name)}_to_{identifier(after.stage.name)}", arena, alike, units)
+    return UnitLink(f"{identifier(before.stage.name)}_to_{identifier(after.stage.name)}", arena, alike, units)
 
 
 def _taken(after: Member, tensor: Node, columns: int, rank: int) -> tuple[Chunk, ...]:
@@ -183,7 +183,7 @@ def _taken(after: Member, tensor: Node, columns: int, rank: int) -> tuple[Chunk,
 # Orders of tiles.
 
 
-def _table(product: Product, after: Member, tensor: Node, rank: int) -> TileTable:
+def _table(product: RankProducts, after: Member, tensor: Node, rank: int) -> TileTable:
     """The tiles of a product at one rank, in the order in which the collective behind it takes what they feed."""
     chunks = after.spans(after.inputs[rank], tensor, product.columns[rank])
     steps = list(after.units(after.inputs[rank]))
@@ -192,7 +192,7 @@ def _table(product: Product, after: Member, tensor: Node, rank: int) -> TileTabl
     return tile_table(product.rows[rank], product.columns[rank], product.tile, chunks, steps)
 
 
-def _order(members: Sequence[Member], number: int, into: Link | None) -> tuple[tuple[int, ...], ...]:
+def _order(members: Sequence[Member], number: int, into: UnitLink | None) -> tuple[tuple[int, ...], ...]:
     """By rank, the order in which a product makes its tiles."""
     product = members[number].product
     assert product is not None
@@ -203,7 +203,7 @@ def _order(members: Sequence[Member], number: int, into: Link | None) -> tuple[t
     return tuple(_table(product, members[number + 1], tensor, rank).order for rank in ranks)
 
 
-def _arriving(product: Product, before: Member, into: Link, rank: int) -> tuple[int, ...]:
+def _arriving(product: RankProducts, before: Member, into: UnitLink, rank: int) -> tuple[int, ...]:
     """Tiles in the order in which the rows that they read arrive."""
     feeds = into.feeds[rank % len(into.feeds)]
     complete = [0] * into.units

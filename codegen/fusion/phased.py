@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from treadle.codegen.fusion import collective, collective_plan, reductions
-from treadle.codegen.fusion.broadcast import Ends
+from treadle.codegen.fusion import collective, collective_stage, reductions
+from treadle.codegen.fusion.broadcast import EndTable
 from treadle.codegen.fusion.collective import Parts
 from treadle.codegen.fusion.context import Context
 from treadle.codegen.fusion.expression import functor, identifier
@@ -33,7 +33,7 @@ def fits(stage: Stage) -> bool:
 
 
 def emit(stage: Stage, context: Context) -> KernelText:
-    """The kernel of a collective stage with reductions. Raises TypeRefusal as `collective.plan` does."""
+    """The kernel of a collective stage with reductions. Raises TypeRefusal as `collective_stage` does."""
     scope, program, name = context.scope, context.scope.program, identifier(stage.name)
     first, last = _ends(stage)
     computing = [node for node in stage.nodes if operation(node.op).kind == "pointwise"]
@@ -45,24 +45,24 @@ def emit(stage: Stage, context: Context) -> KernelText:
         reduced[first.name] = arena.take(_slice_bytes(first, context))
         alone = Stage(f"{name}_first", first.op.lower(), (first,))
         within = replace(context, arena=arena.end)
-        made = collective.parts(collective_plan.plan(alone, within), within, output_at=reduced[first.name])
+        made = collective.parts(collective_stage.collective_stage(alone, within), within, output_at=reduced[first.name])
         arena.take(made.arena_bytes)
         collectives.append(made)
-    result, kept = collective_plan.handed_out(program, stage.nodes, last)
+    result, kept = collective_stage.handed_out(program, stage.nodes, last)
     # The blocks are those of the collectives; how many they are is only known after both are planned.
     blocks = max(
         _blocks_of_last(stage, last, context),
         *(each.blocks for each in collectives),
         reductions.blocks_of(scope, stage),
     )
-    tables: list[Ends] = []
+    tables: list[EndTable] = []
     levels = reductions.levels_of(stage, scope, arena, blocks, reduced, tables)
     finals = reductions.finals_of(stage, computing, scope, reduced, kept) if last is None else []
     if last is not None:
         made_functor = functor(scope, f"{name}_elements", computing, result=result, stores=kept, reduced=reduced)
         ending = Stage(f"{name}_last", last.op.lower(), (*computing, last))
         within = replace(context, arena=arena.end)
-        made = collective.parts(collective_plan.plan(ending, within, made_functor), within)
+        made = collective.parts(collective_stage.collective_stage(ending, within, made_functor), within)
         arena.take(made.arena_bytes)
         collectives.append(made)
     about = f"{stage.name}: {', '.join(stage.named)}; {len(levels) + 1 + bool(first)} phases, {context.protocol}"
@@ -107,5 +107,5 @@ def _slice_bytes(first: Node, context: Context) -> int:
 def _blocks_of_last(stage: Stage, last: Node | None, context: Context) -> int:
     if last is None:
         return 1
-    alone = collective_plan.plan(Stage(f"{stage.name}_last", last.op.lower(), (last,)), context)
-    return max(len(lanes) for lanes in alone.moves.lanes)
+    alone = collective_stage.collective_stage(Stage(f"{stage.name}_last", last.op.lower(), (last,)), context)
+    return max(len(lanes) for lanes in alone.typed.lanes)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 
 from treadle.codegen.fusion import rows
-from treadle.codegen.fusion.broadcast import Ends, part_ends
+from treadle.codegen.fusion.broadcast import EndTable, part_ends
 from treadle.codegen.fusion.context import Context
 from treadle.codegen.fusion.expression import CPP, Functor, Scope, functor, identifier
 from treadle.codegen.fusion.kernel import KernelText
@@ -75,7 +75,7 @@ def emit(stage: Stage, context: Context) -> KernelText:
     counter = arena.take(LINE)
     blocks = blocks_of(scope, stage)
     reduced: dict[str, int] = {}
-    tables: list[Ends] = []
+    tables: list[EndTable] = []
     levels = levels_of(stage, scope, arena, blocks, reduced, tables)
     finals = finals_of(stage, pointwise, scope, reduced, live_outs(program, stage.nodes))
     about = f"{stage.name}: {', '.join(stage.named)}; {len(levels) + bool(finals)} phases"
@@ -94,7 +94,7 @@ def emit(stage: Stage, context: Context) -> KernelText:
 
 
 def levels_of(
-    stage: Stage, scope: Scope, arena: Arena, blocks: int, reduced: dict[str, int], tables: list[Ends]
+    stage: Stage, scope: Scope, arena: Arena, blocks: int, reduced: dict[str, int], tables: list[EndTable]
 ) -> list[list[Reduction]]:
     """The reductions of a kernel of `blocks`, phase by phase. `reduced` are values at offsets of the arena: those that
     come out join it. `tables` are added to."""
@@ -148,7 +148,7 @@ def _reduction(
     reduced: dict[str, int],
     arena: Arena,
     blocks: int,
-    tables: list[Ends],
+    tables: list[EndTable],
 ) -> Reduction:
     of = scope.program.by_name[str(node.inputs[0])].type
     ranks, extents, results = scope.bindings.ranks, scope.extents(of.shape), scope.extents(node.type.shape)

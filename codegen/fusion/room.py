@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.codegen.interface import Made, Request, Room, Target, Timeline
+from treadle.codegen.interface import GenerationRequest, Made, Target, Targets, Timeline
 from treadle.planner.documents.plan import Plan
 from treadle.planner.passes.fusion.decisions import FusionDecisions
 
@@ -11,7 +11,7 @@ def _wrapped(name: str) -> Target:
     return Target(name, not_run=f"found target {name} of a fusion plan, expected cuda, whose kernels run here")
 
 
-class Fusion(Room[FusionDecisions]):
+class FusionTargets(Targets[FusionDecisions]):
     targets = (
         Target("cuda", carries=True),
         _wrapped("torch"),
@@ -20,7 +20,7 @@ class Fusion(Room[FusionDecisions]):
         Target("tp-overlap", not_run="found settings of TransformerEngine, which runs them by itself"),
     )
 
-    def generate(self, plan: Plan[FusionDecisions], request: Request) -> Made:
+    def generate(self, plan: Plan[FusionDecisions], request: GenerationRequest) -> Made:
         from treadle.codegen.fusion.generate import generate
 
         return Made(*generate(plan.decisions, request.plan_file, request.target.name, request.collectives))
@@ -38,4 +38,4 @@ class Fusion(Room[FusionDecisions]):
         return Timeline(tuple(tasks), resources, simulate(tasks, resources))
 
 
-ROOM = Fusion()
+ROOM = FusionTargets()

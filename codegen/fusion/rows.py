@@ -23,7 +23,7 @@ KINDS = {"+": "SumOf", "max": "GreatestOf", "min": "LeastOf"}
 
 
 @dataclass(frozen=True)
-class Reduction:
+class RowReduction:
     """One value per row, or per tensor: `functor` gives the elements, `kind` is the C++ type that combines them."""
 
     node: Node
@@ -73,7 +73,9 @@ def emit(stage: Stage, context: Context) -> KernelText:
         seen.update(made.loads)
         return made
 
-    reductions = [Reduction(node, part(node.name, result=str(node.inputs[0])), combination(node)) for node in reduced]
+    reductions = [
+        RowReduction(node, part(node.name, result=str(node.inputs[0])), combination(node)) for node in reduced
+    ]
     broad = tuple(name for name in kept if name not in narrow)
     elements = part("elements", stores=broad) if broad else None
     ends = part("ends", stores=narrow) if narrow else None

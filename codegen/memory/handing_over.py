@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from treadle.codegen.memory.lower import Event
+from treadle.codegen.memory.lower import ScheduledCall
 from treadle.planner.graph.index import Graph
 
 TIMES = 16
 
 
-def handed_together(backward: Sequence[Event], graph: Graph) -> list[list[str]]:
+def handed_together(backward: Sequence[ScheduledCall], graph: Graph) -> list[list[str]]:
     """The leaves of all gradients in the order in which these are ready, in the groups that are handed over.
 
     `live_bytes` counts gradients that were handed over. Without them, no call with its workspace and with the gradients
@@ -41,5 +41,5 @@ def handed_together(backward: Sequence[Event], graph: Graph) -> list[list[str]]:
     return groups
 
 
-def _bytes(event: Event, graph: Graph) -> int:
+def _bytes(event: ScheduledCall, graph: Graph) -> int:
     return sum(graph.storage_bytes(owner) for owner in {graph.owner[gradient] for _, gradient in event.gives})

@@ -29,7 +29,7 @@ from treadle.planner.passes.memory.trace_calls import calls_of
 
 
 @dataclass
-class Event:
+class ScheduledCall:
     """One call that makes what `op` makes, or with `op` None the moment at the end of the forward pass when outputs
     are returned. `call` is the op itself or the implementation that was chosen.
 
@@ -58,20 +58,20 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class CallSchedule:
     """`forward` ends with the event that returns the outputs. `saved` are the values handed from forward to backward,
     `kept_buffers` the buffers whose value before the step the backward pass needs. `spared` are the backward events
     with spares, by the place of the normalisation in the forward pass."""
 
     graph: Graph
-    forward: tuple[Event, ...]
-    backward: tuple[Event, ...]
+    forward: tuple[ScheduledCall, ...]
+    backward: tuple[ScheduledCall, ...]
     saved: tuple[str, ...]
     kept_buffers: tuple[str, ...]
-    spared: dict[int, tuple[Event, ...]]
+    spared: dict[int, tuple[ScheduledCall, ...]]
 
 
-def schedule(decisions: MemoryDecisions, trace: Trace) -> Schedule:
+def schedule(decisions: MemoryDecisions, trace: Trace) -> CallSchedule:
     """Unfold `decisions` over the ops of `trace`.
 
     Raises InputError when the plan names ops or implementations that the trace lacks, reads a value that it has neither
@@ -101,7 +101,7 @@ def schedule(decisions: MemoryDecisions, trace: Trace) -> Schedule:
         for root in (graph.roots(event.call) if event.call else ())
         if graph.updated.get(root) == root and not reads_statistics_only(event.call)
     }
-    return Schedule(graph, tuple(forward), tuple(backward), tuple(sorted(saved)), tuple(sorted(kept)), spared)
+    return CallSchedule(graph, tuple(forward), tuple(backward), tuple(sorted(saved)), tuple(sorted(kept)), spared)
 
 
 def reads_statistics_only(call: Op | Implementation | None) -> bool:
@@ -110,7 +110,7 @@ def reads_statistics_only(call: Op | Implementation | None) -> bool:
     return call is not None and "batch_norm" in call.target
 
 
-def reads(event: Event, graph: Graph) -> set[str]:
+def reads(event: ScheduledCall, graph: Graph) -> set[str]:
     """The values that the call of `event` reads: results of other calls, and tangents. In the backward pass a batch
     normalisation is given the buffer itself where the trace has the buffer's new value."""
     if event.call is None:
@@ -128,7 +128,7 @@ def affine(call: Op | Implementation | None) -> tuple[str, ...]:
     return tuple(str(tree["tensor"]) for tree in (call.args or ())[place : place + 2]) if call else ()
 
 
-def _events(decisions: MemoryDecisions, graph: Graph) -> Iterator[Event]:
+def _events(decisions: MemoryDecisions, graph: Graph) -> Iterator[ScheduledCall]:
     problem = decisions.problem
     last = stage = len(problem.bwd) + 1
     returned = False
@@ -142,7 +142,7 @@ def _events(decisions: MemoryDecisions, graph: Graph) -> Iterator[Event]:
                 stage = k
                 if k < last and not returned:
                     returned = True
-                    yield Event(None, None, last)
+                    yield ScheduledCall(None, None, last)
             case RunForward(node, _, inplace):
                 stored.add(node)
                 overwritten = problem.fwd[node].inplace_of
@@ -159,7 +159,7 @@ def _events(decisions: MemoryDecisions, graph: Graph) -> Iterator[Event]:
                 assert_never(instruction)
         late = stage < last
         for op, call in calls_of(instruction, problem, graph, late=late):
-            event = Event(op, call, stage, late, late and isinstance(instruction, RunForward))
+            event = ScheduledCall(op, call, stage, late, late and isinstance(instruction, RunForward))
             missing = reads(event, graph) - live
             if missing:
                 raise InputError(
@@ -171,15 +171,15 @@ def _events(decisions: MemoryDecisions, graph: Graph) -> Iterator[Event]:
                 storage = graph.owner[event.overwrites]
                 live = {value for value in live if graph.owner[value] != storage}
             if call.target in INVERTING:
-                own = reads(Event(op, op, stage, late), graph)
+                own = reads(ScheduledCall(op, op, stage, late), graph)
                 event.spares = tuple(sorted(own - reads(event, graph)))
             live.update(event.made)
             yield event
     if not returned:
-        yield Event(None, None, last)
+        yield ScheduledCall(None, None, last)
 
 
-def _overwritten(event: Event, tensor: str, graph: Graph) -> str:
+def _overwritten(event: ScheduledCall, tensor: str, graph: Graph) -> str:
     """The value whose memory `event` takes over. Raises InputError where that is not the step's own."""
     roots = set(graph.root(tensor))
     trace = graph.trace
@@ -197,7 +197,7 @@ def _values(names: Iterable[str], graph: Graph) -> set[str]:
     return {tensor for name in names for tensor in graph.ops[name].outputs if tensor is not None}
 
 
-def _place_writes(forward: list[Event], graph: Graph) -> None:
+def _place_writes(forward: list[ScheduledCall], graph: Graph) -> None:
     """Write a buffer back as soon as its new value is there and no later op of the forward pass reads the old one."""
     made_at = {value: index for index, event in enumerate(forward) for value in event.made}
     read_at = {value: index for index, event in enumerate(forward) if event.call for value in graph.roots(event.call)}
@@ -206,7 +206,7 @@ def _place_writes(forward: list[Event], graph: Graph) -> None:
         forward[place].writes.append((buffer, value))
 
 
-def _without_unread(backward: Sequence[Event], graph: Graph) -> list[Event]:
+def _without_unread(backward: Sequence[ScheduledCall], graph: Graph) -> list[ScheduledCall]:
     """The events without repeated calls whose results no later call reads and no gradient holds."""
     needed = {root for tensor in finals(graph.trace) for root in graph.root(tensor)}
     useful = []
@@ -218,7 +218,7 @@ def _without_unread(backward: Sequence[Event], graph: Graph) -> list[Event]:
     return useful[::-1]
 
 
-def _place_gives(backward: list[Event], graph: Graph) -> None:
+def _place_gives(backward: list[ScheduledCall], graph: Graph) -> None:
     """Hand a gradient over as soon as no later op reads its memory or its leaf, which a hook of the caller may change
     then."""
     last_use = {
@@ -235,7 +235,7 @@ def _place_gives(backward: list[Event], graph: Graph) -> None:
         backward[max(*places, last_use.get(leaf, 0))].gives.append((leaf, gradient))
 
 
-def _place_frees(events: Sequence[Event], needed: set[str], graph: Graph) -> set[str]:
+def _place_frees(events: Sequence[ScheduledCall], needed: set[str], graph: Graph) -> set[str]:
     """Walk `events` against time from where `needed` is read later: mark where each value dies, and return what has to
     be there at the start."""
     needed = set(needed)
@@ -250,9 +250,11 @@ def _place_frees(events: Sequence[Event], needed: set[str], graph: Graph) -> set
     return needed
 
 
-def _place_spares(forward: Sequence[Event], backward: Iterable[Event], graph: Graph) -> dict[int, tuple[Event, ...]]:
+def _place_spares(
+    forward: Sequence[ScheduledCall], backward: Iterable[ScheduledCall], graph: Graph
+) -> dict[int, tuple[ScheduledCall, ...]]:
     """Where the forward pass sees what is to be spared beside scale and shift, which decide whether to."""
-    found: dict[int, tuple[Event, ...]] = {}
+    found: dict[int, tuple[ScheduledCall, ...]] = {}
     for event in backward:
         if not event.spares or event.op is None:
             continue
@@ -269,7 +271,7 @@ def _place_spares(forward: Sequence[Event], backward: Iterable[Event], graph: Gr
     return found
 
 
-def _count(forward: Iterable[Event], backward: Iterable[Event], graph: Graph) -> None:
+def _count(forward: Iterable[ScheduledCall], backward: Iterable[ScheduledCall], graph: Graph) -> None:
     """Set `live_bytes` of every event: parameters, buffers, inputs, outputs and tangents held by the caller, gradients
     handed over so far, every value that is alive, and the workspace of kernels written in Python."""
     places: dict[str, _Place] = {}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, assert_never
 
-from treadle.codegen.interface import MEMORY, STREAM, Made, Request, Room, Target, Timeline
+from treadle.codegen.interface import MEMORY, STREAM, GenerationRequest, Made, Target, Targets, Timeline
 from treadle.planner.documents.plan import Plan
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.problem import RESERVE
 
 
-class Memory(Room[MemoryDecisions]):
+class MemoryTargets(Targets[MemoryDecisions]):
     targets = (
         Target("torch", over_budget="the plan's own peak"),
         Target("torch-sac", over_budget="selective checkpointing computes a whole region again at once"),
@@ -21,7 +21,7 @@ class Memory(Room[MemoryDecisions]):
     )
     needs_trace = True
 
-    def generate(self, plan: Plan[MemoryDecisions], request: Request) -> Made:
+    def generate(self, plan: Plan[MemoryDecisions], request: GenerationRequest) -> Made:
         from treadle.codegen.memory import torch_compile, torch_module, torch_sac
 
         decisions, trace = plan.decisions, request.trace
@@ -78,4 +78,4 @@ class Memory(Room[MemoryDecisions]):
         return Timeline(tuple(tasks), resources, simulate(tasks, resources, {MEMORY: problem.base_bytes}))
 
 
-ROOM = Memory()
+ROOM = MemoryTargets()

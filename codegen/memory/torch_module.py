@@ -26,8 +26,8 @@ from types import MappingProxyType
 from typing import Any
 
 from treadle.codegen.memory.handing_over import handed_together
-from treadle.codegen.memory.lower import Event, Schedule, affine, reads_statistics_only, schedule
-from treadle.codegen.python_text import WIDTH, Call, container, labelled, layout, literal, word
+from treadle.codegen.memory.lower import CallSchedule, ScheduledCall, affine, reads_statistics_only, schedule
+from treadle.codegen.python_text import WIDTH, Expression, container, labelled, layout, literal, word
 from treadle.codegen.templates import quote, template
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes
@@ -82,10 +82,10 @@ def leaf_name(trace: Trace, tensor: str) -> str:
 
 @dataclass(frozen=True)
 class _Writer:
-    schedule: Schedule
+    schedule: CallSchedule
 
     @cached_property
-    def states(self) -> dict[str, Event]:
+    def states(self) -> dict[str, ScheduledCall]:
         """Random ops that run again, and the last backward event that does so."""
         return {event.op.id: event for event in self.schedule.backward if event.op and event.again and event.op.random}
 
@@ -132,7 +132,9 @@ class _Writer:
         trace, tensors = self.schedule.graph.trace, self.schedule.graph.tensors
         for heading, role in (("PARAMETERS", "parameter"), ("BUFFERS", "buffer")):
             known = {t.name or t.id: literal([t.dtype, t.shape]) for t in trace.tensors if t.role == role}
-            yield from layout(f"{heading} = ", Call("{", tuple(f"{quote(k)}: {v}" for k, v in known.items()), "}"), 0)
+            yield from layout(
+                f"{heading} = ", Expression("{", tuple(f"{quote(k)}: {v}" for k, v in known.items()), "}"), 0
+            )
         inputs = [[tensors[i].dtype, tensors[i].shape, tensors[i].stride] for i in trace.inputs]
         yield from layout("INPUTS = ", literal(inputs), 0)
         yield from layout("TANGENTS = ", literal(self._differentiable_outputs()), 0)
@@ -148,7 +150,7 @@ class _Writer:
             yield from layout("AUTOCAST = ", quote(trace.autocast), 0)
         if self.partial:
             yield from layout(
-                "PARTIAL = ", Call("{", tuple(f"{quote(k)}: {v}" for k, v in self.partial.items()), "}"), 0
+                "PARTIAL = ", Expression("{", tuple(f"{quote(k)}: {v}" for k, v in self.partial.items()), "}"), 0
             )
         if self.scales:
             yield from layout("SCALES = ", literal(self.scales), 0)
@@ -212,7 +214,7 @@ class _Writer:
         return tuple(range(len(trace.outputs)))
 
     @property
-    def _events(self) -> tuple[Event, ...]:
+    def _events(self) -> tuple[ScheduledCall, ...]:
         return (*self.schedule.forward, *self.schedule.backward)
 
     def forward(self) -> Iterator[str]:
@@ -234,7 +236,7 @@ class _Writer:
         for value in self.schedule.saved:
             alias = ".detach()" if self.schedule.graph.owner[value] in shared else ""
             yield f"    saved[{quote(self.names[value])}] = {self.names[value]}{alias}"
-        yield from layout("return ", Call("[", outputs, "], saved"), 4)
+        yield from layout("return ", Expression("[", outputs, "], saved"), 4)
 
     def backward(self) -> Iterator[str]:
         if self.states or _names_device(self.schedule.backward):
@@ -243,7 +245,7 @@ class _Writer:
             yield f"    {self.external[tensor]} = tangents.pop(0)"
         for value in self.schedule.saved:
             yield f"    {self.names[value]} = saved.pop({quote(self.names[value])})"
-        stages: dict[int, list[Event]] = {}
+        stages: dict[int, list[ScheduledCall]] = {}
         for event in self.schedule.backward:
             stages.setdefault(event.stage, []).append(event)
         for stage, events in stages.items():
@@ -255,7 +257,7 @@ class _Writer:
             for event in events:
                 yield from self._event(event)
 
-    def _event(self, event: Event, spared: Iterable[Event] = ()) -> Iterator[str]:
+    def _event(self, event: ScheduledCall, spared: Iterable[ScheduledCall] = ()) -> Iterator[str]:
         op = event.op
         assert op is not None
         assert event.call is not None
@@ -277,7 +279,7 @@ class _Writer:
         for later in spared:
             yield from self._keep_spares(later, event)
         for buffer, value in event.writes:
-            yield from layout(f"{self.external[buffer]}.copy_", Call("(", (self._read(value, event),)), 4)
+            yield from layout(f"{self.external[buffer]}.copy_", Expression("(", (self._read(value, event),)), 4)
         leaves = []
         for leaf, gradient in event.gives:
             leaves.append(quote(leaf_name(self.schedule.graph.trace, leaf)))
@@ -290,7 +292,7 @@ class _Writer:
             yield f"    yield {leaf}"
 
     def _assignment(
-        self, call: Op | Implementation, event: Event, indent: int, spares: Mapping[str, str] = NO_SPARES
+        self, call: Op | Implementation, event: ScheduledCall, indent: int, spares: Mapping[str, str] = NO_SPARES
     ) -> Iterator[str]:
         """`call` with its results under their names, those that `event` makes."""
         results = [self.names[tensor] if tensor in event.made else "_" for tensor in call.outputs]
@@ -304,7 +306,7 @@ class _Writer:
             start = ") = "
         yield from layout(start, text, indent)
 
-    def _keep_spares(self, later: Event, event: Event) -> Iterator[str]:
+    def _keep_spares(self, later: ScheduledCall, event: ScheduledCall) -> Iterator[str]:
         """Keep what `later` reads in place of its result where `event` sees a scale that it cannot divide by."""
         assert later.op is not None
         graph = self.schedule.graph
@@ -312,9 +314,9 @@ class _Writer:
         name = next((leaf_name(graph.trace, t) for t in graph.root(parts[0]) if t not in graph.producer), parts[0])
         overwritten = {graph.owner[e.overwrites] for e in self._events if e.overwrites is not None}
         copied = ("copy=True",) if any(graph.owner[value] in overwritten for value in later.spares) else ()
-        values = Call("[", tuple(self._local(value) for value in later.spares), "]")
+        values = Expression("[", tuple(self._local(value) for value in later.spares), "]")
         items = (values, *(self._read(part, event, event.call) for part in parts), quote(name), *copied)
-        yield from layout(f"saved[{quote('spare ' + later.op.id)}] = ", Call("inverting.spare(", items), 4)
+        yield from layout(f"saved[{quote('spare ' + later.op.id)}] = ", Expression("inverting.spare(", items), 4)
 
     def _local(self, value: str) -> str:
         return self.names.get(value) or self.external[value]
@@ -324,21 +326,21 @@ class _Writer:
         stride = self.schedule.graph.tensors[root].stride
         return text if stride is None else f"strides.exact({text}, {literal(stride)})"
 
-    def _call(self, op: Op | Implementation, event: Event, spares: Mapping[str, str] = NO_SPARES) -> Call:
+    def _call(self, op: Op | Implementation, event: ScheduledCall, spares: Mapping[str, str] = NO_SPARES) -> Expression:
         if op.target in _BY_STRIDES:
             spares = {**spares, **{root: self._in_strides(root, spares) for root in self.schedule.graph.roots(op)}}
         items = [self._value(tree, op, event, spares) for tree in op.args or ()]
         items += [labelled(f"{key}=", self._value(tree, op, event, spares)) for key, tree in (op.kwargs or {}).items()]
         namespace, rest = _WITHOUT_STRIDES.get(op.target, op.target).split(".", 1)
-        return Call(f"{_NAMESPACES.get(namespace, 'torch.ops.' + namespace)}.{rest}(", tuple(items))
+        return Expression(f"{_NAMESPACES.get(namespace, 'torch.ops.' + namespace)}.{rest}(", tuple(items))
 
     def _read(
         self,
         tensor: str,
-        event: Event,
+        event: ScheduledCall,
         reader: Op | Implementation | None = None,
         spares: Mapping[str, str] = NO_SPARES,
-    ) -> str | Call:
+    ) -> str | Expression:
         """The expression of `tensor` where `event` reads it for a call of `reader`."""
         graph = self.schedule.graph
         buffer = graph.updated.get(tensor)
@@ -352,28 +354,30 @@ class _Writer:
             return spares.get(tensor) or self._local(tensor)
         call = self._call(op, event, spares)
         inner = call.items[0]
-        if isinstance(inner, Call) and inner.head == call.head == _RESHAPE:
-            return Call(call.head, (inner.items[0], *call.items[1:]))
-        if isinstance(inner, Call) and inner.head == call.head == "aten.t.default(":
+        if isinstance(inner, Expression) and inner.head == call.head == _RESHAPE:
+            return Expression(call.head, (inner.items[0], *call.items[1:]))
+        if isinstance(inner, Expression) and inner.head == call.head == "aten.t.default(":
             return inner.items[0]
         return self._piece(op, tensor, call) if _in_pieces(op) else call
 
-    def _piece(self, op: Op, tensor: str, call: Call) -> Call:
+    def _piece(self, op: Op, tensor: str, call: Expression) -> Expression:
         """One of the views that `call` makes; where slicing makes the same, the others are not made."""
         place, axis = op.outputs.index(tensor), _split_axis(op)
         if axis is None:
-            return Call(call.head, call.items, f")[{place}]")
+            return Expression(call.head, call.items, f")[{place}]")
         if op.target == _UNBIND:
-            return Call("aten.select.int(", (call.items[0], str(axis), str(place)))
+            return Expression("aten.select.int(", (call.items[0], str(axis), str(place)))
         tensors = self.schedule.graph.tensors
         sizes = [(tensors[piece].shape or ())[axis] for piece in op.outputs[: place + 1] if piece is not None]
         if len(sizes) <= place:
-            return Call(call.head, call.items, f")[{place}]")
-        return Call("aten.slice.Tensor(", (call.items[0], str(axis), str(sum(sizes[:-1])), str(sum(sizes))))
+            return Expression(call.head, call.items, f")[{place}]")
+        return Expression("aten.slice.Tensor(", (call.items[0], str(axis), str(sum(sizes[:-1])), str(sum(sizes))))
 
-    def _value(self, tree: Any, op: Op | Implementation, event: Event, spares: Mapping[str, str]) -> str | Call:
+    def _value(
+        self, tree: Any, op: Op | Implementation, event: ScheduledCall, spares: Mapping[str, str]
+    ) -> str | Expression:
         if isinstance(tree, list | tuple):
-            return Call("[", tuple(self._value(item, op, event, spares) for item in tree), "]")
+            return Expression("[", tuple(self._value(item, op, event, spares) for item in tree), "]")
         if not isinstance(tree, dict):
             return quote(tree) if isinstance(tree, str) else repr(tree)
         ((key, value),) = tree.items()
@@ -381,7 +385,7 @@ class _Writer:
             return self._read(value, event, op, spares)
         return word(key, value)
 
-    def _peak(self, events: Iterable[Event]) -> str:
+    def _peak(self, events: Iterable[ScheduledCall]) -> str:
         return format_bytes(max(event.live_bytes for event in events))
 
 
@@ -424,7 +428,7 @@ def _in_pieces(call: Op | Implementation) -> bool:
     return several or (not call.target.startswith("treadle.") and str(call.outputs[0]).endswith("_out0"))
 
 
-def _names_device(events: Iterable[Event]) -> bool:
+def _names_device(events: Iterable[ScheduledCall]) -> bool:
     calls = [call for event in events for call in (event.op, event.call) if call]
     return any("'device'" in repr((call.args, call.kwargs)) for call in calls)
 

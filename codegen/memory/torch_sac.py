@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from treadle.codegen.memory.framework_step import backward_of, fixed_nodes, nodes_of, run_of, schedule_of, updating
 from treadle.codegen.memory.kept_values import kept_nodes, operator_name, same_operators
-from treadle.codegen.python_text import Call, layout
+from treadle.codegen.python_text import Expression, layout
 from treadle.codegen.templates import quote, template
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.documents.trace import Op, Trace
@@ -50,10 +50,12 @@ def generate(decisions: MemoryDecisions, trace: Trace) -> tuple[dict[str, str], 
     """
     chosen, kept = choose(decisions, trace), kept_nodes(decisions)
     digits = policy(decisions.problem, trace, chosen)
-    regions = Call(
+    regions = Expression(
         "{",
         tuple(
-            Call(f"{quote(region)}: {{", tuple(f"{quote(name)}: {quote(text)}" for name, text in calls.items()), "}")
+            Expression(
+                f"{quote(region)}: {{", tuple(f"{quote(name)}: {quote(text)}" for name, text in calls.items()), "}"
+            )
             for region, calls in digits.items()
         ),
         "}",

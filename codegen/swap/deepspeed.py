@@ -35,7 +35,7 @@ STATE_PREFIX = "optimizer."
 """How the trace names the buffers of an optimizer: `optimizer.exp_avg.<parameter>`."""
 
 
-class Share(NamedTuple):
+class KeptBytes(NamedTuple):
     """Bytes of parameters or of optimizer state: all of them, what is on the device throughout the plan, and what this
     configuration keeps there."""
 
@@ -48,8 +48,8 @@ class Offload(NamedTuple):
     """The `zero_optimization` section, and how much of the plan it carries."""
 
     section: dict[str, Any]
-    parameters: Share
-    state: Share
+    parameters: KeptBytes
+    state: KeptBytes
 
 
 def generate(decisions: SwapDecisions, trace: Trace) -> tuple[dict[str, str], Offload]:
@@ -92,7 +92,7 @@ def offload(decisions: SwapDecisions, trace: Trace) -> Offload:
     resident = sum(_elements(tensor) for tensor in parameters if tensor.id in there)
     state_bytes = [sum(graph.storage_bytes(state.id) for state in states.get(p.name or "", ())) for p in parameters]
     kept_state = sum(graph.storage_bytes(s.id) for group in states.values() for s in group if s.id in there)
-    state = Share(sum(state_bytes), kept_state, 0)
+    state = KeptBytes(sum(state_bytes), kept_state, 0)
     if state.planned < state.bytes:
         ratio, sub_group, kept = solved_ratio([_elements(p) for p in parameters], state_bytes, kept_state)
         section["offload_optimizer"] = {"device": "cpu", "pin_memory": True, "ratio": ratio}
@@ -101,7 +101,7 @@ def offload(decisions: SwapDecisions, trace: Trace) -> Offload:
     else:
         state = state._replace(kept=state.bytes)
 
-    staying = Share(_bytes(graph, parameters), _bytes(graph, (p for p in parameters if p.id in there)), 0)
+    staying = KeptBytes(_bytes(graph, parameters), _bytes(graph, (p for p in parameters if p.id in there)), 0)
     if staying.planned < staying.bytes:
         threshold = solved_threshold([_elements(p) for p in parameters], resident)
         held = persistent([_elements(p) for p in parameters], threshold, resident)
@@ -217,5 +217,5 @@ def _bytes(graph: Graph, tensors: Iterable[Tensor]) -> int:
     return sum(graph.storage_bytes(tensor.id) for tensor in tensors)
 
 
-def _told(share: Share) -> dict[str, str]:
+def _told(share: KeptBytes) -> dict[str, str]:
     return {name: format_bytes(value) for name, value in share._asdict().items()}

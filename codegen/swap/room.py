@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from treadle.codegen.interface import Made, Request, Room, Target, Timeline
+from treadle.codegen.interface import GenerationRequest, Made, Target, Targets, Timeline
 from treadle.planner.documents.plan import Plan
 from treadle.planner.passes.swap.decisions import SwapDecisions
 
 
-class Swap(Room[SwapDecisions]):
+class SwapTargets(Targets[SwapDecisions]):
     targets = (
         Target("torch-swap"),
         Target("torch-offload"),
@@ -17,7 +17,7 @@ class Swap(Room[SwapDecisions]):
     )
     needs_trace = True
 
-    def generate(self, plan: Plan[SwapDecisions], request: Request) -> Made:
+    def generate(self, plan: Plan[SwapDecisions], request: GenerationRequest) -> Made:
         from treadle.codegen.swap import deepspeed, torch_offload, torch_swap
 
         decisions, trace = plan.decisions, request.trace
@@ -48,4 +48,4 @@ class Swap(Room[SwapDecisions]):
         return Timeline(tasks, resources, simulate(tasks, resources, start_bytes(plan.decisions)))
 
 
-ROOM = Swap()
+ROOM = SwapTargets()

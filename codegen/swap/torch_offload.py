@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from treadle.codegen.memory.kept_values import operator_name, same_operators
-from treadle.codegen.python_text import Call, layout
+from treadle.codegen.python_text import Expression, layout
 from treadle.codegen.templates import quote, template
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.documents.trace import Op, Trace
@@ -31,7 +31,7 @@ HALVES = dict.fromkeys(("treadle.conv2d_weight_gradient", "treadle.conv2d_input_
 """Operators of a trace that are one operator in PyTorch's graph."""
 
 
-class Move(NamedTuple):
+class ActivationOffload(NamedTuple):
     """A tensor that is on the host between forward and backward pass, and the operators between which it travels, all
     by their ids in the trace."""
 
@@ -44,17 +44,17 @@ class Move(NamedTuple):
     """Backward operator after which it is brought back; None for before the first."""
 
 
-class Carried(NamedTuple):
+class ActivationOffloads(NamedTuple):
     """What of a plan the target carries over. All copies of the plan count, in both directions."""
 
-    moves: tuple[Move, ...]
+    moves: tuple[ActivationOffload, ...]
     bytes: int
     """Of all moves, in one direction."""
     planned_copies: int
     planned_bytes: int
 
 
-def generate(decisions: SwapDecisions, trace: Trace) -> tuple[dict[str, str], Carried]:
+def generate(decisions: SwapDecisions, trace: Trace) -> tuple[dict[str, str], ActivationOffloads]:
     """The module as {relative path: text}, and what it carries.
 
     Raises InputError for a plan that recomputes, that was made for another trace or for a step without a backward pass.
@@ -67,7 +67,7 @@ def generate(decisions: SwapDecisions, trace: Trace) -> tuple[dict[str, str], Ca
     }
     number = {op.id: str(at) for phase in calls.values() for at, op in enumerate(phase)} | {None: "None"}
     moves = (
-        Call(
+        Expression(
             "(", (*_result(graph, move.tensor, number), *(number[op] for op in (move.offload, move.free, move.reload)))
         )
         for move in carried.moves
@@ -81,13 +81,13 @@ def generate(decisions: SwapDecisions, trace: Trace) -> tuple[dict[str, str], Ca
         planned_bytes=format_bytes(carried.planned_bytes),
         forward=list(layout("FORWARD = ", _names(calls["forward"]), 0)),
         backward=list(layout("BACKWARD = ", _names(calls["backward"]), 0)),
-        table=list(layout("MOVES = ", Call("[", tuple(moves), "]"), 0)),
+        table=list(layout("MOVES = ", Expression("[", tuple(moves), "]"), 0)),
         same=same_operators(),
     )
     return {FILE_NAME: text}, carried
 
 
-def carry(decisions: SwapDecisions, trace: Trace) -> Carried:
+def carry(decisions: SwapDecisions, trace: Trace) -> ActivationOffloads:
     """Which of the plan's copies PyTorch can make, and where: those of a tensor that the forward pass makes, that the
     step does not return, that leaves while forward operators run and comes back for a backward one. A copy may be
     issued once the operator before it has ended, its memory goes to the first operator that starts after it.
@@ -148,10 +148,12 @@ def carry(decisions: SwapDecisions, trace: Trace) -> Carried:
             if of(before) == "forward":
                 free = following[0] if following and of(following[0]) == "forward" else None
                 moves.append(
-                    Move(name, before, free, next((op for op in reversed(ended) if of(op) == "backward"), None))
+                    ActivationOffload(
+                        name, before, free, next((op for op in reversed(ended) if of(op) == "backward"), None)
+                    )
                 )
             break
-    return Carried(
+    return ActivationOffloads(
         moves=tuple(moves),
         bytes=sum(graph.storage_bytes(move.tensor) for move in moves),
         planned_copies=len(copies),
@@ -170,11 +172,11 @@ def _held(planned: Graph) -> dict[str, dict[str, str]]:
     return found
 
 
-def _names(ops: Sequence[Op]) -> Call:
-    return Call("[", tuple(quote(HALVES.get(op.target, operator_name(op.target))) for op in ops), "]")
+def _names(ops: Sequence[Op]) -> Expression:
+    return Expression("[", tuple(quote(HALVES.get(op.target, operator_name(op.target))) for op in ops), "]")
 
 
-def _result(graph: Graph, tensor: str, number: dict[str | None, str]) -> tuple[str | Call, ...]:
+def _result(graph: Graph, tensor: str, number: dict[str | None, str]) -> tuple[str | Expression, ...]:
     """A result as other graphs can find it: its call, dtype, shape, and how many results like it the call has before
     it."""
     maker, record = graph.producer[tensor], graph.tensors[tensor]
@@ -184,5 +186,5 @@ def _result(graph: Graph, tensor: str, number: dict[str | None, str]) -> tuple[s
         if other is not None
         and (graph.tensors[other].dtype, graph.tensors[other].shape) == (record.dtype, record.shape)
     ]
-    shape = Call("[", tuple(map(str, record.shape or ())), "]")
+    shape = Expression("[", tuple(map(str, record.shape or ())), "]")
     return number[maker.id], quote(record.dtype or ""), shape, str(like.index(tensor))

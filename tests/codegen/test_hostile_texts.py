@@ -154,19 +154,19 @@ def written(artefacts: Artefacts) -> Texts:
 def test_memory_plans():
     trace = swap_plans.timed(capture(step, "a model"))
     plan = plans.plan_with(plans.decisions_keeping(trace, ()))
-    generate = {target.name: of_target(target.name) for target in targets.room("memory").targets}
+    generate = {target.name: of_target(target.name) for target in targets.targets_for("memory").targets}
     hold({"plan": raw(plan), "trace": raw(trace)}, {"plan": Plan, "trace": Trace}, generate, 100)
 
 
 def test_swap_plans():
     trace = swap_plans.timed(with_optimizer(capture(loss, "a model"), "sgd"))
     plan = swap_plans.plan_with(swap_plans.swapped(trace, 1.0))
-    generate = {target.name: of_target(target.name) for target in targets.room("swap").targets}
+    generate = {target.name: of_target(target.name) for target in targets.targets_for("swap").targets}
     hold({"plan": raw(plan), "trace": raw(trace)}, {"plan": Plan, "trace": Trace}, generate, 60)
 
 
 def test_collective_plans():
-    generate = {target.name: of_target(target.name) for target in targets.room("collective").targets}
+    generate = {target.name: of_target(target.name) for target in targets.targets_for("collective").targets}
     hold({"plan": raw(COLLECTIVE_PLAN)}, {"plan": Plan}, generate, 9)
 
 

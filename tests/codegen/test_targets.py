@@ -7,13 +7,13 @@ import pytest
 from tests.codegen.collective.algorithms import random_algorithm, ring_allreduce
 from tests.planner.passes.collective.build import MESH, switch
 from treadle.codegen.collective import check as check_program
+from treadle.codegen.collective.expected import expected_outputs
 from treadle.codegen.collective.fitting import fitted, programs_of
 from treadle.codegen.collective.lower import lower
 from treadle.codegen.collective.msccl import xml
 from treadle.codegen.collective.msccl.rules import FATAL, judge
 from treadle.codegen.collective.msccl.runtimes import RUNTIMES
 from treadle.codegen.collective.msccl.subject import Subject
-from treadle.codegen.collective.promise import promise_of
 from treadle.codegen.collective.room import ROOM
 from treadle.codegen.collective.split import split_counts
 from treadle.codegen.targets import require_runtime
@@ -48,7 +48,10 @@ def test_every_runtime_takes_what_is_written_for_it(runtime, collective):
     for name, text in made.texts.items():
         assert refusals(text, runtime) == [], name
         read = xml.parse(text, name)
-        assert check_program.check(read, promise=promise_of(decisions) if read.collective == collective else None) == []
+        assert (
+            check_program.check(read, expected=expected_outputs(decisions) if read.collective == collective else None)
+            == []
+        )
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
@@ -71,7 +74,7 @@ def test_long_threadblocks_are_spread_over_channels(runtime):
         assert refusals(text, runtime) == []
         read = xml.parse(text, name)
         assert read.channels == made.instances * made.lanes
-        assert check_program.check(read, promise=promise_of(decisions)) == []
+        assert check_program.check(read, expected=expected_outputs(decisions)) == []
     alone = fitted(decisions, "plan.json", "msccl-xml", "msccl")
     assert (alone.instances, alone.lanes) == (2, 1)
 
@@ -83,7 +86,7 @@ def test_any_number_of_channels_computes_the_same(collective, seed):
     for lanes in (2, 3, 8):
         for inplace in (False, True)[: 1 if collective == "alltoall" else 2]:
             program = lower(decisions, inplace=inplace, lanes=lanes)
-            assert check_program.check(program, promise=promise_of(decisions)) == []
+            assert check_program.check(program, expected=expected_outputs(decisions)) == []
 
 
 def test_what_nothing_helps_names_the_rule():
@@ -104,7 +107,7 @@ def test_long_steps_are_split_without_a_change_of_meaning(most):
         for program in programs_of(decisions, "p").values():
             split = split_counts(program, most)
             assert max(step.count for _, _, step in split.steps()) <= most
-            assert check_program.check(split, promise=promise_of(decisions)) == []
+            assert check_program.check(split, expected=expected_outputs(decisions)) == []
             moved = [sum(step.count for _, _, step in each.steps()) for each in (program, split)]
             assert moved[0] == moved[1]
             assert split_counts(split, most) is split

@@ -19,11 +19,11 @@ from treadle.codegen.collective.msccl.subject import Subject
 from treadle.codegen.collective.mscclpp import check as check_mscclpp
 from treadle.codegen.collective.mscclpp import document as mscclpp_plan
 from treadle.codegen.collective.mscclpp.document import ExecutionPlan
-from treadle.codegen.collective.program import Program
+from treadle.codegen.collective.program import CollectiveProgram
 from treadle.codegen.collective.selection_files import generate_selection
 from treadle.codegen.emit import manifest_in, manifest_of, text_digest
 from treadle.codegen.python_form import require_form
-from treadle.codegen.targets import PLAN_NAME, Artefacts, generate, room_of
+from treadle.codegen.targets import PLAN_NAME, Artefacts, generate, targets_of
 from treadle.planner.documents import artefact, store
 from treadle.planner.documents.artefact import Artefact
 from treadle.planner.documents.explain import short
@@ -98,7 +98,7 @@ def _xml(text: str, where: str, inputs: Inputs) -> Report:
 
 def _execution_plan(plan: ExecutionPlan) -> Report:
     operations = sum(len(block.ops) for gpu in plan.gpus for block in gpu.threadblocks)
-    promise = "" if plan.collective in check_mscclpp.PROMISED else ", result not promised"
+    promise = "" if plan.collective in check_mscclpp.SPECIFIED else ", result not promised"
     size = f"{many(len(plan.gpus), 'rank')}, {many(operations, 'operation')}"
     calls = "in place" if plan.inplace else "out of place"
     return Report(f"MSCCL++ {plan.collective} of {size}, {calls}{promise}", check_mscclpp.check(plan))
@@ -118,7 +118,7 @@ def _summary(judgements: Mapping[Name, list[Finding]]) -> str:
     return "; ".join(words)
 
 
-def _describe(program: Program) -> str:
+def _describe(program: CollectiveProgram) -> str:
     modes = [name for name, on in (("out of place", program.outofplace), ("in place", program.inplace)) if on]
     steps = sum(1 for _ in program.steps())
     promise = ", result not promised" if program.collective == "custom" else ""
@@ -309,7 +309,7 @@ def _plan_in(folder: Path, manifest: Artefact, texts: dict[str, str], inputs: In
         if outer.is_file() and store.digest(store.load(outer, Plan)) != manifest.plan.digest:
             findings.append(f"stale: plan {outer} has changed since; generate again")
     trace: Trace | None = None
-    if room_of(plan).needs_trace:
+    if targets_of(plan).needs_trace:
         reference = plan.inputs.get("trace")
         if "trace" in absent or (reference is None and "trace" not in inputs.files):
             return findings, f"not regenerated: {lacking or 'the plan names no trace'}"

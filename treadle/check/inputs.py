@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from treadle.cli.inputs import beside, find
-from treadle.codegen.targets import room_of
+from treadle.codegen.targets import targets_of
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware, scaled
 from treadle.planner.documents.plan import InputRef, Plan
@@ -52,7 +52,7 @@ def inputs_beside(plan: Plan, path: str) -> dict[str, str]:
     """The files that a plan at `path` was made from and that are still the same, by the name under which they are found
     beside it, where they go along with what is generated; shipped ones are found anyway."""
     found: dict[str, str] = {}
-    if not room_of(plan).carries_inputs:
+    if not targets_of(plan).carries_inputs:
         return found
     for role, reference in sorted(plan.inputs.items()):
         file = Path(beside(path, reference))

@@ -119,7 +119,9 @@ def command(
             from treadle.planner.documents.scalars import format_bytes
 
             peaks = f"a peak of {format_bytes(predicted)} instead of the plan's budget of {format_bytes(budget)}"
-            why = next(made.over_budget for made in targets.room_of(document).targets if made.name == manifest.target)
+            why = next(
+                made.over_budget for made in targets.targets_of(document).targets if made.name == manifest.target
+            )
             note(f"{why}: expect {peaks}")
         if manifest.target in ("torch-offload", "deepspeed"):
             note(_carried(manifest))

@@ -61,7 +61,7 @@ def command(
     GPUs.
     """
     from treadle.codegen import emit
-    from treadle.codegen.targets import room as codegen_room
+    from treadle.codegen.targets import targets_for as codegen_room
     from treadle.passes import room
 
     place = Path(folder)

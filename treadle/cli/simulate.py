@@ -52,7 +52,7 @@ def command(
 
 def _plan(file: str, perfetto: str | None, as_json: bool) -> None:
     from treadle.check.plan import require_accepted
-    from treadle.codegen.targets import room_of as codegen_room_of
+    from treadle.codegen.targets import targets_of as codegen_room_of
     from treadle.passes import room_of
     from treadle.planner.documents import store
     from treadle.planner.documents.plan import Plan

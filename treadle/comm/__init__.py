@@ -7,7 +7,7 @@ on the logger `treadle.comm`. `explain` tells which it would be. docs/runtime.md
 
 from __future__ import annotations
 
-from treadle.comm.calls import (
+from treadle.comm.collectives import (
     all_gather_into_tensor,
     all_reduce,
     all_to_all_single,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, distributed
 from torch.distributed import ReduceOp
 
-from treadle.comm.library import Algorithm
+from treadle.comm.library import LoadedAlgorithm
 from treadle.planner.errors import InputError
 
 
@@ -75,7 +75,7 @@ def _dtype(tensor: Tensor) -> str:
 
 
 def part_of(
-    algorithm: Algorithm,
+    algorithm: LoadedAlgorithm,
     rank: int,
     tensor: Tensor,
     output: Tensor,

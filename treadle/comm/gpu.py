@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from treadle.comm.library import Algorithm
+from treadle.comm.library import LoadedAlgorithm
 from treadle.planner.errors import InputError, MissingBackendError
 from treadle.runtime.collective import native
 from treadle.runtime.native_build import compiler
@@ -24,7 +24,7 @@ from treadle.runtime.native_build import compiler
 REDUCING = frozenset({"allreduce", "reducescatter", "reduce"})
 MOVING = frozenset({"allgather", "broadcast", "alltoall"})
 DTYPES = frozenset(native.DTYPES)
-NO_LIMIT = native.Settings(timeout=0)
+NO_LIMIT = native.LaunchSettings(timeout=0)
 """A rank may be late for as long as it likes: a kernel that gave up would leave wrong numbers behind."""
 
 
@@ -45,7 +45,7 @@ def unfit(collective: str, dtype: torch.dtype) -> str | None:
     return None
 
 
-class Lane:
+class SerialStream:
     """The stream of one GPU on which all planned calls run, one after the other, in the order of the calls."""
 
     def __init__(self, device: torch.device) -> None:
@@ -84,7 +84,7 @@ class Lane:
 
 
 @dataclass
-class Gpu:
+class GpuExecutor:
     """The GPU of this rank, and for each program the member that runs it or the reason why none does.
 
     `group` is of the CPU and carries what the ranks tell each other.
@@ -95,8 +95,8 @@ class Gpu:
     device: torch.device | None = None
     general: str | None = None
     """Why no program at all runs on these GPUs."""
-    lane: Lane | None = None
-    members: dict[str, native.Member | str] = field(default_factory=dict)
+    lane: SerialStream | None = None
+    members: dict[str, native.CompiledRank | str] = field(default_factory=dict)
 
     def known(self, name: str) -> tuple[str | None, str]:
         """Why the program does not run as kernels, as far as earlier calls have shown; else how it runs."""
@@ -105,7 +105,7 @@ class Gpu:
             return self.general or str(member), ""
         return None, "by kernels" if member else "by kernels if its first call finds all that they need"
 
-    def prepare(self, algorithm: Algorithm, tensor: Tensor) -> str | None:
+    def prepare(self, algorithm: LoadedAlgorithm, tensor: Tensor) -> str | None:
         """Make what runs a program; returns why nothing can. The first call for a program is one of all ranks."""
         device = device_of(tensor)
         if self.device is None:
@@ -121,12 +121,12 @@ class Gpu:
                 self.members[algorithm.name] = str(error)
         return self.known(algorithm.name)[0]
 
-    def run(self, algorithm: Algorithm, tensor: Tensor, op: str = "sum") -> Tensor:
+    def run(self, algorithm: LoadedAlgorithm, tensor: Tensor, op: str = "sum") -> Tensor:
         """The result of a program whose member stands, ready for the caller's current stream."""
         member, lane = self._standing(algorithm)
         return lane.run(lambda: member(tensor, op), tensor)
 
-    def queued_sum(self, algorithm: Algorithm, tensor: Tensor) -> torch.futures.Future[Tensor]:
+    def queued_sum(self, algorithm: LoadedAlgorithm, tensor: Tensor) -> torch.futures.Future[Tensor]:
         """Sum `tensor` in place; only who waits for the future waits for the GPU."""
         member, lane = self._standing(algorithm)
         future = lane.future()
@@ -140,25 +140,25 @@ class Gpu:
         lane.start(work)
         return future
 
-    def _standing(self, algorithm: Algorithm) -> tuple[native.Member, Lane]:
+    def _standing(self, algorithm: LoadedAlgorithm) -> tuple[native.CompiledRank, SerialStream]:
         member, lane = self.members[algorithm.name], self.lane
-        assert isinstance(member, native.Member)
+        assert isinstance(member, native.CompiledRank)
         assert lane is not None
         return member, lane
 
     def close(self) -> None:
         """Give back what lies on the GPU; all ranks must call it."""
         for member in self.members.values():
-            if isinstance(member, native.Member):
+            if isinstance(member, native.CompiledRank):
                 member.close()
         self.members.clear()
 
-    def _made(self, algorithm: Algorithm, device: torch.device) -> native.Member:
+    def _made(self, algorithm: LoadedAlgorithm, device: torch.device) -> native.CompiledRank:
         first = self.rank == 0  # the others find in the cache what rank 0 compiled
         native.agreed(lambda: compiled(algorithm, device) if first else None, self.group)
         library = native.agreed(lambda: compiled(algorithm, device), self.group)
-        member = native.Member(library, self.rank, device.index, self.group)
-        self.lane = self.lane or Lane(device)
+        member = native.CompiledRank(library, self.rank, device.index, self.group)
+        self.lane = self.lane or SerialStream(device)
         return member
 
     def _obstacle(self, device: torch.device) -> str | None:
@@ -183,7 +183,7 @@ class Gpu:
         return None
 
 
-def compiled(algorithm: Algorithm, device: torch.device) -> native.Library:
+def compiled(algorithm: LoadedAlgorithm, device: torch.device) -> native.CompiledProgram:
     """The kernel of a program for this GPU; the interpreter, which programs of one protocol share."""
     major, minor = torch.cuda.get_device_capability(device)
     return native.build(algorithm.program, "cuda", arch=f"sm_{major}{minor}", settings=NO_LIMIT)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, distributed
 from torch._C._distributed_c10d import GradBucket
 
-from treadle.comm import calls
+from treadle.comm import collectives
 
 
 def ddp_hook(group: Any, bucket: GradBucket) -> torch.futures.Future[Tensor]:
@@ -20,11 +20,11 @@ def ddp_hook(group: Any, bucket: GradBucket) -> torch.futures.Future[Tensor]:
     `group` is the state given to register_comm_hook: None for the group of `init`, or the process group of the model.
     Buckets that no plan serves are averaged by torch.distributed, which is logged once.
     """
-    group, tensor = calls.group_of(group), bucket.buffer()
+    group, tensor = collectives.group_of(group), bucket.buffer()
     tensor.div_(distributed.get_world_size(group))
-    planned = calls.queued_all_reduce(tensor, group)
+    planned = collectives.queued_all_reduce(tensor, group)
     if planned is not None:
         return planned
-    plain = calls.beside_planned(tensor, lambda: distributed.all_reduce(tensor, group=group, async_op=True))
+    plain = collectives.beside_planned(tensor, lambda: distributed.all_reduce(tensor, group=group, async_op=True))
     averaged: torch.futures.Future[Tensor] = plain.get_future().then(lambda done: done.value()[0])
     return averaged

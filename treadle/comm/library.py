@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from treadle.codegen.collective import check as check_program
 from treadle.codegen.collective.lower import lower
-from treadle.codegen.collective.program import Program
+from treadle.codegen.collective.program import CollectiveProgram
 from treadle.planner.documents import store
 from treadle.planner.documents.artefact import FILE_NAME
 from treadle.planner.documents.plan import Plan
@@ -25,11 +25,11 @@ from treadle.runtime.collective.messages import decisions_in, programs_in
 
 
 @dataclass(frozen=True)
-class Algorithm:
+class LoadedAlgorithm:
     """One program. `min_bytes` and `max_bytes` are call bytes; a maximum of 0 is without limit."""
 
     name: str
-    program: Program
+    program: CollectiveProgram
     decisions: CollectiveDecisions | None
     method: str = ""
 
@@ -75,19 +75,19 @@ class Library:
     """The algorithms of one folder, all for one number of ranks."""
 
     ranks: int
-    algorithms: tuple[Algorithm, ...]
+    algorithms: tuple[LoadedAlgorithm, ...]
     predictions: dict[tuple[str, int], float | None] = field(default_factory=dict)
 
     def alone(self) -> Library:
         """Every program with one instance: more give a GPU threadblocks, on a CPU they would only cut messages."""
         return Library(self.ranks, tuple(_alone(one) for one in self.algorithms))
 
-    def of(self, collective: str) -> list[Algorithm]:
+    def of(self, collective: str) -> list[LoadedAlgorithm]:
         return [one for one in self.algorithms if named(one) == collective]
 
     def choose(
         self, collective: str, input_bytes: int, *, inplace: bool, root: int | None = None
-    ) -> tuple[Algorithm | None, Choice]:
+    ) -> tuple[LoadedAlgorithm | None, Choice]:
         """The algorithm for a call, or None; in both cases why.
 
         Of several that serve a size the one with the least predicted time is taken, the first of equals by name.
@@ -117,7 +117,7 @@ class Library:
         time = self._time(best, input_bytes)
         return best, Choice(collective, input_bytes, best.name, reason, None if time == float("inf") else time, others)
 
-    def _time(self, algorithm: Algorithm, input_bytes: int) -> float:
+    def _time(self, algorithm: LoadedAlgorithm, input_bytes: int) -> float:
         key = (algorithm.name, input_bytes)
         if key not in self.predictions:
             self.predictions[key] = algorithm.predicted_us(input_bytes)
@@ -125,7 +125,7 @@ class Library:
         return float("inf") if time is None else time
 
 
-def named(algorithm: Algorithm) -> str:
+def named(algorithm: LoadedAlgorithm) -> str:
     """The collective; the plan says it where the file only says custom."""
     return algorithm.program.collective if algorithm.decisions is None else algorithm.decisions.collective
 
@@ -160,7 +160,7 @@ def load(folder: Path | str, ranks: int) -> Library:
     return Library(ranks, tuple(found))
 
 
-def _in_folder(path: Path, prefix: str) -> list[Algorithm]:
+def _in_folder(path: Path, prefix: str) -> list[LoadedAlgorithm]:
     programs = programs_in(path)
     if path.is_file():
         for name, program in programs.items():
@@ -168,14 +168,14 @@ def _in_folder(path: Path, prefix: str) -> list[Algorithm]:
                 raise CheckFailed(
                     f"{path}: not loaded, its check failed", tuple(f"{name}: {text}" for text in findings)
                 )
-        return [Algorithm(name, program, None) for name, program in sorted(programs.items())]
+        return [LoadedAlgorithm(name, program, None) for name, program in sorted(programs.items())]
     if (path / SELECTION_NAME).is_file():
         return _of_selection(path, prefix, programs)
     decisions = decisions_in(path)
-    return [Algorithm(prefix + name, program, decisions) for name, program in sorted(programs.items())]
+    return [LoadedAlgorithm(prefix + name, program, decisions) for name, program in sorted(programs.items())]
 
 
-def _of_selection(path: Path, prefix: str, programs: dict[str, Program]) -> list[Algorithm]:
+def _of_selection(path: Path, prefix: str, programs: dict[str, CollectiveProgram]) -> list[LoadedAlgorithm]:
     """Programs are named by the number of their entry: `00-allreduce.xml`."""
     selection = store.load(path / SELECTION_NAME, Selection)
     found = []
@@ -184,11 +184,11 @@ def _of_selection(path: Path, prefix: str, programs: dict[str, Program]) -> list
         file = path / entry.plan.file
         decisions = require_pass(store.load(file, Plan), CollectiveDecisions, str(file)).decisions
         decisions = replace(decisions, instances=entry.instances, protocol=entry.protocol)
-        found.append(Algorithm(prefix + name, program, decisions, entry.method))
+        found.append(LoadedAlgorithm(prefix + name, program, decisions, entry.method))
     return found
 
 
-def _alone(algorithm: Algorithm) -> Algorithm:
+def _alone(algorithm: LoadedAlgorithm) -> LoadedAlgorithm:
     program, decisions = algorithm.program, algorithm.decisions
     if decisions is None or decisions.instances == 1:
         return algorithm

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from treadle import kernels
 from treadle.planner.errors import InputError
-from treadle.runtime.memory.step import Step
+from treadle.runtime.memory.step import PlannedStep
 
 
-def require_invertible(step: Step, parameters: Mapping[str, Tensor]) -> None:
+def require_invertible(step: PlannedStep, parameters: Mapping[str, Tensor]) -> None:
     """Raises InputError where a scale is so near 0 that already the first step would be over the plan's peak."""
     for scale, shift in step.scales:
         if not parameters[scale].is_meta and not kernels.safe_to_invert(parameters[scale], parameters[shift]):

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from treadle.codegen.collective.cuda.tables import BlockRow, StepRow, Tables, tables
 from treadle.codegen.collective.msccl import xml
-from treadle.codegen.collective.program import Program
+from treadle.codegen.collective.program import CollectiveProgram
 from treadle.codegen.templates import template
 from treadle.planner import resources
 
@@ -28,7 +28,7 @@ _READ, _WRITE = 4, 8
 _TYPES = {6: "S", 9: "R", 11: "RCS", 23: "RRS", 29: "RRC", 31: "RRCS", 12: "CPY", 28: "RE", 0: "NOP"}
 
 
-def artefacts(programs: Mapping[str, Program]) -> dict[str, str]:
+def artefacts(programs: Mapping[str, CollectiveProgram]) -> dict[str, str]:
     """Every text of a folder by relative path; `programs` by the stem of their files. They share a protocol.
 
     Raises InputError for steps that no kernel knows.
@@ -64,7 +64,7 @@ def definitions(kernel: Kernel, protocol: str, reduces: bool) -> list[str]:
     return [*flags, f"-DTREADLE_PROTOCOL={protocol}"] if kernel == "interpreter" else flags
 
 
-def specialised(program: Program, table: Tables) -> str:
+def specialised(program: CollectiveProgram, table: Tables) -> str:
     """The text of the kernel that executes `program` and nothing else."""
     modes = [mode for mode, on in (("out of place", program.outofplace), ("in place", program.inplace)) if on]
     return template("cuda/kernel.cu.j2").render(
@@ -105,7 +105,7 @@ def _lines(steps: tuple[StepRow, ...]) -> Iterator[str]:
         yield f"step<Reduce, Protocol, {_TYPES[row.flow]}>(launch, block, {', '.join(arguments)});"
 
 
-def _program_header(program: Program, table: Tables) -> str:
+def _program_header(program: CollectiveProgram, table: Tables) -> str:
     return template("cuda/program.h.j2").render(
         name=_identifier(program.name),
         ranks=len(program.ranks),

@@ -6,7 +6,14 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from treadle.codegen.collective.order import incoming, outgoing
-from treadle.codegen.collective.program import Connection, Program, RankProgram, Step, StepType, Threadblock
+from treadle.codegen.collective.program import (
+    BlockStep,
+    CollectiveProgram,
+    Connection,
+    RankProgram,
+    StepType,
+    Threadblock,
+)
 from treadle.planner.errors import InputError
 
 BUFFERS = {"i": 0, "o": 1, "s": 2}
@@ -24,7 +31,7 @@ FLOWS: dict[StepType, int] = {
 }
 
 CUT_AS_ONE = frozenset({"alltoallv", "sendrecv", "send", "recv", "custom"})
-"""Collectives without parts of one size: each chunk is cut by itself."""
+"""Collectives without parts of one size: each chunk is cut on its own."""
 
 
 class BlockRow(NamedTuple):
@@ -73,10 +80,10 @@ class Tables:
         return self.steps[block.first_step : block.first_step + block.steps]
 
 
-def tables(program: Program) -> Tables:
+def tables(program: CollectiveProgram) -> Tables:
     """The tables of `program`. Copies that TACCL's dialect does first become a threadblock that all others wait for.
 
-    The program must stand its check. Raises InputError for steps that add residuals, which only microsoft/msccl knows,
+    The program must pass its check. Raises InputError for steps that add residuals, which only microsoft/msccl knows,
     and for connections with one end.
     """
     ranks = [_with_copies(ranked) for ranked in program.ranks]
@@ -123,7 +130,7 @@ _End = tuple[int, int]
 _Ends = dict[Connection, _End]
 
 
-def _ends(program: Program) -> tuple[_Ends, _Ends]:
+def _ends(program: CollectiveProgram) -> tuple[_Ends, _Ends]:
     """Which threadblock sends and which receives on a connection (src, dst, channel)."""
     senders: _Ends = {}
     receivers: _Ends = {}
@@ -139,7 +146,7 @@ def _receiving(receivers: _Ends, rank: int) -> list[_End]:
     return sorted(end for end in receivers.values() if end[0] == rank)
 
 
-def _row(step: Step) -> StepRow:
+def _row(step: BlockStep) -> StepRow:
     if step.type not in FLOWS:
         raise InputError(f"found step type {step.type}, expected one of {', '.join(FLOWS)}")
     flow = FLOWS[step.type]
@@ -158,7 +165,7 @@ def _with_copies(ranked: RankProgram) -> RankProgram:
         recv=None,
         channel=0,
         steps=tuple(
-            Step("cpy", ("i", source), ("o", target), awaited=number == last)
+            BlockStep("cpy", ("i", source), ("o", target), awaited=number == last)
             for number, (source, target) in enumerate(ranked.copies)
         ),
     )
@@ -169,8 +176,8 @@ def _with_copies(ranked: RankProgram) -> RankProgram:
 
 
 def _after(block: Threadblock, other: int, position: int) -> Threadblock:
-    def moved(step: Step) -> Step:
+    def moved(step: BlockStep) -> BlockStep:
         return step if step.depends is None else replace(step, depends=(step.depends[0], step.depends[1] + 1))
 
-    wait = Step("nop", count=0, depends=(other, position))
+    wait = BlockStep("nop", count=0, depends=(other, position))
     return replace(block, steps=(wait, *(moved(step) for step in block.steps)))

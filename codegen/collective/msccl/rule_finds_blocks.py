@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from treadle.codegen.collective.msccl.runtimes import Runtime
 from treadle.codegen.collective.msccl.subject import Spot, Subject
-from treadle.codegen.collective.program import RECEIVING, SENDING, Step, Threadblock
+from treadle.codegen.collective.program import RECEIVING, SENDING, BlockStep, Threadblock
 
 # Ranks and threadblocks.
 
@@ -78,7 +78,7 @@ def _where(rank: int, index: int, at: int) -> str:
     return f"gpu {rank} tb {index} step {at}"
 
 
-def _each(subject: Subject) -> Iterator[tuple[str, Threadblock, Step]]:
+def _each(subject: Subject) -> Iterator[tuple[str, Threadblock, BlockStep]]:
     for rank, index, block in subject.blocks:
         for at, step in enumerate(block.steps):
             yield _where(rank, index, at), block, step
@@ -165,7 +165,7 @@ def fused_counts(subject: Subject, runtime: Runtime) -> Iterator[Spot]:
                 yield Spot(block.steps[at].line, f"{_where(rank, index, at)}: {found}")
 
 
-def _awaited(subject: Subject) -> Iterator[tuple[int, int, int, Step, tuple[int, int]]]:
+def _awaited(subject: Subject) -> Iterator[tuple[int, int, int, BlockStep, tuple[int, int]]]:
     for rank, index, block in subject.blocks:
         for at, step in enumerate(block.steps):
             if step.depends is not None:

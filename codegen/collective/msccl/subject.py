@@ -14,7 +14,7 @@ from lxml import etree
 from treadle.codegen.collective import check as check_program
 from treadle.codegen.collective.msccl.runtimes import Runtime
 from treadle.codegen.collective.msccl.xml import document
-from treadle.codegen.collective.program import Program, Threadblock
+from treadle.codegen.collective.program import CollectiveProgram, Threadblock
 
 REQUIRED = {
     "gpu": ("id", "i_chunks", "o_chunks", "s_chunks"),
@@ -42,7 +42,7 @@ def line_of(element: etree._Element) -> int:
 class Subject:
     """A file as the rules look at it: the text, its elements and the program it means."""
 
-    def __init__(self, text: str, program: Program) -> None:
+    def __init__(self, text: str, program: CollectiveProgram) -> None:
         self.text, self.program = text, program
         self.algo = document(text, "")
         self.line = line_of(self.algo)

@@ -14,7 +14,7 @@ from typing import Literal, cast, get_args
 
 from lxml import etree
 
-from treadle.codegen.collective.program import Buffer, Program, RankProgram, Step, StepType, Threadblock
+from treadle.codegen.collective.program import BlockStep, Buffer, CollectiveProgram, RankProgram, StepType, Threadblock
 from treadle.planner.documents.collective import MAX_PLACES
 from treadle.planner.documents.hardware import MAX_RANKS
 from treadle.planner.errors import InputError
@@ -48,7 +48,7 @@ _SPELLED: dict[Dialect, dict[str, str]] = {
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 
-def emit(program: Program, dialect: Dialect = "rccl") -> str:
+def emit(program: CollectiveProgram, dialect: Dialect = "rccl") -> str:
     """The XML text of `program`. microsoft/msccl spells reducescatter `reduce_scatter`, and takes a maxBytes of 0 for
     0 and every other one as the first count that is too large; what a dialect does not know is `custom`, for which
     microsoft/msccl wants buffers of one size; msccl-executor-nccl reads what RCCL reads."""
@@ -93,7 +93,7 @@ def emit(program: Program, dialect: Dialect = "rccl") -> str:
     return etree.tostring(algo, pretty_print=True, encoding="unicode")
 
 
-def _even(program: Program) -> Program:
+def _even(program: CollectiveProgram) -> CollectiveProgram:
     """All buffers as large as the largest, which the call's bytes are then counted in; what is new is never used."""
     loop = max(program.chunks_per_loop, *(max(rank.input_chunks, rank.output_chunks) for rank in program.ranks))
     old = program.chunks_per_loop
@@ -109,7 +109,7 @@ def _peer(rank: int | None) -> str:
     return "-1" if rank is None else str(rank)
 
 
-def _attributes(position: int, step: Step) -> dict[str, str]:
+def _attributes(position: int, step: BlockStep) -> dict[str, str]:
     source = step.src or ("i", -1)
     target = step.dst or ("o", -1)
     depends = step.depends or (-1, -1)
@@ -127,7 +127,7 @@ def _attributes(position: int, step: Step) -> dict[str, str]:
     }
 
 
-def parse(text: str, where: str) -> Program:
+def parse(text: str, where: str) -> CollectiveProgram:
     """Read MSCCL XML; `where` is how errors call the file.
 
     Raises InputError `FILE: line N: /algo/gpu[0]/tb[1]/step[3]/@type: found X, expected Y` for every defect of form:
@@ -158,7 +158,7 @@ def parse(text: str, where: str) -> Program:
     compact = next(root.iter("op"), None) is not None
     largest = max(max(rank.input_chunks, rank.output_chunks) for rank in programs)
     limit = algo.number("maxBytes", 0, default=0)
-    program = Program(
+    program = CollectiveProgram(
         name=algo.word("name", ""),
         collective=collective,
         ranks=programs,
@@ -238,8 +238,8 @@ def _depends(step: _Element, default: int | None = None) -> tuple[int, int] | No
     return None if block < 0 else (block, position)
 
 
-def _step(step: _Element) -> Step:
-    return Step(
+def _step(step: _Element) -> BlockStep:
+    return BlockStep(
         type=_type(step),
         src=_operand(step, "srcbuf", "srcoff"),
         dst=_operand(step, "dstbuf", "dstoff"),
@@ -250,14 +250,14 @@ def _step(step: _Element) -> Step:
     )
 
 
-def _op(op: _Element) -> Step:
+def _op(op: _Element) -> BlockStep:
     """A step of the compact dialect. Its one operand is where a send reads and all others write; a receive that adds
     or passes on works in that place as well, and a local step does not say where it reads."""
     kind = _type(op)
     if kind in ("cpy", "re", "ra"):
         raise op.error(f"found {kind} in the compact dialect, which does not say where it reads; write <step>", "type")
     place = None if kind == "nop" else _operand(op, "buf", "off")
-    return Step(
+    return BlockStep(
         type=kind,
         src=None if kind == "r" else place,
         dst=None if kind == "s" else place,

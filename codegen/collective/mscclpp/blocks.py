@@ -18,19 +18,19 @@ from treadle.codegen.collective.mscclpp.document import (
     MAX_CHANNELS_PER_OP,
     MAX_OPS,
     MAX_SEMAPHORES,
-    Block,
     BlockBuffers,
     BlockChannels,
     BufferType,
     Chunks,
     Gpu,
     MemoryChannels,
-    Op,
     OpName,
+    PlanOperation,
     PointChannel,
     PortChannels,
     RemoteBuffer,
     Semaphore,
+    ThreadblockPlan,
 )
 from treadle.codegen.collective.program import Connection
 from treadle.planner.errors import InputError
@@ -79,7 +79,7 @@ class RemoteName(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SymbolicOp:
     """An operation before what it names has numbers."""
 
     name: OpName
@@ -106,15 +106,15 @@ class Semaphores:
             )
         return self.count - 1
 
-    def link(self) -> tuple[Entry, Entry]:
+    def link(self) -> tuple[SymbolicOp, SymbolicOp]:
         """How a threadblock ends and the one that goes on with its work begins: at a barrier of the two, or with a
         semaphore when there are no more barriers."""
         if self.barriers < MAX_BARRIERS:
             self.barriers += 1
-            meeting = Entry("barrier", barrier=self.barriers - 1)
+            meeting = SymbolicOp("barrier", barrier=self.barriers - 1)
             return meeting, meeting
         number = (self.next(),)
-        return Entry("sem_release", semaphores=number), Entry("sem_acquire", semaphores=number)
+        return SymbolicOp("sem_release", semaphores=number), SymbolicOp("sem_acquire", semaphores=number)
 
 
 @dataclass(slots=True)
@@ -123,7 +123,7 @@ class Lane:
 
     rank: int
     semaphores: Semaphores
-    pieces: list[list[Entry]] = field(default_factory=lambda: [[]])
+    pieces: list[list[SymbolicOp]] = field(default_factory=lambda: [[]])
     touched: list[tuple[Range, bool]] = field(default_factory=list)
     """Plain data read (False) or written (True) since the last nop."""
     waited: bool = False
@@ -142,7 +142,7 @@ class Lane:
             part.meets(other) for part, written in local for other, before in self.touched if written or before
         ):
             self._nop()
-        self._add(Entry(name, tuple(src), tuple(dst), () if end is None else (end,)))
+        self._add(SymbolicOp(name, tuple(src), tuple(dst), () if end is None else (end,)))
         self.touched += local
         if end is not None and end.port:
             self.unflushed.setdefault(end, []).extend(src)
@@ -150,28 +150,28 @@ class Lane:
     def signal(self, end: Endpoint, *, relaxed: bool = False) -> None:
         """Tell the other end that everything before is done."""
         self._together()
-        self._join(Entry("rlxsignal" if relaxed else "signal", ends=(end,)))
+        self._join(SymbolicOp("rlxsignal" if relaxed else "signal", ends=(end,)))
 
     def wait(self, end: Endpoint, *, relaxed: bool = False) -> None:
         """Wait for the next signal of the other end."""
-        self._join(Entry("rlxwait" if relaxed else "wait", ends=(end,)))
+        self._join(SymbolicOp("rlxwait" if relaxed else "wait", ends=(end,)))
         self.waited = True
 
     def release(self, semaphores: Sequence[int]) -> None:
         """Tell other threadblocks of the rank that everything before is done."""
         self.flush()
         self._together()
-        self._add(Entry("sem_release", semaphores=tuple(semaphores)))
+        self._add(SymbolicOp("sem_release", semaphores=tuple(semaphores)))
 
     def acquire(self, semaphores: Sequence[int]) -> None:
         """Wait for other threadblocks of the rank."""
-        self._join(Entry("sem_acquire", semaphores=tuple(semaphores)))
+        self._join(SymbolicOp("sem_acquire", semaphores=tuple(semaphores)))
         self.waited = True
 
     def flush(self) -> None:
         """Wait until port channels have read what they were told to put."""
         for end in sorted(self.unflushed):
-            self._append(Entry("flush", ends=(end,)))
+            self._append(SymbolicOp("flush", ends=(end,)))
             self.waited = True
         self.unflushed.clear()
 
@@ -183,15 +183,15 @@ class Lane:
             self._nop()
 
     def _nop(self) -> None:
-        self._append(Entry("nop"))
+        self._append(SymbolicOp("nop"))
         self.touched.clear()
         self.waited = False
 
-    def _join(self, entry: Entry) -> None:
+    def _join(self, entry: SymbolicOp) -> None:
         """Do `entry` in one operation with the last one where that does the same on channels of the same type."""
-        last = self.pieces[-1][-1] if self.pieces[-1] else Entry("nop")
+        last = self.pieces[-1][-1] if self.pieces[-1] else SymbolicOp("nop")
         kinds = {end.kind for end in (*last.ends, *entry.ends)}
-        joint = Entry(entry.name, (), (), (*last.ends, *entry.ends), (*last.semaphores, *entry.semaphores))
+        joint = SymbolicOp(entry.name, (), (), (*last.ends, *entry.ends), (*last.semaphores, *entry.semaphores))
         fits = len(kinds) < 2 and len(set(joint.ends)) == len(joint.ends) <= MAX_CHANNELS_PER_OP
         if last.name == entry.name and fits and self._fits(entry):
             self.pieces[-1][-1] = joint
@@ -199,7 +199,7 @@ class Lane:
         else:
             self._add(entry)
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: SymbolicOp) -> None:
         """Append `entry`, in a new threadblock where this one has no room for it."""
         piece = self.pieces[-1]
         if len(piece) + CLOSING + len(self.unflushed) > MAX_OPS or not self._fits(entry):
@@ -207,12 +207,12 @@ class Lane:
             self.flush()
             self._together()
             self._append(last)
-            self.pieces.append([first, Entry("nop")])
+            self.pieces.append([first, SymbolicOp("nop")])
             self.named.clear()
         self._append(entry)
         self.named |= _names(entry)
 
-    def _fits(self, entry: Entry) -> bool:
+    def _fits(self, entry: SymbolicOp) -> bool:
         """Whether the open threadblock can name the channels and remote buffers of one more operation."""
         new = _names(entry) - self.named
         if len(self.named) + len(new) <= MAX_CHANNELS:
@@ -220,11 +220,11 @@ class Lane:
         counts = Counter((kind, type(name)) for kind, name in self.named | new)
         return max(counts.values()) <= MAX_CHANNELS
 
-    def _append(self, entry: Entry) -> None:
+    def _append(self, entry: SymbolicOp) -> None:
         self.pieces[-1].append(entry)
 
 
-def _names(entry: Entry) -> set[tuple[PointChannel, Endpoint | RemoteName]]:
+def _names(entry: SymbolicOp) -> set[tuple[PointChannel, Endpoint | RemoteName]]:
     """The channels and remote buffers of an operation."""
     names: set[tuple[PointChannel, Endpoint | RemoteName]] = {(end.kind, end) for end in entry.ends}
     if entry.dst and entry.ends:
@@ -233,7 +233,7 @@ def _names(entry: Entry) -> set[tuple[PointChannel, Endpoint | RemoteName]]:
     return names
 
 
-def _remote(entries: Iterable[Entry], kind: PointChannel) -> list[RemoteName]:
+def _remote(entries: Iterable[SymbolicOp], kind: PointChannel) -> list[RemoteName]:
     """(rank, buffer) of the remote buffers that operations reach through channels of one type."""
     return sorted(
         {
@@ -289,28 +289,28 @@ def _channel_order(end: Endpoint) -> tuple[int, int, int]:
 
 def _block(
     index: int,
-    entries: Sequence[Entry],
+    entries: Sequence[SymbolicOp],
     channels: dict[PointChannel, list[Endpoint]],
     buffers: dict[RemoteName, int],
     plain: int,
-) -> Block:
+) -> ThreadblockPlan:
     used: dict[PointChannel, list[Endpoint]] = {
         kind: sorted({end for entry in entries for end in entry.ends if end.kind == kind}, key=_channel_order)
         for kind in KINDS
     }
     reached = {kind: _remote(entries, kind) for kind in KINDS}
 
-    def chunks(entry: Entry, part: Range) -> Chunks:
+    def chunks(entry: SymbolicOp, part: Range) -> Chunks:
         start = part.start + (plain if part.space == "s" else 0)
         if not entry.ends or part.rank == entry.ends[0].rank:
             return Chunks(type=_buffer(part), index=start, size=part.size)
         number = reached[entry.ends[0].kind].index(RemoteName(part.rank, _buffer(part)))
         return Chunks(buffer_id=number, index=start, size=part.size)
 
-    def op(entry: Entry) -> Op:
+    def op(entry: SymbolicOp) -> PlanOperation:
         kind = entry.ends[0].kind if entry.ends else None
         named = kind is not None and (kind == "port" or not entry.src)
-        return Op(
+        return PlanOperation(
             name=entry.name,
             src_buff=tuple(chunks(entry, part) for part in entry.src),
             dst_buff=tuple(chunks(entry, part) for part in entry.dst),
@@ -322,7 +322,7 @@ def _block(
             num_threadblocks=None if entry.barrier is None else 2,
         )
 
-    return Block(
+    return ThreadblockPlan(
         id=index,
         ops=tuple(map(op, entries)),
         channels=tuple(

@@ -18,7 +18,7 @@ import numpy as np
 
 from treadle.codegen.collective.mscclpp.check_form import form_findings, nop_findings
 from treadle.codegen.collective.mscclpp.document import BufferType, ExecutionPlan
-from treadle.codegen.collective.mscclpp.tables import SHAPES, End, Flat, Operand, Tables, operands_of
+from treadle.codegen.collective.mscclpp.tables import SHAPES, End, Flat, Operand, ResolvedPlan, operands_of
 from treadle.codegen.collective.program import BUFFER_NAMES, home
 
 MAX_NAMED = 20
@@ -29,15 +29,15 @@ Value = tuple[Label, ...]
 """Sorted contributions (rank, unit of its input); a unit is a chunk, or what one threadblock of a group does of it."""
 Address = tuple[int, str, int]
 Clock = np.ndarray[tuple[int], np.dtype[np.int32]]
-Promise = Mapping[tuple[int, int], Value]
+ExpectedOutputs = Mapping[tuple[int, int], Value]
 """(rank, output chunk) -> the contributions (rank, input chunk) that it must end as."""
 
 
-def check(plan: ExecutionPlan, promise: Promise | None = None) -> list[str]:
+def check(plan: ExecutionPlan, expected: ExpectedOutputs | None = None) -> list[str]:
     """What is wrong with `plan`, one sentence each naming `gpu G tb T op N`; empty when it is right.
 
-    `promise` says what outputs must end as; without one it is that of the plan's collective, and there is none for a
-    collective of another name: everything else is still checked.
+    `expected` are the required outputs, by default those of the plan's collective; a collective of another name has
+    none, and everything else is still checked.
     """
     findings = form_findings(plan)
     if findings:
@@ -49,7 +49,7 @@ def check(plan: ExecutionPlan, promise: Promise | None = None) -> list[str]:
     run.go()
     if run.stuck:
         return _shortened(run.stuck)
-    return _shortened(list(dict.fromkeys([*run.findings, *run.after()]))) + _shortened(list(_wrong(run, promise)))
+    return _shortened(list(dict.fromkeys([*run.findings, *run.after()]))) + _shortened(list(_wrong(run, expected)))
 
 
 def _shortened(findings: list[str]) -> list[str]:
@@ -80,7 +80,7 @@ class _Run:
     it was published by something stronger than a relaxed signal."""
 
     def __init__(self, plan: ExecutionPlan) -> None:
-        self.plan, self.tables = plan, Tables(plan)
+        self.plan, self.tables = plan, ResolvedPlan(plan)
         self.blocks = self.tables.blocks
         self.units = self.tables.units
         count, ranks = len(self.blocks), len(plan.gpus)
@@ -296,7 +296,7 @@ class _Run:
                 self.packet_past[part.rank, unit] = self.past[number].copy()
                 continue
             address = self.address(part.rank, part.buffer, unit)
-            if address[1] == "i" and not self.plan.inplace and self.plan.collective in PROMISED:
+            if address[1] == "i" and not self.plan.inplace and self.plan.collective in SPECIFIED:
                 self.findings.append(
                     f"{flat.spot}: overwrites input chunk {unit // self.units}, which an out-of-place call must keep"
                 )
@@ -374,7 +374,7 @@ class _Run:
                     yield f"gpu {rank} may end the call while {spot} {verb} its {name} chunk {unit // self.units}"
 
 
-PROMISED = ("allgather", "allreduce", "alltoall", "broadcast", "gather", "reduce", "reducescatter", "scatter")
+SPECIFIED = ("allgather", "allreduce", "alltoall", "broadcast", "gather", "reduce", "reducescatter", "scatter")
 
 
 def _part(plan: ExecutionPlan) -> int:
@@ -384,17 +384,17 @@ def _part(plan: ExecutionPlan) -> int:
     return {"allgather": given, "gather": given, "reducescatter": made, "scatter": made}.get(plan.collective, given)
 
 
-def _wrong(run: _Run, promise: Promise | None) -> Iterator[str]:
+def _wrong(run: _Run, expected: ExpectedOutputs | None) -> Iterator[str]:
     """Compare the output with what is promised; a plan does not say its root, so the best one is taken."""
     plan, units = run.plan, run.units
-    if promise is not None:
+    if expected is not None:
         wanted = {
             (rank, chunk * units + k): tuple((source, index * units + k) for source, index in value)
-            for (rank, chunk), value in promise.items()
+            for (rank, chunk), value in expected.items()
             for k in range(units)
         }
         yield from _differences(run, wanted)
-    elif plan.collective in PROMISED:
+    elif plan.collective in SPECIFIED:
         rooted = plan.collective in ("broadcast", "gather", "reduce", "scatter")
         tries = [list(_differences(run, _expected(run, root))) for root in range(len(plan.gpus) if rooted else 1)]
         yield from min(tries, key=len)

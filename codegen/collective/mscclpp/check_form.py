@@ -12,17 +12,17 @@ from treadle.codegen.collective.mscclpp.document import (
     MAX_CHANNELS_PER_OP,
     MAX_OPS,
     MAX_SEMAPHORES,
-    Block,
     Chunks,
     ExecutionPlan,
     Gpu,
-    Op,
+    PlanOperation,
+    ThreadblockPlan,
 )
 from treadle.codegen.collective.mscclpp.tables import (
     PAIRWISE,
     SHAPES,
     Flat,
-    Tables,
+    ResolvedPlan,
     buffers_of,
     flattened,
     ids_of,
@@ -119,7 +119,7 @@ def _operations(plan: ExecutionPlan) -> Iterator[str]:
                         yield f"gpu {gpu.id} tb {block.id} op {number}: {problem}"
 
 
-def _pipeline(plan: ExecutionPlan, gpu: Gpu, op: Op) -> Iterator[str]:
+def _pipeline(plan: ExecutionPlan, gpu: Gpu, op: PlanOperation) -> Iterator[str]:
     """The runtime gives each iteration its part of plain data, and all of the packets."""
     if op.iter_context is None:
         yield "a pipeline without iter_context"
@@ -135,7 +135,7 @@ def _pipeline(plan: ExecutionPlan, gpu: Gpu, op: Op) -> Iterator[str]:
         )
 
 
-def _operation(plan: ExecutionPlan, gpu: Gpu, block: Block, op: Op) -> Iterator[str]:
+def _operation(plan: ExecutionPlan, gpu: Gpu, block: ThreadblockPlan, op: PlanOperation) -> Iterator[str]:
     ids = ids_of(block, op.channel_type)
     if len(op.channel_ids) > MAX_CHANNELS_PER_OP:
         yield f"names {len(op.channel_ids)} channels, expected at most {MAX_CHANNELS_PER_OP}"
@@ -166,7 +166,7 @@ def _operation(plan: ExecutionPlan, gpu: Gpu, block: Block, op: Op) -> Iterator[
         yield from _operands(plan, gpu, block, op)
 
 
-def _operands(plan: ExecutionPlan, gpu: Gpu, block: Block, op: Op) -> Iterator[str]:
+def _operands(plan: ExecutionPlan, gpu: Gpu, block: ThreadblockPlan, op: PlanOperation) -> Iterator[str]:
     sources, targets = SHAPES[op.name]
     given = letters(sources, len(op.src_buff)), letters(targets, len(op.dst_buff))
     if not given[0] or not given[1] or (op.name in PAIRWISE and len(op.src_buff) != len(op.dst_buff)):
@@ -189,7 +189,9 @@ def _operands(plan: ExecutionPlan, gpu: Gpu, block: Block, op: Op) -> Iterator[s
         yield from _chunks(plan, gpu, block, op, chunks, letter)
 
 
-def _chunks(plan: ExecutionPlan, gpu: Gpu, block: Block, op: Op, chunks: Chunks, letter: str) -> Iterator[str]:
+def _chunks(
+    plan: ExecutionPlan, gpu: Gpu, block: ThreadblockPlan, op: PlanOperation, chunks: Chunks, letter: str
+) -> Iterator[str]:
     named = [chunks.type, chunks.buffer_id, chunks.switch_channel_id]
     if sum(name is not None for name in named) != 1:
         yield "has an operand that is not exactly one of local, remote and switch"
@@ -225,7 +227,7 @@ def _chunks(plan: ExecutionPlan, gpu: Gpu, block: Block, op: Op, chunks: Chunks,
 
 def _work(plan: ExecutionPlan) -> Iterator[str]:
     """Numbers so large that no program of use has them would keep the checker busy for hours."""
-    tables = Tables(plan)
+    tables = ResolvedPlan(plan)
     chunks = sum(gpu.input_chunks + gpu.output_chunks for gpu in plan.gpus)
     chunks += sum(chunks.size for block in tables.blocks for flat in block for chunks, *_ in flat.parts)
     tokens = sum(semaphore.init_value for gpu in plan.gpus for semaphore in gpu.semaphores)
@@ -239,7 +241,7 @@ def _overlays(plan: ExecutionPlan) -> Iterator[str]:
         return
     packets: set[tuple[int, int]] = set()
     plain: dict[tuple[int, int], str] = {}
-    tables = Tables(plan)
+    tables = ResolvedPlan(plan)
     for block in tables.blocks:
         for flat in block:
             for operand in operands_of(flat, tables.units):
@@ -260,7 +262,7 @@ def nop_findings(plan: ExecutionPlan) -> list[str]:
     all deal the elements of a range out to the threads alike, so two of them keep each element in order where their
     ranges begin at the same place.
     """
-    tables = Tables(plan)
+    tables = ResolvedPlan(plan)
     return [finding for block in tables.blocks for finding in _nops(block, tables.units)]
 
 

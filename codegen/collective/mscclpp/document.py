@@ -66,7 +66,7 @@ class Iterations(_Part, frozen=True):
     num_chunks: Some
 
 
-class Op(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class PlanOperation(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One operation; `channel_ids` count within the threadblock's channels of that type."""
 
     name: OpName
@@ -80,7 +80,7 @@ class Op(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     semaphore_ids: tuple[Natural, ...] = ()
     tbg_info: Share | None = None
     iter_context: Iterations | None = None
-    ops: tuple[Op, ...] = ()
+    ops: tuple[PlanOperation, ...] = ()
     buff: BufferType | tuple[Chunks, ...] | None = None
     """Which buffers a pipeline is about; the runtime does not read it."""
 
@@ -119,9 +119,9 @@ class BlockBuffers(_Part, frozen=True):
     remote_buffer_ids: tuple[Natural, ...]
 
 
-class Block(_Part, frozen=True):
+class ThreadblockPlan(_Part, frozen=True):
     id: Natural
-    ops: tuple[Op, ...]
+    ops: tuple[PlanOperation, ...]
     channels: tuple[BlockChannels, ...] = ()
     remote_buffer_refs: tuple[BlockBuffers, ...] = ()
 
@@ -141,7 +141,7 @@ class Gpu(_Part, frozen=True):
     input_chunks: Natural
     output_chunks: Natural
     scratch_chunks: Natural
-    threadblocks: tuple[Block, ...]
+    threadblocks: tuple[ThreadblockPlan, ...]
     channels: tuple[MemoryChannels | PortChannels | SwitchChannels, ...] = ()
     remote_buffers: tuple[RemoteBuffer, ...] = ()
     semaphores: tuple[Semaphore, ...] = ()

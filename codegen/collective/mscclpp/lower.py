@@ -30,7 +30,7 @@ from treadle.codegen.collective import order
 from treadle.codegen.collective.happens_before import unordered
 from treadle.codegen.collective.mscclpp.blocks import Endpoint, Lane, Range, Semaphores, gpu_of
 from treadle.codegen.collective.mscclpp.document import MAX_BYTES, ExecutionPlan, dumps
-from treadle.codegen.collective.program import Buffer, Connection, Place, Program, Step
+from treadle.codegen.collective.program import BlockStep, Buffer, CollectiveProgram, Connection, Place
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 
@@ -55,7 +55,7 @@ def far_pairs(decisions: CollectiveDecisions) -> frozenset[tuple[int, int]]:
     return frozenset((link.src, link.dst) for link in decisions.links if link.kind in NETWORKS)
 
 
-def emit(program: Program, *, far: Collection[tuple[int, int]] = frozenset()) -> ExecutionPlan:
+def emit(program: CollectiveProgram, *, far: Collection[tuple[int, int]] = frozenset()) -> ExecutionPlan:
     """The plan of `program`; the pairs of ranks in `far` use port channels, in both directions, all others memory
     channels.
 
@@ -95,7 +95,7 @@ class _Message:
     far: Endpoint
     sent: Place
     received: Place
-    step: Step
+    step: BlockStep
     direct: bool = False
     target: Range = NOWHERE
     first: bool = False
@@ -108,7 +108,7 @@ class _Writer:
 
     def __init__(
         self,
-        program: Program,
+        program: CollectiveProgram,
         sequence: Sequence[Place],
         grouping: Callable[[int, int], int],
         far: Collection[tuple[int, int]],
@@ -136,10 +136,10 @@ class _Writer:
         self.waits, self.releases = self._dependences()
         if self.packets:
             self._place_packets()
-            self.unheard = self._unheard()
+            self.unsynchronised = self._unsynchronised()
         else:
             self._place_slots()
-            self.unheard = set()
+            self.unsynchronised = set()
 
     def plan(self) -> ExecutionPlan:
         self._begin()
@@ -203,10 +203,11 @@ class _Writer:
         self.scratch[rank] += count
         return Range(rank, "p", self.scratch[rank] - count, count)
 
-    def _unheard(self) -> set[Connection]:
-        """Connections whose sender ends without having heard, directly or through others, that the receiver began.
+    def _unsynchronised(self) -> set[Connection]:
+        """Connections whose sender may end before the receiver began: no message leads back, directly or through
+        others.
 
-        Packets that are only sent on tell nothing to the threadblock of their receive: it does not read them.
+        Packets that are only sent on carry nothing to the threadblock of their receive, which does not read them.
         """
         known: dict[tuple[int, int], int] = defaultdict(int)
         unread: dict[tuple[int, int], int] = {}
@@ -228,12 +229,12 @@ class _Writer:
                 if all(spot in unread for spot in sent_on):
                     known[key] |= reduce(or_, (unread[spot] for spot in sent_on))
             after[place] = known[key]
-        heard = [0] * len(self.program.ranks)
+        begun = [0] * len(self.program.ranks)
         for (rank, _), ranks in known.items():
-            heard[rank] |= ranks
-        return {m.near.connection for m in self.messages if not heard[m.near.rank] >> m.far.rank & 1}
+            begun[rank] |= ranks
+        return {m.near.connection for m in self.messages if not begun[m.near.rank] >> m.far.rank & 1}
 
-    def _kept(self, place: Place, step: Step) -> bool:
+    def _kept(self, place: Place, step: BlockStep) -> bool:
         """Whether what a step of type r or rcs receives stays packets, to be sent on later."""
         return (
             step.dst is not None
@@ -270,20 +271,20 @@ class _Writer:
     # Operations.
 
     def _begin(self) -> None:
-        told: set[Connection] = set()
+        signalled: set[Connection] = set()
         for message in self.messages:
             connection = message.far.connection
-            if connection not in told and (not self.packets or connection in self.unheard):
+            if connection not in signalled and (not self.packets or connection in self.unsynchronised):
                 self.lanes[self.lane_of[message.received]].signal(message.far, relaxed=True)
-            told.add(connection)
+            signalled.add(connection)
 
     def _end(self) -> None:
-        told: set[Connection] = set()
+        waited: set[Connection] = set()
         for message in self.messages:
             connection = message.near.connection
-            if connection not in told and connection in self.unheard:
+            if connection not in waited and connection in self.unsynchronised:
                 self.lanes[self.lane_of[message.sent]].wait(message.near, relaxed=True)
-            told.add(connection)
+            waited.add(connection)
         for lane in self.lanes.values():
             lane.flush()
 
@@ -300,7 +301,7 @@ class _Writer:
         if place in self.releases:
             lane.release(self.releases[place])
 
-    def _signal_step(self, lane: Lane, place: Place, step: Step) -> None:
+    def _signal_step(self, lane: Lane, place: Place, step: BlockStep) -> None:
         received, sent = self.incoming.get(place), self.outgoing.get(place)
         if received is not None:
             lane.wait(received.far)
@@ -331,7 +332,7 @@ class _Writer:
                 lane.flush()
             lane.signal(received.far)
 
-    def _packet_step(self, lane: Lane, place: Place, step: Step) -> None:
+    def _packet_step(self, lane: Lane, place: Place, step: BlockStep) -> None:
         received, sent = self.incoming.get(place), self.outgoing.get(place)
         rank, count = place.rank, step.count
         port = sent is not None and sent.near.port
@@ -384,11 +385,11 @@ def _chunks(operand: tuple[Buffer, int] | None, count: int) -> range:
     return range(0) if operand is None else range(operand[1], operand[1] + count)
 
 
-def _step(program: Program, place: Place) -> Step:
+def _step(program: CollectiveProgram, place: Place) -> BlockStep:
     return program.ranks[place.rank].threadblocks[place.threadblock].steps[place.step]
 
 
-def _messages(program: Program, far_pairs: Collection[tuple[int, int]]) -> list[_Message]:
+def _messages(program: CollectiveProgram, far_pairs: Collection[tuple[int, int]]) -> list[_Message]:
     """Every message, connection by connection in order."""
     found = []
     for connection, ends in order.connections(program).items():
@@ -400,7 +401,7 @@ def _messages(program: Program, far_pairs: Collection[tuple[int, int]]) -> list[
     return found
 
 
-def _plain_scratch(program: Program) -> set[tuple[int, int]]:
+def _plain_scratch(program: CollectiveProgram) -> set[tuple[int, int]]:
     """(rank, chunk) of the scratch that is summed up or copied, rather than only sent on."""
     found: set[tuple[int, int]] = set()
     for place, _, step in program.steps():
@@ -413,7 +414,7 @@ def _plain_scratch(program: Program) -> set[tuple[int, int]]:
 
 
 def _direct(
-    program: Program,
+    program: CollectiveProgram,
     sequence: Sequence[Place],
     outgoing: dict[Place, _Message],
     incoming: dict[Place, _Message],
@@ -453,7 +454,7 @@ def _direct(
     return candidates - {askers[number] for number in (*late, *unsure)}
 
 
-def _sizes(program: Program, rank: int) -> tuple[int, int]:
+def _sizes(program: CollectiveProgram, rank: int) -> tuple[int, int]:
     """Input and output chunks; the runtime divides by both, so a buffer that is not used counts as the other one."""
     ranked, part = program.ranks[rank], program.part_chunks
     given, made = ranked.input_chunks, ranked.output_chunks

@@ -9,14 +9,14 @@ from math import lcm
 from typing import NamedTuple
 
 from treadle.codegen.collective.mscclpp.document import (
-    Block,
     Chunks,
     ExecutionPlan,
     Gpu,
     MemoryChannels,
-    Op,
+    PlanOperation,
     PortChannels,
     SwitchChannels,
+    ThreadblockPlan,
 )
 
 End = tuple[int, str, int]
@@ -50,7 +50,7 @@ class Operand(NamedTuple):
 class Flat:
     """One operation outside any pipeline, with where it stands and what its channels and buffers are."""
 
-    op: Op
+    op: PlanOperation
     spot: str
     rank: int
     ends: tuple[End, ...]
@@ -58,7 +58,7 @@ class Flat:
     """(chunks, letter of SHAPES, rank, buffer) of every source, then every destination; a switch's ranks one by one."""
 
 
-class Tables:
+class ResolvedPlan:
     """Every threadblock of every rank, its operations resolved; the plan's form must be right."""
 
     def __init__(self, plan: ExecutionPlan) -> None:
@@ -91,7 +91,7 @@ class Tables:
         return self.far.get(end)
 
 
-def flattened(gpu: Gpu, block: Block) -> Iterator[tuple[Op, str]]:
+def flattened(gpu: Gpu, block: ThreadblockPlan) -> Iterator[tuple[PlanOperation, str]]:
     """Operations in order with how findings call them; a pipeline's own stand for it, as one iteration."""
     for number, op in enumerate(block.ops):
         spot = f"gpu {gpu.id} tb {block.id} op {number}"
@@ -117,12 +117,12 @@ def switches_of(gpu: Gpu) -> list[tuple[str, tuple[int, ...]]]:
     ]
 
 
-def ids_of(block: Block, kind: str | None) -> tuple[int, ...]:
+def ids_of(block: ThreadblockPlan, kind: str | None) -> tuple[int, ...]:
     """The rank's channels of one type that a threadblock has, by the number its operations use."""
     return tuple(number for made in block.channels if made.channel_type == kind for number in made.channel_ids)
 
 
-def buffers_of(block: Block, kind: str | None) -> tuple[int, ...]:
+def buffers_of(block: ThreadblockPlan, kind: str | None) -> tuple[int, ...]:
     """The rank's remote buffers that a threadblock reaches through one channel type, likewise."""
     return tuple(
         n for made in block.remote_buffer_refs if made.access_channel_type == kind for n in made.remote_buffer_ids
@@ -137,7 +137,7 @@ def letters(shape: str, count: int) -> str:
     return fixed + fixed[-1] * (count - len(fixed)) if count >= len(fixed) else ""
 
 
-def _flat(gpu: Gpu, block: Block, op: Op, spot: str) -> Flat:
+def _flat(gpu: Gpu, block: ThreadblockPlan, op: PlanOperation, spot: str) -> Flat:
     ids = ids_of(block, op.channel_type)
     ends: tuple[End, ...] = ()
     if op.channel_type in ("memory", "port"):
@@ -153,7 +153,7 @@ def _flat(gpu: Gpu, block: Block, op: Op, spot: str) -> Flat:
     return Flat(op, spot, gpu.id, ends, tuple(parts))
 
 
-def _where(gpu: Gpu, block: Block, op: Op, chunks: Chunks) -> list[tuple[int, str]]:
+def _where(gpu: Gpu, block: ThreadblockPlan, op: PlanOperation, chunks: Chunks) -> list[tuple[int, str]]:
     if chunks.type is not None:
         return [(gpu.id, chunks.type)]
     if chunks.buffer_id is not None:

@@ -5,32 +5,43 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from treadle.codegen.collective.program import READING, RECEIVING, SENDING, WRITING, Place, Program, Step, Threadblock
+from treadle.codegen.collective.program import (
+    READING,
+    RECEIVING,
+    SENDING,
+    WRITING,
+    BlockStep,
+    CollectiveProgram,
+    Place,
+    Threadblock,
+)
 
-Mutation = Callable[[Program], Program | None]
+Mutation = Callable[[CollectiveProgram], CollectiveProgram | None]
 """None where a program has no place for it."""
 
 
-def with_rank(program: Program, rank: int, **changes: object) -> Program:
+def with_rank(program: CollectiveProgram, rank: int, **changes: object) -> CollectiveProgram:
     ranks = list(program.ranks)
     ranks[rank] = replace(ranks[rank], **changes)
     return replace(program, ranks=tuple(ranks))
 
 
-def with_block(program: Program, rank: int, block: int, **changes: object) -> Program:
+def with_block(program: CollectiveProgram, rank: int, block: int, **changes: object) -> CollectiveProgram:
     blocks = list(program.ranks[rank].threadblocks)
     blocks[block] = replace(blocks[block], **changes)
     return with_rank(program, rank, threadblocks=tuple(blocks))
 
 
-def with_step(program: Program, rank: int, block: int, position: int, **changes: object) -> Program:
+def with_step(program: CollectiveProgram, rank: int, block: int, position: int, **changes: object) -> CollectiveProgram:
     """The program with one step changed."""
     steps = list(program.ranks[rank].threadblocks[block].steps)
     steps[position] = replace(steps[position], **changes)
     return with_block(program, rank, block, steps=tuple(steps))
 
 
-def places(program: Program, wanted: Callable[[Threadblock, Step], bool]) -> Iterator[tuple[Place, Threadblock, Step]]:
+def places(
+    program: CollectiveProgram, wanted: Callable[[Threadblock, BlockStep], bool]
+) -> Iterator[tuple[Place, Threadblock, BlockStep]]:
     """From the middle rank on, so that the first rank's special cases do not decide."""
     found = [entry for entry in program.steps() if wanted(entry[1], entry[2])]
     middle = len(program.ranks) // 2
@@ -38,36 +49,39 @@ def places(program: Program, wanted: Callable[[Threadblock, Step], bool]) -> Ite
 
 
 def at_first(
-    wanted: Callable[[Threadblock, Step], bool], change: Callable[[Program, Place, Step], Program]
+    wanted: Callable[[Threadblock, BlockStep], bool],
+    change: Callable[[CollectiveProgram, Place, BlockStep], CollectiveProgram],
 ) -> Mutation:
-    def mutate(program: Program) -> Program | None:
+    def mutate(program: CollectiveProgram) -> CollectiveProgram | None:
         place, _, step = next(places(program, wanted), (None, None, None))
         return None if place is None or step is None else change(program, place, step)
 
     return mutate
 
 
-def of_type(types: frozenset[str] | set[str]) -> Callable[[Threadblock, Step], bool]:
+def of_type(types: frozenset[str] | set[str]) -> Callable[[Threadblock, BlockStep], bool]:
     return lambda block, step: step.type in types
 
 
-def at_step(types: frozenset[str] | set[str], changes: Callable[[Step], dict[str, object]]) -> Mutation:
+def at_step(types: frozenset[str] | set[str], changes: Callable[[BlockStep], dict[str, object]]) -> Mutation:
     return at_first(of_type(types), lambda program, place, step: with_step(program, *place, **changes(step)))
 
 
-def at_block(types: frozenset[str] | set[str], changes: Callable[[Program, Place], dict[str, object]]) -> Mutation:
+def at_block(
+    types: frozenset[str] | set[str], changes: Callable[[CollectiveProgram, Place], dict[str, object]]
+) -> Mutation:
     return at_first(
         of_type(types), lambda program, place, step: with_block(program, *place[:2], **changes(program, place))
     )
 
 
-def size(program: Program, place: Place, buffer: str) -> int:
+def size(program: CollectiveProgram, place: Place, buffer: str) -> int:
     ranked = program.ranks[place.rank]
     return {"i": ranked.input_chunks, "o": ranked.output_chunks, "s": ranked.scratch_chunks}[buffer]
 
 
-def behind(side: str) -> Callable[[Program, Place, Step], Program]:
-    def change(program: Program, place: Place, step: Step) -> Program:
+def behind(side: str) -> Callable[[CollectiveProgram, Place, BlockStep], CollectiveProgram]:
+    def change(program: CollectiveProgram, place: Place, step: BlockStep) -> CollectiveProgram:
         buffer = getattr(step, side)[0]
         last = size(program, place, buffer)
         return with_step(program, *place, **{side: (buffer, last - step.count + 1)})
@@ -75,14 +89,14 @@ def behind(side: str) -> Callable[[Program, Place, Step], Program]:
     return change
 
 
-def duplicate_connection(program: Program, place: Place, step: Step) -> Program:
+def duplicate_connection(program: CollectiveProgram, place: Place, step: BlockStep) -> CollectiveProgram:
     blocks = program.ranks[place.rank].threadblocks
     return with_rank(program, place.rank, threadblocks=(*blocks, replace(blocks[place.threadblock], steps=())))
 
 
 def drop_last(types: frozenset[str]) -> Mutation:
-    def mutate(program: Program) -> Program | None:
-        def last(block: Threadblock, step: Step) -> bool:
+    def mutate(program: CollectiveProgram) -> CollectiveProgram | None:
+        def last(block: Threadblock, step: BlockStep) -> bool:
             return step is block.steps[-1] and step.type in types and not step.awaited and step.depends is None
 
         place, block, _ = next(places(program, last), (None, None, None))
@@ -91,8 +105,8 @@ def drop_last(types: frozenset[str]) -> Mutation:
     return mutate
 
 
-def repeat_last_send(program: Program) -> Program | None:
-    def last(block: Threadblock, step: Step) -> bool:
+def repeat_last_send(program: CollectiveProgram) -> CollectiveProgram | None:
+    def last(block: Threadblock, step: BlockStep) -> bool:
         return step is block.steps[-1] and step.type == "s"
 
     place, block, step = next(places(program, last), (None, None, None))
@@ -104,7 +118,7 @@ def repeat_last_send(program: Program) -> Program | None:
 def other_chunk(side: str, types: frozenset[str]) -> Mutation:
     """The operand moves to a chunk beside it."""
 
-    def mutate(program: Program) -> Program | None:
+    def mutate(program: CollectiveProgram) -> CollectiveProgram | None:
         for place, _, step in places(program, of_type(types)):
             operand = getattr(step, side)
             if operand is None or size(program, place, operand[0]) <= step.count:
@@ -116,7 +130,7 @@ def other_chunk(side: str, types: frozenset[str]) -> Mutation:
     return mutate
 
 
-def swap_sends(program: Program) -> Program | None:
+def swap_sends(program: CollectiveProgram) -> CollectiveProgram | None:
     """Two sends of different chunks, one after the other without a dependence between."""
     for place, block, step in places(program, of_type({"s"})):
         after = block.steps[place.step + 1] if place.step + 1 < len(block.steps) else None
@@ -127,7 +141,7 @@ def swap_sends(program: Program) -> Program | None:
     return None
 
 
-def swap_peers(program: Program) -> Program | None:
+def swap_peers(program: CollectiveProgram) -> CollectiveProgram | None:
     """Two threadblocks of a rank send to each other's peer."""
     for rank, ranked in enumerate(program.ranks):
         sending = [
@@ -141,7 +155,7 @@ def swap_peers(program: Program) -> Program | None:
     return None
 
 
-def forget_waits(program: Program) -> Program | None:
+def forget_waits(program: CollectiveProgram) -> CollectiveProgram | None:
     """One rank runs as if its threadblocks needed nothing of each other."""
     rank = next((place.rank for place, _, _ in places(program, lambda block, step: step.depends is not None)), None)
     if rank is None:
@@ -152,7 +166,7 @@ def forget_waits(program: Program) -> Program | None:
     return program
 
 
-def wait_for_each_other(program: Program) -> Program | None:
+def wait_for_each_other(program: CollectiveProgram) -> CollectiveProgram | None:
     for rank, ranked in enumerate(program.ranks):
         filled = [index for index, block in enumerate(ranked.threadblocks) if block.steps]
         if len(filled) > 1:
@@ -164,11 +178,11 @@ def wait_for_each_other(program: Program) -> Program | None:
     return None
 
 
-def empty_block(program: Program, place: Place, step: Step) -> Program:
+def empty_block(program: CollectiveProgram, place: Place, step: BlockStep) -> CollectiveProgram:
     return with_block(program, *place[:2], steps=())
 
 
-def overwrite_input(program: Program) -> Program | None:
+def overwrite_input(program: CollectiveProgram) -> CollectiveProgram | None:
     if program.inplace or not all(ranked.input_chunks for ranked in program.ranks):
         return None
     change = at_first(
@@ -178,7 +192,7 @@ def overwrite_input(program: Program) -> Program | None:
     return change(program)
 
 
-def read_unwritten_scratch(program: Program) -> Program | None:
+def read_unwritten_scratch(program: CollectiveProgram) -> CollectiveProgram | None:
     for place, _, step in places(program, of_type({"s", "cpy"})):
         scratch = program.ranks[place.rank].scratch_chunks
         changed = with_rank(program, place.rank, scratch_chunks=scratch + step.count)
@@ -186,13 +200,13 @@ def read_unwritten_scratch(program: Program) -> Program | None:
     return None
 
 
-def shrink_output(program: Program) -> Program | None:
+def shrink_output(program: CollectiveProgram) -> CollectiveProgram | None:
     rank = len(program.ranks) // 2
     buffer = "output_chunks" if program.ranks[rank].output_chunks else "input_chunks"
     return with_rank(program, rank, **{buffer: getattr(program.ranks[rank], buffer) - 1})
 
 
-def add_twice(program: Program) -> Program | None:
+def add_twice(program: CollectiveProgram) -> CollectiveProgram | None:
     """A sum is added once more."""
     for place, block, step in places(program, of_type({"re"})):
         if place.step == len(block.steps) - 1:

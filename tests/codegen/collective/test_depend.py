@@ -15,10 +15,10 @@ from treadle.codegen.collective import depend
 from treadle.codegen.collective.happens_before import unordered
 from treadle.codegen.collective.lower import lower
 from treadle.codegen.collective.order import run
-from treadle.codegen.collective.program import Place, Program
+from treadle.codegen.collective.program import CollectiveProgram, Place
 
 
-def without_wait(program: Program, place: Place) -> Program:
+def without_wait(program: CollectiveProgram, place: Place) -> CollectiveProgram:
     """The program in which a step no longer waits; the step it waited for stays as it is."""
     ranked = program.ranks[place.rank]
     blocks = list(ranked.threadblocks)

@@ -19,28 +19,28 @@ from tests.codegen.collective.algorithms import (
     tree_moves,
 )
 from treadle.codegen.collective import check as check_program
+from treadle.codegen.collective.expected import expected_outputs
 from treadle.codegen.collective.lower import lower
 from treadle.codegen.collective.msccl import xml
 from treadle.codegen.collective.order import run
-from treadle.codegen.collective.program import Program
-from treadle.codegen.collective.promise import promise_of
-from treadle.codegen.collective.replay import Replay
+from treadle.codegen.collective.program import CollectiveProgram
 from treadle.codegen.collective.simulate_program import simulate_program
+from treadle.codegen.collective.symbolic import SymbolicExecution
 from treadle.planner.documents.collective import Demand
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 
 COLLECTIVES = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce")
 
 
-def types(program: Program, rank: int | None = None) -> Counter[str]:
+def types(program: CollectiveProgram, rank: int | None = None) -> Counter[str]:
     return Counter(step.type for place, _, step in program.steps() if rank in (None, place.rank))
 
 
-def dependences(program: Program) -> int:
+def dependences(program: CollectiveProgram) -> int:
     return sum(step.depends is not None for _, _, step in program.steps())
 
 
-def scratch(program: Program) -> int:
+def scratch(program: CollectiveProgram) -> int:
     return sum(ranked.scratch_chunks for ranked in program.ranks)
 
 
@@ -135,8 +135,8 @@ def test_fused_and_unfused_programs_compute_the_same(collective: str, data: st.D
     programs = [lower(decisions, inplace=inplace, fuse=fuse) for fuse in (True, False)]
     outputs = []
     for program in programs:
-        assert check_program.check(program, promise=promise_of(decisions)) == []
-        replay = Replay(program, inplace)
+        assert check_program.check(program, expected=expected_outputs(decisions)) == []
+        replay = SymbolicExecution(program, inplace)
         assert replay.follow(run(program, 2).sequence) == []
         outputs.append({key: value for key, value in replay.values.items() if key[1] == ("i" if inplace else "o")})
     if not inplace:

@@ -17,13 +17,13 @@ from tests.codegen.collective.test_check import ring_program
 from treadle.codegen.collective import check as check_program
 from treadle.codegen.collective import order
 from treadle.codegen.collective.lower import lower
-from treadle.codegen.collective.program import RECEIVING, SENDING, Connection, Place, Program
-from treadle.codegen.collective.replay import Replay
+from treadle.codegen.collective.program import RECEIVING, SENDING, CollectiveProgram, Connection, Place
+from treadle.codegen.collective.symbolic import SymbolicExecution
 
 COLLECTIVES = ("allgather", "reducescatter", "allreduce", "alltoall")
 
 
-def random_run(program: Program, depth: int, rng: random.Random) -> tuple[list[Place], set[Place]]:
+def random_run(program: CollectiveProgram, depth: int, rng: random.Random) -> tuple[list[Place], set[Place]]:
     """A sequence in which every step was possible when its turn came, drawn step by step, and what is left over."""
     done: dict[tuple[int, int], int] = defaultdict(int)
     filled: dict[Connection, int] = defaultdict(int)
@@ -57,16 +57,16 @@ def random_run(program: Program, depth: int, rng: random.Random) -> tuple[list[P
     return sequence, left
 
 
-def outputs(program: Program, sequence: list[Place], inplace: bool) -> dict[object, object]:
+def outputs(program: CollectiveProgram, sequence: list[Place], inplace: bool) -> dict[object, object]:
     """What lies where at the end, scratch left out."""
-    replay = Replay(program, inplace)
+    replay = SymbolicExecution(program, inplace)
     for place in sequence:
         block = program.ranks[place.rank].threadblocks[place.threadblock]
         replay.execute(place, block.steps[place.step], *order.ways(place.rank, block))
     return {address: value for address, value in replay.values.items() if address[1] != "s"}
 
 
-def loosened(program: Program, rng: random.Random) -> Program:
+def loosened(program: CollectiveProgram, rng: random.Random) -> CollectiveProgram:
     """Some waits left out: sometimes the program still is right, sometimes it races."""
     places = [place for place, _, step in program.steps() if step.depends is not None and step.type != "nop"]
     for place in rng.sample(places, min(len(places), rng.randint(0, 3))):
@@ -107,7 +107,7 @@ def test_accepted_programs_end_alike_in_every_order(collective: str, inplace: bo
     ],
     ids=lambda program: program.name,
 )
-def test_programs_that_rest_on_the_order_of_messages(program: Program) -> None:
+def test_programs_that_rest_on_the_order_of_messages(program: CollectiveProgram) -> None:
     """In a ring it is messages that have come around, not waits, which keep reads before writes."""
     assert check_program.check(program) == []
     expected = outputs(program, list(order.run(program, 2).sequence), program.inplace)

@@ -18,13 +18,13 @@ from tests.codegen.collective.algorithms import (
 from treadle.codegen.collective import check as check_program
 from treadle.codegen.collective.lower import lower
 from treadle.codegen.collective.msccl import xml
-from treadle.codegen.collective.program import Program, Step
+from treadle.codegen.collective.program import BlockStep, CollectiveProgram
 from treadle.planner.errors import InputError
 
 COLLECTIVES = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce")
 
 
-def both(decisions, **options: bool) -> list[Program]:
+def both(decisions, **options: bool) -> list[CollectiveProgram]:
     modes = [False] if decisions.collective == "alltoall" else [False, True]
     return [lower(decisions, inplace=inplace, **options) for inplace in modes]
 
@@ -171,4 +171,4 @@ def test_timeless_circles_are_refused() -> None:
 
 
 def test_steps_are_compared_without_their_lines() -> None:
-    assert Step("nop", line=1) == Step("nop", line=2)
+    assert BlockStep("nop", line=1) == BlockStep("nop", line=2)

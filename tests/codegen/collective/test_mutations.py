@@ -11,7 +11,7 @@ from tests.codegen.collective.mutations import MUTATIONS
 from tests.codegen.collective.test_check import ring_program, swap_pair
 from treadle.codegen.collective import check as check_program
 from treadle.codegen.collective.msccl import xml
-from treadle.codegen.collective.program import Program
+from treadle.codegen.collective.program import CollectiveProgram
 
 FILES = (
     "msccl-scheduler/ncv4_ag_hier_4_LL.xml",
@@ -35,7 +35,7 @@ OWN = {"ring": ring_program(4), "exchange": swap_pair("sr", "rs")}
 
 
 @cache
-def parsed(path: Path) -> Program:
+def parsed(path: Path) -> CollectiveProgram:
     return xml.parse(path.read_text(), path.name)
 
 

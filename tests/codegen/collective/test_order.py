@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tests.codegen.collective.algorithms import random_algorithm, ring_allreduce
 from treadle.codegen.collective import order
 from treadle.codegen.collective.lower import lower
-from treadle.codegen.collective.program import Connection, Program
+from treadle.codegen.collective.program import CollectiveProgram, Connection
 
 
-def follow(program: Program, sequence, depth: int) -> None:
+def follow(program: CollectiveProgram, sequence, depth: int) -> None:
     """Replay `sequence` with blocking receives and bounded sends; every step must be possible when its turn comes."""
     done: dict[tuple[int, int], int] = defaultdict(int)
     queued: dict[Connection, int] = defaultdict(int)

@@ -16,8 +16,8 @@ from tests.codegen.collective.algorithms import (
     ring_allreduce,
 )
 from treadle.codegen.collective import check as check_program
+from treadle.codegen.collective.expected import expected_outputs
 from treadle.codegen.collective.lower import lower
-from treadle.codegen.collective.promise import promise_of
 from treadle.codegen.collective.simulate_program import simulate_program
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.algorithm import Port
@@ -73,7 +73,7 @@ def test_ports_serve_who_comes_first_unless_the_program_says_otherwise() -> None
     assert time_of(decisions) == 27000
     in_turn = structs.replace(decisions, ordered=True)
     assert time_of(in_turn) == 18000
-    assert check_program.check(lower(in_turn), promise=promise_of(in_turn)) == []
+    assert check_program.check(lower(in_turn), expected=expected_outputs(in_turn)) == []
 
 
 @given(collective=st.sampled_from(["allgather", "allreduce", "alltoall"]), seed=st.integers(0, 10**6))
@@ -82,7 +82,7 @@ def test_programs_in_turn_are_right(collective: str, seed: int) -> None:
     ports = tuple(Port(name=f"{s}", links=tuple((s, d) for d in range(5) if d != s)) for s in range(5))
     in_turn = structs.replace(decisions, ports=ports, ordered=True)
     program = lower(in_turn)
-    assert check_program.check(program, promise=promise_of(in_turn)) == []
+    assert check_program.check(program, expected=expected_outputs(in_turn)) == []
     free = lower(structs.replace(in_turn, ordered=False))
     assert sum(step.type == "nop" or step.depends is not None for *_, step in program.steps()) >= sum(
         step.type == "nop" or step.depends is not None for *_, step in free.steps()

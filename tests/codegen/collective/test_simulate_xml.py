@@ -12,7 +12,7 @@ from benchmarks.collective import xml_simulation
 from tests.codegen.collective.test_check import ring_program, swap_pair
 from treadle.codegen.collective import simulate_xml
 from treadle.codegen.collective.msccl import xml
-from treadle.codegen.collective.program import Program, RankProgram, Step, Threadblock
+from treadle.codegen.collective.program import BlockStep, CollectiveProgram, RankProgram, Threadblock
 from treadle.codegen.collective.simulate_xml import bus_factor
 from treadle.codegen.collective.simulate_xml import simulate_xml as simulate
 from treadle.planner import resources
@@ -55,22 +55,22 @@ def machine(ranks: int, **parts: object) -> Hardware:
     return Hardware(version=1, name="even", devices=devices, **{**base, **parts})  # type: ignore[arg-type]
 
 
-def broadcast(blocks: int = 1, count: int = 1, protocol: str = "Simple", ranks: int = 2) -> Program:
+def broadcast(blocks: int = 1, count: int = 1, protocol: str = "Simple", ranks: int = 2) -> CollectiveProgram:
     """Rank 0 sends `count` chunks to every other rank by each of `blocks` threadblocks."""
 
-    def steps(kind: str, block: int) -> tuple[Step, ...]:
+    def steps(kind: str, block: int) -> tuple[BlockStep, ...]:
         place = ("i" if kind == "s" else "o", block * count)
-        return (Step(kind, place if kind == "s" else None, None if kind == "s" else place, count),)  # type: ignore
+        return (BlockStep(kind, place if kind == "s" else None, None if kind == "s" else place, count),)  # type: ignore
 
     chunks = blocks * count
     senders = tuple(Threadblock(to, None, b, steps("s", b)) for to in range(1, ranks) for b in range(blocks))
-    own = Threadblock(None, None, 0, (Step("cpy", ("i", 0), ("o", 0), chunks),))
+    own = Threadblock(None, None, 0, (BlockStep("cpy", ("i", 0), ("o", 0), chunks),))
     programs = [RankProgram(chunks, chunks, 0, (*senders, own))]
     programs += [
         RankProgram(0, chunks, 0, tuple(Threadblock(None, 0, b, steps("r", b)) for b in range(blocks)))
         for _ in range(1, ranks)
     ]
-    return Program("b", "broadcast", tuple(programs), chunks, blocks, protocol, root=0)
+    return CollectiveProgram("b", "broadcast", tuple(programs), chunks, blocks, protocol, root=0)
 
 
 def test_one_message_by_hand() -> None:
@@ -87,11 +87,11 @@ def replace_transport(**changes: object) -> Transport:
 def test_a_message_is_forwarded_while_it_comes_in() -> None:
     """Three ranks in a row: the second one sends for the last half of the time that it receives."""
     blocks = (
-        (Threadblock(1, None, 0, (Step("s", ("i", 0)),)),),
-        (Threadblock(2, 0, 0, (Step("rcs", None, ("o", 0)),)),),
-        (Threadblock(None, 1, 0, (Step("r", None, ("o", 0)),)),),
+        (Threadblock(1, None, 0, (BlockStep("s", ("i", 0)),)),),
+        (Threadblock(2, 0, 0, (BlockStep("rcs", None, ("o", 0)),)),),
+        (Threadblock(None, 1, 0, (BlockStep("r", None, ("o", 0)),)),),
     )
-    program = Program("row", "custom", tuple(RankProgram(1, 1, 0, block) for block in blocks), 1, 1)
+    program = CollectiveProgram("row", "custom", tuple(RankProgram(1, 1, 0, block) for block in blocks), 1, 1)
     took = {}
     for overlap in (0.0, 0.5):
         simple = ProtocolCost(alpha_us=3.0, threadblock_gbps=10.0, overlap=overlap)
@@ -134,9 +134,9 @@ def test_a_device_cap_binds_over_all_links() -> None:
 
 def test_nics_are_shared_between_nodes() -> None:
     """Ranks 0 and 1 of one node send to ranks 2 and 3 of the other, by one NIC or by two."""
-    blocks = [(Threadblock(rank + 2, None, 0, (Step("s", ("i", 0)),)),) for rank in range(2)]
-    blocks += [(Threadblock(None, rank - 2, 0, (Step("r", None, ("o", 0)),)),) for rank in range(2, 4)]
-    program = Program("p", "custom", tuple(RankProgram(1, 1, 0, block) for block in blocks), 1, 1)
+    blocks = [(Threadblock(rank + 2, None, 0, (BlockStep("s", ("i", 0)),)),) for rank in range(2)]
+    blocks += [(Threadblock(None, rank - 2, 0, (BlockStep("r", None, ("o", 0)),)),) for rank in range(2, 4)]
+    program = CollectiveProgram("p", "custom", tuple(RankProgram(1, 1, 0, block) for block in blocks), 1, 1)
     fast = replace_transport(Simple=ProtocolCost(alpha_us=3.0, threadblock_gbps=1e6))
     network = Network(kind="ib", alpha_us=4.0, beta_us_per_MB=100.0)
     times = []
@@ -157,15 +157,15 @@ def test_a_step_of_many_chunks_is_cut_into_messages_of_a_slot() -> None:
 def test_full_slots_hold_the_sender_up() -> None:
     """The third message leaves when the first has been taken out, which needs the receiver's other work first."""
 
-    def program(protocol: str) -> Program:
-        sends = tuple(Step("s", ("i", n)) for n in range(4))
-        work = Step("cpy", ("s", 0), ("s", 1), 1, awaited=True)
-        receives = tuple(Step("r", None, ("o", n), depends=(1, 0) if n == 0 else None) for n in range(4))
+    def program(protocol: str) -> CollectiveProgram:
+        sends = tuple(BlockStep("s", ("i", n)) for n in range(4))
+        work = BlockStep("cpy", ("s", 0), ("s", 1), 1, awaited=True)
+        receives = tuple(BlockStep("r", None, ("o", n), depends=(1, 0) if n == 0 else None) for n in range(4))
         ranks = (
             RankProgram(4, 4, 2, (Threadblock(1, None, 0, sends),)),
             RankProgram(4, 4, 2, (Threadblock(None, 0, 0, receives), Threadblock(None, None, 0, (work,)))),
         )
-        return Program("p", "custom", ranks, 4, 1, protocol)
+        return CollectiveProgram("p", "custom", ranks, 4, 1, protocol)
 
     slow = replace_transport(local_gbps=1e-3)
     last = {}

@@ -16,7 +16,7 @@ from treadle.planner.machine.dtypes import Dtype
 from treadle.planner.passes.fusion.evaluate import evaluate, held, states
 from treadle.planner.passes.fusion.program import Bindings, Program
 from treadle.runtime.fusion.session import HERE, Counted
-from treadle.runtime.fusion.session import Session as Native
+from treadle.runtime.fusion.session import FusionSession as Native
 from treadle.runtime.fusion.tensors import NUMPY
 from treadle.runtime.native_build import Target, compile_library
 

@@ -10,7 +10,7 @@ from tests.codegen.fusion.sessions import compare, integers, optimizer_scalars
 from tests.planner.passes.fusion.by_hand import adam, sgd
 from treadle.codegen.collective.lower import lower as lower_collective
 from treadle.codegen.fusion.algorithms import TEMPLATES, _request
-from treadle.codegen.fusion.choices import Carried, Choice, choices_of, collectives_of, with_stand_ins
+from treadle.codegen.fusion.choices import Carried, CollectiveChoice, choices_of, collectives_of, with_stand_ins
 from treadle.codegen.fusion.lower import Lowered, lower, with_headers
 from treadle.planner.errors import InputError
 from treadle.planner.machine.collectives import Tuning
@@ -85,11 +85,11 @@ def test_what_no_kernel_carries_falls_back_and_is_told(choice: tuple[str, str, i
 
 
 def test_stand_ins_are_in_order_and_none_twice() -> None:
-    tree = Choice("double-tree", "LL", 2)
+    tree = CollectiveChoice("double-tree", "LL", 2)
     assert [(each.algorithm, each.protocol) for each in with_stand_ins(tree)] == [
         ("double-tree", "LL"), ("double-tree", "Simple"), ("ring", "LL"), ("ring", "Simple"),
     ]  # fmt: skip
-    assert with_stand_ins(Choice()) == (Choice(),)
+    assert with_stand_ins(CollectiveChoice()) == (CollectiveChoice(),)
 
 
 def test_the_digest_is_of_the_choices_and_the_carried_plan() -> None:

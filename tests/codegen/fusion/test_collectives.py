@@ -12,7 +12,7 @@ from tests.codegen.collective.algorithms import random_algorithm
 from tests.codegen.fusion.sessions import compare, fill, integers, optimizer_scalars, session, wrong
 from tests.planner.passes.fusion.by_hand import adam, pipeline, sgd
 from treadle.codegen.collective.lower import lower as lowered_program
-from treadle.codegen.fusion.algorithms import Algorithm, named, planned
+from treadle.codegen.fusion.algorithms import ProgramFactory, named, planned
 from treadle.codegen.fusion.lower import headers, lower
 from treadle.codegen.fusion.scattered import addresses, header, index_of
 from treadle.fusion import *
@@ -94,7 +94,7 @@ def rows() -> Program:
 
 PLANNED = planned(lowered_program(random_algorithm("allreduce", 4, 2, 1, 3)))
 
-CASES: dict[str, tuple[Program, Bindings, str | Algorithm, str, int]] = {
+CASES: dict[str, tuple[Program, Bindings, str | ProgramFactory, str, int]] = {
     "adam, ring": (adam("fused"), Bindings({"N": 37}, 3), "ring", "Simple", 2),
     "adam, two levels": (adam("fused"), Bindings({"N": 23}, 4), named("two-level", 2), "LL", 2),
     "adam, a plan": (
@@ -141,7 +141,7 @@ def wires() -> Program:
     return Execute("wires", inputs, [*sums, ag, ag_])
 
 
-LINES: dict[Target, tuple[Program, Bindings, str | Algorithm, int, int]] = {
+LINES: dict[Target, tuple[Program, Bindings, str | ProgramFactory, int, int]] = {
     "process": (tiles(RingTile(2, 64, 2, True)), Bindings({"N": 999}, 3), "ring", 1, 1024),
     "fibers": (wires(), Bindings({"N": 1003}, 4), named("two-level", 2), 2, 600),
 }

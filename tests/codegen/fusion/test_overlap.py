@@ -21,9 +21,9 @@ from tests.codegen.fusion.overlaps import CASES, Overlapped, tail
 from tests.codegen.fusion.sessions import Session, fill, integers, session, wrong
 from treadle.codegen.fusion.algorithms import named
 from treadle.codegen.fusion.chunking import Chunking
-from treadle.codegen.fusion.links import Link, met, steps_of_inputs, steps_of_outputs
+from treadle.codegen.fusion.links import UnitLink, met, steps_of_inputs, steps_of_outputs
 from treadle.codegen.fusion.lower import lower
-from treadle.codegen.fusion.moves import moves_of
+from treadle.codegen.fusion.typed import typed_program
 from treadle.planner.passes.fusion import language as cc
 from treadle.planner.passes.fusion.evaluate import evaluate
 from treadle.planner.passes.fusion.gemm_tiles import chunk_grid, flat_chunk
@@ -69,17 +69,19 @@ def test_every_shared_case_is_overlapped() -> None:
 
 @pytest.mark.parametrize(("ranks", "channels"), [(2, 1), (4, 1), (5, 1), (3, 2)])
 def test_chunks_are_consumed_in_the_order_of_the_ring(ranks: int, channels: int) -> None:
-    moves = moves_of(named("ring")("allreduce", ranks, channels=channels, root=None, protocol="Simple"), computes=True)
-    found = steps_of_inputs(moves, ranks)
+    typed = typed_program(
+        named("ring")("allreduce", ranks, channels=channels, root=None, protocol="Simple"), computes=True
+    )
+    found = steps_of_inputs(typed, ranks)
     for rank, order in enumerate(consumption_by_owner(ring(ranks))):
         assert found[rank] == tuple(tuple(owner * channels + channel for channel in range(channels)) for owner in order)
 
 
 def test_orders_follow_the_executed_program_not_the_rank() -> None:
     """In a program of another topology the same chunks come in another order."""
-    moves = moves_of(named("all-pairs")("allreduce", 4, channels=1, root=None, protocol="Simple"), computes=True)
-    assert steps_of_inputs(moves, 4)[1] == ((0, 2, 3), (1,))
-    gather = moves_of(named("ring")("allgather", 4, channels=1, root=None, protocol="Simple"), computes=False)
+    typed = typed_program(named("all-pairs")("allreduce", 4, channels=1, root=None, protocol="Simple"), computes=True)
+    assert steps_of_inputs(typed, 4)[1] == ((0, 2, 3), (1,))
+    gather = typed_program(named("ring")("allgather", 4, channels=1, root=None, protocol="Simple"), computes=False)
     assert steps_of_outputs(gather, 4)[1] == ((1,), (0,), (3,), (2,))
 
 
@@ -125,7 +127,7 @@ def test_links_count_what_meets() -> None:
         row, column = tile // 2 * 4, tile % 2 * 8
         inside = grid[row : row + 4, column : column + 8]
         assert fed == tuple(sorted({int(x) // 50 for x in inside.flat}))
-    link = Link("a_to_b", 0, (feeds,), 3)
+    link = UnitLink("a_to_b", 0, (feeds,), 3)
     assert link.need == (tuple(sum(chunk in fed for fed in feeds) for chunk in range(3)),)
 
 

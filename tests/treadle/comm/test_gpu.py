@@ -23,11 +23,11 @@ from treadle import comm
 from treadle.codegen import targets
 from treadle.codegen.collective.cuda.tables import tables
 from treadle.codegen.emit import write
-from treadle.comm import calls, gpu
-from treadle.comm.library import Algorithm
+from treadle.comm import collectives, gpu
+from treadle.comm.library import LoadedAlgorithm
 from treadle.planner.errors import CheckFailed, InputError, MissingBackendError
 from treadle.planner.passes.collective.planning import plan_collective
-from treadle.runtime.collective.native import Library
+from treadle.runtime.collective.native import CompiledProgram
 from treadle.runtime.collective.native_session import Session
 from treadle.runtime.launch import launch
 
@@ -47,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-class HostLane:
+class HostStream:
     """Calls run at once, so that there is nothing to wait for."""
 
     def __init__(self, device: torch.device) -> None:
@@ -69,17 +69,17 @@ def pretend(patch: pytest.MonkeyPatch, rank: int, library: str) -> list[str]:
     """Take CPU tensors for tensors on GPU `rank`; returns the names of the programs that are compiled from now on."""
     names: list[str] = []
 
-    def compiled(algorithm: Algorithm, _: torch.device) -> Library:
+    def compiled(algorithm: LoadedAlgorithm, _: torch.device) -> CompiledProgram:
         names.append(algorithm.name)
         program = algorithm.program
-        return Library(program, "fibers", Path(library), tables(program), gpu.NO_LIMIT)
+        return CompiledProgram(program, "fibers", Path(library), tables(program), gpu.NO_LIMIT)
 
     patch.setattr(gpu, "on_gpu", lambda tensor: True)
     patch.setattr(gpu, "device_of", lambda tensor: torch.device("cuda", rank))
     patch.setattr(gpu, "identity", lambda device: f"GPU-{device.index}")
     patch.setattr(gpu, "compiler", lambda target: "nvcc")
     patch.setattr(gpu, "compiled", compiled)
-    patch.setattr(gpu, "Lane", HostLane)
+    patch.setattr(gpu, "SerialStream", HostStream)
     return names
 
 
@@ -97,7 +97,7 @@ def ranks(rank: int, world: int, folder: str, library: str) -> dict[str, Any]:
         seen["wrong"] = differences(rank, world)
         seen["explained"].append(str(comm.explain(ones)))
         seen["compiled"] = sorted(names)
-        seen["instances"] = len(calls._state.gpu.members["allreduce/allreduce_inplace.xml"]._library.table.blocks)
+        seen["instances"] = len(collectives._state.gpu.members["allreduce/allreduce_inplace.xml"]._library.table.blocks)
         heard.lines.clear()
         for _ in range(2):
             comm.all_reduce(torch.ones(3, dtype=torch.float64))

@@ -61,7 +61,7 @@ def _run(
     as_json: bool,
 ) -> None:
     from treadle.codegen.collective import check as check_program
-    from treadle.codegen.collective.promise import promise_of
+    from treadle.codegen.collective.expected import expected_outputs
     from treadle.codegen.targets import PLAN_NAME
     from treadle.planner.documents import store
     from treadle.planner.documents.plan import Plan
@@ -70,7 +70,7 @@ def _run(
 
     programs, decisions = programs_in(folder), decisions_in(folder)
     for name, program in programs.items():
-        findings = check_program.check(program, promise=None if decisions is None else promise_of(decisions))
+        findings = check_program.check(program, expected=None if decisions is None else expected_outputs(decisions))
         if findings:
             raise CheckFailed(f"{name}: not run, its check failed", tuple(f"{name}: {text}" for text in findings))
     ranks = len(next(iter(programs.values())).ranks)

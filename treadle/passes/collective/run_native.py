@@ -62,9 +62,9 @@ def _libraries(folder: Path, programs: Any, backend: Any, timeout: float | None)
     import click
 
     from treadle.codegen import emit
-    from treadle.runtime.collective.native import Settings, build, build_folder
+    from treadle.runtime.collective.native import LaunchSettings, build, build_folder
 
-    settings = Settings() if timeout is None else Settings(timeout=timeout)
+    settings = LaunchSettings() if timeout is None else LaunchSettings(timeout=timeout)
     steps = max(sum(1 for _ in program.steps()) for program in programs.values())
     kernels: tuple[Any, ...] = ("specialised", "interpreter")
     if steps > MAX_SPECIALISED_STEPS:

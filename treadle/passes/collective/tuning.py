@@ -16,9 +16,9 @@ from math import inf
 from msgspec.structs import replace
 
 from treadle.codegen.collective import check as check_program
+from treadle.codegen.collective.expected import expected_outputs
 from treadle.codegen.collective.lower import lower
-from treadle.codegen.collective.program import RECEIVING, SENDING, Program
-from treadle.codegen.collective.promise import promise_of
+from treadle.codegen.collective.program import RECEIVING, SENDING, CollectiveProgram
 from treadle.codegen.collective.simulate_program import simulate_program
 from treadle.codegen.collective.simulate_xml import simulate_xml
 from treadle.planner.documents.collective import Protocol
@@ -54,7 +54,7 @@ class Tuner:
     hardware: Hardware
     protocols: tuple[Protocol, ...]
     counts: tuple[int, ...]
-    programs: dict[Key, Program] = field(default_factory=dict)
+    programs: dict[Key, CollectiveProgram] = field(default_factory=dict)
     times: dict[tuple[Key, int], float] = field(default_factory=dict)
     over: Callable[[], bool] = never
     """When it says so, a search is content with what it has."""
@@ -69,7 +69,7 @@ class Tuner:
             self.times[key, input_bytes] = round(timing.time_us, 3)
         return self.times[key, input_bytes]
 
-    def program(self, key: Key) -> Program:
+    def program(self, key: Key) -> CollectiveProgram:
         """LL and LL128 share their steps."""
         protocol, instances = key
         form: Key = ("Simple" if protocol == "Simple" else "LL", instances)
@@ -216,7 +216,7 @@ class OnLinks:
     """One plan's programs where links and ports alone count."""
 
     decisions: CollectiveDecisions
-    lowered: dict[Key, Program] = field(default_factory=dict)
+    lowered: dict[Key, CollectiveProgram] = field(default_factory=dict)
 
     def time_us(self, key: Key, input_bytes: int) -> float:
         """us of a call with `input_bytes` of input on every rank."""
@@ -274,6 +274,6 @@ def time_in_turn(decisions: CollectiveDecisions, time_us: Callable[[CollectiveDe
     ordered = replace(decisions, ordered=True)
     try:
         program = lower(ordered)
-        return None if check_program.check(program, promise=promise_of(ordered)) else time_us(ordered)
+        return None if check_program.check(program, expected=expected_outputs(ordered)) else time_us(ordered)
     except (InputError, CheckFailed):
         return None

@@ -15,9 +15,9 @@ from torch import Tensor, distributed
 from torch.distributed import ReduceOp
 
 from treadle.codegen.collective.msccl import xml
-from treadle.codegen.collective.program import Program
-from treadle.codegen.collective.replay import UNPROMISED
+from treadle.codegen.collective.program import CollectiveProgram
 from treadle.codegen.collective.simulate_program import simulate_program
+from treadle.codegen.collective.symbolic import UNSPECIFIED
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.collectives import form_of
@@ -41,7 +41,7 @@ class Measured(Row):
 
 
 def compare(
-    programs: Mapping[str, Program],
+    programs: Mapping[str, CollectiveProgram],
     decisions: CollectiveDecisions | None,
     *,
     sizes: Sequence[int],
@@ -56,7 +56,7 @@ def compare(
     Raises InputError for an irregular collective without them, and what `launch` raises.
     """
     for name, program in programs.items():
-        if program.collective in UNPROMISED and decisions is None:
+        if program.collective in UNSPECIFIED and decisions is None:
             raise InputError(f"found collective {program.collective}, expected one that can be compared", where=name)
     world = len(next(iter(programs.values())).ranks)
     texts = {name: xml.emit(program) for name, program in programs.items()}
@@ -86,7 +86,7 @@ class _Jobs(NamedTuple):
     repeats: int
 
 
-def predict(program: Program, decisions: CollectiveDecisions | None, size: int) -> float | None:
+def predict(program: CollectiveProgram, decisions: CollectiveDecisions | None, size: int) -> float | None:
     """The alpha-beta time with beta scaled from the planned size to this one."""
     if decisions is None:
         return None
@@ -108,7 +108,7 @@ def _worker(rank: int, world: int, jobs: _Jobs) -> list[Measured]:
 
 class _Task(NamedTuple):
     name: str
-    program: Program
+    program: CollectiveProgram
     decisions: CollectiveDecisions | None
     run: Executor
     rank: int
@@ -167,7 +167,7 @@ def _before(task: _Task) -> list[frozenset[int]]:
     return list(form_of(replace(task.decisions, chunkup=1)).before)
 
 
-def _tolerance(program: Program, data: Tensor, op: str) -> float:
+def _tolerance(program: CollectiveProgram, data: Tensor, op: str) -> float:
     if op not in ("sum", "avg") or not data.numel():
         return 0.0
     total = data.abs().double()

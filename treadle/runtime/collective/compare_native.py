@@ -10,10 +10,10 @@ from torch import Tensor
 
 from treadle.codegen.collective import order
 from treadle.codegen.collective.cuda.tables import CUT_AS_ONE
-from treadle.codegen.collective.program import Program
-from treadle.codegen.collective.replay import Replay
+from treadle.codegen.collective.program import CollectiveProgram
+from treadle.codegen.collective.symbolic import SymbolicExecution
 from treadle.planner.errors import InputError
-from treadle.runtime.collective.native import Library
+from treadle.runtime.collective.native import CompiledProgram
 from treadle.runtime.collective.native_layout import parts
 from treadle.runtime.comparison import DTYPES, Row, difference, random, rounding_of_sums
 
@@ -22,7 +22,7 @@ SUMMED = ("float32", "float16", "bfloat16", "int32")
 
 
 def compare(
-    libraries: Mapping[str, Library],
+    libraries: Mapping[str, CompiledProgram],
     *,
     sizes: Sequence[int],
     dtypes: Sequence[str],
@@ -49,7 +49,9 @@ def compare(
     return rows
 
 
-def _measure(name: str, library: Library, dtype: str, op: str, size: int, seeds: int, devices: Sequence[str]) -> Row:
+def _measure(
+    name: str, library: CompiledProgram, dtype: str, op: str, size: int, seeds: int, devices: Sequence[str]
+) -> Row:
     error, allowed, seconds = 0.0, 0.0, []
     for seed in range(seeds):
         inputs = random_inputs(library.program, size, DTYPES[dtype], seed)
@@ -72,14 +74,14 @@ def _measure(name: str, library: Library, dtype: str, op: str, size: int, seeds:
     )
 
 
-def random_inputs(program: Program, size: int, dtype: torch.dtype, seed: int) -> list[Tensor]:
+def random_inputs(program: CollectiveProgram, size: int, dtype: torch.dtype, seed: int) -> list[Tensor]:
     """The tensors of all ranks: `size` elements a part."""
     generator = torch.Generator().manual_seed(seed)
     counts = [size * parts(program, rank)[0] for rank in range(len(program.ranks))]
     return [random(count, dtype, generator) for count in counts]
 
 
-def reference(program: Program, inputs: Sequence[Tensor], op: str) -> tuple[list[Tensor | None], float]:
+def reference(program: CollectiveProgram, inputs: Sequence[Tensor], op: str) -> tuple[list[Tensor | None], float]:
     """What every rank must get, None where nothing is promised, and how far rounding may lead from it."""
     ranks, root = len(program.ranks), program.root or 0
     if program.collective in CUT_AS_ONE:
@@ -118,9 +120,9 @@ def _joined(stack: Tensor, op: str) -> Tensor:
     return wide.sum(0)
 
 
-def _replayed(program: Program, inputs: Sequence[Tensor]) -> list[Tensor | None]:
+def _replayed(program: CollectiveProgram, inputs: Sequence[Tensor]) -> list[Tensor | None]:
     """Chunk by chunk what a symbolic execution of the program says, for collectives that promise nothing themselves."""
-    replay = Replay(program, program.inplace and not program.outofplace)
+    replay = SymbolicExecution(program, program.inplace and not program.outofplace)
     replay.follow(order.run(program, 8).sequence)
     size = next((tensor.numel() // parts(program, rank)[0] for rank, tensor in enumerate(inputs) if tensor.numel()), 0)
     results: list[Tensor | None] = []

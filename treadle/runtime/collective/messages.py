@@ -17,8 +17,8 @@ from torch import Tensor, distributed
 
 from treadle.codegen import emit
 from treadle.codegen.collective.msccl import xml
-from treadle.codegen.collective.program import Connection, Program
-from treadle.codegen.collective.replay import UNPROMISED
+from treadle.codegen.collective.program import CollectiveProgram, Connection
+from treadle.codegen.collective.symbolic import UNSPECIFIED
 from treadle.codegen.targets import PLAN_NAME
 from treadle.planner.documents import store
 from treadle.planner.documents.files import read_text
@@ -26,7 +26,7 @@ from treadle.planner.documents.plan import Plan
 from treadle.planner.errors import InputError
 from treadle.planner.passes import as_pass
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
-from treadle.runtime.collective.script import Action, Message, Range, script_of
+from treadle.runtime.collective.script import Action, MessageEnd, Range, script_of
 
 FIFO_DEPTH = 2
 PIECE_BYTES = 2**19
@@ -65,7 +65,7 @@ def shape_of(collective: str, ranks: int) -> Shape:
 
 
 def executor(
-    program: Program,
+    program: CollectiveProgram,
     rank: int,
     group: Any = None,
     *,
@@ -100,7 +100,7 @@ def load_executor(folder: Path | str, rank: int, group: Any = None) -> Executor:
     return executor(chosen, rank, group, cut=cut_of(decisions_in(path)))
 
 
-def programs_in(folder: Path) -> dict[str, Program]:
+def programs_in(folder: Path) -> dict[str, CollectiveProgram]:
     """The programs of an artefact folder, or of one MSCCL XML file, by file name."""
     if folder.is_file():
         return {folder.name: xml.parse(read_text(folder), str(folder))}
@@ -128,11 +128,11 @@ class Executor:
     """See `executor`; `script` is what this rank does."""
 
     def __init__(
-        self, program: Program, rank: int, group: Any, inplace: bool, script: tuple[Action, ...], cut: int = 1
+        self, program: CollectiveProgram, rank: int, group: Any, inplace: bool, script: tuple[Action, ...], cut: int = 1
     ) -> None:
         self.program, self.rank, self.inplace, self.script = program, rank, inplace, script
         self.group: Any = distributed.group.WORLD if group is None else group
-        self.irregular = program.collective in UNPROMISED
+        self.irregular = program.collective in UNSPECIFIED
         if self.irregular:
             own = program.ranks[rank]
             self.shape, self.part_chunks = Shape(own.input_chunks // cut, own.output_chunks // cut), cut
@@ -261,7 +261,7 @@ class Executor:
         leaving: dict[int, list[Any]] = {}
         filled: dict[tuple[Connection, int], list[Any]] = {}
 
-        def place(message: Message, at: Range | None) -> Tensor:
+        def place(message: MessageEnd, at: Range | None) -> Tensor:
             if message.slot is not None:
                 return slots[message.slot][: message.count * width]
             assert at is not None

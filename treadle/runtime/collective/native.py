@@ -1,10 +1,9 @@
 """Collective programs as compiled kernels: on host fibers with g++, on GPUs with nvcc.
 
-`build` compiles a program, `build_folder` what `treadle generate --target cuda` wrote. A `Library` runs all ranks from
-one process, a `Member` is one rank among several processes. With target `fibers` every thread of every threadblock of
-every rank is a fiber of this process, and a seed chooses their order; with target `cuda` the tensors of one GPU belong
-to virtual ranks of one cooperative launch, those of several GPUs reach one another by peer pointers, and members by
-CUDA IPC.
+`build` compiles a program, `build_folder` what `treadle generate --target cuda` wrote. A `CompiledProgram` runs all
+ranks from one process, a `CompiledRank` is one rank among several processes. With target `fibers` every thread of every
+threadblock of every rank is a fiber of this process, and a seed chooses their order. With target `cuda` the tensors of
+one GPU belong to virtual ranks of one cooperative launch; several GPUs use peer pointers, several processes CUDA IPC.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from treadle.codegen.collective.cuda import kernels
 from treadle.codegen.collective.cuda.kernels import Kernel
 from treadle.codegen.collective.cuda.tables import Tables, tables
 from treadle.codegen.collective.msccl import xml
-from treadle.codegen.collective.program import Program
+from treadle.codegen.collective.program import CollectiveProgram
 from treadle.codegen.collective.protocols import PROTOCOLS
 from treadle.planner.errors import CheckFailed, InputError, MissingBackendError
 from treadle.runtime.collective.native_layout import part_elements, place
@@ -39,7 +38,7 @@ SLOT_BYTES = {"Simple": 512 << 10, "LL": 16 << 10, "LL128": 120 << 10}
 
 
 @dataclass(frozen=True)
-class Settings:
+class LaunchSettings:
     """How a program runs; None stands for the default of its target and protocol.
 
     `threads` of a threadblock: a multiple of 8 for fibers, by default 8; of 32 up to 512 on GPUs, by default as many as
@@ -55,13 +54,13 @@ class Settings:
 
 
 def build(
-    program: Program,
+    program: CollectiveProgram,
     target: Target = "fibers",
     *,
     kernel: Kernel = "interpreter",
     arch: str | None = None,
-    settings: Settings | None = None,
-) -> Library:
+    settings: LaunchSettings | None = None,
+) -> CompiledProgram:
     """`program` compiled with the interpreter kernel, which all programs of a protocol share, or its specialised one.
 
     `arch` is nvcc's -arch, by default that of the GPU at hand. Raises MissingBackendError without g++ or nvcc, or
@@ -80,8 +79,8 @@ def build_folder(
     *,
     kernel: Kernel = "specialised",
     arch: str | None = None,
-    settings: Settings | None = None,
-) -> dict[str, Library]:
+    settings: LaunchSettings | None = None,
+) -> dict[str, CompiledProgram]:
     """The libraries of a folder that `treadle generate --target cuda` wrote, by the name of their XML file.
 
     Raises what `build` raises, and InputError for another folder, one that was changed since, and one with other C++
@@ -112,14 +111,14 @@ def _code(text: str) -> list[str]:
 
 
 def _library(
-    program: Program,
+    program: CollectiveProgram,
     target: Target,
     kernel: Kernel,
     arch: str | None,
     texts: Mapping[str, str],
     main: str,
-    settings: Settings | None,
-) -> Library:
+    settings: LaunchSettings | None,
+) -> CompiledProgram:
     compiler(target)
     if target == "cuda" and arch is None and not torch.cuda.is_available():
         raise MissingBackendError(
@@ -130,18 +129,18 @@ def _library(
     needed = {name: text for name, text in texts.items() if name == main or name.startswith("treadle_")}
     definitions = kernels.definitions(kernel, program.protocol, table.reduces)
     path = compile_library(needed, main, target, definitions, arch)
-    return Library(program, target, path, table, settings or Settings())
+    return CompiledProgram(program, target, path, table, settings or LaunchSettings())
 
 
 @dataclass(frozen=True, eq=False)
-class Library:
+class CompiledProgram:
     """A compiled program. Slots and counters are made at the first run and used again by all later ones."""
 
-    program: Program
+    program: CollectiveProgram
     target: Target
     path: Path
     table: Tables
-    settings: Settings
+    settings: LaunchSettings
     _sessions: dict[tuple[int, ...], Session] = field(default_factory=dict, repr=False)
 
     def run(self, inputs: Sequence[Tensor], op: str = "sum", *, seed: int = 0, wait: bool = True) -> list[Tensor]:
@@ -230,14 +229,14 @@ class Library:
         return tensor.device.index or 0
 
 
-class Member:
+class CompiledRank:
     """One rank of a library whose ranks are processes of a torch.distributed group, each with a GPU of its own.
 
     Making one is a collective call: the processes exchange CUDA IPC handles of their slots. Raises InputError, the same
     on all ranks, where the driver refuses on one of them: no peer access, more threadblocks than a GPU holds at once.
     """
 
-    def __init__(self, library: Library, rank: int, device: int, group: Any = None) -> None:
+    def __init__(self, library: CompiledProgram, rank: int, device: int, group: Any = None) -> None:
         world = distributed.get_world_size(group)
         if world != len(library.program.ranks):
             raise InputError(f"found {world} processes, expected the program's {len(library.program.ranks)} ranks")

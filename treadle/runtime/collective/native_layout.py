@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from treadle.codegen.collective.cuda.tables import CUT_AS_ONE
-from treadle.codegen.collective.program import Program
+from treadle.codegen.collective.program import CollectiveProgram
 from treadle.planner.errors import InputError
 
 GATHERS, SCATTERS = ("allgather", "gather"), ("reducescatter", "scatter")
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedTensors:
     """One rank's memory: addresses of its buffers, and the tensor that the caller gets."""
 
     input: int
@@ -34,7 +34,7 @@ class Placed:
         return self.result.copy_(self.keep.view(self.result.shape)) if self.copied else self.result
 
 
-def parts(program: Program, rank: int) -> tuple[int, int]:
+def parts(program: CollectiveProgram, rank: int) -> tuple[int, int]:
     """Parts in the input and in the output of a rank; (0, n) where nothing goes in."""
     ranks = len(program.ranks)
     if program.collective in CUT_AS_ONE:
@@ -49,7 +49,7 @@ def parts(program: Program, rank: int) -> tuple[int, int]:
     }.get(program.collective, (1, 1))
 
 
-def part_elements(program: Program, ranks: Mapping[int, Tensor]) -> int:
+def part_elements(program: CollectiveProgram, ranks: Mapping[int, Tensor]) -> int:
     """Elements of a part, the same for every rank of `ranks`. Raises InputError when they do not agree."""
     found: dict[int, int] = {}
     for rank, tensor in ranks.items():
@@ -68,7 +68,7 @@ def part_elements(program: Program, ranks: Mapping[int, Tensor]) -> int:
     return next(iter(found.values()), 0)
 
 
-def place(program: Program, rank: int, tensor: Tensor, part: int) -> Placed:
+def place(program: CollectiveProgram, rank: int, tensor: Tensor, part: int) -> PlacedTensors:
     """The buffers of `rank` for a call with `tensor`; the caller's tensor is written only by a program in place."""
     given, made = parts(program, rank)
     data = tensor.detach()
@@ -77,23 +77,25 @@ def place(program: Program, rank: int, tensor: Tensor, part: int) -> Placed:
     shape = _shape(program, data, given, made, part)
     if program.outofplace:
         result, source = data.new_empty(shape), data.contiguous()
-        return Placed(source.data_ptr(), result.data_ptr(), averaged, result, source)
+        return PlacedTensors(source.data_ptr(), result.data_ptr(), averaged, result, source)
     if program.collective in GATHERS and made:
         result = data.new_empty(shape)
         result.view(made, part)[rank] = data.reshape(-1)
-        return Placed(result.data_ptr() + own, result.data_ptr(), averaged, result, result)
+        return PlacedTensors(result.data_ptr() + own, result.data_ptr(), averaged, result, result)
     if program.collective in SCATTERS and given:
         work = data.clone(memory_format=torch.contiguous_format)
         result = work.view(given, part)[rank].view(shape)
-        return Placed(work.data_ptr(), work.data_ptr() + own, averaged, result, work)
+        return PlacedTensors(work.data_ptr(), work.data_ptr() + own, averaged, result, work)
     if program.collective in SCATTERS:
         result = data.new_empty(shape)
-        return Placed(result.data_ptr() - own, result.data_ptr(), averaged, result, result)
+        return PlacedTensors(result.data_ptr() - own, result.data_ptr(), averaged, result, result)
     work = data.contiguous()
-    return Placed(work.data_ptr(), work.data_ptr(), averaged, data, work, copied=work.data_ptr() != data.data_ptr())
+    return PlacedTensors(
+        work.data_ptr(), work.data_ptr(), averaged, data, work, copied=work.data_ptr() != data.data_ptr()
+    )
 
 
-def _shape(program: Program, data: Tensor, given: int, made: int, part: int) -> tuple[int, ...]:
+def _shape(program: CollectiveProgram, data: Tensor, given: int, made: int, part: int) -> tuple[int, ...]:
     """Of the result: the input's with another first dimension, flat where the two have nothing in common."""
     if given == made and program.collective not in CUT_AS_ONE:
         return tuple(data.shape)

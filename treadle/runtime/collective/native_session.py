@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from treadle.codegen.collective.cuda.tables import Tables
-from treadle.codegen.collective.program import Place, Program
+from treadle.codegen.collective.program import CollectiveProgram, Place
 from treadle.planner.errors import CheckFailed
 from treadle.runtime.native_session import INTEGER, POINTER, NativeSession, Signatures
 
@@ -113,7 +113,7 @@ class Session(NativeSession):
     def __init__(
         self,
         library: Path,
-        program: Program,
+        program: CollectiveProgram,
         table: Tables,
         *,
         devices: Sequence[int],

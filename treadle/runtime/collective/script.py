@@ -14,19 +14,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from treadle.codegen.collective import order
-from treadle.codegen.collective.program import Connection, Place, Program, Step, home
+from treadle.codegen.collective.program import BlockStep, CollectiveProgram, Connection, Place, home
 from treadle.planner.errors import CheckFailed
 
 Range = tuple[str, int, int]
 """(buffer, first chunk, number of chunks)."""
 _End = tuple[Connection, int] | None
 """One end of a message: its connection, and its number there."""
-_Timed = tuple[int, Step, _End, _End]
+_Timed = tuple[int, BlockStep, _End, _End]
 """A step with its position in the sequence, what it receives and what it sends."""
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class MessageEnd:
     """One end of a message: the peer, a tag that no other message of the connection has, and its number of chunks.
 
     `slot` is the number of the buffer that it passes through, None where it goes without."""
@@ -43,7 +43,7 @@ class Action:
     there; those of `posts` are posted; the terms are combined (`reads`, and what arrived) into `writes`; the result is
     sent. What is received and used by nobody yet is not waited for."""
 
-    step: Step
+    step: BlockStep
     posts: tuple[int, ...]
     """Actions whose receive is posted here."""
     waits: tuple[int, ...]
@@ -52,11 +52,11 @@ class Action:
     """Actions whose receive must be over; this one among them, once it is posted, where it uses what arrives."""
     reads: tuple[Range, ...]
     writes: Range | None
-    receives: Message | None
-    sends: Message | None
+    receives: MessageEnd | None
+    sends: MessageEnd | None
 
 
-def script_of(program: Program, rank: int, *, inplace: bool, fifo_depth: int) -> tuple[Action, ...]:
+def script_of(program: CollectiveProgram, rank: int, *, inplace: bool, fifo_depth: int) -> tuple[Action, ...]:
     """The actions of `rank`. Raises CheckFailed when the program never ends."""
     run = order.run(program, fifo_depth)
     if run.stuck:
@@ -66,7 +66,7 @@ def script_of(program: Program, rank: int, *, inplace: bool, fifo_depth: int) ->
     return _Analysis(program, rank, inplace, fifo_depth, received).actions(mine)
 
 
-def _receive_times(program: Program, sequence: Sequence[Place]) -> dict[Connection, list[int]]:
+def _receive_times(program: CollectiveProgram, sequence: Sequence[Place]) -> dict[Connection, list[int]]:
     """By connection: when its messages are received, as positions in the sequence."""
     times: dict[Connection, list[int]] = defaultdict(list)
     for time, place in enumerate(sequence):
@@ -81,7 +81,12 @@ class _Analysis:
     """One walk over a rank's steps; `last` is the latest access of a chunk, `leaving` the sends that still read it."""
 
     def __init__(
-        self, program: Program, rank: int, inplace: bool, fifo_depth: int, received: dict[Connection, list[int]]
+        self,
+        program: CollectiveProgram,
+        rank: int,
+        inplace: bool,
+        fifo_depth: int,
+        received: dict[Connection, list[int]],
     ) -> None:
         self.program, self.rank, self.inplace, self.depth = program, rank, inplace, fifo_depth
         self.received = received
@@ -161,9 +166,9 @@ class _Analysis:
     ) -> tuple[Action, ...]:
         slots: dict[Connection, list[int]] = defaultdict(list)
         posts: dict[int, list[int]] = defaultdict(list)
-        ends: list[list[Message | None]] = []
+        ends: list[list[MessageEnd | None]] = []
         for index, (_, step, receives, sends) in enumerate(steps):
-            pair: list[Message | None] = []
+            pair: list[MessageEnd | None] = []
             for end, direct, outgoing in ((receives, index in ready, False), (sends, index not in self.copied, True)):
                 if end is None:
                     pair.append(None)
@@ -178,7 +183,7 @@ class _Analysis:
                         ready[index] = through[before] + 1 if before >= 0 else 0
                     through.append(index)
                 peer = connection.dst if outgoing else connection.src
-                pair.append(Message(peer, number * self.program.channels + connection.channel, step.count, slot))
+                pair.append(MessageEnd(peer, number * self.program.channels + connection.channel, step.count, slot))
             ends.append(pair)
             if receives is not None:
                 posts[ready[index]].append(index)

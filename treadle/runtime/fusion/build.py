@@ -15,7 +15,7 @@ from treadle.runtime.native_build import Target, compile_library
 MAIN = "schedule.cu"
 
 
-class Schedule(Protocol):
+class LoweredSchedule(Protocol):
     """What treadle.codegen.fusion.lower makes of a schedule."""
 
     @property
@@ -46,7 +46,7 @@ class Compiled:
 
 
 def build(
-    lowered: Schedule,
+    lowered: LoweredSchedule,
     target: Target = "fibers",
     *,
     counts: bool = False,

@@ -180,8 +180,8 @@ def _compiled(
 
     def make(ranked: Ranked) -> _Candidate | str:
         try:
-            told = tuple(stage_choices(ranked))
-            lowered = lowered_as(ranked.program, found.bindings, told, found.machine.nodes)
+            choices = tuple(stage_choices(ranked))
+            lowered = lowered_as(ranked.program, found.bindings, choices, found.machine.nodes)
             return _Candidate(ranked, lowered, build(lowered, "process"))
         except (InputError, CheckFailed) as error:
             return str(error)

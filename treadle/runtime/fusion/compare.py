@@ -9,14 +9,14 @@ from functools import cache
 from treadle.planner.passes.fusion.evaluate import evaluate
 from treadle.planner.passes.fusion.rounding import Intervals, intervals
 from treadle.runtime.fusion import cuda, fibers, processes
-from treadle.runtime.fusion.build import Compiled, Schedule
+from treadle.runtime.fusion.build import Compiled, LoweredSchedule
 from treadle.runtime.fusion.data import Array, Kind, differences, exact, example, place
-from treadle.runtime.fusion.runs import Report, Runs
+from treadle.runtime.fusion.runs import RunReport, Runs
 from treadle.runtime.fusion.tensors import Tensors
 from treadle.runtime.native_build import Target
 
 MOST_PROBLEMS = 20
-RUNNERS: Mapping[Target, Callable[[Compiled, Tensors, Runs], Report]] = {
+RUNNERS: Mapping[Target, Callable[[Compiled, Tensors, Runs], RunReport]] = {
     "fibers": fibers.run,
     "process": processes.run,
     "cuda": cuda.run,
@@ -24,13 +24,13 @@ RUNNERS: Mapping[Target, Callable[[Compiled, Tensors, Runs], Report]] = {
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Comparison:
     """`problems` has a line for each tensor that is wrong, `undecided` one for each operation that jumps where rounding
     decides on which side its operand is; `bits` says whether every bit was compared."""
 
     problems: tuple[str, ...]
     bits: bool
-    report: Report
+    report: RunReport
     undecided: tuple[str, ...] = ()
 
     @property
@@ -40,12 +40,12 @@ class Outcome:
 
 def compare(
     compiled: Compiled,
-    lowered: Schedule,
+    lowered: LoweredSchedule,
     runs: Runs | None = None,
     *,
     kind: Kind = "integers",
     values: Mapping[str, Array] | None = None,
-) -> Outcome:
+) -> Comparison:
     """Every run begins with the same `values`, by default random ones; integers are compared bit by bit where no order
     of sums changes them, all else with the interval in which rounding may leave each element.
 
@@ -61,8 +61,8 @@ def compare(
 
 
 def _compared(
-    compiled: Compiled, lowered: Schedule, tensors: Tensors, runs: Runs, given: Mapping[str, Array], bits: bool
-) -> Outcome:
+    compiled: Compiled, lowered: LoweredSchedule, tensors: Tensors, runs: Runs, given: Mapping[str, Array], bits: bool
+) -> Comparison:
     tensors.poison()
     program, bindings = lowered.program, lowered.bindings
     draws = any(node.op == "Dropout" for node in program.nodes)
@@ -83,4 +83,4 @@ def _compared(
         for line in differences(tensors, row, lowered, values, within)
     ]
     undecided = {str(each): None for _, within in wanted if within is not None for each in within.undecided}
-    return Outcome(tuple(problems[:MOST_PROBLEMS]), bits, report, tuple(undecided))
+    return Comparison(tuple(problems[:MOST_PROBLEMS]), bits, report, tuple(undecided))

@@ -8,12 +8,12 @@ from typing import Any
 
 from treadle.planner.errors import InputError, MissingBackendError
 from treadle.runtime.fusion.build import Compiled
-from treadle.runtime.fusion.runs import Report, Runs
-from treadle.runtime.fusion.session import Session
+from treadle.runtime.fusion.runs import RunReport, Runs
+from treadle.runtime.fusion.session import FusionSession
 from treadle.runtime.fusion.tensors import Tensors
 
 
-def run(compiled: Compiled, tensors: Tensors, runs: Runs | None = None) -> Report:
+def run(compiled: Compiled, tensors: Tensors, runs: Runs | None = None) -> RunReport:
     """Run `compiled`, of target cuda, on copies of `tensors`, which get the results.
 
     Raises MissingBackendError without a GPU that PyTorch can use, InputError where its threadblocks do not fit,
@@ -21,7 +21,7 @@ def run(compiled: Compiled, tensors: Tensors, runs: Runs | None = None) -> Repor
     """
     runs = runs or Runs()
     devices = devices_of(compiled)
-    session = Session(compiled.path, compiled.ranks, devices)
+    session = FusionSession(compiled.path, compiled.ranks, devices)
     seconds = []
     try:
         for number in range(runs.repeats):
@@ -35,7 +35,7 @@ def run(compiled: Compiled, tensors: Tensors, runs: Runs | None = None) -> Repor
             seconds.append(time.perf_counter() - start)
             for rank, copy in copies.items():
                 tensors.row(first + rank)[:] = copy.cpu().numpy()
-        return Report(tuple(seconds), tuple(session.counted(rank) for rank in devices))
+        return RunReport(tuple(seconds), tuple(session.counted(rank) for rank in devices))
     finally:
         session.close()
 

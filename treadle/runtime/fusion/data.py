@@ -15,7 +15,7 @@ from treadle.planner.passes.fusion.evaluate import held, states
 from treadle.planner.passes.fusion.operations import operation
 from treadle.planner.passes.fusion.program import Bindings, Input, Program
 from treadle.planner.passes.fusion.rounding import Intervals
-from treadle.runtime.fusion.build import Schedule
+from treadle.runtime.fusion.build import LoweredSchedule
 from treadle.runtime.fusion.tensors import Tensors
 
 Array = NDArray[Any]
@@ -67,7 +67,7 @@ def exact(program: Program) -> bool:
     return True
 
 
-def place(tensors: Tensors, rows: Sequence[int], lowered: Schedule, values: Mapping[str, Array]) -> None:
+def place(tensors: Tensors, rows: Sequence[int], lowered: LoweredSchedule, values: Mapping[str, Array]) -> None:
     """Give the rows of all ranks what they hold of the inputs; `values` are those of `evaluate`."""
     _require_whole(lowered)
     program, bindings = lowered.program, lowered.bindings
@@ -78,7 +78,7 @@ def place(tensors: Tensors, rows: Sequence[int], lowered: Schedule, values: Mapp
                 tensors.array(row, index)[: mine.size] = mine
 
 
-def _require_whole(lowered: Schedule) -> None:
+def _require_whole(lowered: LoweredSchedule) -> None:
     """Raises InputError for a schedule that takes lists of tensors, or leaves products to a library."""
     if lowered.scattered:
         names = ", ".join(sorted(lowered.scattered))
@@ -89,7 +89,7 @@ def _require_whole(lowered: Schedule) -> None:
         raise InputError(f"{message}, expected kernels for all; only the PyTorch module calls one")
 
 
-def fill(tensors: Tensors, rows: Sequence[int], lowered: Schedule, seed: int = 0) -> None:
+def fill(tensors: Tensors, rows: Sequence[int], lowered: LoweredSchedule, seed: int = 0) -> None:
     """Random values for the inputs of all ranks, for runs whose results nobody looks at: without the interpreter, which
     would take long and much memory."""
     _require_whole(lowered)
@@ -109,7 +109,7 @@ def fill(tensors: Tensors, rows: Sequence[int], lowered: Schedule, seed: int = 0
 def differences(
     tensors: Tensors,
     rows: Sequence[int],
-    lowered: Schedule,
+    lowered: LoweredSchedule,
     values: Mapping[str, Array],
     within: Intervals | None = None,
 ) -> Iterator[str]:

@@ -11,16 +11,16 @@ from collections.abc import Sequence
 
 from treadle.planner.errors import InputError
 from treadle.runtime.fusion.build import Compiled
-from treadle.runtime.fusion.meeting import Meeting, Place
-from treadle.runtime.fusion.runs import Report, Runs
-from treadle.runtime.fusion.session import HERE, Counted, Session
+from treadle.runtime.fusion.rendezvous import Rendezvous, RendezvousAddress
+from treadle.runtime.fusion.runs import RunReport, Runs
+from treadle.runtime.fusion.session import HERE, Counted, FusionSession
 from treadle.runtime.fusion.tensors import Handle, Tensors
 from treadle.runtime.launch import launch
 
 START_SECONDS, MOST_SECONDS = 60.0, 86_400.0
 
 
-def run(compiled: Compiled, tensors: Tensors, runs: Runs | None = None) -> Report:
+def run(compiled: Compiled, tensors: Tensors, runs: Runs | None = None) -> RunReport:
     """Run `compiled`, of target process, on `tensors`, which must be shared.
 
     Raises CheckFailed naming what waits in vain where a schedule hangs, or the rank that died; LimitError when the
@@ -29,7 +29,7 @@ def run(compiled: Compiled, tensors: Tensors, runs: Runs | None = None) -> Repor
     return run_each([(compiled, tensors)], runs)[0]
 
 
-def run_each(jobs: Sequence[tuple[Compiled, Tensors]], runs: Runs | None = None) -> list[Report]:
+def run_each(jobs: Sequence[tuple[Compiled, Tensors]], runs: Runs | None = None) -> list[RunReport]:
     """Run several libraries of as many ranks, one after the other, on processes that are started once. Raises as `run`
     does."""
     runs = runs or Runs()
@@ -38,41 +38,41 @@ def run_each(jobs: Sequence[tuple[Compiled, Tensors]], runs: Runs | None = None)
             raise InputError(f"found a library for {compiled.target}, expected one for process")
     limit = min(START_SECONDS + 2 * runs.timeout * runs.repeats * len(jobs), MOST_SECONDS) if runs.timeout else None
     work = [(compiled, tensors.handle, tensors.rows) for compiled, tensors in jobs]
-    done = launch(jobs[0][0].ranks, _rank, (work, Place(), runs), limit, joined=False)
+    done = launch(jobs[0][0].ranks, _rank, (work, RendezvousAddress(), runs), limit, joined=False)
     reports = []
     for each in zip(*done, strict=True):
         seconds = tuple(max(times) for times in zip(*(times for times, _ in each), strict=True))
-        reports.append(Report(seconds, tuple(counted for _, counted in each)))
+        reports.append(RunReport(seconds, tuple(counted for _, counted in each)))
     return reports
 
 
 def _rank(
-    rank: int, world: int, jobs: Sequence[tuple[Compiled, Handle, int]], place: Place, runs: Runs
+    rank: int, world: int, jobs: Sequence[tuple[Compiled, Handle, int]], place: RendezvousAddress, runs: Runs
 ) -> list[tuple[list[float], Counted]]:
-    meeting = Meeting(place, rank, world)
-    done = [_job(rank, world, compiled, handle, rows, meeting, runs) for compiled, handle, rows in jobs]
-    meeting.close()
+    rendezvous = Rendezvous(place, rank, world)
+    done = [_job(rank, world, compiled, handle, rows, rendezvous, runs) for compiled, handle, rows in jobs]
+    rendezvous.close()
     return done
 
 
 def _job(
-    rank: int, world: int, compiled: Compiled, handle: Handle, rows: int, meeting: Meeting, runs: Runs
+    rank: int, world: int, compiled: Compiled, handle: Handle, rows: int, rendezvous: Rendezvous, runs: Runs
 ) -> tuple[list[float], Counted]:
     tensors = Tensors(compiled.buffers, rows, handle=handle)
-    session = Session(compiled.path, world, {rank: HERE})
-    for other, arena in enumerate(meeting.exchange(session.share(rank))):
+    session = FusionSession(compiled.path, world, {rank: HERE})
+    for other, arena in enumerate(rendezvous.exchange(session.share(rank))):
         if other != rank:
             session.attach(other, arena)
     seconds = []
     for number in range(runs.repeats):
         session.bind({rank: tensors.addresses(number * world % rows + rank)}, keep=tensors)
         session.delays(runs.order + number if runs.order else 0)
-        meeting.exchange()
+        rendezvous.exchange()
         start = time.perf_counter()
         session.run(seed=runs.seed, step=runs.step + number, timeout=runs.timeout)
         session.wait()
         seconds.append(time.perf_counter() - start)
     counted = session.counted(rank)
-    meeting.exchange()  # others may still read this rank's arena
+    rendezvous.exchange()  # others may still read this rank's arena
     session.close()
     return seconds, counted

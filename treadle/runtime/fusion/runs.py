@@ -26,7 +26,7 @@ class Runs:
 
 
 @dataclass(frozen=True)
-class Report:
+class RunReport:
     """Seconds of each run, of the rank that took longest; and what each rank counted in all runs, which is 0 in a
     library that does not count."""
 

@@ -74,7 +74,7 @@ FUNCTIONS: Signatures = {
 }
 
 
-class Session(NativeSession):
+class FusionSession(NativeSession):
     """The arenas of those of `ranks` ranks that have a device in `devices`; others belong to other processes.
 
     `threads` of a block and `blocks` of a kernel that runs with any number: 0 for what suits the machine. Raises

@@ -17,12 +17,12 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from treadle.codegen.fusion.algorithms import Algorithm
+from treadle.codegen.fusion.algorithms import ProgramFactory
 from treadle.codegen.fusion.context import Protocol
 from treadle.codegen.fusion.kernel import Buffer
 from treadle.codegen.fusion.library import Call
 from treadle.codegen.fusion.lower import Lowered, lower
-from treadle.codegen.fusion.scattered import Index, addresses, header, index_of
+from treadle.codegen.fusion.scattered import BucketIndex, addresses, header, index_of
 from treadle.planner.errors import InputError
 from treadle.planner.machine.dtypes import Dtype
 from treadle.planner.passes.fusion.buckets import bucket_table
@@ -31,7 +31,7 @@ from treadle.planner.passes.fusion.parsing import parse
 from treadle.planner.passes.fusion.program import Bindings, Program, TensorType
 from treadle.planner.passes.fusion.slice_maps import capacity, global_indices, local_shape
 from treadle.runtime.fusion.build import build
-from treadle.runtime.fusion.session import Session
+from treadle.runtime.fusion.session import FusionSession
 
 TORCH: dict[Dtype, torch.dtype] = {
     "f16": torch.float16,
@@ -68,7 +68,7 @@ class FusedProgram:
         scattered: Sequence[str] = (),
         protocol: Protocol = "Simple",
         channels: int = 1,
-        algorithm: str | Algorithm = "ring",
+        algorithm: str | ProgramFactory = "ring",
         seed: int = 0,
         timeout: float = 0,
     ) -> None:
@@ -174,11 +174,11 @@ class FusedProgram:
 
     # How it is done.
 
-    def _joined(self) -> Session:
+    def _joined(self) -> FusionSession:
         target = "cuda" if self.device.type == "cuda" else "process"
         compiled = build(self.lowered, target)  # type: ignore[arg-type]
         device = (self.device.index or 0) if target == "cuda" else 0
-        session = Session(compiled.path, self.world, {self.rank: device})
+        session = FusionSession(compiled.path, self.world, {self.rank: device})
         handles: list[Any] = [None] * self.world
         dist.all_gather_object(handles, session.share(self.rank), group=self.group)
         for rank, handle in enumerate(handles):
@@ -250,10 +250,10 @@ class FusedProgram:
         return placed[-1]
 
     @cached_property
-    def _indices(self) -> dict[str, Index]:
+    def _indices(self) -> dict[str, BucketIndex]:
         return {}
 
-    def _index(self, dimension: str) -> Index:
+    def _index(self, dimension: str) -> BucketIndex:
         if dimension not in self._indices:
             self._indices[dimension] = index_of(bucket_table(self._sizes(dimension)))
         return self._indices[dimension]

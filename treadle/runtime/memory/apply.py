@@ -29,7 +29,7 @@ from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.runtime.inverting import require_invertible
-from treadle.runtime.memory.step import Step, load_step, require_alike, require_covered
+from treadle.runtime.memory.step import PlannedStep, load_step, require_alike, require_covered
 from treadle.runtime.memory.versions import UnchangedInputs, UnchangedNames, changed, version
 from treadle.runtime.sources import plan_and_trace
 
@@ -87,7 +87,7 @@ def _verified(model: nn.Module, trace: Trace, text: str, budget_bytes: int) -> s
 class PlannedModule(ActivationWrapper):
     """A model and the generated step that computes it. Its `state_dict` is that of the model."""
 
-    def __init__(self, model: nn.Module, step: Step) -> None:
+    def __init__(self, model: nn.Module, step: PlannedStep) -> None:
         super().__init__(model)  # type: ignore[no-untyped-call]
         self.step = step
         self.verified: str | None = None
@@ -126,7 +126,7 @@ class PlannedModule(ActivationWrapper):
 class _Flight:
     """One step between its forward pass and the end of its backward pass."""
 
-    step: Step
+    step: PlannedStep
     parameters: dict[str, Tensor]
     buffers: dict[str, Tensor]
     inputs: list[Tensor]

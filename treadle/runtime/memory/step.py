@@ -18,7 +18,7 @@ from treadle.planner.errors import InputError
 
 
 @dataclass(frozen=True)
-class Step:
+class PlannedStep:
     """The names of a generated module. Pickled as its text, which is executed again."""
 
     name: str
@@ -52,7 +52,7 @@ class Named(Protocol):
 
 
 class Expected(Named, Protocol):
-    """What a call must be like, in the terms of `Step`."""
+    """What a call must be like, in the terms of `PlannedStep`."""
 
     @property
     def inputs(self) -> list[list[Any]]: ...
@@ -76,7 +76,7 @@ def require_operators(text: str, where: str) -> None:
                     raise InputError(str(error), where=f"{where}:{node.lineno}") from error
 
 
-def load_step(text: str, name: str) -> Step:
+def load_step(text: str, name: str) -> PlannedStep:
     """Execute the text of a generated module; its lines show up in tracebacks under `name`.
 
     Raises InputError for a text that treadle does not generate, or that calls what this PyTorch does not have.
@@ -88,7 +88,7 @@ def load_step(text: str, name: str) -> Step:
     names: dict[str, Any] = {}
     exec(compile(text, file, "exec"), names)
     constants = ("PARAMETERS", "BUFFERS", "INPUTS", "TANGENTS", "GRADIENTS", "FROZEN", "EVALUATING")
-    return Step(
+    return PlannedStep(
         name=name,
         text=text,
         forward=names["forward"],

@@ -17,9 +17,9 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 
 from treadle.planner.errors import CheckFailed, InputError, TreadleError
-from treadle.runtime.swap.emulation import Emulation, Link
-from treadle.runtime.swap.step import Node, SwapStep
-from treadle.runtime.swap.work import Memory, Work
+from treadle.runtime.swap.emulation import EmulatedLink, Emulation
+from treadle.runtime.swap.step import SwapNode, SwapStep
+from treadle.runtime.swap.work import NodeActions, StepMemory
 
 STREAMS = ("compute", "in", "out")
 LOOK = 1.0
@@ -53,7 +53,7 @@ class Threads:
             thread.start()
         self.close = weakref.finalize(self, _stop, list(self.queues.values()))
 
-    def run(self, memory: Memory, watching: AbstractContextManager[object] | None = None) -> Spans:
+    def run(self, memory: StepMemory, watching: AbstractContextManager[object] | None = None) -> Spans:
         """One iteration. `watching` is entered around every operator.
 
         Raises InputError for an operator that raises, CheckFailed where nodes wait for each other, or for longer than
@@ -97,14 +97,14 @@ class _Iteration:
     def __init__(
         self,
         step: SwapStep,
-        memory: Memory,
+        memory: StepMemory,
         emulation: Emulation | None,
         poison: bool,
         watching: AbstractContextManager[object],
     ) -> None:
         self.name, self.nodes, self.memory, self.poison = step.name, step.nodes, memory, poison
         self.emulation, self.watching = emulation, watching
-        self.link = Link(emulation) if emulation is not None else None
+        self.link = EmulatedLink(emulation) if emulation is not None else None
         self.spans = Spans(len(self.nodes))
         self.failure: BaseException | None = None
         self._changed = threading.Condition()
@@ -161,7 +161,7 @@ class _Iteration:
             runs = [f"{stream!r} runs a node" for stream, at in self._at.items() if at is None]
         return ", ".join([*runs, *waits])
 
-    def _run(self, work: Work, node: Node) -> None:
+    def _run(self, work: NodeActions, node: SwapNode) -> None:
         if self.emulation is None or self.link is None:
             pace: AbstractContextManager[object] = nullcontext()
         elif node.kind == "compute":
@@ -175,7 +175,7 @@ class _Iteration:
         if self.poison:
             work.poison()
 
-    def _wait(self, stream: str, number: int, node: Node) -> bool:
+    def _wait(self, stream: str, number: int, node: SwapNode) -> bool:
         """Until the nodes before have ended; False where the iteration has failed."""
         with self._changed:
             self._at[stream] = number
@@ -216,7 +216,7 @@ class _Iteration:
         missing = [before for before in self.nodes[at].after if not self._done[before]]
         return f"node {missing[0]} ({_label(self.nodes[missing[0]])})" if missing else "its turn"
 
-    def _described(self, error: BaseException, node: Node) -> BaseException:
+    def _described(self, error: BaseException, node: SwapNode) -> BaseException:
         if isinstance(error, TreadleError | KeyboardInterrupt):
             return error
         text = " ".join(str(error).split())[:300]
@@ -225,6 +225,6 @@ class _Iteration:
         return described
 
 
-def _label(node: Node) -> str:
+def _label(node: SwapNode) -> str:
     words = {"compute": "operator", "in": "the copy in of", "out": "the copy out of", "drop": "the drop of"}
     return f"{words[node.kind]} {node.item!r}"

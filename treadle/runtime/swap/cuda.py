@@ -14,8 +14,8 @@ import torch
 
 from treadle.planner.errors import InputError, TreadleError
 from treadle.runtime.swap.cpu import STREAMS, Spans
-from treadle.runtime.swap.step import Node, SwapStep
-from treadle.runtime.swap.work import Memory
+from treadle.runtime.swap.step import SwapNode, SwapStep
+from treadle.runtime.swap.work import StepMemory
 
 COUNTERS = ("allocated_bytes.all.current", "reserved_bytes.all.current", "segment.all.current", "num_alloc_retries")
 """Of the allocator: after warm-up no iteration changes them."""
@@ -43,7 +43,9 @@ class Streams:
         self.waits = waits_of(self.step.nodes, keep_drops=poison)
         self.events = {node: self.api.Event() for node in sorted({node for waits in self.waits for node in waits})}
 
-    def run(self, memory: Memory, watching: AbstractContextManager[object] | None = None, timed: bool = False) -> Spans:
+    def run(
+        self, memory: StepMemory, watching: AbstractContextManager[object] | None = None, timed: bool = False
+    ) -> Spans:
         """One iteration; returns when the GPU is done. `timed` measures each node, which costs a little.
 
         Raises InputError for an operator that raises. Nothing of a failed iteration can be used.
@@ -92,7 +94,7 @@ class Streams:
         counts = self.api.memory_stats(self.device)
         return {name: int(counts.get(name, 0)) for name in COUNTERS}
 
-    def _issue(self, node: Node, run: Any) -> None:
+    def _issue(self, node: SwapNode, run: Any) -> None:
         try:
             run()
         except TreadleError:
@@ -103,7 +105,7 @@ class Streams:
             raise InputError(f"{what} raised {type(error).__name__}: {text}", where=self.step.name) from error
 
 
-def waits_of(nodes: Sequence[Node], keep_drops: bool = False) -> list[list[int]]:
+def waits_of(nodes: Sequence[SwapNode], keep_drops: bool = False) -> list[list[int]]:
     """For each node the nodes of other streams whose events its stream has to wait for, and has not waited for yet.
 
     A stream runs its nodes in order, so of each other stream only the last counts. A drop is on no stream: who waits

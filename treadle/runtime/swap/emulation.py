@@ -29,7 +29,7 @@ class Emulation(NamedTuple):
         time.sleep(max(0.0, end - time.perf_counter()))
 
 
-class Link:
+class EmulatedLink:
     """The way between host and device, which copies in both directions share."""
 
     def __init__(self, emulation: Emulation) -> None:

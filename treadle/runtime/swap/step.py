@@ -28,7 +28,7 @@ class T(str):
     __slots__ = ()
 
 
-class Node(NamedTuple):
+class SwapNode(NamedTuple):
     """`item` is an operator for kind `compute`, else a storage. `at` are the addresses of the storages that get a place
     here, `after` the nodes that it waits for, `ends` the storages that nobody reads afterwards. An `early` copy out
     leaves its storage in place."""
@@ -41,24 +41,24 @@ class Node(NamedTuple):
     early: bool = False
 
 
-def compute(op: str, makes: Mapping[str, int] = {}, *, ends: Sequence[str] = (), after: Sequence[int] = ()) -> Node:
+def compute(op: str, makes: Mapping[str, int] = {}, *, ends: Sequence[str] = (), after: Sequence[int] = ()) -> SwapNode:
     """Run operator `op`; what it makes lies at the addresses `makes`, and `ends` are read here for the last time."""
-    return Node("compute", op, dict(makes), tuple(after), tuple(ends))
+    return SwapNode("compute", op, dict(makes), tuple(after), tuple(ends))
 
 
-def copy_in(storage: str, at: int, *, after: Sequence[int] = ()) -> Node:
+def copy_in(storage: str, at: int, *, after: Sequence[int] = ()) -> SwapNode:
     """Copy a storage from the host to address `at`."""
-    return Node("in", storage, {storage: at}, tuple(after))
+    return SwapNode("in", storage, {storage: at}, tuple(after))
 
 
-def copy_out(storage: str, *, early: bool = False, after: Sequence[int] = ()) -> Node:
+def copy_out(storage: str, *, early: bool = False, after: Sequence[int] = ()) -> SwapNode:
     """Copy a storage to the host; its place is free afterwards. With `early` it is not: operators read on."""
-    return Node("out", storage, {}, tuple(after), early=early)
+    return SwapNode("out", storage, {}, tuple(after), early=early)
 
 
-def drop(storage: str, *, after: Sequence[int] = ()) -> Node:
+def drop(storage: str, *, after: Sequence[int] = ()) -> SwapNode:
     """Give up the place of a storage whose copy on the host is as good."""
-    return Node("drop", storage, {}, tuple(after))
+    return SwapNode("drop", storage, {}, tuple(after))
 
 
 class Storage(NamedTuple):
@@ -74,7 +74,7 @@ class Storage(NamedTuple):
         return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=device, pin_memory=pinned)
 
 
-class Layout(NamedTuple):
+class TensorLayout(NamedTuple):
     """Where a tensor lies in its storage; `offset` in elements."""
 
     storage: str
@@ -100,7 +100,7 @@ class Layout(NamedTuple):
         return empty.set_(storage, start + self.offset, self.shape, self.stride)
 
 
-class Call(NamedTuple):
+class OperatorCall(NamedTuple):
     """An operator call; `outputs` are the names of its results, None for what is not used."""
 
     name: str
@@ -120,7 +120,7 @@ def bound(tree: Any, values: Mapping[str, Any]) -> Any:
     return tree_map(lambda leaf: values[leaf] if type(leaf) is T else leaf, tree)
 
 
-def tensors_of(call: Call) -> list[str]:
+def tensors_of(call: OperatorCall) -> list[str]:
     """The names of the tensors among the arguments of `call`."""
     found: list[str] = []
     tree_map(lambda leaf: found.append(str(leaf)) if type(leaf) is T else None, (call.args, call.kwargs))
@@ -152,13 +152,13 @@ class SwapStep:
     pool: list[list[int]]
     initial: dict[str, int]
     final: dict[str, int]
-    nodes: list[Node]
+    nodes: list[SwapNode]
     returned: Callable[[list[Tensor]], Any]
     make_calls: Callable[[torch.device], dict[str, tuple[Any, ...]]]
 
-    def calls(self, device: torch.device) -> dict[str, Call]:
+    def calls(self, device: torch.device) -> dict[str, OperatorCall]:
         """Every call by name, in the order of the model."""
-        return {name: Call(name, *fields) for name, fields in self.make_calls(device).items()}
+        return {name: OperatorCall(name, *fields) for name, fields in self.make_calls(device).items()}
 
     @cached_property
     def persistent(self) -> dict[str, str]:
@@ -177,13 +177,13 @@ class SwapStep:
         return {node.item for node in self.nodes if node.kind in ("in", "out")}
 
     @cached_property
-    def layouts(self) -> dict[str, Layout]:
+    def layouts(self) -> dict[str, TensorLayout]:
         """Where in its storage each tensor lies: views are run on tensors without memory.
 
         Raises InputError where a call cannot be run so, or makes something else than the plan has.
         """
         computed = {node.item for node in self.nodes if node.kind == "compute"}
-        found = {name: Layout(name, each.dtype, each.shape, each.stride) for name, each in self.storages.items()}
+        found = {name: TensorLayout(name, each.dtype, each.shape, each.stride) for name, each in self.storages.items()}
         shapes = {name: each.empty("meta") for name, each in self.storages.items()}
         known = {tensor.untyped_storage()._cdata: (name, 0) for name, tensor in shapes.items()}
         for call in self.calls(torch.device("meta")).values():
@@ -200,11 +200,11 @@ class SwapStep:
                     text = f"found {output!r}, made by {call.name!r}, in memory of its own, expected a view; plan again"
                     raise InputError(text, where=self.name)
                 offset = result.storage_offset() + shift
-                found[output] = Layout(owner, result.dtype, tuple(result.shape), result.stride(), offset)
+                found[output] = TensorLayout(owner, result.dtype, tuple(result.shape), result.stride(), offset)
                 shapes[output] = found[output].on(shapes[owner].untyped_storage())
         return found
 
-    def _shaped(self, call: Call, shapes: dict[str, Tensor]) -> list[Any]:
+    def _shaped(self, call: OperatorCall, shapes: dict[str, Tensor]) -> list[Any]:
         """The results of `call` without memory, which share storages as the true ones do."""
         results = self._in_place(call, shapes)
         if results is not None:
@@ -215,7 +215,7 @@ class SwapStep:
             text = f"operator {call.name!r} cannot be run without memory: {' '.join(str(error).split())[:200]}"
             raise InputError(text, where=self.name) from error
 
-    def _in_place(self, call: Call, shapes: dict[str, Tensor]) -> list[Tensor | None] | None:
+    def _in_place(self, call: OperatorCall, shapes: dict[str, Tensor]) -> list[Tensor | None] | None:
         """Results that are arguments written in place, each with the layout of that argument."""
         results: list[Tensor | None] = []
         for output in call.outputs:

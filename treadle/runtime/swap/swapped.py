@@ -28,7 +28,7 @@ from treadle.runtime.swap.cpu import Spans, Threads
 from treadle.runtime.swap.cuda import Streams
 from treadle.runtime.swap.places import places_of
 from treadle.runtime.swap.step import SwapStep, load_swap_step
-from treadle.runtime.swap.work import POISON, Memory
+from treadle.runtime.swap.work import POISON, StepMemory
 
 
 def swapped(
@@ -112,7 +112,7 @@ class SwappedStep:
             for storage, tensor in leaves.items():
                 if storage in step.copied and not tensor.is_pinned():
                     tensor.data = tensor.data.pin_memory()
-        self.memory = Memory(step, places, self.device, _rooms(leaves), self._pinned)
+        self.memory = StepMemory(step, places, self.device, _rooms(leaves), self._pinned)
         self.state = {name: self.memory.host[storage] for name, storage in step.optimizer.items()}
         for name in step.tangents:
             self.memory.host[name].fill_(1)

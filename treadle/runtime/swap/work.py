@@ -12,7 +12,7 @@ from torch import Tensor
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.errors import InputError
 from treadle.runtime.swap.places import Places, moved, objects_of
-from treadle.runtime.swap.step import Call, Node, SwapStep, bound
+from treadle.runtime.swap.step import OperatorCall, SwapNode, SwapStep, bound
 
 POISON = 0xFF
 """In every byte: NaN for floating point numbers, -1 for whole ones."""
@@ -22,7 +22,7 @@ KEPT = 8
 Action = Callable[[], Any]
 
 
-class Work(NamedTuple):
+class NodeActions(NamedTuple):
     """`run` does what the node is for. `spoil` overwrites the places that it fills, before it does, and `poison` those
     that it gives up, after it; `copied` is what it copies."""
 
@@ -32,7 +32,7 @@ class Work(NamedTuple):
     copied: int = 0
 
 
-class Memory:
+class StepMemory:
     """The arena, and for each storage that is ever on the host its room there.
 
     Rooms of parameters and buffers are those of the model itself.
@@ -61,7 +61,7 @@ class Memory:
             self.host[storage] = room.zero_() if storage in step.persistent else room
         self.objects = objects_of(step)
         self._views: dict[tuple[str, int], Tensor] = {}
-        self._works: list[dict[tuple[int, ...], Work]] = [{} for _ in step.nodes]
+        self._works: list[dict[tuple[int, ...], NodeActions]] = [{} for _ in step.nodes]
 
     def renew(self, own: Mapping[str, Tensor]) -> None:
         """Take other rooms on the host for `own`."""
@@ -106,7 +106,7 @@ class Memory:
             return self.tensor(name, address)
         return layout.on(self.host[layout.storage].untyped_storage())
 
-    def work(self, number: int) -> Work:
+    def work(self, number: int) -> NodeActions:
         """Node `number` as it is in this iteration."""
         used = (self.places.during[number], self.places.ending[number])
         key = tuple(self.where(address) for addresses in used for address in addresses.values())
@@ -117,20 +117,22 @@ class Memory:
             known[key] = self._work(number, self.step.nodes[number])
         return known[key]
 
-    def _work(self, number: int, node: Node) -> Work:
+    def _work(self, number: int, node: SwapNode) -> NodeActions:
         at = self.places.during[number]
         given_up = [self.raw(storage, address) for storage, address in self.places.ending[number].items()]
         spoil = partial(_fill, [self.raw(storage, address) for storage, address in node.at.items()])
         poison = partial(_fill, given_up)
         if node.kind == "drop":
-            return Work(_nothing, spoil, poison)
+            return NodeActions(_nothing, spoil, poison)
         if node.kind == "compute":
-            return Work(self._computing(self.calls[node.item], node, at), spoil, poison)
+            return NodeActions(self._computing(self.calls[node.item], node, at), spoil, poison)
         device, host = self.on_device(node.item, at[node.item]), self.host[node.item]
         to, source = (device, host) if node.kind == "in" else (host, device)
-        return Work(partial(to.copy_, source, non_blocking=True), spoil, poison, self.step.storages[node.item].bytes)
+        return NodeActions(
+            partial(to.copy_, source, non_blocking=True), spoil, poison, self.step.storages[node.item].bytes
+        )
 
-    def _computing(self, call: Call, node: Node, at: Mapping[str, int]) -> Action:
+    def _computing(self, call: OperatorCall, node: SwapNode, at: Mapping[str, int]) -> Action:
         layouts = self.step.layouts
         values = _Values(self, at)
         args, kwargs = bound(call.args, values), bound(call.kwargs, values)
@@ -161,7 +163,7 @@ class Memory:
                     found[call.name] = self._fits(call)
         return found
 
-    def _fits(self, call: Call) -> bool:
+    def _fits(self, call: OperatorCall) -> bool:
         writer = out_variant(call.function)
         assert writer is not None
         zeros = _Zeros(self.step, self.device)
@@ -176,7 +178,7 @@ class Memory:
         return all(map(_alike, makes, into))
 
 
-def _gives_places(call: Call, node: Node) -> bool:
+def _gives_places(call: OperatorCall, node: SwapNode) -> bool:
     """Whether all results of a call get places, and it can be given them."""
     writer = out_variant(call.function)
     return writer is not None and len(writer.names) == len(call.outputs) and all(x in node.at for x in call.outputs)
@@ -198,7 +200,7 @@ class _Zeros(dict[str, Tensor]):
 class _Values(dict[str, Tensor]):
     """Tensors by name where their storages lie during a node."""
 
-    def __init__(self, memory: Memory, at: Mapping[str, int]) -> None:
+    def __init__(self, memory: StepMemory, at: Mapping[str, int]) -> None:
         super().__init__()
         self.memory, self.at = memory, at
 

@@ -14,7 +14,7 @@ from treadle.codegen.collective import order
 from treadle.codegen.collective.cuda import tables as cuda_tables
 from treadle.codegen.collective.cuda.tables import BlockRow, StepRow, tables
 from treadle.codegen.collective.lower import lower
-from treadle.codegen.collective.program import READING, WRITING, Program, RankProgram, Step, Threadblock
+from treadle.codegen.collective.program import READING, WRITING, BlockStep, CollectiveProgram, RankProgram, Threadblock
 from treadle.planner import resources
 from treadle.planner.errors import InputError
 
@@ -85,10 +85,10 @@ def test_every_type_of_step_has_its_flow_and_its_name_in_the_header() -> None:
 
 
 def test_copies_of_taccl_come_before_everything() -> None:
-    blocks = (Threadblock(1, None, 0, (Step("s", ("o", 0), None, 1), Step("nop", count=0, depends=(0, 0)))),)
+    blocks = (Threadblock(1, None, 0, (BlockStep("s", ("o", 0), None, 1), BlockStep("nop", count=0, depends=(0, 0)))),)
     sender = RankProgram(2, 2, 0, blocks, copies=((0, 0), (1, 1)))
-    receiver = RankProgram(2, 2, 0, (Threadblock(None, 0, 0, (Step("r", None, ("o", 0), 1),)),))
-    table = tables(Program("copies", "custom", (sender, receiver), 2, 1))
+    receiver = RankProgram(2, 2, 0, (Threadblock(None, 0, 0, (BlockStep("r", None, ("o", 0), 1),)),))
+    table = tables(CollectiveProgram("copies", "custom", (sender, receiver), 2, 1))
     first, copying, _ = table.blocks
     nop, _, dependent = table.steps_of(first)
     assert (nop.flow, nop.wait_block, nop.wait_step) == (0, copying.id, 1)
@@ -102,7 +102,9 @@ def test_copies_of_taccl_come_before_everything() -> None:
 def test_residuals_are_refused() -> None:
     program = lower(ring_allreduce(2))
     ranked = program.ranks[0]
-    block = replace(ranked.threadblocks[0], steps=(Step("ra", ("i", 0), ("o", 0), 1), *ranked.threadblocks[0].steps))
+    block = replace(
+        ranked.threadblocks[0], steps=(BlockStep("ra", ("i", 0), ("o", 0), 1), *ranked.threadblocks[0].steps)
+    )
     ranks = (replace(ranked, threadblocks=(block, *ranked.threadblocks[1:])), program.ranks[1])
     with pytest.raises(InputError, match="found step type ra, expected one of nop, s, r"):
         tables(replace(program, ranks=ranks))

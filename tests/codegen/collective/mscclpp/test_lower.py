@@ -18,12 +18,12 @@ from tests.codegen.collective.algorithms import (
     random_algorithm,
     ring_allreduce,
 )
+from treadle.codegen.collective.expected import expected_outputs
 from treadle.codegen.collective.lower import lower
 from treadle.codegen.collective.mscclpp import check as check_mscclpp
 from treadle.codegen.collective.mscclpp import document
 from treadle.codegen.collective.mscclpp.document import ExecutionPlan
 from treadle.codegen.collective.mscclpp.lower import emit, far_pairs
-from treadle.codegen.collective.promise import promise_of
 from treadle.planner.documents.collective import Demand
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions, LinkCost
@@ -53,7 +53,7 @@ def test_random_algorithms_become_plans_that_are_accepted(collective: str, proto
     program = lower(decisions, inplace=inplace, fuse=fuse, merge=merge)
     per_node = data.draw(st.sampled_from([1, 2, ranks]), label="per_node")
     plan = emit(program, far=nodes(ranks, per_node))
-    assert check_mscclpp.check(plan, promise_of(decisions)) == []
+    assert check_mscclpp.check(plan, expected_outputs(decisions)) == []
     assert check_mscclpp.check(plan) == []
     assert plan.protocol == protocol
 
@@ -115,8 +115,8 @@ def test_relayed_packets_stay_packets() -> None:
 def test_irregular_collectives() -> None:
     decisions = irregular()
     plan = emit(lower(decisions))
-    assert check_mscclpp.check(plan, promise_of(decisions)) == []
-    wrong = dict.fromkeys(promise_of(decisions), ((0, 0),))
+    assert check_mscclpp.check(plan, expected_outputs(decisions)) == []
+    wrong = dict.fromkeys(expected_outputs(decisions), ((0, 0),))
     assert check_mscclpp.check(plan, wrong) != []
 
 
@@ -179,5 +179,5 @@ def test_packets_that_a_threadblock_only_keeps_tell_it_nothing() -> None:
     demands = tuple(Demand((route[0],), (route[-1],)) for route in routes)
     decisions = structs.replace(decide("custom", 5, moves), demands=demands, protocol="LL")
     plan = emit(lower(decisions))
-    assert check_mscclpp.check(plan, promise_of(decisions)) == []
+    assert check_mscclpp.check(plan, expected_outputs(decisions)) == []
     assert names(plan, 4)["rlxwait"] == names(plan, 0)["rlxsignal"] == 1

@@ -10,9 +10,9 @@ from tests.oracles.exact_collective import exact_time_of_parts
 from tests.planner.passes.collective.build import MB, MESH, line, relay, relay_sketch, ring
 from tests.planner.passes.collective.test_oracles import random_machine
 from treadle.codegen.collective import check as check_program
+from treadle.codegen.collective.expected import expected_outputs
 from treadle.codegen.collective.lower import lower
 from treadle.codegen.collective.msccl import xml
-from treadle.codegen.collective.promise import promise_of
 from treadle.planner.documents.pattern import Part, Pattern
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.check import check
@@ -88,7 +88,7 @@ def test_programs_give_what_the_plan_promises_and_nothing_else(seed, instances):
     hardware = random_machine(seed)
     pattern = random_pattern(seed, hardware.devices_per_node)
     decisions = plan_collective(pattern.collective, hardware, MESH, pattern=pattern, instances=instances).decisions
-    promise = promise_of(decisions)
+    promise = expected_outputs(decisions)
     program = xml.parse(xml.emit(lower(decisions)), "x.xml")
     assert check_program.check(program, promise=promise) == []
     (place, value), *_ = promise.items()

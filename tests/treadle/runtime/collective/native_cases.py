@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.codegen.collective.algorithms import random_algorithm
 from treadle.codegen.collective.cuda import kernels
 from treadle.codegen.collective.lower import lower
-from treadle.codegen.collective.program import Program, RankProgram, Step, Threadblock
+from treadle.codegen.collective.program import BlockStep, CollectiveProgram, RankProgram, Threadblock
 from treadle.runtime import native_build
 
 FAKE = Path(__file__).parent / "fake_cuda" / "cuda_runtime.h"
@@ -16,13 +16,13 @@ COLLECTIVES = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast
 SUMS = ("reducescatter", "allreduce", "reduce")
 
 
-def made(collective: str, protocol: str, *, inplace: bool = False, ranks: int = 4, seed: int = 3) -> Program:
+def made(collective: str, protocol: str, *, inplace: bool = False, ranks: int = 4, seed: int = 3) -> CollectiveProgram:
     """A random valid program over random trees, two chunks a part, two instances."""
     program = lower(random_algorithm(collective, ranks, 2 if collective != "alltoall" else 1, 2, seed), inplace=inplace)
     return replace(program, protocol=protocol)
 
 
-def star(collective: str, *, inplace: bool = False) -> Program:
+def star(collective: str, *, inplace: bool = False) -> CollectiveProgram:
     """Gather to rank 1 or scatter from it, three ranks, two chunks a part, everything straight."""
     ranks, root, part = 3, 1, 2
     programs = []
@@ -37,16 +37,16 @@ def star(collective: str, *, inplace: bool = False) -> Program:
             source, target = ("i", rank * part), ("o", 0)
         blocks = []
         if rank == root and not inplace:
-            blocks.append(Threadblock(None, None, 0, (Step("cpy", source, target, part),)))
+            blocks.append(Threadblock(None, None, 0, (BlockStep("cpy", source, target, part),)))
         for other in others if rank == root else [root]:
             if (collective == "gather") == (rank == root):
                 at = ("o", other * part if collective == "gather" else 0)
-                blocks.append(Threadblock(None, other, 0, (Step("r", None, at, part),)))
+                blocks.append(Threadblock(None, other, 0, (BlockStep("r", None, at, part),)))
             else:
                 at = ("i", 0 if collective == "gather" else other * part)
-                blocks.append(Threadblock(other, None, 0, (Step("s", at, None, part),)))
+                blocks.append(Threadblock(other, None, 0, (BlockStep("s", at, None, part),)))
         programs.append(RankProgram(*sizes, 0, tuple(blocks)))
-    return Program(
+    return CollectiveProgram(
         name=f"star_{collective}",
         collective=collective,
         ranks=tuple(programs),
@@ -58,9 +58,9 @@ def star(collective: str, *, inplace: bool = False) -> Program:
     )
 
 
-def irregular() -> Program:
+def irregular() -> CollectiveProgram:
     """An alltoallv: rank 0 sends 1 chunk to rank 1 and 2 to rank 2, rank 1 sends 3 to rank 0, rank 2 nothing."""
-    send, receive = Step("s", ("i", 0), None, 1), Step("r", None, ("o", 0), 1)
+    send, receive = BlockStep("s", ("i", 0), None, 1), BlockStep("r", None, ("o", 0), 1)
     first = RankProgram(
         3,
         3,
@@ -75,20 +75,20 @@ def irregular() -> Program:
         3, 1, 0, (Threadblock(None, 0, 0, (receive,)), Threadblock(0, None, 0, (replace(send, count=3),)))
     )
     third = RankProgram(0, 2, 0, (Threadblock(None, 0, 0, (replace(receive, count=2),)),))
-    return Program("irregular", "alltoallv", (first, second, third), chunks_per_loop=3, channels=1)
+    return CollectiveProgram("irregular", "alltoallv", (first, second, third), chunks_per_loop=3, channels=1)
 
 
-def copied_allgather() -> Program:
+def copied_allgather() -> CollectiveProgram:
     """TACCL's dialect: each rank copies its own chunk before any step, and sends it on from the output."""
     ranks = []
     for rank in range(2):
         other = 1 - rank
         blocks = (
-            Threadblock(other, None, 0, (Step("s", ("o", rank), None, 1),)),
-            Threadblock(None, other, 0, (Step("r", None, ("o", other), 1, awaited=True),)),
+            Threadblock(other, None, 0, (BlockStep("s", ("o", rank), None, 1),)),
+            Threadblock(None, other, 0, (BlockStep("r", None, ("o", other), 1, awaited=True),)),
         )
         ranks.append(RankProgram(1, 2, 0, blocks, copies=((0, rank),)))
-    return Program("copied", "allgather", tuple(ranks), chunks_per_loop=2, channels=1)
+    return CollectiveProgram("copied", "allgather", tuple(ranks), chunks_per_loop=2, channels=1)
 
 
 def on_fake_cuda(*, processes: bool = False) -> Path:

@@ -11,7 +11,7 @@ from tests.codegen.collective.algorithms import decide, random_algorithm, ring_a
 from tests.planner.passes.collective.build import MESH, line, ring
 from treadle.codegen.collective.lower import lower
 from treadle.codegen.collective.msccl import xml
-from treadle.codegen.collective.program import Program, RankProgram, Step, Threadblock
+from treadle.codegen.collective.program import BlockStep, CollectiveProgram, RankProgram, Threadblock
 from treadle.planner.documents.pattern import Part, Pattern
 from treadle.planner.documents.sketch import Hyperparameters
 from treadle.planner.errors import CheckFailed, InputError
@@ -165,34 +165,34 @@ def test_a_rank_killed_in_the_middle_is_named() -> None:
         launch(3, interrupted, (text,), timeout=120)
 
 
-def swap() -> Program:
+def swap() -> CollectiveProgram:
     """Two ranks exchange one chunk in place: each sends its own and then receives over it."""
     blocks = [
         (
-            Threadblock(send=other, recv=None, channel=0, steps=(Step("s", ("i", 0), ("i", 0), awaited=True),)),
-            Threadblock(send=None, recv=other, channel=0, steps=(Step("r", ("i", 0), ("i", 0), depends=(0, 0)),)),
+            Threadblock(send=other, recv=None, channel=0, steps=(BlockStep("s", ("i", 0), ("i", 0), awaited=True),)),
+            Threadblock(send=None, recv=other, channel=0, steps=(BlockStep("r", ("i", 0), ("i", 0), depends=(0, 0)),)),
         )
         for other in (1, 0)
     ]
     ranks = tuple(RankProgram(1, 1, 0, threadblocks) for threadblocks in blocks)
-    return Program("swap", "custom", ranks, chunks_per_loop=1, channels=1, inplace=True, outofplace=False)
+    return CollectiveProgram("swap", "custom", ranks, chunks_per_loop=1, channels=1, inplace=True, outofplace=False)
 
 
-def there_and_back() -> Program:
+def there_and_back() -> CollectiveProgram:
     """Rank 1 adds its chunk to one of rank 0 and sends the sum back without keeping it; rank 0 adds its other chunk."""
     first = (
-        Threadblock(send=1, recv=None, channel=0, steps=(Step("s", ("i", 0), ("i", 0)),)),
-        Threadblock(send=None, recv=1, channel=0, steps=(Step("r", ("s", 0), ("s", 0), awaited=True),)),
+        Threadblock(send=1, recv=None, channel=0, steps=(BlockStep("s", ("i", 0), ("i", 0)),)),
+        Threadblock(send=None, recv=1, channel=0, steps=(BlockStep("r", ("s", 0), ("s", 0), awaited=True),)),
         Threadblock(
             send=None,
             recv=None,
             channel=0,
-            steps=(Step("cpy", ("i", 1), ("o", 0)), Step("re", ("s", 0), ("o", 0), depends=(1, 0))),
+            steps=(BlockStep("cpy", ("i", 1), ("o", 0)), BlockStep("re", ("s", 0), ("o", 0), depends=(1, 0))),
         ),
     )
-    second = (Threadblock(send=0, recv=0, channel=0, steps=(Step("rrs", ("i", 0), ("i", 0)),)),)
+    second = (Threadblock(send=0, recv=0, channel=0, steps=(BlockStep("rrs", ("i", 0), ("i", 0)),)),)
     ranks = (RankProgram(2, 1, 1, first), RankProgram(1, 0, 0, second))
-    return Program("there and back", "custom", ranks, chunks_per_loop=1, channels=1)
+    return CollectiveProgram("there and back", "custom", ranks, chunks_per_loop=1, channels=1)
 
 
 def test_a_swap_in_place_passes_through_a_slot_on_one_side() -> None:

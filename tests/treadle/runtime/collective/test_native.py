@@ -18,14 +18,14 @@ from treadle.codegen.collective.cuda import kernels
 from treadle.codegen.collective.cuda.kernels import Kernel
 from treadle.codegen.collective.lower import lower
 from treadle.codegen.collective.msccl import xml
-from treadle.codegen.collective.program import Program, Step
+from treadle.codegen.collective.program import BlockStep, CollectiveProgram
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.runtime import native_build
 from treadle.runtime.collective.compare_native import compare, random_inputs, reference
-from treadle.runtime.collective.native import Library, Settings, build
+from treadle.runtime.collective.native import CompiledProgram, LaunchSettings, build
 
 PROTOCOLS = ("Simple", "LL", "LL128")
-SMALL = Settings(slot_bytes=192)
+SMALL = LaunchSettings(slot_bytes=192)
 """Slots so small that a few hundred elements take several iterations."""
 
 
@@ -39,11 +39,13 @@ def cache_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @cache
-def library(program: Program, kernel: Kernel = "interpreter", settings: Settings = SMALL) -> Library:
+def library(
+    program: CollectiveProgram, kernel: Kernel = "interpreter", settings: LaunchSettings = SMALL
+) -> CompiledProgram:
     return build(program, kernel=kernel, settings=settings)
 
 
-def require_right(library: Library, **options: object) -> None:
+def require_right(library: CompiledProgram, **options: object) -> None:
     chosen = {"sizes": (0, 1, 7, 250), "dtypes": ("float32",), "ops": ("sum",), "seeds": 2, **options}
     for row in compare({library.program.name: library}, **chosen):
         assert row.good, row
@@ -92,7 +94,7 @@ def test_one_rank() -> None:
 
 def test_any_size_with_slots_of_any_size() -> None:
     for slot_bytes in (16, 176, 4096):
-        settings = Settings(slot_bytes=slot_bytes, slots=2, threads=16)
+        settings = LaunchSettings(slot_bytes=slot_bytes, slots=2, threads=16)
         for protocol in PROTOCOLS:
             sizes = (*range(2, 20, 3), 61, 64, 120, 481)
             require_right(library(made("allreduce", protocol), settings=settings), sizes=sizes, dtypes=("float16",))
@@ -136,7 +138,7 @@ def test_tensors_that_do_not_fit_are_refused() -> None:
 # Wrong programs.
 
 
-def broken(program: Program, seeds: int) -> str:
+def broken(program: CollectiveProgram, seeds: int) -> str:
     """How the first order that shows the defect shows it; empty when none does."""
     runner = library(program)
     for seed in range(seeds):
@@ -179,12 +181,12 @@ def test_swapped_steps_are_wrong_or_hang() -> None:
     assert seen == {"wrong", "hangs"}
 
 
-def cycle(depth: int) -> Library:
+def cycle(depth: int) -> CompiledProgram:
     """Two ranks that both send two messages before they receive any."""
 
-    def block(peer: int) -> tuple[Step, ...]:
-        sends = [Step("s", ("i", chunk), None, 1) for chunk in range(2)]
-        return (*sends, *(Step("r", None, ("o", 2 * peer + chunk), 1) for chunk in range(2)))
+    def block(peer: int) -> tuple[BlockStep, ...]:
+        sends = [BlockStep("s", ("i", chunk), None, 1) for chunk in range(2)]
+        return (*sends, *(BlockStep("r", None, ("o", 2 * peer + chunk), 1) for chunk in range(2)))
 
     own = made("allgather", "Simple", ranks=2)
     ranks = tuple(
@@ -192,7 +194,7 @@ def cycle(depth: int) -> Library:
         for r, ranked in enumerate(own.ranks)
     )
     program = replace(own, ranks=tuple(replace(r, input_chunks=2, output_chunks=4) for r in ranks), chunks_per_loop=4)
-    return library(program, settings=Settings(slots=depth))
+    return library(program, settings=LaunchSettings(slots=depth))
 
 
 def test_a_deadlock_names_what_every_block_waits_for() -> None:
@@ -214,7 +216,7 @@ def test_what_never_comes_is_named(protocol: str) -> None:
     program = replace(star("gather"), protocol=protocol)
     twice = with_block(program, 1, 1, steps=(*program.ranks[1].threadblocks[1].steps * 2,))
     twice = with_step(twice, 1, 1, 1, awaited=True)
-    waiting = with_block(twice, 1, 0, steps=(Step("cpy", ("i", 0), ("o", 2), 2, depends=(1, 1)),))
+    waiting = with_block(twice, 1, 0, steps=(BlockStep("cpy", ("i", 0), ("o", 2), 2, depends=(1, 1)),))
     with pytest.raises(CheckFailed) as caught:
         library(waiting).run([torch.ones(6)] * 3)
     assert caught.value.findings == (
@@ -232,7 +234,7 @@ def test_a_connection_with_one_end_is_refused() -> None:
 # Wrong kernels.
 
 
-def changed(change: Callable[[dict[str, str]], None], *definitions: str) -> Library:
+def changed(change: Callable[[dict[str, str]], None], *definitions: str) -> CompiledProgram:
     program = made("allgather", "Simple")
     texts = kernels.headers()
     change(texts)
@@ -292,7 +294,7 @@ def test_ranks_on_several_devices_are_separate_launches() -> None:
     with pytest.raises(InputError, match="ranks on one device must be neighbours"):
         runner.open([0, 1, 0, 1])
     with pytest.raises(InputError, match="expected a power of two of slots"):
-        replace(runner, settings=Settings(slots=3)).open([0] * 4)
+        replace(runner, settings=LaunchSettings(slots=3)).open([0] * 4)
 
 
 def test_sessions_of_single_ranks_meet_through_handles() -> None:
@@ -336,5 +338,5 @@ def test_programs_of_others_run_as_they_are(data_dir: Path) -> None:
             if program.inplace if inplace else program.outofplace:
                 one = replace(program, inplace=inplace, outofplace=not inplace)
                 require_right(
-                    build(one, settings=Settings(slot_bytes=4096)), sizes=(1, 1000), dtypes=("int32",), seeds=1
+                    build(one, settings=LaunchSettings(slot_bytes=4096)), sizes=(1, 1000), dtypes=("int32",), seeds=1
                 )

@@ -15,10 +15,10 @@ from tests.codegen.collective.algorithms import ring_allreduce
 from tests.treadle.runtime.collective.native_cases import made, on_fake_cuda
 from treadle.codegen.collective.cuda.tables import tables
 from treadle.codegen.collective.lower import lower
-from treadle.codegen.collective.program import Program
+from treadle.codegen.collective.program import CollectiveProgram
 from treadle.planner.errors import InputError
 from treadle.runtime.collective.compare_native import random_inputs, reference
-from treadle.runtime.collective.native import Library, Member, Settings, build
+from treadle.runtime.collective.native import CompiledProgram, CompiledRank, LaunchSettings, build
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +29,11 @@ def fake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield on_fake_cuda()
 
 
-def on(path: Path, program: Program, **settings: int) -> Library:
-    return Library(program, "fibers", path, tables(program), Settings(**settings))
+def on(path: Path, program: CollectiveProgram, **settings: int) -> CompiledProgram:
+    return CompiledProgram(program, "fibers", path, tables(program), LaunchSettings(**settings))
 
 
-def require_right(library: Library, devices: list[int]) -> None:
+def require_right(library: CompiledProgram, devices: list[int]) -> None:
     session = library.open(devices)
     for seed in range(3):
         inputs = random_inputs(library.program, 200, torch.int32, seed)
@@ -68,14 +68,14 @@ def test_ranks_in_sessions_of_their_own(fake: Path) -> None:
 def test_a_member_is_one_rank_of_a_group(fake: Path, tmp_path: Path) -> None:
     distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
-        member = Member(on(fake, made("allreduce", "Simple", ranks=1)), 0, 0)
+        member = CompiledRank(on(fake, made("allreduce", "Simple", ranks=1)), 0, 0)
         tensor = torch.arange(100, dtype=torch.int32)
         result = member(tensor, "avg")
         member.wait()
         assert torch.equal(result, tensor)
         assert result.data_ptr() != tensor.data_ptr()
         with pytest.raises(InputError, match="found 1 processes, expected the program's 4 ranks"):
-            Member(on(fake, made("allreduce", "Simple")), 0, 0)
+            CompiledRank(on(fake, made("allreduce", "Simple")), 0, 0)
     finally:
         distributed.destroy_process_group()
 

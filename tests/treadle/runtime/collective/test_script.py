@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tests.codegen.collective.algorithms import random_algorithm, ring_allreduce
 from treadle.codegen.collective.lower import lower
-from treadle.codegen.collective.program import Program
+from treadle.codegen.collective.program import CollectiveProgram
 from treadle.runtime.collective import messages
 from treadle.runtime.collective.messages import Executor
 from treadle.runtime.collective.script import script_of
@@ -77,7 +77,7 @@ class Group:
         return self.network.post((peer, self.rank, tag), 1, tensors[0])
 
 
-def run(program: Program, inputs: list[Tensor], late: bool, op: str = "sum") -> list[Tensor]:
+def run(program: CollectiveProgram, inputs: list[Tensor], late: bool, op: str = "sum") -> list[Tensor]:
     """The outputs of all ranks, called twice to see that nothing is left over; the second time counts."""
     network = Network(late)
     outputs: list[Tensor | None] = [None] * len(inputs)

@@ -23,7 +23,7 @@ from treadle.runtime.fusion.compare import compare
 from treadle.runtime.fusion.data import differences, exact, example, fill, place
 from treadle.runtime.fusion.measure import halving
 from treadle.runtime.fusion.runs import Runs
-from treadle.runtime.fusion.session import Session
+from treadle.runtime.fusion.session import FusionSession
 from treadle.runtime.fusion.tensors import Handle, Tensors
 
 BINDINGS = Bindings({"N": 37}, 3)
@@ -47,13 +47,13 @@ def test_reachable_schedules_leave_every_bit_of_the_interpreter(name: str, ranks
 
 def test_ranks_of_a_device_must_be_neighbours(compiled: Compiled) -> None:
     """They are one launch: of two, the second would wait for room that the first gives back only after it."""
-    Session(compiled.path, 3, {0: 0, 1: 0, 2: 1}).close()
+    FusionSession(compiled.path, 3, {0: 0, 1: 0, 2: 1}).close()
     with pytest.raises(InputError, match="ranks on one device must be neighbours"):
-        Session(compiled.path, 3, {0: 0, 1: 1, 2: 0})
+        FusionSession(compiled.path, 3, {0: 0, 1: 1, 2: 0})
 
 
 def test_a_session_with_a_missing_rank_says_so(compiled: Compiled) -> None:
-    session = Session(compiled.path, 3, {0: 0, 1: 0})
+    session = FusionSession(compiled.path, 3, {0: 0, 1: 0})
     with pytest.raises(InputError, match="rank 2 is not attached yet"):
         session.run()
 

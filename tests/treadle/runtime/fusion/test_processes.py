@@ -21,7 +21,7 @@ from treadle.planner.passes.fusion.program import Bindings
 from treadle.runtime.fusion import processes
 from treadle.runtime.fusion.build import Compiled, build
 from treadle.runtime.fusion.compare import compare
-from treadle.runtime.fusion.meeting import Meeting, Place
+from treadle.runtime.fusion.rendezvous import Rendezvous, RendezvousAddress
 from treadle.runtime.fusion.runs import Runs
 from treadle.runtime.fusion.tensors import Tensors
 
@@ -150,6 +150,6 @@ def test_libraries_for_fibers_are_refused(made: Made) -> None:
 
 
 def test_nobody_waits_for_ever_for_a_rank_0_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treadle.runtime.fusion.meeting.PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("treadle.runtime.fusion.rendezvous.PATIENCE_SECONDS", 0.05)
     with pytest.raises(LimitError, match="rank 0 did not start"):
-        Meeting(Place(), 1, 2)
+        Rendezvous(RendezvousAddress(), 1, 2)

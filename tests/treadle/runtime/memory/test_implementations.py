@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tests.codegen.plans import plan_with, schedule_keeping
 from treadle.capture.costs import with_measured, with_roofline
 from treadle.capture.graph import capture
-from treadle.codegen.targets import room_of
+from treadle.codegen.targets import targets_of
 from treadle.planner import resources
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware
@@ -146,7 +146,7 @@ def test_a_timeline_names_what_was_chosen_and_takes_the_time_of_the_plan():
     problem = problem_of("resnet50:tiny", FAMILIES)
     decisions = decide(problem, schedule_keeping(problem, range(0, 10**4, 3), smallest(problem)))
     plan = plan_with(decisions)
-    timeline = room_of(plan).timeline(plan)
+    timeline = targets_of(plan).timeline(plan)
     assert timeline.schedule.makespan == decisions.objective_ns
     labels = {label for label, _ in curve(decisions.problem, decisions.program)}
     assert labels == {task.name for task in timeline.tasks}

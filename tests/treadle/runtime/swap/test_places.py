@@ -10,7 +10,7 @@ import torch
 from tests.treadle.runtime.swap.steps import batch, model_of, step_of
 from treadle.planner.errors import InputError
 from treadle.runtime.swap.places import moved, objects_of, places_of
-from treadle.runtime.swap.step import Layout, load_swap_step, tensors_of
+from treadle.runtime.swap.step import TensorLayout, load_swap_step, tensors_of
 from treadle.runtime.swap.swapped import SwappedStep
 from treadle.runtime.swap.work import out_variant
 
@@ -63,7 +63,7 @@ def test_views_lie_where_pytorch_puts_them():
 
 def test_elements_lie_where_their_type_can():
     arena = torch.zeros(64, dtype=torch.uint8)
-    layout = Layout("x", torch.int64, (2,), (1,))
+    layout = TensorLayout("x", torch.int64, (2,), (1,))
     layout.place(arena, 8).fill_(-1)
     assert arena.nonzero().flatten().tolist() == list(range(8, 24))
     with pytest.raises(InputError, match="found 'x' at address 12, where no int64 can lie; plan with"):

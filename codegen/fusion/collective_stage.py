@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
 
-from treadle.codegen.collective.program import Program, RankProgram, Step, Threadblock
+from treadle.codegen.collective.program import BlockStep, CollectiveProgram, RankProgram, Threadblock
 from treadle.codegen.fusion.chunking import Chunking, Columns, chunking_of, in_columns, regular
 from treadle.codegen.fusion.context import Context
 from treadle.codegen.fusion.expression import Functor, elements_per_pack, functor, identifier
-from treadle.codegen.fusion.moves import Moves, moves_of
 from treadle.codegen.fusion.pointwise import live_outs
+from treadle.codegen.fusion.typed import TypedProgram, typed_program
 from treadle.planner.errors import InputError
 from treadle.planner.machine.dtypes import BYTES, Dtype
 from treadle.planner.passes.fusion.anatomy import Anatomy, anatomy_of
@@ -30,20 +30,20 @@ MOST_CHANNELS = 32
 
 
 @dataclass(frozen=True)
-class Plan:
+class CollectiveStage:
     """A stage as it will be generated: its parts, the computation, the moves of its algorithm and where chunks lie."""
 
     stage: Stage
     anatomy: Anatomy
     made: Functor | None
-    program: Program
-    moves: Moves
+    program: CollectiveProgram
+    typed: TypedProgram
     chunking: Chunking | Columns
     dtype: Dtype
     pack: int
 
 
-def plan(stage: Stage, context: Context, made: Functor | None = None) -> Plan:
+def collective_stage(stage: Stage, context: Context, made: Functor | None = None) -> CollectiveStage:
     """How a collective stage runs.
 
     Raises TypeRefusal where the algorithm does not finish each rank's slice at that rank, though the computation reads
@@ -62,7 +62,7 @@ def plan(stage: Stage, context: Context, made: Functor | None = None) -> Plan:
         raise InputError(f"{stage.name}: found {channels} channels, expected at most {MOST_CHANNELS}")
     program = _program(anatomy, context, channels)
     try:
-        moves = moves_of(program, computes=made is not None)
+        typed = typed_program(program, computes=made is not None)
     except InputError as error:
         if made is None:
             raise
@@ -74,11 +74,11 @@ def plan(stage: Stage, context: Context, made: Functor | None = None) -> Plan:
     most = context.slot_bytes // widest
     shape = None if anatomy.permutes else context.chunk
     chunking = chunking_of(
-        stage.name, anatomy.collective, moves, extents, ranks, sliced, grain=pack, most=most, shape=shape
+        stage.name, anatomy.collective, typed, extents, ranks, sliced, grain=pack, most=most, shape=shape
     )
-    if made is not None and anatomy.collective not in ("alltoall", "send") and not regular(moves, ranks):
+    if made is not None and anatomy.collective not in ("alltoall", "send") and not regular(typed, ranks):
         _check_operands(stage, made, context)
-    return Plan(stage, anatomy, made, program, moves, chunking, tensor.dtype, pack)
+    return CollectiveStage(stage, anatomy, made, program, typed, chunking, tensor.dtype, pack)
 
 
 def handed_out(program: FusedProgram, nodes: Sequence[Node], last: Node | None) -> tuple[str | None, list[str]]:
@@ -127,7 +127,7 @@ def _slice_of(anatomy: Anatomy, by_name: Mapping[str, Input | Node]) -> Sliced |
     return None
 
 
-def _program(anatomy: Anatomy, context: Context, channels: int) -> Program:
+def _program(anatomy: Anatomy, context: Context, channels: int) -> CollectiveProgram:
     ranks = context.scope.bindings.ranks
     collective = anatomy.collective
     if collective == "send":
@@ -141,7 +141,7 @@ def _program(anatomy: Anatomy, context: Context, channels: int) -> Program:
     )
 
 
-def send_program(ranks: int, groups: int, channels: int, sliced: bool, protocol: str) -> Program:
+def send_program(ranks: int, groups: int, channels: int, sliced: bool, protocol: str) -> CollectiveProgram:
     """Every rank of a group sends to its like in the next one: all its chunks, or those of its slice."""
     programs = []
     for group in range(groups):
@@ -151,15 +151,15 @@ def send_program(ranks: int, groups: int, channels: int, sliced: bool, protocol:
             for channel in range(channels):
                 chunk = first + channel
                 if group < groups - 1:
-                    step = Step("s", ("i", chunk), ("o", chunk))
+                    step = BlockStep("s", ("i", chunk), ("o", chunk))
                     blocks.append(Threadblock((group + 1) * ranks + rank, None, channel, (step,)))
                 if group > 0:
-                    step = Step("r", ("i", chunk), ("o", chunk))
+                    step = BlockStep("r", ("i", chunk), ("o", chunk))
                     blocks.append(Threadblock(None, (group - 1) * ranks + rank, channel, (step,)))
             chunks = channels * (ranks if sliced else 1)
             programs.append(RankProgram(chunks, chunks, 0, tuple(blocks)))
     loop = channels * (ranks if sliced else 1)
-    return Program(f"treadle_send_{ranks}", "send", tuple(programs), loop, channels, protocol)
+    return CollectiveProgram(f"treadle_send_{ranks}", "send", tuple(programs), loop, channels, protocol)
 
 
 def _pack(made: Functor | None, dtype: Dtype, protocol: str) -> int:

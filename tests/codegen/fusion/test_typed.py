@@ -9,26 +9,26 @@ import pytest
 from tests.codegen.collective.algorithms import random_algorithm
 from treadle.codegen.collective.cuda.tables import READ, RECEIVE, REDUCE, SEND, WRITE
 from treadle.codegen.collective.lower import lower
-from treadle.codegen.collective.program import Program
+from treadle.codegen.collective.program import CollectiveProgram
 from treadle.codegen.fusion.algorithms import named, planned
 from treadle.codegen.fusion.chunking import regular
-from treadle.codegen.fusion.collective_plan import send_program
-from treadle.codegen.fusion.moves import COMPUTE, FINISHED, Move, Moves, moves_of
+from treadle.codegen.fusion.collective_stage import send_program
+from treadle.codegen.fusion.typed import COMPUTE, FINISHED, TypedProgram, TypedStep, typed_program
 from treadle.planner.errors import InputError
 
 NAMES = ("ring", "all-pairs", "double-tree", "binomial")
 
 
-def program(name: str, collective: str, ranks: int, channels: int = 1) -> Program:
+def program(name: str, collective: str, ranks: int, channels: int = 1) -> CollectiveProgram:
     root = 1 % ranks if collective in ("broadcast", "reduce") else None
     return named(name)(collective, ranks, channels=channels, root=root, protocol="Simple")
 
 
-def computing(moves: Moves) -> Counter[int]:
+def computing(typed: TypedProgram) -> Counter[int]:
     found: Counter[int] = Counter()
-    for lanes in moves.lanes:
+    for lanes in typed.lanes:
         for lane in lanes:
-            for move in lane.moves:
+            for move in lane.steps:
                 if move.flow & COMPUTE:
                     found.update(range(move.chunk, move.chunk + move.count))
     return found
@@ -37,33 +37,33 @@ def computing(moves: Moves) -> Counter[int]:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 8])
 def test_each_chunk_of_an_allreduce_is_computed_once(name: str, ranks: int) -> None:
-    moves = moves_of(program(name, "allreduce", ranks, 2), computes=True)
-    assert computing(moves) == Counter(range(moves.chunks))
+    typed = typed_program(program(name, "allreduce", ranks, 2), computes=True)
+    assert computing(typed) == Counter(range(typed.chunks))
     if name in ("ring", "all-pairs") or ranks == 1:
-        assert regular(moves, ranks)
+        assert regular(typed, ranks)
     elif ranks > 2:
-        assert not regular(moves, ranks)
+        assert not regular(typed, ranks)
 
 
 @pytest.mark.parametrize("name", NAMES[:2])
 @pytest.mark.parametrize("collective", ["reducescatter", "allgather", "broadcast", "reduce", "alltoall"])
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5])
 def test_each_chunk_of_the_others_is_computed_once(name: str, collective: str, ranks: int) -> None:
-    moves = moves_of(program(name, collective, ranks, 2), computes=True)
+    typed = typed_program(program(name, collective, ranks, 2), computes=True)
     each = ranks if collective == "alltoall" else 1
-    assert computing(moves) == Counter(dict.fromkeys(range(moves.chunks), each))
+    assert computing(typed) == Counter(dict.fromkeys(range(typed.chunks), each))
 
 
 @pytest.mark.parametrize("collective", ["allreduce", "reducescatter", "allgather", "reduce", "broadcast"])
 @pytest.mark.parametrize("seed", range(6))
 def test_each_chunk_of_any_algorithm_is_computed_once(collective: str, seed: int) -> None:
-    moves = moves_of(lower(random_algorithm(collective, 4, 2, 1, seed)), computes=True)
-    assert computing(moves) == Counter(range(moves.chunks))
+    typed = typed_program(lower(random_algorithm(collective, 4, 2, 1, seed)), computes=True)
+    assert computing(typed) == Counter(range(typed.chunks))
 
 
 def test_a_ring_finishes_at_the_last_of_its_sums() -> None:
-    lane = moves_of(program("ring", "allreduce", 4), computes=True).lanes[1][0]
-    flows = [move.flow for move in lane.moves]
+    lane = typed_program(program("ring", "allreduce", 4), computes=True).lanes[1][0]
+    flows = [move.flow for move in lane.steps]
     assert flows == [
         SEND | READ,
         *[RECEIVE | REDUCE | SEND] * 2,
@@ -71,12 +71,12 @@ def test_a_ring_finishes_at_the_last_of_its_sums() -> None:
         *[RECEIVE | WRITE | SEND | FINISHED] * 2,
         RECEIVE | WRITE | FINISHED,
     ]
-    assert [move.chunk for move in lane.moves] == [0, 3, 2, 1, 0, 3, 2]
+    assert [move.chunk for move in lane.steps] == [0, 3, 2, 1, 0, 3, 2]
 
 
 def test_a_gather_takes_its_own_chunk_once() -> None:
-    lanes = moves_of(program("all-pairs", "allgather", 3), computes=True).lanes[0]
-    every = [move for lane in lanes for move in lane.moves]
+    lanes = typed_program(program("all-pairs", "allgather", 3), computes=True).lanes[0]
+    every = [move for lane in lanes for move in lane.steps]
     own = [move for move in every if move.source == ("input", 0)]
     assert [move.flow for move in own] == [READ | WRITE | SEND | COMPUTE]
     again = [move for move in every if move.source == ("output", 0)]
@@ -84,28 +84,28 @@ def test_a_gather_takes_its_own_chunk_once() -> None:
 
 
 def test_partial_sums_are_staged() -> None:
-    def places(move: Move) -> list[tuple[str, int] | None]:
+    def places(move: TypedStep) -> list[tuple[str, int] | None]:
         return [move.source, move.addend, move.target]
 
-    moves = moves_of(program("all-pairs", "allreduce", 3), computes=True)
-    for lanes in moves.lanes:
+    typed = typed_program(program("all-pairs", "allreduce", 3), computes=True)
+    for lanes in typed.lanes:
         for lane in lanes:
-            for move in lane.moves:
+            for move in lane.steps:
                 finished = bool(move.flow & (COMPUTE | FINISHED))
                 assert all(place is None or place[0] != "output" for place in places(move)[2 * finished :]) or finished
-    assert moves.stages == 1
+    assert typed.stages == 1
 
 
 def test_recursive_doubling_finishes_everywhere() -> None:
     doubling = program("recursive-doubling", "allreduce", 4)
-    assert moves_of(doubling, computes=False).chunks
+    assert typed_program(doubling, computes=False).chunks
     with pytest.raises(InputError, match="chunk 0 finished at ranks 0, 1, 2, 3, expected one rank"):
-        moves_of(doubling, computes=True)
+        typed_program(doubling, computes=True)
 
 
 def test_sends_go_to_the_next_group() -> None:
-    moves = moves_of(send_program(2, 3, 1, True, "Simple"), computes=True)
-    ends = [[(lane.recv, lane.send, lane.moves[0].chunk) for lane in lanes] for lanes in moves.lanes]
+    typed = typed_program(send_program(2, 3, 1, True, "Simple"), computes=True)
+    ends = [[(lane.recv, lane.send, lane.steps[0].chunk) for lane in lanes] for lanes in typed.lanes]
     assert ends == [
         *([[(None, 2, 0)], [(None, 3, 1)]]),
         *([[(None, 4, 0), (0, None, 0)], [(None, 5, 1), (1, None, 1)]]),

@@ -1,13 +1,13 @@
-"""What a plan promises about the outputs of its program: which input chunk, or sum of them, each chunk ends as."""
+"""The outputs that a plan asks of its program: which input chunk, or sum of input chunks, each chunk ends as."""
 
 from __future__ import annotations
 
-from treadle.codegen.collective.replay import Promise
+from treadle.codegen.collective.symbolic import ExpectedOutputs
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.collectives import form_of, positions
 
 
-def promise_of(decisions: CollectiveDecisions) -> Promise:
+def expected_outputs(decisions: CollectiveDecisions) -> ExpectedOutputs:
     """(rank, output chunk) -> the contributions that it is the sum of, in chunks of the program (cut into instances).
 
     A chunk that several ranks hold before comes from the one that the plan sends it from.

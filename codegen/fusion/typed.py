@@ -1,4 +1,4 @@
-"""A collective program as typed moves: what is a partial sum, what is finished, and where the computation runs.
+"""A collective program with typed steps: what is a partial sum, what is finished, and where the computation runs.
 
 Programs of `treadle.codegen.collective.program` say which chunks go where. Executing one with contributions in place of
 numbers shows the finishing step of each chunk: the one after which all ranks have contributed. There, and once per
@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from treadle.codegen.collective.cuda.tables import FLOWS, READ, RECEIVE, REDUCE, SEND, WRITE
-from treadle.codegen.collective.program import Buffer, Program
+from treadle.codegen.collective.program import Buffer, CollectiveProgram
 from treadle.codegen.collective.protocols import PROTOCOLS
 from treadle.planner.errors import InputError
 
 COMPUTE, FINISHED, AGAIN = 32, 64, 128
-"""The computation runs in this move; what comes in is finished already (CoCoNet, section 3.5); what it reads of the
-caller's another move has read, or made: it counts as traffic once."""
+"""The computation runs in this step; its input is finished already (CoCoNet, section 3.5); another step has read or
+written what it reads of the caller's, which counts as traffic once."""
 
 REDUCING = frozenset({"allreduce", "reducescatter", "reduce"})
 Operand = tuple[Buffer, int]
@@ -29,12 +29,12 @@ Space = Literal["input", "output", "stage"]
 
 
 @dataclass(eq=False, slots=True)
-class Move:
+class TypedStep:
     """One step of a threadblock on `count` chunks side by side.
 
     `source` is read where nothing is received, `addend` is added to it, `target` is written: (space, number of the
-    chunk or the stage). `chunk` is the first one's number in the whole tensor. `after` are moves of other threadblocks
-    of the rank that must be done before.
+    chunk or the stage). `chunk` is the first one's number in the whole tensor. `after` are earlier steps of other
+    threadblocks of the rank.
     """
 
     flow: int
@@ -42,7 +42,7 @@ class Move:
     read: Operand | None
     added: Operand | None
     written: Operand | None
-    after: list[Move] = field(default_factory=list)
+    after: list[TypedStep] = field(default_factory=list)
     chunk: int = -1
     source: tuple[Space, int] | None = None
     addend: tuple[Space, int] | None = None
@@ -50,18 +50,18 @@ class Move:
 
 
 @dataclass(eq=False, slots=True)
-class Lane:
-    """A threadblock: its peers, if any, the channel that tells parallel connections apart, and its moves in order."""
+class TypedBlock:
+    """A threadblock: its peers, if any, the channel of its connections, and its steps in order."""
 
     send: int | None
     recv: int | None
     channel: int
-    moves: list[Move]
+    steps: list[TypedStep]
 
 
 @dataclass(frozen=True)
-class Chunk:
-    """What a chunk is at one place: its number, who has contributed, whether the computation has run."""
+class ChunkState:
+    """One chunk at one place: its number, the ranks that have contributed, whether the computation has run."""
 
     number: int
     ranks: frozenset[int]
@@ -69,18 +69,18 @@ class Chunk:
 
 
 @dataclass(frozen=True)
-class Moves:
-    """The lanes of every rank. `owners` says at which rank the computation runs on each chunk of the tensor."""
+class TypedProgram:
+    """The threadblocks of every rank. `owners` maps each chunk of the tensor to the rank that computes on it."""
 
-    lanes: tuple[tuple[Lane, ...], ...]
+    lanes: tuple[tuple[TypedBlock, ...], ...]
     owners: dict[int, int]
     chunks: int
     stages: int
     slots: int
 
 
-def moves_of(program: Program, *, computes: bool) -> Moves:
-    """The moves of `program`, with a computation at the finishing steps when it `computes`.
+def typed_program(program: CollectiveProgram, *, computes: bool) -> TypedProgram:
+    """The typed steps of `program`, with a computation at the finishing steps when it `computes`.
 
     Raises InputError when a computation would run on a chunk at several ranks, as in recursive doubling, or never; and
     for messages that mix partial sums with finished chunks.
@@ -104,10 +104,10 @@ def moves_of(program: Program, *, computes: bool) -> Moves:
     chunks = program.part_chunks * (
         len(program.ranks) if program.collective in ("allgather", "reducescatter", "alltoall") else 1
     )
-    return Moves(tuple(tuple(rank) for rank in lanes), owners, chunks, stages, slots)
+    return TypedProgram(tuple(tuple(rank) for rank in lanes), owners, chunks, stages, slots)
 
 
-def _lanes(program: Program) -> list[list[Lane]]:
+def _lanes(program: CollectiveProgram) -> list[list[TypedBlock]]:
     found = []
     for ranked in program.ranks:
         if ranked.copies:
@@ -118,35 +118,35 @@ def _lanes(program: Program) -> list[list[Lane]]:
             for move, step in zip(moves, block.steps, strict=True):
                 if step.depends is not None:
                     move.after.append(made[step.depends[0]][step.depends[1]])
-        found.append([Lane(block.send, block.recv, block.channel, moves)
+        found.append([TypedBlock(block.send, block.recv, block.channel, moves)
                       for moves, block in zip(made, ranked.threadblocks, strict=True)])  # fmt: skip
     return found
 
 
-def _move(flow: int, count: int, src: Operand | None, dst: Operand | None) -> Move:
+def _move(flow: int, count: int, src: Operand | None, dst: Operand | None) -> TypedStep:
     added = (src if flow & RECEIVE else dst) if flow & REDUCE else None
     read = src if flow & READ and not flow & RECEIVE else None
-    return Move(flow & ~READ | (READ if read else 0), count, read, added, dst if flow & WRITE else None)
+    return TypedStep(flow & ~READ | (READ if read else 0), count, read, added, dst if flow & WRITE else None)
 
 
-def _merge_copies(lanes: list[Lane]) -> None:
-    """A copy from input to output and the first send of the same chunks become one move: they are read once."""
+def _merge_copies(lanes: list[TypedBlock]) -> None:
+    """A copy from input to output and the first send of the same chunks become one step: they are read once."""
     for lane in [lane for lane in lanes if lane.send is None and lane.recv is None]:
-        for copy in list(lane.moves):
+        for copy in list(lane.steps):
             for other in lanes:
-                for send in other.moves:
+                for send in other.steps:
                     same = send.flow == SEND | READ and (send.read, send.count) == (copy.read, copy.count)
-                    if copy in lane.moves and same and not send.after and not copy.after and copy.read[0] == "i":  # type: ignore[index]
+                    if copy in lane.steps and same and not send.after and not copy.after and copy.read[0] == "i":  # type: ignore[index]
                         send.flow, send.written = SEND | READ | WRITE, copy.written
-                        lane.moves.remove(copy)
+                        lane.steps.remove(copy)
                         for move in _all(lanes):
                             move.after = [send if before is copy else before for before in move.after]
-        if not lane.moves:
+        if not lane.steps:
             lanes.remove(lane)
 
 
-def _take_once(lanes: list[Lane], program: Program) -> None:
-    """Each input chunk is taken by one move: its copy to the output, where there is one, which the others then read.
+def _take_once(lanes: list[TypedBlock], program: CollectiveProgram) -> None:
+    """Each input chunk is taken by one step: its copy to the output, if any, which the others then read.
 
     Raises InputError where several take it and none of them keeps it.
     """
@@ -175,55 +175,56 @@ def _take_once(lanes: list[Lane], program: Program) -> None:
             taken.update(_indices(move))
 
 
-def _first(move: Move) -> int:
+def _first(move: TypedStep) -> int:
     return move.read[1] if move.read is not None else -1
 
 
-def _indices(move: Move) -> range:
+def _indices(move: TypedStep) -> range:
     return range(_first(move), _first(move) + move.count)
 
 
-def _all(lanes: Sequence[Lane]) -> Iterator[Move]:
+def _all(lanes: Sequence[TypedBlock]) -> Iterator[TypedStep]:
     for lane in lanes:
-        yield from lane.moves
+        yield from lane.steps
 
 
 class _Execution:
-    """Runs the lanes on bounded connections with contributions in place of numbers, and notes what each move does."""
+    """Runs the threadblocks on bounded connections with contributions in place of numbers; records what each step
+    does."""
 
-    def __init__(self, program: Program, lanes: list[list[Lane]], computes: bool) -> None:
+    def __init__(self, program: CollectiveProgram, lanes: list[list[TypedBlock]], computes: bool) -> None:
         self.program, self.lanes, self.computes = program, lanes, computes
         self.reduces = program.collective in REDUCING
-        self.values: dict[tuple[int, Operand], Chunk] = {}
-        self.flight: dict[tuple[int, int, int], deque[list[Chunk]]] = defaultdict(deque)
+        self.values: dict[tuple[int, Operand], ChunkState] = {}
+        self.flight: dict[tuple[int, int, int], deque[list[ChunkState]]] = defaultdict(deque)
         self.finishes: dict[int, list[int]] = defaultdict(list)
-        self.done: set[Move] = set()
-        self.results: dict[Move, tuple[bool, bool]] = {}
-        """Whether what a move reads, and what it writes, is finished."""
+        self.done: set[TypedStep] = set()
+        self.results: dict[TypedStep, tuple[bool, bool]] = {}
+        """Whether what a step reads, and what it writes, is finished."""
 
     def run(self, slots: int) -> bool:
-        """Whether all moves came to their turn."""
+        """Whether all steps could run."""
         positions = {(rank, number): 0 for rank, lanes in enumerate(self.lanes) for number in range(len(lanes))}
         going = True
         while going:
             going = False
             for (rank, number), position in positions.items():
                 lane = self.lanes[rank][number]
-                while position < len(lane.moves) and self.ready(rank, lane, lane.moves[position], slots):
-                    self.perform(rank, lane, lane.moves[position])
+                while position < len(lane.steps) and self.ready(rank, lane, lane.steps[position], slots):
+                    self.perform(rank, lane, lane.steps[position])
                     position += 1
                     going = True
                 positions[rank, number] = position
-        return all(position == len(self.lanes[rank][number].moves) for (rank, number), position in positions.items())
+        return all(position == len(self.lanes[rank][number].steps) for (rank, number), position in positions.items())
 
-    def ready(self, rank: int, lane: Lane, move: Move, slots: int) -> bool:
+    def ready(self, rank: int, lane: TypedBlock, move: TypedStep, slots: int) -> bool:
         if any(before not in self.done for before in move.after):
             return False
         if move.flow & RECEIVE and not self.flight[lane.recv, rank, lane.channel]:  # type: ignore[index]
             return False
         return not (move.flow & SEND and len(self.flight[rank, lane.send, lane.channel]) >= slots)  # type: ignore[index]
 
-    def perform(self, rank: int, lane: Lane, move: Move) -> None:
+    def perform(self, rank: int, lane: TypedBlock, move: TypedStep) -> None:
         self.done.add(move)
         if not move.flow:
             return
@@ -241,7 +242,7 @@ class _Execution:
         if finishing:
             for chunk in chunks:
                 self.finishes[chunk.number].append(rank)
-        chunks = [Chunk(chunk.number, chunk.ranks, before or finishing) for chunk in chunks]
+        chunks = [ChunkState(chunk.number, chunk.ranks, before or finishing) for chunk in chunks]
         numbers = [chunk.number for chunk in chunks]
         if numbers != list(range(numbers[0], numbers[0] + len(numbers))):
             raise InputError(f"found chunks {numbers} in one message, expected neighbours", where=self.program.name)
@@ -257,10 +258,10 @@ class _Execution:
         if move.flow & SEND:
             self.flight[rank, lane.send, lane.channel].append(chunks)  # type: ignore[index]
 
-    def read(self, rank: int, operand: Operand, count: int) -> list[Chunk]:
+    def read(self, rank: int, operand: Operand, count: int) -> list[ChunkState]:
         return [self.value(rank, operand[0], index) for index in range(operand[1], operand[1] + count)]
 
-    def value(self, rank: int, buffer: Buffer, index: int) -> Chunk:
+    def value(self, rank: int, buffer: Buffer, index: int) -> ChunkState:
         if (rank, (buffer, index)) in self.values:
             return self.values[rank, (buffer, index)]
         if buffer != "i":
@@ -268,17 +269,17 @@ class _Execution:
                 f"found a read of {buffer}{index} at rank {rank}, which nothing wrote", where=self.program.name
             )
         number = rank * self.program.part_chunks + index if self.program.collective == "allgather" else index
-        return Chunk(number, frozenset({rank}), False)
+        return ChunkState(number, frozenset({rank}), False)
 
-    def sum(self, parts: Sequence[Chunk]) -> Chunk:
+    def sum(self, parts: Sequence[ChunkState]) -> ChunkState:
         ranks = frozenset[int]().union(*(part.ranks for part in parts))
         if len(ranks) < sum(len(part.ranks) for part in parts):
             raise InputError("found a contribution that is added twice", where=self.program.name)
         if len({part.number for part in parts}) > 1:
             raise InputError("found different chunks added up", where=self.program.name)
-        return Chunk(parts[0].number, ranks, parts[0].finished)
+        return ChunkState(parts[0].number, ranks, parts[0].finished)
 
-    def complete(self, chunk: Chunk) -> bool:
+    def complete(self, chunk: ChunkState) -> bool:
         return not self.reduces or len(chunk.ranks) == len(self.program.ranks)
 
     def owners(self) -> dict[int, int]:
@@ -293,8 +294,8 @@ class _Execution:
         return {chunk: ranks[0] for chunk, ranks in sorted(self.finishes.items())}
 
 
-def _place(lanes: list[list[Lane]], execution: _Execution) -> int:
-    """Say for every operand whether it lies in a tensor or on a stage; returns how many stages a rank needs at most."""
+def _place(lanes: list[list[TypedBlock]], execution: _Execution) -> int:
+    """Decide for every operand whether it lies in a tensor or on a stage; returns the most stages that a rank needs."""
     most = 0
     for rank in lanes:
         staged: set[Operand] = set()
@@ -313,7 +314,7 @@ def _place(lanes: list[list[Lane]], execution: _Execution) -> int:
 
 
 def _space(
-    move: Move, operand: Operand | None, finished: bool, stages: dict[Operand, int], execution: _Execution
+    move: TypedStep, operand: Operand | None, finished: bool, stages: dict[Operand, int], execution: _Execution
 ) -> tuple[Space, int] | None:
     if operand is None:
         return None

@@ -15,21 +15,21 @@ from treadle.planner.errors import CheckFailed, LimitError
 PATIENCE_SECONDS = 60.0
 RETRY_SECONDS = 0.005
 GRACE_SECONDS = 2.0
-"""How long a rank that has lost another one keeps quiet, so that the one that failed first is told as the cause."""
+"""Delay before a rank reports the loss of another one, so that the first failure is reported as the cause."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where they meet: a socket that no file stands for, and a key that keeps others out."""
+class RendezvousAddress:
+    """An abstract socket, and a key that only the ranks know."""
 
     address: str = field(default_factory=lambda: f"\0treadle-{secrets.token_hex(16)}")
     key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
 
 
-class Meeting:
-    """This process is `rank` of `world`. Raises LimitError when rank 0 does not come."""
+class Rendezvous:
+    """This process is `rank` of `world`. Raises LimitError when rank 0 does not start."""
 
-    def __init__(self, place: Place, rank: int, world: int) -> None:
+    def __init__(self, place: RendezvousAddress, rank: int, world: int) -> None:
         self._rank = rank
         self._others: dict[int, Any] = {}
         if rank == 0:
@@ -42,8 +42,8 @@ class Meeting:
             self._others[0].send(rank)
 
     def exchange(self, value: Any = None) -> list[Any]:
-        """The values of all ranks. Returns once all have come. Raises CheckFailed when one has ended."""
-        with _told():
+        """The values of all ranks, once all have sent theirs. Raises CheckFailed when one has ended."""
+        with _losses_reported():
             if self._rank:
                 self._others[0].send(value)
                 return list(self._others[0].recv())
@@ -58,7 +58,7 @@ class Meeting:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _losses_reported() -> Iterator[None]:
     try:
         yield
     except (EOFError, OSError):
@@ -66,7 +66,7 @@ def _told() -> Iterator[None]:
         raise CheckFailed("another rank has ended before it was done") from None
 
 
-def _connected(place: Place) -> Any:
+def _connected(place: RendezvousAddress) -> Any:
     end = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < end:
         with suppress(ConnectionRefusedError):

@@ -1,7 +1,7 @@
-"""The calls: the planned algorithm where there is one, else the framework's collective and one logged line.
+"""The collectives of `treadle.comm`: the planned algorithm if any, otherwise the framework's, with one logged line.
 
-On the CPU all calls run one after the other, in the order in which they are made, on a process group of their own; on
-GPUs (gpu.py) on a stream of their own.
+On the CPU all calls run one after the other, in the order of the calls, on a process group of their own; on GPUs
+(gpu.py) on a stream of their own.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from treadle.comm.arguments import (
     refuse_alike,
 )
 from treadle.comm.framework import WORDS
-from treadle.comm.gpu import Gpu
-from treadle.comm.library import Algorithm, Choice, Library, load
+from treadle.comm.gpu import GpuExecutor
+from treadle.comm.library import Choice, Library, LoadedAlgorithm, load
 from treadle.planner.errors import InputError
 from treadle.runtime.collective import native
 from treadle.runtime.collective.messages import Executor, cut_of, executor
@@ -68,9 +68,9 @@ class _State:
     group: Any
     """Our own, of the ranks of `outer` in the same order."""
     rank: int
-    gpu: Gpu
+    gpu: GpuExecutor
     executors: dict[str, Executor] = field(default_factory=dict)
-    told: set[str] = field(default_factory=set)
+    logged: set[str] = field(default_factory=set)
     worker: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "treadle-comm"))
     pending: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -93,7 +93,7 @@ class _State:
         with self.lock:
             self.pending -= 1
 
-    def executor(self, algorithm: Algorithm) -> Executor:
+    def executor(self, algorithm: LoadedAlgorithm) -> Executor:
         found = self.executors.get(algorithm.name)
         if found is None:
             cut = cut_of(algorithm.decisions)
@@ -127,7 +127,7 @@ def init(folder: Path | str, group: Any = None) -> None:
         raise
     shutdown()
     rank = distributed.get_rank(own)
-    _state = _State(planned, alone, outer, own, rank, Gpu(rank, own))
+    _state = _State(planned, alone, outer, own, rank, GpuExecutor(rank, own))
 
 
 def _loaded(folder: Path | str, group: Any) -> tuple[Library, Library]:
@@ -304,7 +304,7 @@ def group_of(group: Any) -> Any:
 
 
 def _check_list(rows: list[Tensor] | None, tensor: Tensor, root: int, group: Any, name: str) -> None:
-    """Refuse a wrong list. Only its rank sees that it is wrong, so on the CPU the ranks tell each other."""
+    """Refuse a wrong list. Only its rank sees that it is wrong, so on the CPU the ranks exchange that."""
     rank, ranks = distributed.get_rank(group), distributed.get_world_size(group)
     check_root(root, ranks)
     problem = list_problem(rows, tensor, ranks, root=rank == root, name=name)
@@ -340,7 +340,7 @@ def queued_all_reduce(tensor: Tensor, group: Any) -> torch.futures.Future[Tensor
 
 
 def beside_planned(tensor: Tensor, start: Callable[[], Any]) -> Any:
-    """What `start` returns, which starts a collective of the framework on `tensor` in the background."""
+    """The result of `start`, which starts a collective of the framework on `tensor` in the background."""
     lane = None if _state is None or not gpu.on_gpu(tensor) else _state.gpu.lane
     return start() if lane is None else lane.framework(start)
 
@@ -372,7 +372,7 @@ def _choose(
     root: int | None = None,
     group: Any = None,
     copies: int = 1,
-) -> tuple[Algorithm | None, Choice]:
+) -> tuple[LoadedAlgorithm | None, Choice]:
     """The algorithm for a call, or None; and why. `copies` of the tensor are the input."""
     collective, size = CALLS[call], tensor.numel() * tensor.element_size() * copies
     reason = _unfit(collective, tensor, output, op, group)
@@ -419,7 +419,7 @@ def _is_ours(group: Any) -> bool:
     return bool(ranks == distributed.get_process_group_ranks(_state.group))
 
 
-def _agreed(call: str, tensor: Tensor, output: Tensor | None = None, **more: Any) -> Algorithm | None:
+def _agreed(call: str, tensor: Tensor, output: Tensor | None = None, **more: Any) -> LoadedAlgorithm | None:
     """The algorithm that all ranks run for a call, None (and a logged line) where the framework must."""
     algorithm, choice = _choose(call, tensor, output, **more)
     state = _state
@@ -445,14 +445,14 @@ def _planned(call: str, tensor: Tensor, output: Tensor | None = None, **more: An
 
 
 def fell_back(call: str, reason: str) -> None:
-    """Say once for each call and reason that the framework's collective runs."""
-    told = _told if _state is None else _state.told
-    if (line := f"{call}: torch.distributed's own collective runs, {reason}") not in told:
-        told.add(line)
+    """Log once for each call and reason that the framework's collective runs."""
+    logged = _logged if _state is None else _state.logged
+    if (line := f"{call}: torch.distributed's own collective runs, {reason}") not in logged:
+        logged.add(line)
         log.warning(line)
 
 
-_told: set[str] = set()
+_logged: set[str] = set()
 
 
 def _word(op: Any) -> str | None:
@@ -470,7 +470,7 @@ def _into(target: Tensor, result: Tensor) -> None:
 def _all_to_all_v(
     output: Tensor, tensor: Tensor, out_sizes: list[int] | None, in_sizes: list[int] | None, group: Any
 ) -> bool:
-    """Whether a plan for alltoallv served the call. All ranks must agree, so they tell each other what would fit."""
+    """Whether a plan for alltoallv served the call. All ranks must agree, so they exchange what would fit."""
     state, call = _state, "all_to_all_single with split sizes"
     reason = _unfit("alltoallv", tensor, output, "sum", group)
     found = [] if state is None else state.alone.of("alltoallv")

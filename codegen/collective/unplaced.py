@@ -1,6 +1,6 @@
 """Steps before they have a threadblock and a number: what lowering orders, fuses and makes depend on each other.
 
-Drafts stand in one causal order over all ranks: run one after the other in that order they compute the collective.
+Steps stand in one causal order over all ranks: run one after the other in that order they compute the collective.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from treadle.codegen.collective.placement import LEAVES, Batch, Event, Operand, Run
+from treadle.codegen.collective.placement import LEAVES, Batch, ChunkRange, Event, Operand
 from treadle.codegen.collective.program import StepType
 
 
 @dataclass(slots=True, eq=False)
-class Draft:
+class UnplacedStep:
     """One step of `rank` on `size` chunks. `reads` and `writes` are its local operands; `recv` and `send` its peers.
 
-    `message` is the draft at the other end that sends what this one receives. `time` and `leaves` are when, by the
+    `message` is the step at the other end that sends what this one receives. `time` and `leaves` are when, by the
     schedule, the step is there and what it sends leaves, in ns.
     """
 
@@ -28,7 +28,7 @@ class Draft:
     channel: int
     recv: int | None = None
     send: int | None = None
-    message: Draft | None = None
+    message: UnplacedStep | None = None
     time: int = 0
     leaves: int = 0
 
@@ -46,32 +46,40 @@ def chunks(operand: Operand | None, size: int) -> list[Operand]:
     return [operand] if size == 1 else [(buffer, first + k) for k in range(size)]
 
 
-def drafts_of(
-    copies: Sequence[Sequence[Run]], batches: Sequence[Batch], events: Iterable[Event], instances: int, lanes: int = 1
-) -> list[Draft]:
+def unplaced_steps(
+    copies: Sequence[Sequence[ChunkRange]],
+    batches: Sequence[Batch],
+    events: Iterable[Event],
+    instances: int,
+    lanes: int = 1,
+) -> list[UnplacedStep]:
     """All steps in causal order: local copies, then one send and one receive per run of a batch, everything cut into
     one sub-chunk per instance, which travels on a channel of its own; on one of `lanes`, by its first chunk."""
-    drafts: list[Draft] = []
+    steps: list[UnplacedStep] = []
     for rank, runs in enumerate(copies):
         for run in runs:
             for i in range(instances):
                 part = run.part(i, instances)
-                drafts.append(Draft(rank, "cpy", part.size, part.source, part.target, i * lanes))
-    leaving: dict[int, list[Draft]] = {}
+                steps.append(UnplacedStep(rank, "cpy", part.size, part.source, part.target, i * lanes))
+    leaving: dict[int, list[UnplacedStep]] = {}
     for event in events:
         batch = batches[event.number]
         lane = batch.moves[0].chunk % lanes
         parts = [(run.part(i, instances), i * lanes + lane) for run in batch.runs for i in range(instances)]
         if event.kind == LEAVES:
-            sends = [Draft(batch.src, "s", part.size, part.source, None, way, send=batch.dst) for part, way in parts]
+            sends = [
+                UnplacedStep(batch.src, "s", part.size, part.source, None, way, send=batch.dst) for part, way in parts
+            ]
             for send in sends:
                 send.time = send.leaves = event.time
             leaving[event.number] = sends
-            drafts += sends
+            steps += sends
             continue
         for (part, way), send in zip(parts, leaving.pop(event.number), strict=True):
             kind: StepType = "r" if part.addend is None else "rrc"
-            received = Draft(batch.dst, kind, part.size, part.addend, part.target, way, recv=batch.src, message=send)
+            received = UnplacedStep(
+                batch.dst, kind, part.size, part.addend, part.target, way, recv=batch.src, message=send
+            )
             received.time = event.time
-            drafts.append(received)
-    return drafts
+            steps.append(received)
+    return steps

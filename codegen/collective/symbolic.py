@@ -16,11 +16,11 @@ from treadle.codegen.collective.program import (
     BUFFER_NAMES,
     RECEIVING,
     SENDING,
+    BlockStep,
     Buffer,
+    CollectiveProgram,
     Connection,
     Place,
-    Program,
-    Step,
     home,
 )
 from treadle.planner.documents.hardware import MAX_RANKS
@@ -29,7 +29,7 @@ Label = tuple[int, int]
 Value = tuple[Label, ...]
 """Sorted contributions (rank, input chunk) that were added up, each as often as it was added."""
 Address = tuple[int, Buffer, int]
-Promise = Mapping[tuple[int, int], Value]
+ExpectedOutputs = Mapping[tuple[int, int], Value]
 """(rank, output chunk) -> what it must end as."""
 
 RESIDUAL = -1
@@ -44,11 +44,11 @@ class _History:
     reads: dict[int, Place] = field(default_factory=dict)
 
 
-class Replay:
+class SymbolicExecution:
     """One symbolic execution. `findings` are data races, reads of nothing and writes to the caller's input, in the
     order of the sequence."""
 
-    def __init__(self, program: Program, inplace: bool) -> None:
+    def __init__(self, program: CollectiveProgram, inplace: bool) -> None:
         self.program, self.inplace = program, inplace
         self.values: dict[Address, Value] = {}
         self.history: dict[Address, _History] = defaultdict(_History)
@@ -85,7 +85,7 @@ class Replay:
         found = [*self.noted, *((self.suspects[index][0], self.suspects[index][3]) for index in races)]
         return list(dict.fromkeys(text for _, text in sorted(found, key=lambda entry: entry[0])))
 
-    def execute(self, place: Place, step: Step, received: Connection | None, sent: Connection | None) -> None:
+    def execute(self, place: Place, step: BlockStep, received: Connection | None, sent: Connection | None) -> None:
         if step.depends is not None:
             seen = self.waited[place.rank, place.threadblock]
             seen[step.depends[0]] = max(step.depends[1], seen.get(step.depends[0], -1))
@@ -116,7 +116,7 @@ class Replay:
     def write(self, place: Place, operand: tuple[Buffer, int], values: list[Value]) -> None:
         for index, value in enumerate(values, operand[1]):
             address = self.address(place.rank, operand[0], index)
-            if address[1] == "i" and not self.inplace and self.program.collective not in UNPROMISED:
+            if address[1] == "i" and not self.inplace and self.program.collective not in UNSPECIFIED:
                 self.complain(place, f"overwrites input chunk {index}, which an out-of-place call must keep")
             history = self.history[address]
             self.race(place, history.write, "writes", "writes", address)
@@ -151,22 +151,22 @@ class Replay:
         self.noted.append((self.number, f"{self.program.spot(place)}: {text}"))
 
 
-UNPROMISED = frozenset({"custom", "alltoallv", "sendrecv", "send", "recv"})
+UNSPECIFIED = frozenset({"custom", "alltoallv", "sendrecv", "send", "recv"})
 """Collectives whose file alone does not say what the result is."""
 
 
-def _input_chunks(program: Program) -> int:
+def _input_chunks(program: CollectiveProgram) -> int:
     """Chunks the caller hands in, also where an in-place program declares no input buffer."""
-    if program.collective in UNPROMISED or program.collective == "scatter" or not program.inplace:
+    if program.collective in UNSPECIFIED or program.collective == "scatter" or not program.inplace:
         return 0
     return program.part_chunks if program.collective in ("allgather", "gather") else program.chunks_per_loop
 
 
-Expected = Callable[[int, int], Value | None]
+ExpectedValue = Callable[[int, int], Value | None]
 """(rank, output chunk) -> the promised value, None where nothing is promised."""
 
 
-def _expected(program: Program, root: int) -> Expected:
+def _expected(program: CollectiveProgram, root: int) -> ExpectedValue:
     ranks, part = range(len(program.ranks)), program.part_chunks
     residual = any(step.type == "ra" for _, _, step in program.steps())
     everyone: dict[int, Value] = {}
@@ -177,7 +177,7 @@ def _expected(program: Program, root: int) -> Expected:
             everyone[chunk] = (*extra, *((rank, chunk) for rank in ranks))
         return everyone[chunk]
 
-    table: dict[str, Expected] = {
+    table: dict[str, ExpectedValue] = {
         "allgather": lambda rank, chunk: ((chunk // part, chunk % part),),
         "reducescatter": lambda rank, chunk: total(rank * part + chunk),
         "allreduce": lambda rank, chunk: total(chunk),
@@ -190,33 +190,35 @@ def _expected(program: Program, root: int) -> Expected:
     return table[program.collective]
 
 
-def wrong_results(program: Program, replay: Replay, named: int, promise: Promise | None = None) -> Iterator[str]:
+def wrong_results(
+    program: CollectiveProgram, replay: SymbolicExecution, named: int, expected: ExpectedOutputs | None = None
+) -> Iterator[str]:
     """Compare the final output with the collective's promise. A file need not say its root: the best one is taken.
 
     The first `named` findings are spelled out, the rest are empty, to be counted.
     """
-    if promise is None:
+    if expected is None:
         wrong = _wrong(program, replay)
     else:
         wrong = (
             (rank, chunk, wanted)
-            for (rank, chunk), wanted in sorted(promise.items())
+            for (rank, chunk), wanted in sorted(expected.items())
             if replay.values.get(replay.address(rank, "o", chunk)) != wanted
         )
     for number, (rank, chunk, wanted) in enumerate(wrong):
         yield _result(program, replay, rank, chunk, wanted) if number < named else ""
 
 
-def _output_chunks(program: Program) -> int:
+def _output_chunks(program: CollectiveProgram) -> int:
     """Output chunks of a rank that the collective may promise anything about."""
     if program.collective in ("reducescatter", "scatter"):
         return program.part_chunks
     return program.part_chunks * len(program.ranks) if program.collective == "gather" else program.chunks_per_loop
 
 
-def _wrong(program: Program, replay: Replay) -> Iterator[tuple[int, int, Value]]:
+def _wrong(program: CollectiveProgram, replay: SymbolicExecution) -> Iterator[tuple[int, int, Value]]:
     """(rank, output chunk, promised value) of every chunk that ends as something else."""
-    if program.collective in UNPROMISED:
+    if program.collective in UNSPECIFIED:
         return
     rooted = program.collective in ROOTED
     root = _best_root(program, replay) if rooted and program.root is None else program.root or 0
@@ -231,7 +233,7 @@ def _wrong(program: Program, replay: Replay) -> Iterator[tuple[int, int, Value]]
 ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
 
 
-def _best_root(program: Program, replay: Replay) -> int:
+def _best_root(program: CollectiveProgram, replay: SymbolicExecution) -> int:
     """The root for which most output chunks are right, the lowest of equals; one pass over all chunks."""
     expected = _expected(program, 0)
     right = [0] * len(program.ranks)
@@ -246,7 +248,7 @@ def _best_root(program: Program, replay: Replay) -> int:
     return right.index(max(right))
 
 
-def _result(program: Program, replay: Replay, rank: int, chunk: int, wanted: Value) -> str:
+def _result(program: CollectiveProgram, replay: SymbolicExecution, rank: int, chunk: int, wanted: Value) -> str:
     address = replay.address(rank, "o", chunk)
     found, history = replay.values.get(address), replay.history.get(address)
     spot = program.spot(history.write) if history and history.write else f"gpu {rank}"

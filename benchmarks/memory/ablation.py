@@ -15,7 +15,7 @@ from treadle.planner.errors import InfeasibleError, LimitError
 from treadle.planner.passes.memory.formulation.checkpoint import SWITCHES, formulate
 from treadle.planner.passes.memory.formulation.switches import Switches
 from treadle.planner.passes.memory.lower import lower, store_all
-from treadle.planner.passes.memory.planning import budget_in_bytes, plan_of, prepared
+from treadle.planner.passes.memory.planning import plan_of, prepared, with_budget
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.search.attempts import MemoryOptions
 from treadle.planner.passes.memory.search.rounds import search
@@ -53,7 +53,7 @@ def tables() -> Iterator[Table]:
 def ablated(name: str, problem: MemoryProblem) -> Row:
     """One network under every variant, and with the choice of operators only."""
     whole = simulate(problem, lower(problem, store_all(problem)))
-    budgeted = replace(problem, budget_bytes=budget_in_bytes(problem, SHARE))
+    budgeted = with_budget(problem, SHARE)
     row: Row = {"network": name}
     for variant, families in VARIANTS.items():
         found = _time(budgeted, families, recompute=True)
@@ -84,7 +84,7 @@ def sized(name: str, problem: MemoryProblem) -> Row:
     for form, (variant, switches) in FORMS.items():
         restricted = restrict(problem, VARIANTS[variant])
         start = time.perf_counter()
-        budget = budget_in_bytes(restricted, SHARE)
+        budget = with_budget(restricted, SHARE).budget_bytes
         model = formulate(replace(restricted, budget_bytes=budget), switches=switches).model
         row |= {
             f"{form} variables": len(model.lower),

@@ -22,12 +22,13 @@ from benchmarks.memory.execution import (
     gradients,
     in_turns,
     measured_trace,
+    memory_plan,
     partitioned,
 )
 from benchmarks.memory.varied import MODELS, Step
 from treadle.capture.whole import whole_operators
 from treadle.planner.errors import InfeasibleError, LimitError
-from treadle.planner.passes.memory.planning import MemoryOptions, plan_memory
+from treadle.planner.passes.memory.planning import MemoryOptions
 from treadle.runtime.memory.apply import apply
 
 OPTIONS = MemoryOptions(time_limit_s=20.0, workers=2)
@@ -61,7 +62,7 @@ def compared(name: str) -> list[Row]:
     for peer in peers:
         progress(f"memory.equal_peak: {name}: planning as {peer.name}")
         try:
-            plan = plan_memory(trace, budget=peer.peak_bytes, options=OPTIONS)
+            plan = memory_plan(trace, peer.peak_bytes, options=OPTIONS)
         except (InfeasibleError, LimitError) as error:
             progress(f"memory.equal_peak: {name}: {error}")
             continue

@@ -27,11 +27,14 @@ from benchmarks.common import Row, Table, progress
 from benchmarks.memory.varied import Step
 from treadle.capture.costs import with_measured_in_step
 from treadle.capture.graph import capture
-from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.plan import InputRef, Plan
+from treadle.planner.documents.store import digest
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InfeasibleError, LimitError
 from treadle.planner.graph.implementations import with_implementations
-from treadle.planner.passes.memory.planning import Budget, MemoryOptions, plan_memory
+from treadle.planner.passes.memory.decisions import MemoryDecisions
+from treadle.planner.passes.memory.extract.problem import problem_from_trace
+from treadle.planner.passes.memory.planning import Budget, MemoryOptions, plan_memory, with_budget
 from treadle.runtime.memory.apply import apply
 from treadle.runtime.meter import Meter
 
@@ -245,11 +248,17 @@ def partitioned(
     return step
 
 
+def memory_plan(trace: Trace, budget: Budget, options: MemoryOptions = OPTIONS) -> Plan[MemoryDecisions]:
+    """The plan of a traced step within `budget`."""
+    inputs = {"trace": InputRef(file="trace", digest=digest(trace))}
+    return plan_memory(with_budget(problem_from_trace(trace), budget), options=options, inputs=inputs)
+
+
 def planned(
     name: str, model: nn.Module, inputs: tuple[Tensor, ...], trace: Trace, budget: Budget, peer: Variant | None
 ) -> Variant:
     """The step under a plan. Raises InfeasibleError or LimitError if there is none."""
-    plan = plan_memory(trace, budget=budget, options=OPTIONS)
+    plan = memory_plan(trace, budget)
     module = apply(copy.deepcopy(model), plan, trace)
     return Variant(name, module, lambda: module(*inputs), plan, peer)
 

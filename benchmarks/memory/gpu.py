@@ -21,6 +21,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoi
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
 from benchmarks.common import Row, Table, progress, without_gpu
+from benchmarks.memory.execution import memory_plan
 from benchmarks.memory.varied import Step
 from examples.models import googlenet, gpt2, mobilenet_v2, resnet50, unet, vgg16
 from treadle.capture.costs import with_measured
@@ -29,7 +30,7 @@ from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InfeasibleError, InputError, LimitError
 from treadle.planner.graph.implementations import with_implementations
 from treadle.planner.graph.implementations.cudnn import with_cudnn
-from treadle.planner.passes.memory.planning import MemoryOptions, plan_memory
+from treadle.planner.passes.memory.planning import MemoryOptions
 from treadle.runtime.memory.apply import apply
 from treadle.runtime.meter import Meter
 
@@ -153,7 +154,7 @@ def measured(name: str, call: Callable[[], Tensor], model: nn.Module, inputs: tu
 def ours(trace: Trace, make: Callable[[], Step], peer: Measured, device: str) -> Row:
     """The plan for the peer's peak, run."""
     try:
-        plan = plan_memory(trace, budget=peer.peak_bytes, options=OPTIONS)
+        plan = memory_plan(trace, peer.peak_bytes, options=OPTIONS)
         model, inputs, _ = placed(make, device)
         module = apply(model, plan, trace)
     except (InfeasibleError, LimitError, InputError) as error:

@@ -13,7 +13,7 @@ from fractions import Fraction
 import torch
 
 from benchmarks.common import Row, Table, progress
-from benchmarks.memory.execution import NOTES, Variant, gradients, in_turns, measured_trace, row
+from benchmarks.memory.execution import NOTES, Variant, gradients, in_turns, measured_trace, memory_plan, row
 from benchmarks.memory.varied import Step
 from examples.models import googlenet, gpt2, mobilenet_v2, resnet50, unet, vgg16
 from treadle.codegen.memory import torch_sac
@@ -21,7 +21,6 @@ from treadle.planner.errors import InfeasibleError, LimitError
 from treadle.planner.passes.memory.extract.problem import problem_from_trace
 from treadle.planner.passes.memory.lower import lower, store_all
 from treadle.planner.passes.memory.minimum import least_budget
-from treadle.planner.passes.memory.planning import plan_memory
 from treadle.planner.passes.memory.search.attempts import MemoryOptions
 from treadle.planner.passes.memory.simulate import simulate
 from treadle.runtime.memory.apply import apply
@@ -67,7 +66,7 @@ def compared(title: str, make: Callable[[], Step]) -> Table:
         budget = least + int((whole - least) * place)
         progress(f"memory.models: {title} at {budget / 2**20:.1f} MiB")
         try:
-            plan = plan_memory(trace, budget=budget, options=OPTIONS)
+            plan = memory_plan(trace, budget, options=OPTIONS)
         except (InfeasibleError, LimitError) as error:
             notes.append(f"{float(place)}: {error}")
             continue

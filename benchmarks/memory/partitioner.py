@@ -19,13 +19,12 @@ from torch.utils.checkpoint import create_selective_checkpoint_contexts
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.common import Row, Table, progress
-from benchmarks.memory.execution import Variant, gpt, partitioned
+from benchmarks.memory.execution import Variant, gpt, memory_plan, partitioned
 from treadle.capture.costs.counting import with_counts
 from treadle.capture.graph import capture
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InfeasibleError, LimitError
 from treadle.planner.graph.implementations import with_implementations
-from treadle.planner.passes.memory.planning import plan_memory
 from treadle.planner.passes.memory.search.attempts import MemoryOptions
 from treadle.runtime.memory.apply import apply
 
@@ -112,7 +111,7 @@ def peers() -> Iterator[Variant]:
 def planned(trace: Trace, peak: int, parameters: int) -> Row:
     """The plan for `peak` bytes, run: its measured peak and work."""
     try:
-        plan = plan_memory(trace, budget=peak, options=OPTIONS)
+        plan = memory_plan(trace, peak, options=OPTIONS)
     except (InfeasibleError, LimitError) as error:
         return {"ours": type(error).__name__}
     model, inputs, _ = gpt()

@@ -19,7 +19,7 @@ from benchmarks.memory.networks import NETWORKS, gpt2_xl, problem_of
 from treadle.planner.errors import InfeasibleError, LimitError
 from treadle.planner.passes.memory.lower import lower, store_all
 from treadle.planner.passes.memory.methods.heuristics import Planner, chen, crossings
-from treadle.planner.passes.memory.planning import budget_in_bytes, plan_problem
+from treadle.planner.passes.memory.planning import plan_memory, with_budget
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.search.attempts import MemoryOptions
 from treadle.planner.passes.memory.simulate import simulate
@@ -57,7 +57,7 @@ def traded(name: str, problem: MemoryProblem, shares: tuple[Fraction, ...], seco
     rows = []
     for share in shares:
         progress(f"memory.planning: {name} at {float(share):.2f}x")
-        rows.append({"budget x": float(share)} | point(problem, budget_in_bytes(problem, share), seconds))
+        rows.append({"budget x": float(share)} | point(problem, with_budget(problem, share).budget_bytes, seconds))
     return Table(
         f"{name}: store-all {whole.peak_bytes / 2**30:.2f} GiB, {whole.time_ns / 1e6:.1f} ms, "
         f"{len(problem.fwd)} forward and {len(problem.bwd)} backward nodes",
@@ -74,7 +74,7 @@ def point(problem: MemoryProblem, budget: int, seconds: float) -> Row:
     peers = {"Chen %": chen_ns(budgeted), "Checkmate %": checkmate_ns(budgeted)}
     start = time.perf_counter()
     try:
-        plan = plan_problem(budgeted, options=MemoryOptions(time_limit_s=seconds, gap=0.001, workers=2))
+        plan = plan_memory(budgeted, options=MemoryOptions(time_limit_s=seconds, gap=0.001, workers=2))
     except (InfeasibleError, LimitError) as error:
         row |= {"result": type(error).__name__, "search s": time.perf_counter() - start}
     else:

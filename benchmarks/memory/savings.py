@@ -16,7 +16,7 @@ from benchmarks.memory.planning import PLAIN, percent
 from treadle.planner.errors import InfeasibleError, LimitError
 from treadle.planner.passes.memory.lower import lower, store_all
 from treadle.planner.passes.memory.minimum import least_budget
-from treadle.planner.passes.memory.planning import plan_problem
+from treadle.planner.passes.memory.planning import plan_memory
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.search.attempts import MemoryOptions
 from treadle.planner.passes.memory.simulate import simulate
@@ -67,7 +67,7 @@ def overhead(problem: MemoryProblem, budget: int) -> float | None:
     whole = simulate(problem, lower(problem, store_all(problem))).time_ns
     options = MemoryOptions(time_limit_s=SECONDS, gap=0.005, workers=2)
     try:
-        plan = plan_problem(replace(problem, budget_bytes=budget), options=options)
+        plan = plan_memory(replace(problem, budget_bytes=budget), options=options)
     except (InfeasibleError, LimitError):
         return None
     return percent(plan.decisions.objective_ns, whole)

@@ -23,7 +23,7 @@ from benchmarks.memory.planning import percent
 from examples.models import gpt2
 from examples.models.common import Step
 from treadle.planner.passes.memory.bound import least_time
-from treadle.planner.passes.memory.planning import budget_in_bytes, plan_problem
+from treadle.planner.passes.memory.planning import plan_memory, with_budget
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.search.attempts import MemoryOptions
 
@@ -125,11 +125,11 @@ def tables() -> Iterator[Table]:
 def point(problem: MemoryProblem, share: Fraction) -> Row:
     """One network at one budget, `share` of plain PyTorch's peak."""
     began, used = time.perf_counter(), _cpu_s()
-    plan = plan_problem(problem, budget=share, options=MemoryOptions(time_limit_s=SECONDS))
+    plan = plan_memory(with_budget(problem, share), options=MemoryOptions(time_limit_s=SECONDS))
     proof, least = plan.certificate, least_time(problem)
     return {
         "budget x": float(share),
-        "budget GiB": budget_in_bytes(problem, share) / 2**30,
+        "budget GiB": with_budget(problem, share).budget_bytes / 2**30,
         "overhead %": percent(int(proof.objective), least),
         "bound %": percent(int(proof.lower_bound), least),
         "gap %": 100 * proof.gap,

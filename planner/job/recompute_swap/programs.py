@@ -21,7 +21,7 @@ from treadle.planner.job.recompute_swap.memory_pass import BRIEF, LONG, Ended, i
 from treadle.planner.job.recompute_swap.memory_runs import allowed, memory_problem, most_workspace, runs_of
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.lower import RecomputeSchedule, store_all
-from treadle.planner.passes.memory.planning import MemoryOptions, decide, plan_problem
+from treadle.planner.passes.memory.planning import MemoryOptions, decide, plan_memory, with_budget
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.swap.decisions import OpRun
 from treadle.planner.passes.swap.problem import SwapMachine
@@ -93,7 +93,7 @@ def memory_alone(found: list[Side], options: MemoryOptions, until: float, ended:
         try:
             if is_small(side.problem):
                 limited = with_options(options, time_limit_s=max(0.1, share - time.monotonic()))
-                decided = plan_problem(side.problem, budget=max(1, side.arena_bytes), options=limited).decisions
+                decided = plan_memory(with_budget(side.problem, max(1, side.arena_bytes)), options=limited).decisions
             else:
                 schedule = schedule_within(side.within(side.arena_bytes), _either(ended, share), LONG)
                 if schedule is None:

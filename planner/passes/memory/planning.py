@@ -1,21 +1,18 @@
-"""From a trace and a budget to a checked memory plan: the whole pass in one function."""
+"""From a memory problem to a checked memory plan: the whole pass in one function."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 
 import msgspec
 
 from treadle.planner.documents.plan import InputRef, Plan, Provenance
 from treadle.planner.documents.quantities import Quantity, parse_quantity
-from treadle.planner.documents.store import digest
-from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InputError
 from treadle.planner.passes.memory.bound import sentence
 from treadle.planner.passes.memory.check import check
 from treadle.planner.passes.memory.decisions import MemoryDecisions
-from treadle.planner.passes.memory.extract.problem import problem_from_trace
 from treadle.planner.passes.memory.formulation.memory_rows import row_peak
 from treadle.planner.passes.memory.lower import RecomputeSchedule, lower, store_all
 from treadle.planner.passes.memory.plain import whole_peak
@@ -30,7 +27,7 @@ from treadle.planner.search.telling import Teller
 from treadle.planner.solver import Progress
 from treadle.planner.version import TOOL
 
-__all__ = ["Budget", "MemoryOptions", "budget_in_bytes", "parse_budget", "plan_memory", "plan_problem"]
+__all__ = ["Budget", "MemoryOptions", "parse_budget", "plan_memory", "with_budget"]
 
 DEFAULTS = MemoryOptions()
 Budget = Quantity
@@ -44,56 +41,23 @@ def parse_budget(text: str, *, where: str = "--budget") -> Budget:
 
 
 def plan_memory(
-    trace: Trace,
-    *,
-    budget: Budget | str,
-    options: MemoryOptions = DEFAULTS,
-    clock: Clock | None = None,
-    trace_file: str = "trace",
-    inputs: dict[str, InputRef] | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-    on_plan: Callable[[Plan[MemoryDecisions]], None] | None = None,
-) -> Plan[MemoryDecisions]:
-    """The fastest plan found for one training step within `budget`, checked.
-
-    budget: bytes, or a Fraction of the step's peak in plain PyTorch, or either as people write it. `inputs`
-    are what the plan names as its sources, the trace alone where absent. `on_progress` hears of incumbents and bounds
-    in ns, `on_plan` of the best checked plan so far, marked as interrupted; it is called in this thread and sees the
-    first plan at once and later ones so that a tenth of the time at most goes into it. Raises InputError for a trace
-    without backward ops or without times, InfeasibleError with the least feasible budget where there is provably no
-    plan, LimitError when the limits ended the search without one.
-    """
-    clock = clock or Clock.of(options.time_limit_s)
-    if isinstance(budget, str):
-        budget = parse_budget(budget)
-    problem = problem_from_trace(trace, 0, hold_gradients=options.hold_gradients)
-    if inputs is None:
-        inputs = {"trace": InputRef(file=trace_file, digest=digest(trace))}
-    return plan_problem(
-        problem,
-        budget=budget,
-        options=options,
-        inputs=inputs,
-        on_progress=on_progress,
-        on_plan=on_plan,
-        clock=clock,
-    )
-
-
-def plan_problem(
     problem: MemoryProblem,
     *,
-    budget: Budget | None = None,
     options: MemoryOptions = DEFAULTS,
-    inputs: dict[str, InputRef] | None = None,
+    clock: Clock | None = None,
+    inputs: Mapping[str, InputRef] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     on_plan: Callable[[Plan[MemoryDecisions]], None] | None = None,
-    clock: Clock | None = None,
 ) -> Plan[MemoryDecisions]:
-    """The same for an explicit problem; without `budget` the problem's own holds. `clock` is that of the command where
-    it has one; else the time limit of `options` begins now."""
+    """The fastest plan found for one training step within its budget, checked.
+
+    `on_plan` is called with the best checked plan so far, marked as interrupted: at once with the first one, with later
+    ones so that a tenth of the time at most goes into it. Raises InputError for a problem that is not sound,
+    InfeasibleError with the least feasible budget where there is provably no plan, LimitError when the limits ended the
+    search without one.
+    """
     clock = clock or Clock.of(options.time_limit_s)
-    problem = prepared(problem, budget, options)
+    problem = prepared(problem, options)
     if on_plan is None:
         return plan_of(problem, search(problem, options, on_progress, clock=clock), options, inputs)
     tick, offer = telling(problem, options, inputs, on_progress, on_plan)
@@ -103,7 +67,7 @@ def plan_problem(
 def telling(
     problem: MemoryProblem,
     options: MemoryOptions,
-    inputs: dict[str, InputRef] | None,
+    inputs: Mapping[str, InputRef] | None,
     on_progress: Callable[[Progress], None] | None,
     on_plan: Callable[[Plan[MemoryDecisions]], None],
 ) -> tuple[Callable[[Progress], None], Callable[[Found], None]]:
@@ -118,26 +82,33 @@ def telling(
     return tick, teller.offer
 
 
-def prepared(problem: MemoryProblem, budget: Budget | None, options: MemoryOptions) -> MemoryProblem:
-    """The problem that is solved: sound, with its budget in bytes, restricted to what the options allow, with their
-    reserve in its base.
+def with_budget(problem: MemoryProblem, budget: Budget, options: MemoryOptions = DEFAULTS) -> MemoryProblem:
+    """The problem with this budget. A share is of plain PyTorch's peak with the reserve of `options`, so that variants
+    of one problem get the same bytes."""
+    if not isinstance(budget, int):
+        budget = int(budget * whole_peak(_reserved(problem, options)))
+    return msgspec.structs.replace(problem, budget_bytes=budget)
 
-    A share is of plain PyTorch's peak with the reserve, so that variants of one problem get the same bytes.
-    """
-    for path, found, expected in problem.problems():
-        raise InputError(f"found {found}, expected {expected}", where="memory problem", path=path)
-    if options.reserve_bytes:
-        reserve = problem.base.get(RESERVE, 0) + options.reserve_bytes
-        problem = msgspec.structs.replace(problem, base={**problem.base, RESERVE: reserve})
-    if budget is not None:
-        problem = msgspec.structs.replace(problem, budget_bytes=budget_in_bytes(problem, budget))
+
+def prepared(problem: MemoryProblem, options: MemoryOptions) -> MemoryProblem:
+    """The problem that is solved: with the reserve of the options in its base, restricted to what they allow."""
+    problem = _reserved(problem, options)
     if problem.budget_bytes <= 0:
         raise InputError(f"found a budget of {problem.budget_bytes} bytes, expected more than nothing")
     return restrict(problem, options.families, options.recompute)
 
 
+def _reserved(problem: MemoryProblem, options: MemoryOptions) -> MemoryProblem:
+    for path, found, expected in problem.problems():
+        raise InputError(f"found {found}, expected {expected}", where="memory problem", path=path)
+    if not options.reserve_bytes:
+        return problem
+    reserve = problem.base.get(RESERVE, 0) + options.reserve_bytes
+    return msgspec.structs.replace(problem, base={**problem.base, RESERVE: reserve})
+
+
 def plan_of(
-    problem: MemoryProblem, found: Found, options: MemoryOptions, inputs: dict[str, InputRef] | None = None
+    problem: MemoryProblem, found: Found, options: MemoryOptions, inputs: Mapping[str, InputRef] | None = None
 ) -> Plan[MemoryDecisions]:
     """The checked plan of what a search found."""
     decisions = decide(problem, found.schedule, options)
@@ -159,11 +130,6 @@ def plan_of(
             interrupted=found.interrupted,
         ),
     )
-
-
-def budget_in_bytes(problem: MemoryProblem, budget: Budget) -> int:
-    """The budget in bytes, a share of `whole_peak` rounded down."""
-    return budget if isinstance(budget, int) else int(budget * whole_peak(problem))
 
 
 def decide(problem: MemoryProblem, schedule: RecomputeSchedule, options: MemoryOptions = DEFAULTS) -> MemoryDecisions:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.trace import Trace
@@ -82,7 +84,7 @@ def against_problem(plan: Plan[MemoryDecisions], problem: MemoryProblem) -> list
         recompute=decisions.recompute,
         reserve_bytes=plan.provenance.known.reserve_bytes,
     )
-    expected = prepared(problem, decisions.problem.budget_bytes, options)
+    expected = prepared(replace(problem, budget_bytes=decisions.problem.budget_bytes), options)
     if expected == decisions.problem:
         return []
     names = [name for name in expected.__struct_fields__ if getattr(expected, name) != getattr(decisions.problem, name)]

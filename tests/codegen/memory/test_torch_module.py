@@ -19,7 +19,7 @@ from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InputError
 from treadle.planner.graph.index import Graph
-from treadle.planner.passes.memory.planning import plan_problem
+from treadle.planner.passes.memory.planning import plan_memory
 from treadle.planner.passes.memory.program import RunForward
 
 
@@ -53,7 +53,7 @@ def trace() -> Trace:
 
 def plan_keeping(trace: Trace, kept: Collection[int]) -> Plan:
     decisions = decisions_keeping(trace, kept)
-    return msgspec.structs.replace(plan_problem(decisions.problem), decisions=decisions)
+    return msgspec.structs.replace(plan_memory(decisions.problem), decisions=decisions)
 
 
 @pytest.fixture(scope="module")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
+from fractions import Fraction
 
 import torch
 from torch import Tensor, nn
 
 from tests.codegen.swap.swap_plans import timed
+from tests.planner.plans import memory_plan
 from treadle.capture.graph import capture
 from treadle.codegen.memory.torch_module import FILE_NAME, generate
-from treadle.planner.passes.memory.planning import plan_memory
 from treadle.runtime.memory.apply import apply
 
 
@@ -31,7 +32,7 @@ class Pieces(nn.Module):
 def test_pieces_are_slices_and_values_stay() -> None:
     model, x = Pieces(), torch.randn(5, 6)
     trace = timed(capture(lambda: (model, (x,)), "pieces"))
-    plan = plan_memory(trace, budget="1x")
+    plan = memory_plan(trace, Fraction(1))
     text = generate(plan, trace)[FILE_NAME]
     assert "aten.select.int(" in text
     assert "aten.slice.Tensor(" in text

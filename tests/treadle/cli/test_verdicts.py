@@ -18,7 +18,7 @@ from treadle.planner.passes import room
 from treadle.planner.passes.collective.bound import PROVED_BY_SOLVER
 from treadle.planner.passes.memory.bound import SENTENCES, least_time
 from treadle.planner.passes.memory.methods.least_peak import least_peak_schedule
-from treadle.planner.passes.memory.planning import decide, plan_problem
+from treadle.planner.passes.memory.planning import decide, plan_memory
 from treadle.planner.passes.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
 from treadle.planner.passes.memory.program import RunForward
 from treadle.planner.passes.memory.relaxation import priced_bound
@@ -62,7 +62,7 @@ def broken_collective(file: str) -> None:
 
 
 def broken_memory(file: str) -> None:
-    made = plan_problem(CHAIN)
+    made = plan_memory(CHAIN)
     program = made.decisions.program[:-1]
     store.save(structs.replace(made, decisions=structs.replace(made.decisions, program=program)), file)
 
@@ -183,9 +183,9 @@ def test_optimal_for_these_pieces_or_for_all(here: Path, capsys: pytest.CaptureF
 def test_bounds_of_memory_plans_are_claims_above_what_every_plan_takes(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    everything = plan_problem(CHAIN)
+    everything = plan_memory(CHAIN)
     store.save(everything, "all.json")
-    tight = plan_problem(structs.replace(CHAIN, budget_bytes=everything.decisions.exact_peak_bytes - 1))
+    tight = plan_memory(structs.replace(CHAIN, budget_bytes=everything.decisions.exact_peak_bytes - 1))
     assert tight.decisions.objective_ns > everything.decisions.objective_ns
     store.save(tight, "tight.json")
     capsys.readouterr()
@@ -222,7 +222,7 @@ def test_bounds_of_memory_plans_are_claims_above_what_every_plan_takes(
 def test_the_page_says_how_the_search_ended(
     status: str | None, optimal: bool, changes: dict[str, object], words: str
 ) -> None:
-    made = plan_problem(CHAIN)
+    made = plan_memory(CHAIN)
     gap = 0.0 if optimal else 0.2
     proof = structs.replace(made.certificate, gap=gap, optimal=optimal)
     origin = structs.replace(made.provenance, **{"solver_status": status, "options": {"gap": 0.5}, **changes})
@@ -236,7 +236,7 @@ def test_the_backward_pass_starts_after_the_forward_instructions_that_ran(monkey
     slow = structs.replace(
         CHAIN, fwd=(structs.replace(node, impls=(node.impls[0], Forward(time_ns=20))), *CHAIN.fwd[1:])
     )
-    made = plan_problem(slow)
+    made = plan_memory(slow)
     program = tuple(
         structs.replace(step, impl=1) if isinstance(step, RunForward) and step.node == 0 else step
         for step in made.decisions.program
@@ -261,7 +261,7 @@ def test_what_a_plan_alone_proves_is_never_more_than_what_plans_take() -> None:
 
 
 def test_the_bound_of_a_linear_program_is_derived_again(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tight = plan_problem(structs.replace(CHAIN, budget_bytes=430))
+    tight = plan_memory(structs.replace(CHAIN, budget_bytes=430))
     bound = priced_bound(tight.decisions.problem)
     assert bound is not None
     assert room("memory").least_ns(tight.decisions) < bound <= tight.decisions.objective_ns

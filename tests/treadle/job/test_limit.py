@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.planner import samples
+from tests.planner.passes.memory.extract.test_problem import perceptron
 from treadle.job import pipeline
 from treadle.job.part import JobInputs
 from treadle.passes import room
@@ -50,7 +51,7 @@ def test_parts_share_the_limit_and_the_one_it_ended_is_named(monkeypatch: pytest
     said: list[str] = []
     clock = Clock(100.0, 0.0, lambda: now[0], limit_s=100.0)
     parts = [part for name in ROOMS if (part := room(name).job_part(JOB, "job.yaml"))]
-    inputs = JobInputs(samples.TRACE, samples.HARDWARE, {"sketch": samples.SKETCH}, clock.limit_s)
+    inputs = JobInputs(perceptron(), samples.HARDWARE, {"sketch": samples.SKETCH}, clock.limit_s)
     planned = pipeline._plans(parts, inputs, said.append, clock)
     assert [list(part.plans) for part in planned] == [["memory"], ["allreduce-0", "allreduce-1"]]
     assert [limit for _, limit in given] == [100.0] * 3

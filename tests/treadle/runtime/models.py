@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from examples.models import gpt2, lstm_lm, unet
+from tests.planner.plans import memory_plan
 from treadle.capture.costs import with_roofline
 from treadle.capture.graph import capture
 from treadle.planner import resources
@@ -21,7 +22,7 @@ from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.trace import Trace
 from treadle.planner.passes.memory.check import check
 from treadle.planner.passes.memory.minimum import least_budget
-from treadle.planner.passes.memory.planning import MemoryOptions, decide, plan_memory
+from treadle.planner.passes.memory.planning import MemoryOptions, decide
 
 
 class ConvNet(nn.Module):
@@ -83,7 +84,7 @@ def trace_of(name: str) -> Trace:
 def plan_of(name: str, share: Fraction | Literal["least"] = Fraction(1)) -> Plan:
     """A plan within a share of the store-all peak, or one of the least feasible peak."""
     if share != "least":
-        return plan_memory(trace_of(name), budget=share, options=MemoryOptions(gap=0.1))
+        return memory_plan(trace_of(name), share, options=MemoryOptions(gap=0.1))
     everything = plan_of(name)
     minimum = least_budget(everything.decisions.problem)
     problem = msgspec.structs.replace(everything.decisions.problem, budget_bytes=minimum.budget_bytes)

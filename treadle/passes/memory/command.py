@@ -132,7 +132,7 @@ def command(
     from treadle.planner.documents import store
     from treadle.planner.documents.quantities import parse_bytes
     from treadle.planner.errors import InputError, LimitError
-    from treadle.planner.passes.memory.planning import parse_budget, plan_problem
+    from treadle.planner.passes.memory.planning import parse_budget, plan_memory, with_budget
     from treadle.planner.passes.memory.problem import FAMILIES
     from treadle.planner.passes.memory.search.attempts import MemoryOptions
     from treadle.planner.passes.memory.variants import VARIANTS
@@ -168,9 +168,8 @@ def command(
             raise InputError(f"found 0, {expected}", where=problem, path="$.budget_bytes")
         _warn_of_size(whole, method)
         with live_line() as show:
-            plan = plan_problem(
-                whole,
-                budget=limit,
+            plan = plan_memory(
+                whole if limit is None else with_budget(whole, limit, options),
                 options=options,
                 inputs=inputs,
                 on_progress=lambda progress: show(progress_line(progress)),

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from treadle.job.part import Comparison, JobInputs, JobPart, JobPlan, PartReport, PredictedRow, RankStep, Verdict
-from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.plan import InputRef, Plan
 from treadle.planner.documents.scalars import format_bytes
+from treadle.planner.documents.store import digest
 from treadle.planner.passes import require_pass
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.search.clock import Clock
@@ -28,12 +29,15 @@ class MemoryPart(JobPart):
     """The budget as the job file has it."""
 
     def plans(self, given: JobInputs) -> Sequence[JobPlan]:
-        from treadle.planner.passes.memory.planning import MemoryOptions, plan_memory
+        from treadle.planner.passes.memory.extract.problem import problem_from_trace
+        from treadle.planner.passes.memory.planning import MemoryOptions, plan_memory, with_budget
 
         options = MemoryOptions() if given.limit_s is None else MemoryOptions(time_limit_s=given.limit_s)
 
         def plan(clock: Clock | None) -> Plan:
-            return plan_memory(given.trace, budget=self.budget, options=options, clock=clock, trace_file="trace.json")
+            problem = with_budget(problem_from_trace(given.trace), self.budget)
+            inputs = {"trace": InputRef(file="trace.json", digest=digest(given.trace))}
+            return plan_memory(problem, options=options, clock=clock, inputs=inputs)
 
         return [JobPlan(NAME, f"memory under {self.spelled}", plan)]
 

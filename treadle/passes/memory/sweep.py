@@ -17,7 +17,7 @@ from treadle.planner.documents.files import write_text
 from treadle.planner.documents.quantities import Spread, format_quantity, parse_values
 from treadle.planner.documents.scalars import format_bytes, many
 from treadle.planner.errors import InfeasibleError, InputError, LimitError, MissingBackendError
-from treadle.planner.passes.memory.planning import Budget, parse_budget, prepared
+from treadle.planner.passes.memory.planning import Budget, parse_budget, with_budget
 
 if TYPE_CHECKING:
     from treadle.planner.documents.plan import InputRef, Plan
@@ -126,7 +126,7 @@ def _names(problem: MemoryProblem, budgets: Sequence[Budget], options: MemoryOpt
     """File names of the plans by budget in bytes, such as `0.2x.plan.json`."""
     names: dict[int, str] = {}
     for budget in budgets:
-        size = prepared(problem, budget, options).budget_bytes
+        size = with_budget(problem, budget, options).budget_bytes
         name = f"{format_quantity(budget)}.plan.json"
         names.setdefault(size, f"{size}B.plan.json" if name in names.values() else name)
     return names

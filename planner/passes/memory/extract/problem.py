@@ -44,7 +44,7 @@ STATE = "treadle.rng_state"
 """Notes the generator's state, which a later stage does not have."""
 
 
-def problem_from_trace(trace: Trace, budget_bytes: int, *, hold_gradients: bool = False) -> MemoryProblem:
+def problem_from_trace(trace: Trace, budget_bytes: int = 0, *, hold_gradients: bool = False) -> MemoryProblem:
     """The memory problem of one training step. All sizes are bytes, all times ns.
 
     Raises InputError for a trace that is no training step, lacks sizes or times, or writes into tensors in place.

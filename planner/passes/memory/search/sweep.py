@@ -17,7 +17,7 @@ from treadle.planner.errors import InfeasibleError, LimitError
 from treadle.planner.passes.memory.bound import once
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.minimum import Minimum
-from treadle.planner.passes.memory.planning import Budget, plan_of, prepared, telling
+from treadle.planner.passes.memory.planning import Budget, plan_of, prepared, telling, with_budget
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.search.attempts import MemoryOptions
 from treadle.planner.passes.memory.search.rounds import BudgetTooSmall, Found, Interrupted, search
@@ -46,11 +46,11 @@ def sweep(
     """A checked point for each budget, in increasing order of bytes, equal budgets once.
 
     `on_point` hears of each as it is solved, before its neighbours improve it, and `on_plan` of the best plan so far of
-    the budget that runs, as in `treadle.planner.passes.memory.planning.plan_problem`. Ctrl-C ends the search at the
+    the budget that runs, as in `treadle.planner.passes.memory.planning.plan_memory`. Ctrl-C ends the search at the
     budget that runs; larger budgets are then not tried, but for the plans that are theirs already. Raises InputError as
-    `treadle.planner.passes.memory.planning.plan_problem` does.
+    `treadle.planner.passes.memory.planning.plan_memory` does.
     """
-    whole = [prepared(problem, budget, options) for budget in budgets]
+    whole = [prepared(with_budget(problem, budget, options), options) for budget in budgets]
     tasks = sorted({task.budget_bytes: task for task in whole}.items())
     found: dict[int, Found] = {}
     reasons: dict[int, tuple[bool, str]] = {}

@@ -13,14 +13,14 @@ from tests.planner.passes.memory.strategies import problems
 from treadle.planner.passes.memory.check import check
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.lower import store_all
-from treadle.planner.passes.memory.planning import decide, plan_problem
+from treadle.planner.passes.memory.planning import decide, plan_memory
 from treadle.planner.passes.memory.program import Drop, EnterStage, RunBackward, RunForward
 
 
 @pytest.fixture(scope="module")
 def plan() -> MemoryDecisions:
     """The chain of four at 6 bytes: stage 3 recomputes nodes 0 and 1, stage 2 recomputes node 0."""
-    return plan_problem(cases.a(6)).decisions
+    return plan_memory(cases.a(6)).decisions
 
 
 def edited(plan: MemoryDecisions, edit: Callable[[list], None]) -> MemoryDecisions:
@@ -134,7 +134,7 @@ def test_what_the_problem_says_counts(plan):
 
 def test_an_intermediate_needs_its_creator_in_the_stage():
     problem = cases.c(33, conv=True, out=True, intermediate=True)
-    decisions = plan_problem(problem).decisions
+    decisions = plan_memory(problem).decisions
     assert check(decisions) == []
     later = first(decisions, EnterStage, 1)
     bad = edited(decisions, lambda p: p.insert(later + 1, RunForward(4)))
@@ -142,7 +142,7 @@ def test_an_intermediate_needs_its_creator_in_the_stage():
 
 
 def test_in_place_ends_what_it_overwrites():
-    decisions = plan_problem(cases.d(12)).decisions
+    decisions = plan_memory(cases.d(12)).decisions
     assert check(decisions) == []
     place = next(i for i, s in enumerate(decisions.program) if isinstance(s, RunForward) and s.inplace)
     bad = edited(decisions, lambda p: p.insert(place + 1, Drop(0)))

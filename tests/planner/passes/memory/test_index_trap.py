@@ -8,7 +8,7 @@ from tests.oracles.exact_memory import optima
 from tests.planner.passes.memory import cases
 from treadle.planner.passes.memory.check import check
 from treadle.planner.passes.memory.lower import RecomputeSchedule
-from treadle.planner.passes.memory.planning import decide, plan_problem
+from treadle.planner.passes.memory.planning import decide, plan_memory
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.program import RunForward
 from treadle.planner.solver import Model, solve
@@ -63,7 +63,7 @@ def literal(problem: MemoryProblem) -> tuple[float | None, RecomputeSchedule]:
 def test_the_copied_program_is_wrong_and_the_checker_says_where():
     problem = cases.e(10)
     assert optima(msgspec.to_builtins(problem)) == (18, 18)
-    assert plan_problem(problem).decisions.objective_ns == 18
+    assert plan_memory(problem).decisions.objective_ns == 18
     objective, schedule = literal(problem)
     assert objective == 17
     findings = check(decide(problem, schedule))

@@ -9,7 +9,7 @@ import msgspec
 
 from tests.oracles.exact_memory import optima
 from treadle.planner.passes.memory.check import check
-from treadle.planner.passes.memory.planning import plan_problem
+from treadle.planner.passes.memory.planning import plan_memory
 from treadle.planner.passes.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
 from treadle.planner.passes.memory.program import RunForward
 
@@ -25,7 +25,7 @@ def example() -> MemoryProblem:
 def test_the_example_is_solved_as_described():
     problem = example()
     assert optima(msgspec.to_builtins(problem)) == (29, 29)
-    plan = plan_problem(problem)
+    plan = plan_memory(problem)
     assert check(plan.decisions) == []
     assert plan.decisions.objective_ns == 29
     runs = [step for step in plan.decisions.program if isinstance(step, RunForward)]

@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_flatten
 
 import treadle
 from tests.codegen.plans import decisions_keeping
+from tests.planner.plans import memory_plan
 from tests.planner.samples import DOCUMENTS
 from tests.treadle.runtime.models import STEPS, plan_of, trace_of
 from treadle.capture.graph import capture
@@ -26,7 +27,7 @@ from treadle.codegen.memory.handing_over import TIMES
 from treadle.planner.documents import store
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.graph.index import Graph
-from treadle.planner.passes.memory.planning import MemoryOptions, plan_memory
+from treadle.planner.passes.memory.planning import MemoryOptions
 from treadle.runtime.memory.apply import PlannedModule, apply
 from treadle.runtime.meter import Meter
 
@@ -141,7 +142,7 @@ def test_two_backward_passes_accumulate(name):
 
 def test_accumulation_stays_within_a_plan_that_holds_the_gradients():
     trace = trace_of("unet")
-    plan = plan_memory(trace, budget=Fraction(7, 10), options=MemoryOptions(hold_gradients=True, gap=0.1))
+    plan = memory_plan(trace, Fraction(7, 10), options=MemoryOptions(hold_gradients=True, gap=0.1))
     model, inputs, _ = STEPS["unet"]()
     planned = apply(model, plan, trace)
     planned(*inputs).backward()

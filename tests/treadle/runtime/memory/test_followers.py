@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from examples.models.gpt2 import TINY, step
+from tests.planner.plans import memory_plan
 from treadle.capture.graph import capture
 from treadle.codegen.memory import torch_compile, torch_sac
 from treadle.codegen.memory.framework_step import updating
@@ -22,7 +23,7 @@ from treadle.codegen.memory.kept_values import operator_name
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InputError
 from treadle.planner.passes.memory.decisions import MemoryDecisions
-from treadle.planner.passes.memory.planning import MemoryOptions, plan_memory
+from treadle.planner.passes.memory.planning import MemoryOptions
 from treadle.runtime.launch import launch
 from treadle.runtime.memory.followers import follow, plain
 from treadle.runtime.meter import Meter
@@ -128,7 +129,7 @@ def planned(make: Callable[[], Step], share: str) -> tuple[MemoryDecisions, Trac
     sizes = {tensor.id: tensor.bytes or 0 for tensor in trace.tensors}
     ops = tuple(msgspec.structs.replace(op, time_ns=1000 + sum(sizes[t] for t in op.outputs if t)) for op in trace.ops)
     trace = msgspec.structs.replace(trace, ops=ops)
-    decisions = plan_memory(trace, budget=share, options=MemoryOptions(method="heuristic")).decisions
+    decisions = memory_plan(trace, share, options=MemoryOptions(method="heuristic")).decisions
     return decisions, trace
 
 

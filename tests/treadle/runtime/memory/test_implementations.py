@@ -25,7 +25,7 @@ from treadle.planner.graph.implementations import with_implementations
 from treadle.planner.passes.memory.extract.problem import problem_from_trace
 from treadle.planner.passes.memory.lower import lower
 from treadle.planner.passes.memory.methods.least_peak import least_peak_schedule
-from treadle.planner.passes.memory.planning import MemoryOptions, budget_in_bytes, decide, plan_problem
+from treadle.planner.passes.memory.planning import MemoryOptions, decide, plan_memory, with_budget
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.simulate import curve, simulate
 from treadle.planner.passes.memory.variants import FAMILIES, restrict
@@ -109,9 +109,9 @@ def test_plans_of_the_same_arithmetic_train_to_the_same_bits_within_their_budget
     """At 0.8 and 0.6 of what store-all needs, where that is enough, and at 2 % more than the leanest plan needs."""
     problem = problem_of(name, SAME_BITS)
     least = int(1.02 * simulate(problem, lower(problem, least_peak_schedule(problem))).peak_bytes)
-    shares = {budget_in_bytes(problem, Fraction(share, 10)) for share in (6, 8)}
+    shares = {with_budget(problem, Fraction(share, 10)).budget_bytes for share in (6, 8)}
     for budget in sorted({least, *(budget for budget in shares if budget > least)}):
-        decisions = plan_problem(problem, budget=budget, options=QUICK).decisions
+        decisions = plan_memory(with_budget(problem, budget), options=QUICK).decisions
         pairs, peak = trained(name, plan_with(decisions))
         if name == "lstm_lm:tiny":  # which adds its gradients up in another order
             require_close(pairs)

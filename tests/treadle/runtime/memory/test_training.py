@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.planner.plans import memory_plan
 from tests.treadle.runtime.models import trace_of
 from treadle.capture.costs import with_measured
 from treadle.capture.graph import capture
@@ -19,7 +20,7 @@ from treadle.codegen.targets import generate
 from treadle.planner.documents import store
 from treadle.planner.documents.artefact import FILE_NAME, Artefact
 from treadle.planner.errors import InputError, MissingBackendError
-from treadle.planner.passes.memory.planning import MemoryOptions, plan_memory
+from treadle.planner.passes.memory.planning import MemoryOptions
 from treadle.runtime.comparison import difference, largest
 from treadle.runtime.memory import training
 from treadle.runtime.memory.training import run_folder
@@ -30,7 +31,7 @@ ENTRY = "tests.treadle.runtime.models:convnet"
 @pytest.fixture
 def folder(tmp_path):
     trace = msgspec.structs.replace(trace_of("convnet"), entry=ENTRY)
-    plan = plan_memory(trace, budget=Fraction(7, 10), options=MemoryOptions(gap=0.1))
+    plan = memory_plan(trace, Fraction(7, 10), options=MemoryOptions(gap=0.1))
     write(generate(plan, "plan.json", trace), tmp_path / "out")
     return tmp_path / "out"
 
@@ -64,7 +65,7 @@ def test_a_broken_promise_is_a_finding(folder):
 def test_a_run_leaves_the_reserve_of_its_plan_alone(tmp_path):
     trace = msgspec.structs.replace(trace_of("convnet"), entry=ENTRY)
     options = MemoryOptions(method="heuristic", reserve_bytes=2**20)
-    plan = plan_memory(trace, budget=Fraction(1), options=options)
+    plan = memory_plan(trace, Fraction(1), options=options)
     for target in ("torch", "torch-sac"):
         made = generate(plan, "plan.json", trace, target)
         assert made.facts["budget_bytes"] == plan.decisions.problem.budget_bytes - 2**20
@@ -76,7 +77,7 @@ def test_a_run_leaves_the_reserve_of_its_plan_alone(tmp_path):
 
 def test_a_plan_on_costs_measured_here_answers_for_the_workspaces_of_kernels(tmp_path):
     trace = with_measured(msgspec.structs.replace(trace_of("convnet"), entry=ENTRY))
-    plan = plan_memory(trace, budget=Fraction(1), options=MemoryOptions(method="heuristic"))
+    plan = memory_plan(trace, Fraction(1), options=MemoryOptions(method="heuristic"))
     write(generate(plan, "plan.json", trace), tmp_path / "out")
     result = run_folder(tmp_path / "out", steps=1)
     assert result["findings"] == []
@@ -125,7 +126,7 @@ def test_every_step_is_judged(tmp_path):
     trace = capture(late, "late")
     ops = tuple(msgspec.structs.replace(op, time_ns=1) for op in trace.ops)
     trace = msgspec.structs.replace(trace, ops=ops, entry=f"{__name__}:late")
-    write(generate(plan_memory(trace, budget=Fraction(1)), "plan.json", trace), tmp_path / "out")
+    write(generate(memory_plan(trace, Fraction(1)), "plan.json", trace), tmp_path / "out")
     assert run_folder(tmp_path / "out", steps=2)["findings"] == []
     gradients, losses = run_folder(tmp_path / "out", steps=3)["findings"]
     assert gradients.startswith("gradients differ from plain PyTorch by ")

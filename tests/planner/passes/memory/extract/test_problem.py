@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 import pytest
 from msgspec.structs import replace
 
+from tests.planner.plans import memory_plan
 from treadle.planner.documents.trace import Costs, Op, Tensor, Trace
 from treadle.planner.errors import InputError
 from treadle.planner.passes.memory.check import check, check_against_trace
 from treadle.planner.passes.memory.extract.problem import GENERATOR_STATE, problem_from_trace
-from treadle.planner.passes.memory.planning import plan_memory
 from treadle.planner.passes.memory.variants import restrict
 
 
@@ -105,7 +106,7 @@ def test_held_gradients_are_in_the_base_and_new_ones_are_added_to_them_once_thei
 
 def test_a_plan_of_the_perceptron_matches_its_trace_until_the_trace_changes():
     trace = perceptron()
-    decisions = plan_memory(trace, budget="1.0x").decisions
+    decisions = memory_plan(trace, Fraction(1)).decisions
     assert check(decisions) == []
     assert check_against_trace(decisions, trace) == []
     bigger = replace(trace, tensors=tuple(replace(t, bytes=24) if t.id == "h" else t for t in trace.tensors))

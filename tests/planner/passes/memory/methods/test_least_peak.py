@@ -15,7 +15,7 @@ from treadle.planner.passes.memory.check import check
 from treadle.planner.passes.memory.lower import lower
 from treadle.planner.passes.memory.methods.heuristics import Planner, chen
 from treadle.planner.passes.memory.methods.least_peak import least_peak_schedule, schedule_keeping
-from treadle.planner.passes.memory.planning import decide, plan_problem
+from treadle.planner.passes.memory.planning import decide, plan_memory
 from treadle.planner.passes.memory.simulate import simulate
 
 
@@ -43,7 +43,7 @@ def test_a_chain_of_hundreds_needs_no_solve(monkeypatch):
     planner = Planner.of(problem)
     assert min(peak(problem, planner.schedule(kept)) for kept in chen(problem)) > 100
     with pytest.raises(InfeasibleError, match="below the least feasible 12 B"):
-        plan_problem(replace(problem, budget_bytes=11))
+        plan_memory(replace(problem, budget_bytes=11))
 
 
 def test_the_small_way_to_run_everything_is_taken():

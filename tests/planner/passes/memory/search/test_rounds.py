@@ -25,7 +25,7 @@ from treadle.planner.passes.memory.check import check
 from treadle.planner.passes.memory.lower import lower, store_all
 from treadle.planner.passes.memory.methods.checkpoints import solve_checkpoints
 from treadle.planner.passes.memory.minimum import Minimum
-from treadle.planner.passes.memory.planning import plan_problem
+from treadle.planner.passes.memory.planning import plan_memory
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.search import attempts
 from treadle.planner.passes.memory.search import rounds as searching
@@ -53,9 +53,9 @@ def test_hand_worked_optima(case, optima, method):
     for budget, best in optima.items():
         if best is None:
             with pytest.raises(InfeasibleError):
-                plan_problem(case(budget), options=replace(EXACT, method=method))
+                plan_memory(case(budget), options=replace(EXACT, method=method))
         else:
-            plan = plan_problem(case(budget), options=replace(EXACT, method=method))
+            plan = plan_memory(case(budget), options=replace(EXACT, method=method))
             assert (plan.decisions.objective_ns, plan.certificate.optimal) == (best, True)
 
 
@@ -66,7 +66,7 @@ def test_every_method_returns_a_checked_plan_above_the_optimum(problem, method):
     best = optimum(problem)
     options = replace(EXACT, method=method)
     try:
-        plan = plan_problem(problem, options=options)
+        plan = plan_memory(problem, options=options)
     except InfeasibleError:
         assert best is None
     except LimitError:
@@ -117,7 +117,7 @@ def as_large(monkeypatch):
 def test_processes_give_equal_plans_and_tell_better_ones_as_they_are_found(as_large):
     problem = uneven(20, 50)
     told: list[Plan] = []
-    plans = [plan_problem(problem, options=EXACT, on_plan=heard) for heard in (told.append, None)]
+    plans = [plan_memory(problem, options=EXACT, on_plan=heard) for heard in (told.append, None)]
     assert plans[0] == plans[1]
     assert plans[0].certificate.optimal
     assert "segments" in plans[0].provenance.parts

@@ -26,8 +26,9 @@ from treadle.planner.passes.swap.evaluate import decisions
 from treadle.planner.passes.swap.extract import problem_from_trace
 from treadle.planner.passes.swap.planning import SwapOptions, plan_swap
 from treadle.planner.passes.swap.problem import SwapMachine
+from treadle.planner.passes.swap.search.options import Method
 
-SWAP = SwapOptions(population=8, generations=3, patience=2, time_limit_s=120.0)
+SWAP = SwapOptions(method="genetic", population=8, generations=3, patience=2, time_limit_s=120.0)
 MEMORY = MemoryOptions(method="heuristic")
 ALLOCATORS: tuple[Allocator, ...] = ("pool", "bytes", "offset")
 JOINT = JointOptions(swap=SWAP, memory=MEMORY, evaluations=30, starts=1, finalists=1)
@@ -48,16 +49,22 @@ def memory_time(trace: Trace, machine: SwapMachine, allocator: Allocator = "pool
 
 
 @pytest.mark.parametrize(
-    ("name", "share", "copies"),
-    [("convnet", 0.7, 4.0), ("mlp", 0.9, 2.0), pytest.param("unet", 0.5, 1.5, marks=pytest.mark.slow)],
+    ("name", "share", "copies", "method"),
+    [
+        ("mlp", 0.9, 2.0, "genetic"),
+        pytest.param("mlp", 0.9, 2.0, "auto", marks=pytest.mark.slow),
+        pytest.param("convnet", 0.7, 4.0, "auto", marks=pytest.mark.slow),
+        pytest.param("unet", 0.5, 1.5, "auto", marks=pytest.mark.slow),
+    ],
 )
-def test_never_behind_either_pass_alone(name: str, share: float, copies: float) -> None:
+def test_never_behind_either_pass_alone(name: str, share: float, copies: float, method: Method) -> None:
     trace = captured(name)
     machine = machine_for(trace, share, copies)
-    plan = plan_joint(trace, machine, options=JOINT)
+    options = replace_options(SWAP, method=method)
+    plan = plan_joint(trace, machine, options=replace_options(JOINT, swap=options))
     ours = decided(plan)
     assert check(ours) == []
-    alone = decided(plan_swap(trace, machine, options=SWAP))
+    alone = decided(plan_swap(trace, machine, options=options))
     assert ours.time_ns <= alone.time_ns
     memory = memory_time(trace, machine)
     assert memory is None or ours.time_ns <= memory

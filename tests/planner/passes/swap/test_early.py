@@ -54,7 +54,8 @@ def all_early(seed: int, ops: int | None = None) -> SwapDecisions | None:
     return decisions(problem, arrays, order, changed, pool, early=early)
 
 
-PLANS = [seed for seed in range(120) if all_early(seed) is not None]
+PLANS = [6, 9, 10, 13, 19, 20, 26, 29, 35, 37, 41, 42, 48, 56, 58, 61, 62, 63, 68, 77, 79, 86, 90, 99, 103, 112]
+"""Seeds whose plans have copies out that can be early."""
 
 
 def test_a_copy_hides_behind_the_reader_of_its_tensor():
@@ -70,10 +71,6 @@ def test_a_copy_hides_behind_the_reader_of_its_tensor():
     assert (late.out_bytes, late.in_bytes) == (plan.out_bytes, plan.in_bytes)
     assert (late.time_ns, plan.time_ns) == (19, 16)
     assert dropped(plan) == dropped(late) == []
-
-
-def test_there_are_plans_to_look_at():
-    assert len(PLANS) > 15
 
 
 @pytest.mark.parametrize("seed", PLANS)

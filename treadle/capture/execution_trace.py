@@ -30,7 +30,7 @@ class Attribute(msgspec.Struct):
     value: Any = None
 
 
-class Node(msgspec.Struct):
+class TraceNode(msgspec.Struct):
     """One call; `ctrl_deps` is its caller. Files before schema 1.0.3 write flat lists instead of `Arguments`."""
 
     id: int
@@ -50,7 +50,7 @@ class Node(msgspec.Struct):
 
 class File(msgspec.Struct):
     schema: str
-    nodes: list[Node]
+    nodes: list[TraceNode]
 
 
 def from_json(data: bytes, where: str) -> Trace:
@@ -114,7 +114,7 @@ _COLLECTIVES = {
 }
 
 
-def _op(node: Node, phase: Phase, observed: Observed) -> Op:
+def _op(node: TraceNode, phase: Phase, observed: Observed) -> Op:
     role: Role = {"forward": "activation", "backward": "gradient"}.get(phase, "unknown")  # type: ignore[assignment]
     schema = _schema(node)
     arguments = list(_tensors(node, "input"))
@@ -136,7 +136,7 @@ def _op(node: Node, phase: Phase, observed: Observed) -> Op:
     )
 
 
-def _tensors(node: Node, side: str, place: int | None = None) -> Any:
+def _tensors(node: TraceNode, side: str, place: int | None = None) -> Any:
     held = getattr(node, f"{side}s")
     if isinstance(held, Arguments):
         lists = [held.values, held.shapes, held.types, held.strides]
@@ -153,8 +153,8 @@ def _written(schema: str) -> list[int]:
     return [place for place, text in enumerate(inside.split(", ")) if "!" in text]
 
 
-def _callers(node: Node, nodes: dict[int, Node], where: str) -> list[Node]:
-    found: list[Node] = []
+def _callers(node: TraceNode, nodes: dict[int, TraceNode], where: str) -> list[TraceNode]:
+    found: list[TraceNode] = []
     seen = {node.id}
     while (above := node.ctrl_deps if node.ctrl_deps is not None else node.parent) in nodes and above != node.id:
         assert above is not None
@@ -166,7 +166,7 @@ def _callers(node: Node, nodes: dict[int, Node], where: str) -> list[Node]:
     return found
 
 
-def _phase(callers: list[Node]) -> Phase:
+def _phase(callers: list[TraceNode]) -> Phase:
     names = [caller.name for caller in callers]
     if any(name.startswith("autograd::engine::") for name in names):
         return "backward"
@@ -175,11 +175,11 @@ def _phase(callers: list[Node]) -> Phase:
     return "forward"
 
 
-def _schema(node: Node) -> str:
+def _schema(node: TraceNode) -> str:
     return node.op_schema or next((str(a.value) for a in node.attrs if a.name == "op_schema" and a.value), "")
 
 
-def _order(node: Node) -> tuple[int, int]:
+def _order(node: TraceNode) -> tuple[int, int]:
     started = node.rf_id if node.rf_id is not None else next((a.value for a in node.attrs if a.name == "rf_id"), None)
     return (started if isinstance(started, int) else node.id, node.id)
 

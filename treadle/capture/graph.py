@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import fx
 
-from treadle.capture.calls import encode
 from treadle.capture.joint import JointGraph, Mode, Result, export
 from treadle.capture.modules import modules_of
+from treadle.capture.operator_calls import encode
 from treadle.planner.documents import trace
 from treadle.planner.documents.trace import Costs, Op, Phase, Role, Tensor, Trace
 from treadle.planner.errors import InputError

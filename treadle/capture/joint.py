@@ -33,7 +33,7 @@ import treadle
 from treadle.capture.buffers import new_values
 from treadle.capture.fake import ExactStorages, Placed, conversions_allowed, copyable, from_meta, unlogged
 from treadle.capture.foreign_random import require_no_draws
-from treadle.capture.load import Step, build_step
+from treadle.capture.load import ModelStep, build_step
 from treadle.capture.modules import module_names
 from treadle.capture.plain import plain_peak
 from treadle.capture.recurrent import CellByCell
@@ -119,7 +119,7 @@ def export(function: Callable[[], Any], where: str, mode: Mode) -> JointGraph:
     )
 
 
-def _plain_peak(step: Step, leaves: list[Leaf], tensors: list[Tensor], where: str) -> int | None:
+def _plain_peak(step: ModelStep, leaves: list[Leaf], tensors: list[Tensor], where: str) -> int | None:
     state = {f"model.{leaf.name}": x for leaf, x in zip(leaves, tensors, strict=True) if leaf.name is not None}
     inputs = tuple(tensors[len(state) :])
     return plain_peak(lambda: torch.func.functional_call(_Whole(step, where), state, inputs)[0], tensors)
@@ -135,7 +135,7 @@ def _autocast(tensors: list[Tensor]) -> str | None:
 class _Whole(nn.Module):
     """Model and loss as one module, so that parameters can be swapped for the whole step."""
 
-    def __init__(self, step: Step, where: str) -> None:
+    def __init__(self, step: ModelStep, where: str) -> None:
         super().__init__()
         self.model, self.loss, self.where = step.model, step.loss, where
 
@@ -152,7 +152,7 @@ class _Functional(nn.Module):
     `changed` are the places among them of buffers whose new values come after the outputs.
     """
 
-    def __init__(self, step: Step, names: list[str], where: str, copy_outputs: bool) -> None:
+    def __init__(self, step: ModelStep, names: list[str], where: str, copy_outputs: bool) -> None:
         super().__init__()
         whole = _Whole(step, where)
         self.returned: Any = None
@@ -205,7 +205,7 @@ def _returned(value: Any, outputs: list[Tensor], where: str) -> Any:
     return inner(value)
 
 
-def _leaves(step: Step, fake: FakeTensorMode) -> tuple[list[Leaf], list[Tensor]]:
+def _leaves(step: ModelStep, fake: FakeTensorMode) -> tuple[list[Leaf], list[Tensor]]:
     parameters, buffers = dict(step.model.named_parameters()), dict(step.model.named_buffers())
     leaves = [Leaf("parameter", name) for name in parameters] + [Leaf("buffer", name) for name in buffers]
     leaves += [Leaf("input", None) for _ in step.inputs]
@@ -216,7 +216,7 @@ def _leaves(step: Step, fake: FakeTensorMode) -> tuple[list[Leaf], list[Tensor]]
 
 
 def _trace(
-    step: Step, leaves: list[Leaf], tensors: list[Tensor], where: str, mode: Mode, copy_outputs: bool
+    step: ModelStep, leaves: list[Leaf], tensors: list[Tensor], where: str, mode: Mode, copy_outputs: bool
 ) -> JointGraph | None:
     """None when outputs share memory with each other or with inputs, which only copies can express."""
     names = [leaf.name for leaf in leaves if leaf.name is not None]

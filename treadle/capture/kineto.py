@@ -44,7 +44,7 @@ COLLECTIVES = {
 }
 
 
-class Event(msgspec.Struct):
+class ProfilerEvent(msgspec.Struct):
     """One entry of `traceEvents`; `ts` and `dur` are microseconds."""
 
     ph: str = ""
@@ -68,8 +68,8 @@ class Event(msgspec.Struct):
         return (self.args or {}).get(key)
 
 
-class File(msgspec.Struct):
-    traceEvents: list[Event]
+class ChromeTrace(msgspec.Struct):
+    traceEvents: list[ProfilerEvent]
 
 
 def from_json(data: bytes, where: str, step: int | None = None) -> Trace:
@@ -77,7 +77,9 @@ def from_json(data: bytes, where: str, step: int | None = None) -> Trace:
 
     Raises InputError for malformed text, an unknown step, or a trace without any operator.
     """
-    events = [event for event in decode_json(data, File, where).traceEvents if event.ph == "X" and event.ts is not None]
+    events = [
+        event for event in decode_json(data, ChromeTrace, where).traceEvents if event.ph == "X" and event.ts is not None
+    ]
     for event in events:
         if not math.isfinite(event.start) or (event.dur or 0.0) < 0 or not math.isfinite(event.end):
             raise InputError(
@@ -111,7 +113,7 @@ def from_json(data: bytes, where: str, step: int | None = None) -> Trace:
     )
 
 
-def _step(events: list[Event], wanted: int | None, where: str) -> Event | None:
+def _step(events: list[ProfilerEvent], wanted: int | None, where: str) -> ProfilerEvent | None:
     steps = {
         int(event.name.removeprefix("ProfilerStep#")): event
         for event in events
@@ -128,18 +130,18 @@ def _step(events: list[Event], wanted: int | None, where: str) -> Event | None:
 class _Calls:
     """Nested calls on the CPU: who launched what, inside what."""
 
-    def __init__(self, events: list[Event]) -> None:
-        self.by_external: dict[Any, Event] = {}
-        by_thread: defaultdict[tuple[str, str], list[Event]] = defaultdict(list)
+    def __init__(self, events: list[ProfilerEvent]) -> None:
+        self.by_external: dict[Any, ProfilerEvent] = {}
+        by_thread: defaultdict[tuple[str, str], list[ProfilerEvent]] = defaultdict(list)
         for event in events:
             if event.cat in ("cpu_op", "user_annotation"):
                 by_thread[str(event.pid), str(event.tid)].append(event)
                 if event.cat == "cpu_op" and isinstance(event.arg("External id"), int):
                     self.by_external[event.arg("External id")] = event
-        self.callers: dict[int, Event | None] = {}
-        self.operators: list[Event] = []
+        self.callers: dict[int, ProfilerEvent | None] = {}
+        self.operators: list[ProfilerEvent] = []
         for thread in sorted(by_thread):
-            open_calls: list[Event] = []
+            open_calls: list[ProfilerEvent] = []
             for event in sorted(by_thread[thread], key=lambda e: (e.start, -e.end)):
                 while open_calls and open_calls[-1].end <= event.start:
                     open_calls.pop()
@@ -147,17 +149,17 @@ class _Calls:
                 open_calls.append(event)
                 self.operators.append(event)
 
-    def launching(self, event: Event) -> Event | None:
+    def launching(self, event: ProfilerEvent) -> ProfilerEvent | None:
         """The CPU operator that launched a device activity."""
         return self.by_external.get(event.arg("External id"))
 
-    def outermost(self) -> list[Event]:
+    def outermost(self) -> list[ProfilerEvent]:
         """Operators of a namespace (`aten::mm`) that no other one calls."""
         return [
             event for event in self.operators if _is_operator(event) and not any(map(_is_operator, self.above(event)))
         ]
 
-    def above(self, event: Event) -> list[Event]:
+    def above(self, event: ProfilerEvent) -> list[ProfilerEvent]:
         """The callers of `event`, innermost first."""
         found = []
         caller = self.callers.get(id(event))
@@ -166,7 +168,7 @@ class _Calls:
             caller = self.callers.get(id(caller))
         return found
 
-    def phase(self, call: Event | None) -> Phase:
+    def phase(self, call: ProfilerEvent | None) -> Phase:
         """Backward under the autograd engine, optimizer under its step, forward elsewhere; unknown without a call."""
         if call is None:
             return "unknown"
@@ -178,13 +180,13 @@ class _Calls:
         return "forward"
 
 
-def _is_operator(event: Event) -> bool:
+def _is_operator(event: ProfilerEvent) -> bool:
     return (
         event.cat == "cpu_op" and "::" in event.name and not event.name.startswith(("autograd::", "torch::autograd::"))
     )
 
 
-def _op(index: int, event: Event, phase: Phase, origin: float, stream: str, before: str | None) -> Op:
+def _op(index: int, event: ProfilerEvent, phase: Phase, origin: float, stream: str, before: str | None) -> Op:
     moved = event.arg("bytes")
     return Op(
         id=f"e{index}",
@@ -199,12 +201,12 @@ def _op(index: int, event: Event, phase: Phase, origin: float, stream: str, befo
     )
 
 
-def _stream(event: Event) -> str:
+def _stream(event: ProfilerEvent) -> str:
     stream, device = event.arg("stream"), event.arg("device")
     return f"device {device} stream {stream}" if stream is not None else f"thread {event.tid}"
 
 
-def _comm(event: Event) -> dict[str, Any] | None:
+def _comm(event: ProfilerEvent) -> dict[str, Any] | None:
     name, elements = event.arg("Collective name"), event.arg("In msg nelems")
     if not isinstance(name, str):
         collective = collective_of(event.name.replace("::", "."))

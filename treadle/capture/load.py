@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 
-class Step(NamedTuple):
+class ModelStep(NamedTuple):
     """One step computes `loss(model, *inputs)`, or `model(*inputs)` where there is no loss."""
 
     model: nn.Module
@@ -87,7 +87,7 @@ def load_function(spec: str, folder: Path | str = ".") -> Callable[[], Any]:
     return made
 
 
-def build_step(function: Callable[[], Any], where: str) -> Step:
+def build_step(function: Callable[[], Any], where: str) -> ModelStep:
     """Call the function and check what it returns: `(model, inputs)` or `(model, inputs, loss)`.
 
     Raises InputError when it raises or returns something else.
@@ -116,7 +116,7 @@ def build_step(function: Callable[[], Any], where: str) -> Step:
             raise InputError(f"input {index} it returned is a {_kind(value)}, expected a tensor", where=where)
     if loss is not None and not callable(loss):
         raise InputError(f"the loss it returned is a {_kind(loss)}, expected a callable or None", where=where)
-    return Step(model, tuple(inputs), loss)
+    return ModelStep(model, tuple(inputs), loss)
 
 
 def on_device(function: Callable[[], Any], device: str) -> Callable[[], Any]:

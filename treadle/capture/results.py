@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from treadle.capture.calls import operator
+from treadle.capture.operator_calls import operator
 from treadle.planner.documents.trace import Implementation, Op, Trace
 from treadle.runtime.swap.work import out_variant
 

@@ -61,7 +61,7 @@ class RankStep:
     """Called in this order after the backward pass; together they average the gradients over the ranks."""
 
 
-class Measured(NamedTuple):
+class MeasuredTraining(NamedTuple):
     """One training, over all its steps and ranks: highest peak of live tensors, medians of seconds."""
 
     peak_bytes: int
@@ -72,8 +72,8 @@ class Measured(NamedTuple):
 class Comparison(NamedTuple):
     """The same training under plain DistributedDataParallel and under the plans."""
 
-    plain: Measured
-    planned: Measured
+    plain: MeasuredTraining
+    planned: MeasuredTraining
 
 
 class PredictedRow(NamedTuple):

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from treadle.check.plan import quality
-from treadle.job.part import Comparison, Measured, PartReport, PredictedRow, Verdict
+from treadle.job.part import Comparison, MeasuredTraining, PartReport, PredictedRow, Verdict
 from treadle.job.pipeline import Planned
 from treadle.job.train import RankResult, TrainingRun
 from treadle.planner.documents.plan import Plan
@@ -110,8 +110,8 @@ def _losses(runs: Sequence[TrainingRun]) -> list[float]:
     return [sum(losses) / len(losses) for losses in zip(*(run.losses for run in runs), strict=True)]
 
 
-def _measured(runs: Sequence[TrainingRun]) -> Measured:
-    return Measured(
+def _measured(runs: Sequence[TrainingRun]) -> MeasuredTraining:
+    return MeasuredTraining(
         max(peak for run in runs for peak in run.peaks),
         median(seconds for run in runs for seconds in run.compute_seconds),
         median(seconds for run in runs for seconds in run.exchange_seconds),
@@ -127,7 +127,9 @@ def _losses_table(plain: Sequence[TrainingRun], ours: Sequence[TrainingRun]) -> 
     )
 
 
-def _predictions(world: int, reports: Sequence[PartReport], ours: Measured, plain: Sequence[TrainingRun]) -> Table:
+def _predictions(
+    world: int, reports: Sequence[PartReport], ours: MeasuredTraining, plain: Sequence[TrainingRun]
+) -> Table:
     plain_step = median(
         sum(pair) for run in plain for pair in zip(run.compute_seconds, run.exchange_seconds, strict=True)
     )

@@ -12,7 +12,7 @@ from treadle.job.part import RankStep
 if TYPE_CHECKING:
     from torch import nn
 
-    from treadle.capture.load import Step
+    from treadle.capture.load import ModelStep
 
 
 @dataclass(frozen=True)
@@ -108,14 +108,14 @@ def _planned(rank: int, world: int, task: TrainingTask) -> RankStep:
     return step
 
 
-def _step(rank: int, world: int, made: Step, called: nn.Module) -> RankStep:
+def _step(rank: int, world: int, made: ModelStep, called: nn.Module) -> RankStep:
     loss = made.loss
     return RankStep(
         rank, world, made.model, lambda inputs: loss(called, *inputs) if loss is not None else called(*inputs)
     )
 
 
-def _fresh(task: TrainingTask, seed: int) -> Step:
+def _fresh(task: TrainingTask, seed: int) -> ModelStep:
     """Model, inputs and loss of the job's function under `seed`."""
     import torch
 

@@ -50,7 +50,7 @@ class RunOptions:
             raise InputError(f"found {self.world}, expected {expected}: {why}", where="--world")
 
 
-class Context(NamedTuple):
+class SectionContext(NamedTuple):
     """What a section of the report may show beside its plan: the machine, and measured peaks in bytes by label."""
 
     hardware: Hardware | None
@@ -78,7 +78,7 @@ class Room(ABC, Generic[D]):
         return None
 
     @abstractmethod
-    def section(self, name: str, plan: Plan[D], context: Context) -> Section:
+    def section(self, name: str, plan: Plan[D], context: SectionContext) -> Section:
         """The section of the report on one plan."""
 
     def together(self, plans: Mapping[str, Plan[D]]) -> list[Section]:

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from treadle.planner.errors import InputError
-from treadle.probe.timing import Timing
+from treadle.probe.timing import SendTiming
 
 CONFIDENCE = 0.95
 
@@ -35,7 +35,7 @@ class LinkFit:
     beta_interval: tuple[float, float]
 
 
-def fit_link(timings: Sequence[Timing], resamples: int = 400, seed: int = 0) -> LinkFit:
+def fit_link(timings: Sequence[SendTiming], resamples: int = 400, seed: int = 0) -> LinkFit:
     """Fit one link class; the intervals are percentiles over `resamples` bootstraps of the repeats.
 
     Raises InputError when a time is missing or not positive, or when the settings cannot tell alpha from beta.

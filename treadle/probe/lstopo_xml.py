@@ -17,9 +17,9 @@ from treadle.probe.pcie_tree import (
     NIC_CLASSES,
     VGA_CLASS,
     Attachment,
-    Gpu,
-    Place,
-    Port,
+    NicPort,
+    PcieGpu,
+    PciePlace,
     assemble,
     fabrics,
     tree,
@@ -33,11 +33,11 @@ _OPENFABRICS = {"2": "3", "3": "32"}
 
 
 @dataclass
-class _Found:
+class _Parts:
     version: str
-    gpus: list[Gpu] = field(default_factory=list)
-    ports: list[Port] = field(default_factory=list)
-    bridges: dict[str, Place] = field(default_factory=dict)
+    gpus: list[PcieGpu] = field(default_factory=list)
+    ports: list[NicPort] = field(default_factory=list)
+    bridges: dict[str, PciePlace] = field(default_factory=dict)
     switches: set[str] = field(default_factory=set)
 
 
@@ -50,8 +50,8 @@ def import_lstopo(text: str, where: str, name: str) -> Hardware:
     version = topology.get("version", "1")
     if version.partition(".")[0] not in _OPENFABRICS:
         raise fault(topology, where, f"found hwloc XML of version {version!r}, expected 2 or 3")
-    found = _Found(version.partition(".")[0])
-    _walk(topology, None, 0, Place(), found, where)
+    found = _Parts(version.partition(".")[0])
+    _walk(topology, None, 0, PciePlace(), found, where)
     if not found.gpus:
         raise fault(topology, where, "found no GPU, expected a PCIDev of class 0300, 0302, 0380 or 1200")
     found.gpus.sort(key=lambda gpu: gpu.key)
@@ -68,16 +68,16 @@ def import_lstopo(text: str, where: str, name: str) -> Hardware:
     )
 
 
-def _walk(parent: Element, numa: int | None, depth: int, place: Place, found: _Found, where: str) -> None:
+def _walk(parent: Element, numa: int | None, depth: int, place: PciePlace, found: _Parts, where: str) -> None:
     for child in parent.iterchildren("object"):
         kind = text_of(child, "type", where)
         if kind == "Bridge":
             host = text_of(child, "bridge_type", where).startswith("0-")
-            level, below = (0, Place((), numa)) if host else (depth + 1, place)
+            level, below = (0, PciePlace((), numa)) if host else (depth + 1, place)
             if not host and level % 2 == 0 and _class(child, where) == BRIDGE_CLASS:
                 name = text_of(child, "pci_busid", where)
                 found.bridges[name] = place
-                below = Place((*place.path, name), place.numa)
+                below = PciePlace((*place.path, name), place.numa)
             _walk(child, numa, level, below, found, where)
         elif kind == "PCIDev":
             _device(child, place, found, where)
@@ -86,7 +86,7 @@ def _walk(parent: Element, numa: int | None, depth: int, place: Place, found: _F
             _walk(child, numa if own is None else own, 0, place, found, where)
 
 
-def _device(device: Element, place: Place, found: _Found, where: str) -> None:
+def _device(device: Element, place: PciePlace, found: _Parts, where: str) -> None:
     busid, code = text_of(device, "pci_busid", where), _class(device, where)
     inside = [child for child in device.iterchildren("object") if child.get("type") == "OSDev"]
     infos = {info.get("name", ""): info.get("value", "") for child in inside for info in child.iterchildren("info")}
@@ -100,15 +100,15 @@ def _device(device: Element, place: Place, found: _Found, where: str) -> None:
         model = infos.get("GPUModel") or (f"PCI {identity[1]}" if identity else "unknown GPU")
         kibibytes = infos.get("CUDAGlobalMemorySize", "")
         memory = int(kibibytes) * 1024 if kibibytes.isdecimal() and 0 < int(kibibytes) < 2**50 else None
-        found.gpus.append(Gpu(busid, model, place, memory))
+        found.gpus.append(PcieGpu(busid, model, place, memory))
     elif code in NIC_CLASSES:
         rdma = [child for child in inside if child.get("osdev_type") == _OPENFABRICS[found.version]]
         names = [child.get("name") for child in (*rdma, *inside) if child.get("name")]
-        found.ports.append(Port(names[0] or busid if names else busid, place, rdma=bool(rdma)))
+        found.ports.append(NicPort(names[0] or busid if names else busid, place, rdma=bool(rdma)))
 
 
 def _matrices(
-    topology: Element, found: _Found, where: str
+    topology: Element, found: _Parts, where: str
 ) -> tuple[list[Link], list[Attachment], list[tuple[str, str]]]:
     """Links between GPUs, links of GPUs into NVSwitches, and links between NVSwitches."""
     ranks = {gpu.key: rank for rank, gpu in enumerate(found.gpus)}

@@ -26,7 +26,7 @@ from treadle.probe.fit import LinkFit, fit_link
 from treadle.probe.local import detect
 from treadle.probe.nvidia_smi import import_nvidia_smi
 from treadle.probe.processes import messages
-from treadle.probe.timing import Settings, Timing
+from treadle.probe.timing import MeasureSettings, SendTiming
 
 SIZES = (4 << 10, 64 << 10, 1 << 20)
 CHUNKS = 8
@@ -73,7 +73,7 @@ def measure(
         raise MissingBackendError("measuring needs torch; install it with: pip install 'treadle[torch]'")
     threads = max(1, (psutil.cpu_count() or 1) // world)
     with scratch() as folder:
-        settings = Settings(
+        settings = MeasureSettings(
             world=world,
             device="cuda" if on_gpu else "cpu",
             threads=threads,
@@ -155,7 +155,7 @@ def _spread(pairs: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     return tuple(pairs[::step])
 
 
-def _work(rank: int, settings: Settings, queue: Any) -> None:
+def _work(rank: int, settings: MeasureSettings, queue: Any) -> None:
     # Only the workers import torch.
     from treadle.probe.measure_worker import main
 
@@ -163,10 +163,10 @@ def _work(rank: int, settings: Settings, queue: Any) -> None:
 
 
 def _collect(
-    settings: Settings, on_step: Callable[[int, int], None]
-) -> tuple[dict[str, list[float]], dict[str, list[Timing]]]:
+    settings: MeasureSettings, on_step: Callable[[int, int], None]
+) -> tuple[dict[str, list[float]], dict[str, list[SendTiming]]]:
     rates: dict[str, list[float]] = defaultdict(list)
-    timings: dict[str, list[Timing]] = defaultdict(list)
+    timings: dict[str, list[SendTiming]] = defaultdict(list)
     done = 0
     for message in messages(settings.world, _work, settings):
         match message:
@@ -180,12 +180,12 @@ def _collect(
     return rates, timings
 
 
-def _pooled(samples: list[Timing]) -> list[Timing]:
+def _pooled(samples: list[SendTiming]) -> list[SendTiming]:
     """One timing per setting, with the repeats of every pair or process that ran it."""
     times: dict[tuple[int, float, bool], tuple[float, ...]] = defaultdict(tuple)
     for sample in samples:
         times[sample.chunks, sample.megabytes, sample.sequential] += sample.times_us
-    return [Timing(*setting, repeats) for setting, repeats in sorted(times.items())]
+    return [SendTiming(*setting, repeats) for setting, repeats in sorted(times.items())]
 
 
 def _profile(graph: Hardware, rates: dict[str, list[float]], fits: dict[str, LinkFit], command: str) -> Hardware:

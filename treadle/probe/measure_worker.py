@@ -1,6 +1,6 @@
 """What one of the N measuring processes does: rates of its device, then timed sends with the others.
 
-Messages to the parent: ("step",) after each unit of work, ("rate", name, value), ("timing", class, Timing) and
+Messages to the parent: ("step",) after each unit of work, ("rate", name, value), ("timing", class, SendTiming) and
 ("error", rank, text).
 """
 
@@ -21,10 +21,10 @@ import torch
 import torch.distributed as dist
 
 from treadle.host.loopback import stay_on_loopback
-from treadle.probe.timing import COPY_BYTES, DTYPES, MATMUL, PINNED_BYTES, RATE_SECONDS, Settings, Timing
+from treadle.probe.timing import COPY_BYTES, DTYPES, MATMUL, PINNED_BYTES, RATE_SECONDS, MeasureSettings, SendTiming
 
 
-def main(rank: int, settings: Settings, queue: Any) -> None:
+def main(rank: int, settings: MeasureSettings, queue: Any) -> None:
     """Entry of the process; ends with it, with exit code 1 after an error message."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -46,7 +46,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _measure(rank: int, settings: Settings, queue: Any) -> None:
+def _measure(rank: int, settings: MeasureSettings, queue: Any) -> None:
     torch.set_num_threads(settings.threads)
     if settings.device == "cuda":
         torch.cuda.set_device(rank)
@@ -70,7 +70,7 @@ def _measure(rank: int, settings: Settings, queue: Any) -> None:
         dist.destroy_process_group()
 
 
-def _rates(settings: Settings, queue: Any) -> None:
+def _rates(settings: MeasureSettings, queue: Any) -> None:
     """All processes at once, as in a data-parallel step, so that shared memory and cores are shared here too."""
     device, size = settings.device, MATMUL[settings.device]
     for name in DTYPES[device]:
@@ -99,7 +99,7 @@ def _host_copies(queue: Any) -> None:
             card = torch.empty(size, dtype=torch.uint8, device="cuda")
             target, source = (card, host) if direction == "host-to-device" else (host, card)
             per_second = _per_second(partial(target.copy_, source, non_blocking=True), "cuda")
-            queue.put(("timing", direction, Timing(1, size / 2**20, True, (1e6 / per_second,))))
+            queue.put(("timing", direction, SendTiming(1, size / 2**20, True, (1e6 / per_second,))))
             queue.put(("step",))
 
 
@@ -121,7 +121,7 @@ def _per_second(call: Callable[[], object], device: str) -> float:
         batch = min(batch * 2, 4096)
 
 
-def _pair(name: str, starts: bool, peer: int, settings: Settings, queue: Any) -> None:
+def _pair(name: str, starts: bool, peer: int, settings: MeasureSettings, queue: Any) -> None:
     """Time both modes for every size. A round trip halves into one-way time because both ways carry the same."""
     for size in settings.sizes:
         buffers = [torch.zeros(size, dtype=torch.uint8, device=settings.device) for _ in range(settings.chunks)]
@@ -138,7 +138,7 @@ def _pair(name: str, starts: bool, peer: int, settings: Settings, queue: Any) ->
                 if repeat > 0:  # the first round opens connections
                     times.append((time.perf_counter() - start) / 2 * 1e6)
             if starts:
-                queue.put(("timing", name, Timing(settings.chunks, size / 2**20, sequential, tuple(times))))
+                queue.put(("timing", name, SendTiming(settings.chunks, size / 2**20, sequential, tuple(times))))
                 queue.put(("step",))
 
 

@@ -19,9 +19,9 @@ from treadle.probe.pcie_tree import (
     NIC_CLASSES,
     NVSWITCH_CLASS,
     Attachment,
-    Gpu,
-    Place,
-    Port,
+    NicPort,
+    PcieGpu,
+    PciePlace,
     assemble,
     fabrics,
     merged,
@@ -33,13 +33,13 @@ _P9_BRIDGE = "0x068001"  # the NVLink of POWER9 leads to the CPU, not to another
 
 
 @dataclass
-class _Found:
+class _Parts:
     where: str
     dumped: bool
     """Whether GPUs are said by `<gpu>`, so that other display controllers are none."""
-    gpus: list[tuple[int, str, Element, Place]] = field(default_factory=list)
-    ports: dict[str, Port] = field(default_factory=dict)
-    bridges: dict[str, Place] = field(default_factory=dict)
+    gpus: list[tuple[int, str, Element, PciePlace]] = field(default_factory=list)
+    ports: dict[str, NicPort] = field(default_factory=dict)
+    bridges: dict[str, PciePlace] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
     hosts: list[str] = field(default_factory=list)
     host: int = 0
@@ -60,17 +60,17 @@ def import_nccl(text: str, where: str, name: str) -> Hardware:
     if not cpus:
         raise fault(system, where, "found <system> without <cpu>, expected at least one")
     hosts = list(dict.fromkeys(cpu.get("host_hash", "") for cpu in cpus))
-    found = _Found(where, system.find(".//gpu") is not None, hosts=hosts)
+    found = _Parts(where, system.find(".//gpu") is not None, hosts=hosts)
     links: list[tuple[int, int, str, int]] = []
     attachments: list[Attachment] = []
-    ordered: list[tuple[int, str, Element, Place]] = []
+    ordered: list[tuple[int, str, Element, PciePlace]] = []
     numas = set()
     for found.host, host in enumerate(hosts):
         for number, cpu in enumerate(cpus):
             if cpu.get("host_hash", "") == host:
                 numa = number_of(cpu, "numaid", where)
                 numa = number if numa >= 0 and len(hosts) > 1 else numa
-                _walk(cpu, Place((), numa if numa >= 0 else None), found)
+                _walk(cpu, PciePlace((), numa if numa >= 0 else None), found)
                 numas |= {numa} if numa >= 0 else set()
         own = sorted(found.gpus[len(ordered) :], key=lambda gpu: gpu[:2])
         _require_distinct(own, where)
@@ -87,7 +87,7 @@ def import_nccl(text: str, where: str, name: str) -> Hardware:
     return assemble(
         name,
         "imported from NCCL topology XML",
-        [Gpu(busid, _model(pci), place) for _, busid, pci, place in ordered],
+        [PcieGpu(busid, _model(pci), place) for _, busid, pci, place in ordered],
         list(found.ports.values()),
         tree(found.bridges),
         merged(links),
@@ -97,12 +97,12 @@ def import_nccl(text: str, where: str, name: str) -> Hardware:
 
 
 def _connect(
-    gpus: list[tuple[int, str, Element, Place]],
+    gpus: list[tuple[int, str, Element, PciePlace]],
     base: int,
     ranks: dict[str, int],
     links: list[tuple[int, int, str, int]],
     attachments: list[Attachment],
-    found: _Found,
+    found: _Parts,
 ) -> None:
     """Add the `<nvlink>` and `<xgmi>` of one host's GPUs, whose ranks begin at `base`, to links and attachments.
 
@@ -134,7 +134,7 @@ def _connect(
                 )
 
 
-def _walk(parent: Element, place: Place, found: _Found) -> None:
+def _walk(parent: Element, place: PciePlace, found: _Parts) -> None:
     for child in parent.iterchildren():
         if child.tag == "nic":
             _ports(child, place, None, found)
@@ -142,7 +142,7 @@ def _walk(parent: Element, place: Place, found: _Found) -> None:
             _pci(child, place, found)
 
 
-def _pci(pci: Element, place: Place, found: _Found) -> None:
+def _pci(pci: Element, place: PciePlace, found: _Parts) -> None:
     busid = found.named(text_of(pci, "busid", found.where).lower())
     if busid in found.seen:
         raise fault(pci, found.where, f"found <pci> with busid={busid!r} again, expected each bus id once")
@@ -155,11 +155,11 @@ def _pci(pci: Element, place: Place, found: _Found) -> None:
     elif nic is not None:
         _ports(nic, place, busid, found)
     elif code in NIC_CLASSES:
-        found.ports[busid] = Port(busid, place)
+        found.ports[busid] = NicPort(busid, place)
     else:
         if code == BRIDGE_CLASS:
             found.bridges[busid] = place
-            place = Place((*place.path, busid), place.numa)
+            place = PciePlace((*place.path, busid), place.numa)
         _walk(pci, place, found)
 
 
@@ -176,7 +176,7 @@ def _code(pci: Element, where: str) -> int | None:
     return code
 
 
-def _ports(nic: Element, place: Place, busid: str | None, found: _Found) -> None:
+def _ports(nic: Element, place: PciePlace, busid: str | None, found: _Parts) -> None:
     where, mine = found.where, set[str]()
     for net in nic.iterfind("net"):
         name = net.get("name")
@@ -190,7 +190,7 @@ def _ports(nic: Element, place: Place, busid: str | None, found: _Found) -> None
         mine.add(name)
         if name not in found.ports:
             speed, gdr = number_of(net, "speed", where, default=0), net.get("gdr")
-            found.ports[name] = Port(
+            found.ports[name] = NicPort(
                 name, place, None if gdr is None else gdr == "1", speed / 1000 if speed > 0 else None
             )
 
@@ -206,7 +206,7 @@ def _model(pci: Element) -> str:
     return f"PCI {vendor.removeprefix('0x')}:{device.removeprefix('0x')}" if vendor and device else "unknown GPU"
 
 
-def _require_distinct(ordered: list[tuple[int, str, Element, Place]], where: str) -> None:
+def _require_distinct(ordered: list[tuple[int, str, Element, PciePlace]], where: str) -> None:
     devs = [(dev, pci) for dev, _, pci, _ in ordered if dev >= 0]
     for (dev, _), (other, pci) in pairwise(devs):
         if dev == other:

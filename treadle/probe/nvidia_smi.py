@@ -13,7 +13,7 @@ import networkx as nx
 
 from treadle.planner.documents.hardware import Hardware, Host, PcieSwitch, Switch
 from treadle.planner.errors import InputError
-from treadle.probe.pcie_tree import Gpu, Place, Port, assemble, merged
+from treadle.probe.pcie_tree import NicPort, PcieGpu, PciePlace, assemble, merged
 
 MOST_NVLINKS = 18
 """No GPU up to Blackwell has more; a matrix that needs more per GPU shows one NVSwitch fabric, not direct links."""
@@ -52,8 +52,8 @@ def import_nvidia_smi(text: str, where: str, name: str) -> Hardware:
     return assemble(
         name,
         "imported from the text of `nvidia-smi topo -m`",
-        [Gpu(gpu, "unknown GPU", Place(places[gpu], numa[gpu])) for gpu in gpus],
-        [Port(legend.get(nic, nic), Place(places[nic], _numa_of_nic(nic, gpus, rows, numa))) for nic in others],
+        [PcieGpu(gpu, "unknown GPU", PciePlace(places[gpu], numa[gpu])) for gpu in gpus],
+        [NicPort(legend.get(nic, nic), PciePlace(places[nic], _numa_of_nic(nic, gpus, rows, numa))) for nic in others],
         bridges,
         [] if switched else merged((gpus.index(a), gpus.index(b), "nvlink", n) for (a, b), n in nvlinks.items()),
         [Switch(name="nvswitch0", kind="nvswitch", members=tuple(range(len(gpus))), count=min(nvlinks.values()))]

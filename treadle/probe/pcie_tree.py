@@ -23,13 +23,13 @@ NVSWITCH_CLASS = 0x0680
 
 
 @dataclass(frozen=True)
-class Place:
+class PciePlace:
     """Where a device sits: PCIe switches from the CPU down, and the NUMA node of that CPU."""
 
     path: tuple[str, ...] = ()
     numa: int | None = None
 
-    def closeness(self, other: Place) -> int:
+    def closeness(self, other: PciePlace) -> int:
         """Shared PCIe switches + 1 on the same CPU, 0 across CPUs or where nobody knows."""
         if self.path[:1] != other.path[:1] or not self.path:
             return int(self.numa is not None and self.numa == other.numa)
@@ -38,17 +38,17 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Gpu:
+class PcieGpu:
     key: str
     model: str
-    place: Place
+    place: PciePlace
     memory_bytes: int | None = None
 
 
 @dataclass(frozen=True)
-class Port:
+class NicPort:
     name: str
-    place: Place
+    place: PciePlace
     gpudirect: bool | None = None
     speed_gbps: float | None = None
     rdma: bool = True
@@ -67,8 +67,8 @@ class Attachment:
 def assemble(
     name: str,
     source: str,
-    gpus: list[Gpu],
-    ports: list[Port],
+    gpus: list[PcieGpu],
+    ports: list[NicPort],
     bridges: Sequence[PcieSwitch],
     links: Iterable[Link],
     switches: Iterable[Switch] = (),
@@ -101,7 +101,7 @@ def assemble(
     return replace(hardware, sources={"nodes": "one node: the one the file describes", **sources})
 
 
-def _nics(gpus: list[Gpu], ports: list[Port]) -> tuple[Nic, ...]:
+def _nics(gpus: list[PcieGpu], ports: list[NicPort]) -> tuple[Nic, ...]:
     """Each GPU sends through its closest port; of equally close ones through the one with the fewest GPUs so far.
 
     A port that is then still without a GPU goes to one that has no closer port and none of another speed, so that a GPU
@@ -109,7 +109,7 @@ def _nics(gpus: list[Gpu], ports: list[Port]) -> tuple[Nic, ...]:
     """
     usable = [index for index, port in enumerate(ports) if port.rdma] or list(range(len(ports)))
     users: dict[int, list[int]] = {index: [] for index in range(len(ports))}
-    first: list[Port] = []
+    first: list[NicPort] = []
     for rank, gpu in enumerate(gpus):
         if usable:
             best = min(usable, key=lambda i: (-gpu.place.closeness(ports[i].place), len(users[i]), i))
@@ -171,7 +171,7 @@ def fabrics(kind: str, attachments: Iterable[Attachment], trunks: Iterable[tuple
     ]
 
 
-def tree(bridges: Mapping[str, Place]) -> list[PcieSwitch]:
+def tree(bridges: Mapping[str, PciePlace]) -> list[PcieSwitch]:
     """PCIe switches by name, each with the place of its upstream port; those at a CPU carry its NUMA node."""
     return [
         PcieSwitch(

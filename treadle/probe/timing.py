@@ -12,7 +12,7 @@ RATE_SECONDS = 0.3
 
 
 @dataclass(frozen=True)
-class Timing:
+class SendTiming:
     """Repeats of one setting: `chunks` chunks of `megabytes` MB (2^20 bytes), one after another or in bulk."""
 
     chunks: int
@@ -26,7 +26,7 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Settings:
+class MeasureSettings:
     """What to measure. `pairs` maps a link class to the pairs of ranks that stand for it."""
 
     world: int

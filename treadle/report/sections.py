@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from treadle.check.plan import check_plan, quality
 from treadle.passes import room, room_of
-from treadle.passes.interface import Context
+from treadle.passes.interface import SectionContext
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import many
@@ -18,7 +18,7 @@ def plan_section(
     name: str, plan: Plan, hardware: Hardware | None = None, measured: Mapping[str, int] | None = None
 ) -> Section:
     """The section of one plan. measured: peaks in bytes by label, for sections that draw them."""
-    return room_of(plan).section(name, plan, Context(hardware, measured or {}))
+    return room_of(plan).section(name, plan, SectionContext(hardware, measured or {}))
 
 
 def sections_together(plans: Mapping[str, Plan]) -> list[Section]:

@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-from treadle.capture.calls import call
-from treadle.capture.load import Step
+from treadle.capture.load import ModelStep
+from treadle.capture.operator_calls import call
 from treadle.planner.documents.trace import Trace
 
 
-def replay(trace: Trace, step: Step) -> dict[str, Any]:
+def replay(trace: Trace, step: ModelStep) -> dict[str, Any]:
     """Every tensor of the trace by id, from the weights and inputs of `step`; tangents are ones."""
     named = dict(step.model.named_parameters()) | dict(step.model.named_buffers())
     values: dict[str, Any] = dict(zip(trace.inputs, step.inputs, strict=True))

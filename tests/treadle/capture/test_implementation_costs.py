@@ -13,7 +13,6 @@ import torch
 from msgspec.structs import replace
 from torch import nn
 
-from treadle.capture.calls import call
 from treadle.capture.costs import (
     in_step,
     measuring,
@@ -27,6 +26,7 @@ from treadle.capture.costs.cache import file_of, kept
 from treadle.capture.costs.convolution import convolution_of, phases
 from treadle.capture.costs.counting import shadows_of, signature
 from treadle.capture.graph import capture
+from treadle.capture.operator_calls import call
 from treadle.planner.documents.hardware import Device, Hardware
 from treadle.planner.documents.trace import Implementation, Op, Trace
 from treadle.planner.errors import InputError

@@ -14,9 +14,9 @@ torch = pytest.importorskip("torch")
 from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from treadle.capture.calls import call  # noqa: E402
 from treadle.capture.costs.counting import dtype_of, is_view  # noqa: E402
 from treadle.capture.graph import capture  # noqa: E402
+from treadle.capture.operator_calls import call  # noqa: E402
 from treadle.planner.documents.trace import Op, Trace  # noqa: E402
 from treadle.planner.graph.implementations import with_implementations  # noqa: E402
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from examples.models import gpt2, resnet50
-from treadle.capture.calls import call
 from treadle.capture.costs import with_counts
 from treadle.capture.graph import capture
 from treadle.capture.load import build_step
+from treadle.capture.operator_calls import call
 from treadle.capture.optimizer import with_optimizer
 from treadle.planner.documents import store
 from treadle.planner.documents.trace import Trace

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.treadle.capture.replay import replay
 from treadle.capture.graph import capture
-from treadle.capture.load import Step
+from treadle.capture.load import ModelStep
 from treadle.capture.whole import whole_operators, without_checks
 
 IMAGE, LINE, BOX, ROWS, MATRIX = (2, 4, 8, 8), (2, 4, 8), (2, 4, 4, 4, 4), (3, 8), (5, 5)
@@ -100,14 +100,14 @@ def test_a_captured_step_calls_what_plain_pytorch_runs() -> None:
 
 def test_linear_algebra_is_captured_as_it_runs() -> None:
     """Values and gradients of plain PyTorch; a singular matrix, which it refuses, makes inf instead."""
-    step = Step(Each(*CALLS[MATRIX]), (torch.randn(MATRIX),), None)
+    step = ModelStep(Each(*CALLS[MATRIX]), (torch.randn(MATRIX),), None)
     trace = capture(lambda: step, "step")
     values = replay(trace, step)
     result = step.model(*step.inputs)
     result.backward()
     assert torch.equal(values[trace.outputs[0]], result)
     assert torch.equal(values[trace.gradient_order[0]], step.model.weight.grad)
-    singular = Step(Each(torch.linalg.inv), (torch.zeros(MATRIX),), None)
+    singular = ModelStep(Each(torch.linalg.inv), (torch.zeros(MATRIX),), None)
     with pytest.raises(torch.linalg.LinAlgError):
         singular.model(*singular.inputs)
     trace = capture(lambda: singular, "step")

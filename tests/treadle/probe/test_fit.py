@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 
 from treadle.planner.errors import InputError
 from treadle.probe.fit import fit_link
-from treadle.probe.timing import Timing
+from treadle.probe.timing import SendTiming
 
 
-def exact(alpha: float, beta: float, chunks: int, megabytes: float) -> list[Timing]:
+def exact(alpha: float, beta: float, chunks: int, megabytes: float) -> list[SendTiming]:
     sequential = chunks * (alpha + beta * megabytes)
     bulk = alpha + chunks * beta * megabytes
-    return [Timing(chunks, megabytes, True, (sequential,)), Timing(chunks, megabytes, False, (bulk,))]
+    return [SendTiming(chunks, megabytes, True, (sequential,)), SendTiming(chunks, megabytes, False, (bulk,))]
 
 
 def test_the_infiniband_constants_of_taccl_come_back_from_one_pair_of_times():
-    timings = [Timing(8, 1 / 32, True, (40.1,)), Timing(8, 1 / 32, False, (28.2,))]
+    timings = [SendTiming(8, 1 / 32, True, (40.1,)), SendTiming(8, 1 / 32, False, (28.2,))]
     fit = fit_link(timings)
     assert fit.alpha_us == pytest.approx(1.7, rel=1e-9)
     assert fit.beta_us_per_MB == pytest.approx(106, rel=1e-9)
@@ -42,7 +42,7 @@ def test_times_that_follow_the_model_are_recovered(alpha, beta, chunks, sizes):
 
 def test_an_outlier_repeat_does_not_move_the_fit():
     timings = [
-        Timing(timing.chunks, timing.megabytes, timing.sequential, (*timing.times_us * 4, 1e6))
+        SendTiming(timing.chunks, timing.megabytes, timing.sequential, (*timing.times_us * 4, 1e6))
         for size in (1 / 32, 1)
         for timing in exact(1.7, 106, 8, size)
     ]
@@ -54,7 +54,7 @@ def test_an_outlier_repeat_does_not_move_the_fit():
 def test_the_interval_holds_the_truth_under_noise_and_is_the_same_each_time():
     random = np.random.default_rng(1)
     timings = [
-        Timing(t.chunks, t.megabytes, t.sequential, tuple(t.times_us[0] * random.normal(1, 0.05, size=15)))
+        SendTiming(t.chunks, t.megabytes, t.sequential, tuple(t.times_us[0] * random.normal(1, 0.05, size=15)))
         for size in (1 / 32, 1 / 4, 1)
         for t in exact(10, 100, 8, size)
     ]
@@ -66,7 +66,7 @@ def test_the_interval_holds_the_truth_under_noise_and_is_the_same_each_time():
 
 
 def test_costs_are_never_negative():
-    fit = fit_link([Timing(8, 1.0, True, (100.0,)), Timing(8, 1.0, False, (140.0,))])
+    fit = fit_link([SendTiming(8, 1.0, True, (100.0,)), SendTiming(8, 1.0, False, (140.0,))])
     assert fit.alpha_us == 0
     assert fit.beta_us_per_MB > 0
     assert fit.residual > 0.01
@@ -76,10 +76,10 @@ def test_costs_are_never_negative():
     "timings",
     [
         [],
-        [Timing(8, 1.0, True, (100.0,))],
-        [Timing(1, 1.0, True, (100.0,)), Timing(1, 1.0, False, (100.0,))],
-        [Timing(8, 1.0, True, ()), Timing(8, 1.0, False, (1.0,))],
-        [Timing(8, 1.0, True, (0.0,)), Timing(8, 1.0, False, (1.0,))],
+        [SendTiming(8, 1.0, True, (100.0,))],
+        [SendTiming(1, 1.0, True, (100.0,)), SendTiming(1, 1.0, False, (100.0,))],
+        [SendTiming(8, 1.0, True, ()), SendTiming(8, 1.0, False, (1.0,))],
+        [SendTiming(8, 1.0, True, (0.0,)), SendTiming(8, 1.0, False, (1.0,))],
     ],
 )
 def test_settings_that_say_nothing_are_refused(timings):

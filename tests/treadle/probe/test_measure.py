@@ -17,7 +17,7 @@ from treadle.probe import measure as module
 from treadle.probe.fit import LinkFit
 from treadle.probe.local import detect
 from treadle.probe.measure import Measurement, measure
-from treadle.probe.timing import Timing
+from treadle.probe.timing import SendTiming
 
 FIT = LinkFit(2.0, 10.0, 0.01, (1.0, 3.0), (9.0, 11.0))
 
@@ -115,9 +115,9 @@ def test_the_cost_of_parallel_links_is_stated_for_one_of_them():
 
 def test_repeats_of_all_pairs_are_pooled_per_setting():
     pooled = module._pooled(
-        [Timing(8, 1.0, True, (1.0, 2.0)), Timing(8, 1.0, True, (3.0,)), Timing(8, 1.0, False, (4.0,))]
+        [SendTiming(8, 1.0, True, (1.0, 2.0)), SendTiming(8, 1.0, True, (3.0,)), SendTiming(8, 1.0, False, (4.0,))]
     )
-    assert pooled == [Timing(8, 1.0, False, (4.0,)), Timing(8, 1.0, True, (1.0, 2.0, 3.0))]
+    assert pooled == [SendTiming(8, 1.0, False, (4.0,)), SendTiming(8, 1.0, True, (1.0, 2.0, 3.0))]
 
 
 def gpus(count: int) -> Hardware:

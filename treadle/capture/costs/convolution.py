@@ -37,7 +37,7 @@ class Phase(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Convolution:
+class ConvolutionCall:
     """One call; `direction` says whether it makes y, the gradient of x or the gradient of the weight."""
 
     direction: Direction
@@ -62,7 +62,7 @@ class Convolution:
         return self.x[0] * math.prod((self.x if self.transposed else self.y)[2:]) * math.prod(self.weight)
 
 
-def convolution_of(op: Op | Implementation, tensors: Mapping[str, Tensor]) -> Convolution | None:
+def convolution_of(op: Op | Implementation, tensors: Mapping[str, Tensor]) -> ConvolutionCall | None:
     """The convolution that `op` computes, by its target and arguments; None for any other operator."""
     space, _, name = op.target.partition(".")
     args = list(op.args or ())
@@ -72,11 +72,11 @@ def convolution_of(op: Op | Implementation, tensors: Mapping[str, Tensor]) -> Co
 
     def made(
         direction: Direction, algorithm: str, x: Any, weight: Any, y: Any, window: list[Any], transposed: bool
-    ) -> Convolution:
+    ) -> ConvolutionCall:
         stride, padding, dilation = map(pair, window)
         kind = next(tensors[tree["tensor"]].dtype for tree in (x, weight, y) if isinstance(tree, dict))
         itemsize = _BYTES.get(kind or "", 4)
-        return Convolution(
+        return ConvolutionCall(
             direction, algorithm, shape(x), shape(weight), shape(y), stride, padding, dilation, transposed, itemsize
         )
 
@@ -104,7 +104,7 @@ def convolution_of(op: Op | Implementation, tensors: Mapping[str, Tensor]) -> Co
     return None
 
 
-def phases(work: Convolution) -> list[Phase]:
+def phases(work: ConvolutionCall) -> list[Phase]:
     """What the algorithm runs, in order."""
     x, weight, y = (math.prod(shape) for shape in (work.x, work.weight, work.y))
     if work.algorithm == "im2col":
@@ -118,7 +118,7 @@ def phases(work: Convolution) -> list[Phase]:
     return [Phase("direct", 2 * work.multiplications, (x + weight + y) * work.itemsize)]
 
 
-def _im2col(work: Convolution, x: int, weight: int, y: int, parts: int) -> list[Phase]:
+def _im2col(work: ConvolutionCall, x: int, weight: int, y: int, parts: int) -> list[Phase]:
     windows = work.x[0] * work.x[1] * math.prod(work.weight[2:]) * math.prod(work.y[2:])
     made, again = {"forward": (y, weight), "input": (windows, weight), "weight": (0, 2 * weight)}[work.direction]
     move = Phase("elementwise", 0, (x + windows) * work.itemsize, parts)
@@ -129,7 +129,7 @@ def _im2col(work: Convolution, x: int, weight: int, y: int, parts: int) -> list[
     return [product, move] if work.direction == "input" else [move, product]
 
 
-def _winograd(work: Convolution, x: int, weight: int, y: int) -> list[Phase]:
+def _winograd(work: ConvolutionCall, x: int, weight: int, y: int) -> list[Phase]:
     (read, wrote), (rows, columns) = ((y, x), work.x[2:]) if work.direction == "input" else ((x, y), work.y[2:])
     tiles = work.x[0] * -(-rows // 2) * -(-columns // 2)
     inner, outer = (work.y[1], work.x[1]) if work.direction == "input" else (work.x[1], work.y[1])
@@ -142,7 +142,7 @@ def _winograd(work: Convolution, x: int, weight: int, y: int) -> list[Phase]:
     ]
 
 
-def _fft(work: Convolution, x: int, weight: int, y: int) -> list[Phase]:
+def _fft(work: ConvolutionCall, x: int, weight: int, y: int) -> list[Phase]:
     axes = zip(work.x[2:], work.weight[2:], work.stride, work.padding, work.dilation, strict=True)
     sides = [transform_size(*axis) for axis in axes]
     plane = math.prod(sides)

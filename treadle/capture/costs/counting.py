@@ -17,8 +17,8 @@ import torch
 from msgspec.structs import replace
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
-from treadle.capture.calls import decode, operator
 from treadle.capture.costs.convolution import convolution_of, phases
+from treadle.capture.operator_calls import decode, operator
 from treadle.planner.documents.trace import Implementation, Op, Tensor, Trace
 from treadle.planner.errors import InputError
 

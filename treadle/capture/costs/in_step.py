@@ -21,9 +21,9 @@ import psutil
 import torch
 from msgspec.structs import replace
 
-from treadle.capture.calls import call
 from treadle.capture.costs.counting import signature
 from treadle.capture.costs.measuring import Measured, sample, with_measured
+from treadle.capture.operator_calls import call
 from treadle.planner.documents.trace import Implementation, Op, Tensor, Trace
 from treadle.planner.graph.liveness import owners, sweep
 

@@ -13,9 +13,9 @@ import psutil
 import torch
 from msgspec.structs import replace
 
-from treadle.capture.calls import call
 from treadle.capture.costs.counting import dtype_of, layout_of, shadows_of, signature, with_counts
 from treadle.capture.costs.roofline import kernel_workspace
+from treadle.capture.operator_calls import call
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.documents.trace import Costs, Implementation, Op, Tensor, Trace
 from treadle.planner.errors import InputError

@@ -25,9 +25,9 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 
-from treadle.capture.calls import call
 from treadle.capture.costs.convolution import Phase, convolution_of, phases
 from treadle.capture.costs.counting import is_view, shadows_of, signature, with_counts
+from treadle.capture.operator_calls import call
 from treadle.planner.documents.hardware import Device, Hardware
 from treadle.planner.documents.trace import Costs, Implementation, Op, Tensor, Trace
 from treadle.planner.errors import InputError

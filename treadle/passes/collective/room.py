@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from treadle.codegen.interface import Timeline
-from treadle.passes.interface import Context, Room, RunOptions, Simulated, busy_lines
+from treadle.passes.interface import Room, RunOptions, SectionContext, Simulated, busy_lines
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.job import Job
 from treadle.planner.documents.plan import Plan
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from treadle.report.page import Section
 
 
-class Collective(Room[CollectiveDecisions]):
+class CollectiveRoom(Room[CollectiveDecisions]):
     def check_prediction(self, plan: Plan[CollectiveDecisions], found: Inputs) -> list[str]:
         """The predicted time of a program is what this version simulates."""
         hardware, transport = found.get("hardware"), plan.provenance.known.transport
@@ -40,7 +40,7 @@ class Collective(Room[CollectiveDecisions]):
         section = job.section(CollectiveJob)
         return None if section is None else CollectivePart(section)
 
-    def section(self, name: str, plan: Plan[CollectiveDecisions], context: Context) -> Section:
+    def section(self, name: str, plan: Plan[CollectiveDecisions], context: SectionContext) -> Section:
         from treadle.passes.collective.section import collective_section
 
         return collective_section(name, plan, context.hardware)
@@ -57,4 +57,4 @@ class Collective(Room[CollectiveDecisions]):
         run(folder, options)
 
 
-ROOM = Collective()
+ROOM = CollectiveRoom()

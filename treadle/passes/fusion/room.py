@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from treadle.passes.interface import Context, Room, RunOptions
+from treadle.passes.interface import Room, RunOptions, SectionContext
 from treadle.planner.documents.plan import Plan
 from treadle.planner.passes.fusion.decisions import FusionDecisions
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from treadle.report.page import Section
 
 
-class Fusion(Room[FusionDecisions]):
-    def section(self, name: str, plan: Plan[FusionDecisions], context: Context) -> Section:
+class FusionRoom(Room[FusionDecisions]):
+    def section(self, name: str, plan: Plan[FusionDecisions], context: SectionContext) -> Section:
         from treadle.passes.fusion.section import fusion_section
 
         return fusion_section(name, plan)
@@ -26,4 +26,4 @@ class Fusion(Room[FusionDecisions]):
         run_fusion(folder, options.backend, options.repeats, options.timeout, options.as_json)
 
 
-ROOM = Fusion()
+ROOM = FusionRoom()

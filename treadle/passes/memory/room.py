@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from treadle.codegen.interface import MEMORY, Timeline
-from treadle.passes.interface import Context, Room, RunOptions, Simulated
+from treadle.passes.interface import Room, RunOptions, SectionContext, Simulated
 from treadle.planner.documents.job import Job
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from treadle.report.page import Section
 
 
-class Memory(Room[MemoryDecisions]):
+class MemoryRoom(Room[MemoryDecisions]):
     def job_part(self, job: Job, where: str) -> JobPart | None:
         from treadle.passes.memory.job import MemoryPart
         from treadle.planner.passes.memory.planning import parse_budget
@@ -29,7 +29,7 @@ class Memory(Room[MemoryDecisions]):
             return None
         return MemoryPart(parse_budget(section.budget, where=f"{where}: $.memory.budget"), section.budget)
 
-    def section(self, name: str, plan: Plan[MemoryDecisions], context: Context) -> Section:
+    def section(self, name: str, plan: Plan[MemoryDecisions], context: SectionContext) -> Section:
         from treadle.passes.memory.section import memory_section
 
         return memory_section(name, plan.decisions, context.measured)
@@ -51,4 +51,4 @@ class Memory(Room[MemoryDecisions]):
         run_memory(folder, options.backend, options.steps, options.as_json)
 
 
-ROOM = Memory()
+ROOM = MemoryRoom()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from treadle.codegen.interface import MEMORY, Timeline
-from treadle.passes.interface import Context, Room, RunOptions, Simulated
+from treadle.passes.interface import Room, RunOptions, SectionContext, Simulated
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.passes.swap.decisions import SwapDecisions
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from treadle.report.page import Section
 
 
-class Swap(Room[SwapDecisions]):
-    def section(self, name: str, plan: Plan[SwapDecisions], context: Context) -> Section:
+class SwapRoom(Room[SwapDecisions]):
+    def section(self, name: str, plan: Plan[SwapDecisions], context: SectionContext) -> Section:
         from treadle.passes.swap.section import swap_section
 
         return swap_section(name, plan)
@@ -47,4 +47,4 @@ class Swap(Room[SwapDecisions]):
         run_swap(folder, options.backend, options.steps, options.timeout, options.as_json)
 
 
-ROOM = Swap()
+ROOM = SwapRoom()

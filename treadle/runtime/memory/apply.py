@@ -21,8 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import ActivationWrapper
 
-from treadle.capture.load import Step as Described
-from treadle.capture.load import build_step, load_function
+from treadle.capture.load import ModelStep, build_step, load_function
 from treadle.codegen.memory.torch_module import FILE_NAME, generate
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.trace import Trace
@@ -78,7 +77,7 @@ def _verified(model: nn.Module, trace: Trace, text: str, budget_bytes: int) -> s
     device = next((leaf.device for leaf in (*model.parameters(), *model.buffers())), torch.device("cpu"))
     _, inputs, loss = build_step(function, trace.entry)
     placed = tuple(tensor.to(device).detach().requires_grad_(tensor.requires_grad) for tensor in inputs)
-    found = verify_plan(Described(model, placed, loss), trace, text, budget_bytes)
+    found = verify_plan(ModelStep(model, placed, loss), trace, text, budget_bytes)
     if found.findings:
         raise CheckFailed(f"{trace.name}: the plan is not verified: {found.findings[0]}", found.findings)
     return found.line

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from treadle.capture.calls import operator
+from treadle.capture.operator_calls import operator
 from treadle.codegen.python_form import require_form
 from treadle.planner.errors import InputError
 

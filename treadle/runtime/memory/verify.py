@@ -20,9 +20,8 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from treadle.capture.calls import call
-from treadle.capture.load import Step as Described
-from treadle.capture.load import autocast_to
+from treadle.capture.load import ModelStep, autocast_to
+from treadle.capture.operator_calls import call
 from treadle.codegen.memory.torch_module import step_text
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.documents.trace import Op, Trace
@@ -54,7 +53,7 @@ class Verified(NamedTuple):
     measured: dict[str, Any]
 
 
-def verify_capture(step: Described, trace: Trace) -> Verified:
+def verify_capture(step: ModelStep, trace: Trace) -> Verified:
     """`trace`, without an optimizer's ops, beside the step that it was captured from."""
     if trace.mode == "infer":
         return _verify(step, trace, lambda model: partial(_forward, trace, model), None, "the captured calls")
@@ -65,7 +64,7 @@ def verify_capture(step: Described, trace: Trace) -> Verified:
     return _verify(step, trace, _planned(text, trace), decisions.exact_peak_bytes, "the capture")
 
 
-def verify_plan(step: Described, trace: Trace, text: str, budget_bytes: int) -> Verified:
+def verify_plan(step: ModelStep, trace: Trace, text: str, budget_bytes: int) -> Verified:
     """The generated `text` of a plan beside the step that its trace was captured from."""
     return _verify(step, trace, _planned(text, trace), budget_bytes, "the plan")
 
@@ -77,7 +76,7 @@ def _planned(text: str, trace: Trace) -> Program:
 class _Side:
     """A model of its own, and one step of it."""
 
-    def __init__(self, step: Described, trace: Trace, program: Program) -> None:
+    def __init__(self, step: ModelStep, trace: Trace, program: Program) -> None:
         self.model = copy.deepcopy(step.model)
         self.inputs = [x.detach().clone().requires_grad_(x.requires_grad) for x in step.inputs]
         self.trace = trace
@@ -129,7 +128,7 @@ def backward(outputs: Any) -> None:
     torch.autograd.backward(leaves, gradients)
 
 
-def _verify(step: Described, trace: Trace, program: Program, promised: int | None, name: str) -> Verified:
+def _verify(step: ModelStep, trace: Trace, program: Program, promised: int | None, name: str) -> Verified:
     if trace.mode == "infer":
         step.model.eval()
     devices = list(range(torch.cuda.device_count()))
@@ -174,7 +173,7 @@ def _verify(step: Described, trace: Trace, program: Program, promised: int | Non
     return Verified(line, tuple(findings), measured)
 
 
-def _value_findings(eager: _Side, other: _Side, step: Described) -> tuple[list[str], float]:
+def _value_findings(eager: _Side, other: _Side, step: ModelStep) -> tuple[list[str], float]:
     """A sentence for each value that differs beyond rounding, and the largest relative difference of all."""
     tolerance = relative_tolerance(eager.model.parameters(), bool(eager.trace.autocast))
     findings: list[str] = []

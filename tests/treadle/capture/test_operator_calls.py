@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from treadle import kernels
-from treadle.capture.calls import call, operator
+from treadle.capture.operator_calls import call, operator
 from treadle.planner.documents.trace import Op
 from treadle.planner.errors import InputError
 

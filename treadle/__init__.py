@@ -6,6 +6,8 @@ everything else is the command line.
 
 from __future__ import annotations
 
+from importlib import import_module
+
 TYPE_CHECKING = False  # the name says it to type checkers, and the module of that name takes long to import
 if TYPE_CHECKING:
     from typing import Any
@@ -15,21 +17,17 @@ if TYPE_CHECKING:
     from treadle.runtime.swap.swapped import swapped as swapped
 
 
+_MODULES = {
+    "__version__": "treadle.planner.version",
+    "apply": "treadle.runtime.memory.apply",
+    "swapped": "treadle.runtime.swap.swapped",
+    "comm": "treadle.comm",
+}
+"""Where each name is, imported when it is used."""
+
+
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from treadle.planner.version import __version__
-
-        return __version__
-    if name == "apply":
-        from treadle.runtime.memory.apply import apply
-
-        return apply
-    if name == "swapped":
-        from treadle.runtime.swap.swapped import swapped
-
-        return swapped
-    if name == "comm":
-        import importlib
-
-        return importlib.import_module("treadle.comm")
-    raise AttributeError(f"module 'treadle' has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'treadle' has no attribute {name!r}")
+    module = import_module(_MODULES[name])
+    return module if name == "comm" else getattr(module, name)

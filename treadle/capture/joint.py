@@ -105,7 +105,7 @@ def export(function: Callable[[], Any], where: str, mode: Mode) -> JointGraph:
         if captured is None:
             captured = _trace(step, leaves, tensors, where, mode, copy_outputs=True)
         if captured is None:
-            raise InputError("the outputs of the step share memory in a way that cannot be traced", where=where)
+            raise InputError("the outputs of the step share memory so that they cannot be traced", where=where)
         if mode == "train" and not captured.gradients:
             raise InputError("no output depends on a parameter by gradient; capture it with --infer", where=where)
         _drop_copies(captured)
@@ -265,7 +265,7 @@ def _why_not(error: BaseException) -> str:
 
 
 def _simplify(module: fx.GraphModule, where: str) -> None:
-    """Drop what changes no value: detach, runtime assertions, and everything nobody reads. Inline scalar constants."""
+    """Drop what changes no value: detach, runtime assertions, and unread values. Inline scalar constants."""
     graph = module.graph
     for node in list(graph.nodes):
         if node.op == "get_attr":

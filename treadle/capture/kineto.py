@@ -1,8 +1,8 @@
 """Kineto (PyTorch profiler) and Chrome traces: what ran when on which stream, without tensor identities.
 
-Where the trace saw an accelerator, an op is one kernel, copy or fill on it, and the operator that launched it tells its
-phase. Otherwise an op is an outermost CPU operator. Ops of one stream (or thread) ran one after the other, which is the
-only order the file states.
+Where the trace saw an accelerator, an op is one kernel, copy or fill on it, and its phase is that of the operator that
+launched it. Otherwise an op is an outermost CPU operator. Ops of one stream (or thread) ran one after the other, which
+is the only order the file states.
 """
 
 from __future__ import annotations

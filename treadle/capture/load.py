@@ -27,7 +27,7 @@ class ModelStep(NamedTuple):
 
 
 def load_module(name: str, spec: str, folder: Path | str = ".") -> ModuleType:
-    """The module `name`, which may lie in `folder` or be installed; errors tell it by `spec`.
+    """The module `name`, which may lie in `folder` or be installed; errors name it by `spec`.
 
     Raises InputError when there is no such module, or when it cannot be imported.
     """
@@ -159,7 +159,7 @@ def require_torch() -> None:
 
 
 def _kind(value: object) -> str:
-    """What the user made: capture runs their function on tensors of a type of its own."""
+    """The type of a value as the user wrote it: capture runs their function on tensors of a type of its own."""
     from torch import Tensor
 
     return "tensor" if isinstance(value, Tensor) else type(value).__name__

@@ -1,7 +1,7 @@
 """Tensors as PyTorch's execution trace observer writes them, in its own JSON and inside Chakra nodes.
 
 An argument that is a tensor is `[tensor, storage, offset, elements, bytes per element, device]` with a shape and a type
-such as `Tensor(float)` beside it. The numbers are handed out per memory address, so a number that an operator returns
+such as `Tensor(float)` next to it. The numbers are handed out per memory address, so a number that an operator returns
 anew means a new tensor, and one storage can be met again after it was freed.
 """
 

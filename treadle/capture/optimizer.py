@@ -43,7 +43,7 @@ def with_optimizer(trace: Trace, name: str) -> Trace:
 
 
 def _alike(parameter: Tensor, gradient: Tensor) -> bool:
-    """Whether both lie in memory in the same way, element for element."""
+    """Whether both have the same layout in memory."""
     sizes, strides = parameter.shape or (), (parameter.stride or (), gradient.stride or ())
     return all(size <= 1 or a == b for size, a, b in zip(sizes, *strides, strict=True))
 

@@ -1,4 +1,4 @@
-"""What a step takes in plain PyTorch: its peak of live tensor bytes, with what autograd itself saves.
+"""Memory of a step in plain PyTorch: its peak of live tensor bytes, with what autograd itself saves.
 
 The step runs as a user's script runs it, forward and `backward()`, on fake tensors under the meter that measures real
 steps, so the figure is exact and needs no memory.
@@ -37,6 +37,6 @@ def plain_peak(run: Callable[[], Any], existing: list[Tensor]) -> int | None:
             tangents = [torch.ones_like(output) for output in outputs]
             with torch.autocast(outputs[0].device.type, enabled=False):
                 torch.autograd.backward(outputs, tangents)
-    except Exception:  # whatever a user's code raises: the figure is for comparison alone
+    except Exception:  # whatever a user's code raises: the figure is only for comparison
         return None
     return meter.peak_bytes

@@ -18,7 +18,8 @@ def with_results(trace: Trace) -> Trace:
     return replace(
         trace,
         ops=tuple(
-            replace(_noted(op), implementations=tuple(_noted(way) for way in op.implementations)) for op in trace.ops
+            replace(_noted(op), implementations=tuple(_noted(other) for other in op.implementations))
+            for op in trace.ops
         ),
     )
 

@@ -1,4 +1,4 @@
-"""What a person wants to know of a trace first: what takes the time, what takes the memory, and where it peaks."""
+"""Summary of a trace: what takes the time, what takes the memory, and where it peaks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from treadle.planner.graph.liveness import RESIDENT, sweep
 def summarize(trace: Trace, top: int) -> dict[str, Any]:
     """Plain values under `trace`, `operators`, `tensors` and `peak`; lists hold at most `top` entries.
 
-    What the trace does not tell is None. Bytes are storages, counted once. The step is the one of the ops' own calls:
+    Values that the trace lacks are None. Bytes are storages, counted once. The step is the one of the ops' own calls:
     optional ops and other implementations are only counted.
     """
     choices = {

@@ -9,7 +9,7 @@ VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 def stay_on_loopback() -> None:
     """Let gloo and NCCL listen on the loopback interface only, unless the environment names another interface. Their
-    sockets ask nobody who they are."""
+    sockets authenticate no peer."""
     for variable in VARIABLES:
         if not os.environ.get(variable):
             os.environ[variable] = _loopback()

@@ -21,7 +21,7 @@ YOUNG_SECONDS = 60.0
 def scratch(parent: Path | None = None) -> Iterator[Path]:
     """A folder in `parent` (TMPDIR) that only this user may enter, removed at the end.
 
-    What killed processes left there goes first: each maker holds a lock on its folder for as long as it lives. Raises
+    What killed processes left there goes first: each maker holds a lock on its folder while it runs. Raises
     OSError where no folder can be made.
     """
     place = Path(tempfile.gettempdir()) if parent is None else parent

@@ -1,4 +1,4 @@
-"""What a pass contributes to a job: plans, changes to the training step, lines of the report."""
+"""The part of a pass in a job: plans, changes to the training step, lines of the report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Verdict = tuple[str, str, bool | None]
 
 
 class JobInputs(NamedTuple):
-    """What a job plans from; `others` are the documents that parts want, by role. Files are called `<role>.json`."""
+    """Inputs of a job's plans; `others` are the documents that parts want, by role. Files are called `<role>.json`."""
 
     trace: Trace
     hardware: Hardware
@@ -111,7 +111,7 @@ class JobPart(ABC):
         """The plans, in the order in which they are made."""
 
     def training(self, given: JobInputs, out: Path) -> Callable[[RankStep], None] | None:
-        """What changes a rank's step so that it trains under the plans. It is pickled and sent to the ranks.
+        """A function that changes a rank's step so that it trains under the plans. It is pickled and sent to the ranks.
 
         Documents and plans are `<role>.json` and `<name>.plan.json` in `out`, artefacts lie in `<name>/`."""
         return None

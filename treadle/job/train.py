@@ -1,4 +1,4 @@
-"""What every rank of a job runs: the same steps under plain DistributedDataParallel and under the plans."""
+"""The work of every rank of a job: the same steps under plain DistributedDataParallel and under the plans."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainingTask:
-    """What a rank needs to know; plain data, since it is sent to another process."""
+    """Input of a rank; plain data, since it is sent to another process."""
 
     model: str
     folder: str

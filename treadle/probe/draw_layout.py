@@ -94,7 +94,7 @@ def _heights(hardware: Hardware) -> dict[str, int]:
 
 
 def _pcie_indices(hardware: Hardware, heights: dict[str, int]) -> dict[str, float]:
-    """Each switch over the middle of the devices below it; one without any stays beside its parent."""
+    """Each switch over the middle of the devices below it; one without any is drawn at its parent."""
     parents = {pcie.name: pcie.parent for pcie in hardware.pcie}
     below: dict[str, list[int]] = {name: [] for name in heights}
     for pcie in hardware.pcie:

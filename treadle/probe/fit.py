@@ -38,14 +38,14 @@ class LinkFit:
 def fit_link(timings: Sequence[SendTiming], resamples: int = 400, seed: int = 0) -> LinkFit:
     """Fit one link class; the intervals are percentiles over `resamples` bootstraps of the repeats.
 
-    Raises InputError when a time is missing or not positive, or when the settings cannot tell alpha from beta.
+    Raises InputError when a time is missing or not positive, or when the settings do not separate alpha from beta.
     """
     rows = np.array([timing.row for timing in timings], dtype=float).reshape(-1, 2)
     if any(not timing.times_us or min(timing.times_us) <= 0 for timing in timings):
         raise InputError("found a setting without positive times, expected microseconds", where="<timings>")
     if np.linalg.matrix_rank(rows) < 2:
         raise InputError(
-            "found settings that cannot tell alpha from beta, expected several sizes, or sequential and bulk sends",
+            "found settings that do not separate alpha from beta, expected several sizes, or sequential and bulk sends",
             where="<timings>",
         )
     alpha, beta, residual = _solve(rows, np.array([np.median(timing.times_us) for timing in timings]))

@@ -24,7 +24,7 @@ REPEATS = 5
 
 
 class Probe(Protocol):
-    """What can be asked of a node. Every call is one measurement and may be noisy."""
+    """Measurements on a node. Every call is one, and may be noisy."""
 
     @property
     def cpus(self) -> Sequence[int]: ...
@@ -33,11 +33,11 @@ class Probe(Protocol):
     def gpus(self) -> Sequence[int]: ...
 
     def loopback_latency_us(self, cpu: int) -> float:
-        """Of a small RDMA message that `cpu` sends to itself through the NIC."""
+        """Latency of a small RDMA message that `cpu` sends to itself through the NIC."""
         ...
 
     def copy_bandwidths(self, gpus: Sequence[int], cpu: int, loopback: bool) -> Sequence[float]:
-        """Of a copy between each GPU and `cpu`, all at once, optionally while `cpu` runs an RDMA loopback."""
+        """Bandwidth of a copy between each GPU and `cpu`, all at once, optionally while `cpu` runs an RDMA loopback."""
         ...
 
 
@@ -51,7 +51,7 @@ class PcieTree:
 
 
 def infer_pcie(probe: Probe, low: float = LOW, repeats: int = REPEATS) -> PcieTree:
-    """Questions 1 to 3; a bandwidth is low below `low` times that of the same GPU alone, by majority of `repeats`.
+    """Questions 1 to 3; a bandwidth is low below `low` times that of the GPU on its own, by majority of `repeats`.
 
     Raises InputError with the raw table when the answers are no perfect pairing, or not exactly one pair has the NIC.
     """
@@ -71,10 +71,10 @@ def infer_pcie(probe: Probe, low: float = LOW, repeats: int = REPEATS) -> PcieTr
     pairs = tuple(pair for pair in combinations(sorted(probe.gpus), 2) if slowed(pair, False))
     if sorted(gpu for pair in pairs for gpu in pair) != sorted(probe.gpus):
         raise _unclear("GPU pairs that slow each other down", pairs, "each GPU in exactly one pair", alone)
-    beside = tuple(gpu for gpu in sorted(probe.gpus) if slowed((gpu,), True))
-    if beside not in pairs:
-        raise _unclear("GPUs that an RDMA loopback slows down", beside, "exactly one of the pairs", alone)
-    return PcieTree(nic_cpu, pairs, (beside[0], beside[1]))
+    near_nic = tuple(gpu for gpu in sorted(probe.gpus) if slowed((gpu,), True))
+    if near_nic not in pairs:
+        raise _unclear("GPUs that an RDMA loopback slows down", near_nic, "exactly one of the pairs", alone)
+    return PcieTree(nic_cpu, pairs, (near_nic[0], near_nic[1]))
 
 
 def visible_devices(seen: Hardware, canonical: Hardware, tree: PcieTree) -> tuple[int, ...]:
@@ -110,7 +110,7 @@ def visible_devices(seen: Hardware, canonical: Hardware, tree: PcieTree) -> tupl
     if not first:
         reachable = sorted({order[0] for order in paired})
         raise InputError(
-            f"found the NIC beside GPUs {list(tree.nic_pair)}, expected it beside one of {reachable}; "
+            f"found the NIC next to GPUs {list(tree.nic_pair)}, expected it next to one of {reachable}; "
             "no symmetry of the NVLink graph moves it to GPU 0",
             where=seen.name,
         )

@@ -1,4 +1,4 @@
-"""What this machine is made of, as far as it can be read without measuring: no costs, nothing assumed."""
+"""The parts of this machine that can be read without measuring: no costs, no assumptions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 
 
 def detect() -> Hardware:
-    """One node: its GPUs, or its CPU as the only device where there is none."""
+    """One node: its GPUs, otherwise its CPU as the only device."""
     memory = psutil.virtual_memory().total
     cores = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
     host = Host(cpu_cores=cores, memory_bytes=memory, cpu_model=cpu_model(), numa_nodes=_numa_nodes())
@@ -26,7 +26,7 @@ def detect() -> Hardware:
 
 
 def cpu_model() -> str:
-    """The CPU's name as it calls itself, `unknown CPU` where it keeps quiet."""
+    """The CPU's name as it calls itself, `unknown CPU` without a name."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -40,7 +40,7 @@ def _numa_nodes() -> int | None:
 
 
 def _gpus() -> tuple[Device, ...]:
-    # torch takes seconds to import, so it is asked only where a GPU driver is loaded.
+    # torch takes seconds to import, so it is imported only where a GPU driver is loaded.
     if not any(Path(driver).exists() for driver in _DRIVERS) or importlib.util.find_spec("torch") is None:
         return ()
     import torch

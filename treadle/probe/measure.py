@@ -125,7 +125,7 @@ def _gpu_graph(machine: Hardware, world: int) -> Hardware:
 
 
 def _nvidia_smi(name: str) -> Hardware | None:
-    """What `nvidia-smi topo -m` says here; nothing where it is missing or says something else."""
+    """The topology of `nvidia-smi topo -m`; None where the tool is missing or prints something else."""
     if shutil.which("nvidia-smi") is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What one of the N measuring processes does: rates of its device, then timed sends with the others.
+"""The work of one of the N measuring processes: rates of its device, then timed sends with the others.
 
 Messages to the parent: ("step",) after each unit of work, ("rate", name, value), ("timing", class, SendTiming) and
 ("error", rank, text).
@@ -92,7 +92,7 @@ def _rates(settings: MeasureSettings, queue: Any) -> None:
 
 
 def _host_copies(queue: Any) -> None:
-    """Pinned copies in both directions; one chunk per timing, so several sizes tell alpha from beta."""
+    """Pinned copies in both directions; one chunk per timing, so several sizes separate alpha from beta."""
     for direction in ("host-to-device", "device-to-host"):
         for size in PINNED_BYTES:
             host = torch.empty(size, dtype=torch.uint8, pin_memory=True)
@@ -122,7 +122,7 @@ def _per_second(call: Callable[[], object], device: str) -> float:
 
 
 def _pair(name: str, starts: bool, peer: int, settings: MeasureSettings, queue: Any) -> None:
-    """Time both modes for every size. A round trip halves into one-way time because both ways carry the same."""
+    """Time both modes for every size. The time of one direction is half the round trip, because both carry the same."""
     for size in settings.sizes:
         buffers = [torch.zeros(size, dtype=torch.uint8, device=settings.device) for _ in range(settings.chunks)]
         for sequential in (True, False):

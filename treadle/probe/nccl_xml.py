@@ -1,8 +1,8 @@
 """Topology XML of NCCL and RCCL: hand-written files (`NCCL_TOPO_FILE`) and dumps (`NCCL_TOPO_DUMP_FILE`).
 
 Dumps nest `<gpu>` with its `<nvlink>` or `<xgmi>` links, and `<nic><net>`, into `<pci>`. Hand-written files often have
-nothing but `<pci class=...>`; there GPUs, NICs and PCIe switches are known by their PCI class code. What a `<pci>`
-holds says more than its class, which differs between generations of a vendor. `<pci>` of class 0x0604 is one PCIe
+nothing but `<pci class=...>`; there GPUs, NICs and PCIe switches are known by their PCI class code. The children of
+a `<pci>` say more than its class, which differs between generations of a vendor. `<pci>` of class 0x0604 is one PCIe
 switch: NCCL leaves out its downstream ports. A file of several hosts in one NVLink domain names the host of each
 `<cpu>` (`host_hash`); bus ids and names are then only good within their host.
 """
@@ -36,17 +36,17 @@ _P9_BRIDGE = "0x068001"  # the NVLink of POWER9 leads to the CPU, not to another
 class _Parts:
     where: str
     dumped: bool
-    """Whether GPUs are said by `<gpu>`, so that other display controllers are none."""
+    """Whether GPUs are marked by `<gpu>`; other display controllers are then no GPUs."""
     gpus: list[tuple[int, str, Element, PciePlace]] = field(default_factory=list)
     ports: dict[str, NicPort] = field(default_factory=dict)
     bridges: dict[str, PciePlace] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
     hosts: list[str] = field(default_factory=list)
     host: int = 0
-    """The host of the `<cpu>` at hand."""
+    """The host of the current `<cpu>`."""
 
     def named(self, name: str) -> str:
-        """`name`, which is one of the host at hand, among those of all hosts."""
+        """`name` of the current host, as it is called among those of all hosts."""
         return name if len(self.hosts) < 2 else f"host{self.host}/{name}"
 
 

@@ -1,6 +1,6 @@
 """The text of `nvidia-smi topo -m`, old and new columns, straight from the tool or pasted with blanks for tabs.
 
-Cells name the worst thing on the way between two devices: NV# (that many NVLinks), PIX (one PCIe switch), PXB
+Cells name the slowest part of the path between two devices: NV# (that many NVLinks), PIX (one PCIe switch), PXB
 (several), PHB (the CPU's host bridge), NODE (several host bridges), SYS (the link between CPUs; SOC in old drivers).
 """
 
@@ -104,7 +104,7 @@ def _matrix(text: str, where: str) -> tuple[list[str], dict[str, _Row]]:
             if rows[column].cells[row.name] != cell:
                 raise InputError(
                     f"found {cell} from {row.name} to {column} but {rows[column].cells[row.name]} back, "
-                    "expected the same both ways",
+                    "expected the same in both directions",
                     where=f"{where}:{row.line}",
                 )
     return columns, rows
@@ -125,7 +125,7 @@ def _is_switched(gpus: list[str], nvlinks: dict[tuple[str, str], int]) -> bool:
 
 
 def _pcie(columns: list[str], rows: dict[str, _Row]) -> tuple[list[PcieSwitch], dict[str, tuple[str, ...]]]:
-    """PCIe switches and the path of each device. NVLink hides how two GPUs meet, so a NIC has to tell."""
+    """PCIe switches and the path of each device. Cells of a NIC show what NVLink hides."""
     places: dict[str, tuple[str, ...]] = dict.fromkeys(columns, ())
     bridges: list[PcieSwitch] = []
     for kinds, label in ((("PIX", "PXB"), "pxb"), (("PIX",), "pix")):
@@ -145,7 +145,7 @@ def _pcie(columns: list[str], rows: dict[str, _Row]) -> tuple[list[PcieSwitch], 
 
 
 def _numa(row: _Row) -> int | None:
-    """New drivers print CPU affinity, NUMA affinity and the GPU's own NUMA id; old ones the first alone."""
+    """New drivers print CPU affinity, NUMA affinity and the GPU's own NUMA id; old ones only the first."""
     return int(row.rest[1]) if len(row.rest) >= 2 and row.rest[1].isdecimal() and len(row.rest[1]) < 5 else None
 
 

@@ -30,7 +30,7 @@ class PciePlace:
     numa: int | None = None
 
     def closeness(self, other: PciePlace) -> int:
-        """Shared PCIe switches + 1 on the same CPU, 0 across CPUs or where nobody knows."""
+        """Shared PCIe switches + 1 on the same CPU, 0 across CPUs or where that is unknown."""
         if self.path[:1] != other.path[:1] or not self.path:
             return int(self.numa is not None and self.numa == other.numa)
         shared = (1 for mine, theirs in zip(self.path, other.path, strict=False) if mine == theirs)
@@ -96,8 +96,8 @@ def assemble(
             for bridge in bridges
         ),
     )
-    told = ("devices", "host", "links", "switches", "nics", "pcie")
-    sources = {field: source for field in told if getattr(hardware, field) not in ((), Host())}
+    described = ("devices", "host", "links", "switches", "nics", "pcie")
+    sources = {field: source for field in described if getattr(hardware, field) not in ((), Host())}
     return replace(hardware, sources={"nodes": "one node: the one the file describes", **sources})
 
 

@@ -1,4 +1,4 @@
-"""The one way a command turns `--hardware NAME_OR_PATH --nodes N` into a hardware profile."""
+"""The hardware profile that `--hardware NAME_OR_PATH --nodes N` means, for every command."""
 
 from __future__ import annotations
 

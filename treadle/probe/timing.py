@@ -1,4 +1,4 @@
-"""What measuring processes are told and what they report: shared by the parent and its workers, light to import."""
+"""Settings and results of measuring processes: shared by the parent and its workers, light to import."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RATE_SECONDS = 0.3
 
 @dataclass(frozen=True)
 class SendTiming:
-    """Repeats of one setting: `chunks` chunks of `megabytes` MB (2^20 bytes), one after another or in bulk."""
+    """Repeats of one setting: `chunks` chunks of `megabytes` MB (2^20 bytes), in sequence or in bulk."""
 
     chunks: int
     megabytes: float

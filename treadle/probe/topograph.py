@@ -97,10 +97,10 @@ class _Found:
 
     def above(self, switch: str) -> list[str]:
         """The switch and those it hangs under."""
-        way = [switch]
-        while way[-1] in self.parents and len(way) <= len(self.parents):
-            way.append(self.parents[way[-1]])
-        return way
+        path = [switch]
+        while path[-1] in self.parents and len(path) <= len(self.parents):
+            path.append(self.parents[path[-1]])
+        return path
 
     def groups(self) -> tuple[NodeGroup, ...]:
         """NVLink domains, then switches; without those of a single node or of all, and one of equal switches."""
@@ -134,9 +134,9 @@ def _model(raw: dict[str, Any], found: _Found) -> None:
         homes[name] = members
         nvlink = block.get("nvlink", _texts(block.get("attributes"), f"{path}.attributes", found).get("nvlink"))
         _describe(found, members, block, nvlink)
-    for index, given in enumerate(_a(list, raw.get("blocks", []), "$.blocks", found)):
+    for index, entry in enumerate(_a(list, raw.get("blocks", []), "$.blocks", found)):
         path = f"$.blocks[{index}]"
-        block = _a(dict, given, path, found)
+        block = _a(dict, entry, path, found)
         members = _nodes(block.get("nodes"), f"{path}.nodes", found, listed)
         if block.get("switch") is not None:
             for member in members:

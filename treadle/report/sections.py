@@ -80,4 +80,4 @@ def _ended(plan: Plan) -> str:
         return "limit before the solver found a plan"
     if target is not None and plan.certificate.gap <= target:
         return f"gap target of {target:.2%} reached"
-    return f"gap target or deterministic limit ({status})" if "feasible" in status else f"by itself ({status})"
+    return f"gap target or deterministic limit ({status})" if "feasible" in status else f"on its own ({status})"

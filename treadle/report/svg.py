@@ -11,7 +11,7 @@ from typing import Any
 
 from treadle.planner.errors import MissingBackendError
 
-# Okabe and Ito's palette: told apart by people with any colour vision.
+# Okabe and Ito's palette: distinct with any colour vision.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 
 

@@ -211,7 +211,7 @@ def test_bounds_of_memory_plans_are_claims_above_what_every_plan_takes(
             "routing optimal, contiguity optimal",
             False,
             {"options": {}},
-            "by itself (routing optimal, contiguity optimal)",
+            "on its own (routing optimal, contiguity optimal)",
         ),
         ("none", False, {}, "limit before the solver found a plan"),
         (None, False, {}, "not recorded"),

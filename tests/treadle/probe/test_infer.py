@@ -81,7 +81,7 @@ def test_the_chosen_order_keeps_every_link_and_puts_the_nic_next_to_gpu_0(order,
 @pytest.mark.parametrize("nic", ["pcie1", "pcie3"])
 def test_a_nic_outside_the_orbit_of_gpu_0_is_reported(nic):
     tree = infer_pcie(SimulatedNode(NDV2, tuple(range(8)), nic))
-    with pytest.raises(InputError, match=r"expected it beside one of \[0, 1, 4, 5\]"):
+    with pytest.raises(InputError, match=r"expected it next to one of \[0, 1, 4, 5\]"):
         visible_devices(NDV2, NDV2, tree)
 
 

@@ -1,7 +1,7 @@
-"""What each op of a captured trace, and each of its other implementations, costs.
+"""Costs of each op of a captured trace, and of its other implementations.
 
 `counting` counts the work from shapes, `roofline` models times and workspace from it, `measuring` runs each call on
-the machine at hand, `in_step` all of them in the order of the step, and `cache` keeps what was measured.
+this machine, `in_step` all of them in the order of the step, and `cache` keeps what was measured.
 """
 
 from treadle.capture.costs.counting import with_counts as with_counts

@@ -46,7 +46,7 @@ def kept(device: str, *, fresh: bool = False) -> Iterator[dict[str, Measured]]:
         yield known
     finally:
         if known != before:
-            # Another process may have written meanwhile; what is damaged was told above.
+            # Another process may have written meanwhile; a damaged file was reported above.
             merged = {**_read(path, device, log.debug), **known}
             text = msgspec.json.encode(_File(_machine(device), dict(sorted(merged.items()))))
             try:
@@ -76,13 +76,13 @@ def _kernels() -> str:
     return digest.hexdigest()[:16]
 
 
-def _read(path: Path, device: str, tell: Callable[..., None] = log.warning) -> dict[str, Measured]:
+def _read(path: Path, device: str, report: Callable[..., None] = log.warning) -> dict[str, Measured]:
     if not path.exists():
         return {}
     try:
         require_private(path)
         found = msgspec.json.decode(read_text(path), type=_File)
     except (InputError, msgspec.DecodeError) as error:
-        tell("measured costs in %s are not used: %s", path, error)
+        report("measured costs in %s are not used: %s", path, error)
         return {}
     return found.measured if found.machine == _machine(device) else {}

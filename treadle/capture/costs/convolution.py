@@ -58,7 +58,7 @@ class ConvolutionCall:
 
     @property
     def multiplications(self) -> int:
-        """Of the definition: every weight meets every place of the output (of the input, where transposed)."""
+        """Multiplications by definition: each weight times each place of the output (of the input if transposed)."""
         return self.x[0] * math.prod((self.x if self.transposed else self.y)[2:]) * math.prod(self.weight)
 
 

@@ -92,7 +92,7 @@ _ATTENTION: dict[str, tuple[Callable[..., Any], int]] = {
     "aten._scaled_dot_product_flash_attention_for_cpu.default": (sdpa_flop_count, 3),
     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": (sdpa_backward_flop_count, 4),
 }
-"""Attention that PyTorch's registry lacks: a formula over the shapes of the first so many arguments."""
+"""Attention that PyTorch's registry lacks: a formula, and the number of leading arguments whose shapes it takes."""
 
 
 def _flops(op: Op | Implementation, shadows: Mapping[str, torch.Tensor]) -> int | None:

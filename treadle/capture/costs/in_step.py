@@ -1,8 +1,8 @@
 """Times of calls measured inside the step, with the caches as the calls before them leave them.
 
-A call that is repeated by itself finds its operands in cache, and kernels that move more memory look better than they
-are. Here the step's own calls run in order, each on what those before it made, and at each op one of its calls is
-timed: its own and its implementations take turns, over the ops that are alike and over several passes.
+A call that is repeated in isolation finds its operands in cache, which flatters kernels that move more memory. Here the
+step's own calls run in order, each on what those before it made, and at each op one of its calls is timed: its own and
+its implementations take turns, over the ops that are alike and over several passes.
 """
 
 from __future__ import annotations
@@ -81,13 +81,13 @@ class _Run:
     def kinds(self) -> dict[str, str]:
         """One text for all ops with the same calls on tensors of the same layout."""
         tensors = {tensor.id: tensor for tensor in self.trace.tensors}
-        return {op.id: "\n".join(signature(way, tensors) for way in _ways(op)) for op in self.trace.ops}
+        return {op.id: "\n".join(signature(variant, tensors) for variant in _variants(op)) for op in self.trace.ops}
 
     @cached_property
     def samples(self) -> dict[str, list[list[int]]]:
-        found: dict[str, list[list[int]]] = {self.kinds[op.id]: [[] for _ in _ways(op)] for op in self.trace.ops}
-        for kind, ways in found.items():
-            before = [self.known.get(self._key(kind, way)) for way in range(len(ways))]
+        found: dict[str, list[list[int]]] = {self.kinds[op.id]: [[] for _ in _variants(op)] for op in self.trace.ops}
+        for kind, variants in found.items():
+            before = [self.known.get(self._key(kind, variant)) for variant in range(len(variants))]
             if all(before):
                 found[kind] = [[taken[0]] * SAMPLES for taken in before if taken]
         return found
@@ -104,19 +104,19 @@ class _Run:
     def last(self) -> dict[str, int]:
         """The place of the last op that reads a tensor, by any of its calls."""
         ops = enumerate(self.trace.ops)
-        return {key: place for place, op in ops for way in _ways(op) for key in way.inputs}
+        return {key: place for place, op in ops for variant in _variants(op) for key in variant.inputs}
 
     @cached_property
     def digest(self) -> str:
         text = "\n".join(self.kinds[op.id] for op in self.trace.ops)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def _key(self, kind: str, way: int) -> str:
-        return f"step {self.digest} {hashlib.sha256(kind.encode()).hexdigest()[:16]} {way}"
+    def _key(self, kind: str, variant: int) -> str:
+        return f"step {self.digest} {hashlib.sha256(kind.encode()).hexdigest()[:16]} {variant}"
 
     @property
     def complete(self) -> bool:
-        return all(len(found) >= SAMPLES for ways in self.samples.values() for found in ways)
+        return all(len(found) >= SAMPLES for variants in self.samples.values() for found in variants)
 
     def once(self) -> None:
         """One pass over the step, which adds a sample for each op."""
@@ -128,31 +128,31 @@ class _Run:
         for key, place in self.last.items():
             ends.setdefault(place, []).append(key)
         for place, op in enumerate(self.trace.ops):
-            ways = self.samples[self.kinds[op.id]]
-            turn = self.turns[self.kinds[op.id]] % len(ways)
+            variants = self.samples[self.kinds[op.id]]
+            turn = self.turns[self.kinds[op.id]] % len(variants)
             self.turns[self.kinds[op.id]] += 1
             other = op.implementations[turn - 1] if turn else None
             if other is not None and not other.again:
-                ways[turn].append(self._time(other, self._copied(other, live))[0])
+                variants[turn].append(self._time(other, self._copied(other, live))[0])
             taken, results = self._time(op, live)
             if other is None:
-                ways[0].append(taken)
+                variants[0].append(taken)
             live.update({key: x for key, x in zip(op.outputs, results, strict=False) if key in self.last})
             if other is not None and other.again:
-                ways[turn].append(self._time(other, live)[0])
+                variants[turn].append(self._time(other, live)[0])
             for key in ends.get(place, ()):
                 live.pop(key, None)
 
-    def _copied(self, way: Implementation, live: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _copied(self, variant: Implementation, live: Mapping[str, Any]) -> Mapping[str, Any]:
         """`live` with copies of what the call overwrites, which the op's own call still reads."""
-        if way.overwrites is None:
+        if variant.overwrites is None:
             return live
-        lost = self.owner[way.overwrites]
-        return {**live, **{key: live[key].clone() for key in way.inputs if self.owner[key] == lost}}
+        lost = self.owner[variant.overwrites]
+        return {**live, **{key: live[key].clone() for key in variant.inputs if self.owner[key] == lost}}
 
-    def _time(self, way: Op | Implementation, live: Mapping[str, Any]) -> tuple[int, list[Any]]:
+    def _time(self, variant: Op | Implementation, live: Mapping[str, Any]) -> tuple[int, list[Any]]:
         start = time.perf_counter_ns()
-        results = call(way, live)
+        results = call(variant, live)
         if self.device != "cpu":
             torch.cuda.synchronize()
         return time.perf_counter_ns() - start, results
@@ -163,14 +163,14 @@ class _Run:
         if not all(self.samples[kind]):
             return op
         own, *others = map(min, self.samples[kind])
-        timed = tuple(replace(way, time_ns=ns) for way, ns in zip(op.implementations, others, strict=True))
+        timed = tuple(replace(variant, time_ns=ns) for variant, ns in zip(op.implementations, others, strict=True))
         op = replace(op, time_ns=own, implementations=timed)
-        for place, way in enumerate(_ways(op)):
-            self.known[self._key(kind, place)] = (way.time_ns or 0, way.workspace_bytes or 0)
+        for place, variant in enumerate(_variants(op)):
+            self.known[self._key(kind, place)] = (variant.time_ns or 0, variant.workspace_bytes or 0)
         return op
 
 
-def _ways(op: Op) -> tuple[Op | Implementation, ...]:
+def _variants(op: Op) -> tuple[Op | Implementation, ...]:
     return (op, *op.implementations)
 
 
@@ -189,14 +189,16 @@ def without_losers(trace: Trace) -> Trace:
 def _useful(op: Op) -> Op:
     own = op.time_ns or 0
 
-    def useful(way: Implementation) -> bool:
-        if (way.time_ns or 0) < GAIN * own:
+    def useful(variant: Implementation) -> bool:
+        if (variant.time_ns or 0) < GAIN * own:
             return True
-        smaller = (way.workspace_bytes or 0) < (op.workspace_bytes or 0) or not set(op.inputs) <= set(way.inputs)
-        fewer = any(ours is None and own is not None for ours, own in zip(way.outputs, op.outputs, strict=False))
-        return not way.again and (smaller or fewer or way.overwrites is not None)
+        smaller = (variant.workspace_bytes or 0) < (op.workspace_bytes or 0) or not set(op.inputs) <= set(
+            variant.inputs
+        )
+        fewer = any(ours is None and own is not None for ours, own in zip(variant.outputs, op.outputs, strict=False))
+        return not variant.again and (smaller or fewer or variant.overwrites is not None)
 
-    def level(way: Implementation) -> Implementation:
-        return replace(way, time_ns=own) if GAIN * own <= (way.time_ns or 0) < own else way
+    def level(variant: Implementation) -> Implementation:
+        return replace(variant, time_ns=own) if GAIN * own <= (variant.time_ns or 0) < own else variant
 
-    return replace(op, implementations=tuple(level(way) for way in op.implementations if useful(way)))
+    return replace(op, implementations=tuple(level(variant) for variant in op.implementations if useful(variant)))

@@ -1,4 +1,4 @@
-"""Times and workspace of a trace's calls, measured on the machine at hand."""
+"""Times and workspace of a trace's calls, measured on this machine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def with_measured(
     device: str = "cpu",
     known: dict[str, Measured] | None = None,
 ) -> Trace:
-    """`trace` with what its calls take on `device` of this machine, each by itself on random data of its shapes.
+    """`trace` with what its calls take on `device` of this machine, each in isolation on random data of its shapes.
 
     Times are medians. Workspace is the most bytes allocated while the call runs, less its inputs and results; what
     kernels allocate inside themselves counts. Calls that are the same on the same shapes are measured once; `known`
@@ -64,7 +64,7 @@ def with_measured(
                 if isinstance(op, Op):
                     raise InputError(reason, where=trace.name) from error
                 log.warning("left out: %s", reason)
-                if isinstance(error, MemoryError):  # another time there may be room
+                if isinstance(error, MemoryError):  # there may be room another time
                     return None
                 known[key] = None
         return known[key]
@@ -89,7 +89,7 @@ def with_measured(
 
 
 def this_device(device: str = "cpu") -> str:
-    """What measurements run on: the name of the CUDA device, or the CPU and with how many threads."""
+    """Name of what measurements run on: the CUDA device, or the CPU with its number of threads."""
     if device != "cpu":
         return torch.cuda.get_device_name(device)
     try:

@@ -1,4 +1,4 @@
-"""Times modelled from the rates of a device, where there is none to measure.
+"""Times modelled from the rates of a device that is not available for measurements.
 
 A call runs in phases, one after the other; a phase takes the larger of its FLOPs over the rate that its kind of work
 reaches and its bytes over the memory bandwidth, and a launch. On a GPU convolutions reach these shares of the peak
@@ -41,7 +41,7 @@ GPU_FILL = 64 * 64 * 64
 def with_roofline(trace: Trace, hardware: Hardware) -> Trace:
     """`trace` with modelled times of every op and of its implementations, and the workspace of treadle's kernels.
 
-    Views are free, and integer arithmetic takes the time of its bytes alone. Workspace is what treadle's kernels
+    Views are free, and integer arithmetic takes only the time of its bytes. Workspace is what treadle's kernels
     allocate besides their results, found by running them on tensors without memory; what PyTorch's kernels allocate
     inside themselves shows only when they are measured, and counts as nothing here. The device is the profile's first
     GPU, else its first device. Raises InputError when the profile lacks the device's bandwidth or its peak for a dtype
@@ -73,7 +73,7 @@ def with_roofline(trace: Trace, hardware: Hardware) -> Trace:
 
 
 def kernel_workspace(op: Op | Implementation, shadows: Mapping[str, torch.Tensor]) -> int | None:
-    """Most bytes that a kernel of treadle makes beyond its results; None where nothing but a measurement tells."""
+    """Most bytes that a kernel of treadle makes beyond its results; None where only a measurement gives it."""
     if op.target == "treadle.dropout_backward_rng":  # draws numbers, which takes a real generator
         grad, state = (shadows[key] for key in op.inputs)
         return grad.numel() + max(0, state.nbytes - grad.nbytes)  # the state put aside is gone when the result is made

@@ -1,8 +1,8 @@
-"""Which steps of a rank must wait for which others, and which of these waits say something new.
+"""Which steps of a rank must wait for which others, and which of these waits are redundant.
 
 A read waits for the last write of each of its chunks; a write for the reads since, or for the last write if there are
-none (spec 4.2, pass 4). What program order, other waits and messages imply already is left out: a transitive
-reduction under happens-before, followed by vector clocks.
+none (TACCL, section 5.6.1). Waits that program order, other waits and messages imply are left out: a transitive
+reduction under happens-before, computed with vector clocks.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def hazards(steps: Sequence[UnplacedStep]) -> list[list[int]]:
 def waits(
     steps: Sequence[UnplacedStep], before: Sequence[Sequence[int]], blocks: Sequence[Hashable], *, fenced: bool = True
 ) -> list[list[int]]:
-    """For each step the places of those it must be told to wait for; `before` are their hazards, `blocks` names each
-    step's threadblock.
+    """For each step the places of those it must wait for explicitly; `before` are their hazards, `blocks` the
+    threadblock of each step.
 
     `steps` must stand in an order in which they can run. Every step waits at most once per threadblock. With
-    `fenced` a message also says that everything before it is done, as with protocol Simple; the flags of LL and LL128
-    speak for the data that they come with and nothing else.
+    `fenced` a message implies that everything before it is done, as with protocol Simple; the flags of LL and LL128
+    cover only the data that they come with.
     """
     needed = [_foreign(place, places, blocks) for place, places in enumerate(before)]
     watched: dict[Hashable, int] = {}
@@ -100,7 +100,7 @@ def _reduced(
     across: bool,
 ) -> list[list[int]]:
     """Follow the clocks. `clock[b]` is how many steps of watched threadblock b are known to be done; the clock right
-    after a step is kept for as long as somebody may still ask for it."""
+    after a step is kept until its last use."""
     place_of = {id(step): place for place, step in enumerate(steps)} if across else {}
     senders = [-1 if step.message is None else place_of.get(id(step.message), -1) for step in steps]
     users = [0] * len(steps)

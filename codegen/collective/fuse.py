@@ -6,7 +6,7 @@ not much longer than its longer half. The pairs are contracted in the graph of p
 room, and the graph is sorted; a pair on a circle is taken apart again. So the sorted order is one in which the program
 can run on FIFOs of SLOTS messages, and cutting it into threadblocks cannot make it hang.
 
-A reducing pair stores its sum only where somebody reads it later (rrs instead of rrcs).
+A reducing pair stores its sum only if a later step reads it (rrs instead of rrcs).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Fused:
         return hazards(self.steps)
 
     def peers(self, step: UnplacedStep) -> tuple[int, int]:
-        """Whom the step's threadblock receives from and sends to, -1 for nobody."""
+        """The ranks that the step's threadblock receives from and sends to, -1 for none."""
         if step.recv is not None:
             return step.recv, self.joined.get((step.rank, step.channel, step.recv), -1)
         if step.send is None:
@@ -112,7 +112,7 @@ def _fuse(
     outputs: Sequence[Collection[Operand]],
     merge: bool,
 ) -> Fused | None:
-    """None where too many pairs stand in each other's way."""
+    """None where too many pairs block one another."""
     joined = _joined(steps, found, merge)
     chosen = {receive: send for receive, send in found if joined.get(_receiving(steps[receive])) == steps[send].send}
     ordered = _sorted(steps, before, chosen)
@@ -215,9 +215,9 @@ def _sorted(
 ) -> list[UnplacedStep] | None:
     """The steps, chosen pairs fused, in an order in which they can run on FIFOs of SLOTS messages.
 
-    Among the steps that may come next the first of the given order. Where nothing can come next, a pair on a circle
-    of waits is taken apart; where there is none on it, FIFOs deeper than SLOTS are needed and one wait for room goes.
-    None after MAX_CIRCLES pairs.
+    Among the steps that may come next the first of the given order is taken. If there is none, a pair on a circle of
+    waits is taken apart; a circle without a pair needs FIFOs deeper than SLOTS, and one wait for room is dropped. None
+    after MAX_CIRCLES pairs.
     """
     apart = 0
     after, room = _graph(steps, before)

@@ -1,4 +1,4 @@
-"""Lowering: an abstract algorithm becomes an executable program (TACCL, section 5.6.1; spec 4.2).
+"""Lowering: an abstract algorithm becomes an executable program (TACCL, section 5.6.1).
 
 In order: every rank's copy of a chunk gets a place in input, output or scratch; transfers become send and receive
 steps, batches of neighbouring chunks one step each, cut into one sub-chunk per instance; receives and sends of the same

@@ -3,8 +3,8 @@
 Format: NVIDIA/nccl, plugins/tuner/example (`nccl_tuner.conf`): one line
 `collective,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks`, the first match wins. A row makes one entry
 of NCCL's cost table free; NCCL ignores it where it cannot run that entry. The plugin begins every call with one
-channel and -1 keeps that; 0 is what makes NCCL count channels by itself (`plugin.c`, `getCollInfo`). Our plans
-themselves do not run in NCCL: a row is written only where NCCL has the method, the other ranges are comments.
+channel and -1 keeps that; with 0 NCCL chooses the number of channels (`plugin.c`, `getCollInfo`). Our plans themselves
+do not run in NCCL: a row is written only where NCCL has the method, the other ranges are comments.
 """
 
 from __future__ import annotations

@@ -91,9 +91,9 @@ class _Block:
 def run(program: CollectiveProgram, fifo_depth: int, piece: int | None = None) -> ExecutionOrder:
     """Run `program` with `fifo_depth` slots per connection; a fused receive-and-send is one atomic step.
 
-    A step is one message, or with `piece` as many as it takes when each carries at most so many chunks; then a fused
-    step passes on one after the other. Threadblocks that become able to go on take turns, first come first served, one
-    message at a time: so the sequence stays close to what parallel threadblocks would do.
+    A step is one message, or with `piece` several of up to `piece` chunks each, which a fused step passes on one after
+    the other. Threadblocks that can continue take turns, first come first served, one message at a time: the sequence
+    stays close to parallel execution.
     """
     blocks = {
         (rank, index): _Block(_needs(rank, block, piece))
@@ -141,7 +141,7 @@ def run(program: CollectiveProgram, fifo_depth: int, piece: int | None = None) -
 def _needs(
     rank: int, block: Threadblock, piece: int | None
 ) -> list[tuple[tuple[int, int, int] | None, Connection | None, Connection | None, int]]:
-    """Of each step: rank, threadblock and position it waits for, where it receives and sends, how many messages."""
+    """The needs of each step: rank, threadblock and position it waits for, its two connections, its messages."""
     into, out = ways(rank, block)
     needs = []
     for step in block.steps:

@@ -1,4 +1,4 @@
-"""Where every rank keeps every chunk, and what travels as one message (TACCL, section 5.6.1; spec 4.2, passes 1 to 3).
+"""Where every rank keeps every chunk, and what travels as one message (TACCL, section 5.6.1).
 
 Departures and arrivals are put in causal order and followed: a batch of chunks becomes as few messages as there are
 runs of chunks that lie side by side at both of its ends.

@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
 
 class Connection(NamedTuple):
-    """A one-way FIFO between two ranks; `channel` tells parallel ones apart."""
+    """A FIFO from one rank to another; parallel ones differ in `channel`."""
 
     src: int
     dst: int
@@ -45,8 +45,8 @@ class Connection(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BlockStep:
-    """One instruction on `count` chunks. `depends` is (threadblock, step) of the same rank or None; `awaited` says
-    that some other threadblock waits for this step. `line` is where an XML file says it, 0 for generated programs."""
+    """One instruction on `count` chunks. `depends` is (threadblock, step) of the same rank or None; a step is `awaited`
+    if another threadblock waits for it. `line` is its line in an XML file, 0 for generated programs."""
 
     type: StepType
     src: tuple[Buffer, int] | None = None
@@ -70,7 +70,7 @@ class BlockStep:
 
 @dataclass(frozen=True, slots=True)
 class Threadblock:
-    """`send` and `recv` are peer ranks or None; `channel` tells parallel connections of a pair apart."""
+    """`send` and `recv` are peer ranks or None; parallel connections of a pair differ in `channel`."""
 
     send: int | None
     recv: int | None

@@ -1,4 +1,4 @@
-"""How the public runtimes carry messages: what one slot of a connection holds, and how many there are.
+"""The message slots of the public runtimes: their size, and how many a connection has.
 
 Evidence: RCCL and msccl-executor-nccl, `mscclSetupCount`; microsoft/msccl counts alike. `NCCL_STEPS` is 8. Simple puts
 a message into 4 of the 8 steps of a 4 MiB buffer, LL and LL128 into 1 of 8; slots are those of 256 threads, RCCL's.
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class MessageSlots:
-    """`slots` messages of at most `slot_bytes` of payload are under way per connection; the wire carries `wire` bytes
-    for each byte of payload (a flag beside every 4 bytes in LL, 8 bytes of flag in every 128 in LL128)."""
+    """A connection has `slots` messages of at most `slot_bytes` of payload in flight; the wire carries `wire` bytes for
+    each byte of payload (a flag for every 4 bytes in LL, 8 bytes of flag in every 128 in LL128)."""
 
     slots: int
     slot_bytes: int
@@ -30,5 +30,5 @@ MAX_PIECE = 71
 
 
 def piece_chunks(chunk_bytes: int, slot_bytes: int) -> int:
-    """How many chunks one message carries: the runtimes cut a step of more chunks into several messages."""
+    """The most chunks of one message: the runtimes cut a step of more chunks into several messages."""
     return min(MAX_PIECE, max(1, slot_bytes // max(1, chunk_bytes)))

@@ -27,8 +27,8 @@ Link = tuple[int, int]
 
 
 class SimulatedProgram(NamedTuple):
-    """Times in ns. `tasks` are the steps, which take no time, after them the messages, sorted by connection, and after
-    those the time on the way of each, where latency is pipelined."""
+    """Times in ns. `tasks` are the steps, which take no time, then the messages, sorted by connection, then the latency
+    of each message, where latency is pipelined."""
 
     tasks: tuple[Task, ...]
     resources: tuple[Resource, ...]
@@ -70,7 +70,7 @@ def simulate_program(program: CollectiveProgram, decisions: CollectiveDecisions)
         arrived[receiver] = index
         if decisions.latency == "pipelined":
             arrived[receiver] = len(steps) + len(messages) + len(flights)
-            flights.append(Task(f"{label} on its way", alpha, after=(index,)))
+            flights.append(Task(f"{label} in flight", alpha, after=(index,)))
     tasks = (
         *(
             Task(f"{step.type}@{place.rank}", 0, after=tuple(_waits(place, step, number, arrived)))

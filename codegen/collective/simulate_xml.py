@@ -1,4 +1,4 @@
-"""How long anybody's collective program takes on a machine: threadblocks, message slots, links, ports (MSCCL XML).
+"""Simulated time of any MSCCL XML program on a machine: threadblocks, message slots, links, ports.
 
 The program is run as the public runtimes run it. The payload is cut into `chunks_per_loop` chunks; a chunk that exceeds
 a slot of the protocol is cut into slices, and the whole program runs once per slice, every threadblock on its own. A
@@ -6,14 +6,14 @@ step of several chunks is one message, or several where they do not fit a slot.
 
 - A threadblock takes `step_us` for a message, and its bytes at `threadblock_gbps` for each time it handles them: once
   to send or receive, twice to pass on, half a time more to add the summand; local copies and sums at `local_gbps`.
-- A message leaves when a slot of its connection is free. It passes every link and port on its way, which serve
+- A message leaves when a slot of its connection is free. It passes every link and port of its path, which serve
   messages first come first served at beta / efficiency times the bytes on the wire (LL doubles them); its sender is
-  held up until the last is through. It arrives alpha of the link and of the protocol later, and its receiver is at work
-  on it for the last `overlap` of the time that sending takes.
+  busy until the last is passed. It arrives alpha of the link and of the protocol later, and its receiver works on it
+  for the last `overlap` of the time that sending takes.
 - A slot is free again when the receiver has taken the message out.
 
-Slices repeat, so only a few are run and the time per slice is carried on. What is left out: memory bandwidth, caches
-and the other streams of the device.
+Slices repeat, so only a few are run and their time per slice is extrapolated. Memory bandwidth, caches and the other
+streams of the device are not modelled.
 """
 
 from __future__ import annotations

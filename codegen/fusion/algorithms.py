@@ -28,7 +28,7 @@ from treadle.planner.passes.collective.templates.template import Hop, Variant, b
 
 
 class ProgramFactory(Protocol):
-    """Makes the program of a collective ("allreduce", "reducescatter", ...) for so many ranks.
+    """Makes the program of a collective ("allreduce", "reducescatter", ...) for `ranks`.
 
     Its chunks are numbered over the whole tensor; `channels` copies of the algorithm carry a share of each chunk.
     """
@@ -87,7 +87,7 @@ def _ring(request: Request, effort: Effort) -> Draft:
     problem = request.problem(1)
 
     def spread(turned: bool) -> Iterator[Hop]:
-        # A sum goes round before its chunk does, and both go the same way.
+        # A sum goes round before its chunk does, both in one direction.
         step = -1 if turned else 1
         for number, chunk in enumerate(problem.chunks):
             for hop in range(problem.ranks - 1):

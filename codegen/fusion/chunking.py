@@ -29,7 +29,7 @@ class Piece:
 @dataclass(frozen=True)
 class Chunking:
     """How chunks lie in the tensor: `part` elements of each owner in `pieces` chunks of `width`, of which an iteration
-    moves `longest`; or the tiles of a ring. With `columns` these are rectangles of so many, in rows of `pitch`."""
+    moves `longest`; or the tiles of a ring. With `columns` these are rectangles of that width, in rows of `pitch`."""
 
     size: int
     pieces: int
@@ -51,12 +51,12 @@ class Chunking:
 
     @property
     def rows(self) -> int:
-        """Of a rectangle."""
+        """Rows of a rectangle."""
         return self.longest // self.columns
 
     @property
     def across(self) -> int:
-        """Rectangles beside one another."""
+        """Rectangles in a row."""
         return -(-self.pitch // self.columns)
 
     def piece(self, iteration: int, number: int) -> Piece:

@@ -48,7 +48,7 @@ def emit(stage: Stage, context: Context) -> KernelText:
 
 
 def text(plan: CollectiveStage, context: Context, *, ready: str = "Always", done: str = "Always") -> KernelText:
-    """The kernel of a plan. `ready` and `done` are types of treadle_overlap.h: what it waits for and whom it tells."""
+    """The kernel of a plan. `ready` and `done` are types of treadle_overlap.h: what it awaits and what it signals."""
     made = parts(plan, context, ready=ready, done=done)
     name = identifier(plan.stage.name)
     source = template("fusion/collective.cu.j2").render(parts=made.text, name=name)

@@ -15,8 +15,8 @@ from treadle.planner.passes.fusion.stages import Stage
 
 
 def emit(stage: Stage, context: Context) -> KernelText:
-    """The kernel of a Conv2d by itself, [N, C, H, W] with [K, C, h, w]. Raises InputError for slices that are no blocks
-    of a dimension."""
+    """The kernel of a single Conv2d, [N, C, H, W] with [K, C, h, w]. Raises InputError for slices that are no blocks of
+    a dimension."""
     node, scope = stage.nodes[0], context.scope
     ranks = range(scope.bindings.ranks)
     types = [scope.program.by_name[str(name)].type for name in node.inputs]

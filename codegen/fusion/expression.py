@@ -140,9 +140,9 @@ def functor(
     again: frozenset[str] = frozenset(),
     reduced: Mapping[str, int] | None = None,
 ) -> Functor:
-    """The functor that computes `result` from `value`, both passed in registers, and stores `stores` on the way.
+    """The functor that computes `result` from `value`, both passed in registers, and stores `stores` meanwhile.
 
-    `members` are in running order; those that nothing asks for are left out. Values in `rows` are the same for a row
+    `members` are in running order; unused ones are left out. Values in `rows` are the same for a row
     of the last dimension and are passed in a struct of `rows_type`; those in `reduced` lie at an offset of the arena.
     What else is read is loaded from its buffer, uncounted when it is loaded `again`. Raises InputError for a value that
     is stored while it is smaller than the others, and for operations that are not pointwise.
@@ -271,7 +271,7 @@ class _Writer:
 
     @cached_property
     def shape(self) -> Shape:
-        """Of all elements that the functor runs through: every other shape is broadcast to it."""
+        """The shape of all elements that the functor runs through: every other shape is broadcast to it."""
         names = [*self.passing, *self.stores, *self.read, *self.computed]
         return common_shape(self.name, [self.type(name).shape for name in names])
 

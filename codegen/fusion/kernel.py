@@ -19,9 +19,9 @@ ANY = 0
 class KernelText:
     """One kernel: `TREADLE_KERNEL name(TREADLE_TASK task)` and what it needs above it, inside namespace treadle.
 
-    `blocks` of one rank: exactly so many, or ANY where the kernel works with every number. `arena_bytes` are what it
-    keeps in each rank's arena, from the offset it was generated for. `about` is a line for readers: which stage of the
-    schedule it is, and of which operations.
+    `blocks` is the exact number of threadblocks of one rank, or ANY where the kernel works with every number. The
+    kernel keeps `arena_bytes` in each rank's arena, from the offset it was generated for. `about` is a line for
+    readers: its stage of the schedule and its operations.
     """
 
     name: str

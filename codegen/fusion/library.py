@@ -28,7 +28,7 @@ class Call:
 
 
 def call_of(stage: Stage, scope: Scope) -> Call:
-    """The call for a product by itself. Raises InputError for slices that are no blocks of a dimension."""
+    """The call for a single product. Raises InputError for slices that are no blocks of a dimension."""
     node, ranks = stage.nodes[0], range(scope.bindings.ranks)
     left, right = (str(name) for name in node.inputs)
     lefts, rights, results = (

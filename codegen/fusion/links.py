@@ -30,7 +30,7 @@ class UnitLink:
     at: int
     feeds: tuple[tuple[tuple[int, ...], ...], ...]
     units: int
-    """Of the consumer, the same at every rank."""
+    """Units of the consumer, the same at every rank."""
 
     @property
     def need(self) -> tuple[tuple[int, ...], ...]:

@@ -65,11 +65,11 @@ class Changed:
 
 @dataclass(frozen=True)
 class Lowered:
-    """`places` says in which buffer each value lies that is in memory. A launch is one kernel, or several that run at
-    the same time. `arena_bytes` of each rank. `fallbacks` are overlaps of the schedule that run one stage after the
-    other. `ran` says of each stage with a collective what carries it, and `changed` of which of them that is a
-    stand-in; `carried` are the collective plans among them. Buffers of what is `scattered` hold tables. A launch
-    without kernels is one of `calls`, which whoever runs the others makes in between."""
+    """`places` maps each value in memory to its buffer. A launch is one kernel, or several that run at the same time.
+    `arena_bytes` is the size of each rank's arena. `fallbacks` are overlaps of the schedule that run one stage after
+    the other. `ran` has the algorithm of each stage with a collective, `changed` those that are stand-ins, `carried`
+    the collective plans. Buffers of `scattered` inputs hold tables. A launch without kernels is one of `calls`, made
+    between the launches."""
 
     program: Program
     bindings: Bindings
@@ -93,14 +93,14 @@ class Lowered:
 
     @property
     def digest(self) -> str:
-        """Of the schedule, the sizes and the choices that the text was made for."""
+        """The digest of the schedule, the sizes and the choices that the text was made for."""
         plans = [f"{plan.file} {plan.digest}" for plan in self.carried]
         ran = [f"{name}: {ran}" for name, ran in self.ran.items()]
         return digest_of(self.program, self.bindings, [*ran, *plans, *(f"library: {at}" for at in self.calls)])
 
     @cached_property
     def text(self) -> str:
-        """The file to compile, with the headers of `headers` beside it."""
+        """The file to compile, next to the headers of `headers`."""
         extents = ", ".join(f"{name} = {extent}" for name, extent in sorted(self.bindings.extents.items()))
         return template("fusion/schedule.cu.j2").render(
             program=self.program.name,
@@ -129,7 +129,7 @@ class Lowered:
 
 
 def digest_of(program: Program, bindings: Bindings, choices: Iterable[str] = ()) -> str:
-    """Of a schedule, the sizes that code is made for and what its collectives run on, in words."""
+    """The digest of a schedule, the sizes that code is made for and the algorithms of its collectives, in words."""
     extents, parts = sorted(bindings.extents.items()), sorted(bindings.parts.items())
     sizes = f"{extents} {bindings.ranks} {bindings.groups} {parts}"
     return hashlib.sha256("\n".join((text.show(program), sizes, *choices)).encode()).hexdigest()
@@ -171,11 +171,11 @@ def lower(
 ) -> Lowered:
     """The kernels of a schedule of `program` for these sizes.
 
-    choices: what each stage with a collective runs on, and its stand-ins; the others, or without them all, run on
-    `channels` copies of `algorithm` over `protocol`, and nothing else. Stages that overlap run on the choice of the
-    first of them. `scattered` names inputs of which every rank has a list of tensors, in one dimension; their buffers
-    hold tables (treadle.codegen.fusion.scattered). `by_library` names products by themselves that a library makes.
-    Raises TypeRefusal for stages that no kernel of ours computes, InputError for sizes that do not fit and for such
+    `choices` has the choice of each stage with a collective, and its stand-ins; stages without one run on `channels`
+    copies of `algorithm` over `protocol`. Stages that overlap run on the choice of the first of them. `scattered` names
+    inputs of which every rank has a list of tensors, in one dimension; their buffers hold tables
+    (treadle.codegen.fusion.scattered). `by_library` names products, overlapped with nothing, that a library computes.
+    Raises TypeRefusal for stages that no kernel of ours computes, InputError for sizes that do not fit and for unknown
     names.
     """
     outputs_in_memory(program)
@@ -347,7 +347,7 @@ def _restored(program: Program, node: Node) -> str | None:
 
 
 def _kept(program: Program, node: Node, homes: Mapping[str, str]) -> bool:
-    """Whether a value outlives the kernel that makes it; one that nobody reads is still made."""
+    """Whether a value outlives the kernel that makes it; an unread value is still made."""
     if node.op == "Update" or node.name in program.outputs or _restored(program, node) is not None:
         return True
     readers = list(program.readers[node.name])

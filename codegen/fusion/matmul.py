@@ -73,14 +73,14 @@ def product(scope: Scope, node: Node, tile: Tile | None = None) -> RankProducts:
 
 
 def emit(stage: Stage, context: Context) -> KernelText:
-    """The kernel of a MatMul by itself. Raises InputError as `product` does."""
+    """The kernel of a single MatMul. Raises InputError as `product` does."""
     made = product(context.scope, stage.nodes[0], context.tile)
     return KernelText(identifier(made.name), _text(made), ANY, "compute", about(made))
 
 
 def overlapped(made: RankProducts, order: TileOrder, *, ready: str, done: str) -> KernelText:
     """The kernel of a product that makes its tiles in an order, while others run. `ready` and `done` are types of
-    treadle_overlap.h: what a row of tiles waits for, and whom a tile tells."""
+    treadle_overlap.h: what a row of tiles waits for, and what a tile signals."""
     text = _text(made, order=order.text(), ready=ready, done=done)
     return KernelText(identifier(made.name), text, ANY, "compute", about(made), order.arena_bytes)
 

@@ -62,7 +62,7 @@ class NcclSchedule:
 
     @property
     def texts(self) -> dict[str, str]:
-        """The file and the headers beside it, by file name."""
+        """The file and its headers, by file name."""
         return lower.with_headers({"schedule.cu": self.text})
 
 

@@ -1,4 +1,4 @@
-"""Long tables of numbers in a file of their own, so that people can read the code beside them."""
+"""Long tables of numbers in a file of their own, so that the code stays readable."""
 
 from __future__ import annotations
 

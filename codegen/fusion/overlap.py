@@ -49,7 +49,7 @@ class Member:
 
     @cached_property
     def inputs(self) -> tuple[Steps, ...]:
-        """Of a collective, by rank: its chunks in the order in which it takes them."""
+        """The chunks of a collective, by rank, in the order in which it takes them."""
         assert self.plan is not None
         return steps_of_inputs(self.plan.typed, self.plan.chunking.ranks)
 
@@ -141,8 +141,8 @@ def member(stage: Stage, context: Context) -> Member:
 
 
 def _shape(stages: Sequence[Stage], number: int, context: Context) -> tuple[int, int] | None:
-    """Rows and columns that a collective beside a product moves at once: behind it so wide that they need few of its
-    tiles, before it whole rows, as it reads them (CoCoNet, section 5.3)."""
+    """Rows and columns that a collective before or after a product moves at once: after it, wide ones that need few of
+    its tiles; before it, whole rows, as it reads them (CoCoNet, section 5.3)."""
     sides = [stages[at] if 0 <= at < len(stages) else None for at in (number - 1, number + 1)]
     before, after = (side if side is not None and side.kind == "matmul" else None for side in sides)
     if stages[number].kind == "matmul" or (before is None and after is None):

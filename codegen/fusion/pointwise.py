@@ -43,7 +43,7 @@ def about(stage: Stage, made: Functor) -> str:
 
 
 def live_outs(program: Program, nodes: Sequence[Node]) -> tuple[str, ...]:
-    """What a kernel of these operations leaves in memory: values that others read, or nobody, or that are returned, and
+    """The values that a kernel of these operations leaves in memory: those that others read, unread ones, outputs and
     updates."""
     inside = {node.name for node in nodes}
     return tuple(

@@ -51,7 +51,7 @@ class Reduction:
     totals: int
     values: int
     along: str = ""
-    """The C++ type of this rank's part of the dimension that is reduced, where there is one."""
+    """The C++ type of this rank's part of the reduced dimension, if any."""
     result: str = ""
     extent: int = 0
     inner: int = 0

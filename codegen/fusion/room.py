@@ -17,7 +17,7 @@ class FusionTargets(Targets[FusionDecisions]):
         _wrapped("torch"),
         _wrapped("nccl"),
         _wrapped("nccl-device"),
-        Target("tp-overlap", not_run="found settings of TransformerEngine, which runs them by itself"),
+        Target("tp-overlap", not_run="found settings of TransformerEngine, which runs them"),
     )
 
     def generate(self, plan: Plan[FusionDecisions], request: GenerationRequest) -> Made:

@@ -35,7 +35,7 @@ def index_of(table: BucketTable) -> BucketIndex:
 
 
 def addresses(index: BucketIndex, tensors: Sequence[int]) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
-    """Of the tensors at these addresses: by bucket, the address of its tensor and its offset there."""
+    """By bucket, the address of its tensor, one of `tensors`, and its offset there."""
     return np.asarray(tensors, np.uint64)[index.table.tensor], index.table.offset.astype(np.int32)
 
 

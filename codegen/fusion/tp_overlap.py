@@ -1,7 +1,7 @@
-"""Overlap plans as the YAML that Megatron-LM reads (`--tp-comm-overlap-cfg`) and TransformerEngine carries out.
+"""Overlap plans as the YAML that Megatron-LM reads (`--tp-comm-overlap-cfg`) and TransformerEngine executes.
 
 A product whose partial sums are reduced while it runs is one of `proj_fprop` and `fc2_fprop`, a product that starts on
-gathered pieces one of `qkv_fprop` and `fc1_fprop`; which of the two its shape tells. Layers that are not named keep
+gathered pieces one of `qkv_fprop` and `fc1_fprop`; its shape decides which. Layers that are not named keep
 TransformerEngine's own choice. Behind a product TransformerEngine reduces and scatters rows, and gathers them in the
 layer that follows: this is Megatron-LM's `--sequence-parallel`, which the file needs.
 """
@@ -19,7 +19,7 @@ from treadle.planner.passes.fusion.program import Node, Program
 
 FILE_NAME = "tp_comm_overlap.yaml"
 MOST_SMS = 32
-"""Of TransformerEngine's userbuffers."""
+"""Multiprocessors that TransformerEngine's userbuffers use at most."""
 SPLITS = (4, 2)
 """Pieces that a product is cut into, the first that its width can be divided by, as TransformerEngine does it."""
 CLUSTER = 2

@@ -1,6 +1,6 @@
 """What a memory plan keeps from the forward to the backward pass, as other runtimes can follow it.
 
-PyTorch's own checkpointing knows which values are saved, but neither when each of the others is made again nor with
+PyTorch's own checkpointing knows which values are saved, but neither when each of the others is recomputed nor with
 which kernel. So of a plan only S^K is carried over: the forward nodes that are live when the forward pass ends.
 """
 

@@ -2,9 +2,9 @@
 
 The plan says which forward nodes run in which stage. Here each node becomes the trace ops it stands for, in order.
 What an op returns besides the output of its node may be a node of kind `intermediate`, which runs no op of its own.
-Views are no calls of their own: they are made again from their base wherever they are read, so only values that own
+Views are no calls of their own: they are taken again from their base wherever they are read, so only values that own
 memory (or that a call returned in one piece with such a value) have a lifetime. A value is freed after its last read
-before it is made again; that is never later than where the plan drops it, and a read after the drop is an error.
+before it is recomputed; that is never later than where the plan drops it, and a read after the drop is an error.
 
 Where the plan chose one of an op's implementations, that is the call. One that overwrites a value ends its life and
 takes over its memory. One that inverts a normalisation needs scales away from 0, which only the step itself can see:
@@ -75,7 +75,7 @@ def schedule(decisions: MemoryDecisions, trace: Trace) -> CallSchedule:
     """Unfold `decisions` over the ops of `trace`.
 
     Raises InputError when the plan names ops or implementations that the trace lacks, reads a value that it has neither
-    kept nor made, or overwrites one that somebody still reads or holds.
+    kept nor made, or overwrites one that is still read or held.
     """
     graph = Graph(trace)
     for op in trace.ops:
@@ -163,7 +163,7 @@ def _events(decisions: MemoryDecisions, graph: Graph) -> Iterator[ScheduledCall]
             missing = reads(event, graph) - live
             if missing:
                 raise InputError(
-                    f"stage {stage}: op {op.id!r} reads {min(missing)!r}, which the plan neither kept nor made again",
+                    f"stage {stage}: op {op.id!r} reads {min(missing)!r}, which the plan neither kept nor recomputed",
                     where=graph.trace.name,
                 )
             if isinstance(call, Implementation) and call.overwrites is not None:
@@ -187,7 +187,7 @@ def _overwritten(event: ScheduledCall, tensor: str, graph: Graph) -> str:
     if len(roots) != 1 or not roots <= graph.producer.keys() or graph.owner[tensor] in ended:
         assert event.op is not None
         raise InputError(
-            f"op {event.op.id!r} overwrites {tensor!r}, expected a value that the step made and nobody else holds",
+            f"op {event.op.id!r} overwrites {tensor!r}, expected a value that the step made and only it holds",
             where=trace.name,
         )
     return roots.pop()
@@ -253,7 +253,7 @@ def _place_frees(events: Sequence[ScheduledCall], needed: set[str], graph: Graph
 def _place_spares(
     forward: Sequence[ScheduledCall], backward: Iterable[ScheduledCall], graph: Graph
 ) -> dict[int, tuple[ScheduledCall, ...]]:
-    """Where the forward pass sees what is to be spared beside scale and shift, which decide whether to."""
+    """By place in the forward pass that sees them: the events with spares, and scale and shift, which decide."""
     found: dict[int, tuple[ScheduledCall, ...]] = {}
     for event in backward:
         if not event.spares or event.op is None:

@@ -1,11 +1,11 @@
 """A memory plan as a partition of the joint graph for `torch.compile`: `partition.py`.
 
 AOT autograd splits the graph of forward and backward into two, and what crosses the cut is saved. The generated
-function finds the plan's operator calls in that graph by their order and tags them, saved or computed again, in the
-way that PyTorch tags selective checkpointing itself. PyTorch then computes each of the others again once, when the
-backward pass first reads it or something computed from it, and frees it after its last use. So a choice of saved values
-is a schedule whose peak and time are known; values are saved beyond what the plan keeps, or instead of it, as far as
-that lowers the peak to the budget or, within it, the time.
+function finds the plan's operator calls in that graph by their order and tags them, saved or recomputed, as PyTorch
+tags selective checkpointing itself. PyTorch then recomputes each of the others once, when the backward pass first reads
+it or something computed from it, and frees it after its last use. So a choice of saved values is a schedule whose peak
+and time are known; values are saved beyond what the plan keeps, or instead of it, as far as that lowers the peak to the
+budget or, within it, the time.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def choose(decisions: MemoryDecisions, trace: Trace) -> Partition:
 
 
 def partitioned(problem: MemoryProblem, saved: frozenset[int]) -> Partition:
-    """Peak and time of a step that saves `saved`: what a backward node reads and is not there is computed again, with
-    all on the way to it."""
+    """Peak and time of a step that saves `saved`: what a backward node reads and is not there is recomputed, with all
+    that it depends on."""
     runs = [tuple(run_of(problem, i) for i in nodes_of(problem))]
     needs = []
     available = set(saved)

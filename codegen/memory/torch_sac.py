@@ -1,7 +1,7 @@
 """A memory plan as a policy of selective activation checkpointing: `policy.py` for `torch.utils.checkpoint`.
 
 A checkpointed region is a module. Its forward pass saves its inputs and what the policy says; when the backward pass
-first needs another of its values, its forward pass is made again as far as needed, and what later backward nodes read
+first needs another of its values, its forward pass is recomputed as far as needed, and what later backward nodes read
 stays. So a choice of regions and saved values is a `treadle.planner.passes.memory.lower.RecomputeSchedule`, whose peak
 and time are known before anything runs. By that prediction regions are chosen among all depths of the module tree, and
 values are saved beyond what the plan keeps, or instead of it, as far as the budget allows.
@@ -28,7 +28,7 @@ from treadle.planner.passes.memory.simulate import Simulation
 
 FILE_NAME = "policy.py"
 MOST_TRIED = 200
-"""So many further values are tried, those first that take longest to compute again."""
+"""Further values that are tried, those first that take longest to recompute."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,9 @@ def choose(decisions: MemoryDecisions, trace: Trace) -> Selective:
 
 
 def _refined(problem: MemoryProblem, fixed: frozenset[int], one: Selective) -> Selective:
-    """Save more where that takes time away and leaves the peak within the budget, or where it was.
+    """Save more where that saves time and leaves the peak within the budget, or where it was.
 
-    A region computes whatever lies on the way to what it needs, even where the plan keeps a later value instead.
+    A region computes all that its needs depend on, even where the plan keeps a later value instead.
     """
     most = max(problem.budget_bytes, one.predicted.peak_bytes)
     again = {

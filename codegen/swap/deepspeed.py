@@ -1,4 +1,4 @@
-"""What of a swap plan DeepSpeed's ZeRO offload can follow: `deepspeed.json`, a section of its configuration.
+"""A swap plan as far as DeepSpeed's ZeRO offload can follow it: `deepspeed.json`, a section of its configuration.
 
 ZeRO keeps parameters and optimizer state on the device or on the host for good, by a few numbers that are usually
 guessed. They are solved here so that no more stays on the device than in the plan:
@@ -6,10 +6,10 @@ guessed. They are solved here so that no more stays on the device than in the pl
 * `sub_group_size` and `offload_optimizer.ratio`: stage 3 cuts the parameters, in the model's order, into sub-groups of
   at least `sub_group_size` elements, and of n sub-groups the first int((1 - ratio) * n) keep their optimizer state on
   the device. Of all cuts into equal parts, up to 64, the one is taken that fills most of the plan's resident state.
-* `stage3_param_persistence_threshold` and `stage3_model_persistence_threshold`: parameters of up to so many elements
-  stay, until so many elements stay. The first is the one that fills most of the plan's resident parameters.
+* `stage3_param_persistence_threshold` and `stage3_model_persistence_threshold`: parameters no larger than the first
+  stay, up to the second in total, in elements. The first is the one that fills most of the plan's resident parameters.
 * `stage3_max_live_parameters`, `stage3_max_reuse_distance` and `stage3_prefetch_bucket_size`: the most elements on the
-  device at any time of the plan, and the most that are there or on their way before they are needed.
+  device at any time of the plan, and the most that are there or in transfer before they are needed.
 """
 
 from __future__ import annotations

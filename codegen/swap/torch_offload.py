@@ -49,7 +49,7 @@ class ActivationOffloads(NamedTuple):
 
     moves: tuple[ActivationOffload, ...]
     bytes: int
-    """Of all moves, in one direction."""
+    """Bytes of all moves, in one direction."""
     planned_copies: int
     planned_bytes: int
 

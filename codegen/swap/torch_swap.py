@@ -78,7 +78,7 @@ class _Writer:
     graph: Graph
 
     def __post_init__(self) -> None:
-        """Raises InputError where the plan speaks of other ops or tensors than the trace."""
+        """Raises InputError where the plan names ops or tensors that the trace does not have."""
         problem, where = self.decisions.problem, self.graph.trace.name
         for op in problem.ops:
             if op.id not in self.graph.ops:
@@ -176,7 +176,7 @@ class _Writer:
         return found
 
     def aliases(self) -> dict[str, str | Expression]:
-        """What planned operators make in memory that is there already, or beside another result of theirs."""
+        """Results of planned operators in memory that is there already, or in that of another result."""
         found: dict[str, str | Expression] = {}
         for op in self.decisions.problem.ops:
             for name in self.graph.ops[op.id].outputs:
@@ -260,7 +260,7 @@ class _Writer:
         return Expression("drop(" if node.kind == "drop" else "copy_out(", (name, *early, *after))
 
     def _ends(self) -> dict[int, tuple[str, ...]]:
-        """For compute nodes, the tensors whose place is free right after: nobody reads them again."""
+        """For compute nodes, the tensors whose place is free right after their last read."""
         problem = self.decisions.problem
         here: set[int] = set()
         last: dict[int, int] = {}

@@ -1,8 +1,8 @@
 """Planned collectives for training scripts: `treadle.comm.init(DIR)`, then the calls of torch.distributed.
 
 DIR is a folder that `treadle generate` wrote, for one plan or for a selection, or a folder of such folders. Every call
-takes the planned algorithm for its size; where there is none it runs the framework's own collective and says why, once,
-on the logger `treadle.comm`. `explain` tells which it would be. docs/runtime.md has the table of dtypes and ops.
+takes the planned algorithm for its size, if any. Otherwise it runs the framework's own collective and logs the reason
+once, on the logger `treadle.comm`. `explain` returns the choice. docs/runtime.md has the table of dtypes and ops.
 """
 
 from __future__ import annotations

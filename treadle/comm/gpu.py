@@ -1,7 +1,7 @@
 """Planned collectives on GPUs: one process per GPU, through the compiled kernels of treadle.runtime.collective.native.
 
-Nothing happens on a GPU before the first call with a CUDA tensor. At the first call of each program all ranks agree
-whether it runs as kernels; a rank that fell back to the framework alone would leave the others waiting for ever.
+No GPU is used before the first call with a CUDA tensor. At the first call of each program all ranks agree whether it
+runs as kernels: if a single rank fell back to the framework, the others would block forever.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class SerialStream:
 class GpuExecutor:
     """The GPU of this rank, and for each program the member that runs it or the reason why none does.
 
-    `group` is of the CPU and carries what the ranks tell each other.
+    `group` is a process group of the CPU, for messages between the ranks.
     """
 
     rank: int
@@ -190,7 +190,7 @@ def compiled(algorithm: LoadedAlgorithm, device: torch.device) -> native.Compile
 
 
 def identity(device: torch.device) -> str:
-    """Of the GPU itself, whatever number a process knows it by."""
+    """The UUID of the GPU, the same in every process."""
     return str(torch.cuda.get_device_properties(device).uuid)
 
 

@@ -140,7 +140,7 @@ def load(folder: Path | str, ranks: int) -> Library:
     """The algorithms in `folder`: artefacts of a plan or of a selection, one MSCCL XML file, or a folder of those.
 
     Raises InputError when there are none, when one was changed since it was generated or is for another number of
-    ranks; CheckFailed for a file of somebody else that does not stand its check.
+    ranks; CheckFailed for a foreign file that fails its check.
     """
     path = Path(folder)
     if path.is_dir() and not (path / FILE_NAME).is_file():

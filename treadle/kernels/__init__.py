@@ -1,8 +1,8 @@
-"""Kernels that make what an operator makes in another way: with other workspace, or from other tensors kept.
+"""Alternative implementations of operators: with other workspace, or from other kept tensors.
 
 A trace names one as the target `treadle.NAME`. They are plain functions of tensors, numbers and lists of numbers, work
-on every device, and are to be called without autograd. They leave their inputs alone, except where the name ends in
-`_`: then the result is written into the first input. What they allocate on the way is freed as soon as it is read.
+on every device, and are to be called without autograd. They do not change their inputs, except where the name ends in
+`_`: then the result is written into the first input. Intermediate tensors are freed as soon as they are read.
 """
 
 from treadle.kernels.activation import (

@@ -126,10 +126,10 @@ def _spectrum(t: Tensor, sizes: Pair, first: Pair, steps: Pair, groups: int, kin
 
 
 def _back(products: Tensor, sizes: Pair, groups: int, *, weight: bool = False) -> Tensor:
-    """The way back from [G * F, A, B]: [A, G * B, S, T], or with `weight` [G * A, B, S, T].
+    """The inverse transform of [G * F, A, B]: [A, G * B, S, T], or with `weight` [G * A, B, S, T].
 
-    Frees `products` on the way, which the caller must not hold. ATen copies what it transforms back, so that is done
-    in pieces.
+    Frees `products`, which the caller must not hold. ATen copies the input of an inverse transform, so that is done in
+    pieces.
     """
     _, first, second = products.shape
     plane = sizes[0], sizes[1] // 2 + 1

@@ -46,8 +46,7 @@ def max_pool2d_index(
 ) -> Tensor:
     """Place i * kernel width + j of each maximum in its window: uint8 (int16 above 256 cells) of the output's shape.
 
-    `y` are the pool's values where they are at hand. Workspace: one byte for each output, and the values where they
-    are not given.
+    `y` are the pool's values, if available. Workspace: one byte for each output, and the values if they are not given.
     """
     geometry = _geometry(x.shape, kernel, stride, padding, dilation, ceil_mode)
     _, size, (height, width), *_ = geometry

@@ -1,4 +1,4 @@
-"""Results beside those of a reference: random data for both, how far they are apart, and how far they may be."""
+"""Results compared with those of a reference: random data for both, the difference, and the tolerated one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DTYPES = {
     "int64": torch.int64,
 }
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
-"""Of gradients, losses and buffers, relative to the largest value; COARSE for narrower types and under autocast."""
+"""Tolerance of gradients, losses and buffers, relative to the largest value; COARSE for narrow types and autocast."""
 COARSE = 1e-2
 NEAR = 8
 """Winograd's and Fourier transforms round several times as much as a direct convolution."""

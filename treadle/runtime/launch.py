@@ -29,7 +29,7 @@ from treadle.planner.endings import ending
 from treadle.planner.errors import CheckFailed, LimitError, TreadleError
 
 GRACE_SECONDS = 1.0
-"""After the first failure: time for others to report, so that the cause is told from its consequences."""
+"""Time after the first failure for other ranks to report, so that the cause can be named."""
 JOB, STORE = "job.pickle", "store"
 GROUP_DAYS = 1
 """How long a message may be waited for: ranks may compute for long, and the parent notices the dead ones."""

@@ -1,8 +1,8 @@
 """Peak of live tensor bytes over a block of code, measured.
 
 Every storage counts once, whatever number of tensors view it, from the op that made it until nothing refers to it.
-What a kernel allocates and frees inside itself never shows as a tensor and is not counted; on a CUDA device the
-allocator's own peak, which has it, stands beside, and on a CPU `allocator_peak` finds it.
+What a kernel allocates and frees inside itself is no tensor and is not counted. The allocator's own peak includes it:
+on a CUDA device it is reported too, on a CPU `allocator_peak` measures it.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def allocator_peak(run: Callable[[], Any], *existing: Any) -> int:
     """Most bytes that PyTorch's CPU allocator has handed out at once while `run` runs, those inside kernels included;
     `existing` as for `Meter`, gradients included.
 
-    The profiler hears of every allocation, which makes `run` slower.
+    The profiler records every allocation, which makes `run` slower.
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or the profiler writes a line for each start and stop
     live = peak = Meter(*existing).live_bytes

@@ -44,10 +44,10 @@ def compile_library(
 ) -> Path:
     """The shared library of the file `main` among `texts`, compiled now or found in the cache.
 
-    `arch` is nvcc's -arch, by default that of the GPUs at hand. The cache lies in `treadle/native` below
+    `arch` is nvcc's -arch, by default that of the available GPUs. The cache lies in `treadle/native` below
     XDG_CACHE_HOME (~/.cache), or in a temporary folder where that cannot be written; a library is named by the digest
     of compiler, options and texts, and built again when its file is damaged. Raises MissingBackendError without the
-    compiler, CheckFailed with the compiler's words when it refuses the text, LimitError when it was killed, InputError
+    compiler, CheckFailed with its output when it refuses the text, LimitError when it was killed, InputError
     when other users can write to the cache or its disk is full.
     """
     command = [compiler(target), "-std=c++17", *_options(target, arch), *definitions]

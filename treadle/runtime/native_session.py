@@ -13,7 +13,7 @@ Row = TypeVar("Row", bound=ctypes.Structure)
 
 POINTER, INTEGER, TEXT = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
 Signatures = Mapping[str, tuple[Any, Sequence[Any]]]
-"""Of C functions by name: the type of the result, None without one, and those of the arguments."""
+"""C functions by name: the type of the result, None without one, and those of the arguments."""
 SHARED: Signatures = {
     "treadle_message": (TEXT, []),
     "treadle_handle_bytes": (INTEGER, []),

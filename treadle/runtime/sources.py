@@ -15,10 +15,10 @@ from treadle.planner.passes.interface import D
 def plan_and_trace(
     plan: Plan | Path | str, trace: Trace | Path | str | None, caller: str, decisions: type[D]
 ) -> tuple[Plan[D], Trace]:
-    """The two documents. A trace that is not given is looked for beside the plan's file.
+    """The two documents. A trace that is not given is looked for next to the plan's file.
 
     `caller` is what messages call a plan that is no file. Raises InputError for a plan without such `decisions`, and
-    where the trace is missing or not that of the plan; CheckFailed for a plan that does not stand its check.
+    where the trace is missing or not that of the plan; CheckFailed for a plan that fails its check.
     """
     place = Path(plan).parent if isinstance(plan, str | Path) else None
     where = str(plan) if place is not None else caller
@@ -27,14 +27,14 @@ def plan_and_trace(
         raise InputError(f"found a plan of type {type(plan).__name__}, expected a Plan or its file", where=where)
     document = require_pass(given, decisions, where)
     if findings := pass_of(document).check(document.decisions):
-        raise CheckFailed(f"{where}: the plan does not stand its check: {findings[0]}", tuple(findings))
+        raise CheckFailed(f"{where}: the plan fails its check: {findings[0]}", tuple(findings))
     reference = document.inputs.get("trace")
     if trace is None:
         if place is None or reference is None:
-            raise InputError("found no trace, expected trace=... beside a plan that is not a file", where=where)
+            raise InputError("found no trace, expected trace=... with a plan that is not a file", where=where)
         trace = place / reference.file
         if not trace.is_file():
-            text = f"found no trace {reference.file!r} beside the plan, expected it there, or its file as trace=..."
+            text = f"found no trace {reference.file!r} next to the plan, expected it there, or its file as trace=..."
             raise InputError(text, where=where)
     known = store.load(trace, Trace) if isinstance(trace, str | Path) else trace
     if not isinstance(known, Trace):

@@ -1,6 +1,6 @@
 """Tensors in the strides of the capture, for calls whose results depend on them.
 
-Kernels may lay their results out in other ways than fake tensors say, and gradients come from the caller in any
+Kernels may lay their results out otherwise than fake tensors say, and gradients come from the caller in any
 strides. Most calls compute the same from any of them; `as_strided` and its kin read memory by its addresses.
 """
 

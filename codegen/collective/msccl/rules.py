@@ -22,7 +22,7 @@ from treadle.codegen.collective.msccl.subject import Find, Spot, Subject
 
 Effect = Literal["refuses", "skips", "breaks", "needs", "falls back", "ignores"]
 FATAL: tuple[Effect, ...] = ("refuses", "skips", "breaks")
-"""Effects with which the file is of no use."""
+"""Effects with which the file cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +151,10 @@ RULES: tuple[Rule, ...] = (
          "reducescatter and alltoall) are outside minBytes to maxBytes", _SELECT, find.byte_range),
     Rule("divisible-count", "falls back", "the count of a call, times the ranks for allgather, reducescatter and "
          "alltoall, is not divisible by nchunksperloop", _SELECT, find.indivisible),
-    Rule("in-place", "falls back", "a call is in place and the file is not, or the other way round (in place: equal "
+    Rule("in-place", "falls back", "a call is in place and the file is not, or the reverse (in place: equal "
          "buffers; for allgather and gather the input, for reducescatter and scatter the output, is the rank's part of "
          "the other)", _SELECT, find.one_mode, _BOTH),
-    Rule("in-place", "falls back", "a call is in place and the file is not, or the other way round; outofplace is not "
+    Rule("in-place", "falls back", "a call is in place and the file is not, or the reverse; outofplace is not "
          "read", _SELECT, find.msccl_mode, ("msccl",)),
     Rule("reduction", "falls back", "the reduction of a call is avg or made by the user", _SELECT, find.reducing,
          _BOTH),
@@ -171,8 +171,8 @@ RULES: tuple[Rule, ...] = (
          "MSCCL_MAX_NUM_ALGOS", find.always("named in MSCCL_XML_FILES"), ("msccl",)),
     Rule("channels-available", "needs", "the communicator must have nchannels channels, else the first call that "
          "selects the file fails: set NCCL_MIN_NCHANNELS", "mscclSetupConnections", find.available_channels),
-    Rule("resident-blocks", "needs", "a device must hold all threadblocks of its gpu at once, beside what else runs on "
-         "it, else they wait for ones that never start (an A100 has 108 multiprocessors, an H100 132, an MI300X 304 "
+    Rule("resident-blocks", "needs", "a device must hold all threadblocks of its gpu at once, next to what else runs "
+         "on it, else they wait for ones that never start (an A100 has 108 multiprocessors, an H100 132, an MI300X 304 "
          "compute units)", "the kernel launch: one block per threadblock, which spin", find.resident),
     Rule("whole-lines", "needs", "with proto LL128 every link inside a node must be NVLink or xGMI: over PCIe its "
          "128-byte stores may arrive in parts", "NCCL, src/graph/tuning.cc", find.whole_lines),

@@ -148,7 +148,7 @@ class Lane:
             self.unflushed.setdefault(end, []).extend(src)
 
     def signal(self, end: Endpoint, *, relaxed: bool = False) -> None:
-        """Tell the other end that everything before is done."""
+        """Signal to the other end that everything before is done."""
         self._together()
         self._join(SymbolicOp("rlxsignal" if relaxed else "signal", ends=(end,)))
 
@@ -158,7 +158,7 @@ class Lane:
         self.waited = True
 
     def release(self, semaphores: Sequence[int]) -> None:
-        """Tell other threadblocks of the rank that everything before is done."""
+        """Signal to other threadblocks of the rank that everything before is done."""
         self.flush()
         self._together()
         self._add(SymbolicOp("sem_release", semaphores=tuple(semaphores)))
@@ -169,7 +169,7 @@ class Lane:
         self.waited = True
 
     def flush(self) -> None:
-        """Wait until port channels have read what they were told to put."""
+        """Wait until port channels have read what every put sends."""
         for end in sorted(self.unflushed):
             self._append(SymbolicOp("flush", ends=(end,)))
             self.waited = True

@@ -341,7 +341,7 @@ class _Run:
             if len(tokens) != (wanted := self.plan.gpus[rank].semaphores[number].init_value):
                 yield f"gpu {rank}: semaphore {number} ends as {len(tokens)}, the next call expects {wanted}"
         # A port that puts packets out of double scratch has the next call for it: none begins a third before all that
-        # were put in the first have come, where they are awaited and `far_packets` says that the others are heard of.
+        # were put in the first have come, where they are awaited and `far_packets` has the others.
         late = {
             number
             for number, put, flat in self.packet_puts
@@ -361,7 +361,7 @@ class _Run:
         for (rank, far), spot in sorted(self.far_packets.items()):
             if self.plan.use_double_scratch_buffer and not ends[rank][2 * count + far]:
                 yield (
-                    f"{spot}: gpu {rank} never hears from gpu {far}, so it may be two calls ahead and overwrite "
+                    f"{spot}: no message of gpu {far} reaches gpu {rank}, so it may be two calls ahead and overwrite "
                     "packets that were not read"
                 )
         for (rank, buffer, unit), history in sorted(self.history.items()):

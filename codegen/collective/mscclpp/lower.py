@@ -1,13 +1,13 @@
 """MSCCL++ execution plans from collective programs: two-sided messages become one-sided puts.
 
 With protocol Simple a message is a `put` and a `signal` by the sender and a `wait` by the receiver. It goes straight to
-where the receiver wants it when everything that the receiver did there before happens before the send; all others, and
-what is to be summed up, go through one of SLOTS slots of scratch per connection, which the receiver signals free again.
-A first signal of the receiver says that its kernel has begun and its buffers may be written.
+its destination if all earlier accesses of the receiver there happen before the send. All others, and those to be summed
+up, go through one of SLOTS slots of scratch per connection, which the receiver signals free again. A first signal of
+the receiver means that its kernel has begun and its buffers may be written.
 
-With LL (and LL128) a message is packets in a slot of scratch of its own: data and flag arrive together, nobody waits
-for signals. Scratch is double, so that a call does not meet the packets of the call before. A sender that never hears
-from its receiver, directly or through others, waits at its end until the receiver has begun: it must not be two calls
+With LL (and LL128) a message is packets in a slot of scratch of its own: data and flag arrive together, no signals are
+needed. Scratch is double, so that a call does not meet the packets of the call before. A sender to which no message of
+its receiver leads, directly or through others, waits at its end until the receiver has begun: it must not be two calls
 ahead.
 
 Ranks of one node reach each other through memory channels, others through port channels, which can only put. A
@@ -35,7 +35,7 @@ from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 
 SLOTS = 2
-"""Messages under way per connection; the least that fused rings can run with."""
+"""Messages in flight per connection; the least that fused rings can run with."""
 
 GROUPINGS: tuple[Callable[[int, int], int], ...] = (
     lambda channel, block: block,

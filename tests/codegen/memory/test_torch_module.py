@@ -138,7 +138,7 @@ def test_a_plan_that_reads_what_it_dropped_is_refused(trace, plan):
     again = [i for i, x in enumerate(decisions.program) if isinstance(x, RunForward)]
     program = tuple(x for i, x in enumerate(decisions.program) if i != again[-1])
     broken = msgspec.structs.replace(plan, decisions=msgspec.structs.replace(decisions, program=program))
-    with pytest.raises(InputError, match=r"stage \d+: op '.*' reads '.*', which the plan neither kept nor made again"):
+    with pytest.raises(InputError, match=r"stage \d+: op '.*' reads '.*', which the plan neither kept nor recomputed"):
         generate(broken, trace)
 
 

@@ -255,5 +255,5 @@ def test_verifying_prints_one_line_and_ends_in_1_where_a_promise_is_broken(folde
     assert run(["trace", "capture", "trace_cli_model:moves", "--verify", "--json", "-o", "moved.json"]) == 1
     printed = capsys.readouterr()
     assert json.loads(printed.out)["verified"]["other_strides"][0].startswith("_log_softmax_backward_data")
-    assert printed.err.splitlines()[-2].endswith("is over the promised 1.488 KiB")
+    assert printed.err.splitlines()[-2].endswith("exceeds the promised 1.488 KiB")
     assert printed.err.splitlines()[-1] == "error: trace_cli_model:moves: the capture is not verified"

@@ -1,4 +1,4 @@
-"""Collective programs beside the framework's own collectives: the same random data, results compared, both timed."""
+"""Collective programs compared with the framework's own collectives on the same random data, both timed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Measured(Row):
     scatter and irregular ones, of the whole buffer otherwise. Times are the slowest rank's median."""
 
     bytes: int
-    """Of one rank's input."""
+    """Bytes of one rank's input."""
     reference_seconds: float
     predicted_seconds: float | None = None
 

@@ -1,4 +1,4 @@
-"""Compiled programs beside a plain reference: random data for all ranks, every size, data type and operation."""
+"""Compiled programs compared with a plain reference: random data for all ranks, every size, dtype and operation."""
 
 from __future__ import annotations
 

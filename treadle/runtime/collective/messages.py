@@ -54,7 +54,7 @@ class Shape(NamedTuple):
 
 
 def shape_of(collective: str, ranks: int) -> Shape:
-    """Of a regular collective; the same on every rank."""
+    """Elements of a part of a regular collective; the same on every rank."""
     return {
         "allgather": Shape(1, ranks),
         "gather": Shape(1, ranks),
@@ -252,7 +252,7 @@ class Executor:
         return out
 
     def _run(self, buffers: dict[str, Tensor], width: int, like: Tensor, combine: Callable[..., Tensor]) -> None:
-        """Do the script. Large messages travel in pieces, so that one is on its way while another is added up."""
+        """Execute the script. Large messages travel in pieces, so that one is in flight while another is added up."""
         send, receive, script = self.group.send, self.group.recv, self.script
         piece = max(1, PIECE_BYTES // like.element_size())
         most = -(-self.most * width // piece)

@@ -63,7 +63,7 @@ def build(
 ) -> CompiledProgram:
     """`program` compiled with the interpreter kernel, which all programs of a protocol share, or its specialised one.
 
-    `arch` is nvcc's -arch, by default that of the GPU at hand. Raises MissingBackendError without g++ or nvcc, or
+    `arch` is nvcc's -arch, by default that of the available GPU. Raises MissingBackendError without g++ or nvcc, or
     without a GPU when `arch` is not given; InputError for steps that no kernel knows.
     """
     texts = kernels.headers()
@@ -84,7 +84,7 @@ def build_folder(
     """The libraries of a folder that `treadle generate --target cuda` wrote, by the name of their XML file.
 
     Raises what `build` raises, and InputError for another folder, one that was changed since, and one with other C++
-    than this version makes of its programs: what is compiled is never the text of somebody else.
+    than this version makes of its programs: foreign text is never compiled.
     """
     manifest, texts = emit.read(folder)
     if manifest.target != "cuda":
@@ -255,7 +255,7 @@ class CompiledRank:
         self._session, handle = agreed(shared, group)
         handles: list[Any] = [None] * world
         distributed.all_gather_object(handles, handle, group=group)
-        agreed(attached, group)  # also a barrier: nobody's kernel waits while another one still attaches
+        agreed(attached, group)  # also a barrier: no kernel waits while another rank still attaches
 
     def __call__(self, tensor: Tensor, op: str = "sum") -> Tensor:
         """This rank's share of a call of `Library.run`, on the current stream; it does not wait for the GPU."""

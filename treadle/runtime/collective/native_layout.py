@@ -96,7 +96,7 @@ def place(program: CollectiveProgram, rank: int, tensor: Tensor, part: int) -> P
 
 
 def _shape(program: CollectiveProgram, data: Tensor, given: int, made: int, part: int) -> tuple[int, ...]:
-    """Of the result: the input's with another first dimension, flat where the two have nothing in common."""
+    """The shape of the result: the input's with another first dimension, or flat."""
     if given == made and program.collective not in CUT_AS_ONE:
         return tuple(data.shape)
     if not given or program.collective in CUT_AS_ONE or made == 0:

@@ -173,7 +173,7 @@ class Session(NativeSession):
         self._require(self.library.treadle_launch(self._handle, ctypes.byref(call)))
 
     def wait(self) -> None:
-        """Wait for all launches. Raises CheckFailed naming every step that waited in vain."""
+        """Wait for all launches. Raises CheckFailed naming every step whose wait timed out."""
         if not self._ended():
             raise CheckFailed(f"{self._program.name}: the program does not end", tuple(self._stuck()))
 

@@ -39,17 +39,17 @@ class MessageEnd:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What happens at one step, in this order: actions in `waits` have their messages sent; receives of `needs` are
-    there; those of `posts` are posted; the terms are combined (`reads`, and what arrived) into `writes`; the result is
-    sent. What is received and used by nobody yet is not waited for."""
+    """One step, in this order: wait until the messages of `waits` are sent and those of `needs` are received; post the
+    receives of `posts`; combine the terms (`reads`, and what arrived) into `writes`; send the result. A received
+    message that is not used yet is not waited for."""
 
     step: BlockStep
     posts: tuple[int, ...]
     """Actions whose receive is posted here."""
     waits: tuple[int, ...]
-    """Earlier actions whose send must be over."""
+    """Earlier actions whose send must have finished."""
     needs: tuple[int, ...]
-    """Actions whose receive must be over; this one among them, once it is posted, where it uses what arrives."""
+    """Actions whose receive must have finished; this one among them, once it is posted, if it uses what arrives."""
     reads: tuple[Range, ...]
     writes: Range | None
     receives: MessageEnd | None
@@ -97,7 +97,7 @@ class _Analysis:
         self.copied: set[int] = set()
         """Actions whose send passes through a slot."""
         self.due: dict[tuple[str, int], int] = {}
-        """By chunk: the action that receives it, as long as nobody has waited for that."""
+        """By chunk: the action that receives it, until an action waits for that."""
 
     def range(self, operand: tuple[str, int], count: int) -> Range:
         buffer, index = operand

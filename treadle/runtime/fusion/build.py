@@ -54,9 +54,9 @@ def build(
     arch: str | None = None,
 ) -> Compiled:
     """`lowered` compiled, or found in the cache. `quickly` saves time of the compiler and costs time of the kernels;
-    `arch` is nvcc's -arch, by default that of the GPU at hand.
+    `arch` is nvcc's -arch, by default that of the available GPU.
 
-    Raises MissingBackendError without the compiler, CheckFailed with its words when it refuses the text.
+    Raises MissingBackendError without the compiler, CheckFailed with its output when it refuses the text.
     """
     definitions = [*(["-DTREADLE_COUNT"] if counts else []), *(["-O1"] if quickly else [])]
     path = compile_library(lowered.texts, MAIN, target, definitions, arch)

@@ -36,9 +36,9 @@ SEARCHED = 2
 """Schedules whose algorithm, protocol and channels are searched for."""
 MOST_RANKS = 16
 SCHEDULE_SECONDS, PAIR_SECONDS, CHANNEL_SECONDS = 10.0, 18.0, 4.0
-"""Of compilers, for each part of the search; what has begun is still finished."""
+"""Compile time for each part of the search; what has begun is still finished."""
 MOST_BYTES = 1 << 30
-"""Of tensors that are in memory at once."""
+"""Memory of the tensors that are allocated at once."""
 REPEATS = 3
 ALGORITHMS: tuple[Algorithm, ...] = ("ring", "all-pairs", "hierarchical")
 PROTOCOLS = ("Simple", "LL", "LL128")
@@ -62,8 +62,8 @@ def measured(found: Ranking, show: Show = lambda _: None, clock: Clock | None = 
     """Times of the schedules of least predicted time that this machine can run, and of choices of their collectives.
     All of them multiply with our own kernels, and the plan too.
 
-    The plan with the fastest schedule on what it was fastest on; and ns by name of the schedule. Where `clock` is over,
-    no further choice is compiled: the first schedule always is.
+    Returns the plan with the fastest schedule and choice, and ns by name of the schedule. Once `clock` has run out no
+    further choice is compiled; the first schedule always is.
 
     Raises InputError for too many ranks, or where nothing can be run; MissingBackendError without g++.
     """
@@ -108,7 +108,7 @@ def measured(found: Ranking, show: Show = lambda _: None, clock: Clock | None = 
 
 
 def _measured(found: Ranking, every: Iterable[Timed[_Candidate]]) -> tuple[Ranking, dict[str, int]]:
-    """Of several times of the same choice the last one counts: it is of most runs, beside its closest rivals."""
+    """Among several times of one choice the last counts: it has most runs, next to its closest rivals."""
     times = {each.candidate.name: each for each in every}
     best: dict[str, Timed[_Candidate]] = {}
     for each in sorted(times.values(), key=lambda timed: timed.seconds):
@@ -159,7 +159,7 @@ def _channels(found: Ranking, ranked: Ranked) -> list[Ranked]:
 
 
 def _on(found: Ranking, ranked: Ranked, algorithm: Algorithm, protocol: str, channels: int) -> Iterator[Ranked]:
-    """The schedule with all its collectives on this choice and priced so; nothing where the machine has no way to."""
+    """The schedule with all its collectives on this choice and priced so; nothing where the machine lacks it."""
     tuning = replace(found.space.options.tuning, algorithms=(algorithm,), protocols=(protocol,), channels=(channels,))
     try:
         made = price(ranked.program, found.bindings, found.machine, tuning)
@@ -176,7 +176,7 @@ def _on(found: Ranking, ranked: Ranked, algorithm: Algorithm, protocol: str, cha
 def _compiled(
     found: Ranking, every: Sequence[Ranked], seconds: float, why: list[str], show: Show
 ) -> Iterator[_Candidate]:
-    """Those that compile, in order, as many at once as there are cores, for so many `seconds`."""
+    """Those that compile, in order, as many at once as there are cores, for up to `seconds`."""
 
     def make(ranked: Ranked) -> _Candidate | str:
         try:
@@ -200,7 +200,7 @@ def _compiled(
 
 
 def _seconds(candidates: Sequence[_Candidate], repeats: int) -> list[Sequence[float]]:
-    """Of so many runs of each, in processes that are started once for as many as fit in memory."""
+    """Seconds of each run of each candidate, in processes that are started once for as many as fit in memory."""
     found: list[Sequence[float]] = []
     left = list(candidates)
     while left:

@@ -17,7 +17,7 @@ def run(compiled: Compiled, tensors: Tensors, runs: Runs | None = None) -> RunRe
     """Run `compiled`, of target cuda, on copies of `tensors`, which get the results.
 
     Raises MissingBackendError without a GPU that PyTorch can use, InputError where its threadblocks do not fit,
-    CheckFailed naming what waits in vain where a schedule hangs.
+    CheckFailed naming what blocks where a schedule hangs.
     """
     runs = runs or Runs()
     devices = devices_of(compiled)
@@ -73,7 +73,7 @@ def upload(tensors: Tensors, row: int, device: int) -> Any:
 
 
 def addresses(tensors: Tensors, copy: Any) -> list[int]:
-    """Of the buffers in a copy."""
+    """Addresses of the buffers in a copy."""
     return [copy.data_ptr() + offset for offset in tensors.offsets]
 
 

@@ -22,7 +22,7 @@ Array = NDArray[Any]
 Kind = Literal["integers", "floats"]
 
 LARGEST = 3
-"""Of random integers: sums of products of hundreds of them are exact in f16."""
+"""The largest random integer: sums of products of hundreds of them are exact in f16."""
 SCALARS = (0.5, 0.25, 0.75)
 _WHOLE = frozenset(("Add", "Sub", "Mul", "Neg", "Max", "Min", "Abs", "ReLU", "Cast", "Update", "Where", "ReduceTensor"))
 _MOVES = ("collective", "transfer", "view", "layer")
@@ -90,8 +90,8 @@ def _require_whole(lowered: LoweredSchedule) -> None:
 
 
 def fill(tensors: Tensors, rows: Sequence[int], lowered: LoweredSchedule, seed: int = 0) -> None:
-    """Random values for the inputs of all ranks, for runs whose results nobody looks at: without the interpreter, which
-    would take long and much memory."""
+    """Random values for the inputs of all ranks, for runs whose results are not compared: without the interpreter,
+    which would take long and much memory."""
     _require_whole(lowered)
     random = np.random.default_rng(seed)
     for index, buffer in enumerate(tensors.buffers):
@@ -134,7 +134,7 @@ def differences(
 
 
 def _ranks(program: Program, bindings: Bindings, name: str) -> Iterator[int]:
-    """Of the world, those that have a value."""
+    """The ranks of the world that have a value."""
     of = program.by_name[name].type
     runs = bindings.groups - max(value.type.group.offset for value in program.by_name.values())
     for group in range(of.group.offset, of.group.offset + runs):

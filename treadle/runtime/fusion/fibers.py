@@ -16,8 +16,8 @@ def run(
 ) -> RunReport:
     """Run `compiled` on `tensors`; of target process its ranks are threads of this process.
 
-    `threads` of a block and `blocks` of a kernel that takes any number: 0 for few. Raises CheckFailed naming what waits
-    in vain where a schedule hangs.
+    `threads` of a block and `blocks` of a kernel that takes any number: 0 for few. Raises CheckFailed naming what
+    blocks where a schedule hangs.
     """
     if compiled.target == "cuda":
         raise InputError("found a library for cuda, expected one for fibers")

@@ -34,7 +34,7 @@ MOST_PROCESSES = 64
 @dataclass(frozen=True)
 class Compared:
     """One comparison. `sent` elements of each rank to its group, `sent_on` to the next one, `traffic` loaded and
-    stored, without products, all of the rank with most, beside what the plan counts (`planned_*`). `undecided`:
+    stored, without products, all of the rank with most; `planned_*` are those of the plan. `undecided`:
     operations that jump, and how many of their elements are so close to it that either side is right."""
 
     data: Kind

@@ -31,7 +31,7 @@ def halving(
     repeats: int = FIRST_REPEATS,
     kept: int = KEPT,
 ) -> list[Timed[T]]:
-    """All candidates, the fastest first; `run` gives the seconds of so many runs of each.
+    """All candidates, the fastest first; `run` gives the seconds of the runs of each.
 
     Those that are given up early come after those that ran on, with the times that they had then.
     """

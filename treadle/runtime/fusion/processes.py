@@ -23,7 +23,7 @@ START_SECONDS, MOST_SECONDS = 60.0, 86_400.0
 def run(compiled: Compiled, tensors: Tensors, runs: Runs | None = None) -> RunReport:
     """Run `compiled`, of target process, on `tensors`, which must be shared.
 
-    Raises CheckFailed naming what waits in vain where a schedule hangs, or the rank that died; LimitError when the
+    Raises CheckFailed naming what blocks where a schedule hangs, or the rank that died; LimitError when the
     processes take longer than all waits may; KeyboardInterrupt passes through.
     """
     return run_each([(compiled, tensors)], runs)[0]

@@ -35,8 +35,8 @@ class _Call(ctypes.Structure):
 
 
 class Stuck(ctypes.Structure):
-    """A wait in vain: `kernel` by its number, `awaited` one of AWAITED, `index` of what is awaited, which should be
-    `expected`."""
+    """A wait that timed out: `kernel` by its number, `awaited` one of AWAITED, `index` of what is awaited, which should
+    be `expected`."""
 
     _fields_ = [
         *((name, ctypes.c_int32) for name in ("rank", "kernel", "block", "awaited", "peer")),
@@ -124,16 +124,17 @@ class FusionSession(NativeSession):
         self._require(self.library.treadle_fusion_run(self._handle, ctypes.byref(call)))
 
     def wait(self) -> None:
-        """Wait for all runs. Raises CheckFailed naming every wait in vain; the session is of no more use then."""
+        """Wait for all runs. Raises CheckFailed naming every wait that timed out; the session must not be used
+        afterwards."""
         if not self._ended():
             raise CheckFailed("the schedule does not end", tuple(self._line(row) for row in self.stuck()))
 
     def stuck(self) -> list[Stuck]:
-        """What the ranks of this process waited for in vain."""
+        """The waits of this process's ranks that timed out."""
         return self._rows(self.library.treadle_fusion_stuck, Stuck, MOST_STUCK)
 
     def counted(self, rank: int) -> Counted:
-        """Of a rank of this process."""
+        """The counts of a rank of this process."""
         memory = ctypes.create_string_buffer(2 * LINE)
         aligned = -(-ctypes.addressof(memory) // LINE) * LINE
         self._require(self.library.treadle_fusion_counts(self._handle, rank, aligned))

@@ -34,7 +34,7 @@ NUMPY: dict[Dtype, Any] = {
 }
 """bf16 as bare bits, which NumPy does not know."""
 POISON = 0xFF
-"""Bytes of memory that nobody has written: NaN as floats."""
+"""Bytes of unwritten memory: NaN as floats."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Tensors:
         return np.frombuffer(self._memory, np.uint8, self._bytes, row * self._bytes)
 
     def addresses(self, row: int) -> list[int]:
-        """Of all buffers of a row."""
+        """The addresses of all buffers of a row."""
         return [self.address(row, index) for index in range(len(self.buffers))]
 
     def poison(self) -> None:

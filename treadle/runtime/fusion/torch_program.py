@@ -1,6 +1,6 @@
 """A fused schedule as a PyTorch function: modules that treadle generates for a program derive from it.
 
-It compiles the schedule for the sizes at hand, joins the ranks of a process group, keeps what kernels need besides the
+It compiles the schedule for the given sizes, joins the ranks of a process group, keeps what kernels need besides the
 caller's tensors (temporaries, scalars, bucket tables, arenas), and runs. What is sliced is passed as this rank's slice;
 `full_state` and `sliced_state` turn state into what every schedule and every number of ranks understands, and back.
 """
@@ -134,11 +134,11 @@ class FusedProgram:
     # State.
 
     def full_state(self, state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Of tensors by the names of inputs, the global ones: slices of all ranks joined in the order of the whole."""
+        """The global tensors by the names of inputs: slices of all ranks joined in the order of the whole."""
         return {name: self._joined_slices(name, tensor) for name, tensor in state.items()}
 
     def sliced_state(self, state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Of global tensors by the names of inputs, what this rank keeps under this schedule."""
+        """This rank's part, under this schedule, of global tensors by the names of inputs."""
         return {name: self._slice(name, tensor) for name, tensor in state.items()}
 
     def state_dict_hook(self, names: Mapping[str, str]) -> Callable[..., None]:
@@ -232,7 +232,7 @@ class FusedProgram:
         return value
 
     def _table(self, buffer: Buffer, tensors: list[torch.Tensor]) -> torch.Tensor:
-        """The table of buckets, made again when a tensor has moved."""
+        """The table of buckets, rebuilt when a tensor has moved."""
         pointers = [tensor.data_ptr() for tensor in tensors]
         if buffer.name in self._tables and self._tables[buffer.name][0] == pointers:
             return self._tables[buffer.name][1][-1]

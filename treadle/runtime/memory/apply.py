@@ -44,12 +44,12 @@ def apply(
     optimizers, gradient accumulation, `state_dict`, copies, `torch.save` and DistributedDataParallel work as with
     `model`, which it wraps. Hooks on modules inside the model do not run; numbers and words among what the step returns
     stay those of the capture.
-    `plan` is a plan or its file. `trace` defaults to the file that the plan names, beside the plan's own file. With
+    `plan` is a plan or its file. `trace` defaults to the file that the plan names, next to the plan's own file. With
     `verify` a copy of the model takes one step under the plan and one under plain PyTorch, on the inputs and with the
     loss of the function that was captured, which has to be importable; `verified` of the result says what was seen.
 
-    Raises CheckFailed for a plan that does not stand its check, and for a step whose values are not those of plain
-    PyTorch or whose peak is over the budget; InputError for a plan of another pass, when the trace
+    Raises CheckFailed for a plan that fails its check, and for a step whose values are not those of plain PyTorch or
+    whose peak exceeds the budget; InputError for a plan of another pass, when the trace
     is not the one the plan was made from, when the model's parameters and buffers differ from the trace's, or when the
     plan divides by a scale that is near 0 now. Calls raise InputError for inputs and modes that the plan does not
     cover.

@@ -157,7 +157,7 @@ def _require_modes(step: Expected, model: nn.Module) -> None:
 
 
 def _how_to_get(shape: list[int], stride: list[int]) -> str:
-    """Advice on how a tensor gets these strides, where there is a plain way."""
+    """Advice on how a tensor gets these strides, if a memory format has them."""
     for memory_format in (torch.contiguous_format, torch.channels_last, torch.channels_last_3d):
         if torch.empty_strided(shape, stride, device="meta").is_contiguous(memory_format=memory_format):
             argument = "" if memory_format == torch.contiguous_format else f"memory_format={memory_format}"

@@ -38,7 +38,7 @@ def run_folder(
 ) -> dict[str, Any]:
     """Train `steps` steps of plain SGD twice, from the same seed on the same batches: eagerly and under the plan.
 
-    Both start every step from the same parameters and buffers, those of the eager run: each step is judged by itself.
+    Both start every step from the same parameters and buffers, those of the eager run: steps are judged in isolation.
     The model comes from the manifest's entry MODULE:FUNCTION, looked for in `source`. Returned, in bytes, seconds and
     plain numbers: `losses` and `step_seconds` (forward and backward, median) of both; `peak_bytes` of both as measured
     by `Meter`, of the plan's prediction and its budget; `bit_equal`, `max_gradient_difference` and `gradient_scale`
@@ -106,14 +106,14 @@ def run_folder(
         if f"{key}_bytes" in manifest.facts
     }
     if manifest.target == "torch" and peaks["planned"] > peaks.get("budget", peaks["planned"]):
-        findings["peak"] = f"measured peak of {peaks['planned']} bytes is over the budget of {peaks['budget']} bytes"
+        findings["peak"] = f"measured peak of {peaks['planned']} bytes exceeds the budget of {peaks['budget']} bytes"
     if device.type == "cpu":
         for run in (eager, planned):
             run.measure_allocator(inputs)
         allocated = planned.allocator_peak_bytes or 0
         if manifest.target == "torch" and _workspaces_planned(manifest) and allocated > peaks.get("budget", allocated):
             findings["allocator peak"] = (
-                f"measured peak of {allocated} bytes with the workspaces of kernels is over the budget of "
+                f"measured peak of {allocated} bytes with the workspaces of kernels exceeds the budget of "
                 f"{peaks['budget']} bytes"
             )
     # In turns, so that a busy moment of the machine does not fall on one of them alone.
@@ -135,7 +135,7 @@ def run_folder(
 
 
 class TrainingRun:
-    """One of the two trainings. `buffers` are those of `model` under the names that it has by itself."""
+    """One of the two trainings. `buffers` are those of `model` under the model's own names."""
 
     def __init__(
         self,

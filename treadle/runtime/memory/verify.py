@@ -1,6 +1,6 @@
-"""One step under a program beside one of plain PyTorch: values, strides, peak and time compared.
+"""One step under a program compared with one of plain PyTorch: values, strides, peak and time.
 
-A capture is verified by the program that keeps everything (the forward pass alone: call by call), a plan by its own.
+A capture is verified by the program that keeps everything (the forward pass only: call by call), a plan by its own.
 Fake tensors made the capture, so the strides of real results are compared with its too: other ones cost copies that the
 plan does not count.
 """
@@ -54,7 +54,7 @@ class Verified(NamedTuple):
 
 
 def verify_capture(step: ModelStep, trace: Trace) -> Verified:
-    """`trace`, without an optimizer's ops, beside the step that it was captured from."""
+    """`trace`, without an optimizer's ops, compared with the step that it was captured from."""
     if trace.mode == "infer":
         return _verify(step, trace, lambda model: partial(_forward, trace, model), None, "the captured calls")
     timed = replace(trace, ops=tuple(replace(op, time_ns=0) for op in trace.ops))
@@ -65,7 +65,7 @@ def verify_capture(step: ModelStep, trace: Trace) -> Verified:
 
 
 def verify_plan(step: ModelStep, trace: Trace, text: str, budget_bytes: int) -> Verified:
-    """The generated `text` of a plan beside the step that its trace was captured from."""
+    """The generated `text` of a plan compared with the step that its trace was captured from."""
     return _verify(step, trace, _planned(text, trace), budget_bytes, "the plan")
 
 
@@ -147,7 +147,7 @@ def _verify(step: ModelStep, trace: Trace, program: Program, promised: int | Non
         differ = bool(findings)
         if promised is not None and other.peak_bytes > promised:
             findings.append(
-                f"the peak of {format_bytes(other.peak_bytes)} is over the promised {format_bytes(promised)}"
+                f"the peak of {format_bytes(other.peak_bytes)} exceeds the promised {format_bytes(promised)}"
             )
         moved = list(_other_strides(trace, copy.deepcopy(step.model), step.inputs))
         rows = [(eager.seconds(), other.seconds()) for _ in range(TIMED_STEPS)]

@@ -1,1 +1,1 @@
-"""Iterations under a swap plan: tensors in one arena, copies between it and the host beside the operators."""
+"""Iterations under a swap plan: tensors in one arena, copies between it and the host while operators run."""

@@ -54,7 +54,7 @@ def run_folder(
     soon as it is given up, and call by call in the order of the model with memory for every value.
 
     The model comes from the manifest's entry MODULE:FUNCTION, looked for in `source`. Returned, in bytes, ns and plain
-    numbers: `losses` of both; `bit_equal`; `peak_bytes`: the arena, what was allocated `beside` it, both together as
+    numbers: `losses` of both; `bit_equal`; `peak_bytes`: the arena, what was allocated outside it, both together as
     `swapped`, the `unconstrained` run's, the plan's `memory` and the `planned` peak of its tensors; `host_bytes` that
     the host keeps; `iteration_ns`: as `planned`, as `measured` (median), and as `simulated` from the times that the
     operators took here; `simulation_error`, of the latter to the measured. On the CPU the planned machine is emulated

@@ -1,7 +1,7 @@
 """A swap plan on a GPU: one arena, a stream each for operators, copies in and copies out, and events between them.
 
 All nodes of an iteration are issued in the order in which the simulation starts them; the host waits for nothing until
-the last one. What the host keeps is pinned and allocated once, so that copies run beside the operators.
+the last one. Host memory is pinned and allocated once, so that copies run while operators do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from treadle.runtime.swap.step import SwapNode, SwapStep
 from treadle.runtime.swap.work import StepMemory
 
 COUNTERS = ("allocated_bytes.all.current", "reserved_bytes.all.current", "segment.all.current", "num_alloc_retries")
-"""Of the allocator: after warm-up no iteration changes them."""
+"""Statistics of the allocator that no iteration changes after warm-up."""
 
 
 class Streams:

@@ -30,7 +30,7 @@ class Emulation(NamedTuple):
 
 
 class EmulatedLink:
-    """The way between host and device, which copies in both directions share."""
+    """The link between host and device, which copies in both directions share."""
 
     def __init__(self, emulation: Emulation) -> None:
         self.machine, self.pace = emulation.machine, emulation.pace

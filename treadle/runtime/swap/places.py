@@ -1,8 +1,7 @@
 """Where every storage lies while each node runs, and what lies where when an iteration ends.
 
-A plan speaks of addresses as they are in its first iteration. Where residents end in other objects of their class than
-they start in, the objects change roles from one iteration to the next: `moved` says which object then stands at which
-address of the plan.
+The addresses of a plan are those of its first iteration. Where residents end in other objects of their class than they
+start in, the objects change roles from one iteration to the next: `moved` gives the object at each address of the plan.
 """
 
 from __future__ import annotations

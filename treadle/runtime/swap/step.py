@@ -30,8 +30,8 @@ class T(str):
 
 class SwapNode(NamedTuple):
     """`item` is an operator for kind `compute`, else a storage. `at` are the addresses of the storages that get a place
-    here, `after` the nodes that it waits for, `ends` the storages that nobody reads afterwards. An `early` copy out
-    leaves its storage in place."""
+    here, `after` the nodes that it waits for, `ends` the storages that are read here for the last time. An `early` copy
+    out leaves its storage in place."""
 
     kind: Literal["compute", "in", "out", "drop"]
     item: str

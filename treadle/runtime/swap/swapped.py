@@ -43,10 +43,10 @@ def swapped(
 
     `model` stays on the host; its parameters and buffers have their new values after `synchronize`, which `state_dict`
     of the model and of the result call themselves. `plan` is a swap plan, its file, or a folder that
-    `treadle generate` wrote; `trace` defaults to the file that the plan names, beside the plan's own file. `backend` is
-    cuda where there is a GPU, else cpu, which runs the plan in host memory to try it out.
+    `treadle generate` wrote; `trace` defaults to the file that the plan names, next to the plan's own file. `backend`
+    is cuda with a GPU, otherwise cpu, which runs the plan in host memory to try it out.
 
-    Raises CheckFailed for a plan that does not stand its check; InputError for a plan of another pass, when the trace
+    Raises CheckFailed for a plan that fails its check; InputError for a plan of another pass, when the trace
     is not the one the plan was made from, or when the model's parameters and buffers differ from the trace's;
     MissingBackendError for a backend that this machine lacks.
     """
@@ -122,7 +122,7 @@ class SwappedStep:
             else Streams(step, self.device, poison=poison, api=api)
         )
         self.spans: Spans | None = None
-        """Of the last iteration."""
+        """The spans of the last iteration."""
         self._seen: dict[str, tuple[int, int]] = {}
         self._stale = False
         self._failed = False

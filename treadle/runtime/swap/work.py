@@ -69,7 +69,7 @@ class StepMemory:
         self._works = [{} for _ in self.step.nodes]
 
     def advance(self) -> None:
-        """The iteration is over: objects take the roles of the next one."""
+        """End the iteration: objects take the roles of the next one."""
         self.objects = moved(self.step, self.objects)
 
     def where(self, address: int) -> int:
@@ -153,8 +153,8 @@ class StepMemory:
         return partial(writer.function, *args, **kwargs, **dict(zip(writer.names, makes, strict=True)))
 
     def _tried(self) -> dict[str, bool]:
-        """By operator that can be given its results: whether it makes nothing larger of them on the way, as `mse_loss`
-        does. Each is run once on zeros, before the arena takes the memory."""
+        """By operator with an `out` overload: whether that makes no result larger meanwhile, as `mse_loss` does.
+        Each is run once on zeros, before the arena takes the memory."""
         found = {}
         with torch.random.fork_rng([] if self.device.type == "cpu" else [self.device]):
             for node in self.step.nodes:

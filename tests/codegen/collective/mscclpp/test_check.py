@@ -267,8 +267,8 @@ def test_a_sender_two_calls_ahead_is_found() -> None:
     assert check_mscclpp.check(plan) == []
     findings = changed(plan, begin_unasked)
     assert findings == [
-        "gpu 0 tb 1 op 0: gpu 0 never hears from gpu 1, so it may be two calls ahead and overwrite packets that were "
-        "not read"
+        "gpu 0 tb 1 op 0: no message of gpu 1 reaches gpu 0, so it may be two calls ahead and overwrite packets that "
+        "were not read"
     ]
 
 

@@ -59,7 +59,7 @@ def test_a_broken_promise_is_a_finding(folder):
     facts = store.load(folder / FILE_NAME, Artefact).facts
     rewrite_manifest(folder, facts={**facts, "budget_bytes": 1000})
     (finding,) = run_folder(folder, steps=1)["findings"]
-    assert "over the budget of 1000 bytes" in finding
+    assert "exceeds the budget of 1000 bytes" in finding
 
 
 def test_a_run_leaves_the_reserve_of_its_plan_alone(tmp_path):
@@ -87,7 +87,7 @@ def test_a_plan_on_costs_measured_here_answers_for_the_workspaces_of_kernels(tmp
     rewrite_manifest(tmp_path / "out", facts={**facts, "budget_bytes": tensors})
     (finding,) = run_folder(tmp_path / "out", steps=1)["findings"]
     assert finding == (
-        f"measured peak of {handed_out} bytes with the workspaces of kernels is over the budget of {tensors} bytes"
+        f"measured peak of {handed_out} bytes with the workspaces of kernels exceeds the budget of {tensors} bytes"
     )
     rewrite_manifest(tmp_path / "out", facts={**facts, "budget_bytes": tensors, "measured_on": "another machine"})
     assert run_folder(tmp_path / "out", steps=1)["findings"] == []

@@ -62,7 +62,7 @@ def test_strides_that_cost_a_copy_are_named():
     assert "1 in other strides than captured, first _log_softmax_backward_data" in found.line
     assert "equal to the last bit" in found.line
     assert len(found.findings) == 1
-    assert "is over the promised" in found.findings[0]
+    assert "exceeds the promised" in found.findings[0]
 
 
 def test_apply_verifies_a_plan_on_a_copy_of_the_model():

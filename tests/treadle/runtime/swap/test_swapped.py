@@ -123,7 +123,7 @@ def test_what_does_not_belong_together_is_refused(step, tmp_path):
     with pytest.raises(InputError, match="backend: found 'tpu', expected cpu or cuda"):
         treadle.swapped(model, plan, trace, backend="tpu")
     wrong = msgspec.structs.replace(plan, decisions=msgspec.structs.replace(plan.decisions, time_ns=1))
-    with pytest.raises(CheckFailed, match=r"treadle.swapped: the plan does not stand its check"):
+    with pytest.raises(CheckFailed, match=r"treadle.swapped: the plan fails its check"):
         treadle.swapped(model, wrong, trace)
 
 

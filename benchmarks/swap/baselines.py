@@ -20,7 +20,7 @@ from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InfeasibleError, LimitError
 from treadle.planner.passes.swap.decisions import Allocator
 from treadle.planner.passes.swap.extract import machine_of, problem_from_trace
-from treadle.planner.passes.swap.planning import SwapOptions, footprint, plan_swap_problem, prepared
+from treadle.planner.passes.swap.planning import SwapOptions, SwapTask, footprint, plan_swap, with_memory
 from treadle.planner.passes.swap.problem import SwapProblem
 from treadle.probe.resolve import load_hardware
 
@@ -62,7 +62,7 @@ def tables() -> Iterator[Table]:
 def compared(trace: Trace, share: Fraction, options: SwapOptions = OPTIONS) -> Row:
     """One model with one memory: every peer, then the plan."""
 
-    problem = prepared(problem_from_trace(trace, machine_of(load_hardware(HARDWARE))), share)
+    problem = with_memory(problem_from_trace(trace, machine_of(load_hardware(HARDWARE))), share)
     labels, whole = labels_of(problem, trace), footprint(problem)
     row: Row = {
         "memory": f"{float(share):g}x",
@@ -76,7 +76,7 @@ def compared(trace: Trace, share: Fraction, options: SwapOptions = OPTIONS) -> R
         )
     for allocator in ALLOCATORS:
         try:
-            plan = plan_swap_problem(problem, options=replace(options, allocator=allocator))
+            plan = plan_swap(SwapTask(problem), options=replace(options, allocator=allocator))
         except (InfeasibleError, LimitError) as error:
             row[f"treadle {allocator}"] = f"N/A ({type(error).__name__})"
         else:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from benchmarks.common import Row, Table, progress
 from benchmarks.swap.networks import inference, problem_from
 from treadle.planner.errors import InfeasibleError, LimitError
-from treadle.planner.passes.swap.planning import SwapOptions, footprint, plan_swap_problem
+from treadle.planner.passes.swap.planning import SwapOptions, SwapTask, footprint, plan_swap
 from treadle.planner.passes.swap.problem import SwapProblem
 
 MEGABYTES = (64, 128, 192, 256, 320, 512, 640, 1024)
@@ -47,7 +47,7 @@ def seconds(problem: SwapProblem, batch: int) -> float | None:
     """Time of the plan found; None without a plan."""
     progress(f"swap.inference: batch {batch} in {problem.machine.memory_bytes / 2**20:,.0f} MB")
     try:
-        plan = plan_swap_problem(problem, options=OPTIONS)
+        plan = plan_swap(SwapTask(problem), options=OPTIONS)
     except (InfeasibleError, LimitError) as error:
         progress(f"  {error}")
         return None

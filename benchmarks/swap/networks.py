@@ -65,7 +65,7 @@ def problem_of(name: str, batch: int | None = None) -> SwapProblem:
 def problem_from(trace: Trace, memory_bytes: int | None = None) -> SwapProblem:
     """The swap problem of a trace on SwapAdvisor's machine, with `memory_bytes` instead of its memory if given."""
 
-    return inplace_problem(trace, machine_of(load_hardware(HARDWARE), memory_bytes, HOST_BYTES))[0]
+    return inplace_problem(trace, machine_of(load_hardware(HARDWARE), memory_bytes, HOST_BYTES)).problem
 
 
 def entry(spec: str) -> Callable[..., Any]:

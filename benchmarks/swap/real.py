@@ -13,6 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -27,7 +28,7 @@ from treadle.capture.costs import with_roofline
 from treadle.capture.graph import capture
 from treadle.codegen.swap import torch_offload
 from treadle.planner.passes.swap.extract import machine_of
-from treadle.planner.passes.swap.planning import SwapOptions, plan_swap
+from treadle.planner.passes.swap.planning import SwapOptions, inplace_problem, plan_swap, with_memory
 from treadle.probe.resolve import load_hardware
 from treadle.runtime.memory.followers import follow
 from treadle.runtime.memory.offload_ops import stand_in
@@ -87,7 +88,9 @@ def compared(name: str, make: Callable[[], Step]) -> list[Row]:
     rows.append(_row("save_on_cpu", gradients, reference) | {"ms": own * 1e3, "x plain": own / took} | moved())
     hardware = load_hardware(HARDWARE)
     trace = with_roofline(capture(make, name, "train"), hardware)
-    decisions = plan_swap(trace, machine_of(hardware), memory=SHARE, options=OPTIONS).decisions
+    task = inplace_problem(trace, machine_of(hardware))
+    task = replace(task, problem=with_memory(task.problem, SHARE))
+    decisions = plan_swap(task, options=OPTIONS).decisions
     files, carried = torch_offload.generate(decisions, trace)
     traffic = stand_in()
     before = traffic.out_copies, traffic.out_bytes

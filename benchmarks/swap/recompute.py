@@ -17,12 +17,12 @@ from treadle.passes.swap.command import repeated
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InfeasibleError, InputError, LimitError
 from treadle.planner.job.recompute_swap.memory_runs import allowed
-from treadle.planner.job.recompute_swap.planning import JointOptions, plan_joint
+from treadle.planner.job.recompute_swap.planning import JointOptions, JointProblem, plan_joint
 from treadle.planner.job.recompute_swap.programs import memory_alone, sides
 from treadle.planner.job.recompute_swap.scoring import Scorer
 from treadle.planner.passes.memory.planning import MemoryOptions
 from treadle.planner.passes.swap.extract import machine_of
-from treadle.planner.passes.swap.planning import SwapOptions, inplace_problem, plan_swap_problem, prepared
+from treadle.planner.passes.swap.planning import SwapOptions, SwapTask, inplace_problem, plan_swap, with_memory
 from treadle.planner.passes.swap.problem import SwapMachine
 from treadle.probe.resolve import load_hardware
 
@@ -67,15 +67,15 @@ def compared(
 ) -> Row:
     """One model: each pass, then both."""
     machine = machine_of(load_hardware(HARDWARE), None, HOST_BYTES)
-    whole, runs = inplace_problem(trace, machine)
-    problem = prepared(whole, share)
+    whole = inplace_problem(trace, machine)
+    problem = with_memory(whole.problem, share)
     machine = problem.machine
     try:
-        swap = plan_swap_problem(problem, runs=runs, options=options.swap).decisions.time_ns / 1e6
+        swap = plan_swap(SwapTask(problem, whole.runs), options=options.swap).decisions.time_ns / 1e6
     except (InfeasibleError, LimitError):
         swap = None
     memory = _memory_ms(trace, machine, options, memory_s)
-    both = plan_joint(trace, machine, options=options)
+    both = plan_joint(JointProblem(trace, machine), options=options)
     ours, others = both.decisions.time_ns / 1e6, [found for found in (swap, memory) if found is not None]
     return {
         "GiB": machine.memory_bytes / 2**30,

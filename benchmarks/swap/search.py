@@ -9,7 +9,7 @@ from benchmarks.swap.networks import NETWORKS, problem_of
 from treadle.planner.documents.plan import Plan
 from treadle.planner.errors import InfeasibleError, LimitError
 from treadle.planner.passes.swap.decisions import SwapDecisions
-from treadle.planner.passes.swap.planning import SwapOptions, plan_swap_problem
+from treadle.planner.passes.swap.planning import SwapOptions, SwapTask, plan_swap
 from treadle.planner.passes.swap.problem import SwapProblem
 
 SECONDS, WORKERS = 300.0, 2
@@ -85,7 +85,7 @@ def ablations(name: str) -> list[Row]:
 def planned(problem: SwapProblem, options: SwapOptions) -> Plan[SwapDecisions] | None:
     """The plan; None if the search ends without one."""
     try:
-        return plan_swap_problem(problem, options=options)
+        return plan_swap(SwapTask(problem), options=options)
     except (InfeasibleError, LimitError) as error:
         progress(f"  {error}")
         return None

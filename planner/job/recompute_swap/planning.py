@@ -13,7 +13,7 @@ plan.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +21,6 @@ from typing import Any
 import msgspec
 
 from treadle.planner.documents.plan import InputRef, Plan
-from treadle.planner.documents.store import digest
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InfeasibleError, InputError, LimitError
 from treadle.planner.graph.unrolling import inplace_runs
@@ -34,18 +33,20 @@ from treadle.planner.job.recompute_swap.scoring import Scored, Scorer
 from treadle.planner.job.recompute_swap.sets import Program, Value
 from treadle.planner.passes.memory.lower import store_all
 from treadle.planner.passes.memory.planning import MemoryOptions
-from treadle.planner.passes.swap.allocators import plan_swap_allocators, time_of
 from treadle.planner.passes.swap.bound import lower_bound, sentence
-from treadle.planner.passes.swap.decisions import Allocator, OpRun, SwapDecisions
+from treadle.planner.passes.swap.decisions import OpRun, SwapDecisions
 from treadle.planner.passes.swap.minimum import require_feasible
 from treadle.planner.passes.swap.planning import (
     Memory,
-    Progress,
     SwapOptions,
+    SwapProgress,
+    SwapTask,
     decided_of,
     inplace_problem,
     plan_of,
-    prepared,
+    plan_swap,
+    time_of,
+    with_memory,
 )
 from treadle.planner.passes.swap.problem import SwapMachine, SwapProblem
 from treadle.planner.passes.swap.search.methods import Found
@@ -53,6 +54,7 @@ from treadle.planner.search.bound import Argument, Bound
 from treadle.planner.search.certified import certificate
 from treadle.planner.search.clock import Clock
 from treadle.planner.search.telling import AGAIN
+from treadle.planner.solver import relative_gap
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,6 @@ class JointOptions:
     without its families and time limit. evaluations: of the local search, from so many `starts`."""
 
     swap: SwapOptions = field(default_factory=SwapOptions)
-    allocators: tuple[Allocator, ...] = ()
-    """What swapping alone chooses from, and by its quick plan everything else; that of `swap` where empty."""
     families: tuple[str, ...] | None = None
     memory: MemoryOptions = field(default_factory=MemoryOptions)
     evaluations: int = 300
@@ -72,9 +72,14 @@ class JointOptions:
     """So many programs get a whole swap search."""
 
     @property
-    def said(self) -> dict[str, Any]:
+    def recorded(self) -> dict[str, Any]:
         """For the provenance."""
-        return {**self.swap.said, "families": self.families, "evaluations": self.evaluations, "with_recompute": True}
+        return {
+            **self.swap.recorded,
+            "families": self.families,
+            "evaluations": self.evaluations,
+            "with_recompute": True,
+        }
 
 
 DEFAULTS = JointOptions()
@@ -86,16 +91,23 @@ PARTS = (1, 2, 4, 6, 8)
 OWN_CALLS, FASTEST, MEMORY_PLAN, SWAP_ALONE = "own calls", "fastest calls", "memory plan", "swap alone"
 
 
+@dataclass(frozen=True)
+class JointProblem:
+    """One iteration of `trace` on `machine`; `memory` takes the place of the machine's."""
+
+    trace: Trace
+    machine: SwapMachine
+    reserve_bytes: int = 0
+    memory: Memory | None = None
+
+
 def plan_joint(
-    trace: Trace,
-    machine: SwapMachine,
+    problem: JointProblem,
     *,
-    memory: Memory | None = None,
-    reserve_bytes: int = 0,
     options: JointOptions = DEFAULTS,
     clock: Clock | None = None,
-    inputs: dict[str, InputRef] | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
+    inputs: Mapping[str, InputRef] | None = None,
+    on_progress: Callable[[SwapProgress], None] | None = None,
     on_plan: Callable[[Plan[SwapDecisions]], None] | None = None,
 ) -> Plan[SwapDecisions]:
     """The fastest plan found for one iteration of `trace` that may copy tensors out and back or make them again.
@@ -105,25 +117,29 @@ def plan_joint(
     `treadle.planner.passes.swap.planning.plan_swap`.
     """
     clock = clock or Clock.of(options.swap.time_limit_s)
-    inputs = inputs if inputs is not None else {"trace": InputRef(file="trace", digest=digest(trace))}
+    reserve_bytes = problem.reserve_bytes
     with clock.listening():
-        chosen = allowed(trace, options.families)
-        whole, runs = inplace_problem(chosen, machine, reserve_bytes)
-        whole = prepared(whole, memory)
+        chosen = allowed(problem.trace, options.families)
+        task = inplace_problem(chosen, problem.machine, reserve_bytes)
+        if problem.memory is not None:
+            task = dataclasses.replace(task, problem=with_memory(task.problem, problem.memory))
+        whole = task.problem
         scorer = quickest(options, chosen, whole.machine, reserve_bytes, clock)
         options = dataclasses.replace(options, swap=dataclasses.replace(options.swap, allocator=scorer.allocator))
-        joint = _Joint(scorer, options, inputs, clock, Bound(0, Argument("compute"), "any order"), on_progress, on_plan)
+        joint = _Joint(
+            scorer, options, inputs or {}, clock, Bound(0, Argument("compute"), "any order"), on_progress, on_plan
+        )
         joint.tell_best()
         try:
             joint.bound, sets = joint_bound(
                 chosen, whole.machine, reserve_bytes, time_limit_s=joint.at(SETS) - clock.now(), stop=clock.stop
             )
         except InfeasibleError:
-            require_feasible(whole, (*options.allocators, options.swap.allocator)[-1])
+            require_feasible(whole, (*options.swap.allocators, options.swap.allocator)[-1])
             raise
         found = sides(chosen, whole.machine, reserve_bytes)
         joint.score_starts(found, sets)
-        joint.search_alone(whole, runs)
+        joint.search_alone(task)
         joint.score_programs(found, sets)
         joint.search_programs()
     return joint.finished()
@@ -133,7 +149,7 @@ def quickest(options: JointOptions, trace: Trace, machine: SwapMachine, reserve_
     """That of the allocator whose quick plan of the step as it stands is the fastest, with that plan if it has one."""
     runs = inplace_runs(trace)
     found: list[tuple[int, int, Scorer]] = []
-    for place, name in enumerate(options.allocators or (options.swap.allocator,)):
+    for place, name in enumerate(options.swap.allocators or (options.swap.allocator,)):
         if found and clock.over():
             break
         scorer = Scorer(trace, machine, reserve_bytes, name)
@@ -150,10 +166,10 @@ class _Joint:
         self,
         scorer: Scorer,
         options: JointOptions,
-        inputs: dict[str, InputRef],
+        inputs: Mapping[str, InputRef],
         clock: Clock,
         bound: Bound,
-        on_progress: Callable[[Progress], None] | None,
+        on_progress: Callable[[SwapProgress], None] | None,
         on_plan: Callable[[Plan[SwapDecisions]], None] | None,
     ) -> None:
         self.scorer, self.bound, self.options, self.inputs = scorer, bound, options, inputs
@@ -195,11 +211,11 @@ class _Joint:
             self.score_memory_alone(found)
         self.tell_best()
 
-    def search_alone(self, whole: SwapProblem, runs: tuple[OpRun, ...]) -> None:
+    def search_alone(self, task: SwapTask) -> None:
         """The swap pass on the step as it stands, and sets of what its plan copies."""
-        if self.beyond_swapping(whole):
+        if self.beyond_swapping(task.problem):
             return
-        plan = self.plan(whole, runs, SWAP_ALONE, self.at(ALONE))
+        plan = self.plan(task, SWAP_ALONE, self.at(ALONE))
         if plan is not None:
             copied = copied_tensors(plan)
             self.score_set_parts(
@@ -263,7 +279,7 @@ class _Joint:
         finalists = [one for one in self.ranked() if one.name != OWN_CALLS][: self.options.finalists]
         for place, one in enumerate(finalists):
             now = self.clock.now()
-            self.plan(one.problem, one.runs, one.name, now + (self.at(ALL) - now) / (len(finalists) - place))
+            self.plan(SwapTask(one.problem, one.runs), one.name, now + (self.at(ALL) - now) / (len(finalists) - place))
 
     def beyond_swapping(self, whole: SwapProblem) -> bool:
         """Whether it is proved that no plan which swaps only is ahead of the best."""
@@ -274,9 +290,7 @@ class _Joint:
                 return time_of(self.best) <= proved.time_ns
         return False
 
-    def plan(
-        self, problem: SwapProblem, runs: tuple[OpRun, ...], name: str, until: float
-    ) -> Plan[SwapDecisions] | None:
+    def plan(self, task: SwapTask, name: str, until: float) -> Plan[SwapDecisions] | None:
         """The swap pass on one program; None where it has no time or no plan."""
         left_s = until - self.clock.now()
         if self.best is not None and (self.interrupted or self.stopped() or left_s <= 0):
@@ -286,20 +300,21 @@ class _Joint:
 
         def tell(plan: Plan[SwapDecisions]) -> None:
             if self.on_plan is not None and (self.best is None or time_of(plan) < time_of(self.best)):
-                self.on_plan(self.named(plan, runs, name))
+                self.on_plan(self.named(plan, task.runs, name))
 
-        def progress(progress: Progress) -> None:
+        def progress(progress: SwapProgress) -> None:
             if self.on_progress is not None:
-                self.on_progress(progress._replace(bound_ns=self.bound.time_ns, elapsed_s=self.clock.elapsed_s))
+                bound, elapsed_s = self.bound.time_ns, self.clock.elapsed_s
+                gap = relative_gap(progress.incumbent, bound)
+                self.on_progress(dataclasses.replace(progress, bound=bound, gap=gap, elapsed_s=elapsed_s))
 
+        swap = self.options.swap
         try:
-            plan = plan_swap_allocators(
-                problem,
-                (name == SWAP_ALONE and self.options.allocators) or (self.options.swap.allocator,),
-                options=self.options.swap,
+            plan = plan_swap(
+                dataclasses.replace(task, bound=self.bound),
+                options=swap if name == SWAP_ALONE else dataclasses.replace(swap, allocators=()),
                 clock=self.clock.until(until),
                 inputs=self.inputs,
-                bound=self.bound,
                 on_progress=progress,
                 on_plan=tell,
             )
@@ -310,7 +325,7 @@ class _Joint:
         self.interrupted = self.interrupted or plan.provenance.interrupted
         self.limit_fired = self.limit_fired or plan.provenance.limit_fired
         if self.best is None or time_of(plan) < time_of(self.best):
-            self.best = self.named(plan, runs, name)
+            self.best = self.named(plan, task.runs, name)
         return plan
 
     def score(self, runs: tuple[OpRun, ...], name: str) -> None:
@@ -345,7 +360,7 @@ class _Joint:
             msgspec.structs.replace(
                 plan,
                 decisions=msgspec.structs.replace(plan.decisions, runs=runs),
-                provenance=msgspec.structs.replace(plan.provenance, method=method, options=self.options.said),
+                provenance=msgspec.structs.replace(plan.provenance, method=method, options=self.options.recorded),
             )
         )
 

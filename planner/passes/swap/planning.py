@@ -1,21 +1,21 @@
-"""From a trace and a machine to a checked swap plan: the whole pass in one function."""
+"""From a swap problem to a checked swap plan: the whole pass in one function."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from dataclasses import replace as with_options
 
 import numpy as np
-from msgspec.structs import replace
+from msgspec.structs import replace as with_fields
 
 from treadle.planner.documents.plan import Generation, InputRef, Plan, Provenance
 from treadle.planner.documents.quantities import Quantity, parse_quantity
-from treadle.planner.documents.store import digest
 from treadle.planner.documents.trace import Trace
-from treadle.planner.errors import InputError
+from treadle.planner.errors import InfeasibleError, InputError, LimitError
 from treadle.planner.graph.unrolling import INPLACE, as_run, inplace_runs
 from treadle.planner.passes.swap.arrays import Arrays, Nodes, arrays_of
-from treadle.planner.passes.swap.bound import lower_bound, sentence
+from treadle.planner.passes.swap.bound import EXACT, lower_bound, sentence
 from treadle.planner.passes.swap.check import check
 from treadle.planner.passes.swap.decisions import OpRun, SwapDecisions
 from treadle.planner.passes.swap.early import write_back_early
@@ -31,17 +31,19 @@ from treadle.planner.search.bound import Argument, Bound
 from treadle.planner.search.certified import certified
 from treadle.planner.search.clock import Clock
 from treadle.planner.search.telling import Teller
+from treadle.planner.solver import Progress, relative_gap
 from treadle.planner.version import TOOL
 
 __all__ = [
     "Memory",
-    "Progress",
     "SwapOptions",
+    "SwapProgress",
+    "SwapTask",
     "footprint",
     "inplace_problem",
     "parse_memory",
     "plan_swap",
-    "plan_swap_problem",
+    "with_memory",
 ]
 
 DEFAULTS = SwapOptions()
@@ -51,12 +53,21 @@ GUESSED = 0.25
 """Of the time that is left, at most, is what telling a plan is taken to last until one was told."""
 
 
-class Progress(NamedTuple):
-    """One generation of the search; `bound_ns` is what no plan goes below."""
+@dataclass(frozen=True)
+class SwapTask:
+    """A swap problem; the runs of a trace's ops that are its ops, none if these are the trace's ops as they stand; and
+    a bound that is proved already, if any."""
 
-    generation: Generation
-    bound_ns: int
-    elapsed_s: float
+    problem: SwapProblem
+    runs: tuple[OpRun, ...] = ()
+    bound: Bound | None = None
+
+
+@dataclass(frozen=True)
+class SwapProgress(Progress):
+    """One generation of the search."""
+
+    generation: Generation = field(kw_only=True)
 
 
 def parse_memory(text: str, *, where: str = "--device-memory") -> Memory:
@@ -73,83 +84,112 @@ def footprint(problem: SwapProblem) -> int:
 
 
 def plan_swap(
-    trace: Trace,
-    machine: SwapMachine,
+    problem: SwapTask,
     *,
-    memory: Memory | None = None,
-    reserve_bytes: int = 0,
     options: SwapOptions = DEFAULTS,
     clock: Clock | None = None,
-    inputs: dict[str, InputRef] | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
+    inputs: Mapping[str, InputRef] | None = None,
+    on_progress: Callable[[SwapProgress], None] | None = None,
     on_plan: Callable[[Plan[SwapDecisions]], None] | None = None,
 ) -> Plan[SwapDecisions]:
-    """The fastest plan found for one iteration of `trace` within the memory of `machine`, checked.
+    """The fastest plan found for one iteration within the memory of its machine, checked.
 
-    Ops write in place where the trace tells that they can and nothing is lost; `decisions.runs` then say which.
+    `on_plan` is called with the best checked plan so far, marked as interrupted. Ctrl-C and SIGTERM end the search with
+    the best plan so far.
 
-    memory: takes the place of the machine's; a Fraction is a share of the ideal footprint. `inputs` are what the plan
-    names as its sources, the trace alone where absent. `on_progress` hears of every generation, `on_plan` of the best
-    checked plan so far, marked as interrupted. Ctrl-C and SIGTERM end the search with the best plan so far. `clock` is
-    that of the command where it has one; else the time limit of `options` begins now.
-
-    Raises InputError for a trace without times, InfeasibleError with the least memory and what sets it where there is
-    provably no plan, LimitError when the limits ended the search without one.
+    Raises InputError for a problem that is not sound, InfeasibleError with the least memory and what sets it where
+    there is provably no plan, LimitError when the limits ended the search without one.
     """
     clock = clock or Clock.of(options.time_limit_s)
-    problem, runs = inplace_problem(trace, machine, reserve_bytes)
-    return plan_swap_problem(
-        problem,
-        runs=runs,
-        memory=memory,
-        options=options,
-        clock=clock,
-        inputs=inputs if inputs is not None else {"trace": InputRef(file="trace", digest=digest(trace))},
-        on_progress=on_progress,
-        on_plan=on_plan,
-    )
+    require_sound(problem.problem)
+    plan = fastest if options.allocators else plan_one
+    with clock.listening():
+        return plan(problem, options, clock, inputs or {}, on_progress, on_plan)
 
 
-def inplace_problem(
-    trace: Trace, machine: SwapMachine, reserve_bytes: int = 0
-) -> tuple[SwapProblem, tuple[OpRun, ...]]:
-    """The swap problem of `trace` with every op in place that can be, and the runs that it speaks of: none where that
-    is the trace as it stands. Raises InputError as `problem_from_trace`."""
+def inplace_problem(trace: Trace, machine: SwapMachine, reserve_bytes: int = 0) -> SwapTask:
+    """The swap problem of `trace` with every op in place that can be, and its runs. Raises InputError as
+    `problem_from_trace`."""
     runs = inplace_runs(trace)
     if all(run.implementation != INPLACE for run in runs):
         runs = ()
-    return problem_from_trace(as_run(trace, runs), machine, reserve_bytes), runs
+    return SwapTask(problem_from_trace(as_run(trace, runs), machine, reserve_bytes), runs)
 
 
-def plan_swap_problem(
-    problem: SwapProblem,
-    *,
-    runs: tuple[OpRun, ...] = (),
-    memory: Memory | None = None,
-    options: SwapOptions = DEFAULTS,
-    clock: Clock | None = None,
-    inputs: dict[str, InputRef] | None = None,
-    bound: Bound | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-    on_plan: Callable[[Plan[SwapDecisions]], None] | None = None,
-) -> Plan[SwapDecisions]:
-    """The same for an explicit problem; `runs` are those of which it speaks, where it comes from a trace. `bound` is
-    one that holds, where it is known; it is proved otherwise."""
-    clock = clock or Clock.of(options.time_limit_s)
-    with clock.listening():
-        return _planned(prepared(problem, memory), runs, options, clock, inputs or {}, bound, on_progress, on_plan)
+def require_sound(problem: SwapProblem) -> None:
+    """Raises InputError for a problem that is not sound."""
+    for path, found, expected in problem.problems():
+        raise InputError(f"found {found}, expected {expected}", where="swap problem", path=path)
 
 
-def _planned(
-    problem: SwapProblem,
-    runs: tuple[OpRun, ...],
+def with_memory(problem: SwapProblem, memory: Memory) -> SwapProblem:
+    """The problem with this memory in place of the machine's. Raises InputError for one that is not sound."""
+    require_sound(problem)
+    count = memory if isinstance(memory, int) else int(memory * footprint(problem))
+    return with_fields(problem, machine=with_fields(problem.machine, memory_bytes=count))
+
+
+def fastest(
+    task: SwapTask,
     options: SwapOptions,
     clock: Clock,
-    inputs: dict[str, InputRef],
-    bound: Bound | None,
-    on_progress: Callable[[Progress], None] | None,
+    inputs: Mapping[str, InputRef],
+    on_progress: Callable[[SwapProgress], None] | None,
     on_plan: Callable[[Plan[SwapDecisions]], None] | None,
 ) -> Plan[SwapDecisions]:
+    """The fastest plan of several allocators, the first of equals; each gets an equal share of the time that is left.
+
+    An allocator that cannot run the problem, or that can only lose, costs no time, and none is begun after Ctrl-C, nor
+    when less time is left than it took to the first plan. If none has a plan, the error is that of the last one.
+    """
+    best: Plan[SwapDecisions] | None = None
+    failure: InfeasibleError | LimitError | None = None
+    fired, needed_s, began = False, 0.0, clock.now()
+
+    def offer(plan: Plan[SwapDecisions]) -> None:
+        nonlocal needed_s
+        if on_plan is not None and (best is None or time_of(plan) < time_of(best)):
+            on_plan(plan)
+        needed_s = needed_s or clock.now() - began
+
+    for place, allocator in enumerate(options.allocators):
+        if best is not None and clock.left_s <= needed_s:
+            fired = True
+            break
+        share = clock.share(len(options.allocators) - place)
+        chosen = with_options(options, allocator=allocator, allocators=())
+        try:
+            plan = plan_one(task, chosen, share, inputs, on_progress, offer)
+        except (InfeasibleError, LimitError) as error:
+            failure = error
+            if clock.stop.is_set():
+                break
+            continue
+        fired = fired or plan.provenance.limit_fired
+        if best is None or time_of(plan) < time_of(best):
+            best = plan
+        if clock.stop.is_set() or (best.certificate.optimal and best.certificate.scope not in EXACT.values()):
+            break
+    if best is None:
+        assert failure is not None
+        raise failure
+    made = {**best.provenance.options, "allocators": list(options.allocators)}
+    interrupted = clock.stop.is_set()
+    return with_fields(
+        best, provenance=with_fields(best.provenance, options=made, limit_fired=fired, interrupted=interrupted)
+    )
+
+
+def plan_one(
+    task: SwapTask,
+    options: SwapOptions,
+    clock: Clock,
+    inputs: Mapping[str, InputRef],
+    on_progress: Callable[[SwapProgress], None] | None,
+    on_plan: Callable[[Plan[SwapDecisions]], None] | None,
+) -> Plan[SwapDecisions]:
+    """The fastest plan found with the allocator of the options."""
+    problem, bound = task.problem, task.bound
     require_feasible(problem, options.allocator)
     arrays = arrays_of(problem)
     proven = bound or Bound(problem.ideal_ns, Argument("compute"), "any order")
@@ -162,7 +202,7 @@ def _planned(
         decided = known or decided_of(problem, arrays, found, options)
         told = (found.nodes, decided)
         made = plan_of(decided, found, proven, options, inputs, limit_fired or found.cut, interrupted)
-        return replace(made, decisions=replace(made.decisions, runs=runs)) if runs else made
+        return with_fields(made, decisions=with_fields(made.decisions, runs=task.runs)) if task.runs else made
 
     # Until a plan was told, what came before planning tells how fast this machine reads and writes such a document.
     guess_s = min(max(0.0, clock.elapsed_s), GUESSED * max(0.0, clock.left_s))
@@ -172,7 +212,9 @@ def _planned(
     def tick(generation: Generation) -> None:
         teller.tick()
         if on_progress is not None:
-            on_progress(Progress(generation, proven.time_ns, clock.elapsed_s))
+            best, least = generation.best_ns, proven.time_ns
+            gap = relative_gap(best, least)
+            on_progress(SwapProgress(best, least, gap, clock.elapsed_s, generation=generation))
 
     def stopped() -> bool:
         nonlocal limit_fired
@@ -195,16 +237,6 @@ def _planned(
     return plan(found, clock.stop.is_set())
 
 
-def prepared(problem: SwapProblem, memory: Memory | None = None) -> SwapProblem:
-    """The problem with the memory that is meant. Raises InputError for one that is not sound."""
-    for path, found, expected in problem.problems():
-        raise InputError(f"found {found}, expected {expected}", where="swap problem", path=path)
-    if memory is None:
-        return problem
-    count = memory if isinstance(memory, int) else int(memory * footprint(problem))
-    return replace(problem, machine=replace(problem.machine, memory_bytes=count))
-
-
 def decided_of(problem: SwapProblem, arrays: Arrays, found: Found, options: SwapOptions) -> SwapDecisions:
     """What a search found as decisions, not yet checked."""
     pool, nodes = found.pool, found.nodes
@@ -221,7 +253,7 @@ def plan_of(
     found: Found,
     bound: Bound,
     options: SwapOptions,
-    inputs: dict[str, InputRef],
+    inputs: Mapping[str, InputRef],
     limit_fired: bool,
     interrupted: bool,
 ) -> Plan[SwapDecisions]:
@@ -240,9 +272,14 @@ def plan_of(
             tool=TOOL,
             method=found.method,
             parts=found.parts,
-            options=options.said,
+            options=options.recorded,
             search_log=found.log,
             limit_fired=limit_fired,
             interrupted=interrupted,
         ),
     )
+
+
+def time_of(plan: Plan[SwapDecisions]) -> int:
+    """Nanoseconds of one iteration under a swap plan."""
+    return plan.decisions.time_ns

@@ -34,15 +34,16 @@ def timed(trace: Trace) -> Trace:
 
 def swapped(trace: Trace, share: float, bandwidth: int = 10**10) -> SwapDecisions:
     """Plan `trace`, which has times, with its ops in place where they can be."""
-    problem, runs = inplace_problem(
+    task = inplace_problem(
         trace, SwapMachine(memory_bytes=2**40, in_bandwidth=bandwidth, out_bandwidth=bandwidth, together=(5, 6))
     )
+    problem = task.problem
     arrays = arrays_of(problem)
     least = least_pool(arrays)
     pool = Pool(least.classes, tuple(int(count * share) for count in least.counts))
     memory = pool_bytes(arrays.sizes, pool) + problem.scratch_bytes
     small = replace(problem, machine=replace(problem.machine, memory_bytes=memory))
-    return replace(decide(small, range(len(problem.ops)), pool), runs=runs)
+    return replace(decide(small, range(len(problem.ops)), pool), runs=task.runs)
 
 
 def plan_with(decisions: SwapDecisions) -> Plan:

@@ -138,7 +138,8 @@ def test_plans_write_in_place_and_keep_the_bits_of_the_model(name, mode):
     hardware = store.load(resources.locate("profiles", "cpu-2x2"), Hardware)
     captured = with_implementations(capture(steps.STEPS[name], name, mode))
     trace = with_roofline(with_optimizer(captured, "sgd") if mode == "train" else captured, hardware)
-    problem, runs = inplace_problem(trace, steps.MACHINE)
+    task = inplace_problem(trace, steps.MACHINE)
+    problem, runs = task.problem, task.runs
     assert sum(run.implementation == "inplace" for run in runs) >= 3
     pool = least_pool(problem)
     room = pool_bytes(problem.object_sizes, pool) + problem.scratch_bytes

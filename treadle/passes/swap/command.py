@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from treadle.planner.documents.plan import InputRef, Plan
     from treadle.planner.documents.trace import Trace
     from treadle.planner.passes.swap.decisions import OpRun, SwapDecisions
-    from treadle.planner.passes.swap.planning import Progress
+    from treadle.planner.passes.swap.planning import SwapProgress
     from treadle.planner.passes.swap.problem import SwapOp, SwapProblem
 
 SIZE = "SIZE|SHAREx"
@@ -128,14 +128,18 @@ def command(
 
     from treadle.planner.documents import store
     from treadle.planner.errors import LimitError
-    from treadle.planner.passes.swap.allocators import BOTH, plan_swap_allocators
     from treadle.planner.passes.swap.compiled import COMPILES
-    from treadle.planner.passes.swap.planning import SwapOptions, parse_memory
+    from treadle.planner.passes.swap.planning import SwapOptions, SwapTask, parse_memory, plan_swap, with_memory
+    from treadle.planner.passes.swap.search.options import BOTH
 
     pool_only = searching["faithful"] or searching["keep_pool"] or searching["free_classes"]
     allocators: Any = (allocator,) if allocator != "auto" else ("pool",) if pool_only else BOTH
     options = SwapOptions(
-        time_limit_s=time_limit, workers=workers or os.cpu_count() or 1, allocator=allocators[0], **searching
+        time_limit_s=time_limit,
+        workers=workers or os.cpu_count() or 1,
+        allocator=allocators[0],
+        allocators=allocators,
+        **searching,
     )
     memory = None if device_memory is None else parse_memory(device_memory)
     # a share is of the footprint, so the profile need not tell the memory, and what stands here is replaced
@@ -147,19 +151,20 @@ def command(
         with live_line() as show:
             common: dict[str, Any] = {
                 "clock": clock,
-                "memory": memory,
                 "inputs": inputs,
                 "on_progress": lambda progress: show(progress_line(progress)),
                 "on_plan": lambda plan: store.save(plan, output),
             }
             if with_recompute and step is not None:
                 from treadle.planner.job.recompute_swap.memory_runs import SAME_BITS
-                from treadle.planner.job.recompute_swap.planning import JointOptions, plan_joint
+                from treadle.planner.job.recompute_swap.planning import JointOptions, JointProblem, plan_joint
 
-                joint = JointOptions(swap=options, allocators=allocators, families=SAME_BITS if same_bits else None)
-                plan = plan_joint(step, whole.machine, reserve_bytes=whole.reserve_bytes, options=joint, **common)
+                joint = JointOptions(swap=options, families=SAME_BITS if same_bits else None)
+                both = JointProblem(step, whole.machine, whole.reserve_bytes, memory)
+                plan = plan_joint(both, options=joint, **common)
             else:
-                plan = plan_swap_allocators(whole, allocators, runs=runs, options=options, **common)
+                given = whole if memory is None else with_memory(whole, memory)
+                plan = plan_swap(SwapTask(given, runs), options=options, **common)
     except KeyboardInterrupt:
         raise LimitError("interrupted before a plan was found") from None
     store.save(plan, output)
@@ -221,7 +226,8 @@ def _sources(
         "hardware": InputRef(file=hardware, digest=store.digest(profile)),
     }
     step = with_times(step, hardware)
-    return *inplace_problem(step, machine_of(profile, memory_bytes, host), left), step, inputs
+    task = inplace_problem(step, machine_of(profile, memory_bytes, host), left)
+    return task.problem, task.runs, step, inputs
 
 
 def with_times(trace: Trace, hardware: str) -> Trace:
@@ -234,15 +240,15 @@ def with_times(trace: Trace, hardware: str) -> Trace:
     return with_roofline(trace, load_hardware(hardware))
 
 
-def progress_line(progress: Progress) -> str:
+def progress_line(progress: SwapProgress) -> str:
     """Generation, best, mean and worst time, bound, gap and elapsed time; times come in ns."""
     number, best = progress.generation.number, progress.generation.best_ns
     parts = [
         f"generation {number}: best {format_time(best)}",
         f"mean {format_time(progress.generation.mean_ns)}",
         f"worst {format_time(progress.generation.worst_ns)}",
-        f"bound {format_time(progress.bound_ns)}",
-        f"gap {1 - progress.bound_ns / max(1, best):.2%}",
+        f"bound {format_time(progress.bound or 0)}",
+        f"gap {1 - (progress.bound or 0) / max(1, best):.2%}",
         f"{progress.elapsed_s:.0f} s",
     ]
     return "   ".join(parts)

@@ -10,6 +10,8 @@ from treadle.planner.passes.swap.decisions import Allocator
 from treadle.planner.passes.swap.search.executors import dask_address
 from treadle.planner.passes.swap.search.generations import GeneticParameters
 
+BOTH: tuple[Allocator, ...] = ("pool", "offset")
+"""Allocators of the runtime. A pool loses memory to its classes, an arena to its holes; neither always loses less."""
 Method = Literal["auto", "genetic", "exact"]
 
 
@@ -24,6 +26,8 @@ class SwapOptions:
 
     method: Method = "auto"
     allocator: Allocator = "pool"
+    allocators: tuple[Allocator, ...] = ()
+    """If any, the plan is the fastest that one of them gives."""
     faithful: bool = False
     keep_order: bool = False
     keep_pool: bool = False
@@ -55,7 +59,7 @@ class SwapOptions:
         return GeneticParameters(population, self.generations, self.patience, temperature, self.seed)
 
     @property
-    def said(self) -> dict[str, Any]:
+    def recorded(self) -> dict[str, Any]:
         """For the provenance: all that has to do with the outcome, resolved."""
         chosen = {**asdict(self), "population": self.effort.population, "temperature": self.effort.temperature}
-        return {name: value for name, value in chosen.items() if name not in ("workers", "executor")}
+        return {name: value for name, value in chosen.items() if name not in ("workers", "executor", "allocators")}

@@ -14,7 +14,7 @@ from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InfeasibleError
 from treadle.planner.graph.unrolling import plain_runs, unrolled
 from treadle.planner.job.recompute_swap.memory_runs import allowed
-from treadle.planner.job.recompute_swap.planning import JointOptions, plan_joint
+from treadle.planner.job.recompute_swap.planning import JointOptions, JointProblem, plan_joint
 from treadle.planner.job.recompute_swap.programs import memory_alone, sides
 from treadle.planner.job.recompute_swap.relaxation import joint_bound
 from treadle.planner.job.recompute_swap.scoring import Scorer, quick_plan
@@ -24,7 +24,7 @@ from treadle.planner.passes.swap.check import check
 from treadle.planner.passes.swap.decisions import Allocator, SwapDecisions
 from treadle.planner.passes.swap.evaluate import decisions
 from treadle.planner.passes.swap.extract import problem_from_trace
-from treadle.planner.passes.swap.planning import SwapOptions, plan_swap
+from treadle.planner.passes.swap.planning import SwapOptions, inplace_problem, plan_swap
 from treadle.planner.passes.swap.problem import SwapMachine
 from treadle.planner.passes.swap.search.options import Method
 
@@ -61,10 +61,10 @@ def test_never_behind_either_pass_alone(name: str, share: float, copies: float, 
     trace = captured(name)
     machine = machine_for(trace, share, copies)
     options = replace_options(SWAP, method=method)
-    plan = plan_joint(trace, machine, options=replace_options(JOINT, swap=options))
+    plan = plan_joint(JointProblem(trace, machine), options=replace_options(JOINT, swap=options))
     ours = decided(plan)
     assert check(ours) == []
-    alone = decided(plan_swap(trace, machine, options=options))
+    alone = decided(plan_swap(inplace_problem(trace, machine), options=options))
     assert ours.time_ns <= alone.time_ns
     memory = memory_time(trace, machine)
     assert memory is None or ours.time_ns <= memory
@@ -79,8 +79,8 @@ def test_ahead_of_both_where_some_tensors_are_cheap_to_copy_and_others_to_make()
     slow = {f"f{i}" for i in range(1, 17, 2)}
     trace = replace(trace, ops=tuple(replace(op, time_ns=9000 if op.id in slow else op.time_ns) for op in trace.ops))
     machine = SwapMachine(memory_bytes=9 * MIB, in_bandwidth=MIB * 10**9 // 9000, out_bandwidth=MIB * 10**9 // 9000)
-    ours = decided(plan_joint(trace, machine, options=JOINT))
-    alone = decided(plan_swap(trace, machine, options=SWAP))
+    ours = decided(plan_joint(JointProblem(trace, machine), options=JOINT))
+    alone = decided(plan_swap(inplace_problem(trace, machine), options=SWAP))
     memory = memory_time(trace, machine)
     assert memory is not None
     assert ours.runs
@@ -93,7 +93,7 @@ def test_the_bound_is_below_every_plan_and_above_compute_where_memory_is_short()
     machine = SwapMachine(memory_bytes=7 * MIB, in_bandwidth=MIB * 10**9 // 20000, out_bandwidth=MIB * 10**9 // 20000)
     bound, sets = joint_bound(trace, machine, 0)
     compute = sum(op.time_ns or 0 for op in trace.ops)
-    ours = decided(plan_joint(trace, machine, options=JOINT))
+    ours = decided(plan_joint(JointProblem(trace, machine), options=JOINT))
     assert compute < bound.time_ns <= ours.time_ns
     assert bound.scope == "any order"
     assert sets
@@ -104,27 +104,29 @@ def test_the_bound_is_below_every_plan_and_above_compute_where_memory_is_short()
 def test_inference_and_updates_are_planned_too() -> None:
     whole = captured("mlp", "sgd")
     machine = machine_for(whole, 0.95, 2.0)
-    ours = decided(plan_joint(whole, machine, options=JOINT))
+    ours = decided(plan_joint(JointProblem(whole, machine), options=JOINT))
     assert check(ours) == []
     trace = chain(6)
     forward = tuple(op for op in trace.ops if op.phase == "forward")
     made = {t for op in forward for t in op.outputs}
     kept = tuple(t for t in trace.tensors if t.id in made or t.id in ("a0", "w"))
     inference = replace(trace, mode="infer", ops=forward, tensors=kept, tangents=())
-    assert check(decided(plan_joint(inference, machine_for(inference, 1.0), options=JOINT))) == []
+    assert check(decided(plan_joint(JointProblem(inference, machine_for(inference, 1.0)), options=JOINT))) == []
 
 
 def test_the_same_inputs_give_the_same_plan() -> None:
     trace = chain(10)
     machine = SwapMachine(memory_bytes=7 * MIB, in_bandwidth=MIB * 10**6, out_bandwidth=MIB * 10**6)
-    assert plan_joint(trace, machine, options=JOINT) == plan_joint(trace, machine, options=JOINT)
+    assert plan_joint(JointProblem(trace, machine), options=JOINT) == plan_joint(
+        JointProblem(trace, machine), options=JOINT
+    )
 
 
 def test_what_cannot_be_says_so() -> None:
     trace = chain(4)
     machine = SwapMachine(memory_bytes=3 * MIB, in_bandwidth=10**9, out_bandwidth=10**9)
     with pytest.raises(InfeasibleError, match="b4 holds"):
-        plan_joint(trace, machine, options=JOINT)
+        plan_joint(JointProblem(trace, machine), options=JOINT)
 
 
 @pytest.mark.parametrize("allocator", ["pool", "bytes"])
@@ -133,7 +135,7 @@ def test_a_limit_that_fires_at_once_leaves_the_plan_of_the_memory_pass(allocator
     machine = SwapMachine(memory_bytes=9 * MIB, in_bandwidth=MIB * 10**9 // 90000, out_bandwidth=MIB * 10**9 // 90000)
     told: list[Plan] = []
     options = JointOptions(swap=replace_options(SWAP, time_limit_s=0.01, allocator=allocator), memory=MEMORY)
-    plan = plan_joint(trace, machine, options=options, on_plan=told.append)
+    plan = plan_joint(JointProblem(trace, machine), options=options, on_plan=told.append)
     ours = decided(plan)
     memory = memory_time(trace, machine, allocator)
     assert memory is not None
@@ -148,10 +150,10 @@ def test_swapping_alone_is_left_out_only_where_it_cannot_be_ahead() -> None:
     """Copies take as long as the step: what is made again is ahead of the bound of all that only copies."""
     trace = chain(16)
     machine = SwapMachine(memory_bytes=9 * MIB, in_bandwidth=MIB * 10**9 // 90000, out_bandwidth=MIB * 10**9 // 90000)
-    plan = plan_joint(trace, machine, options=JOINT)
+    plan = plan_joint(JointProblem(trace, machine), options=JOINT)
     assert "swap alone" not in plan.provenance.parts
     assert decided(plan).time_ns <= lower_bound(problem_from_trace(trace, machine)).time_ns
-    assert decided(plan).time_ns < decided(plan_swap(trace, machine, options=SWAP)).time_ns
+    assert decided(plan).time_ns < decided(plan_swap(inplace_problem(trace, machine), options=SWAP)).time_ns
 
 
 def test_quick_scores_are_those_of_the_allocator() -> None:
@@ -173,7 +175,8 @@ def test_swapping_alone_chooses_its_allocator() -> None:
     small = captured("mlp")
     trace = replace(small, tensors=tuple(replace(t, bytes=512 * (t.bytes or 0)) for t in small.tensors))
     machine = machine_for(trace, 0.8, 1.0)
-    plan = plan_joint(trace, machine, options=replace_options(JOINT, allocators=("pool", "offset")))
+    both = replace_options(SWAP, allocators=("pool", "offset"))
+    plan = plan_joint(JointProblem(trace, machine), options=replace_options(JOINT, swap=both))
     assert "swap alone" in plan.provenance.parts
     assert decided(plan).allocator == "offset"
-    assert decided(plan).time_ns < decided(plan_joint(trace, machine, options=JOINT)).time_ns
+    assert decided(plan).time_ns < decided(plan_joint(JointProblem(trace, machine), options=JOINT)).time_ns

@@ -17,7 +17,7 @@ from treadle.planner.passes.swap.decisions import SwapDecisions
 from treadle.planner.passes.swap.early import last_writes, split, write_back_early
 from treadle.planner.passes.swap.evaluate import decisions, time_ns
 from treadle.planner.passes.swap.layout import Pool
-from treadle.planner.passes.swap.planning import SwapOptions, plan_swap_problem
+from treadle.planner.passes.swap.planning import SwapOptions, SwapTask, plan_swap
 from treadle.planner.passes.swap.problem import SwapProblem
 from treadle.planner.passes.swap.timeline_of import dropped
 from treadle.planner.passes.swap.two_pass import plan_pool
@@ -161,7 +161,7 @@ def test_some_choices_are_faster():
 
 def test_plans_have_early_copies_where_they_are_faster_and_faithful_ones_never():
     plan, plain = (
-        plan_swap_problem(read_for_long(), options=SwapOptions(**QUICK, faithful=faithful))
+        plan_swap(SwapTask(read_for_long()), options=SwapOptions(**QUICK, faithful=faithful))
         for faithful in (False, True)
     )
     assert [node.early for node in plan.decisions.nodes].count(True) == 1

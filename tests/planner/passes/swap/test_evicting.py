@@ -14,7 +14,7 @@ from treadle.planner.passes.swap.check import check
 from treadle.planner.passes.swap.evaluate import decisions
 from treadle.planner.passes.swap.evicting import evict_all
 from treadle.planner.passes.swap.minimum import least_memory
-from treadle.planner.passes.swap.planning import SwapOptions, plan_swap_problem
+from treadle.planner.passes.swap.planning import SwapOptions, SwapTask, plan_swap
 from treadle.planner.passes.swap.problem import SwapProblem
 from treadle.planner.passes.swap.spans import plan_spans
 
@@ -44,7 +44,7 @@ def test_offset_always_has_a_plan(faithful: bool) -> None:
         options = SwapOptions(
             allocator="offset", keep_order=True, faithful=faithful, generations=1, population=2, time_limit_s=60
         )
-        assert check(plan_swap_problem(problem, options=options).decisions) == []
+        assert check(plan_swap(SwapTask(problem), options=options).decisions) == []
         found += 1
         if found == 2:
             return

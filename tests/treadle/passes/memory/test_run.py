@@ -12,8 +12,9 @@ from tests.planner.job.recompute_swap.steps import captured, machine_for
 from treadle.cli.main import run
 from treadle.passes.swap.command import repeated
 from treadle.planner.documents import store
+from treadle.planner.documents.plan import InputRef
 from treadle.planner.job.recompute_swap.memory_runs import SAME_BITS
-from treadle.planner.job.recompute_swap.planning import JointOptions, plan_joint
+from treadle.planner.job.recompute_swap.planning import JointOptions, JointProblem, plan_joint
 from treadle.planner.passes.memory.planning import MemoryOptions
 from treadle.planner.passes.swap.planning import SwapOptions
 from treadle.runtime.swap import compare
@@ -35,11 +36,11 @@ def test_a_plan_that_makes_again_runs_with_the_same_bits(
     monkeypatch.setattr(compare, "EMULATED", 0.05)
     monkeypatch.chdir(tmp_path)
     trace = replace(captured("convnet", "sgd"), entry="tests.treadle.runtime.models:convnet")
-    plan = plan_joint(trace, machine_for(trace, 0.7, 8.0), options=OPTIONS)
+    plan = plan_joint(JointProblem(trace, machine_for(trace, 0.7, 8.0)), options=OPTIONS)
     assert repeated(plan.decisions)
     assert plan.decisions.in_bytes
     store.save(trace, "step.trace.json")
-    inputs = {"trace": replace(plan.inputs["trace"], file="step.trace.json", digest=store.digest(trace))}
+    inputs = {"trace": InputRef(file="step.trace.json", digest=store.digest(trace))}
     store.save(replace(plan, inputs=inputs), "made.plan.json")
     assert run(["check", "made.plan.json", "--fresh"]) == 0
     assert "accepted" in capsys.readouterr().out

@@ -23,7 +23,7 @@ from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.plan import Generation, Plan
 from treadle.planner.passes.swap.check import check
-from treadle.planner.passes.swap.planning import Progress
+from treadle.planner.passes.swap.planning import SwapProgress
 from treadle.planner.resources import locate
 
 QUICK = ("--generations", "5", "--population", "8", "--workers", "1")
@@ -149,7 +149,7 @@ def test_without_dask_the_exit_code_is_5(files, capsys, monkeypatch):
 def test_progress_says_where_the_search_stands():
     generation = Generation(number=7, best_ns=2_000_000, mean_ns=3_000_000, worst_ns=4_000_000)
     expected = "generation 7: best 2 ms   mean 3 ms   worst 4 ms   bound 1.5 ms   gap 25.00%   12 s"
-    assert progress_line(Progress(generation, 1_500_000, 12.3)) == expected
+    assert progress_line(SwapProgress(2_000_000, 1_500_000, 0.25, 12.3, generation=generation)) == expected
 
 
 @pytest.fixture

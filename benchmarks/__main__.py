@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from importlib import import_module
+from typing import Annotated
 
-import click
+import typer
 
 from benchmarks.common import Table, show
+from treadle.cli.lazy import new_app
+from treadle.cli.options import Json, one_of
 
 FOLDERS = {
     "collective": "synthesis quality order cpu gpu xml_simulation",
@@ -21,20 +25,28 @@ NAMES = (
 )
 
 
-@click.command()
-@click.argument("names", nargs=-1, type=click.Choice((*NAMES, *FOLDERS)))
-@click.option("--list", "only_list", is_flag=True, help="List the benchmarks.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-def main(names: tuple[str, ...], only_list: bool, as_json: bool) -> None:
+main = new_app()
+
+
+@main.command()
+def run(
+    *,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME", parser=partial(one_of, (*NAMES, *FOLDERS)), help="All by default."),
+    ] = None,
+    only_list: Annotated[bool, typer.Option("--list", help="List the benchmarks.")] = False,
+    as_json: Json = False,
+) -> None:
     """Measure every figure that README and docs quote; a NAME such as `swap` runs all benchmarks of its folder."""
     if only_list:
         for name in NAMES:
-            click.echo(f"{name:26}{import_module(f'benchmarks.{name}').tables.__doc__}")
+            typer.echo(f"{name:26}{import_module(f'benchmarks.{name}').tables.__doc__}")
         return
     show(_tables(names or NAMES), as_json)
 
 
-def _tables(names: tuple[str, ...]) -> Iterator[Table]:
+def _tables(names: Sequence[str]) -> Iterator[Table]:
     for chosen in names:
         for name in NAMES:
             if name == chosen or name.startswith(f"{chosen}."):

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from typer.testing import CliRunner
 
 from benchmarks.__main__ import NAMES, main
 from benchmarks.collective import machines

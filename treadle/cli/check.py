@@ -3,49 +3,44 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
-import click
+import typer
 
-from treadle.cli.output import json_option, listed, note, print_json
+from treadle.cli.completion import sketches
+from treadle.cli.options import Json, choice, hardware_option
+from treadle.cli.output import listed, note, print_json
+from treadle.codegen.collective.msccl.runtimes import RUNTIMES, Name
 from treadle.planner.documents.scalars import many
 
 if TYPE_CHECKING:
     from treadle.check.file import Report
 
 
-@click.command()
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--fresh", is_flag=True, help="Also compare each plan with its inputs, named here or found beside it.")
-@click.option("--trace", help="The trace a plan was made from.")
-@click.option("--hardware", help="The hardware profile a plan was made from.")
-@click.option("--sketch", help="The sketch a plan was made from.")
-@click.option(
-    "--runtime",
-    "runtimes",
-    multiple=True,
-    type=click.Choice(["msccl", "rccl", "executor"]),
-    help="Also say by which rules this runtime would refuse or skip MSCCL XML.",
-)
-@click.option(
-    "--fifo-depth",
-    type=click.IntRange(min=1),
-    help="Messages that a connection of MSCCL XML holds. [default: Simple 2, LL and LL128 8]",
-)
-@click.option("--pattern", help="The pattern a plan was made from.")
-@click.option("--problem", help="The problem a plan was made from.")
-@json_option
 def command(
-    files: tuple[str, ...],
-    fresh: bool,
-    trace: str | None,
-    hardware: str | None,
-    sketch: str | None,
-    pattern: str | None,
-    problem: str | None,
-    runtimes: tuple[Any, ...],
-    fifo_depth: int | None,
-    as_json: bool,
+    *,
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE", help="Plans, other documents, folders of artefacts, MSCCL XML.")
+    ],
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Also compare each plan with its inputs, named here or found next to it.")
+    ] = False,
+    trace: Annotated[str | None, typer.Option(metavar="FILE", help="The trace a plan was made from.")] = None,
+    hardware: Annotated[str | None, hardware_option("The hardware profile a plan was made from.")] = None,
+    sketch: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", autocompletion=sketches, help="The sketch a plan was made from.")
+    ] = None,
+    runtimes: Annotated[
+        list[str] | None,
+        choice([*RUNTIMES], "--runtime", "Also report by which rules this runtime would refuse or skip MSCCL XML."),
+    ] = None,
+    fifo_depth: Annotated[
+        int | None,
+        typer.Option(min=1, help="Messages that a connection of MSCCL XML holds. [default: Simple 2, LL and LL128 8]"),
+    ] = None,
+    pattern: Annotated[str | None, typer.Option(metavar="FILE", help="The pattern a plan was made from.")] = None,
+    problem: Annotated[str | None, typer.Option(metavar="FILE", help="The problem a plan was made from.")] = None,
+    as_json: Json = False,
 ) -> int:
     """Check plans, other documents, folders of artefacts, and anybody's MSCCL XML (docs/checking-xml.md).
 
@@ -66,7 +61,7 @@ def command(
         "problem": problem,
     }
     files_by_role = {role: file for role, file in named.items() if file is not None}
-    inputs = Inputs(files_by_role, fresh, tuple(dict.fromkeys(runtimes)), fifo_depth)
+    inputs = Inputs(files_by_role, fresh, tuple(dict.fromkeys(cast("list[Name]", runtimes or []))), fifo_depth)
     rows: list[dict[str, Any]] = []
     code = 0
     for path in files:
@@ -102,20 +97,20 @@ def _print(path: str, report: Report) -> None:
     from treadle.codegen.collective.msccl.rules import FATAL
 
     if report.findings:
-        click.echo(f"{path}: rejected: {many(len(report.findings), 'finding')}")
+        typer.echo(f"{path}: rejected: {many(len(report.findings), 'finding')}")
     else:
-        click.echo(f"{path}: {report.unverified or 'accepted'} ({report.what})")
+        typer.echo(f"{path}: {report.unverified or 'accepted'} ({report.what})")
     for line in report.findings:
-        click.echo(f"  {line}")
+        typer.echo(f"  {line}")
     for name, found in report.judgements.items():
         if any(finding.effect in FATAL for finding in found):
             continue
         for effect, words in WORDS.items():
             rules = [finding for finding in found if finding.effect == effect]
             if rules:
-                click.echo(f"  {name} {words}:")
+                typer.echo(f"  {name} {words}:")
             for finding in rules:
-                click.echo(f"    {finding}")
+                typer.echo(f"    {finding}")
 
 
 WORDS = {

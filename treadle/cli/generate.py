@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
-import click
+import typer
 
-from treadle.cli.output import FOLDER, json_option, note, print_json, require_apart
+from treadle.cli.options import Json, choice, folder_option
+from treadle.cli.output import note, print_json, require_apart
+from treadle.codegen.collective.msccl.runtimes import Name
 from treadle.codegen.targets import target_names
 from treadle.planner.documents.scalars import many
 
@@ -20,41 +22,36 @@ MOST_HEADERS = 16
 """That are listed by name."""
 
 
-@click.command()
-@click.argument("plans", nargs=-1, required=True, metavar="PLAN...")
-@click.option(
-    "--target",
-    type=click.Choice(target_names()),
-    help="[default: the first of the plan's pass]",
-)
-@click.option(
-    "--runtime",
-    type=click.Choice(["msccl", "rccl", "executor"]),
-    help="Write MSCCL XML that this runtime takes, with fewer instances where it must be. [default: the dialect of "
-    "rccl, of any size]",
-)
-@click.option("--trace", help="The trace of a memory or swap plan. [default: the one it names, beside it]")
-@click.option(
-    "--collective",
-    "collectives",
-    multiple=True,
-    metavar="PLAN",
-    help="Let the collectives of a fusion plan travel as this plan of `treadle plan collective` says.",
-)
-@click.option(
-    "-o", "--output", required=True, type=FOLDER, metavar="DIR", help="The folder; a subfolder each for several plans."
-)
-@click.option("--force", is_flag=True, help="Write into a folder that holds other files.")
-@json_option
 def command(
-    plans: tuple[str, ...],
-    target: Any,
-    runtime: Any,
-    trace: str | None,
-    collectives: tuple[str, ...],
-    output: str,
-    force: bool,
-    as_json: bool,
+    *,
+    plans: Annotated[list[str], typer.Argument(metavar="PLAN", help="Plans, or the selection of a size sweep.")],
+    target: Annotated[
+        str | None, choice(target_names(), "--target", "What to write. [default: the first target of the plan's pass]")
+    ] = None,
+    runtime: Annotated[
+        Name | None,
+        typer.Option(
+            help="Write MSCCL XML that this runtime takes, with fewer instances where it must be. [default: the "
+            "dialect of rccl, of any size]"
+        ),
+    ] = None,
+    trace: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="The trace of a memory or swap plan. [default: the one it names, next to it]"
+        ),
+    ] = None,
+    collectives: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--collective",
+            metavar="PLAN",
+            help="Execute the collectives of a fusion plan as this plan of `treadle plan collective` states.",
+        ),
+    ] = None,
+    output: Annotated[str, folder_option("The folder; a subfolder each for several plans.")],
+    force: Annotated[bool, typer.Option("--force", help="Write into a folder that holds other files.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Turn PLAN... into artefacts: a PyTorch module for a memory plan, or what makes PyTorch's own checkpointing
     (torch-sac) or torch.compile (torch-compile) follow it; a swap plan's step (torch-swap), or what torch.compile
@@ -96,7 +93,7 @@ def command(
             reference = document.inputs.get("trace")
             file = trace if trace is not None or reference is None else find("trace", reference, path, None)
             recorded = None if file is None else store.load(file, Trace)
-            carried = {Path(name).name: store.load(name, Plan) for name in collectives}
+            carried = {Path(name).name: store.load(name, Plan) for name in collectives or ()}
             artefacts = targets.generate(document, path, recorded, target, runtime, carried)
             inputs = inputs_beside(document, path)
         else:
@@ -143,7 +140,7 @@ def command(
         print_json(rows)
         return
     for row in rows:
-        click.echo(f"wrote {_listed(row['files'])} to {row['folder']}")
+        typer.echo(f"wrote {_listed(row['files'])} to {row['folder']}")
 
 
 def _listed(files: Collection[str]) -> str:

@@ -1,50 +1,75 @@
-"""A click group that imports a subcommand only when it is asked for, so that `--help` stays fast."""
+"""Commands as typer makes them: a subcommand's module is imported only when it is asked for, so `--help` stays fast."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
-import click
-from click.shell_completion import CompletionItem
-
-COMPLETION = "_TREADLE_COMPLETE"
-"""Set by a shell that completes a command line."""
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
 
-class LazyGroup(click.Group):
-    """`table` maps a name to (`module`, short help); the module's attribute `command` is the subcommand."""
+class UsageError(typer.BadParameter):
+    """Options that do not go together. The line that is printed names the command's `--help`."""
 
-    def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.table = table
+    def format_message(self) -> str:
+        return self.message
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.table)
 
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in self.table:
-            return None
-        command = import_module(self.table[name][0]).command
-        assert isinstance(command, click.Command)
-        return command
+class Group(TyperGroup):
+    """Prints its help where no command follows, and names the command that was probably meant."""
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """As in a group, but without importing every subcommand for its help."""
-        own = [CompletionItem(name, help=text) for name, (_, text) in self.table.items() if name.startswith(incomplete)]
-        return own + click.Command.shell_complete(self, ctx, incomplete)
+    def get_params(self, ctx: Any) -> list[Any]:
+        """All are flags; typer imports pydantic, which takes long, for those whose default is None."""
+        params = super().get_params(ctx)
+        for each in params:
+            each.default = each.default or False
+        return params
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in self.table and not args[0].startswith("-") and not ctx.resilient_parsing:
-            near = get_close_matches(args[0], self.table, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(self.table)}"
-            raise click.UsageError(f"no such command {args[0]!r}; {hint}", ctx)
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            typer.echo(ctx.get_help(), err=True)
+            raise typer.Exit(2)
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        known = self.list_commands(ctx)
+        if args[0] not in known and not args[0].startswith("-") and not ctx.resilient_parsing:
+            near = get_close_matches(args[0], known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}"
+            raise UsageError(f"no such command {args[0]!r}; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in self.table.items()])
+
+class LazyGroup(Group):
+    """`table` maps a name to a module and a short help; the module's `command` is a function or a `typer.Typer`."""
+
+    table: ClassVar[Mapping[str, tuple[str, str]]] = {}
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.table)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:
+        """Only the name and the short help of a command, which help and completion need."""
+        return TyperCommand(cmd_name, short_help=self.table[cmd_name][1]) if cmd_name in self.table else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, None if name is None else self.load(name), rest
+
+    def load(self, name: str) -> Any:
+        """The command itself, imported."""
+        command: Callable[..., object] | typer.Typer = import_module(self.table[name][0]).command
+        if not isinstance(command, typer.Typer):
+            function, command = command, new_app()
+            command.command()(function)
+        return get_command(command)
+
+
+def new_app(cls: type[Group] = Group, **more: Any) -> typer.Typer:
+    """A typer application without rich, whose import takes longer than the rest of `--help`."""
+    settings: dict[str, Any] = {"add_completion": False, **more}
+    return typer.Typer(cls=cls, rich_markup_mode=None, pretty_exceptions_enable=False, **settings)

@@ -1,35 +1,32 @@
-"""`--time-limit`, the same for every pass: it counts from the start of the process."""
+"""When the process began: every time limit counts from there."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-import click
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from treadle.planner.search.clock import Clock
 
-BEGAN = "treadle.began"
-"""Where a context keeps when its process began, on time.monotonic's clock."""
+_began: ContextVar[float | None] = ContextVar("began", default=None)
 
 
-def time_limit_option(default: float | None, help: str) -> Callable[[Any], Any]:
-    """The option; `help` says of what it is the limit."""
-    return click.option(
-        "--time-limit",
-        type=click.FloatRange(min=0, min_open=True),
-        default=default,
-        show_default=default is not None,
-        help=help if default is not None else f"{help} [default: none]",
-    )
+@contextmanager
+def since(began: float) -> Iterator[None]:
+    """The command that runs inside began then, on time.monotonic's clock."""
+    token = _began.set(began)
+    try:
+        yield
+    finally:
+        _began.reset(token)
 
 
 def clock_of(limit_s: float | None) -> Clock:
     """The clock of the command that runs."""
     from treadle.planner.search.clock import Clock
 
-    context = click.get_current_context(silent=True)
-    began = None if context is None else context.meta.get(BEGAN)
+    began = _began.get()
     return Clock.of(limit_s, time.monotonic() if began is None else began)

@@ -6,12 +6,14 @@ import os
 import sys
 import time
 import traceback
+from typing import Annotated, Any
 
-import click
+import typer
+from typer.main import get_command
 
 from treadle.__main__ import INTERRUPTED
-from treadle.cli.lazy import COMPLETION, LazyGroup
-from treadle.cli.limit import BEGAN
+from treadle.cli.lazy import LazyGroup, new_app
+from treadle.cli.limit import since
 from treadle.planner.errors import CheckFailed, InputError, MissingBackendError, TreadleError, brief
 from treadle.planner.version import __version__
 
@@ -32,14 +34,37 @@ EXTRAS = {"torch": "torch", "google": "traces", "matplotlib": "report", "gurobip
 """Top-level module -> the extra of this package that installs it."""
 
 
-@click.group(cls=LazyGroup, table=SUBCOMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="treadle")
-def cli() -> None:
+COMPLETION = "_TREADLE_COMPLETE"
+"""Set by a shell that completes a command line."""
+
+
+class Root(LazyGroup):
+    table = SUBCOMMANDS
+
+
+app = new_app(Root, add_completion=True, context_settings={"help_option_names": ["-h", "--help"]})
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"treadle, version {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def treadle(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
     """Plan a deep-learning step ahead of time, prove the plan, and make it run.
 
     Exit codes: 0 good, 1 a check failed, 2 bad input, 3 proved infeasible, 4 no plan within the limits, 5 a backend is
     missing. TREADLE_DEBUG=1 shows tracebacks.
     """
+
+
+cli: Any = get_command(app)
 
 
 def main(began: float | None = None) -> None:
@@ -50,10 +75,9 @@ def main(began: float | None = None) -> None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
         else:  # a terminal that cannot show a character gets another one
             stream.reconfigure(errors="replace")
-    if instruction := os.environ.get(COMPLETION):
-        from treadle.cli.completion import answer
-
-        sys.exit(answer(cli, instruction))
+    if os.environ.get(COMPLETION):
+        os.environ["COLUMNS"] = "9999"  # help texts are wrapped there, and fish takes every line for a name
+        cli.main(prog_name="treadle")
     sys.exit(run(sys.argv[1:], began))
 
 
@@ -62,26 +86,20 @@ def run(arguments: list[str], began: float | None = None) -> int:
     count from `began` on time.monotonic's clock, from now where that is absent."""
     began = time.monotonic() if began is None else began
     try:
-        with cli.make_context("treadle", list(arguments)) as context:
-            context.meta[BEGAN] = began
+        with since(began), cli.make_context("treadle", list(arguments)) as context:
             result = cli.invoke(context)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
-    except click.exceptions.Exit as stop:
+    except typer.Exit as stop:
         return stop.exit_code
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
-        return 2
-    except click.ClickException as error:
-        context_of = getattr(error, "ctx", None)
-        hint = f" (see `{context_of.command_path} --help`)" if context_of else ""
-        return _fail(error.format_message().rstrip(".") + hint, 2)
+    except typer.TyperException as error:
+        return _fail(_usage(error), 2)
     except TreadleError as error:
         if isinstance(error, CheckFailed):
             for finding in error.findings:
-                click.echo(finding, err=True)
+                typer.echo(finding, err=True)
         return _fail(str(error), error.exit_code)
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -101,8 +119,17 @@ def run(arguments: list[str], began: float | None = None) -> int:
         return _fail(f"internal error: {name}: {error}; run again with TREADLE_DEBUG=1 and report it", INTERNAL_ERROR)
 
 
+def _usage(error: typer.TyperException) -> str:
+    """What is wrong with a command line, and whose help says more."""
+    message = error.format_message().replace(": Value error, ", ": ", 1).rstrip(".")
+    if near := getattr(error, "possibilities", None):
+        message = f"{error.message}; did you mean {near[0]!r}?"
+    context = getattr(error, "ctx", None)
+    return message + (f" (see `{context.command_path} --help`)" if context else "")
+
+
 def _fail(message: str, code: int) -> int:
     if os.environ.get("TREADLE_DEBUG", "0") not in ("", "0"):
         traceback.print_exc()
-    click.echo(f"error: {brief(' '.join(message.split()))}", err=True)
+    typer.echo(f"error: {brief(' '.join(message.split()))}", err=True)
     return code

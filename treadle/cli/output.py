@@ -12,52 +12,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import click
+import typer
 
 from treadle.planner.documents.files import read_text
 from treadle.planner.errors import CheckFailed, InputError
 
-FORMATS = frozenset(
-    (".html", ".htm", ".json", ".yaml", ".yml", ".pdf", ".png", ".jpg", ".gif", ".svg", ".xml", ".csv", ".txt", ".py")
-)
-"""Endings that say what is in a file."""
-
-
-class Output(click.ParamType[str]):
-    """A file or folder to write: in a folder that exists, and without the ending of another format.
-
-    Checked with the options, so before anything is read, planned or written.
-    """
-
-    name = "file"
-
-    def __init__(self, *endings: str) -> None:
-        self.endings = endings
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        path, where = Path(value), param.opts[-1] if param else ""
-        if not path.parent.is_dir():
-            raise InputError(f"found no folder {str(path.parent)!r} to write {path.name!r} into", where=where)
-        if self.endings and path.suffix in FORMATS and path.suffix not in self.endings:
-            *first, last = self.endings
-            expected = " or ".join([", ".join(first), last] if first else [last])
-            raise InputError(f"found {value!r}, expected a file that ends in {expected}", where=where)
-        return str(value)
-
-
-DOCUMENT = Output(".json", ".yaml", ".yml")
-FOLDER = Output()
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-
 
 def print_json(value: Any) -> None:
     """One JSON document on stdout, keys sorted."""
-    click.echo(json.dumps(value, sort_keys=True, indent=1))
+    typer.echo(json.dumps(value, sort_keys=True, indent=1))
 
 
 def note(message: str) -> None:
     """A line for people that must not mix with what a program reads: stderr."""
-    click.echo(message, err=True)
+    typer.echo(message, err=True)
 
 
 def listed(names: list[str]) -> str:
@@ -159,7 +127,7 @@ def print_rich(what: object) -> None:
     console = Console(file=sys.stdout, width=width, highlight=False, emoji=False)
     with console.capture() as text:
         console.print(what)
-    click.echo("\n".join(line.rstrip() for line in text.get().splitlines()))
+    typer.echo("\n".join(line.rstrip() for line in text.get().splitlines()))
 
 
 def require_good(rows: Sequence[Any], verdict: str) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import click
-
-from treadle.cli.lazy import LazyGroup
+from treadle.cli.lazy import LazyGroup, new_app
 from treadle.planner.passes import ROOMS
 
 PASSES = {
@@ -13,6 +11,13 @@ PASSES = {
 }
 
 
-@click.group(cls=LazyGroup, table=PASSES)
-def command() -> None:
+class Plan(LazyGroup):
+    table = PASSES
+
+
+command = new_app(Plan)
+
+
+@command.callback()
+def plan() -> None:
     """Plan what one pass decides, or a whole job."""

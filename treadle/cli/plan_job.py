@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-import click
+import typer
 
-from treadle.cli.limit import clock_of, time_limit_option
-from treadle.cli.output import FOLDER, json_option, note, print_json
+from treadle.cli.limit import clock_of
+from treadle.cli.options import Json, folder_option, time_limit_option
+from treadle.cli.output import note, print_json
 
 
-@click.command()
-@click.argument("job", metavar="JOB.yaml")
-@click.option(
-    "-o", "--output", required=True, type=FOLDER, metavar="DIR", help="Folder for documents, artefacts and the report."
-)
-@time_limit_option(
-    None, "Seconds from the start of the command for all plans; each part has an equal share of what is left."
-)
-@click.option("--no-run", is_flag=True, help="Plan, check and generate only; train nothing.")
-@json_option
-def command(job: str, output: str, time_limit: float | None, no_run: bool, as_json: bool) -> None:
+def command(
+    *,
+    job: Annotated[str, typer.Argument(metavar="JOB.yaml", help="The model, the hardware and what to plan.")],
+    output: Annotated[str, folder_option("Folder for documents, artefacts and the report.")],
+    time_limit: Annotated[
+        float | None,
+        time_limit_option(
+            "Seconds from the start of the command for all plans; each part has an equal share of what is left. "
+            "[default: none]"
+        ),
+    ] = None,
+    no_run: Annotated[bool, typer.Option("--no-run", help="Plan, check and generate only; train nothing.")] = False,
+    as_json: Json = False,
+) -> None:
     """Capture a model, plan its memory and its gradient exchange, check, generate, train and report.
 
     Training runs every rank as a process of this machine, first under plain DistributedDataParallel and then under the
@@ -43,7 +48,7 @@ def command(job: str, output: str, time_limit: float | None, no_run: bool, as_js
         print_json(summary.as_json())
     else:
         for label, value, _ in summary.verdicts:
-            click.echo(f"{label}: {value}")
-        click.echo(f"report: {out / 'report.html'}")
+            typer.echo(f"{label}: {value}")
+        typer.echo(f"report: {out / 'report.html'}")
     if summary.failures:
         raise CheckFailed(f"{planned.job.name}: the run does not keep what the plans promise", summary.failures)

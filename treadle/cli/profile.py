@@ -8,16 +8,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-import click
 import msgspec
+import typer
 
-from treadle.cli.completion import PROFILES
+from treadle.cli.completion import profiles as profile_names
+from treadle.cli.lazy import new_app
+from treadle.cli.options import Json, Nodes, document_option, positive, size_option, written
 from treadle.cli.output import (
-    DOCUMENT,
-    Output,
-    json_option,
     note,
     print_json,
     print_rich,
@@ -30,24 +29,22 @@ from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.quantities import parse_bytes, parse_list
 from treadle.planner.documents.scalars import MEBIBYTE, format_bytes, many
-from treadle.planner.errors import InputError
 from treadle.probe.resolve import LOCAL, load_hardware
 
 if TYPE_CHECKING:
     from treadle.probe.fit import LinkFit
 
 
-@click.group(no_args_is_help=True)
-def command() -> None:
-    """List, show, measure or import hardware profiles.
+command = new_app(
+    help="""List, show, measure or import hardware profiles.
 
-    Wherever a profile is asked for: a shipped name, a file, or `local` for this machine.
-    """
+Wherever a profile is asked for: a shipped name, a file, or `local` for this machine.
+"""
+)
 
 
 @command.command("list")
-@json_option
-def list_(as_json: bool) -> None:
+def list_(*, as_json: Json = False) -> None:
     """List the profiles that ship with treadle."""
     profiles = [load_hardware(name) for name in resources.names("profiles")]
     if as_json:
@@ -64,11 +61,18 @@ def list_(as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("name", shell_complete=PROFILES)
-@click.option("--nodes", type=click.IntRange(min=1), help="As many nodes instead of the profile's own number.")
-@click.option("--svg", type=Output(".svg"), metavar="FILE", help="Write a picture of the profile to this file.")
-@json_option
-def show(name: str, nodes: int | None, svg: str | None, as_json: bool) -> None:
+def show(
+    *,
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", autocompletion=profile_names, help="A shipped name, a file, or `local`."),
+    ],
+    nodes: Nodes = None,
+    svg: Annotated[
+        str | None, written("--svg", endings=(".svg",), help="Write a picture of the profile to this file.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Show the profile NAME (a shipped name, a file, or `local`)."""
     if svg is not None:
         require_apart(svg, name)
@@ -79,17 +83,21 @@ def show(name: str, nodes: int | None, svg: str | None, as_json: bool) -> None:
         store.write_text(svg, topology_svg(hardware))
         note(f"wrote {svg}")
     if as_json:
-        click.echo(store.dumps(hardware), nl=False)
+        typer.echo(store.dumps(hardware), nl=False)
     elif svg is None:
         _show(hardware)
 
 
 @command.command()
-@click.option("--world", type=int, help="Number of processes. [default: one per GPU, or 4]")
-@click.option("--sizes", help="Chunk sizes to send, such as 4K,64K,1M. [default: 4K,64K,1M]")
-@click.option("-o", "--output", type=DOCUMENT, metavar="FILE", help="Write the profile to this file.")
-@json_option
-def measure(world: int | None, sizes: str | None, output: str | None, as_json: bool) -> None:
+def measure(
+    *,
+    world: Annotated[int | None, typer.Option(help="Number of processes. [default: one per GPU, or 4]")] = None,
+    sizes: Annotated[
+        str | None, typer.Option(metavar="SIZES", help="Chunk sizes to send, such as 4K,64K,1M. [default: 4K,64K,1M]")
+    ] = None,
+    output: Annotated[str | None, document_option("Write the profile to this file.")] = None,
+    as_json: Json = False,
+) -> None:
     """Measure this machine: links between processes, memory, matrix products, operator overhead, host copies."""
     from treadle.probe.measure import SIZES
     from treadle.probe.measure import measure as run
@@ -115,39 +123,42 @@ def measure(world: int | None, sizes: str | None, output: str | None, as_json: b
 
 
 @command.command("import")
-@click.argument("file", type=click.Path())
-@click.option("-o", "--output", type=DOCUMENT, metavar="FILE", required=True, help="Write the profile to this file.")
-@click.option("--name", help="Name of the profile. [default: the file's name]")
-@click.option(
-    "--costs-from",
-    help="Copy alpha and beta of equal link kinds from this profile; of topograph: the node and its network.",
-)
-@click.option("--message-size", help="Of a TACCL topology: the message its costs are for. [default: from its name]")
-@click.option(
-    "--cost-scale",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Of a TACCL topology: its costs are microseconds times this. [default: 1]",
-)
-@json_option
 def import_(
-    file: str,
-    output: str,
-    name: str | None,
-    costs_from: str | None,
-    message_size: str | None,
-    cost_scale: float | None,
-    as_json: bool,
+    *,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A topology of another tool.")],
+    output: Annotated[str, document_option("Write the profile to this file.")],
+    name: Annotated[str | None, typer.Option(help="Name of the profile. [default: the file's name]")] = None,
+    costs_from: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE",
+            autocompletion=profile_names,
+            help="Copy alpha and beta of equal link kinds from this profile; for topograph: the node and its network.",
+        ),
+    ] = None,
+    message_size: Annotated[
+        int | None,
+        size_option(
+            "--message-size", "For a TACCL topology: the message its costs are for. [default: from its name]", least=1
+        ),
+    ] = None,
+    cost_scale: Annotated[
+        float | None,
+        typer.Option(
+            metavar="FACTOR",
+            parser=positive,
+            help="For a TACCL topology: its costs are microseconds times this. [default: 1]",
+        ),
+    ] = None,
+    as_json: Json = False,
 ) -> None:
     """Read FILE: NCCL or RCCL topology XML, lstopo XML, the text of `nvidia-smi topo -m`,
     TACCL topology JSON, or topograph YAML."""
     from treadle.probe.importer import import_profile, with_costs
 
     require_apart(output, file, costs_from)
-    message_bytes = None if message_size is None else parse_bytes(message_size, where="--message-size")
-    if message_bytes == 0:
-        raise InputError("found 0 bytes, expected at least 1", where="--message-size")
     costs = None if costs_from is None else load_hardware(costs_from)
-    hardware = import_profile(Path(file), name, message_bytes, cost_scale, costs)
+    hardware = import_profile(Path(file), name, message_size, cost_scale, costs)
     if costs is not None:
         hardware = with_costs(hardware, costs)
     store.save(hardware, output)

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-import click
+import typer
 
-from treadle.cli.completion import PROFILES
-from treadle.cli.output import Output, json_option, note, print_json, require_apart
+from treadle.cli.options import Json, Nodes, hardware_option, written
+from treadle.cli.output import note, print_json, require_apart
 from treadle.planner.documents.scalars import many
 
 
-@click.command()
-@click.argument("plans", nargs=-1, required=True, metavar="PLAN...")
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=Output(".html", ".htm", ".svg"),
-    metavar="FILE",
-    help="HTML, or of one plan its picture as SVG.",
-)
-@click.option("--hardware", shell_complete=PROFILES, metavar="NAME|FILE", help="Draw the collectives on this machine.")
-@click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes of the hardware.")
-@json_option
-def command(plans: tuple[str, ...], output: str, hardware: str | None, nodes: int | None, as_json: bool) -> None:
+def command(
+    *,
+    plans: Annotated[list[str], typer.Argument(metavar="PLAN", help="Plans and selections.")],
+    output: Annotated[
+        str,
+        written("-o", "--output", endings=(".html", ".htm", ".svg"), help="HTML, or of one plan its picture as SVG."),
+    ],
+    hardware: Annotated[str | None, hardware_option("Draw the collectives on this machine.")] = None,
+    nodes: Nodes = None,
+    as_json: Json = False,
+) -> None:
     """Write plans and selections as one HTML page: curves, timelines, certificates, times over size.
 
     Memory plans of one problem at several budgets also get a curve of time over bytes.
@@ -47,7 +45,7 @@ def command(plans: tuple[str, ...], output: str, hardware: str | None, nodes: in
     skipped = [path for path in plans if Path(path).suffix in (".svg", ".csv")]
     if skipped:
         note(f"passed over {', '.join(skipped)}: no plan")
-    plans = tuple(path for path in plans if path not in skipped)
+    plans = [path for path in plans if path not in skipped]
     if not plans:
         raise InputError("found no plan, expected files of plans, such as DIR/*.json", where=skipped[0])
     names = {path: Path(path).name.removesuffix(".json") for path in plans}
@@ -92,4 +90,4 @@ def command(plans: tuple[str, ...], output: str, hardware: str | None, nodes: in
         facts = {name: msgspec.to_builtins(plan.certificate) for name, plan in loaded.items()}
         print_json({"report": output, "certificates": facts})
     else:
-        click.echo(f"wrote {output}")
+        typer.echo(f"wrote {output}")

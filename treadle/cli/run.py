@@ -3,48 +3,45 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated, Literal
 
-import click
+import typer
 
-from treadle.cli.output import json_option
+from treadle.cli.options import Json, seconds
 from treadle.passes.interface import DEFAULT_SIZES, RunOptions
 from treadle.planner.errors import InputError
 
 
-@click.command()
-@click.argument("folder", metavar="DIR")
-@click.option("--backend", type=click.Choice(["cpu", "fibers", "cuda"]), default="cpu", show_default=True)
-@click.option("--world", type=click.IntRange(min=1), help="Processes; a collective needs its number of ranks.")
-@click.option("--sizes", help=f"Collective: element counts, comma between. [default: {DEFAULT_SIZES}; fewer on fibers]")
-@click.option("--dtypes", help="Collective: element types, comma between. [default: two or four, by backend]")
-@click.option("--ops", default="sum", show_default=True, help="Collective on cpu: sum, min, max, avg, comma between.")
-@click.option(
-    "--repeats",
-    type=click.IntRange(min=1),
-    default=5,
-    show_default=True,
-    help="Collective or fusion: timed runs; on fibers, random orders.",
-)
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Give up after this many seconds; swap plan: of one iteration. [default: 600 for a swap plan]",
-)
-@click.option(
-    "--steps", type=click.IntRange(min=1), default=3, show_default=True, help="Memory or swap plan: training steps."
-)
-@json_option
 def command(
-    folder: str,
-    backend: str,
-    world: int | None,
-    sizes: str | None,
-    dtypes: str | None,
-    ops: str,
-    repeats: int,
-    timeout: float | None,
-    steps: int,
-    as_json: bool,
+    *,
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="A folder of artefacts, or one MSCCL XML file.")],
+    backend: Annotated[
+        Literal["cpu", "fibers", "cuda"], typer.Option(help="Processes, fibers of one process, or GPUs.")
+    ] = "cpu",
+    world: Annotated[int | None, typer.Option(min=1, help="Processes; a collective needs its number of ranks.")] = None,
+    sizes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COUNTS",
+            help=f"Collective: element counts, comma between. [default: {DEFAULT_SIZES}; fewer on fibers]",
+        ),
+    ] = None,
+    dtypes: Annotated[
+        str | None,
+        typer.Option(help="Collective: element types, comma between. [default: two or four, by backend]"),
+    ] = None,
+    ops: Annotated[str, typer.Option(help="Collective on cpu: sum, min, max, avg, comma between.")] = "sum",
+    repeats: Annotated[
+        int, typer.Option(min=1, help="Collective or fusion: timed runs; on fibers, random orders.")
+    ] = 5,
+    timeout: Annotated[
+        float | None,
+        seconds(
+            "--timeout", "Give up after this time; swap plan: that of one iteration. [default: 600 for a swap plan]"
+        ),
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Memory or swap plan: training steps.")] = 3,
+    as_json: Json = False,
 ) -> None:
     """Execute the artefacts in DIR, or one MSCCL XML file, and compare them with what PyTorch does by itself.
 

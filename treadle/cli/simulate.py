@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import click
+import typer
 
-from treadle.cli.completion import PROFILES
-from treadle.cli.output import Output, json_option, print_json, require_apart
+from treadle.cli.options import Json, Nodes, hardware_option, size_option, written
+from treadle.cli.output import print_json, require_apart
 from treadle.planner.documents.scalars import many
 
 
-@click.command()
-@click.argument("file", metavar="FILE")
-@click.option(
-    "--perfetto",
-    type=Output(".json"),
-    metavar="OUT",
-    help="Write the timeline in the Chrome trace format, for ui.perfetto.dev.",
-)
-@click.option("--hardware", shell_complete=PROFILES, help="Of MSCCL XML: a profile, shipped name or file.")
-@click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes. [default: the profile's]")
-@click.option("--size", help="Of MSCCL XML: bytes as minBytes counts them, such as 1MiB (the larger buffer of a rank).")
-@json_option
 def command(
-    file: str, perfetto: str | None, hardware: str | None, nodes: int | None, size: str | None, as_json: bool
+    *,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A plan, or MSCCL XML.")],
+    perfetto: Annotated[
+        str | None,
+        written(
+            "--perfetto",
+            endings=(".json",),
+            metavar="OUT",
+            help="Write the timeline in the Chrome trace format, for ui.perfetto.dev.",
+        ),
+    ] = None,
+    hardware: Annotated[str | None, hardware_option("For MSCCL XML: the machine.")] = None,
+    nodes: Nodes = None,
+    size: Annotated[
+        int | None,
+        size_option("--size", "For MSCCL XML: bytes as minBytes counts them (the larger buffer of a rank).", least=1),
+    ] = None,
+    as_json: Json = False,
 ) -> None:
     """Predict the timeline of FILE, a plan: operators and bytes in use of a memory plan, with the copies in both
     directions of a swap plan, messages on links of a collective. Or the time of FILE, MSCCL XML, on --hardware at
@@ -68,11 +73,11 @@ def _plan(file: str, perfetto: str | None, as_json: bool) -> None:
         shared = {"planned_us": plan.prediction.time_us, "tasks": len(timeline.tasks), "busy_us": busy}
         print_json({**shared, **said.facts})
         return
-    click.echo(f"{file}: {said.headline}")
+    typer.echo(f"{file}: {said.headline}")
     for line in said.lines:
-        click.echo(f"  {line}")
+        typer.echo(f"  {line}")
     if perfetto is not None:
-        click.echo(f"wrote {perfetto}")
+        typer.echo(f"wrote {perfetto}")
 
 
 MOST_SHOWN = 4
@@ -80,34 +85,32 @@ MOST_SHOWN = 4
 
 
 def _xml(
-    file: str, text: str, hardware: str, nodes: int | None, size: str, perfetto: str | None, as_json: bool
+    file: str, text: str, hardware: str, nodes: int | None, size: int, perfetto: str | None, as_json: bool
 ) -> None:
     from treadle.codegen.collective import check as check_program
     from treadle.codegen.collective.msccl import xml as msccl_xml
     from treadle.codegen.collective.simulate_xml import bus_factor, simulate_xml
-    from treadle.planner.documents.quantities import parse_bytes
     from treadle.planner.documents.scalars import format_bytes
     from treadle.planner.errors import CheckFailed, InputError
     from treadle.probe.resolve import load_hardware
 
-    bytes_ = parse_bytes(size, where="--size")
-    if not 1 <= bytes_ <= 2**50:
-        raise InputError(f"found {bytes_} bytes, expected 1 byte to 1 PiB", where="--size")
+    if size > 2**50:
+        raise InputError(f"found {size} bytes, expected at most 1 PiB", where="--size")
     program = msccl_xml.parse(text, file)
     findings = check_program.check(program)
     if findings:
         raise CheckFailed(f"{file}: rejected: {many(len(findings), 'finding')}", tuple(findings))
     profile = load_hardware(hardware, nodes)
-    timing = simulate_xml(program, profile, bytes_)
+    timing = simulate_xml(program, profile, size)
     if perfetto is not None:
         _write(perfetto, timing.timeline(), file)
-    speed = bytes_ / timing.time_us / 1e3 if timing.time_us else 0.0
+    speed = size / timing.time_us / 1e3 if timing.time_us else 0.0
     fitted = profile.transport is not None
     if as_json:
         print_json(
             {
                 "time_us": round(timing.time_us, 3),
-                "size_bytes": bytes_,
+                "size_bytes": size,
                 "algorithm_gbps": round(speed, 3),
                 "bus_gbps": round(speed * bus_factor(program), 3),
                 "chunk_bytes": timing.chunk_bytes,
@@ -119,21 +122,21 @@ def _xml(
             }
         )
         return
-    click.echo(
-        f"{file}: {timing.time_us:,.1f} us for {format_bytes(bytes_)} on {profile.name}, "
+    typer.echo(
+        f"{file}: {timing.time_us:,.1f} us for {format_bytes(size)} on {profile.name}, "
         f"{speed:,.3g} GB/s ({speed * bus_factor(program):,.3g} GB/s on the bus)"
     )
-    click.echo(
+    typer.echo(
         f"  {program.protocol}: chunks of {format_bytes(round(timing.chunk_bytes))} in {many(timing.slices, 'slice')}, "
         f"messages of up to {format_bytes(timing.message_bytes)}"
     )
-    click.echo(f"  {'busiest threadblock':<24} busy {timing.threadblock:.0%}")
+    typer.echo(f"  {'busiest threadblock':<24} busy {timing.threadblock:.0%}")
     for name, share in sorted(timing.busy.items(), key=lambda item: (-item[1], item[0]))[:MOST_SHOWN]:
-        click.echo(f"  {name:<24} busy {share:.0%}")
+        typer.echo(f"  {name:<24} busy {share:.0%}")
     if not fitted:
-        click.echo(f"  {profile.name} has no `transport`: what threadblocks and protocols cost is that of eight A100")
+        typer.echo(f"  {profile.name} has no `transport`: what threadblocks and protocols cost is that of eight A100")
     if perfetto is not None:
-        click.echo(f"wrote {perfetto}")
+        typer.echo(f"wrote {perfetto}")
 
 
 def _write(perfetto: str, timeline: Any, file: str) -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import click
+import typer
 
-from treadle.cli.completion import PROFILES, SKETCHES
+from treadle.cli.completion import sketches as sketch_names
 from treadle.cli.inputs import load_sketch
+from treadle.cli.lazy import new_app
+from treadle.cli.options import Json, Nodes, document_option, hardware_option, size_option, written
 from treadle.cli.output import (
-    DOCUMENT,
-    Output,
-    json_option,
     note,
     print_json,
     print_rich,
@@ -20,13 +19,11 @@ from treadle.cli.output import (
     ranges,
     require_apart,
 )
-from treadle.passes.collective.command import COLLECTIVES
 from treadle.planner import resources
 from treadle.planner.documents import store
-from treadle.planner.documents.quantities import parse_bytes
+from treadle.planner.documents.collective import Collective
 from treadle.planner.documents.scalars import MEBIBYTE, format_bytes, many
 from treadle.planner.documents.sketch import Sketch
-from treadle.planner.errors import InputError
 from treadle.probe.resolve import load_hardware
 
 if TYPE_CHECKING:
@@ -36,17 +33,16 @@ if TYPE_CHECKING:
 MEANING = "wide: may cross nodes; thin: sends through that device"
 
 
-@click.group(no_args_is_help=True)
-def command() -> None:
-    """Propose, show or list communication sketches.
+command = new_app(
+    help="""Propose, show or list communication sketches.
 
-    Wherever a sketch is asked for: a shipped name, a file, or a sketch file of TACCL as it is.
-    """
+Wherever a sketch is asked for: a shipped name, a file, or a sketch file of TACCL as it is.
+"""
+)
 
 
 @command.command("list")
-@json_option
-def list_(as_json: bool) -> None:
+def list_(*, as_json: Json = False) -> None:
     """List the sketches that ship with treadle."""
     sketches = [store.load(resources.locate("sketches", name), Sketch) for name in resources.names("sketches")]
     if as_json:
@@ -63,22 +59,26 @@ def list_(as_json: bool) -> None:
 
 
 @command.command()
-@click.option("--hardware", shell_complete=PROFILES, required=True, help="A profile: shipped name, file, or `local`.")
-@click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes. [default: the profile's]")
-@click.option("--collective", type=click.Choice(COLLECTIVES), help="Make it for this one. [default: for any]")
-@click.option("--size", help="Make it for this input buffer of one rank, such as 64K. [default: for large ones]")
-@click.option("-o", "--output", type=DOCUMENT, metavar="FILE", required=True, help="Write the sketch to this file.")
-@json_option
-def new(hardware: str, nodes: int | None, collective: str | None, size: str | None, output: str, as_json: bool) -> None:
+def new(
+    *,
+    hardware: Annotated[str, hardware_option("A profile: shipped name, file, or `local`.")],
+    nodes: Nodes = None,
+    collective: Annotated[Collective | None, typer.Option(help="Make it for this one. [default: for any]")] = None,
+    size: Annotated[
+        int | None,
+        size_option(
+            "--size", "Make it for this input buffer of one rank, such as 64K. [default: for large ones]", least=1
+        ),
+    ] = None,
+    output: Annotated[str, document_option("Write the sketch to this file.")],
+    as_json: Json = False,
+) -> None:
     """Propose a sketch for a machine, as YAML whose comments say why each choice was made."""
     from treadle.planner.passes.collective.sketching import proposal, to_yaml
 
     require_apart(output, hardware)
     profile = load_hardware(hardware, nodes)
-    size_bytes = None if size is None else parse_bytes(size, where="--size")
-    if size_bytes == 0:
-        raise InputError("found 0 bytes, expected at least 1", where="--size")
-    made = proposal(profile, collective=collective, size_bytes=size_bytes)
+    made = proposal(profile, collective=collective, size_bytes=size)
     text = to_yaml(made)
     store.loads(text, output, Sketch)
     store.write_text(output, text)
@@ -86,28 +86,31 @@ def new(hardware: str, nodes: int | None, collective: str | None, size: str | No
         print_json({"output": output, "reasons": made.reasons, "sketch": made.sketch.name})
         return
     for field, reason in made.reasons.items():
-        click.echo(f"{field}: {reason}" if field else reason)
-    click.echo(f"wrote {output}")
+        typer.echo(f"{field}: {reason}" if field else reason)
+    typer.echo(f"wrote {output}")
 
 
 @command.command()
-@click.argument("name", shell_complete=SKETCHES)
-@click.option(
-    "--hardware", shell_complete=PROFILES, required=True, help="The machine it is for: shipped name, file, or `local`."
-)
-@click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes. [default: the sketch's or the profile's]")
-@click.option("--collective", type=click.Choice(COLLECTIVES[:6]), default="allgather", show_default=True)
-@click.option("--size", help="Input buffer of one rank. [default: the sketch's, else 1MiB]")
-@click.option("-o", "--output", type=Output(".svg"), metavar="FILE", help="Draw it as SVG to this file.")
-@json_option
 def show(
-    name: str,
-    hardware: str,
-    nodes: int | None,
-    collective: Any,
-    size: str | None,
-    output: str | None,
-    as_json: bool,
+    *,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", autocompletion=sketch_names, help="A shipped name, or a file.")
+    ],
+    hardware: Annotated[str, hardware_option("The machine it is for: shipped name, file, or `local`.")],
+    nodes: Annotated[
+        int | None, typer.Option(min=1, help="Number of nodes. [default: the sketch's or the profile's]")
+    ] = None,
+    collective: Annotated[
+        Literal["allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce"],
+        typer.Option(help="Count the choices of this collective."),
+    ] = "allgather",
+    size: Annotated[
+        int | None, size_option("--size", "Input buffer of one rank. [default: the sketch's, else 1MiB]")
+    ] = None,
+    output: Annotated[
+        str | None, written("-o", "--output", endings=(".svg",), help="Draw it as SVG to this file.")
+    ] = None,
+    as_json: Json = False,
 ) -> None:
     """Show what the sketch NAME (a shipped name or a file) means on a machine."""
     from treadle.planner.machine.nodes import one_node
@@ -117,7 +120,7 @@ def show(
         require_apart(output, name, hardware)
     sketch = load_sketch(name)
     profile = one_node(load_hardware(hardware, nodes if nodes is not None else sketch.num_nodes))
-    sizes = sketch.sizes if size is None else (parse_bytes(size, where="--size"),)
+    sizes = sketch.sizes if size is None else (size,)
     problem = build_problem(collective, profile, sketch, (sizes or (MEBIBYTE,))[0], restricted=False)
     topology = problem.topology
     if output is not None:
@@ -269,7 +272,7 @@ def _print_facts(sketch: Sketch, hardware: Hardware, facts: dict[str, Any]) -> N
     print_table("symmetry", ("maps", "classes of ranks", "search"), [(symmetry["maps"], symmetry["classes"], search)])
     batches = facts["batches"]
     if batches["kinds"]:
-        click.echo(f"\nUp to {batches['max_run']} chunks may share a message over {', '.join(batches['kinds'])}.")
+        typer.echo(f"\nUp to {batches['max_run']} chunks may share a message over {', '.join(batches['kinds'])}.")
 
 
 def _kind_of_port(name: str) -> str:

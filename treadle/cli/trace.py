@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import click
+import typer
 from msgspec.structs import replace
 
-from treadle.cli.completion import PROFILES
-from treadle.cli.output import DOCUMENT, json_option, live_line, note, print_json, require_apart
+from treadle.cli.lazy import new_app
+from treadle.cli.options import Json, document_option, hardware_option
+from treadle.cli.output import live_line, note, print_json, require_apart
 from treadle.planner.documents import store
 from treadle.planner.documents.scalars import format_bytes, format_time
 from treadle.planner.documents.trace import Trace
@@ -20,52 +21,40 @@ if TYPE_CHECKING:
     from treadle.runtime.memory.verify import Verified
 
 
-@click.group(no_args_is_help=True)
-def command() -> None:
-    """Capture, import or show the trace of a model's step."""
+command = new_app(help="Capture, import or show the trace of a model's step.")
 
 
 @command.command()
-@click.argument("spec", metavar="MODULE:FUNCTION")
-@click.option(
-    "--train/--infer", "train", default=True, show_default=True, help="Forward and backward, or forward only."
-)
-@click.option("--optimizer", type=click.Choice(["adam", "sgd"]), help="Add the updates of this optimizer.")
-@click.option(
-    "--hardware",
-    shell_complete=PROFILES,
-    metavar="NAME|FILE",
-    help="Model each op's time by the roofline of this profile's device.",
-)
-@click.option(
-    "--measure", is_flag=True, help="Measure each op's time and workspace on this machine, or take what was measured."
-)
-@click.option("--fresh-costs", is_flag=True, help="With --measure: measure everything anew.")
-@click.option(
-    "--autocast", type=click.Choice(["bfloat16", "float16"]), help="Trace it as under torch.autocast to this dtype."
-)
-@click.option(
-    "--device",
-    type=click.Choice(["cpu", "cuda"]),
-    default="cpu",
-    show_default=True,
-    help="Where the step will run; decides the kernels PyTorch picks.",
-)
-@click.option("--verify", is_flag=True, help="Run one step of plain PyTorch and one of the capture, and compare them.")
-@click.option("-o", "--output", type=DOCUMENT, metavar="FILE", required=True, help="Write the trace to this file.")
-@json_option
 def capture(
-    spec: str,
-    train: bool,
-    optimizer: str | None,
-    hardware: str | None,
-    measure: bool,
-    fresh_costs: bool,
-    autocast: str | None,
-    device: str,
-    verify: bool,
-    output: str,
-    as_json: bool,
+    *,
+    spec: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION", help="What returns the model and its inputs.")],
+    train: Annotated[bool, typer.Option("--train/--infer", help="Forward and backward, or forward only.")] = True,
+    optimizer: Annotated[Literal["adam", "sgd"] | None, typer.Option(help="Add the updates of this optimizer.")] = None,
+    hardware: Annotated[
+        str | None, hardware_option("Model each op's time by the roofline of this profile's device.")
+    ] = None,
+    measure: Annotated[
+        bool,
+        typer.Option(
+            "--measure", help="Measure each op's time and workspace on this machine, or take what was measured."
+        ),
+    ] = False,
+    fresh_costs: Annotated[
+        bool, typer.Option("--fresh-costs", help="With --measure: measure everything anew.")
+    ] = False,
+    autocast: Annotated[
+        Literal["bfloat16", "float16"] | None, typer.Option(help="Trace it as under torch.autocast to this dtype.")
+    ] = None,
+    device: Annotated[
+        Literal["cpu", "cuda"],
+        typer.Option(help="Where the step will run; decides the kernels PyTorch picks."),
+    ] = "cpu",
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Run one step of plain PyTorch and one of the capture, and compare them."),
+    ] = False,
+    output: Annotated[str, document_option("Write the trace to this file.")],
+    as_json: Json = False,
 ) -> None:
     """Trace one step of a PyTorch model without running it or needing its memory.
 
@@ -137,11 +126,15 @@ def _with_cudnn(trace: Trace) -> Trace:
 
 
 @command.command("import")
-@click.argument("file", type=click.Path(dir_okay=False))
-@click.option("--step", type=click.IntRange(min=0), help="Which ProfilerStep of a Kineto trace. [default: the last]")
-@click.option("-o", "--output", type=DOCUMENT, metavar="FILE", required=True, help="Write the trace to this file.")
-@json_option
-def import_(file: str, step: int | None, output: str, as_json: bool) -> None:
+def import_(
+    *,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A trace of another tool.")],
+    step: Annotated[
+        int | None, typer.Option(min=0, help="Which ProfilerStep of a Kineto trace. [default: the last]")
+    ] = None,
+    output: Annotated[str, document_option("Write the trace to this file.")],
+    as_json: Json = False,
+) -> None:
     """Import a PyTorch ExecutionTrace, a Kineto or Chrome trace, or a Chakra trace, packed or not."""
     from treadle.capture.formats import import_trace
 
@@ -150,10 +143,12 @@ def import_(file: str, step: int | None, output: str, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("file", type=click.Path(dir_okay=False))
-@click.option("--top", type=click.IntRange(min=1), default=12, show_default=True, help="How many rows a table has.")
-@json_option
-def show(file: str, top: int, as_json: bool) -> None:
+def show(
+    *,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A trace.")],
+    top: Annotated[int, typer.Option(min=1, help="How many rows a table has.")] = 12,
+    as_json: Json = False,
+) -> None:
     """Show operators by time, tensors by bytes, and where memory peaks."""
     from treadle.capture.summary import summarize
 

@@ -11,13 +11,16 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-import click
 import pytest
+import typer
+from typer.core import TyperArgument, TyperCommand, TyperOption
 
 from tests.planner.samples import TRACE
 from treadle.cli import main as main_module
-from treadle.cli.main import SUBCOMMANDS, cli, run
+from treadle.cli.lazy import LazyGroup, UsageError
+from treadle.cli.main import SUBCOMMANDS, Root, cli, run
 from treadle.cli.plan import PASSES
 from treadle.planner.documents.store import save
 from treadle.planner.errors import CheckFailed, InfeasibleError, InputError, LimitError, MissingBackendError
@@ -39,9 +42,9 @@ def ending(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
     def end(body: Callable[[], object]) -> tuple[int, str]:
         module = ModuleType("fake_subcommand")
-        module.command = click.command()(body)  # type: ignore[attr-defined]
+        module.command = lambda: body()  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "fake_subcommand", module)
-        monkeypatch.setattr(cli, "table", {**SUBCOMMANDS, "fake": ("fake_subcommand", "")})
+        monkeypatch.setattr(Root, "table", {**SUBCOMMANDS, "fake": ("fake_subcommand", "")})
         return run(["fake"]), capsys.readouterr().err
 
     return end
@@ -68,12 +71,12 @@ def raising(error: BaseException) -> Callable[[], object]:
             5,
             "error: this needs torch.x, which is not installed; install it: pip install 'treadle[torch]'\n",
         ),
-        (click.UsageError("wrong."), 2, "error: wrong (see `treadle fake --help`)\n"),
+        (UsageError("wrong."), 2, "error: wrong (see `treadle fake --help`)\n"),
         (OSError(28, "No space left on device"), 2, "error: No space left on device\n"),
         (PermissionError(13, "Permission denied", "some/file"), 2, "error: some/file: Permission denied\n"),
-        (click.exceptions.Exit(1), 1, ""),
+        (typer.Exit(1), 1, ""),
         (KeyboardInterrupt(), 130, "error: interrupted\n"),
-        (click.Abort(), 130, "error: interrupted\n"),
+        (typer.Abort(), 130, "error: interrupted\n"),
         (
             ZeroDivisionError("by\nzero"),
             70,
@@ -126,7 +129,22 @@ def test_tracebacks_are_shown_only_when_asked_for(
         (["plann"], "error: no such command 'plann'; did you mean 'plan'? (see `treadle --help`)\n"),
         (["plan", "memmory"], "error: no such command 'memmory'; did you mean 'memory'? (see `treadle plan --help`)\n"),
         (["xyz"], f"error: no such command 'xyz'; expected one of {', '.join(SUBCOMMANDS)} (see `treadle --help`)\n"),
-        (["--bogus"], "error: No such option '--bogus' (see `treadle --help`)\n"),
+        (["trace", "cap"], "error: no such command 'cap'; did you mean 'capture'? (see `treadle trace --help`)\n"),
+        (["--versoin"], "error: No such option: --versoin; did you mean '--version'? (see `treadle --help`)\n"),
+        (["--bogus"], "error: No such option: --bogus (see `treadle --help`)\n"),
+        (
+            ["run", "x", "--backend", "gpu"],
+            "error: Invalid value for '--backend': 'gpu' is not one of 'cpu', 'fibers', 'cuda' "
+            "(see `treadle run --help`)\n",
+        ),
+        (
+            ["run", "x", "--timeout", "nan"],
+            "error: Invalid value for '--timeout': nan is not in the range x>0 (see `treadle run --help`)\n",
+        ),
+        (
+            ["simulate", "x", "--size", "much"],
+            "error: --size: found 'much', expected a size such as 4096, 64KiB or 8GiB\n",
+        ),
         (["profile", "show"], "error: Missing argument 'NAME' (see `treadle profile show --help`)\n"),
     ],
 )
@@ -196,12 +214,12 @@ def test_a_terminal_without_unicode_gets_other_characters(tmp_path: Path) -> Non
 
 def test_ctrl_c_ends_in_130_without_a_traceback() -> None:
     code = """
-        import sys, time, types, click
-        from treadle.cli.main import cli, run
+        import sys, time, types
+        from treadle.cli.main import Root, run
         fake = types.ModuleType("fake")
-        fake.command = click.command()(lambda: (print("ready", flush=True), time.sleep(60)))
+        fake.command = lambda: (print("ready", flush=True), time.sleep(60))
         sys.modules["fake"] = fake
-        cli.table["fake"] = ("fake", "")
+        Root.table["fake"] = ("fake", "")
         sys.exit(run(["fake"]))
     """
     process = subprocess.Popen(
@@ -218,7 +236,7 @@ def test_ctrl_c_ends_in_130_without_a_traceback() -> None:
     assert (process.returncode, err) == (130, "error: interrupted\n")
 
 
-@pytest.mark.parametrize("module", ["treadle.cli.main", "click", "treadle.planner.errors", "lxml", "numpy"])
+@pytest.mark.parametrize("module", ["treadle.cli.main", "typer", "pydantic", "treadle.planner.errors", "lxml", "numpy"])
 def test_ctrl_c_during_an_import_ends_in_one_line(module: str) -> None:
     code = f"""
         import os, signal, sys
@@ -248,7 +266,7 @@ def test_little_is_imported_before_ctrl_c_is_ours() -> None:
     code = "import sys; before = set(sys.modules); import treadle.__main__; print(*set(sys.modules) - before)"
     done = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "treadle.__main__" in done.stdout
-    assert {"re", "typing", "click", "contextlib"}.isdisjoint(done.stdout.split())
+    assert {"re", "typing", "typer", "contextlib"}.isdisjoint(done.stdout.split())
 
 
 def test_what_ignores_ctrl_c_goes_on_ignoring_it() -> None:
@@ -280,7 +298,7 @@ def test_checking_one_xml_imports_no_solver_and_no_graph_library() -> None:
 
 
 HEAVY = ["torch", "ortools", "msgspec", "numpy", "scipy", "lxml", "yaml", "rich", "jinja2", "networkx", "matplotlib"]
-HEAVY += ["numba", "distributed"]
+HEAVY += ["numba", "distributed", "pydantic"]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["plan", "--help"], ["--version"]])
@@ -299,17 +317,14 @@ def test_every_help_works_without_torch_and_solvers() -> None:
         import sys
         for name in ("torch", "ortools", "gurobipy", "scipy", "matplotlib", "google.protobuf", "numba", "distributed"):
             sys.modules[name] = None
-        import click
+        from tests.treadle.cli.test_main import leaves
         from treadle.cli.main import cli, run
 
-        def walk(command, path):
-            assert run([*path, "--help"]) == 0, path
-            if isinstance(command, click.Group):
-                context = click.Context(command)
-                for name in command.list_commands(context):
-                    walk(command.get_command(context, name), [*path, name])
-
-        walk(cli, [])
+        for name in leaves(cli):
+            for path in (name.split(" "), name.split(" ")[:-1]):
+                assert run([*path, "--help"]) == 0, path
+        loaded = {"torch", "rich", "pydantic"} & {name for name, module in sys.modules.items() if module}
+        assert not loaded, loaded
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -332,23 +347,21 @@ def test_every_exit_code_is_documented() -> None:
     assert documented == {str(code) for code in codes}
 
 
-def leaves(command: click.Command, path: tuple[str, ...] = ()) -> dict[str, click.Command]:
+def leaves(command: Any, path: tuple[str, ...] = ()) -> dict[str, TyperCommand]:
     """Every command that does something, by its name on the command line."""
-    if not isinstance(command, click.Group):
+    if isinstance(command, TyperCommand):
         return {" ".join(path): command}
-    context = click.Context(command)
-    found: dict[str, click.Command] = {}
-    for name in command.list_commands(context):
-        inner = command.get_command(context, name)
-        assert inner is not None
+    found: dict[str, TyperCommand] = {}
+    for name in command.list_commands(None):
+        inner = command.load(name) if isinstance(command, LazyGroup) else command.get_command(None, name)
         found |= leaves(inner, (*path, name))
     return found
 
 
 def test_every_command_has_json_and_help_for_every_option() -> None:
     for name, command in leaves(cli).items():
-        options = [option for option in command.params if isinstance(option, click.Option)]
-        assert any("--json" in option.opts for option in options), f"{name} lacks --json"
+        assert any("--json" in each.opts for each in command.params), f"{name} lacks --json"
         assert command.help, f"{name} lacks a description"
-        for option in options:
-            assert option.help or isinstance(option.type, click.Choice), f"{name} {option.opts[0]} lacks a help text"
+        for each in command.params:
+            assert isinstance(each, TyperOption | TyperArgument)
+            assert each.help, f"{name} {each.opts[0]} lacks a help text"

@@ -66,8 +66,11 @@ def test_more_nodes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["ring.xml"], "found MSCCL XML, expected --hardware and --size with it"),
         (["ring.xml", "--hardware", "mi300x"], "expected --hardware and --size"),
         (["ring.xml", "--hardware", "mi300x", "--size", "much"], "--size: found 'much', expected a size"),
-        (["ring.xml", "--hardware", "mi300x", "--size", "0"], "--size: found 0 bytes, expected 1 byte to 1 PiB"),
-        (["ring.xml", "--hardware", "mi300x", "--size", "2P"], "--size: found 2251799813685248 bytes, expected 1 byte"),
+        (["ring.xml", "--hardware", "mi300x", "--size", "0"], "--size: found '0', expected at least 1 byte"),
+        (
+            ["ring.xml", "--hardware", "mi300x", "--size", "2P"],
+            "--size: found 2251799813685248 bytes, expected at most 1 PiB",
+        ),
         (["plan.json", "--hardware", "mi300x"], "found a document with --hardware, expected MSCCL XML"),
         (
             ["ring.xml", "--hardware", "mi300x", "--size", "1K", "--perfetto", "ring.xml"],

@@ -132,7 +132,7 @@ def test_profile_import_reads_a_taccl_topology(here, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["new", "--hardware", "ring4", "--size", "0", "-o", "s.yaml"], "--size: found 0 bytes"),
+        (["new", "--hardware", "ring4", "--size", "0", "-o", "s.yaml"], "--size: found '0'"),
         (["new", "--hardware", "ring4", "--size", "fast", "-o", "s.yaml"], "--size: found 'fast'"),
         (["new", "--hardware", "ring4", "--nodes", "2", "-o", "s.yaml"], "has no network between nodes"),
         (["new", "--hardware", "nowhere", "-o", "s.yaml"], "nowhere"),
@@ -140,7 +140,7 @@ def test_profile_import_reads_a_taccl_topology(here, capsys):
         (["show", "dgx2-sk-1", "--hardware", "ndv2"], "expected one below 8"),
         (["show", "dgx2-sk-1", "--hardware", "dgx2", "--nodes", "3"], "found a sketch for 2 nodes"),
         (["show", "mesh", "--hardware", "ring4", "--size", "x"], "--size"),
-        (["shwo"], "Did you mean"),
+        (["shwo"], "did you mean"),
     ],
 )
 def test_bad_input_is_one_line(here, arguments, message, capsys):

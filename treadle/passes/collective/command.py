@@ -6,83 +6,79 @@ import re
 import textwrap
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-import click
+import typer
 
-from treadle.cli.completion import METHODS, PROFILES, SKETCHES
+from treadle.cli.completion import methods, sketches
 from treadle.cli.inputs import load_sketch
-from treadle.cli.limit import clock_of, time_limit_option
-from treadle.cli.output import DOCUMENT, json_option, live_line, note, print_json, require_apart, require_same
-from treadle.planner import resources
+from treadle.cli.limit import clock_of
+from treadle.cli.options import Json, Nodes, document_option, hardware_option, size_option, time_limit_option
+from treadle.cli.output import live_line, note, print_json, require_apart, require_same
 from treadle.planner.documents import store
+from treadle.planner.documents.collective import Collective
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.pattern import Pattern
 from treadle.planner.documents.plan import Plan
-from treadle.planner.documents.quantities import parse_bytes
 from treadle.planner.documents.scalars import format_bytes, many
 from treadle.planner.documents.sketch import Sketch
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.probe.resolve import load_hardware
 
-COLLECTIVES = (
-    *("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce", "gather", "scatter"),
-    *("alltoallv", "sendrecv", "custom"),
-)
 
-
-@click.command()
-@click.argument("collective", type=click.Choice(COLLECTIVES))
-@click.option("--hardware", shell_complete=PROFILES, required=True, help="A profile: shipped name, file, or `local`.")
-@click.option("--nodes", type=click.IntRange(min=1), help="Number of nodes. [default: the profile's]")
-@click.option(
-    "--sketch",
-    shell_complete=SKETCHES,
-    help=f"A sketch: a file, or one of {', '.join(resources.names('sketches'))}. [default: one proposed for the "
-    "machine, written beside the plan; for --sizes one for small and one for large ones]",
-)
-@click.option(
-    "--method",
-    shell_complete=METHODS,
-    default="auto",
-    show_default=True,
-    help="auto compares them all; docs/methods.md lists them.",
-)
-@click.option("--size", help="Input buffer of one rank, such as 64K or 1MiB. [default: the sketch's]")
-@click.option("--sizes", help="Many sizes, 1KiB..1GiB or 4K,1M,64M: a folder of plans with a selection by size.")
-@click.option("--root", type=click.IntRange(min=0), help="Of a broadcast, reduce, gather or scatter. [default: 0]")
-@click.option("--pattern", help="Of an alltoallv, sendrecv or custom: who sends what to whom.")
-@click.option(
-    "--instances", type=click.IntRange(1, 64), help="Copies of every threadblock. [default: by simulated time]"
-)
-@click.option(
-    "--protocol",
-    type=click.Choice(["auto", "Simple", "LL", "LL128"]),
-    default="auto",
-    show_default=True,
-    help="Transport protocol of the generated program; auto chooses by simulated time.",
-)
-@time_limit_option(None, "Seconds from the start of the command after which the best plan so far is taken.")
-@click.option(
-    "-o", "--output", required=True, type=DOCUMENT, metavar="FILE|DIR", help="The plan; with --sizes, a new folder."
-)
-@json_option
 def command(
-    collective: Any,
-    hardware: str,
-    nodes: int | None,
-    sketch: str | None,
-    method: str,
-    size: str | None,
-    sizes: str | None,
-    root: int | None,
-    pattern: str | None,
-    instances: int | None,
-    protocol: Any,
-    time_limit: float | None,
-    output: str,
-    as_json: bool,
+    *,
+    collective: Annotated[Collective, typer.Argument(metavar="COLLECTIVE", help="What the ranks exchange.")],
+    hardware: Annotated[str, hardware_option("A profile: shipped name, file, or `local`.")],
+    nodes: Nodes = None,
+    sketch: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE",
+            autocompletion=sketches,
+            help=f"A sketch: a file, or one of {', '.join(sketches())}. [default: one proposed for the machine, "
+            "written next to the plan; for --sizes one for small and one for large ones]",
+        ),
+    ] = None,
+    method: Annotated[
+        str,
+        typer.Option(
+            metavar="METHOD", autocompletion=methods, help="auto compares them all; docs/methods.md lists them."
+        ),
+    ] = "auto",
+    size: Annotated[
+        int | None,
+        size_option("--size", "Input buffer of one rank, such as 64K or 1MiB. [default: the sketch's]"),
+    ] = None,
+    sizes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZES", help="Many sizes, 1KiB..1GiB or 4K,1M,64M: a folder of plans with a selection by size."
+        ),
+    ] = None,
+    root: Annotated[
+        int | None, typer.Option(min=0, help="Root of a broadcast, reduce, gather or scatter. [default: 0]")
+    ] = None,
+    pattern: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="For alltoallv, sendrecv and custom: which rank sends what to which."),
+    ] = None,
+    instances: Annotated[
+        int | None, typer.Option(min=1, max=64, help="Copies of every threadblock. [default: by simulated time]")
+    ] = None,
+    protocol: Annotated[
+        Literal["auto", "Simple", "LL", "LL128"],
+        typer.Option(help="Transport protocol of the generated program; auto chooses by simulated time."),
+    ] = "auto",
+    time_limit: Annotated[
+        float | None,
+        time_limit_option(
+            "Seconds from the start of the command after which the best plan so far is taken. [default: none]"
+        ),
+    ] = None,
+    output: Annotated[str, document_option("The plan; with --sizes, a new folder.", metavar="FILE|DIR")],
+    as_json: Json = False,
 ) -> None:
     """Plan how chunks travel in a collective; alltoallv, sendrecv and custom take a --pattern.
 
@@ -103,7 +99,6 @@ def command(
     if protocol != "auto" and all(device.kind == "cpu" for device in profile.devices):
         note(f"--protocol {protocol} goes into the generated program; on CPUs no time depends on it")
     asked = None if pattern is None else store.load(pattern, Pattern)
-    one_size = None if size is None else parse_bytes(size, where="--size")
     fixed = asked.input_bytes() if asked is not None else None
     limits, clock = Limits(time_s=time_limit), clock_of(time_limit)
     try:
@@ -126,7 +121,7 @@ def command(
                 )  # fmt: skip
                 return
             if sketch is None:
-                guide, sketch_file = proposed(profile, collective, one_size or fixed, output)
+                guide, sketch_file = proposed(profile, collective, size or fixed, output)
                 beside = Path(output).parent / sketch_file
                 require_apart(str(beside), hardware, pattern, output)
                 require_same(beside, store.dumps(guide), [Path(output)])
@@ -136,7 +131,7 @@ def command(
                 collective,
                 profile,
                 guide,
-                size_bytes=one_size,
+                size_bytes=size,
                 root=root or 0,
                 pattern=asked,
                 method=method,
@@ -166,9 +161,9 @@ def command(
         return
     _print_plan(plan, method)
     if sketch is None:
-        click.echo(f"wrote {output} and {Path(output).parent / sketch_file}, the sketch it follows")
+        typer.echo(f"wrote {output} and {Path(output).parent / sketch_file}, the sketch it follows")
     else:
-        click.echo(f"wrote {output}")
+        typer.echo(f"wrote {output}")
 
 
 def _facts(plan: Plan[CollectiveDecisions]) -> dict[str, Any]:
@@ -207,34 +202,34 @@ def _print_plan(plan: Plan[CollectiveDecisions], method: str) -> None:
     found, certificate, options = plan.decisions, plan.certificate, plan.provenance.options
     time_us, speed = plan.prediction.time_us, _speed(plan)
     verdict = pass_of(plan).optimal(plan) if certificate.optimal else f"gap {certificate.gap:.1%}"
-    click.echo(
+    typer.echo(
         f"{found.collective} on {many(found.ranks, 'rank')}, {format_bytes(found.input_bytes)} each, "
         f"chunks of {format_bytes(found.chunk_bytes)}"
     )
     bound = f"lower bound over {certificate.scope} {certificate.lower_bound / 1000:,.3f} us ({verdict})"
     if "program_us" in options["transport"]:
         carried = f"{found.protocol}, {many(found.instances, 'instance')}{', ports in turn' if found.ordered else ''}"
-        click.echo(f"  time         {time_us:,.3f} us, simulated as a program: {carried}")
-        click.echo(f"  links        {_us(found.makespan_ns)} for its messages alone, {bound}")
+        typer.echo(f"  time         {time_us:,.3f} us, simulated as a program: {carried}")
+        typer.echo(f"  links        {_us(found.makespan_ns)} for its messages alone, {bound}")
     else:
-        click.echo(f"  time         {time_us:,.3f} us, {bound}")
-    click.echo(f"  method       {plan.provenance.method}")
+        typer.echo(f"  time         {time_us:,.3f} us, {bound}")
+    typer.echo(f"  method       {plan.provenance.method}")
     if found.routing_ns is not None:
-        click.echo(
+        typer.echo(
             f"  stages       routing {_us(found.routing_ns)}, ordering {_us(found.ordering_ns)}, "
             f"contiguity {_us(found.makespan_ns)}"
         )
-    click.echo(f"  transfers    {len(found.transfers)} over {len({(m.src, m.dst) for m in found.transfers})} links")
+    typer.echo(f"  transfers    {len(found.transfers)} over {len({(m.src, m.dst) for m in found.transfers})} links")
     if speed is not None:
-        click.echo(f"  bandwidth    {speed:.4g} GB/s (input buffer over time)")
-    click.echo(f"  bound        {certificate.argument}")
+        typer.echo(f"  bandwidth    {speed:.4g} GB/s (input buffer over time)")
+    typer.echo(f"  bound        {certificate.argument}")
     for line in _candidates(options):
-        click.echo(line)
+        typer.echo(line)
     if passed_over := options.get("not_followed"):
         by = options.get("chosen", method)
-        click.echo(f"  not followed by {by}: {', '.join(passed_over)}; --method milp follows them")
+        typer.echo(f"  not followed by {by}: {', '.join(passed_over)}; --method milp follows them")
     for line in _transport(found.protocol, found.instances, options["transport"]):
-        click.echo(line)
+        typer.echo(line)
 
 
 def _speed(plan: Plan[CollectiveDecisions]) -> float | None:

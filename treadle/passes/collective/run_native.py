@@ -59,7 +59,7 @@ def run_native(
 def _libraries(folder: Path, programs: Any, backend: Any, timeout: float | None) -> dict[str, Any]:
     """Both kernels of every program, of long ones the interpreter alone. The texts of a folder for CUDA as they lie
     there; of other folders and files what this version generates."""
-    import click
+    import typer
 
     from treadle.codegen import emit
     from treadle.runtime.collective.native import LaunchSettings, build, build_folder
@@ -69,7 +69,7 @@ def _libraries(folder: Path, programs: Any, backend: Any, timeout: float | None)
     kernels: tuple[Any, ...] = ("specialised", "interpreter")
     if steps > MAX_SPECIALISED_STEPS:
         kernels = ("interpreter",)
-        click.echo(f"{steps:,} steps: the specialised kernel would take long to compile and is left out", err=True)
+        typer.echo(f"{steps:,} steps: the specialised kernel would take long to compile and is left out", err=True)
     generated = folder.is_dir() and emit.manifest_in(folder).target == "cuda"
     libraries = {}
     for kernel in kernels:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import click
 import msgspec
+import typer
 
 from treadle.cli.output import print_json, require_apart, require_same
 from treadle.planner.documents import store
@@ -101,9 +101,9 @@ def plan_sizes(
         print_json({"output": output, "selection": msgspec.to_builtins(selection)})
         return
     for line in table(selection):
-        click.echo(line)
+        typer.echo(line)
     names = [many(len(plans), "plan"), *kept, FILE_NAME]
-    click.echo(f"wrote {', '.join(names[:-1])} and {names[-1]} to {output}")
+    typer.echo(f"wrote {', '.join(names[:-1])} and {names[-1]} to {output}")
 
 
 PROPOSED = ("sketch.json", "small.sketch.json", "large.sketch.json")

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import click
+import typer
 
-from treadle.cli.completion import PROFILES
-from treadle.cli.limit import clock_of, time_limit_option
-from treadle.cli.output import DOCUMENT, json_option, live_line, note, print_json, print_table, require_apart
+from treadle.cli.lazy import UsageError
+from treadle.cli.limit import clock_of
+from treadle.cli.options import Json, Nodes, document_option, hardware_option, time_limit_option
+from treadle.cli.output import live_line, note, print_json, print_table, require_apart
 from treadle.planner.documents.scalars import many
 
 if TYPE_CHECKING:
@@ -27,62 +28,52 @@ MOST_SHOWN = 8
 """Rivals and refusals that are listed; --json and `treadle report` have all."""
 
 
-@click.command()
-@click.argument("program", required=False, metavar="[PROGRAM]")
-@click.option("--trace", metavar="FILE", help="Find programs in this step instead, from `treadle trace capture`.")
-@click.option(
-    "--optimizer",
-    type=click.Choice(["sgd", "adam", "lamb"]),
-    help="With --trace: what follows the gradients. [default: as in the trace, else adam]",
-)
-@click.option(
-    "--hardware",
-    shell_complete=PROFILES,
-    required=True,
-    metavar="NAME|FILE",
-    help="The machine, whose devices are the ranks.",
-)
-@click.option("--nodes", type=click.IntRange(1), help="How many nodes of it. [default: as its profile says]")
-@click.option("--bind", multiple=True, metavar="NAME=NUMBER", help="Extents of dimensions: N=1M, or B=8,S=1024,H=3072.")
-@click.option(
-    "--parts",
-    multiple=True,
-    metavar="NAME=SIZES",
-    help="Sizes of the tensors that make one dimension: N=1500,1024,10.",
-)
-@click.option("--ranks", type=click.IntRange(1), help="Ranks of one group. [default: all devices, or those of a node]")
-@click.option("--groups", type=click.IntRange(1), help="Groups of a pipeline. [default: the nodes]")
-@click.option(
-    "--sweep", metavar="NAME=FROM..TO", help="Plan for many extents, N=1K..1G or N=1K,1M; -o is then a folder."
-)
-@click.option("--no-library", is_flag=True, help="Our own products alone, as for cuda, nccl and tp-overlap.")
-@time_limit_option(None, "Seconds from the start of the command after which the best schedule so far is taken.")
-@click.option("--measure", is_flag=True, help="Time the best schedules here, with a process for each rank, and pick.")
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=DOCUMENT,
-    metavar="FILE|DIR",
-    help="The plan; a folder with --trace or --sweep.",
-)
-@json_option
 def command(
-    program: str | None,
-    trace: str | None,
-    optimizer: str | None,
-    hardware: str,
-    nodes: int | None,
-    bind: tuple[str, ...],
-    parts: tuple[str, ...],
-    ranks: int | None,
-    groups: int | None,
-    sweep: str | None,
-    no_library: bool,
-    measure: bool,
-    time_limit: float | None,
-    output: str,
-    as_json: bool,
+    *,
+    program: Annotated[
+        str | None, typer.Argument(metavar="PROGRAM", help="Program text, which is read and not run, or MODULE:NAME.")
+    ] = None,
+    trace: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Find programs in this step instead, from `treadle trace capture`."),
+    ] = None,
+    optimizer: Annotated[
+        Literal["sgd", "adam", "lamb"] | None,
+        typer.Option(help="With --trace: what follows the gradients. [default: as in the trace, else adam]"),
+    ] = None,
+    hardware: Annotated[str, hardware_option("The machine, whose devices are the ranks.")],
+    nodes: Nodes = None,
+    bind: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=NUMBER", help="Extents of dimensions: N=1M, or B=8,S=1024,H=3072."),
+    ] = None,
+    parts: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=SIZES", help="Sizes of the tensors that make one dimension: N=1500,1024,10."),
+    ] = None,
+    ranks: Annotated[
+        int | None, typer.Option(min=1, help="Ranks of one group. [default: all devices, or those of a node]")
+    ] = None,
+    groups: Annotated[int | None, typer.Option(min=1, help="Groups of a pipeline. [default: the nodes]")] = None,
+    sweep: Annotated[
+        str | None,
+        typer.Option(metavar="NAME=FROM..TO", help="Plan for many extents, N=1K..1G or N=1K,1M; -o is then a folder."),
+    ] = None,
+    no_library: Annotated[
+        bool, typer.Option("--no-library", help="Only our own matrix products, as for cuda, nccl and tp-overlap.")
+    ] = False,
+    time_limit: Annotated[
+        float | None,
+        time_limit_option(
+            "Seconds from the start of the command after which the best schedule so far is taken. [default: none]"
+        ),
+    ] = None,
+    measure: Annotated[
+        bool,
+        typer.Option("--measure", help="Time the best schedules here, with a process for each rank, and pick."),
+    ] = False,
+    output: Annotated[str, document_option("The plan; a folder with --trace or --sweep.", metavar="FILE|DIR")],
+    as_json: Json = False,
 ) -> None:
     """Choose how a program of computation and collectives runs: what is split, moved before a collective, fused into
     one kernel and overlapped.
@@ -98,13 +89,13 @@ def command(
     of computation and an AllGather. docs/fusion.md has all of it.
     """
     if (program is None) == (trace is None):
-        raise click.UsageError("give either PROGRAM or --trace")
+        raise UsageError("give either PROGRAM or --trace")
     if trace is not None and (bind or parts or groups or sweep or measure):
-        raise click.UsageError("a trace has its own sizes; --bind, --parts, --groups, --sweep, --measure need PROGRAM")
+        raise UsageError("a trace has its own sizes; --bind, --parts, --groups, --sweep, --measure need PROGRAM")
     if optimizer is not None and trace is None:
-        raise click.UsageError("--optimizer belongs to --trace")
+        raise UsageError("--optimizer belongs to --trace")
     if sweep is not None and measure:
-        raise click.UsageError("--measure times one size, expected it without --sweep")
+        raise UsageError("--measure times one size, expected it without --sweep")
     require_apart(output, program, trace, hardware)
     clock = clock_of(time_limit)
 
@@ -127,7 +118,7 @@ def command(
     given = load_program(program)
     dimension, sizes = ("", ()) if sweep is None else sweep_of(sweep)
     first = tuple(f"{dimension}={size}" for size in sizes[:1])
-    bindings = bindings_of(given, profile, (*bind, *first), parts, ranks, groups)
+    bindings = bindings_of(given, profile, (*(bind or ()), *first), parts or (), ranks, groups)
     if sizes:
         _sweep(given, bindings, dimension, sizes, machine, inputs, clock, Path(output), as_json)
     else:
@@ -165,7 +156,7 @@ def _one(
         print_json({**summary(plan), "plan": output})
         return
     describe(plan)
-    click.echo(f"wrote {output}")
+    typer.echo(f"wrote {output}")
 
 
 def _measured(
@@ -228,10 +219,10 @@ def _sweep(
             for row in rows
         ],
     )
-    click.echo(f"where {legend(' '.join(row['schedule'] for row in rows))}")
+    typer.echo(f"where {legend(' '.join(row['schedule'] for row in rows))}")
     for change in changes:
-        click.echo(f"from {dimension}={change['from']:,} on, {change['above']} is faster than {change['below']}")
-    click.echo(f"wrote {many(len(rows), 'plan')} to {folder}")
+        typer.echo(f"from {dimension}={change['from']:,} on, {change['above']} is faster than {change['below']}")
+    typer.echo(f"wrote {many(len(rows), 'plan')} to {folder}")
 
 
 def _trace(
@@ -297,13 +288,13 @@ def _trace(
             for row in rows
         ],
     )
-    click.echo(f"where {legend(' '.join(row['schedule'] for row in rows))}")
+    typer.echo(f"where {legend(' '.join(row['schedule'] for row in rows))}")
     for line in dict.fromkeys(row["assumed"] for row in rows if row["assumed"]):
-        click.echo(f"assumed: {line}")
+        typer.echo(f"assumed: {line}")
     reasons = Counter(each.why for each in passed)
     print_table("passed over", ("times", "why"), [(count, why) for why, count in reasons.most_common(MOST_SHOWN)])
-    click.echo(f"predicted to save {saved:,.1f} us of each step, against fused computation beside separate collectives")
-    click.echo(f"wrote {many(len(rows), 'plan')} to {folder}")
+    typer.echo(f"predicted to save {saved:,.1f} us of each step, against fused computation beside separate collectives")
+    typer.echo(f"wrote {many(len(rows), 'plan')} to {folder}")
 
 
 def _gain(facts: dict[str, Any], peer: str) -> str:
@@ -394,7 +385,7 @@ def describe(plan: Plan[FusionDecisions]) -> None:
     if measured := facts["measured_us"]:
         rows.append(("measured", f"{min(measured.values()):,.1f} us, the fastest of {len(measured)}"))
     for name, text in rows:
-        click.echo(f"{name:<13}{text}")
+        typer.echo(f"{name:<13}{text}")
     print_table(
         "launches",
         ("launch", "kind", "operations", "us", "how"),
@@ -425,7 +416,7 @@ def describe(plan: Plan[FusionDecisions]) -> None:
             [(each["transform"], ", ".join(each["on"]), each["why"]) for each in facts[title][:MOST_SHOWN]],
         )
         if len(facts[title]) > MOST_SHOWN:
-            click.echo(f"and {len(facts[title]) - MOST_SHOWN} more; --json and `treadle report` have all")
+            typer.echo(f"and {len(facts[title]) - MOST_SHOWN} more; --json and `treadle report` have all")
 
 
 def _how(stage: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import click
+import typer
 
 from treadle.cli.output import print_json, print_table
 from treadle.planner.documents.scalars import many
@@ -39,9 +39,9 @@ def run_fusion(folder: Path, backend: Any, repeats: int, timeout: float | None, 
         )
         for row in rows:
             for line in row.undecided:
-                click.echo(f"{row.data}, undecided: {line}; either side is right")
+                typer.echo(f"{row.data}, undecided: {line}; either side is right")
         if backend != "cuda":
-            click.echo("sent and traffic are elements of the rank that has most of them, counted while it runs")
+            typer.echo("sent and traffic are elements of the rank that has most of them, counted while it runs")
     wrong = [f"{row.data}: {line}" for row in rows for line in row.problems]
     if wrong:
         raise CheckFailed(f"{folder}: {many(len(wrong), 'tensor')} wrong", tuple(wrong))

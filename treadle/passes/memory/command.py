@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import click
+import typer
 
-from treadle.cli.completion import PROFILES
-from treadle.cli.limit import clock_of, time_limit_option
-from treadle.cli.output import DOCUMENT, json_option, live_line, note, print_json, require_apart
+from treadle.cli.lazy import UsageError
+from treadle.cli.limit import clock_of
+from treadle.cli.options import Json, choice, document_option, hardware_option, size_option, time_limit_option
+from treadle.cli.output import live_line, note, print_json, require_apart
 from treadle.planner.documents.scalars import many
 
 if TYPE_CHECKING:
@@ -32,89 +33,79 @@ SCOPES: dict[Scope, str] = {
 }
 
 
-@click.command()
-@click.option("--trace", metavar="FILE", help="The training step, from `treadle trace capture`.")
-@click.option("--problem", metavar="FILE", help="A memory problem written by hand, instead of a trace.")
-@click.option(
-    "--hardware",
-    shell_complete=PROFILES,
-    metavar="NAME|FILE",
-    help="Model the times of a trace that has none by this profile. Without it they are measured on this machine.",
-)
-@click.option(
-    "--budget",
-    metavar="SIZE|SHAREx",
-    help="8GiB, or 0.6x for a share of the step's peak in plain PyTorch, parameters, batch and gradients included.",
-)
-@click.option(
-    "--sweep",
-    metavar="LOW..HIGH[:COUNT]",
-    help="Instead of --budget: 0.2x..1.0x or 4GiB..12GiB for nine budgets, 0.2x..1.0x:5 for five, each started from "
-    "the one below. -o is then a folder of plans, with a table and a curve.",
-)
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=DOCUMENT,
-    metavar="FILE|DIR",
-    help="The plan to write, or the folder of --sweep.",
-)
-@click.option(
-    "--dependency-set",
-    type=click.Choice(["entering", "leaving"]),
-    default="entering",
-    show_default=True,
-    help="What a backward op reads must be there when its stage is entered, or still when it is left (as published).",
-)
-@click.option(
-    "--method",
-    type=click.Choice(["auto", "heuristic", "segments", "windows", "full", "retention", "rounding"]),
-    default="auto",
-    show_default=True,
-    help="How to search; auto takes the methods that suit the size, one after the other.",
-)
-@click.option(
-    "--variant",
-    type=click.Choice(["noop", "conv", "out", "int", "conv+out", "all"]),
-    default="all",
-    show_default=True,
-    help="Families of implementations that the plan may choose from.",
-)
-@click.option(
-    "--without",
-    type=click.Choice(["conv", "out", "int", "inplace", "grad-inplace", "rng", "statistics"]),
-    multiple=True,
-    help="Leave a family out; may be repeated.",
-)
-@click.option("--no-recompute", is_flag=True, help="Choose implementations only.")
-@click.option("--hold-gradients", is_flag=True, help="Gradients of parameters are held from step to step.")
-@click.option("--reserve", metavar="SIZE", help="Leave so much of the budget alone: fragmentation, optimizer state.")
-@click.option("--gap", type=click.FloatRange(0, 1), default=0.01, show_default=True, help="Stop this near the optimum.")
-@time_limit_option(
-    120.0,
-    "Seconds from the start of the command after which the best plan so far is taken; of --sweep, for each budget.",
-)
-@click.option("--solver", type=click.Choice(["highs", "scip", "cp_sat", "gurobi"]), default="highs", show_default=True)
-@json_option
 def command(
-    trace: str | None,
-    problem: str | None,
-    hardware: str | None,
-    budget: str | None,
-    sweep: str | None,
-    output: str,
-    dependency_set: str,
-    method: Method,
-    variant: str,
-    without: tuple[str, ...],
-    no_recompute: bool,
-    hold_gradients: bool,
-    reserve: str | None,
-    gap: float,
-    time_limit: float,
-    solver: str,
-    as_json: bool,
+    *,
+    trace: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The training step, from `treadle trace capture`.")
+    ] = None,
+    problem: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A memory problem written by hand, instead of a trace.")
+    ] = None,
+    hardware: Annotated[
+        str | None,
+        hardware_option(
+            "Model the times of a trace that has none by this profile. Without it they are measured on this machine."
+        ),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE|SHAREx",
+            help="8GiB, or 0.6x for a share of the step's peak in plain PyTorch, parameters, batch and gradients "
+            "included.",
+        ),
+    ] = None,
+    sweep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LOW..HIGH[:COUNT]",
+            help="Instead of --budget: 0.2x..1.0x or 4GiB..12GiB for nine budgets, 0.2x..1.0x:5 for five, each started "
+            "from the one below. -o is then a folder of plans, with a table and a curve.",
+        ),
+    ] = None,
+    output: Annotated[str, document_option("The plan to write, or the folder of --sweep.", metavar="FILE|DIR")],
+    dependency_set: Annotated[
+        Literal["entering", "leaving"],
+        typer.Option(
+            help="What a backward op reads must be there when its stage is entered, or still when it is left (the "
+            "form of MONeT's paper).",
+        ),
+    ] = "entering",
+    method: Annotated[
+        Literal["auto", "heuristic", "segments", "windows", "full", "retention", "rounding"],
+        typer.Option(help="How to search; auto takes the methods that suit the size, one after the other."),
+    ] = "auto",
+    variant: Annotated[
+        Literal["noop", "conv", "out", "int", "conv+out", "all"],
+        typer.Option(help="Families of implementations that the plan may choose from."),
+    ] = "all",
+    without: Annotated[
+        list[str] | None,
+        choice(
+            ("conv", "out", "int", "inplace", "grad-inplace", "rng", "statistics"),
+            "--without",
+            "Leave a family out; may be repeated.",
+        ),
+    ] = None,
+    no_recompute: Annotated[bool, typer.Option("--no-recompute", help="Choose implementations only.")] = False,
+    hold_gradients: Annotated[
+        bool, typer.Option("--hold-gradients", help="Gradients of parameters are held from step to step.")
+    ] = False,
+    reserve: Annotated[
+        int | None, size_option("--reserve", "Part of the budget that stays free: fragmentation, optimizer state.")
+    ] = None,
+    gap: Annotated[float, typer.Option(min=0, max=1, help="Stop this near the optimum.")] = 0.01,
+    time_limit: Annotated[
+        float,
+        time_limit_option(
+            "Seconds from the start of the command after which the best plan so far is taken; of --sweep, for each "
+            "budget."
+        ),
+    ] = 120.0,
+    solver: Annotated[
+        Literal["highs", "scip", "cp_sat", "gurobi"], typer.Option(help="The solver of the 0-1 programs.")
+    ] = "highs",
+    as_json: Json = False,
 ) -> None:
     """Choose what a training step keeps and what it recomputes, so that it fits a budget and loses least time.
 
@@ -122,15 +113,14 @@ def command(
     with the best plan so far.
     """
     if (trace is None) == (problem is None):
-        raise click.UsageError("give either --trace or --problem")
+        raise UsageError("give either --trace or --problem")
     if budget is not None and sweep is not None:
-        raise click.UsageError("give either --budget or --sweep")
+        raise UsageError("give either --budget or --sweep")
     if trace is not None and budget is None and sweep is None:
-        raise click.UsageError("--trace needs --budget or --sweep")
+        raise UsageError("--trace needs --budget or --sweep")
     require_apart(output, trace, problem, hardware)
 
     from treadle.planner.documents import store
-    from treadle.planner.documents.quantities import parse_bytes
     from treadle.planner.errors import InputError, LimitError
     from treadle.planner.passes.memory.planning import parse_budget, plan_memory, with_budget
     from treadle.planner.passes.memory.problem import FAMILIES
@@ -138,14 +128,14 @@ def command(
     from treadle.planner.passes.memory.variants import VARIANTS
     from treadle.planner.search.clock import Clock
 
-    families = tuple(name for name in FAMILIES if name in VARIANTS[variant] and name not in without)
+    families = tuple(name for name in FAMILIES if name in VARIANTS[variant] and name not in (without or ()))
     options = MemoryOptions(
-        dependency_set="leaving" if dependency_set == "leaving" else "entering",
+        dependency_set=dependency_set,
         method=method,
         families=None if families == FAMILIES else families,
         recompute=not no_recompute,
         hold_gradients=hold_gradients,
-        reserve_bytes=0 if reserve is None else parse_bytes(reserve, where="--reserve"),
+        reserve_bytes=reserve or 0,
         gap=gap,
         time_limit_s=time_limit,
         solver=solver,
@@ -159,7 +149,7 @@ def command(
             _warn_of_size(whole, method)
             plan_budgets(whole, budgets, output, options, inputs, trace or problem, progress_line, summary, as_json)
             if measured is not None and not as_json:
-                click.echo(f"wrote {measured}, the trace with its times")
+                typer.echo(f"wrote {measured}, the trace with its times")
             return
         limit = None if budget is None else parse_budget(budget)
         whole, inputs, began, measured = _sources(trace, problem, hardware, options, output)
@@ -187,8 +177,8 @@ def command(
     if as_json:
         print_json({**facts, "plan": output} | ({"measured_trace": str(measured)} if measured else {}))
     else:
-        click.echo(describe(facts))
-        click.echo(f"wrote {output}" + (f", and {measured}, the trace with its times" if measured else ""))
+        typer.echo(describe(facts))
+        typer.echo(f"wrote {output}" + (f", and {measured}, the trace with its times" if measured else ""))
 
 
 def _sources(

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
+import typer
 
 from treadle.cli.output import live_line, note, print_json, require_apart
 from treadle.planner.documents import store
@@ -118,8 +118,8 @@ def plan_budgets(
         print_json({"output": output, "points": rows})
         return
     for line in _table(points, names):
-        click.echo(line)
-    click.echo(f"wrote {', '.join(written[:-1])} and {written[-1]} to {output}")
+        typer.echo(line)
+    typer.echo(f"wrote {', '.join(written[:-1])} and {written[-1]} to {output}")
 
 
 def _names(problem: MemoryProblem, budgets: Sequence[Budget], options: MemoryOptions) -> dict[int, str]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import click
+import typer
 from msgspec.structs import replace
 
-from treadle.cli.completion import PROFILES
-from treadle.cli.limit import clock_of, time_limit_option
-from treadle.cli.output import DOCUMENT, json_option, live_line, note, print_json, require_apart
-from treadle.planner.documents.quantities import parse_bytes
+from treadle.cli.lazy import UsageError
+from treadle.cli.limit import clock_of
+from treadle.cli.options import Json, document_option, hardware_option, positive, size_option, time_limit_option
+from treadle.cli.output import live_line, note, print_json, require_apart
 from treadle.planner.documents.scalars import format_bytes, format_time, many
 
 if TYPE_CHECKING:
@@ -22,89 +22,100 @@ if TYPE_CHECKING:
     from treadle.planner.passes.swap.planning import SwapProgress
     from treadle.planner.passes.swap.problem import SwapOp, SwapProblem
 
-SIZE = "SIZE|SHAREx"
 
-
-@click.command()
-@click.option("--trace", metavar="FILE", help="The iteration, from `treadle trace capture`.")
-@click.option("--problem", metavar="FILE", help="A swap problem written by hand, instead of a trace.")
-@click.option(
-    "--hardware", shell_complete=PROFILES, metavar="NAME|FILE", help="The device, its host and the copies between them."
-)
-@click.option(
-    "--device-memory",
-    metavar=SIZE,
-    help="16GiB, or 0.5x for a share of the ideal footprint, in which the order of the trace needs no copy. "
-    "[default: the device's]",
-)
-@click.option("--host-memory", metavar="SIZE", help="The most that may be pinned on the host. [default: the host's]")
-@click.option("--reserve", metavar="SIZE", help="Leave so much of the device's memory alone: the framework's context.")
-@click.option(
-    "--allocator",
-    type=click.Choice(["auto", "pool", "offset", "bytes"]),
-    default="auto",
-    show_default=True,
-    help="Memory is classes of equal objects, one arena with an address for each tensor, or counted bytes only; auto "
-    "takes the faster plan of the first two.",
-)
-@click.option(
-    "--method",
-    type=click.Choice(["auto", "genetic", "exact"]),
-    default="auto",
-    show_default=True,
-    help="auto betters the genetic search's plan and solves small problems exactly.",
-)
-@click.option("--faithful", is_flag=True, help="The genetic search as published, and nothing else.")
-@click.option("--population", type=click.IntRange(2), help="Individuals. [default: 64, faithful: 144]")
-@click.option("--generations", type=click.IntRange(0), default=1000, show_default=True, help="At most so many.")
-@click.option(
-    "--patience",
-    type=click.IntRange(1),
-    default=100,
-    show_default=True,
-    help="Generations without improvement that end the search.",
-)
-@click.option("--mutation", type=click.FloatRange(0, 1), help="Probability. [default: 0.1]")
-@click.option("--temperature", type=click.FloatRange(0, min_open=True), help="[default: 0.03, faithful: 1]")
-@click.option(
-    "--threshold",
-    type=click.IntRange(0),
-    help="Operators that must have run since a tensor was used before it leaves. [default: what suits, faithful: 2]",
-)
-@click.option("--keep-order", is_flag=True, help="Search pools only, for the order of the trace.")
-@click.option("--keep-pool", is_flag=True, help="Search orders only, for the best planted pool.")
-@click.option("--free-classes", is_flag=True, help="Let a class of the pool have any sizes, not only neighbours.")
-@click.option(
-    "--with-recompute",
-    is_flag=True,
-    help="Also make tensors again instead of copying them, and choose between the calls of each op.",
-)
-@click.option(
-    "--same-bits",
-    is_flag=True,
-    help="With --with-recompute: only calls that make the same bits as the model's own.",
-)
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Where random numbers begin.")
-@click.option("--workers", type=click.IntRange(1), help="Processes; the plan is the same. [default: one per core]")
-@click.option("--executor", metavar="ADDRESS", help="dask://HOST:PORT or dask://local; the plan is the same.")
-@time_limit_option(300.0, "Seconds from the start of the command after which the best plan so far is taken.")
-@click.option("-o", "--output", required=True, type=DOCUMENT, metavar="FILE", help="The plan to write.")
-@json_option
 def command(
-    trace: str | None,
-    problem: str | None,
-    hardware: str | None,
-    device_memory: str | None,
-    host_memory: str | None,
-    reserve: str | None,
-    allocator: str,
-    time_limit: float,
-    workers: int | None,
-    with_recompute: bool,
-    same_bits: bool,
-    output: str,
-    as_json: bool,
-    **searching: Any,
+    *,
+    trace: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The iteration, from `treadle trace capture`.")
+    ] = None,
+    problem: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A swap problem written by hand, instead of a trace.")
+    ] = None,
+    hardware: Annotated[str | None, hardware_option("The device, its host and the copies between them.")] = None,
+    device_memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE|SHAREx",
+            help="16GiB, or 0.5x for a share of the ideal footprint, in which the order of the trace needs no copy. "
+            "[default: the device's]",
+        ),
+    ] = None,
+    host_memory: Annotated[
+        int | None,
+        size_option("--host-memory", "The most that may be pinned on the host. [default: the host's]"),
+    ] = None,
+    reserve: Annotated[
+        int | None, size_option("--reserve", "Part of the device's memory that stays free: the framework's context.")
+    ] = None,
+    allocator: Annotated[
+        Literal["auto", "pool", "offset", "bytes"],
+        typer.Option(
+            help="Memory is classes of equal objects, one arena with an address for each tensor, or counted bytes "
+            "only; auto takes the faster plan of the first two.",
+        ),
+    ] = "auto",
+    method: Annotated[
+        Literal["auto", "genetic", "exact"],
+        typer.Option(help="auto improves the genetic search's plan and solves small problems exactly."),
+    ] = "auto",
+    faithful: Annotated[
+        bool, typer.Option("--faithful", help="The genetic search of SwapAdvisor's paper, and nothing else.")
+    ] = False,
+    population: Annotated[int | None, typer.Option(min=2, help="Individuals. [default: 64, faithful: 144]")] = None,
+    generations: Annotated[int, typer.Option(min=0, help="The most generations.")] = 1000,
+    patience: Annotated[int, typer.Option(min=1, help="Generations without improvement that end the search.")] = 100,
+    mutation: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Probability of a mutation. [default: 0.1]")
+    ] = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            metavar="NUMBER", parser=positive, help="Temperature of the selection. [default: 0.03, faithful: 1]"
+        ),
+    ] = None,
+    threshold: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Operators that must have run since a tensor was used before it is copied out. [default: what suits, "
+            "faithful: 2]",
+        ),
+    ] = None,
+    keep_order: Annotated[
+        bool, typer.Option("--keep-order", help="Search pools only, for the order of the trace.")
+    ] = False,
+    keep_pool: Annotated[
+        bool, typer.Option("--keep-pool", help="Search orders only, for the best planted pool.")
+    ] = False,
+    free_classes: Annotated[
+        bool,
+        typer.Option("--free-classes", help="Let a class of the pool have any sizes, not only neighbours."),
+    ] = False,
+    with_recompute: Annotated[
+        bool,
+        typer.Option(
+            "--with-recompute",
+            help="Also recompute tensors instead of copying them, and choose between the implementations of each op.",
+        ),
+    ] = False,
+    same_bits: Annotated[
+        bool,
+        typer.Option(
+            "--same-bits", help="With --with-recompute: only implementations with the same bits as the model's own."
+        ),
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Where random numbers begin.")] = 0,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes; the plan is the same. [default: one per core]")
+    ] = None,
+    executor: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="dask://HOST:PORT or dask://local; the plan is the same.")
+    ] = None,
+    time_limit: Annotated[
+        float, time_limit_option("Seconds from the start of the command after which the best plan so far is taken.")
+    ] = 300.0,
+    output: Annotated[str, document_option("The plan to write.")],
+    as_json: Json = False,
 ) -> None:
     """Plan what to copy to the host and back, so that an iteration fits the memory of its device and loses least time.
 
@@ -112,17 +123,15 @@ def command(
     better one is found, so a search that is killed loses nothing. Ctrl-C ends the search with the best plan so far.
     """
     if (trace is None) == (problem is None):
-        raise click.UsageError("give either --trace or --problem")
+        raise UsageError("give either --trace or --problem")
     if trace is not None and hardware is None:
-        raise click.UsageError("--trace needs --hardware, for the device's memory and the speed of its copies")
+        raise UsageError("--trace needs --hardware, for the device's memory and the speed of its copies")
     if problem is not None and hardware is not None:
-        raise click.UsageError("--problem names its own machine, so it goes without --hardware")
+        raise UsageError("--problem names its own machine, so it goes without --hardware")
     if with_recompute and trace is None:
-        raise click.UsageError(
-            "--with-recompute needs --trace: a swap problem does not tell what its operators compute"
-        )
+        raise UsageError("--with-recompute needs --trace: a swap problem does not tell what its operators compute")
     if same_bits and not with_recompute:
-        raise click.UsageError("--same-bits belongs to --with-recompute; copies change no bits")
+        raise UsageError("--same-bits belongs to --with-recompute; copies change no bits")
     require_apart(output, trace, problem, hardware)
     clock = clock_of(time_limit)
 
@@ -132,14 +141,26 @@ def command(
     from treadle.planner.passes.swap.planning import SwapOptions, SwapTask, parse_memory, plan_swap, with_memory
     from treadle.planner.passes.swap.search.options import BOTH
 
-    pool_only = searching["faithful"] or searching["keep_pool"] or searching["free_classes"]
+    pool_only = faithful or keep_pool or free_classes
     allocators: Any = (allocator,) if allocator != "auto" else ("pool",) if pool_only else BOTH
     options = SwapOptions(
-        time_limit_s=time_limit,
-        workers=workers or os.cpu_count() or 1,
+        method=method,
         allocator=allocators[0],
         allocators=allocators,
-        **searching,
+        faithful=faithful,
+        keep_order=keep_order,
+        keep_pool=keep_pool,
+        free_classes=free_classes,
+        population=population,
+        generations=generations,
+        patience=patience,
+        mutation=mutation,
+        temperature=temperature,
+        threshold=threshold,
+        seed=seed,
+        time_limit_s=time_limit,
+        workers=workers or os.cpu_count() or 1,
+        executor=executor,
     )
     memory = None if device_memory is None else parse_memory(device_memory)
     # a share is of the footprint, so the profile need not tell the memory, and what stands here is replaced
@@ -178,8 +199,8 @@ def command(
     if as_json:
         print_json({**facts, "plan": output})
     else:
-        click.echo(describe(facts))
-        click.echo(f"wrote {output}")
+        typer.echo(describe(facts))
+        typer.echo(f"wrote {output}")
 
 
 def note_rounding(trace: Trace, plan: Plan[SwapDecisions]) -> None:
@@ -199,8 +220,8 @@ def _sources(
     problem: str | None,
     hardware: str | None,
     memory_bytes: int | None,
-    host_memory: str | None,
-    reserve: str | None,
+    host_bytes: int | None,
+    reserve_bytes: int | None,
 ) -> tuple[SwapProblem, tuple[OpRun, ...], Trace | None, dict[str, InputRef]]:
     """The problem that the files describe, the runs that it speaks of, the trace with its times, and the files."""
     from treadle.planner.documents import store
@@ -211,13 +232,11 @@ def _sources(
     from treadle.planner.passes.swap.problem import SwapProblem
     from treadle.probe.resolve import load_hardware
 
-    host = None if host_memory is None else parse_bytes(host_memory, where="--host-memory")
-    left = 0 if reserve is None else parse_bytes(reserve, where="--reserve")
     if trace is None or hardware is None:
         loaded = store.load(problem or "", SwapProblem)
         inputs = {"problem": InputRef(file=Path(problem or "").name, digest=store.digest(loaded))}
-        machine = loaded.machine if host is None else replace(loaded.machine, host_bytes=host)
-        reserved = left if reserve else loaded.reserve_bytes
+        machine = loaded.machine if host_bytes is None else replace(loaded.machine, host_bytes=host_bytes)
+        reserved = loaded.reserve_bytes if reserve_bytes is None else reserve_bytes
         return replace(loaded, machine=machine, reserve_bytes=reserved), (), None, inputs
     profile = load_hardware(hardware)
     step = store.load(trace, Trace)
@@ -226,7 +245,7 @@ def _sources(
         "hardware": InputRef(file=hardware, digest=store.digest(profile)),
     }
     step = with_times(step, hardware)
-    task = inplace_problem(step, machine_of(profile, memory_bytes, host), left)
+    task = inplace_problem(step, machine_of(profile, memory_bytes, host_bytes), reserve_bytes or 0)
     return task.problem, task.runs, step, inputs
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
+import typer
 
 from treadle.cli.output import print_json
 from treadle.planner.documents.scalars import format_bytes, many
@@ -22,32 +22,32 @@ def run_swap(folder: Path, backend: str, steps: int, timeout: float | None, as_j
         losses, peaks, copied = result["losses"], result["peak_bytes"], result["copied_bytes"]
         taken, places = result["iteration_ns"], result["places"]
         equal = "equal to the last bit" if result["bit_equal"] else "not equal"
-        click.echo(f"{many(steps, 'iteration')} without a limit on memory beside the plan; values {equal}")
-        click.echo(
+        typer.echo(f"{many(steps, 'iteration')} without a limit on memory beside the plan; values {equal}")
+        typer.echo(
             f"  output       {losses['unconstrained'][-1]:.6g} without a limit, {losses['swapped'][-1]:.6g} planned"
         )
-        click.echo(
+        typer.echo(
             f"  peak         {format_bytes(peaks['unconstrained'])} without a limit, {format_bytes(peaks['swapped'])} "
             f"planned: an arena of {format_bytes(peaks['arena'])} and {format_bytes(peaks['beside'])} beside it"
         )
-        click.echo(
+        typer.echo(
             f"  memory       {format_bytes(peaks['memory'])} of the planned device; the host keeps "
             f"{format_bytes(result['host_bytes'])}"
         )
         if peaks["swapped"] > peaks["memory"]:
             more = format_bytes(peaks["swapped"] - peaks["memory"])
-            click.echo(f"  {more} more than that: operators allocate more beside the arena than the trace states")
-        click.echo(
+            typer.echo(f"  {more} more than that: operators allocate more beside the arena than the trace states")
+        typer.echo(
             f"  copies       {format_bytes(copied['in'])} in and {format_bytes(copied['out'])} out per iteration"
         )
-        click.echo(
+        typer.echo(
             f"  operators    {places['direct']} write straight into the arena, the results of {places['copied']} are "
             "copied there"
         )
         slower = f", on a machine {result['pace']:.3g} times as slow" if backend == "cpu" else ""
         planned, measured = (f"{taken[key] / 1e3:,.1f} us {key}" for key in ("planned", "measured"))
-        click.echo(f"  iteration    {planned}, {measured}{slower}")
-        click.echo(
+        typer.echo(f"  iteration    {planned}, {measured}{slower}")
+        typer.echo(
             f"  simulator    {taken['simulated'] / 1e3:,.1f} us from the times that the operators took, "
             f"{result['simulation_error']:+.1%} of the measured"
         )

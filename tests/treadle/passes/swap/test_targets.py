@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from click.testing import CliRunner, Result
 from msgspec.structs import replace
 from torch import nn
+from typer.testing import CliRunner, Result
 
 from tests.codegen.swap.swap_plans import plan_with, swapped, timed
 from treadle.capture.graph import capture
-from treadle.cli.main import cli
+from treadle.cli.main import app
 from treadle.planner.documents import store
 from treadle.planner.documents.plan import InputRef
 from treadle.planner.documents.trace import Trace
@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def call(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(cli, [str(word) for word in arguments])
+    return CliRunner().invoke(app, [str(word) for word in arguments])
 
 
 def test_torch_offload_is_generated_checked_and_trains_to_the_same_bits(folder: Path) -> None:

@@ -11,7 +11,7 @@ from treadle.planner.documents import store
 from treadle.planner.documents.collective import Collective
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.documents.sketch import Sketch
-from treadle.planner.passes.collective.planning import plan_collective
+from treadle.planner.passes.collective.planning import CollectiveOptions, make_request, plan_collective
 from treadle.probe.resolve import load_hardware
 from treadle.runtime.collective.compare import compare
 
@@ -35,7 +35,9 @@ def measured(collective: Collective) -> Iterator[Row]:
     """One plan for the largest size, executed at every size."""
     progress(f"{collective} on 4 processes")
     sketch = store.load(resources.locate("sketches", SKETCH), Sketch)
-    plan = plan_collective(collective, load_hardware(PROFILE), sketch, size_bytes=SIZES[-1], instances=1)
+    plan = plan_collective(
+        make_request(collective, load_hardware(PROFILE), sketch, SIZES[-1]), options=CollectiveOptions(instances=1)
+    )
     ranks = plan.decisions.ranks
     program = lower(plan.decisions, inplace=collective == "allreduce")
     elements = [size // 4 // (ranks if collective in ("reducescatter", "alltoall") else 1) for size in SIZES]

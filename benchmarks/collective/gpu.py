@@ -21,7 +21,7 @@ from treadle.codegen.collective.cuda import kernels
 from treadle.codegen.collective.lower import lower
 from treadle.codegen.collective.program import SENDING, CollectiveProgram
 from treadle.planner.documents.collective import Collective, Protocol
-from treadle.planner.passes.collective.planning import plan_collective
+from treadle.planner.passes.collective.planning import CollectiveOptions, make_request, plan_collective
 from treadle.probe.resolve import load_hardware
 
 CASES: tuple[tuple[Collective, str], ...] = (
@@ -87,7 +87,10 @@ def _throughput() -> Iterator[Table]:
 def program_of(collective: Collective, method: str, protocol: Protocol) -> CollectiveProgram:
     """The program of a case: eight GPUs on one switch."""
     hardware = load_hardware("ndv4")
-    plan = plan_collective(collective, hardware, EVERY_LINK, size_bytes=SIZES[-1], method=method, instances=INSTANCES)
+    plan = plan_collective(
+        make_request(collective, hardware, EVERY_LINK, SIZES[-1]),
+        options=CollectiveOptions(method=method, instances=INSTANCES),
+    )
     return replace(lower(plan.decisions), protocol=protocol)
 
 

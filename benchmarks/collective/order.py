@@ -15,7 +15,7 @@ from benchmarks.common import Row, Table, progress
 from treadle.passes.collective.tuning import links_us, time_in_turn, tuner
 from treadle.planner.documents.collective import Collective
 from treadle.planner.documents.scalars import format_bytes
-from treadle.planner.passes.collective.planning import plan_collective
+from treadle.planner.passes.collective.planning import CollectiveOptions, make_request, plan_collective
 from treadle.planner.passes.collective.sketching import propose
 from treadle.probe.resolve import load_hardware
 
@@ -41,7 +41,9 @@ def row(name: str, nodes: int, collective: Collective, method: str) -> Row:
     progress(f"order: {collective} on {nodes} {name} by {method}")
     hardware = load_hardware(name, nodes)
     sketch = propose(hardware, collective=collective, size_bytes=SIZE)
-    decisions = plan_collective(collective, hardware, sketch, size_bytes=SIZE, method=method).decisions
+    decisions = plan_collective(
+        make_request(collective, hardware, sketch, SIZE), options=CollectiveOptions(method=method)
+    ).decisions
     one = replace(decisions, instances=1, protocol="Simple")
     schedule = one.makespan_ns / 1000
     in_turn = time_in_turn(one, links_us)

@@ -18,7 +18,7 @@ from treadle.planner.documents.sketch import Sketch
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.draft import Request
 from treadle.planner.passes.collective.limits import Effort
-from treadle.planner.passes.collective.planning import METHODS, plan_collective
+from treadle.planner.passes.collective.planning import METHODS, CollectiveOptions, make_request, plan_collective
 from treadle.probe.resolve import load_hardware
 
 CASES = (("ndv2", "ndv2-sk-1"), ("dgx2", "dgx2-sk-1"), ("dgx2", "dgx2-sk-2"))
@@ -65,7 +65,9 @@ def planned(collective: Collective, name: str, sketch: str, size: int, others: d
     progress(f"quality: {collective} with {sketch}, {format_bytes(size)}")
     guide = store.load(resources.locate("sketches", sketch), Sketch)
     start = time.perf_counter()
-    plan = plan_collective(collective, load_hardware(name, NODES), guide, size_bytes=size, method="auto")
+    plan = plan_collective(
+        make_request(collective, load_hardware(name, NODES), guide, size), options=CollectiveOptions(method="auto")
+    )
     seconds = time.perf_counter() - start
     time_us = plan.prediction.time_us
     best = min(others, key=lambda peer: others[peer])

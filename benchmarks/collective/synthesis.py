@@ -91,14 +91,16 @@ print(json.dumps(measure(CASES[int(sys.argv[1])])))
 
 def measure(case: Case) -> Row:
     """Plan, check, lower and check again, in this process."""
-    from treadle.planner.passes.collective.planning import plan_collective
+    from treadle.planner.passes.collective.planning import CollectiveOptions, make_request, plan_collective
     from treadle.planner.passes.collective.universal import universal_bound
 
     begun = time.perf_counter()
     hardware = case.hardware()
     ranks = hardware.nodes * hardware.devices_per_node
     size = -(-case.size // ranks) if case.collective == "allgather" else case.size
-    plan = plan_collective(case.collective, hardware, case.sketch, size_bytes=size, method="auto")
+    plan = plan_collective(
+        make_request(case.collective, hardware, case.sketch, size), options=CollectiveOptions(method="auto")
+    )
     planned = time.perf_counter()
     decisions, bound_us = plan.decisions, plan.certificate.lower_bound / 1000
     if case.twice_allgather:

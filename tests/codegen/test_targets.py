@@ -6,6 +6,7 @@ import pytest
 
 from tests.codegen.collective.algorithms import random_algorithm, ring_allreduce
 from tests.planner.passes.collective.build import MESH, switch
+from tests.planner.plans import collective_plan
 from treadle.codegen.collective import check as check_program
 from treadle.codegen.collective.expected import expected_outputs
 from treadle.codegen.collective.fitting import fitted, programs_of
@@ -21,7 +22,6 @@ from treadle.planner.documents.pattern import Pattern
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.collectives import ROOTED
-from treadle.planner.passes.collective.planning import plan_collective
 
 COLLECTIVES = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce", "gather", "scatter")
 
@@ -33,7 +33,7 @@ def refusals(text: str, runtime) -> list[str]:
 
 def planned(collective: str, instances: int) -> CollectiveDecisions:
     size, root = 2**20, 1 if collective in ROOTED else 0
-    plan = plan_collective(
+    plan = collective_plan(
         collective, switch(4), MESH, size_bytes=size, root=root, method="all-pairs", instances=instances
     )
     return plan.decisions
@@ -91,7 +91,7 @@ def test_any_number_of_channels_computes_the_same(collective, seed):
 
 def test_what_nothing_helps_names_the_rule():
     pattern = Pattern(version=1, name="p", unit="1MiB", pairs=((0, 2), (2, 0)))
-    plan = plan_collective("sendrecv", switch(4), MESH, pattern=pattern, method="all-pairs", instances=4)
+    plan = collective_plan("sendrecv", switch(4), MESH, pattern=pattern, method="all-pairs", instances=4)
     with pytest.raises(InputError, match=r"^plan.json: sendrecv.xml: RCCL of .* refuses it: .*\[collective-name\]$"):
         fitted(plan.decisions, "plan.json", "msccl-xml", "rccl")
     assert refusals(fitted(plan.decisions, "plan.json", "msccl-xml", "msccl").texts["sendrecv.xml"], "msccl") == []

@@ -18,7 +18,7 @@ CHECKS, PRICED = 15, 40
 """Checking, proving and writing a plan take at most so many times as long as checking its schedule once, its first
 price at most so many times as long."""
 
-OnProgress = Callable[[str, Progress], None]
+OnProgress = Callable[[Progress], None]
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Effort:
                 backend="cp_sat",
                 deterministic_limit=work,
                 time_limit_s=None if end == inf else max(0.05, end - self.clock.elapsed_s),
-                on_progress=None if report is None else lambda progress: report(model.name, progress),
+                on_progress=None if report is None else lambda progress: report(replace(progress, method=model.name)),
             )
         except LimitError:
             self.stop.set()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from msgspec import structs
 
-from treadle.planner.documents.collective import Collective, Demand, Protocol
+from treadle.planner.documents.collective import Collective, Protocol
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.pattern import Pattern
 from treadle.planner.documents.plan import InputRef, Plan, Provenance
@@ -22,7 +22,7 @@ from treadle.planner.passes.collective.check import check
 from treadle.planner.passes.collective.decisions import decisions_of
 from treadle.planner.passes.collective.draft import Draft, Request
 from treadle.planner.passes.collective.guidance import not_followed
-from treadle.planner.passes.collective.limits import Effort, Limits, OnProgress
+from treadle.planner.passes.collective.limits import Effort, Limits
 from treadle.planner.passes.collective.pricing import Price, Pricing
 from treadle.planner.passes.collective.templates import (
     all_pairs,
@@ -37,6 +37,7 @@ from treadle.planner.passes.collective.universal import universal_bound
 from treadle.planner.search.bound import Bound
 from treadle.planner.search.certified import certified
 from treadle.planner.search.clock import Clock
+from treadle.planner.solver import Progress
 from treadle.planner.solver.interrupt import stop_on_sigint
 from treadle.planner.version import TOOL
 
@@ -59,60 +60,64 @@ METHODS: dict[str, auto.Method] = {
 DEFAULT_LIMITS = Limits()
 
 
+@dataclass(frozen=True)
+class CollectiveOptions:
+    """`method` is "auto" or one of METHODS. With `pricing` a plan has the protocol and instances that it prices lowest
+    and predicts the time of that program, and `auto` chooses by it; else by the schedule on links and ports."""
+
+    method: str = "milp"
+    instances: int | None = None
+    protocol: Protocol | Literal["auto"] | None = None
+    limits: Limits = DEFAULT_LIMITS
+    pricing: Pricing | None = None
+
+
+DEFAULTS = CollectiveOptions()
+
+
 def plan_collective(
+    problem: Request,
+    *,
+    options: CollectiveOptions = DEFAULTS,
+    clock: Clock | None = None,
+    inputs: Mapping[str, InputRef] | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    on_plan: Callable[[Plan[CollectiveDecisions]], None] | None = None,
+) -> Plan[CollectiveDecisions]:
+    """The best plan that the method of the options finds, checked.
+
+    Raises InputError for a method or sizes that do not fit the problem, InfeasibleError when the sketch leaves no
+    routing, LimitError when the limits ended the search without a plan.
+    """
+    effort = Effort(options.limits.within(problem.sketch), on_progress, clock or Clock())
+    with stop_on_sigint(effort.stop):
+        draft = synthesize(options.method, problem, effort, options.pricing)
+        decisions = decisions_of(draft, options.instances or problem.sketch.instances, options.protocol)
+        if options.pricing is not None and draft.price is None:
+            draft = replace(draft, price=auto.price_of(decisions, effort, options.pricing))
+    plan = plan_of(draft, decisions, problem, inputs or {}, effort)
+    if on_plan is not None:
+        on_plan(plan)
+    return plan
+
+
+def make_request(
     collective: Collective,
     hardware: Hardware,
     sketch: Sketch,
-    *,
     size_bytes: int | None = None,
     root: int = 0,
     pattern: Pattern | None = None,
-    method: str = "milp",
-    instances: int | None = None,
-    protocol: Protocol | Literal["auto"] | None = None,
-    limits: Limits = DEFAULT_LIMITS,
-    clock: Clock | None = None,
-    pricing: Pricing | None = None,
-    on_progress: OnProgress | None = None,
-    hardware_file: str | None = None,
-    sketch_file: str | None = None,
     pattern_file: str | None = None,
-) -> Plan[CollectiveDecisions]:
-    """The best plan that `method` finds for `collective` with `size_bytes` of input on every rank (default: the
-    sketch's size, or the one that the pattern's unit gives).
-
-    With `pricing` the plan has the protocol and instances that it prices lowest and predicts the time of that program,
-    and `auto` chooses by it; else by the schedule on links and ports.
-
-    `on_progress` hears the stage and the solver's progress in ns. `hardware_file`, `sketch_file` and `pattern_file`
-    are recorded as names of the inputs. The limit of `limits` counts from when `clock`, that of the command,
-    began, else from now. Raises InputError for inputs that do not fit together, InfeasibleError when the sketch leaves
-    no routing, LimitError when the limits ended the search without one, CheckFailed should the result be wrong.
-    """
-    demands, size_bytes = asked_of(pattern, collective, hardware, size_bytes, pattern_file)
-    effort = Effort(limits.within(sketch), on_progress, clock or Clock())
-    request = Request(collective, hardware, sketch, size_bytes, root, demands)
-    with stop_on_sigint(effort.stop):
-        draft = synthesize(method, request, effort, pricing)
-        decisions = decisions_of(draft, instances or sketch.instances, protocol)
-        if pricing is not None and draft.price is None:
-            draft = replace(draft, price=auto.price_of(decisions, effort, pricing))
-    files = {"hardware": hardware_file, "sketch": sketch_file, "pattern": pattern_file}
-    inputs = references(hardware, sketch, pattern, files)
-    return plan_of(draft, decisions, request, inputs, effort)
-
-
-def asked_of(
-    pattern: Pattern | None, collective: Collective, hardware: Hardware, size_bytes: int | None, file: str | None
-) -> tuple[tuple[Demand, ...] | None, int | None]:
-    """The demands of an irregular collective, and the size where the pattern fixes it. Raises InputError."""
+) -> Request:
+    """The problem of these inputs; the unit of a pattern fixes the size. Raises InputError if they do not fit."""
     if pattern is None:
-        return None, size_bytes
-    pattern.require(collective, hardware.ranks, file or pattern.name)
+        return Request(collective, hardware, sketch, size_bytes, root)
+    pattern.require(collective, hardware.ranks, pattern_file or pattern.name)
     fixed = pattern.input_bytes()
     if fixed is not None and size_bytes not in (None, fixed):
         raise InputError(f"found {size_bytes} bytes, expected {fixed}: the unit of the pattern says so", where="--size")
-    return pattern.demands, fixed or size_bytes
+    return Request(collective, hardware, sketch, fixed or size_bytes, root, pattern.demands)
 
 
 def references(
@@ -129,7 +134,7 @@ def references(
 
 
 def plan_of(
-    draft: Draft, decisions: CollectiveDecisions, request: Request, inputs: dict[str, InputRef], effort: Effort
+    draft: Draft, decisions: CollectiveDecisions, request: Request, inputs: Mapping[str, InputRef], effort: Effort
 ) -> Plan[CollectiveDecisions]:
     """The draft with its bound and its certificate, in the protocol, instances and order of its price if it has one.
     Raises CheckFailed should the decisions be wrong."""

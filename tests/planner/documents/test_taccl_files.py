@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.planner.plans import collective_plan
 from treadle.planner import resources
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware, scaled
@@ -18,7 +19,6 @@ from treadle.planner.documents.sketch import Sketch
 from treadle.planner.documents.taccl_files import hardware_of, is_topology, remarks
 from treadle.planner.errors import InputError
 from treadle.planner.machine.nodes import expand
-from treadle.planner.passes.collective.planning import plan_collective
 from treadle.planner.passes.collective.problem import build_problem
 
 SKETCH = {
@@ -266,7 +266,7 @@ def test_every_released_sketch_states_a_problem(released, data_dir):
 def test_released_files_are_planned_with(released, name, topology, floor):
     found = store.load(released(f"sketch/{name}.json")[1], Sketch)
     machine = released_hardware(released, topology, found.num_nodes)
-    plan = plan_collective("allgather", machine, found, size_bytes=2**20, method="milp")
+    plan = collective_plan("allgather", machine, found, size_bytes=2**20, method="milp")
     assert plan.certificate.verdict == "accepted"
     assert plan.decisions.routing_ns >= floor * 1000
     assert plan.prediction.time_us < 1.5 * floor + 300

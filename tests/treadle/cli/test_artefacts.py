@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from tests.planner.plans import collective_plan
 from treadle.cli.main import run
 from treadle.planner import resources
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.sketch import Sketch
-from treadle.planner.passes.collective.planning import plan_collective
 
 MODEL = """
 import torch
@@ -37,13 +37,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store.save(hardware, folder / "machine.json")
     store.save(sketch, folder / "guide.json")
     for collective in ("allreduce", "allgather"):
-        plan = plan_collective(
+        plan = collective_plan(
             collective,
             hardware,
             sketch,
             size_bytes=65536,
-            hardware_file="machine.json",
-            sketch_file="guide.json",
+            files={"hardware": "machine.json", "sketch": "guide.json"},
         )
         store.save(plan, folder / f"{collective}.plan.json")
     assert run(["generate", str(folder / "allreduce.plan.json"), "-o", str(folder / "allreduce")]) == 0

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.planner.plans import collective_plan
 from treadle.cli.main import run
 from treadle.planner import resources
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.sketch import Sketch
-from treadle.planner.passes.collective.planning import plan_collective
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("mscclpp")
     hardware = store.load(resources.locate("profiles", "ring4"), Hardware)
     sketch = store.load(resources.locate("sketches", "ring"), Sketch)
-    plan = plan_collective("allreduce", hardware, sketch, size_bytes=65536, hardware_file="h", sketch_file="s")
+    plan = collective_plan("allreduce", hardware, sketch, size_bytes=65536, files={"hardware": "h", "sketch": "s"})
     store.save(plan, path / "allreduce.plan.json")
     arguments = ["generate", str(path / "allreduce.plan.json"), "--target", "mscclpp-json", "-o", str(path / "out")]
     assert run(arguments) == 0

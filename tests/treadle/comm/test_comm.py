@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from tests.planner.passes.collective.build import MESH, line
+from tests.planner.plans import collective_plan
 from treadle.codegen import targets
 from treadle.codegen.emit import write
 from treadle.comm.library import load
 from treadle.planner.documents import store
 from treadle.planner.documents.pattern import Part, Pattern
 from treadle.planner.errors import InputError
-from treadle.planner.passes.collective.planning import plan_collective
 from treadle.runtime.launch import launch
 
 RANKS = 3
@@ -25,7 +25,7 @@ SIZES = {"allgather": 2**12, "broadcast": 2**12, "gather": 2**12, "reduce": 2**1
 
 def make(folder: Path, collective: str, **more: Any) -> None:
     size = None if "pattern" in more else SIZES.get(collective, 3 * 2**12)
-    plan = plan_collective(collective, line(RANKS), MESH, size_bytes=size, instances=1, **more)
+    plan = collective_plan(collective, line(RANKS), MESH, size_bytes=size, instances=1, **more)
     write(targets.generate(plan, "plan.json"), folder)
 
 
@@ -245,7 +245,7 @@ def test_of_several_plans_the_soonest_is_taken(folder: Path, tmp_path: Path) -> 
 
     slow = replace(slow, links=tuple(replace(link, alpha_us=50.0, beta_us_per_MB=1.0) for link in slow.links))
     for name, hardware in (("large", slow), ("small", fast)):
-        plan = plan_collective("allreduce", hardware, MESH, size_bytes=3 * 2**12, instances=1)
+        plan = collective_plan("allreduce", hardware, MESH, size_bytes=3 * 2**12, instances=1)
         write(targets.generate(plan, "plan.json"), tmp_path / name)
     library = load(tmp_path, RANKS)
     for size, wanted in ((2**10, "small"), (2**28, "large")):
@@ -261,7 +261,7 @@ def test_a_selection_serves_its_ranges_and_nothing_outside(tmp_path: Path) -> No
     from treadle.planner.documents.plan import InputRef
     from treadle.planner.documents.selection import Entry, Selection
 
-    plan = plan_collective("allgather", line(RANKS), MESH, size_bytes=2**12)
+    plan = collective_plan("allgather", line(RANKS), MESH, size_bytes=2**12)
     reference = InputRef(file="0.plan.json", digest=store.digest(plan))
     entries = tuple(
         Entry(

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from tests.planner.passes.collective.build import MESH, line
+from tests.planner.plans import collective_plan
 from treadle.codegen import targets
 from treadle.codegen.emit import write
-from treadle.planner.passes.collective.planning import plan_collective
 from treadle.runtime.launch import launch
 
 
 def make(home: Path, collective: str, ranks: int, **more: Any) -> None:
-    plan = plan_collective(collective, line(ranks), MESH, size_bytes=ranks * 2**12, instances=1, **more)
+    plan = collective_plan(collective, line(ranks), MESH, size_bytes=ranks * 2**12, instances=1, **more)
     write(targets.generate(plan, "plan.json"), home / collective)
 
 

@@ -17,6 +17,7 @@ from torch import Tensor, distributed
 from torch.distributed import ReduceOp
 
 from tests.planner.passes.collective.build import MESH, line
+from tests.planner.plans import collective_plan
 from tests.treadle.comm.test_comm import Lines
 from tests.treadle.runtime.collective.native_cases import on_fake_cuda
 from treadle import comm
@@ -26,7 +27,6 @@ from treadle.codegen.emit import write
 from treadle.comm import collectives, gpu
 from treadle.comm.library import LoadedAlgorithm
 from treadle.planner.errors import CheckFailed, InputError, MissingBackendError
-from treadle.planner.passes.collective.planning import plan_collective
 from treadle.runtime.collective.native import CompiledProgram
 from treadle.runtime.collective.native_session import Session
 from treadle.runtime.launch import launch
@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for collective in ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce", "gather"):
         root = int(collective in ("broadcast", "reduce", "gather"))
         instances = 2 if collective == "allreduce" else 1
-        plan = plan_collective(collective, line(RANKS), MESH, size_bytes=2**12, instances=instances, root=root)
+        plan = collective_plan(collective, line(RANKS), MESH, size_bytes=2**12, instances=instances, root=root)
         write(targets.generate(plan, "plan.json"), home / collective)
     return home
 

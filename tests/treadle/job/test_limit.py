@@ -45,7 +45,9 @@ def test_parts_share_the_limit_and_the_one_it_ended_is_named(monkeypatch: pytest
         return SimpleNamespace(provenance=SimpleNamespace(limit_fired=next(fired), interrupted=False))
 
     monkeypatch.setattr(memory, "plan_memory", lambda *_, clock, options, **__: make(clock, options.time_limit_s))
-    monkeypatch.setattr(collective, "plan_collective", lambda *_, clock, limits, **__: make(clock, limits.time_s))
+    monkeypatch.setattr(
+        collective, "plan_collective", lambda *_, clock, options, **__: make(clock, options.limits.time_s)
+    )
     monkeypatch.setattr(collective_job, "buckets_of", lambda *_: [Bucket(("a",), 4), Bucket(("b",), 4)])
     monkeypatch.setattr(pipeline, "_quality", lambda plan: "fine")
     said: list[str] = []

@@ -87,7 +87,13 @@ def command(
     from treadle.passes.collective.tuning import pricing
     from treadle.planner.passes.collective.collectives import ROOTED
     from treadle.planner.passes.collective.limits import Limits
-    from treadle.planner.passes.collective.planning import plan_collective, require_method
+    from treadle.planner.passes.collective.planning import (
+        CollectiveOptions,
+        make_request,
+        plan_collective,
+        references,
+        require_method,
+    )
 
     require_apart(output, hardware, sketch, pattern)
     require_method(method)
@@ -104,9 +110,9 @@ def command(
     try:
         with live_line() as show:
 
-            def told(stage: str, progress: Any) -> None:
+            def told(progress: Any) -> None:
                 show(
-                    f"{stage}: best {_number(progress.incumbent)}, bound {_number(progress.bound)}, "
+                    f"{progress.method}: best {_number(progress.incumbent)}, bound {_number(progress.bound)}, "
                     f"{progress.elapsed_s:.0f} s"
                 )
 
@@ -127,23 +133,14 @@ def command(
                 require_same(beside, store.dumps(guide), [Path(output)])
             else:
                 guide, sketch_file = load_sketch(sketch), sketch
+            files = {"hardware": hardware, "sketch": sketch_file, "pattern": pattern}
+            price = pricing(profile, protocol, instances or guide.instances)
             plan = plan_collective(
-                collective,
-                profile,
-                guide,
-                size_bytes=size,
-                root=root or 0,
-                pattern=asked,
-                method=method,
-                instances=instances,
-                protocol=protocol,
-                limits=limits,
+                make_request(collective, profile, guide, size, root or 0, asked, pattern),
+                options=CollectiveOptions(method, instances, protocol, limits, price),
                 clock=clock,
-                pricing=pricing(profile, protocol, instances or guide.instances),
+                inputs=references(profile, guide, asked, files),
                 on_progress=told,
-                hardware_file=hardware,
-                sketch_file=sketch_file,
-                pattern_file=pattern,
             )
     except InputError as error:
         if error.where != profile.name:

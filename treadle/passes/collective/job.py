@@ -52,22 +52,17 @@ class CollectivePart(JobPart):
 
 def _plan(bucket: Bucket, given: JobInputs, clock: Clock | None) -> Plan:
     from treadle.planner.passes.collective.limits import Limits
-    from treadle.planner.passes.collective.planning import plan_collective
+    from treadle.planner.passes.collective.planning import CollectiveOptions, make_request, plan_collective, references
 
     sketch = given.others["sketch"]
     assert isinstance(sketch, Sketch)
+    # A CPU process runs its threadblocks one after the other: more instances would only mean smaller messages.
+    instances = 1 if all(device.kind == "cpu" for device in given.hardware.devices) else None
     return plan_collective(
-        "allreduce",
-        given.hardware,
-        sketch,
-        size_bytes=bucket.bytes,
-        method="auto",
-        # A CPU process runs its threadblocks one after the other: more instances would only mean smaller messages.
-        instances=1 if all(device.kind == "cpu" for device in given.hardware.devices) else None,
-        limits=Limits(time_s=given.limit_s),
+        make_request("allreduce", given.hardware, sketch, bucket.bytes),
+        options=CollectiveOptions("auto", instances, limits=Limits(time_s=given.limit_s)),
         clock=clock,
-        hardware_file="hardware.json",
-        sketch_file="sketch.json",
+        inputs=references(given.hardware, sketch, None, {"hardware": "hardware.json", "sketch": "sketch.json"}),
     )
 
 

@@ -35,7 +35,7 @@ def plan_sizes(
     limits: Any,
     clock: Clock,
     show: Callable[[str], None],
-    on_progress: Callable[[str, Any], None],
+    on_progress: Callable[[Any], None],
     hardware_file: str,
     sketch_file: str | None,
     pattern_file: str | None,
@@ -47,9 +47,8 @@ def plan_sizes(
     Raises InputError for a folder that holds anything but an older sweep.
     """
     from treadle.passes.collective import tuning
-    from treadle.planner.passes.collective.draft import Request
     from treadle.planner.passes.collective.limits import Effort
-    from treadle.planner.passes.collective.planning import asked_of, references
+    from treadle.planner.passes.collective.planning import make_request, references
     from treadle.planner.passes.collective.sweep import Guide, parse_sizes, sweep
     from treadle.planner.solver.interrupt import stop_on_sigint
 
@@ -58,7 +57,6 @@ def plan_sizes(
     older = _older(folder)
     if pattern is not None and pattern.input_bytes() is not None:
         raise InputError("the pattern's unit fixes the size, expected one without a unit", where="--sizes")
-    demands, _ = asked_of(pattern, collective, hardware, None, pattern_file)
     sketches = (
         proposed(hardware, collective, wanted) if sketch is None else {wanted[0]: (sketch, sketch_file or sketch.name)}
     )
@@ -69,7 +67,7 @@ def plan_sizes(
     guides = [
         Guide(
             start,
-            Request(collective, hardware, guide, None, root, demands),
+            make_request(collective, hardware, guide, None, root, pattern, pattern_file),
             references(hardware, guide, pattern, {"hardware": hardware_file, "sketch": file, "pattern": pattern_file}),
         )
         for start, (guide, file) in sketches.items()

@@ -20,6 +20,7 @@ from tests.planner.passes.collective.build import (
     shipped,
     switch,
 )
+from tests.planner.plans import collective_plan
 from treadle.planner.documents import store
 from treadle.planner.documents.sketch import Order, TimeLimits
 from treadle.planner.errors import CheckFailed, InputError, LimitError
@@ -27,7 +28,7 @@ from treadle.planner.passes.collective import auto, greedy
 from treadle.planner.passes.collective.check import check
 from treadle.planner.passes.collective.draft import Draft, Request
 from treadle.planner.passes.collective.limits import Effort, Limits
-from treadle.planner.passes.collective.planning import METHODS, plan_collective, synthesize
+from treadle.planner.passes.collective.planning import METHODS, synthesize
 from treadle.planner.search.clock import Clock
 
 SMALL = Limits(routing=2, scheduling=2)
@@ -39,7 +40,7 @@ SMALL = Limits(routing=2, scheduling=2)
 )
 def test_no_method_beats_auto(collective, size):
     hardware = switch(5)
-    plan = plan_collective(collective, hardware, MESH, size_bytes=size, method="auto", limits=SMALL)
+    plan = collective_plan(collective, hardware, MESH, size_bytes=size, method="auto", limits=SMALL)
     assert check(plan.decisions) == []
     told = plan.provenance.options
     assert set(told["candidates_ns"]) | set(told["skipped"]) == set(METHODS)
@@ -51,7 +52,7 @@ def test_no_method_beats_auto(collective, size):
 
 def test_small_and_large_buffers_get_different_methods():
     chosen = [
-        plan_collective("allreduce", switch(6), MESH, size_bytes=size, method="auto", limits=SMALL).provenance.options
+        collective_plan("allreduce", switch(6), MESH, size_bytes=size, method="auto", limits=SMALL).provenance.options
         for size in (64, 64 * MB)
     ]
     assert chosen[0]["chosen"] != chosen[1]["chosen"]
@@ -68,7 +69,7 @@ def test_a_plan_names_what_of_the_sketch_its_method_did_not_follow():
     hardware, sketch = shipped("dgx2", 2, "dgx2-sk-1")
     chosen = auto.choose({"greedy": METHODS["greedy"]}, Request("allgather", hardware, sketch), Effort(SMALL))
     assert chosen.options["not_followed"] == ["relays", "symmetry", "policy", "chunkup"]
-    plan = plan_collective("allgather", hardware, sketch, method="greedy")
+    plan = collective_plan("allgather", hardware, sketch, method="greedy")
     assert plan.provenance.options["not_followed"] == chosen.options["not_followed"]
 
 
@@ -78,15 +79,15 @@ def test_a_plan_names_what_of_the_sketch_its_method_did_not_follow():
 def test_the_milp_follows_all_of_a_sketch(method, passed_over):
     sketch = replace(relay_sketch(batching=True), order=Order(modes=("earliest",)), time_limit_s=TimeLimits(routing=2))
     hardware = relay(2, 10, 5)
-    plan = plan_collective("allgather", hardware, sketch, size_bytes=MB, method=method)
+    plan = collective_plan("allgather", hardware, sketch, size_bytes=MB, method=method)
     assert plan.provenance.options.get("not_followed") == passed_over
-    plain = plan_collective("allgather", hardware, MESH, size_bytes=MB, method=method)
+    plain = collective_plan("allgather", hardware, MESH, size_bytes=MB, method=method)
     assert "not_followed" not in plain.provenance.options
 
 
 def test_the_same_inputs_give_the_same_bytes():
     def once() -> str:
-        return store.dumps(plan_collective("allreduce", ring(5), MESH, size_bytes=MB, method="auto", limits=SMALL))
+        return store.dumps(collective_plan("allreduce", ring(5), MESH, size_bytes=MB, method="auto", limits=SMALL))
 
     assert once() == once()
 
@@ -94,18 +95,18 @@ def test_the_same_inputs_give_the_same_bytes():
 def test_a_sketch_of_another_machine_is_refused_though_templates_would_not_mind():
     hardware, sketch = shipped("ndv2", 1, "ndv2-sk-1")
     with pytest.raises(InputError, match="symmetry_offsets"):
-        plan_collective("allgather", hardware, sketch, size_bytes=MB, method="auto")
+        collective_plan("allgather", hardware, sketch, size_bytes=MB, method="auto")
 
 
 def test_an_unreachable_rank_is_named():
     lonely = machine(3, [(0, 1), (1, 0)])
     with pytest.raises(InputError, match="rank 0 cannot reach rank 2"):
-        plan_collective("allgather", lonely, MESH, size_bytes=MB, method="auto")
+        collective_plan("allgather", lonely, MESH, size_bytes=MB, method="auto")
 
 
 def test_unknown_methods_are_named():
     with pytest.raises(InputError, match="--method: found 'magic', expected auto or one of all-pairs"):
-        plan_collective("allgather", line(2), MESH, size_bytes=MB, method="magic")
+        collective_plan("allgather", line(2), MESH, size_bytes=MB, method="magic")
 
 
 def test_hierarchical_is_tried_on_large_problems_though_a_plan_is_near_the_bound(monkeypatch):

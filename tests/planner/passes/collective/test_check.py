@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 import treadle.planner.passes.collective.check as checker
 from tests.planner.passes.collective.build import MESH, complete, line, problem_for, relay, relay_sketch, ring, switch
+from tests.planner.plans import collective_plan
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions, Port, Transfer
 from treadle.planner.passes.collective.check import check, check_against_inputs
-from treadle.planner.passes.collective.planning import plan_collective
 
 COLLECTIVES = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce")
 
@@ -24,7 +24,7 @@ def good(collective: str = "allgather", kind: str = "ring") -> CollectiveDecisio
     hardware = {"ring": ring(4), "line": line(3), "switch": switch(3), "relay": relay(2, 10, 5)}[kind]
     sketch = relay_sketch(batching=True) if kind == "relay" else MESH
     size = problem_for(collective, hardware, sketch).input_bytes
-    return plan_collective(collective, hardware, sketch, size_bytes=size).decisions
+    return collective_plan(collective, hardware, sketch, size_bytes=size).decisions
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)

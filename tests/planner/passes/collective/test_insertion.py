@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.planner.passes.collective.build import MB, MESH, machine, ring
+from tests.planner.plans import collective_plan
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.passes.collective.check import check
 from treadle.planner.passes.collective.insertion import timetable
-from treadle.planner.passes.collective.planning import plan_collective
 from treadle.planner.passes.collective.problem import build_problem
 from treadle.planner.passes.collective.translations import Translations, translations
 
@@ -42,13 +42,13 @@ def irregular() -> Hardware:
 
 def test_an_alltoall_on_a_torus_takes_no_more_than_its_links_carry():
     """108 hops over 36 links of 5.812 us: three rounds for whole parts, which no schedule of them can beat."""
-    plan = plan_collective("alltoall", torus(3), MESH, size_bytes=MB, method="greedy")
+    plan = collective_plan("alltoall", torus(3), MESH, size_bytes=MB, method="greedy")
     assert check(plan.decisions) == []
     assert plan.decisions.makespan_ns <= 17_436
 
 
 def test_an_alltoall_on_irregular_links_is_close_to_its_bound():
-    plan = plan_collective("alltoall", irregular(), MESH, size_bytes=64 * MB, method="greedy")
+    plan = collective_plan("alltoall", irregular(), MESH, size_bytes=64 * MB, method="greedy")
     assert check(plan.decisions) == []
     assert plan.certificate.scope == "all pieces"
     assert plan.certificate.gap < 0.01

@@ -9,6 +9,7 @@ import pytest
 from tests.oracles.exact_collective import exact_time_of_parts
 from tests.planner.passes.collective.build import MB, MESH, line, relay, relay_sketch, ring
 from tests.planner.passes.collective.test_oracles import random_machine
+from tests.planner.plans import collective_plan
 from treadle.codegen.collective import check as check_program
 from treadle.codegen.collective.expected import expected_outputs
 from treadle.codegen.collective.lower import lower
@@ -16,7 +17,6 @@ from treadle.codegen.collective.msccl import xml
 from treadle.planner.documents.pattern import Part, Pattern
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.check import check
-from treadle.planner.passes.collective.planning import plan_collective
 
 
 def custom(*chunks: tuple[tuple[int, ...], tuple[int, ...]]) -> Pattern:
@@ -24,7 +24,7 @@ def custom(*chunks: tuple[tuple[int, ...], tuple[int, ...]]) -> Pattern:
 
 
 def plan(pattern: Pattern, hardware, sketch=MESH, method="milp"):
-    return plan_collective(pattern.collective, hardware, sketch, pattern=pattern, method=method)
+    return collective_plan(pattern.collective, hardware, sketch, pattern=pattern, method=method)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_hand_worked(hardware, pattern, rounds):
 @pytest.mark.parametrize(("collective", "root", "rounds"), [("gather", 0, 3), ("gather", 1, 2), ("scatter", 0, 3)])
 def test_gather_and_scatter_on_a_line(collective, root, rounds):
     size = MB if collective == "gather" else 4 * MB
-    found = plan_collective(collective, line(4), MESH, size_bytes=size, root=root)
+    found = collective_plan(collective, line(4), MESH, size_bytes=size, root=root)
     assert found.decisions.makespan_ns == 9000 * rounds
     assert found.certificate.optimal
 
@@ -87,13 +87,13 @@ def test_the_exact_model_bounds_plans_and_the_exact_method_meets_it(seed):
 def test_programs_give_what_the_plan_promises_and_nothing_else(seed, instances):
     hardware = random_machine(seed)
     pattern = random_pattern(seed, hardware.devices_per_node)
-    decisions = plan_collective(pattern.collective, hardware, MESH, pattern=pattern, instances=instances).decisions
-    promise = expected_outputs(decisions)
+    decisions = collective_plan(pattern.collective, hardware, MESH, pattern=pattern, instances=instances).decisions
+    expected = expected_outputs(decisions)
     program = xml.parse(xml.emit(lower(decisions)), "x.xml")
-    assert check_program.check(program, promise=promise) == []
-    (place, value), *_ = promise.items()
-    wrong = {**promise, place: tuple((rank, chunk + 1) for rank, chunk in value)}
-    assert any("ends as" in finding for finding in check_program.check(program, promise=wrong))
+    assert check_program.check(program, expected=expected) == []
+    (place, value), *_ = expected.items()
+    wrong = {**expected, place: tuple((rank, chunk + 1) for rank, chunk in value)}
+    assert any("ends as" in finding for finding in check_program.check(program, expected=wrong))
 
 
 def test_relays_carry_parts_out_of_every_home_node():
@@ -108,13 +108,13 @@ def test_relays_carry_parts_out_of_every_home_node():
 def test_what_does_not_fit_is_refused_in_one_line():
     counts = Pattern(version=1, name="v", counts=((0, 1), (0, 0)))
     with pytest.raises(InputError, match=r"v: \$.counts: found 2 rows for 3 ranks"):
-        plan_collective("alltoallv", line(3), MESH, pattern=counts, size_bytes=MB)
+        collective_plan("alltoallv", line(3), MESH, pattern=counts, size_bytes=MB)
     with pytest.raises(InputError, match="found a pattern for alltoallv, expected one for sendrecv"):
-        plan_collective("sendrecv", line(2), MESH, pattern=counts, size_bytes=MB)
+        collective_plan("sendrecv", line(2), MESH, pattern=counts, size_bytes=MB)
     with pytest.raises(InputError, match="alltoallv takes a pattern"):
-        plan_collective("alltoallv", line(2), MESH, size_bytes=MB)
+        collective_plan("alltoallv", line(2), MESH, size_bytes=MB)
     with pytest.raises(InputError, match="expected 1048576: the unit"):
-        plan_collective("custom", line(2), MESH, pattern=custom(((0,), (1,))), size_bytes=5)
+        collective_plan("custom", line(2), MESH, pattern=custom(((0,), (1,))), size_bytes=5)
     with pytest.raises(InputError, match=r"\$.chunks: found rank 7, expected one below 2"):
         plan(custom(((0,), (7,))), line(2))
 
@@ -133,7 +133,7 @@ def test_what_does_not_fit_is_refused_in_one_line():
     ],
 )
 def test_xml_names_what_the_dialect_knows(collective, more, rccl, msccl):
-    program = lower(plan_collective(collective, line(2), MESH, **more).decisions)
+    program = lower(collective_plan(collective, line(2), MESH, **more).decisions)
     for dialect, word in (("rccl", rccl), ("executor", rccl), ("msccl", msccl)):
         assert f'coll="{word}"' in xml.emit(program, dialect)
 
@@ -142,5 +142,5 @@ def test_xml_names_what_the_dialect_knows(collective, more, rccl, msccl):
 def test_what_a_rank_holds_already_is_not_sent_to_it(method):
     """Sources in both nodes, and sources that are targets as well."""
     parts = (((2,), (0, 1, 2, 3)), ((2, 3), (1,)), ((0, 3), (0, 1, 2, 3)), ((1, 0), (0, 1)))
-    found = plan_collective("custom", relay(2, 4, 10), MESH, pattern=custom(*parts), method=method)
+    found = collective_plan("custom", relay(2, 4, 10), MESH, pattern=custom(*parts), method=method)
     assert check(found.decisions) == []

@@ -20,13 +20,13 @@ from tests.planner.passes.collective.build import (
     ring,
     switch,
 )
+from tests.planner.plans import collective_plan
 from treadle.planner.passes.collective.bound import lower_bound
-from treadle.planner.passes.collective.planning import plan_collective
 
 
 def planned(collective, hardware, sketch=MESH, chunk=MB, method="milp") -> int:
     problem = problem_for(collective, hardware, sketch, chunk)
-    plan = plan_collective(collective, hardware, sketch, size_bytes=problem.input_bytes, method=method)
+    plan = collective_plan(collective, hardware, sketch, size_bytes=problem.input_bytes, method=method)
     return plan.decisions.makespan_ns
 
 
@@ -87,7 +87,7 @@ def test_broadcast_along_a_line(pieces, time):
     from treadle.planner.documents.sketch import Hyperparameters
 
     sketch = replace(MESH, hyperparameters=Hyperparameters(input_chunkup=pieces))
-    plan = plan_collective("broadcast", line(4), sketch, size_bytes=MB)
+    plan = collective_plan("broadcast", line(4), sketch, size_bytes=MB)
     assert plan.decisions.makespan_ns == time * 1000
     assert plan.certificate.optimal
 
@@ -116,7 +116,7 @@ def test_bound_then_optimum_then_plan(collective, seed):
     hardware = random_machine(seed)
     problem = problem_for(collective, hardware)
     best = exact(problem)
-    plan = plan_collective(collective, hardware, MESH, size_bytes=problem.input_bytes)
+    plan = collective_plan(collective, hardware, MESH, size_bytes=problem.input_bytes)
     assert lower_bound(problem).time_ns <= plan.certificate.lower_bound <= best
     assert best <= plan.decisions.makespan_ns <= 2 * best
 

@@ -23,6 +23,7 @@ from tests.planner.passes.collective.build import (
     switch,
     switch_sketch,
 )
+from tests.planner.plans import collective_plan
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Switch
 from treadle.planner.documents.sketch import Sketch
@@ -31,7 +32,6 @@ from treadle.planner.passes.collective import milp
 from treadle.planner.passes.collective.check import check
 from treadle.planner.passes.collective.decisions import instances_for, protocol_for
 from treadle.planner.passes.collective.limits import Limits
-from treadle.planner.passes.collective.planning import plan_collective
 from treadle.planner.passes.collective.problem import build_problem
 
 COLLECTIVES = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce")
@@ -56,7 +56,7 @@ def machines(draw):
 @settings(max_examples=40)
 def test_any_machine_gets_a_plan_that_passes_and_respects_its_bound(hardware, collective, size, pieces):
     sketch = replace(MESH, hyperparameters=replace(MESH.hyperparameters, input_chunkup=pieces))
-    plan = plan_collective(collective, hardware, sketch, size_bytes=size, limits=Limits(routing=2, scheduling=2))
+    plan = collective_plan(collective, hardware, sketch, size_bytes=size, limits=Limits(routing=2, scheduling=2))
     assert check(plan.decisions) == []
     certificate = plan.certificate
     assert certificate.lower_bound <= certificate.objective == plan.decisions.makespan_ns
@@ -67,7 +67,7 @@ def test_any_machine_gets_a_plan_that_passes_and_respects_its_bound(hardware, co
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_same_inputs_same_bytes(collective):
     def made() -> str:
-        return store.dumps(plan_collective(collective, relay(2, 10, 5), relay_sketch(batching=True), size_bytes=MB))
+        return store.dumps(collective_plan(collective, relay(2, 10, 5), relay_sketch(batching=True), size_bytes=MB))
 
     assert made() == made()
 
@@ -81,7 +81,7 @@ def test_small_and_large_inputs_get_different_schedules():
         links=tuple(replace(link, alpha_us=0.7, beta_us_per_MB=8.0) for link in relay(1, 1, 1).links),
         network=Network(kind="ib", alpha_us=1.7, beta_us_per_MB=106),
     )
-    small, large = (plan_collective("allgather", hardware, sketch, size_bytes=size).decisions for size in (1024, MB))
+    small, large = (collective_plan("allgather", hardware, sketch, size_bytes=size).decisions for size in (1024, MB))
     assert max(move.batch for move in large.transfers if (move.src, move.dst) == (1, 2)) == 1
     assert max(move.batch for move in small.transfers if (move.src, move.dst) == (1, 2)) == 0
 
@@ -97,7 +97,7 @@ def test_small_and_large_inputs_get_different_schedules():
     ],
 )
 def test_published_sketches(profile, nodes, name, collective, most):
-    plan = plan_collective(collective, *shipped(profile, nodes, name))
+    plan = collective_plan(collective, *shipped(profile, nodes, name))
     assert check(plan.decisions) == []
     assert plan.certificate.lower_bound <= plan.decisions.makespan_ns <= most
     assert not plan.provenance.limit_fired
@@ -107,23 +107,23 @@ def test_allreduce_overlaps_its_halves():
     """Dependences are per chunk: no barrier between the halves, so at most the sum of both."""
     hardware = line(3)
     halves = [
-        plan_collective(c, hardware, MESH, size_bytes=size).decisions.makespan_ns
+        collective_plan(c, hardware, MESH, size_bytes=size).decisions.makespan_ns
         for c, size in (("reducescatter", 3 * MB), ("allgather", MB))
     ]
-    assert plan_collective("allreduce", hardware, MESH, size_bytes=3 * MB).decisions.makespan_ns <= sum(halves)
+    assert collective_plan("allreduce", hardware, MESH, size_bytes=3 * MB).decisions.makespan_ns <= sum(halves)
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_one_rank_has_nothing_to_do(collective):
-    plan = plan_collective(collective, machine(1, ()), MESH, size_bytes=100)
+    plan = collective_plan(collective, machine(1, ()), MESH, size_bytes=100)
     assert plan.decisions.transfers == ()
     assert plan.certificate.optimal
     assert plan.prediction.time_us == 0
 
 
 def test_certificate_and_inputs_are_recorded():
-    plan = plan_collective("allgather", ring(4), MESH, size_bytes=MB, hardware_file="ring4", sketch_file="mesh.yaml")
-    assert plan.inputs["hardware"].file == "ring4"
+    plan = collective_plan("allgather", ring(4), MESH, size_bytes=MB, files={"hardware": "ring4"})
+    assert (plan.inputs["hardware"].file, plan.inputs["sketch"].file) == ("ring4", MESH.name)
     assert plan.inputs["sketch"].digest == store.digest(MESH)
     assert (plan.decisions.routing_ns, plan.decisions.ordering_ns) == (18_000, 18_000)
     assert plan.certificate.optimal
@@ -132,7 +132,7 @@ def test_certificate_and_inputs_are_recorded():
 
 
 def test_a_gap_is_not_called_optimal():
-    plan = plan_collective("reducescatter", complete(4), MESH, size_bytes=4 * MB)
+    plan = collective_plan("reducescatter", complete(4), MESH, size_bytes=4 * MB)
     assert plan.certificate.gap == pytest.approx(1 / 3)
     assert not plan.certificate.optimal
 
@@ -149,13 +149,13 @@ def test_protocol_and_instances():
     assert instances_for(build_problem("allgather", ring(4), MESH, 2 * MB)) == 8
     assert instances_for(build_problem("allgather", switch(4), MESH, MB)) == 1
     assert instances_for(build_problem("allgather", switch(4), MESH, 2 * MB)) == 8
-    plan = plan_collective("allgather", ring(4), MESH, size_bytes=1, instances=3, protocol="Simple")
+    plan = collective_plan("allgather", ring(4), MESH, size_bytes=1, instances=3, protocol="Simple")
     assert (plan.decisions.instances, plan.decisions.protocol) == (3, "Simple")
 
 
 def test_no_time_at_all_is_a_limit_error():
     with pytest.raises(LimitError, match="limits"):
-        plan_collective("allgather", *shipped("dgx2", 2, "dgx2-sk-1"), limits=Limits(routing=1e-6))
+        collective_plan("allgather", *shipped("dgx2", 2, "dgx2-sk-1"), limits=Limits(routing=1e-6))
 
 
 def test_interrupt_keeps_the_best_plan_so_far():
@@ -163,12 +163,12 @@ def test_interrupt_keeps_the_best_plan_so_far():
     assert threading.current_thread() is threading.main_thread()
     pressed = []
 
-    def press(stage, progress) -> None:
-        if stage == "routing" and progress.gap and not pressed:
+    def press(progress) -> None:
+        if progress.method == "routing" and progress.gap and not pressed:
             pressed.append(progress)
             signal.raise_signal(signal.SIGINT)
 
-    plan = plan_collective("allgather", switch(8), switch_sketch(8, "uc-min"), size_bytes=MB, on_progress=press)
+    plan = collective_plan("allgather", switch(8), switch_sketch(8, "uc-min"), size_bytes=MB, on_progress=press)
     assert pressed
     assert plan.provenance.interrupted
     assert check(plan.decisions) == []
@@ -184,12 +184,12 @@ def test_interrupt_before_any_solution_is_a_limit_error(monkeypatch):
 
     monkeypatch.setattr(milp, "build_problem", press)
     with pytest.raises(LimitError, match="interrupted"):
-        plan_collective("allgather", ring(4), MESH, size_bytes=MB)
+        collective_plan("allgather", ring(4), MESH, size_bytes=MB)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_routing_proves_what_cuts_do_not():
-    plan = plan_collective("broadcast", switch(4), MESH, size_bytes=MB)
+    plan = collective_plan("broadcast", switch(4), MESH, size_bytes=MB)
     assert plan.decisions.makespan_ns == 18_000
     assert plan.certificate.optimal
     assert "solver proved" in plan.certificate.argument
@@ -197,12 +197,12 @@ def test_routing_proves_what_cuts_do_not():
 
 def test_too_many_choices_are_refused_at_once():
     with pytest.raises(InputError, match="possible transfers"):
-        plan_collective("allgather", shipped("dgx2", 5, "mesh")[0], MESH, size_bytes=MB)
+        collective_plan("allgather", shipped("dgx2", 5, "mesh")[0], MESH, size_bytes=MB)
 
 
 def test_several_nodes_need_a_sketch_that_fits():
     with pytest.raises(InputError, match="num_nodes"):
-        plan_collective("allgather", *shipped("dgx2", 4, "dgx2-sk-1"))
+        collective_plan("allgather", *shipped("dgx2", 4, "dgx2-sk-1"))
 
 
 def test_shipped_sketches_load_and_carry_their_name():

@@ -20,6 +20,7 @@ from tests.planner.passes.collective.build import (
     stages,
     switch,
 )
+from tests.planner.plans import collective_plan
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Network, Nic, Switch
 from treadle.planner.documents.sketch import (
@@ -34,7 +35,6 @@ from treadle.planner.documents.sketch import (
 )
 from treadle.planner.errors import InputError, LimitError
 from treadle.planner.passes.collective.limits import Effort, Limits
-from treadle.planner.passes.collective.planning import plan_collective
 from treadle.planner.passes.collective.problem import build_problem
 from treadle.planner.passes.collective.routing import route, routing_model, tied_transfers
 from treadle.planner.passes.collective.symmetry import rank_maps
@@ -44,7 +44,7 @@ TURN = ((0, 1), (1, 2), (2, 3), (3, 0))
 
 
 def milp(collective, hardware, sketch, size=MB):
-    return plan_collective(collective, hardware, sketch, size_bytes=size, method="milp")
+    return collective_plan(collective, hardware, sketch, size_bytes=size, method="milp")
 
 
 def two_groups() -> Sketch:

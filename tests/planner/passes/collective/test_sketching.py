@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.planner.passes.collective.build import MB, both, complete, line, machine, ring, switch
+from tests.planner.plans import collective_plan
 from treadle.planner import resources
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware, Network, Nic, PcieSwitch, Switch, scaled
@@ -17,7 +18,6 @@ from treadle.planner.documents.sketch import Sketch
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.automorphisms import generators, keeps, structure
 from treadle.planner.passes.collective.gates import gates_of
-from treadle.planner.passes.collective.planning import plan_collective
 from treadle.planner.passes.collective.problem import build_problem
 from treadle.planner.passes.collective.sketching import proposal, propose, to_yaml
 from treadle.planner.passes.collective.topology import build_topology
@@ -207,7 +207,7 @@ def test_a_mirror_that_no_rotation_expresses_is_listed():
     sketch = propose(line(4))
     assert sketch.symmetry_offsets == ()
     assert [symmetry.perm for symmetry in sketch.symmetries] == [(3, 2, 1, 0)]
-    plan = plan_collective("allgather", line(4), sketch, size_bytes=MB, method="milp")
+    plan = collective_plan("allgather", line(4), sketch, size_bytes=MB, method="milp")
     assert plan.prediction.time_us == 27
 
 

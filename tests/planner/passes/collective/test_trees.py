@@ -21,6 +21,7 @@ from tests.planner.passes.collective.build import (
     shipped,
     switch,
 )
+from tests.planner.plans import collective_plan
 from treadle.planner.documents.sketch import IntranodeSketch
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective import packing, steady, trees
@@ -30,7 +31,6 @@ from treadle.planner.passes.collective.decisions import decisions_of
 from treadle.planner.passes.collective.draft import Request
 from treadle.planner.passes.collective.fabric import fabric_of
 from treadle.planner.passes.collective.limits import Effort
-from treadle.planner.passes.collective.planning import plan_collective
 from treadle.planner.passes.collective.universal import congestion
 
 SPREADING = ("allgather", "reducescatter", "allreduce", "broadcast", "reduce")
@@ -83,7 +83,7 @@ def machines(draw):
 @settings(max_examples=15, deadline=None)
 @given(hardware=machines(), collective=st.sampled_from(SPREADING), size=st.sampled_from((64, 100_003)))
 def test_any_machine_gets_a_plan_within_its_certificate(hardware, collective, size):
-    plan = plan_collective(collective, hardware, MESH, size_bytes=size, method="trees")
+    plan = collective_plan(collective, hardware, MESH, size_bytes=size, method="trees")
     assert plan.certificate.lower_bound <= plan.decisions.makespan_ns
     assert plan.certificate.argument.startswith("Whatever the pieces, routes and orders, ")
 
@@ -100,7 +100,7 @@ def test_ndv2_allgather_of_1_GB_reaches_the_bound(nodes, size, reached):
 
 def test_dgx2_allgather_of_1_GB_is_the_bound_and_one_alpha():
     hardware, sketch = te_ccl_dgx2(2)
-    plan = plan_collective("allgather", hardware, sketch, size_bytes=2**30 // 32, method="trees")
+    plan = collective_plan("allgather", hardware, sketch, size_bytes=2**30 // 32, method="trees")
     assert plan.decisions.makespan_ns <= plan.certificate.lower_bound * 1.0001
     assert 2**30 / plan.decisions.makespan_ns == pytest.approx(129.03, rel=1e-4)
 

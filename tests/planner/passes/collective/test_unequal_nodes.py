@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from tests.planner.plans import collective_plan
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Device, Hardware, Network, Nic, NodeGroup, OtherNodes, Switch, scaled
 from treadle.planner.documents.plan import Plan
@@ -15,7 +16,6 @@ from treadle.planner.documents.scalars import MEBIBYTE
 from treadle.planner.errors import InputError
 from treadle.planner.machine.nodes import expand, nic_sets, one_node
 from treadle.planner.machine.rates import machine_of
-from treadle.planner.passes.collective.planning import plan_collective
 from treadle.planner.passes.collective.sketching import propose
 from treadle.planner.passes.collective.topology import build_topology
 
@@ -47,7 +47,7 @@ def machine(devices: int, each: int = 1, nodes: int = 2, **more: object) -> Hard
 
 
 def planned(hardware: Hardware, collective: str, size: int = MEBIBYTE, method: str = "greedy") -> Plan:
-    return plan_collective(
+    return collective_plan(
         collective,  # type: ignore[arg-type]
         hardware,
         propose(hardware, collective=collective, size_bytes=size),

@@ -12,6 +12,7 @@ import torch
 from msgspec.structs import replace
 
 from tests.codegen.collective.mutations import with_step
+from tests.planner.plans import collective_plan
 from treadle.cli.main import run
 from treadle.codegen.collective.msccl import xml as msccl_xml
 from treadle.codegen.emit import text_digest
@@ -20,7 +21,6 @@ from treadle.planner.documents import store
 from treadle.planner.documents.artefact import Artefact
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.sketch import Sketch
-from treadle.planner.passes.collective.planning import plan_collective
 from treadle.runtime.collective.messages import programs_in
 
 
@@ -28,13 +28,11 @@ from treadle.runtime.collective.messages import programs_in
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """CUDA artefacts of an allgather."""
     home = tmp_path_factory.mktemp("native")
-    plan = plan_collective(
+    plan = collective_plan(
         "allgather",
         store.load(resources.locate("profiles", "ring4"), Hardware),
         store.load(resources.locate("sketches", "ring"), Sketch),
         size_bytes=65536,
-        hardware_file="ring4",
-        sketch_file="ring",
     )
     store.save(plan, home / "allgather.plan.json")
     with pytest.MonkeyPatch.context() as patch:

@@ -7,6 +7,7 @@ from itertools import pairwise, product
 import pytest
 from msgspec.structs import replace
 
+from tests.planner.plans import collective_plan
 from treadle.check.plan import check_against, check_plan
 from treadle.check.selection import against_plans, against_times
 from treadle.codegen.collective.lower import lower
@@ -17,7 +18,7 @@ from treadle.planner.passes.collective import auto, planning
 from treadle.planner.passes.collective.check import check
 from treadle.planner.passes.collective.draft import Request
 from treadle.planner.passes.collective.limits import Effort
-from treadle.planner.passes.collective.planning import METHODS, plan_collective, references
+from treadle.planner.passes.collective.planning import METHODS, references
 from treadle.planner.passes.collective.sketching import propose
 from treadle.planner.passes.collective.sweep import Guide, sweep
 from treadle.probe.resolve import load_hardware
@@ -26,7 +27,7 @@ from treadle.probe.resolve import load_hardware
 def planned(collective: str, profile: str, size: int, method: str, nodes: int | None = None):
     hardware = load_hardware(profile, nodes)
     sketch = propose(hardware, collective=collective, size_bytes=size)
-    return plan_collective(collective, hardware, sketch, size_bytes=size, method=method), hardware
+    return collective_plan(collective, hardware, sketch, size_bytes=size, method=method), hardware
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,7 @@ def test_what_is_not_simulated_says_why(monkeypatch):
     sketch = propose(hardware, collective="allreduce", size_bytes=2**20)
     monkeypatch.setattr(tuning, "MOST_TRANSFERS", 10)
     arguments = {"size_bytes": 2**20, "method": "all-pairs", "pricing": tuning.pricing(hardware, None, None)}
-    plan = plan_collective("allreduce", hardware, sketch, **arguments)
+    plan = collective_plan("allreduce", hardware, sketch, **arguments)
     assert plan.prediction.time_us == plan.decisions.makespan_ns / 1000
     assert plan.certificate.unsimulated == "112 transfers, more than the 10 that are simulated"
 
@@ -109,7 +110,7 @@ def test_auto_takes_the_program_that_is_soonest_done_not_the_schedule(methods, m
     hardware = load_hardware("ndv5", 1)
     sketch = propose(hardware, collective="allreduce", size_bytes=2**26)
     price = tuning.pricing(hardware, None, None)
-    plan = plan_collective("allreduce", hardware, sketch, size_bytes=2**26, method="auto", pricing=price)
+    plan = collective_plan("allreduce", hardware, sketch, size_bytes=2**26, method="auto", pricing=price)
     options = plan.provenance.options
     assert options["chosen"] == "ring"
     assert (plan.decisions.chunkup, plan.decisions.fused) == (2, False)
@@ -133,7 +134,7 @@ def test_smaller_pieces_bring_a_program_to_its_schedule(monkeypatch):
     plain, _ = planned("alltoall", "ndv5", 2**26, "all-pairs", 1)
     whole = pricing(plain.decisions)
     assert whole.time_us > 1.6 * plain.decisions.makespan_ns / 1000
-    plan = plan_collective("alltoall", hardware, sketch, size_bytes=2**26, method="auto", pricing=pricing)
+    plan = collective_plan("alltoall", hardware, sketch, size_bytes=2**26, method="auto", pricing=pricing)
     assert plan.decisions.chunkup > 1
     assert plan.prediction.time_us <= 0.85 * whole.time_us
     assert plan.prediction.time_us <= 1.4 * plain.decisions.makespan_ns / 1000
@@ -226,12 +227,12 @@ def test_ll128_is_refused_over_pcie():
     hardware = load_hardware("cluster-10gbe", 1)
     sketch = propose(hardware, collective="allreduce", size_bytes=2**18)
     arguments = {"size_bytes": 2**18, "method": "ring"}
-    plan = plan_collective("allreduce", hardware, sketch, **arguments)
+    plan = collective_plan("allreduce", hardware, sketch, **arguments)
     assert plan.decisions.protocol == "Simple"
     price = tuning.pricing(hardware, None, None)(plan.decisions)
     assert not [name for name in price.transport["simulated_us"] if name.startswith("LL128")]
     with pytest.raises(InputError, match="--protocol: found LL128, expected Simple or LL"):
-        plan_collective("allreduce", hardware, sketch, protocol="LL128", **arguments)
+        collective_plan("allreduce", hardware, sketch, protocol="LL128", **arguments)
     claimed = replace(plan.decisions, protocol="LL128")
     assert "over pcie link 0 -> 1" in check(claimed)[0]
     with pytest.raises(InputError, match="gpu 0 sends to gpu 1 over pcie"):

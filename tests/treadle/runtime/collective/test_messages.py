@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from tests.codegen.collective.algorithms import decide, random_algorithm, ring_allreduce
 from tests.planner.passes.collective.build import MESH, line, ring
+from tests.planner.plans import collective_plan
 from treadle.codegen.collective.lower import lower
 from treadle.codegen.collective.msccl import xml
 from treadle.codegen.collective.program import BlockStep, CollectiveProgram, RankProgram, Threadblock
@@ -16,7 +17,6 @@ from treadle.planner.documents.pattern import Part, Pattern
 from treadle.planner.documents.sketch import Hyperparameters
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
-from treadle.planner.passes.collective.planning import plan_collective
 from treadle.runtime.collective.compare import Measured, compare
 from treadle.runtime.collective.script import script_of
 from treadle.runtime.launch import launch
@@ -30,7 +30,7 @@ REAL = ("ncv4_ag_hier_4_LL.xml", "ncv4_ar_hier_12_Simple.xml")
 def regular(collective: str) -> CollectiveDecisions:
     """A plan of two pieces on a ring of four, with root 1."""
     sketch = replace(MESH, hyperparameters=Hyperparameters(input_chunkup=2))
-    return plan_collective(collective, ring(4), sketch, size_bytes=2**16, root=1).decisions
+    return collective_plan(collective, ring(4), sketch, size_bytes=2**16, root=1).decisions
 
 
 OWN = {
@@ -216,7 +216,7 @@ def test_receives_are_posted_as_soon_as_their_place_is_free() -> None:
 def test_a_pattern_is_compared_with_messages_of_torch() -> None:
     """A custom pattern with a part that starts at two ranks, one of which keeps it; two instances."""
     pattern = Pattern(version=1, name="reload", unit="1KiB", chunks=(Part((0, 1), (1, 2)), Part((2,), (0, 1))))
-    decisions = plan_collective("custom", line(3), MESH, pattern=pattern, instances=2).decisions
+    decisions = collective_plan("custom", line(3), MESH, pattern=pattern, instances=2).decisions
     rows = compare({"p": lower(decisions)}, decisions, sizes=(0, 5, 4097), dtypes=("int32",), repeats=1, timeout=60)
     assert [row.elements for row in rows] == [0, 5, 4097]
     assert all(row.good and row.max_error == 0 and row.predicted_seconds is not None for row in rows)

@@ -14,8 +14,8 @@ from benchmarks.fusion.schedules import optimizer, program, tail
 from treadle.codegen.fusion.lower import lower
 from treadle.planner.errors import InputError
 from treadle.planner.machine.dtypes import BYTES
+from treadle.planner.passes.fusion.candidates import AllowedTransforms
 from treadle.planner.passes.fusion.enumerate import enumerate_schedules
-from treadle.planner.passes.fusion.moves import Moves
 from treadle.planner.passes.fusion.program import Bindings, Program
 from treadle.planner.passes.fusion.prune import pointwise_first
 from treadle.planner.passes.fusion.stages import stages
@@ -59,7 +59,7 @@ def cases() -> tuple[Case, ...]:
 def rows() -> dict[str, Program]:
     """RS+RMSNorm+AG: every schedule with the residual in slices or whole, named by its launches."""
     start, _ = pointwise_first(program("rmsnorm"))
-    found = enumerate_schedules(start, Moves(as_slice=True, dims=(0,))).schedules
+    found = enumerate_schedules(start, AllowedTransforms(as_slice=True, dims=(0,))).schedules
     return {" ".join(stage.kind for stage in stages(each.program)): each.program for each in found}
 
 

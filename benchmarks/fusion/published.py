@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from benchmarks.common import Row, Table
 from benchmarks.fusion.schedules import Schedules, moments_sliced, optimizer, pipeline, program, tail
-from treadle.planner.machine.collectives import DEFAULT, Tuning
+from treadle.planner.machine.collectives import DEFAULT, Movement, Tuning, alone, placement
 from treadle.planner.machine.rates import Machine, machine_of
-from treadle.planner.passes.fusion.bound import allreduce_alone, needs
+from treadle.planner.passes.fusion.bound import needs
 from treadle.planner.passes.fusion.counts import counts
-from treadle.planner.passes.fusion.price import Price, price
+from treadle.planner.passes.fusion.price import SchedulePrice, price
 from treadle.planner.passes.fusion.program import Bindings, Program
+from treadle.planner.passes.fusion.work import whole_bytes
 from treadle.probe.resolve import load_hardware
 
 RANKS = 256
@@ -124,6 +125,16 @@ def step(name: str, exponent: int, machine: Machine, tuning: Tuning) -> Row:
     }
 
 
+def allreduce_alone(program: Program, bindings: Bindings, machine: Machine, tuning: Tuning) -> float:
+    """us of the program's AllReduces only: CoCoNet's upper bound of speed-ups (section 6.1), which proves nothing."""
+    place = placement(machine, bindings.ranks, bindings.groups)
+    return sum(
+        alone(Movement("AllReduce", whole_bytes(node.type, bindings)), place, machine, tuning)
+        for node in program.nodes
+        if node.op == "AllReduce"
+    )
+
+
 def optimizers(name: str, rows: list[Row]) -> Iterator[Published]:
     """Figures of section 6.1: crossover, speed-ups, the fused schedule against GShard-Eq and the AllReduce alone."""
     title = {"adam": "Adam", "lamb": "LAMB"}[name]
@@ -186,7 +197,7 @@ def hand_over(machine: Machine) -> Iterator[Published]:
         yield Published(f"pipeline: ol(RS,fuse(C-P2P),AG) over {against}", low, high, times[against] / fused)
 
 
-def priced(schedules: Schedules, bindings: Bindings, machine: Machine) -> dict[str, Price]:
+def priced(schedules: Schedules, bindings: Bindings, machine: Machine) -> dict[str, SchedulePrice]:
     return {name: price(made, bindings, machine, RING) for name, made in schedules.items()}
 
 

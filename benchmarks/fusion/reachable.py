@@ -13,12 +13,11 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
 from benchmarks.common import Row, Table, progress
-from benchmarks.fusion.schedules import program
+from benchmarks.fusion.schedules import overlap_choices, program
 from treadle.codegen.fusion.lower import Lowered, lower
 from treadle.planner.errors import TreadleError
+from treadle.planner.passes.fusion.candidates import AllowedTransforms
 from treadle.planner.passes.fusion.enumerate import enumerate_schedules
-from treadle.planner.passes.fusion.moves import Moves
-from treadle.planner.passes.fusion.overlaps import chains, choices
 from treadle.planner.passes.fusion.program import Bindings, Program
 from treadle.planner.passes.fusion.prune import pointwise_first
 from treadle.runtime.fusion.build import build
@@ -31,15 +30,15 @@ PROCESSES = (2, 3)
 """Ranks of a group when each of them is a process."""
 ORDERS, REPEATS = 6, 2
 """Runs of each schedule in one session: on fibers in different random orders, and on processes."""
-SENT = Moves(slice_intro=True, send_fuse=True)
+SENT = AllowedTransforms(slice_intro=True, send_fuse=True)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A program, the moves that make its schedules, and its sizes; `groups` of ranks one after the other."""
+    """A program, the transformations of its schedules, and its sizes; `groups` of ranks one after the other."""
 
     program: str
-    moves: Moves
+    allowed: AllowedTransforms
     extents: dict[str, int]
     groups: int = 1
     parts: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -49,19 +48,19 @@ class Case:
 
 
 FIXTURES = {
-    "sgd": Case("sgd", Moves(one_sided_fuse=True), {"N": 37}),
-    "attention": Case("attention", Moves(computation_fuse=True), {"B": 1, "S": 5, "H": 13}),
-    "adam": Case("adam_f32", Moves(as_slice=True), {"N": 101}),
+    "sgd": Case("sgd", AllowedTransforms(one_sided_fuse=True), {"N": 37}),
+    "attention": Case("attention", AllowedTransforms(computation_fuse=True), {"B": 1, "S": 5, "H": 13}),
+    "adam": Case("adam_f32", AllowedTransforms(as_slice=True), {"N": 101}),
     "pipeline": Case("pipeline", SENT, {"B": 1, "S": 5, "H": 7}, groups=2),
 }
-"""Programs whose schedules are counted by hand, with the moves of that count."""
+"""Programs whose schedules are counted by hand, with the transformations of that count."""
 OTHERS = {
-    "adam f16": Case("adam", Moves(as_slice=True), {"N": 101}),
-    "lamb": Case("lamb", Moves(as_slice=True), {"N": 70}, parts={"N": (37, 1, 32)}),
-    "rmsnorm": Case("rmsnorm", Moves(as_slice=True, dims=(0,)), {"T": 11, "H": 12}),
-    "moe": Case("moe", Moves(all_to_all_fuse=True), {"T": 120, "H": 6}),
-    "matmul_rs": Case("matmul_rs", Moves(), {"T": 11, "H": 6, "F": 9}),
-    "ag_matmul": Case("ag_matmul", Moves(), {"T": 11, "H": 6, "F": 9}),
+    "adam f16": Case("adam", AllowedTransforms(as_slice=True), {"N": 101}),
+    "lamb": Case("lamb", AllowedTransforms(as_slice=True), {"N": 70}, parts={"N": (37, 1, 32)}),
+    "rmsnorm": Case("rmsnorm", AllowedTransforms(as_slice=True, dims=(0,)), {"T": 11, "H": 12}),
+    "moe": Case("moe", AllowedTransforms(all_to_all_fuse=True), {"T": 120, "H": 6}),
+    "matmul_rs": Case("matmul_rs", AllowedTransforms(), {"T": 11, "H": 6, "F": 9}),
+    "ag_matmul": Case("ag_matmul", AllowedTransforms(), {"T": 11, "H": 6, "F": 9}),
 }
 CASES = {**FIXTURES, **OTHERS}
 
@@ -172,13 +171,13 @@ def row(name: str, ranks: int, outcomes: list[Outcome]) -> Row:
 
 
 def schedules(case: Case, overlapped: bool = True) -> Iterator[Program]:
-    """All schedules, without overlaps and with every legal choice of them; computations are fused first or by moves."""
+    """All schedules, without overlaps and with every legal choice of them; computations are fused first or later."""
     given = program(case.program)
-    start = given if case.moves.computation_fuse else pointwise_first(given)[0]
-    for found in enumerate_schedules(start, case.moves).schedules:
+    start = given if case.allowed.computation_fuse else pointwise_first(given)[0]
+    for found in enumerate_schedules(start, case.allowed).schedules:
         yield found.program
         if overlapped:
-            for chosen, made in choices(found.program, chains(found.program).legal):
+            for chosen, made in overlap_choices(found.program):
                 if chosen:
                     yield made
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+from treadle.planner.passes.fusion.candidates import AllowedTransforms
+from treadle.planner.passes.fusion.overlaps import Chain, chains, overlap_call
 from treadle.planner.passes.fusion.parsing import parse
 from treadle.planner.passes.fusion.program import Program
+from treadle.planner.passes.fusion.refusal import InvalidTransform
 from treadle.planner.passes.fusion.stages import stages
+from treadle.planner.passes.fusion.transform_calls import apply
 from treadle.planner.passes.fusion.transforms.fusing import fuse
 from treadle.planner.passes.fusion.transforms.overlapping import overlap
 from treadle.planner.passes.fusion.transforms.reorder import reorder
@@ -15,7 +21,16 @@ from treadle.planner.passes.fusion.transforms.split import split
 
 PROGRAMS = Path(__file__).parents[2] / "examples" / "fusion"
 Schedules = dict[str, Program]
-
+EVERYTHING = AllowedTransforms(
+    split_reduce_broadcast=True,
+    merge=True,
+    slice_intro=True,
+    as_slice=True,
+    computation_fuse=True,
+    one_sided_fuse=True,
+    send_fuse=True,
+    all_to_all_fuse=True,
+)
 
 KERNELS = {
     "adam": (("avg", "m_", "v_", "m1", "v1", "p_", "ph_"),),
@@ -96,3 +111,21 @@ def pipeline() -> Schedules:
         "RS-C-P2P-AG": sliced.program,
         "ol(RS,fuse(C-P2P),AG)": overlap(sent, [scatter, "sent", whole]).program,
     }
+
+
+def overlap_choices(program: Program) -> Iterator[tuple[tuple[Chain, ...], Program]]:
+    """Every set of disjoint chains of the program's stages that may overlap, the empty one first, with its schedule."""
+    legal = tuple(chains(program).programs)
+
+    def more(chosen: tuple[Chain, ...], made: Program, at: int) -> Iterator[tuple[tuple[Chain, ...], Program]]:
+        yield chosen, made
+        used = {name for chain in chosen for name in chain}
+        for number in range(at, len(legal)):
+            if used.isdisjoint(legal[number]):
+                try:
+                    further = apply(made, overlap_call(legal[number])).program
+                except InvalidTransform:
+                    continue
+                yield from more((*chosen, legal[number]), further, number + 1)
+
+    yield from more((), replace(program, overlaps=()), 0)

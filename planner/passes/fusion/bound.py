@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from treadle.planner.machine.collectives import DEFAULT, Movement, Placement, Tuning, alone, configs, placement, timing
+from treadle.planner.machine.collectives import DEFAULT, Movement, Placement, Tuning, configs, placement, timing
 from treadle.planner.machine.rates import Machine
 from treadle.planner.passes.fusion.layouts import At, Local, Replicated, Sliced
 from treadle.planner.passes.fusion.program import Bindings, Node, Program, TensorType
@@ -93,19 +93,6 @@ def needs(program: Program, bindings: Bindings, machine: Machine, tuning: Tuning
         "multiplications": sum(_gemm_us(case, node) for node in case.nodes),
     }
     return Needs(_fixed(case), parts)
-
-
-def allreduce_alone(program: Program, bindings: Bindings, machine: Machine, tuning: Tuning = DEFAULT) -> float:
-    """us of the program's AllReduces with nothing else: the source's upper bound of speed-ups (CoCoNet, section 6.1).
-
-    It is a yardstick and no proof: a schedule may gather a smaller dtype than the one it reduces.
-    """
-    place = placement(machine, bindings.ranks, bindings.groups)
-    return sum(
-        alone(Movement("AllReduce", whole_bytes(node.type, bindings)), place, machine, tuning)
-        for node in program.nodes
-        if node.op == "AllReduce"
-    )
 
 
 def live(program: Program) -> tuple[Node, ...]:

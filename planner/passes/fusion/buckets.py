@@ -2,7 +2,7 @@
 
 The tensors, one behind the other, are one virtual tensor. Each is cut into buckets of `limit` elements, of which only
 its last may be shorter, and warps take buckets in turn. A short bucket shifts all that follow, so that an index of the
-virtual tensor divided by `limit` is not the number of its bucket: `bucket_of` searches the running sums instead.
+virtual tensor divided by `limit` is not the number of its bucket: kernels search the running sums instead.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from treadle.planner.errors import InputError
 LIMIT = 1024
 """Elements of a bucket (CoCoNet, section 5.4)."""
 ENTRY_BYTES = 12
-"""What a kernel keeps of a bucket: the address of its tensor, 8 bytes, and its offset there, 4 bytes."""
+"""Bytes of the table for each bucket: the address of its tensor, 8 bytes, and its offset there, 4 bytes."""
 
 Numbers = NDArray[np.int64]
 
@@ -41,21 +41,6 @@ class BucketTable:
     @property
     def elements(self) -> int:
         return int(self.start[-1])
-
-    @property
-    def entry_bytes(self) -> int:
-        """Size of the table that a kernel reads."""
-        return ENTRY_BYTES * len(self)
-
-    def bucket_of(self, index: int) -> int:
-        """The bucket of an element of the virtual tensor. Raises InputError outside of it."""
-        if not 0 <= index < self.elements:
-            raise InputError(f"found index {index}, expected one below {self.elements}")
-        return int(np.searchsorted(self.start, index, side="right")) - 1
-
-    def of_warp(self, warp: int, warps: int) -> range:
-        """Buckets of one warp out of `warps`."""
-        return range(warp, len(self), warps)
 
 
 def bucket_table(sizes: Sequence[int], limit: int = LIMIT) -> BucketTable:

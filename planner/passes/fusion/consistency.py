@@ -14,20 +14,20 @@ from treadle.planner.documents.hardware import Hardware
 from treadle.planner.errors import InputError
 from treadle.planner.machine.collectives import Tuning
 from treadle.planner.machine.rates import Machine, machine_of
-from treadle.planner.passes.fusion.calls import TRANSFORMS, replay
 from treadle.planner.passes.fusion.canonical import canonical_hash
 from treadle.planner.passes.fusion.check import read, rivals_of
 from treadle.planner.passes.fusion.counts import counts
 from treadle.planner.passes.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED, PEERS, FusionDecisions
+from treadle.planner.passes.fusion.explanations import choices_of, taken_by
+from treadle.planner.passes.fusion.notation import notation
 from treadle.planner.passes.fusion.parsing import parse
 from treadle.planner.passes.fusion.pieces import together
 from treadle.planner.passes.fusion.price import price
 from treadle.planner.passes.fusion.program import Bindings, Program
 from treadle.planner.passes.fusion.prune import pointwise_first
 from treadle.planner.passes.fusion.ranking import nanoseconds, peers_on
-from treadle.planner.passes.fusion.reasons import choices_of, taken_by
-from treadle.planner.passes.fusion.spelling import spelled
 from treadle.planner.passes.fusion.stages import groups, stages
+from treadle.planner.passes.fusion.transform_calls import TRANSFORMS, replay
 
 TIMES = r"[0-9,]+\.[0-9] us to [0-9,]+\.[0-9] us"
 """What a reason tells of the time."""
@@ -106,7 +106,7 @@ def _reasons(decisions: FusionDecisions, program: Program) -> Iterator[str]:
 
 
 def _measured(decisions: FusionDecisions, schedule: Program) -> Iterator[str]:
-    times, name = decisions.measured_ns, spelled(schedule)
+    times, name = decisions.measured_ns, notation(schedule)
     known = {name, *(rival.name for rival in decisions.rivals if not rival.name.startswith(PEERS))}
     if unknown := sorted(set(times) - known):
         yield f"measured: {', '.join(unknown)}, neither the schedule nor a rival"
@@ -123,7 +123,7 @@ def _rivals(decisions: FusionDecisions, program: Program) -> Iterator[str]:
                 yield f"rivals: {rival.name} is not the program {words.rstrip(': ')}"
     for rival in rivals_of(decisions):
         words = next((words for words in PEERS if rival.name.startswith(words)), "")
-        if rival.name != (name := words + spelled(read(rival.schedule))):
+        if rival.name != (name := words + notation(read(rival.schedule))):
             yield f"rivals: found the name {rival.name}, its schedule is {name}"
 
 

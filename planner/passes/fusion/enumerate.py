@@ -1,7 +1,7 @@
 """Every schedule of a program: breadth-first over transformations, each program once by its canonical form.
 
-The order is fixed: schedules by the number of transformations that lead to them, then by the order of moves. What
-is refused on the way is kept with its reason (CoCoNet, section 5).
+The order is fixed: schedules by the number of transformations that lead to them, then by the order of candidates.
+Transformations that are refused are recorded with their reasons (CoCoNet, section 5).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from treadle.planner.passes.fusion.candidates import AllowedTransforms, LeftOut, Refused, outcomes
 from treadle.planner.passes.fusion.canonical import canonical_hash
 from treadle.planner.passes.fusion.decisions import TransformCall
-from treadle.planner.passes.fusion.moves import LeftOut, Moves, Refused, outcomes
 from treadle.planner.passes.fusion.program import Program
 from treadle.planner.passes.fusion.refusal import InvalidTransform
 
@@ -25,7 +25,7 @@ def never() -> bool:
 
 
 @dataclass(frozen=True)
-class Found:
+class Derivation:
     """A program and a shortest list of transformations that make it from the one that the search began with."""
 
     program: Program
@@ -57,7 +57,7 @@ class Enumeration:
     """`complete` unless a limit cut the search: its depth, its number of schedules, MOST_REGIONS of a move, or the
     clock."""
 
-    schedules: tuple[Found, ...]
+    schedules: tuple[Derivation, ...]
     edges: tuple[Edge, ...]
     refusals: tuple[Refusal, ...]
     complete: bool = True
@@ -65,16 +65,16 @@ class Enumeration:
 
 def enumerate_schedules(
     program: Program,
-    moves: Moves,
+    allowed: AllowedTransforms,
     *,
     begin_with: Sequence[TransformCall] = (),
     depth: int | None = None,
     limit: int = LIMIT,
     over: Callable[[], bool] = never,
 ) -> Enumeration:
-    """All schedules within `depth` moves, at most `limit`, and those found by then once it is `over`. `begin_with`: the
-    calls that have made `program`."""
-    found = [Found(program, canonical_hash(program), tuple(begin_with))]
+    """Up to `limit` schedules within `depth` steps, those found by then once it is `over`; `begin_with`: the calls that
+    derived `program`."""
+    found = [Derivation(program, canonical_hash(program), tuple(begin_with))]
     position = {found[0].hash: 0}
     edges: list[Edge] = []
     refusals: list[Refusal] = []
@@ -85,7 +85,7 @@ def enumerate_schedules(
         if schedule.depth == depth:
             complete = False
             continue
-        for outcome in outcomes(schedule.program, moves, first=at == 0):
+        for outcome in outcomes(schedule.program, allowed, first=at == 0):
             if over():
                 return Enumeration(tuple(found), tuple(edges), tuple(refusals), complete=False)
             if isinstance(outcome, LeftOut):
@@ -101,6 +101,6 @@ def enumerate_schedules(
                 position[made] = len(found)
                 waiting.append(len(found))
                 calls = (*schedule.calls, *outcome.calls)
-                found.append(Found(outcome.rewrite.program, made, calls, schedule.depth + 1))
+                found.append(Derivation(outcome.rewrite.program, made, calls, schedule.depth + 1))
             edges.append(Edge(at, position[made], outcome.calls))
     return Enumeration(tuple(found), tuple(edges), tuple(refusals), complete)

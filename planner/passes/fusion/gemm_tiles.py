@@ -87,15 +87,6 @@ def flat_chunk(begin: int, end: int, columns: int) -> Chunk:
     return tuple(_flat(begin, end, columns))
 
 
-def chunk_grid(rows: int, columns: int, chunk: tuple[int, int]) -> tuple[Chunk, ...]:
-    """The result in rectangles of `chunk` (rows, columns), row by row, the last ones ragged."""
-    return tuple(
-        (Rectangle(row, column, min(chunk[0], rows - row), min(chunk[1], columns - column)),)
-        for row in range(0, rows, chunk[0])
-        for column in range(0, columns, chunk[1])
-    )
-
-
 def _flat(begin: int, end: int, columns: int) -> Iterator[Rectangle]:
     if begin < end and begin % columns:
         stop = min(end, begin - begin % columns + columns)

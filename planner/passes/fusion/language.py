@@ -16,7 +16,6 @@ from typing import Any, cast, get_args
 from treadle.planner.errors import InputError
 from treadle.planner.machine.dtypes import BYTES, Dtype
 from treadle.planner.passes.fusion import dims as _dims
-from treadle.planner.passes.fusion.collect import collect
 from treadle.planner.passes.fusion.dims import Dim
 from treadle.planner.passes.fusion.infer import infer
 from treadle.planner.passes.fusion.layouts import (
@@ -34,6 +33,7 @@ from treadle.planner.passes.fusion.layouts import (
     SliceMap,
 )
 from treadle.planner.passes.fusion.program import Attribute, Policy, Program, TensorType
+from treadle.planner.passes.fusion.program_builder import build_program
 from treadle.planner.passes.fusion.refusal import TypeRefusal
 from treadle.planner.passes.fusion.slice_maps import map_text
 from treadle.planner.passes.fusion.values import Launch, Operand, Value, current, label, make
@@ -243,7 +243,7 @@ def Execute(
 
     `scope`: variables by name, the caller's unless given. Raises InputError for a value that is made of other inputs.
     """
-    return collect(name, inputs, outputs, sys._getframe(1).f_locals if scope is None else scope, RESERVED)
+    return build_program(name, inputs, outputs, sys._getframe(1).f_locals if scope is None else scope, RESERVED)
 
 
 def _members(what: str, members: Sequence[Value | Launch]) -> tuple[Value | Launch, ...]:

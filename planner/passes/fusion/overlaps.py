@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from treadle.planner.passes.fusion import pieces
-from treadle.planner.passes.fusion.calls import apply
+from treadle.planner.passes.fusion.candidates import COMPUTE, StageGraph
 from treadle.planner.passes.fusion.decisions import TransformCall
-from treadle.planner.passes.fusion.moves import COMPUTE, Flow
 from treadle.planner.passes.fusion.program import Program
 from treadle.planner.passes.fusion.refusal import InvalidTransform
+from treadle.planner.passes.fusion.transform_calls import apply
 
 Chain = tuple[str, ...]
 """Stages that overlap, in order."""
@@ -27,14 +27,10 @@ class Chains:
     """The schedule with each legal chain overlapped, and no other."""
     refused: tuple[tuple[Chain, InvalidTransform], ...]
 
-    @property
-    def legal(self) -> tuple[Chain, ...]:
-        return tuple(self.programs)
-
 
 def chains(program: Program, *, generated: bool = False) -> Chains:
     """`generated`: only those that generated kernels run at the same time."""
-    flow = Flow.of(program)
+    flow = StageGraph.of(program)
     legal: dict[Chain, Program] = {}
     refused: list[tuple[Chain, InvalidTransform]] = []
     waiting: list[Chain] = [(name,) for name in flow.stages]
@@ -53,7 +49,7 @@ def chains(program: Program, *, generated: bool = False) -> Chains:
     return Chains(legal, tuple(refused))
 
 
-def _generated(flow: Flow, chain: Chain) -> None:
+def _generated(flow: StageGraph, chain: Chain) -> None:
     for name in chain[-2:]:
         if flow.stages[name].kind in COMPUTE:
             message = f"found {name}, a launch of computation alone, expected it in the kernel of a neighbour"
@@ -65,20 +61,3 @@ def _generated(flow: Flow, chain: Chain) -> None:
 def overlap_call(chain: Chain) -> TransformCall:
     """The transformation that overlaps a chain."""
     return TransformCall(transform="overlap", arguments={"members": list(chain)})
-
-
-def choices(program: Program, legal: tuple[Chain, ...]) -> Iterator[tuple[tuple[Chain, ...], Program]]:
-    """Every set of chains that may overlap side by side, the empty one first, with the program that it makes."""
-
-    def more(chosen: tuple[Chain, ...], made: Program, at: int) -> Iterator[tuple[tuple[Chain, ...], Program]]:
-        yield chosen, made
-        used = {name for chain in chosen for name in chain}
-        for number in range(at, len(legal)):
-            if used.isdisjoint(legal[number]):
-                try:
-                    further = apply(made, overlap_call(legal[number])).program
-                except InvalidTransform:
-                    continue
-                yield from more((*chosen, legal[number]), further, number + 1)
-
-    yield from more((), replace(program, overlaps=()), 0)

@@ -2,7 +2,7 @@
 
 A schedule may overlap whatever streams; the kernels of this project overlap less: products and collectives, of which
 each takes the one value that the one before hands on. All other launches run one after the other, and are priced so.
-What depends on sizes and on the algorithm of a collective is not judged here, but by `carriers` and the generator.
+What depends on sizes and on the algorithm of a collective is judged by `price.supported` and the generator.
 """
 
 from __future__ import annotations

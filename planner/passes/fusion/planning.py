@@ -13,6 +13,8 @@ from treadle.planner.passes.fusion.bound import lower_bound, sentence
 from treadle.planner.passes.fusion.check import check
 from treadle.planner.passes.fusion.consistency import inconsistent
 from treadle.planner.passes.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED, FusionDecisions, Rival
+from treadle.planner.passes.fusion.explanations import decisions
+from treadle.planner.passes.fusion.notation import notation
 from treadle.planner.passes.fusion.price import price
 from treadle.planner.passes.fusion.program import Program
 from treadle.planner.passes.fusion.prune import pointwise_first
@@ -25,8 +27,6 @@ from treadle.planner.passes.fusion.ranking import (
     peers_on,
     rank_schedules,
 )
-from treadle.planner.passes.fusion.reasons import decisions
-from treadle.planner.passes.fusion.spelling import spelled
 from treadle.planner.passes.fusion.text import show
 from treadle.planner.search.certified import certified
 from treadle.planner.search.clock import Clock
@@ -99,6 +99,6 @@ def _peers(found: Ranking) -> tuple[Rival, ...]:
 
     def rival(words: str, peer: Program) -> Rival:
         priced = price(peer, found.bindings, machine, found.space.options.tuning)
-        return Rival(name=words + spelled(peer), time_ns=sum(map(nanoseconds, priced.groups_us)), schedule=show(peer))
+        return Rival(name=words + notation(peer), time_ns=sum(map(nanoseconds, priced.groups_us)), schedule=show(peer))
 
     return rival(AS_WRITTEN, program), rival(COMPUTATION_FUSED, fused)

@@ -32,9 +32,9 @@ from treadle.planner.machine.collectives import (
 )
 from treadle.planner.machine.rates import Machine, Maker
 from treadle.planner.passes.fusion import pieces
-from treadle.planner.passes.fusion.carriers import carried
+from treadle.planner.passes.fusion.layouts import RingTile, Sliced
 from treadle.planner.passes.fusion.program import Bindings, Program
-from treadle.planner.passes.fusion.stages import Stage, groups
+from treadle.planner.passes.fusion.stages import Stage, groups, moves_data
 from treadle.planner.passes.fusion.work import Work, work_of
 
 DIRECT = ("Send", "AllToAll")
@@ -77,7 +77,7 @@ class StagePrice:
 
 
 @dataclass(frozen=True)
-class Price:
+class SchedulePrice:
     """`total_us` is the sum of `groups_us`: of stages alone, and of those that overlap together."""
 
     total_us: float
@@ -85,7 +85,7 @@ class Price:
     groups_us: tuple[float, ...]
 
 
-def price(program: Program, bindings: Bindings, machine: Machine, tuning: Tuning = DEFAULT) -> Price:
+def price(program: Program, bindings: Bindings, machine: Machine, tuning: Tuning = DEFAULT) -> SchedulePrice:
     """The predicted time of one run of the program as it is scheduled.
 
     Raises InputError when the machine has too few ranks or no links for it, or a dimension has no extent.
@@ -95,11 +95,11 @@ def price(program: Program, bindings: Bindings, machine: Machine, tuning: Tuning
     totals = []
     for together in _launched(program):
         works = tuple(work_of(program, stage, bindings) for stage in together)
-        total, parts = _together(works, place, machine, tuning, carried(program, together, tuning))
+        total, parts = _together(works, place, machine, tuning, supported(program, together, tuning))
         for at, (stage, part) in enumerate(zip(together, parts, strict=True)):
             priced.append(replace(part, name=stage.name, kind=stage.kind, overlaps=at > 0))
         totals.append(total)
-    return Price(sum(totals), tuple(priced), tuple(totals))
+    return SchedulePrice(sum(totals), tuple(priced), tuple(totals))
 
 
 @lru_cache(maxsize=4096)
@@ -252,3 +252,27 @@ def overlapped(parts: Sequence[StagePrice]) -> float:
                 busy = sum(need(parts[at]) for at in users)
                 paces.append(launch + sum(heads[: users[0]]) + busy + sum(tails[users[-1] + 1 :]))
     return sum(part.latency_us for part in parts) + max(paces)
+
+
+def supported(program: Program, stages: Sequence[Stage], tuning: Tuning) -> Tuning:
+    """`tuning` without algorithms for which these stages, which share a choice, have no kernel (CoCoNet, section 5.3).
+
+    Slices that are tiles of a ring need that ring and its channels. A tree finishes chunks at its roots and not at
+    their owners, so what is computed there has no operands in slices.
+    """
+    moving = [stage for stage in stages if any(moves_data(node) for node in stage.nodes)]
+    for stage in moving:
+        for layout in _layouts(program, stage, computed=False):
+            if isinstance(layout.map, RingTile):
+                rings = tuple(each for each in tuning.algorithms if each == "ring")
+                return replace(tuning, algorithms=rings, channels=(layout.map.channels,))
+    if any(_layouts(program, stage, computed=True) for stage in moving):
+        return replace(tuning, algorithms=tuple(each for each in tuning.algorithms if each != "tree"))
+    return tuning
+
+
+def _layouts(program: Program, stage: Stage, *, computed: bool) -> list[Sliced]:
+    """Layouts of the slices in a stage, or only of those that its computation reads or makes."""
+    nodes = [node for node in stage.nodes if not (computed and moves_data(node))]
+    types = [of.type for node in nodes for of in (node, *(program.by_name[name] for name in node.reads))]
+    return [of.layout for of in types if isinstance(of.layout, Sliced)]

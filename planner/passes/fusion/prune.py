@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from treadle.planner.passes.fusion.calls import apply
+from treadle.planner.passes.fusion.candidates import StageGraph
 from treadle.planner.passes.fusion.counts import Counts
 from treadle.planner.passes.fusion.decisions import TransformCall
-from treadle.planner.passes.fusion.moves import Flow
 from treadle.planner.passes.fusion.program import Bindings, Program
 from treadle.planner.passes.fusion.refusal import InvalidTransform
 from treadle.planner.passes.fusion.stages import kind, moves_data
+from treadle.planner.passes.fusion.transform_calls import apply
 from treadle.planner.passes.fusion.transforms.merge import PAIRS
 
 NEIGHBOURS = ("pointwise", "rows", "reduction")
@@ -39,8 +39,6 @@ class Prunings:
 
 
 PRUNED = Prunings()
-OFF = Prunings(pointwise_first=False, idle_splits=False, lone_slices=True, dominated=False)
-"""What the exact counts of schedules are stated for."""
 
 
 def pointwise_first(program: Program, largest: int = LARGEST) -> tuple[Program, tuple[TransformCall, ...]]:
@@ -48,7 +46,7 @@ def pointwise_first(program: Program, largest: int = LARGEST) -> tuple[Program, 
     calls: list[TransformCall] = []
     done: set[str] = set()
     while True:
-        flow = Flow.of(program)
+        flow = StageGraph.of(program)
         first = next((name for name in flow.unfused(*NEIGHBOURS) if name not in done), None)
         if first is None:
             return program, tuple(calls)
@@ -60,7 +58,7 @@ def pointwise_first(program: Program, largest: int = LARGEST) -> tuple[Program, 
             calls.append(call)
 
 
-def _grown(flow: Flow, first: str, largest: int) -> TransformCall | None:
+def _grown(flow: StageGraph, first: str, largest: int) -> TransformCall | None:
     """The fusion of `first` with all around it that can join; None where nothing can."""
     alone = flow.unfused(*NEIGHBOURS)
     held, best = {first}, None

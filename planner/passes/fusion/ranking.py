@@ -11,18 +11,18 @@ from treadle.planner.documents.hardware import Hardware
 from treadle.planner.errors import InputError
 from treadle.planner.machine.collectives import DEFAULT, Tuning
 from treadle.planner.machine.rates import Machine, machine_of
-from treadle.planner.passes.fusion.calls import replay
+from treadle.planner.passes.fusion.candidates import AllowedTransforms
 from treadle.planner.passes.fusion.canonical import canonical_hash
 from treadle.planner.passes.fusion.counts import Counts, counts
 from treadle.planner.passes.fusion.decisions import CLOSE, TransformCall
-from treadle.planner.passes.fusion.enumerate import LIMIT, Enumeration, Found, enumerate_schedules, never
+from treadle.planner.passes.fusion.enumerate import LIMIT, Derivation, Enumeration, enumerate_schedules, never
 from treadle.planner.passes.fusion.layouts import FLAT, Replicated
-from treadle.planner.passes.fusion.moves import Moves
+from treadle.planner.passes.fusion.notation import notation
 from treadle.planner.passes.fusion.overlaps import Chain, Chains, chains, overlap_call
-from treadle.planner.passes.fusion.price import Price, price
+from treadle.planner.passes.fusion.price import SchedulePrice, price
 from treadle.planner.passes.fusion.program import Bindings, Node, Program
 from treadle.planner.passes.fusion.prune import PRUNED, Prunings, idle, pointwise_first, undominated
-from treadle.planner.passes.fusion.spelling import spelled
+from treadle.planner.passes.fusion.transform_calls import replay
 from treadle.planner.passes.fusion.transforms.validate import outputs_in_memory, validate
 from treadle.planner.search.clock import Clock
 from treadle.planner.solver import Progress
@@ -47,7 +47,7 @@ class FusionProblem:
 class FusionOptions:
     """Options of the search and of prices; defaults are those of `treadle plan fusion`."""
 
-    moves: Moves | None = None
+    allowed: AllowedTransforms | None = None
     """Those that `useful` finds for the program, unless given."""
     prunings: Prunings = PRUNED
     overlap: bool = True
@@ -67,12 +67,12 @@ class Space:
     program: Program
     options: FusionOptions
     enumeration: Enumeration
-    kept: tuple[Found, ...]
+    kept: tuple[Derivation, ...]
     counted: tuple[Counts, ...]
-    peers: tuple[Found, ...]
+    peers: tuple[Derivation, ...]
     known: dict[str, Chains] = field(default_factory=dict, compare=False)
 
-    def chains_of(self, found: Found) -> Chains:
+    def chains_of(self, found: Derivation) -> Chains:
         """Chains that generated kernels overlap; looked for once."""
         if not self.options.overlap:
             return Chains({}, ())
@@ -80,7 +80,7 @@ class Space:
             self.known[found.hash] = chains(found.program, generated=True)
         return self.known[found.hash]
 
-    def among(self, *few: Found) -> Space:
+    def among(self, *few: Derivation) -> Space:
         """These schedules alone."""
         hashes = {found.hash for found in few}
         at = [number for number, found in enumerate(self.kept) if found.hash in hashes]
@@ -96,11 +96,11 @@ class Space:
 class Ranked:
     """A schedule with the overlaps that serve it best."""
 
-    found: Found
+    found: Derivation
     program: Program
     calls: tuple[TransformCall, ...]
     """From the caller's program on."""
-    price: Price
+    price: SchedulePrice
     counts: Counts
 
     @property
@@ -109,7 +109,7 @@ class Ranked:
 
     @cached_property
     def name(self) -> str:
-        return spelled(self.program)
+        return notation(self.program)
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def rank_schedules(
     machine = machine_of(machine) if isinstance(machine, Hardware) else machine
     with clock.listening():
         looking, pricing = Spell.of(clock, SEARCH), Spell.of(clock, SEARCH + PRICES)
-        space = search(program, options.moves or useful(program), options, looking)
+        space = search(program, options.allowed or useful(program), options, looking)
 
         def on_priced(best: Ranked) -> None:
             if on_progress is not None:
@@ -169,11 +169,11 @@ class Spell:
         return self.clock.over()
 
 
-def useful(program: Program) -> Moves:
-    """The moves that can pay: slices of replicated values where a Send follows, of rows where rows are computed on, of
-    products that all ranks make alike; merges where the program itself has the two halves of an AllReduce."""
+def useful(program: Program) -> AllowedTransforms:
+    """Transformations that can gain time: slices of replicated values before a Send, of rows where rows are computed,
+    of products that are equal on all ranks; merges where the program itself has the two halves of an AllReduce."""
     rows = any(node.op in ("MatMul", "Conv2d") or node.attribute("dim") is not None for node in _behind_sums(program))
-    return Moves(
+    return AllowedTransforms(
         merge=idle(program),
         slice_intro=any(node.op == "Send" for node in program.nodes),
         slice_inputs=any(node.op == "Send" for node in program.nodes),
@@ -188,7 +188,7 @@ def useful(program: Program) -> Moves:
 
 
 def search(
-    program: Program, moves: Moves, options: FusionOptions = DEFAULTS, over: Callable[[], bool] = never
+    program: Program, allowed: AllowedTransforms, options: FusionOptions = DEFAULTS, over: Callable[[], bool] = never
 ) -> Space:
     """Every schedule of a program, those that no pruning leaves out counted; those found by then once `over`. Kernels
     and overlaps that the program has already stay as they are; raises InvalidTransform for one that fuse or overlap
@@ -200,14 +200,14 @@ def search(
     start, calls = pointwise_first(program, prunings.largest) if prunings.pointwise_first else (program, ())
     found = enumerate_schedules(
         start,
-        replace(moves, lone_slice_intro=not prunings.lone_slices),
+        replace(allowed, lone_slice_intro=not prunings.lone_slices),
         begin_with=calls,
         limit=options.limit,
         over=over,
     )
     busy = tuple(x for x in found.schedules if not idle(x.program))
     kept = busy if prunings.idle_splits and busy else found.schedules
-    written = Found(program, canonical_hash(program))
+    written = Derivation(program, canonical_hash(program))
     peers = tuple({each.hash: each for each in (written, found.schedules[0])}.values())
     return Space(program, options, found, kept, tuple(counts(x.program) for x in kept), peers)
 
@@ -257,17 +257,17 @@ def nanoseconds(us: float) -> int:
     return floor(us * NS + 0.5)
 
 
-def _as_it_is(space: Space, found: Found, counted: Counts, bindings: Bindings, machine: Machine) -> Ranked:
+def _as_it_is(space: Space, found: Derivation, counted: Counts, bindings: Bindings, machine: Machine) -> Ranked:
     """Without further overlaps."""
     return Ranked(
         found, found.program, found.calls, price(found.program, bindings, machine, space.options.tuning), counted
     )
 
 
-def _overlapped(space: Space, found: Found, counted: Counts, bindings: Bindings, machine: Machine) -> Ranked:
+def _overlapped(space: Space, found: Derivation, counted: Counts, bindings: Bindings, machine: Machine) -> Ranked:
     """The schedule with the overlaps that save most, of those that find multiprocessors for all their launches."""
 
-    def priced(program: Program) -> Price:
+    def priced(program: Program) -> SchedulePrice:
         return price(program, bindings, machine, space.options.tuning)
 
     alone = _as_it_is(space, found, counted, bindings, machine)

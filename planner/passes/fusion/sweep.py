@@ -42,10 +42,6 @@ class Sweep:
     plans: tuple[Ranking, ...]
     crossovers: tuple[Crossover, ...]
 
-    @property
-    def winners(self) -> tuple[str, ...]:
-        return tuple(plan.chosen.name for plan in self.plans)
-
 
 def sweep(
     program: Program,
@@ -75,7 +71,7 @@ def sweep(
     with clock.listening():
         whole = Spell.of(clock, SEARCH + PRICES)
         looking = Spell.of(clock, SEARCH)
-        space = search(program, options.moves or useful(program), options, looking)
+        space = search(program, options.allowed or useful(program), options, looking)
 
         def at(extent: int, among: Space, over: Spell) -> Ranking:
             sized = replace(bindings, extents={**bindings.extents, dim: extent})

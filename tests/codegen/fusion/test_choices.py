@@ -16,9 +16,9 @@ from treadle.planner.errors import InputError
 from treadle.planner.machine.collectives import Tuning
 from treadle.planner.passes.collective.decisions import decisions_of
 from treadle.planner.passes.collective.limits import Effort
-from treadle.planner.passes.fusion.carriers import carried
 from treadle.planner.passes.fusion.decisions import StageChoice
 from treadle.planner.passes.fusion.layouts import RingTile, Sliced
+from treadle.planner.passes.fusion.price import supported
 from treadle.planner.passes.fusion.program import Bindings, Node, Program
 from treadle.planner.passes.fusion.refusal import TypeRefusal
 from treadle.planner.passes.fusion.stages import stages
@@ -135,14 +135,14 @@ def test_texts_carry_the_headers_that_they_include() -> None:
 
 def test_plans_promise_only_what_kernels_carry() -> None:
     plain, fused = sgd("ar"), adam("fused")
-    assert carried(plain, stages(plain), Tuning()) == Tuning()
-    assert "tree" not in carried(fused, stages(fused), Tuning()).algorithms
+    assert supported(plain, stages(plain), Tuning()) == Tuning()
+    assert "tree" not in supported(fused, stages(fused), Tuning()).algorithms
     tiles = Sliced(map=RingTile(2, 4))
 
     def moved(node: Node) -> Node:
         return replace(node, type=replace(node.type, layout=tiles)) if node.op == "ReduceScatter" else node
 
     tiled = replace(fused, nodes=tuple(map(moved, fused.nodes)))
-    able = carried(tiled, stages(tiled), Tuning())
+    able = supported(tiled, stages(tiled), Tuning())
     assert (able.algorithms, able.channels) == (("ring",), (2,))
-    assert carried(tiled, stages(tiled), Tuning(algorithms=("all-pairs",))).algorithms == ()
+    assert supported(tiled, stages(tiled), Tuning(algorithms=("all-pairs",))).algorithms == ()

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from benchmarks.fusion.ptxas import resources
+from tests.planner.passes.fusion.schedule_builder import ScheduleBuilder
 from tests.planner.passes.fusion.transform_samples import example
 from treadle.codegen.fusion import nccl, nccl_device
 from treadle.planner.passes.fusion.program import Bindings, Program
 from treadle.planner.passes.fusion.refusal import TypeRefusal
-from treadle.planner.passes.fusion.schedule import Schedule
 
 OPTIMIZER = ("avg", "m_", "v_", "m1", "v1")
 
 
 def optimizer(name: str, *region: str, map: str = "block") -> Program:
     """RS, the step on slices of all state, AG of the model's copy, in one kernel."""
-    schedule = Schedule(example(name))
+    schedule = ScheduleBuilder(example(name))
     whole = schedule.fuse([*OPTIMIZER, *region], "ComputationFuse")
     rs, ag = schedule.split(schedule.find("AllReduce"), "ARSplitRSAG", map=map)
     (part,), gathers = schedule.reorder(ag, [whole])
@@ -40,7 +40,7 @@ def lamb() -> Program:
 
 
 def pipeline() -> Program:
-    schedule = Schedule(example("pipeline"))
+    schedule = ScheduleBuilder(example("pipeline"))
     send = schedule.fuse(["c", "o"], "SendFuse")
     rs, ag = schedule.split("sum_", "ARSplitRSAG")
     sliced, gathers = schedule.reorder(ag, [send])

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from tests.codegen.fusion.sessions import compare, fill, integers, session
+from tests.planner.passes.fusion.schedule_builder import ScheduleBuilder
 from treadle.codegen.fusion import reductions
 from treadle.codegen.fusion.lower import Lowered, lower
 from treadle.planner.passes.fusion import language as cc
 from treadle.planner.passes.fusion.evaluate import evaluate
 from treadle.planner.passes.fusion.program import Bindings
-from treadle.planner.passes.fusion.schedule import Schedule
 
 PARTS = (13, 1, 0, 70, 17)
 
@@ -57,7 +57,7 @@ def lowered() -> Iterator[Lowered]:
     program = cc.Execute(
         "all", [x for inputs, _ in parts for x in inputs], [x for _, outputs in parts for x in outputs]
     )
-    schedule = Schedule(program)
+    schedule = ScheduleBuilder(program)
     for end in ("_f", "_r"):
         schedule.fuse([f"{name}{end}" for name in ("s", "most", "whole", "p_", "both")], "ComputationFuse")
     schedule.fuse(["least", "above"], "ComputationFuse")

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from tests.codegen.fusion.sessions import compare, fill, integers, session
+from tests.planner.passes.fusion.schedule_builder import ScheduleBuilder
 from treadle.codegen.fusion import rows
 from treadle.codegen.fusion.expression import Scope
 from treadle.codegen.fusion.lower import Lowered, lower
 from treadle.planner.passes.fusion import language as cc
 from treadle.planner.passes.fusion.evaluate import evaluate
 from treadle.planner.passes.fusion.program import Bindings
-from treadle.planner.passes.fusion.schedule import Schedule
 from treadle.planner.passes.fusion.stages import stages
 
 
@@ -51,7 +51,7 @@ def lowered() -> Lowered:
     program = cc.Execute(
         "rows", [x for inputs, _ in parts for x in inputs], [x for _, outputs in parts for x in outputs]
     )
-    schedule = Schedule(program)
+    schedule = ScheduleBuilder(program)
     for end in ("_r", "_s"):
         names = [f"{name}{end}" for name in ("sum", "wide", "square", "out", "low", "mask", "double")]
         schedule.fuse(names, "ComputationFuse")
@@ -98,7 +98,7 @@ def test_only_whole_rows_of_one_length_are_taken_row_by_row() -> None:
     for layout, dims, expected in ((cc.Sliced(0), [1], True), (cc.Sliced(1), [1], False), (cc.Local, [1, 0], False)):
         x = cc.Tensor("x", "f32", [t, h], layout)
         program = cc.Execute("some", [x], [cc.ReduceTensor("+", x, dim=at, name=f"s{at}") for at in dims])
-        schedule = Schedule(program)
+        schedule = ScheduleBuilder(program)
         if len(dims) > 1:
             schedule.fuse([f"s{at}" for at in dims], "ComputationFuse")
         stage = stages(schedule.program)[0]

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.planner.passes.fusion.schedule_builder import ScheduleBuilder
 from tests.planner.passes.fusion.transform_samples import example
 from treadle.codegen.fusion.lower import lower
 from treadle.codegen.fusion.torch_wrapper import class_name, generate
 from treadle.planner.errors import InputError
 from treadle.planner.passes.fusion.parsing import parse
 from treadle.planner.passes.fusion.program import Bindings, Program
-from treadle.planner.passes.fusion.schedule import Schedule
 from treadle.runtime.fusion.build import build
 from treadle.runtime.fusion.compare import compare
 from treadle.runtime.launch import launch
@@ -28,7 +28,7 @@ SCALARS = {"lr": 1.0, "b1": 0.5, "b2": 0.75, "t": 1.0, "eps": 0.0}
 
 def adam() -> Program:
     """RS, Adam on slices of all state, and AG of the model's copy in one kernel."""
-    schedule = Schedule(example("adam"))
+    schedule = ScheduleBuilder(example("adam"))
     whole = schedule.fuse(["avg", "m_", "v_", "m1", "v1", "p_", "ph_"], "ComputationFuse")
     rs, ag = schedule.split(schedule.find("AllReduce"), "ARSplitRSAG")
     (part,), gathers = schedule.reorder(ag, [whole])

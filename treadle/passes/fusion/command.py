@@ -188,8 +188,8 @@ def _sweep(
 ) -> None:
     """A plan for every size in a folder, and the table of their winners."""
     from treadle.planner.documents import store
+    from treadle.planner.passes.fusion.notation import legend
     from treadle.planner.passes.fusion.planning import plan_of
-    from treadle.planner.passes.fusion.spelling import legend
     from treadle.planner.passes.fusion.sweep import sweep
 
     swept = sweep(program, bindings, dimension, sizes, machine, clock=clock)
@@ -242,11 +242,11 @@ def _trace(
     from treadle.planner.documents.plan import InputRef
     from treadle.planner.documents.trace import Trace
     from treadle.planner.passes.fusion.find import find
+    from treadle.planner.passes.fusion.notation import legend
     from treadle.planner.passes.fusion.parsing import parse
     from treadle.planner.passes.fusion.planning import plan_fusion
     from treadle.planner.passes.fusion.program import Bindings
     from treadle.planner.passes.fusion.ranking import FusionProblem
-    from treadle.planner.passes.fusion.spelling import legend
 
     trace = store.load(file, Trace)
     devices = profile.ranks
@@ -315,8 +315,8 @@ def note_limit(plan: Plan[FusionDecisions]) -> None:
 def summary(plan: Plan[FusionDecisions]) -> dict[str, Any]:
     """What `--json` prints of a plan, times in us."""
     from treadle.planner.passes.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED
+    from treadle.planner.passes.fusion.notation import notation
     from treadle.planner.passes.fusion.parsing import parse
-    from treadle.planner.passes.fusion.spelling import spelled
 
     decisions = plan.decisions
     program, schedule = parse(decisions.program, "program"), parse(decisions.schedule, "schedule")
@@ -326,7 +326,7 @@ def summary(plan: Plan[FusionDecisions]) -> dict[str, Any]:
     }
     return {
         "program": program.name,
-        "schedule": spelled(schedule),
+        "schedule": notation(schedule),
         "time_us": plan.prediction.time_us,
         "as_written_us": peers[AS_WRITTEN],
         "computation_fused_us": peers[COMPUTATION_FUSED],
@@ -363,7 +363,7 @@ def _reason(reason: Any) -> dict[str, Any]:
 def describe(plan: Plan[FusionDecisions]) -> None:
     """Print a plan: what it is, its launches, its rivals, what was taken and what was refused."""
     from treadle.planner.passes.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED
-    from treadle.planner.passes.fusion.spelling import legend
+    from treadle.planner.passes.fusion.notation import legend
 
     facts = summary(plan)
     sizes = ", ".join(f"{name}={extent:,}" for name, extent in sorted(facts["extents"].items()))

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import many
 from treadle.planner.passes.fusion.decisions import AS_WRITTEN, COMPUTATION_FUSED, FusionDecisions, Reason, StageChoice
+from treadle.planner.passes.fusion.notation import legend, notation
 from treadle.planner.passes.fusion.parsing import parse
-from treadle.planner.passes.fusion.spelling import legend, spelled
 from treadle.report.page import Picture, Section, Table
 from treadle.report.timeline_figure import Bar, timeline_svg
 
@@ -39,7 +39,7 @@ def _text(plan: Plan[FusionDecisions], decisions: FusionDecisions) -> str:
     where = f"{many(decisions.groups, 'group')} of {ranks}" if decisions.groups > 1 else ranks
     count = len(decisions.stages)
     launches = "1 launch" if count == 1 else f"{count} launches"
-    schedule = spelled(parse(decisions.schedule, "schedule"))
+    schedule = notation(parse(decisions.schedule, "schedule"))
     sent_on = (
         f"{decisions.volume_between_groups:,.0f} of them to the next group, " if decisions.volume_between_groups else ""
     )

@@ -20,9 +20,9 @@ from treadle.codegen.fusion.lower import Lowered
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.machine.collectives import Algorithm
 from treadle.planner.machine.dtypes import BYTES
+from treadle.planner.passes.fusion.explanations import stage_choices
 from treadle.planner.passes.fusion.price import price
 from treadle.planner.passes.fusion.ranking import Ranked, Ranking, rank
-from treadle.planner.passes.fusion.reasons import stage_choices
 from treadle.planner.search.clock import Clock
 from treadle.runtime.fusion import processes
 from treadle.runtime.fusion.build import Compiled, build

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InputError
-from treadle.planner.passes.fusion.find.found import Found, Passed
+from treadle.planner.passes.fusion.find.matches import Match, NoMatch
 from treadle.planner.passes.fusion.find.optimizers import gradient_steps
 from treadle.planner.passes.fusion.find.tails import tails
 
@@ -13,7 +13,7 @@ __all__ = ["Found", "Passed", "find"]
 
 def find(
     trace: Trace, *, tensor_ranks: int, optimizer: str | None = None
-) -> tuple[tuple[Found, ...], tuple[Passed, ...]]:
+) -> tuple[tuple[Match, ...], tuple[NoMatch, ...]]:
     """Every pattern in `trace`, and what looks like one but is none, with the reason.
 
     tensor_ranks: how many ranks share a layer; 1 leaves out the tails of tensor parallelism. optimizer: sgd, adam or

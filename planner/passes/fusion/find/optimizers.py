@@ -12,7 +12,7 @@ from math import prod
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InputError
 from treadle.planner.machine.dtypes import Dtype
-from treadle.planner.passes.fusion.find.found import Found, Passed, dtype_of
+from treadle.planner.passes.fusion.find.matches import Match, NoMatch, dtype_of
 
 TEXT = """\
 from treadle.fusion import *
@@ -63,7 +63,7 @@ def text_of(optimizer: str, gradient: Dtype) -> str:
     )
 
 
-def gradient_steps(trace: Trace, optimizer: str | None) -> tuple[tuple[Found, ...], tuple[Passed, ...]]:
+def gradient_steps(trace: Trace, optimizer: str | None) -> tuple[tuple[Match, ...], tuple[NoMatch, ...]]:
     """One program for every dtype of gradients in `trace`. Raises InputError for an optimizer that is not known."""
     if optimizer is not None and optimizer not in OPTIMIZERS:
         raise InputError(f"found optimizer {optimizer!r}, expected one of {', '.join(OPTIMIZERS)}")
@@ -80,14 +80,14 @@ def gradient_steps(trace: Trace, optimizer: str | None) -> tuple[tuple[Found, ..
         name = chosen if len(sizes) == 1 else f"{chosen}_{dtype}"
         where = f"{len(parts)} gradient{'s' if len(parts) > 1 else ''}"
         found.append(
-            Found(name, text_of(chosen, dtype), {"N": sum(parts)}, "data", 1, where, {"N": tuple(parts)}, assumed)
+            Match(name, text_of(chosen, dtype), {"N": sum(parts)}, "data", 1, where, {"N": tuple(parts)}, assumed)
         )
     buckets = tuple(_buckets(trace)) if not found else ()
     for elements, dtype, count in buckets:
         where = f"{count} allreduce{'s' if count > 1 else ''} of {elements} elements"
-        found.append(Found(f"{chosen}_{elements}", text_of(chosen, dtype), {"N": elements}, "data", count, where,
+        found.append(Match(f"{chosen}_{elements}", text_of(chosen, dtype), {"N": elements}, "data", count, where,
                            assumed=assumed))  # fmt: skip
-    passed = () if found else (Passed("gradients", "the trace has none: it is of inference, or does not name them"),)
+    passed = () if found else (NoMatch("gradients", "the trace has none: it is of inference, or does not name them"),)
     return tuple(found), passed
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 
 from treadle.planner.documents.trace import Op, Tensor, Trace
-from treadle.planner.passes.fusion.find.found import Found, Passed, dtype_of
+from treadle.planner.passes.fusion.find.matches import Match, NoMatch, dtype_of
 
 VIEWS = frozenset(
     f"aten.{name}"
@@ -67,18 +67,18 @@ class _Tail:
         return self.rows, self.inner, self.width, self.dtype, self.residual, self.bias, self.dropout, self.reduced
 
 
-def tails(trace: Trace, ranks: int) -> tuple[tuple[Found, ...], tuple[Passed, ...]]:
+def tails(trace: Trace, ranks: int) -> tuple[tuple[Match, ...], tuple[NoMatch, ...]]:
     """The tails of `trace` for layers that `ranks` ranks share, equal ones counted together, and those passed over."""
     alike: dict[tuple[object, ...], list[_Tail]] = defaultdict(list)
     passed = []
     for each in _search(trace):
-        if isinstance(each, Passed):
+        if isinstance(each, NoMatch):
             passed.append(each)
         elif ranks < 2 and not each.reduced:
-            passed.append(Passed(_place(each.product), "one rank has each layer to itself"))
+            passed.append(NoMatch(_place(each.product), "one rank has each layer to itself"))
         elif each.inner < ranks:
             why = f"its inner dimension of {each.inner} is less than {ranks} ranks"
-            passed.append(Passed(_place(each.product), why))
+            passed.append(NoMatch(_place(each.product), why))
         else:
             alike[each.shape].append(each)
     found = []
@@ -88,7 +88,7 @@ def tails(trace: Trace, ranks: int) -> tuple[tuple[Found, ...], tuple[Passed, ..
     return tuple(found), tuple(passed)
 
 
-def _program(name: str, tail: _Tail, count: int, ranks: int) -> Found:
+def _program(name: str, tail: _Tail, count: int, ranks: int) -> Match:
     dtype = dtype_of(tail.dtype, "a layer")
     place = _place(tail.product)
     last, steps = "total", ""
@@ -110,7 +110,7 @@ def _program(name: str, tail: _Tail, count: int, ranks: int) -> Found:
     inner = tail.inner * (ranks if tail.reduced else 1)
     extents = {"B": tail.rows[0], "S": tail.rows[1], "K": inner, "H": tail.width}
     assumed = "" if tail.reduced else f"the layer is shared by {ranks} ranks along its inner dimension"
-    return Found(name, text, extents, "tensor", count, place, assumed=assumed)
+    return Match(name, text, extents, "tensor", count, place, assumed=assumed)
 
 
 class _Graph:
@@ -141,7 +141,7 @@ class _Graph:
         return found
 
 
-def _search(trace: Trace) -> Iterator[_Tail | Passed]:
+def _search(trace: Trace) -> Iterator[_Tail | NoMatch]:
     graph = _Graph(trace)
     for op in trace.ops:
         if op.target in PRODUCTS and op.phase != "backward" and op.outputs[0] is not None:
@@ -150,7 +150,7 @@ def _search(trace: Trace) -> Iterator[_Tail | Passed]:
                 yield _follow(graph, op, weight)
 
 
-def _follow(graph: _Graph, product: Op, weight: Tensor) -> _Tail | Passed:
+def _follow(graph: _Graph, product: Op, weight: Tensor) -> _Tail | NoMatch:
     """What becomes of the result of `product`, step by step, until it meets the residual."""
     place = _place(product)
     name = product.outputs[0]
@@ -160,7 +160,7 @@ def _follow(graph: _Graph, product: Op, weight: Tensor) -> _Tail | Passed:
         readers = graph.onward(name)
         if len(readers) != 1:
             after = ", ".join(sorted({op.target for _, op in readers})) or "nothing"
-            return Passed(
+            return NoMatch(
                 place, f"its result is read {len(readers)} times, by {after}, expected one sum with a residual"
             )
         name, reader = readers[0]
@@ -182,11 +182,11 @@ def _follow(graph: _Graph, product: Op, weight: Tensor) -> _Tail | Passed:
                 residual = added.dtype or "unknown"
                 return _Tail(product, (batch, last), inner, width, dtype, residual, bias, dropout, reduced)
             else:
-                return Passed(place, f"its result meets {other.id} of another shape in a sum")
+                return NoMatch(place, f"its result meets {other.id} of another shape in a sum")
         elif not reader.target.startswith(WAITED):
-            return Passed(place, f"its result goes to {reader.target}, not into a sum with a residual")
+            return NoMatch(place, f"its result goes to {reader.target}, not into a sum with a residual")
         name = reader.outputs[0]
-    return Passed(place, "nothing is made of its result")
+    return NoMatch(place, "nothing is made of its result")
 
 
 def _probability(dropout: Op) -> float:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace as changed
 
+from tests.planner.passes.fusion.schedule_builder import ScheduleBuilder
 from treadle.planner.passes.fusion.check import check
 from treadle.planner.passes.fusion.counts import counts
 from treadle.planner.passes.fusion.decisions import (
@@ -20,11 +21,10 @@ from treadle.planner.passes.fusion.decisions import (
     TransformCall,
 )
 from treadle.planner.passes.fusion.layouts import Local, Replicated, Sliced
+from treadle.planner.passes.fusion.notation import notation
 from treadle.planner.passes.fusion.parsing import parse
 from treadle.planner.passes.fusion.program import Bindings, Kernel, Overlap, Program
 from treadle.planner.passes.fusion.prune import pointwise_first
-from treadle.planner.passes.fusion.schedule import Schedule
-from treadle.planner.passes.fusion.spelling import spelled
 from treadle.planner.passes.fusion.stages import moves_data, stages
 from treadle.planner.passes.fusion.text import show
 from treadle.planner.passes.fusion.transforms.split import split
@@ -67,13 +67,13 @@ def decided(
         "volume": float(counted.volume.value(bindings)), "traffic": float(counted.traffic.value(bindings)),
         "volume_between_groups": float(counted.between.value(bindings)),
         "state": float(counted.state.value(bindings)),
-        "rivals": tuple(Rival(name=x + spelled(y), time_ns=10**6, schedule=show(y)) for x, y in peers.items()),
+        "rivals": tuple(Rival(name=x + notation(y), time_ns=10**6, schedule=show(y)) for x, y in peers.items()),
     }  # fmt: skip
     return FusionDecisions(**{**facts, **changes})  # type: ignore[arg-type]
 
 
-def adam_fused() -> Schedule:
-    made = Schedule(program("adam_f32"))
+def adam_fused() -> ScheduleBuilder:
+    made = ScheduleBuilder(program("adam_f32"))
     scattered, whole = made.split("sum_", "ARSplitRSAG")
     _, gathers = made.reorder(whole, [each.name for each in stages(made.program) if each.kind == "pointwise"])
     for state in ("m", "v"):
@@ -100,7 +100,7 @@ def test_a_fused_optimizer_step_with_sliced_state_passes() -> None:
 
 
 def test_an_overlap_passes() -> None:
-    made = Schedule(program("attention"))
+    made = ScheduleBuilder(program("attention"))
     made.overlap(["layer", "sum_"], "ol")
     assert check(decided(made.start, made.program, made.calls)) == []
 

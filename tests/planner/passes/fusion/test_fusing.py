@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.planner.passes.fusion.schedule_builder import ScheduleBuilder
 from tests.planner.passes.fusion.transform_samples import example, refused
 from treadle.fusion import *
 from treadle.planner.passes.fusion.program import Program
-from treadle.planner.passes.fusion.schedule import Schedule
 from treadle.planner.passes.fusion.stages import stages
 from treadle.planner.passes.fusion.transforms.fusing import fuse
 from treadle.planner.passes.fusion.transforms.slicing import as_slice
@@ -18,8 +18,8 @@ from treadle.planner.passes.fusion.transforms.slicing import as_slice
 N, B, H, F = dims("N", "B", "H", "F")
 
 
-def sliced(name: str, region: Sequence[str], dim: int = FLAT) -> Schedule:
-    schedule = Schedule(example(name))
+def sliced(name: str, region: Sequence[str], dim: int = FLAT) -> ScheduleBuilder:
+    schedule = ScheduleBuilder(example(name))
     _, ag = schedule.split(schedule.find("AllReduce"), "ARSplitRSAG", dim=dim)
     schedule.reorder(ag, region)
     return schedule
@@ -77,7 +77,7 @@ def test_computation_in_a_collective(policy: str, members: list[str], kind: str)
 
 
 def test_computation_on_the_root() -> None:
-    schedule = Schedule(example("attention"))
+    schedule = ScheduleBuilder(example("attention"))
     schedule.split("sum_", "ARSplitReduceBcast")
     schedule.reorder("bc", ["d", "out"])
     both = schedule.program
@@ -215,13 +215,13 @@ def test_computation_stands_between_the_collectives() -> None:
 
 
 def test_the_must_be_rejected_list_of_7_1() -> None:
-    schedule = Schedule(example("sgd"))
+    schedule = ScheduleBuilder(example("sgd"))
     rs, ag = schedule.split("sum_", "ARSplitRSAG")
     rejected(schedule.program, "disconnected", "rs", [rs, ag, "p_"], "AllReduceFuse")
 
 
 def test_the_must_be_rejected_list_of_7_3() -> None:
-    schedule = Schedule(example("adam_f32"))
+    schedule = ScheduleBuilder(example("adam_f32"))
     schedule.fuse(["m_", "v_", "m1", "v1", "p_"], "ComputationFuse", "C")
     _, ag = schedule.split("sum_", "ARSplitRSAG")
     schedule.reorder(ag, ["C"])

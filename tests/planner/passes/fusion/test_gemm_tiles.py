@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.planner.errors import InputError
-from treadle.planner.passes.fusion.gemm_tiles import Rectangle, chunk_grid, flat_chunk, tile_table
+from treadle.planner.passes.fusion.gemm_tiles import Chunk, Rectangle, flat_chunk, tile_table
 
 SIZES = st.integers(1, 9)
 
@@ -21,6 +21,15 @@ def elements(chunk):
         for row in range(part.row, part.row + part.rows)
         for column in range(part.column, part.column + part.columns)
     ]
+
+
+def chunk_grid(rows: int, columns: int, chunk: tuple[int, int]) -> tuple[Chunk, ...]:
+    """The result in rectangles of `chunk` (rows, columns), row by row, the last ones ragged."""
+    return tuple(
+        (Rectangle(row, column, min(chunk[0], rows - row), min(chunk[1], columns - column)),)
+        for row in range(0, rows, chunk[0])
+        for column in range(0, columns, chunk[1])
+    )
 
 
 @st.composite

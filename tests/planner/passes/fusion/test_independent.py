@@ -13,13 +13,13 @@ from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.store import load
 from treadle.planner.machine.collectives import Algorithm
 from treadle.planner.machine.rates import CHANNELS
-from treadle.planner.passes.fusion import calls, check_stages, reasons
-from treadle.planner.passes.fusion.calls import replay
+from treadle.planner.passes.fusion import check_stages, explanations, transform_calls
 from treadle.planner.passes.fusion.check import check
 from treadle.planner.passes.fusion.consistency import inconsistent
 from treadle.planner.passes.fusion.decisions import TransformCall
 from treadle.planner.passes.fusion.program import Bindings, Kernel, Node, Program
 from treadle.planner.passes.fusion.ranking import FusionProblem, rank_schedules
+from treadle.planner.passes.fusion.transform_calls import replay
 from treadle.planner.passes.fusion.transforms.editing import Rewrite
 
 Edit = Callable[[Program], Program]
@@ -53,27 +53,27 @@ WRONG: dict[str, tuple[str, Edit, str]] = {
 @pytest.mark.parametrize("what", WRONG)
 def test_a_broken_transformation_is_found(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, edit, finding = WRONG[what]
-    right = calls.TRANSFORMS["split"]
+    right = transform_calls.TRANSFORMS["split"]
 
     def split(whole: Program, ar: str, policy: str) -> Rewrite:
         made = right(whole, ar, policy)
         return replace(made, program=edit(made.program))
 
-    monkeypatch.setitem(calls.TRANSFORMS, "split", split)
-    calls._types.cache_clear()
+    monkeypatch.setitem(transform_calls.TRANSFORMS, "split", split)
+    transform_calls._types.cache_clear()
     original = program(name)
     decisions = decided(original, replay(original, (SPLIT,)), (SPLIT,))
     assert any(finding in each for each in check(decisions)), check(decisions)
     assert list(inconsistent(decisions)) == []
-    calls._types.cache_clear()
+    transform_calls._types.cache_clear()
 
 
 def test_a_price_that_loses_time_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = load(EXAMPLES.parents[1] / "profiles" / "switch4.yaml", Hardware)
     plan = rank_schedules(FusionProblem(program("sgd"), Bindings({"N": 4096}, 4), machine))
-    assert check(reasons.decisions(plan)) == []
-    monkeypatch.setattr(reasons, "nanoseconds", lambda us: 0 if us > 1 else 1)
-    assert any(each.startswith("time: ") for each in check(reasons.decisions(plan)))
+    assert check(explanations.decisions(plan)) == []
+    monkeypatch.setattr(explanations, "nanoseconds", lambda us: 0 if us > 1 else 1)
+    assert any(each.startswith("time: ") for each in check(explanations.decisions(plan)))
 
 
 def test_the_checker_knows_the_algorithms_that_are_priced() -> None:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from tests.planner.passes.fusion.by_hand import by_hand
+from tests.planner.passes.fusion.schedule_builder import ScheduleBuilder
 from tests.planner.passes.fusion.transform_samples import example, refused
 from treadle.fusion import *
 from treadle.planner.passes.fusion.program import Program
-from treadle.planner.passes.fusion.schedule import Schedule
 from treadle.planner.passes.fusion.stages import groups, stages
 from treadle.planner.passes.fusion.transforms.overlapping import overlap
 
@@ -54,7 +54,7 @@ def test_values_read_elsewhere_do_not_break_a_chain() -> None:
 
 
 def test_every_cut_of_the_kinds_of_section_7_is_legal() -> None:
-    schedule = Schedule(example("sgd"))
+    schedule = ScheduleBuilder(example("sgd"))
     rs, ag = schedule.split("sum_", "ARSplitRSAG")
     assert launched(overlap(schedule.program, [rs, ag, "p_"]).program) == [("rs", "ag", "p_")]
     schedule.reorder(ag, ["p_"])
@@ -104,7 +104,7 @@ def test_chains_must_not_wait_for_each_other() -> None:
 def test_a_norm_breaks_the_stream() -> None:
     program = example("lamb")
     rejected(program, "not-streamable", "norm_u", ["u", "norm_u"])
-    schedule = Schedule(program)
+    schedule = ScheduleBuilder(program)
     schedule.fuse(["u", "norm_u", "p_"], "ComputationFuse", "k")
     rejected(schedule.program, "not-streamable", "norm_u", ["m1", "k"])
     rows = example("rmsnorm")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace as with_fields
 
+from benchmarks.fusion.schedules import overlap_choices
 from tests.planner.passes.fusion.by_hand import adam, attention, by_hand, pipeline, sgd
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.store import load
@@ -17,18 +18,18 @@ from treadle.planner.errors import InputError
 from treadle.planner.machine.collectives import Tuning
 from treadle.planner.machine.rates import Machine, machine_of
 from treadle.planner.passes.fusion import language as cc
-from treadle.planner.passes.fusion.calls import replay
+from treadle.planner.passes.fusion.candidates import AllowedTransforms
 from treadle.planner.passes.fusion.canonical import canonical_hash
 from treadle.planner.passes.fusion.check import check
 from treadle.planner.passes.fusion.counts import counts
 from treadle.planner.passes.fusion.enumerate import enumerate_schedules
-from treadle.planner.passes.fusion.moves import EVERYTHING, Moves
-from treadle.planner.passes.fusion.overlaps import chains, choices
+from treadle.planner.passes.fusion.explanations import decisions
+from treadle.planner.passes.fusion.overlaps import chains
 from treadle.planner.passes.fusion.parsing import parse
 from treadle.planner.passes.fusion.planning import plan_of
 from treadle.planner.passes.fusion.price import price
 from treadle.planner.passes.fusion.program import Bindings, Overlap, Program
-from treadle.planner.passes.fusion.prune import OFF, PRUNED, Prunings, idle, pointwise_first, undominated
+from treadle.planner.passes.fusion.prune import PRUNED, Prunings, idle, pointwise_first, undominated
 from treadle.planner.passes.fusion.ranking import (
     FusionOptions,
     FusionProblem,
@@ -39,22 +40,23 @@ from treadle.planner.passes.fusion.ranking import (
     search,
     useful,
 )
-from treadle.planner.passes.fusion.reasons import decisions
 from treadle.planner.passes.fusion.refusal import InvalidTransform
 from treadle.planner.passes.fusion.stages import stages
 from treadle.planner.passes.fusion.sweep import sweep
+from treadle.planner.passes.fusion.transform_calls import replay
 from treadle.planner.search.clock import Clock
 
 ROOT = Path(__file__).resolve().parents[4]
-PROGRAMS: dict[str, tuple[Program, Moves]] = {
-    "sgd": (sgd("ar"), Moves(one_sided_fuse=True)),
-    "attention": (attention("ar"), Moves(computation_fuse=True)),
-    "adam": (adam("ar"), Moves(as_slice=True)),
-    "pipeline": (pipeline("ar c p"), Moves(slice_intro=True, send_fuse=True)),
+PROGRAMS: dict[str, tuple[Program, AllowedTransforms]] = {
+    "sgd": (sgd("ar"), AllowedTransforms(one_sided_fuse=True)),
+    "attention": (attention("ar"), AllowedTransforms(computation_fuse=True)),
+    "adam": (adam("ar"), AllowedTransforms(as_slice=True)),
+    "pipeline": (pipeline("ar c p"), AllowedTransforms(slice_intro=True, send_fuse=True)),
 }
 
 
-STAY = Moves(split=False, reorder=False, all_reduce_fuse=False)
+UNPRUNED = Prunings(pointwise_first=False, idle_splits=False, lone_slices=True, dominated=False)
+STAY = AllowedTransforms(split=False, reorder=False, all_reduce_fuse=False)
 QUICK = Tuning(algorithms=("ring",), channels=(8, 16), chunks=(131072,))
 OPTIONS = FusionOptions(tuning=QUICK)
 
@@ -72,15 +74,15 @@ def sizes(fixture: str, factor: int) -> Bindings:
 @cache
 def space(fixture: str, prunings: Prunings, apart: bool = False) -> Space:
     """`apart`: computations may be fused by the search (those of Adam are too many for a test)."""
-    program, moves = PROGRAMS[fixture]
-    moves = replace(moves, computation_fuse=moves.computation_fuse or (apart and fixture != "adam"))
-    return search(program, moves, FusionOptions(prunings=prunings, tuning=QUICK))
+    program, allowed = PROGRAMS[fixture]
+    allowed = replace(allowed, computation_fuse=allowed.computation_fuse or (apart and fixture != "adam"))
+    return search(program, allowed, FusionOptions(prunings=prunings, tuning=QUICK))
 
 
 @pytest.mark.parametrize("switch", ["pointwise_first", "idle_splits", "lone_slices", "dominated"])
 @pytest.mark.parametrize("fixture", PROGRAMS)
 def test_no_pruning_loses_the_best_schedule(fixture: str, switch: str, machine: Machine) -> None:
-    whole = replace(OFF, lone_slices=False)
+    whole = replace(UNPRUNED, lone_slices=False)
     apart = switch == "pointwise_first"
     prunings = (whole, replace(whole, **{switch: True}))
     both = [space(fixture, each, apart) for each in prunings]
@@ -93,7 +95,7 @@ def test_no_pruning_loses_the_best_schedule(fixture: str, switch: str, machine: 
 @pytest.mark.parametrize("fixture", PROGRAMS)
 def test_prunings_together_lose_nothing_and_leave_less(fixture: str, machine: Machine) -> None:
     for factor in (64, 16384):
-        pruned, whole = (rank(space(fixture, each), sizes(fixture, factor), machine) for each in (PRUNED, OFF))
+        pruned, whole = (rank(space(fixture, each), sizes(fixture, factor), machine) for each in (PRUNED, UNPRUNED))
         assert pruned[0].time_ns == whole[0].time_ns
         assert len(pruned) < len(whole)
 
@@ -116,7 +118,7 @@ def test_domination_compares_schedules_of_one_structure_alone() -> None:
 def test_the_overlaps_chosen_are_the_best_of_all(fixture: str, machine: Machine) -> None:
     bindings = sizes(fixture, 4096)
     for ranked in rank(space(fixture, PRUNED), bindings, machine):
-        every = choices(ranked.found.program, chains(ranked.found.program).legal)
+        every = overlap_choices(ranked.found.program)
         least = min(price(made, bindings, machine, QUICK).total_us for _, made in every)
         assert ranked.price.total_us == pytest.approx(least, abs=2e-3)
         assert price(ranked.program, bindings, machine, QUICK).total_us == ranked.price.total_us
@@ -136,38 +138,45 @@ def test_overlaps_that_no_kernels_run_are_refused_and_priced_as_they_run(machine
     (alone,) = chains(program).programs.values()
     assert price(alone, bindings, machine, QUICK).total_us == plan.chosen.price.total_us
     computed = rank_schedules(
-        FusionProblem(sgd("rs c ag"), sizes("sgd", 4096), machine), options=replace(OPTIONS, moves=STAY)
+        FusionProblem(sgd("rs c ag"), sizes("sgd", 4096), machine), options=replace(OPTIONS, allowed=STAY)
     )
     assert {reason.code for reason in decisions(computed).refused} == {"computation"}
 
 
 def test_schedules_are_ranked_and_can_be_replayed(machine: Machine) -> None:
     plan = rank_schedules(
-        FusionProblem(adam("ar"), sizes("adam", 64), machine), options=replace(OPTIONS, moves=Moves(as_slice=True))
+        FusionProblem(adam("ar"), sizes("adam", 64), machine),
+        options=replace(OPTIONS, allowed=AllowedTransforms(as_slice=True)),
     )
     times = [ranked.time_ns for ranked in plan.ranked]
     assert times == sorted(times)
     for ranked in plan.ranked:
         assert canonical_hash(replay(adam("ar"), ranked.calls)) == canonical_hash(ranked.program)
     again = rank_schedules(
-        FusionProblem(adam("ar"), sizes("adam", 64), machine), options=replace(OPTIONS, moves=Moves(as_slice=True))
+        FusionProblem(adam("ar"), sizes("adam", 64), machine),
+        options=replace(OPTIONS, allowed=AllowedTransforms(as_slice=True)),
     )
     assert [ranked.name for ranked in again.ranked] == [ranked.name for ranked in plan.ranked]
 
 
 def test_small_and_large_sizes_have_different_winners(machine: Machine) -> None:
     """As in the source: 256 ranks, an AllReduce and Adam for few elements, all of it in one kernel for many."""
-    bindings, moves = replace(sizes("adam", 1), ranks=256), Moves(as_slice=True)
+    bindings, allowed = replace(sizes("adam", 1), ranks=256), AllowedTransforms(as_slice=True)
     machine = replace(machine, nodes=16)
     swept = sweep(
-        adam("ar"), bindings, "N", [1 << power for power in (10, 20, 28)], machine, options=FusionOptions(moves=moves)
+        adam("ar"),
+        bindings,
+        "N",
+        [1 << power for power in (10, 20, 28)],
+        machine,
+        options=FusionOptions(allowed=allowed),
     )
-    assert (swept.winners[0], swept.winners[-1]) == ("AR; C", "fuse(RS-C-AG)")
+    assert (swept.plans[0].chosen.name, swept.plans[-1].chosen.name) == ("AR; C", "fuse(RS-C-AG)")
     assert [crossover.above for crossover in swept.crossovers][-1:] == ["fuse(RS-C-AG)"]
     for crossover in swept.crossovers:
         sides = [replace(bindings, extents={"N": extent}) for extent in (crossover.at - 1, crossover.at)]
         below, above = (
-            rank_schedules(FusionProblem(adam("ar"), each, machine), options=FusionOptions(moves=moves)).chosen.name
+            rank_schedules(FusionProblem(adam("ar"), each, machine), options=FusionOptions(allowed=allowed)).chosen.name
             for each in sides
         )
         assert below == crossover.below
@@ -190,8 +199,8 @@ def test_sweeps_refuse_what_has_no_order(machine: Machine) -> None:
 
 @pytest.mark.parametrize("fixture", PROGRAMS)
 def test_the_document_of_a_plan_passes_its_check(fixture: str, machine: Machine) -> None:
-    program, moves = PROGRAMS[fixture]
-    plan = rank_schedules(FusionProblem(program, sizes(fixture, 64), machine), options=FusionOptions(moves=moves))
+    program, allowed = PROGRAMS[fixture]
+    plan = rank_schedules(FusionProblem(program, sizes(fixture, 64), machine), options=FusionOptions(allowed=allowed))
     document = decisions(plan)
     assert check(document) == []
     assert canonical_hash(parse(document.schedule, "schedule")) == canonical_hash(plan.chosen.program)
@@ -207,7 +216,7 @@ def test_the_document_of_a_plan_passes_its_check(fixture: str, machine: Machine)
 def test_reasons_say_what_changes_and_what_stands_in_the_way(machine: Machine) -> None:
     plan = rank_schedules(
         FusionProblem(adam("ar"), sizes("adam", 1 << 16), machine),
-        options=FusionOptions(overlap=False, moves=Moves(as_slice=True)),
+        options=FusionOptions(overlap=False, allowed=AllowedTransforms(as_slice=True)),
     )
     assert plan.chosen.name == "fuse(RS-C-AG)"
     document = decisions(plan)
@@ -228,10 +237,10 @@ def examples() -> list[str]:
 @pytest.mark.parametrize("name", examples())
 def test_shipped_programs_have_few_schedules_and_checked_plans(name: str, machine: Machine) -> None:
     program = parse((ROOT / "examples" / "fusion" / f"{name}.py").read_text(), name)
-    moves = useful(program)
-    assert (0 in moves.dims) == (name == "rmsnorm")
-    assert moves.slice_intro == (name == "pipeline")
-    space = search(program, moves, OPTIONS)
+    allowed = useful(program)
+    assert (0 in allowed.dims) == (name == "rmsnorm")
+    assert allowed.slice_intro == (name == "pipeline")
+    space = search(program, allowed, OPTIONS)
     assert space.enumeration.complete
     assert 1 <= len(space.kept) <= 60
     extents = {key: 4096 for value in program.inputs for extent in value.type.shape for key in extent.names}
@@ -292,26 +301,25 @@ def test_kernels_that_a_program_has_already_are_validated(machine: Machine) -> N
 
 def test_a_program_of_which_nothing_can_be_made_is_its_own_best_schedule(machine: Machine) -> None:
     bare = sgd("rs ag c")
-    none = Moves(split=False, reorder=False, all_reduce_fuse=False)
-    plan = rank_schedules(FusionProblem(bare, sizes("sgd", 64), machine), options=replace(OPTIONS, moves=none))
+    none = AllowedTransforms(split=False, reorder=False, all_reduce_fuse=False)
+    plan = rank_schedules(FusionProblem(bare, sizes("sgd", 64), machine), options=replace(OPTIONS, allowed=none))
     assert [ranked.calls for ranked in plan.ranked] == [plan.chosen.calls]
     assert plan.chosen.found.program == bare
 
 
 def test_an_unfused_start_reaches_what_the_fused_start_reaches() -> None:
-    moves = Moves(computation_fuse=True)
-    apart = enumerate_schedules(attention("ar"), moves)
+    allowed = AllowedTransforms(computation_fuse=True)
+    apart = enumerate_schedules(attention("ar"), allowed)
     start, _ = pointwise_first(attention("ar"))
-    fused = enumerate_schedules(start, moves)
+    fused = enumerate_schedules(start, allowed)
     assert {of.hash for of in fused.schedules} < {of.hash for of in apart.schedules}
-    assert EVERYTHING.computation_fuse
 
 
 def test_outputs_are_no_views() -> None:
     text = 'N = dims("N")\np = Tensor("p", f32, [N], Replicated)\nold = Slice(p)\np_ = Update(p, p * 2)\n'
     program = parse(f'{text}program = Execute("view", [p], [old, p_])\n', "view")
     with pytest.raises(InputError, match="view: found the output old, a view of p, expected one that is computed"):
-        search(program, Moves())
+        search(program, AllowedTransforms())
 
 
 @pytest.mark.parametrize("limit", [0, 5, 60])

@@ -6,11 +6,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.planner.passes.fusion.schedule_builder import ScheduleBuilder
 from tests.planner.passes.fusion.test_split import body
 from tests.planner.passes.fusion.transform_samples import assert_same, bindings, example, refused, values
 from treadle.fusion import *
 from treadle.planner.passes.fusion.program import Program
-from treadle.planner.passes.fusion.schedule import Schedule
 from treadle.planner.passes.fusion.stages import stages
 from treadle.planner.passes.fusion.transforms.reorder import reorder
 from treadle.planner.passes.fusion.transforms.split import split
@@ -69,7 +69,7 @@ def test_an_output_keeps_its_gather() -> None:
 
 
 def test_a_gather_that_makes_a_state_whole_stays_without_readers() -> None:
-    schedule = Schedule(scattered("sgd"))
+    schedule = ScheduleBuilder(scattered("sgd"))
     schedule.reorder("ag", ["p_"])
     p, g = Tensor("p", f32, [N], Replicated), Tensor("g", f32, [N], Local)
     rs = ReduceScatter("+", g)
@@ -104,7 +104,7 @@ def test_several_values_are_gathered_apart() -> None:
 
 
 def test_a_kernel_in_the_region_stays_one() -> None:
-    schedule = Schedule(scattered("adam_f32"))
+    schedule = ScheduleBuilder(scattered("adam_f32"))
     inner = schedule.fuse(["m_", "m1"], "ComputationFuse", "moment")
     schedule.fuse([inner, "v_", "v1", "p_"], "ComputationFuse", "adam")
     ops, gathers = schedule.reorder("ag", ["adam"])
@@ -256,7 +256,7 @@ def test_what_stays_whole_has_no_place_in_a_region() -> None:
     assert "x_s = rs + bias" in body(reorder(program, "ag", ["x"]).program)
     moved = reorder(scattered("adam_f32"), "ag", ["v_"]).program
     refused("untouched", "v_s", lambda: reorder(moved, "ag", ["m_", "v_s"]))
-    both = Schedule(program)
+    both = ScheduleBuilder(program)
     both.fuse(["bias", "x"], "ComputationFuse", "k")
     both.reorder("ag", ["k"])
     assert 'k_s = fuse("ComputationFuse", bias, x_s)' in body(both.program)
@@ -279,7 +279,7 @@ def test_operations_that_need_other_slices_stay(op: str) -> None:
 
 
 def test_a_kernel_moves_as_a_whole() -> None:
-    schedule = Schedule(scattered("adam_f32"))
+    schedule = ScheduleBuilder(scattered("adam_f32"))
     schedule.fuse(["m_", "v_"], "ComputationFuse", "k")
     refused("fused", "k", lambda: schedule.reorder("ag", ["m_"]))
 
@@ -288,7 +288,7 @@ def test_a_kernel_moves_as_a_whole() -> None:
 @pytest.mark.parametrize("name", ["attention", "lamb", "rmsnorm", "pipeline"])
 def test_a_moved_region_means_the_same(name: str, ranks: int) -> None:
     program, of = example(name), bindings(name, ranks)
-    schedule = Schedule(program)
+    schedule = ScheduleBuilder(program)
     _, ag = schedule.split("sum_", "ARSplitRSAG", dim=0 if name == "rmsnorm" else FLAT)
     region = [stage.name for stage in stages(schedule.program)]
     schedule.reorder(ag, region[region.index(ag) + 1 :])

@@ -5,20 +5,20 @@ from __future__ import annotations
 
 import pytest
 
+from tests.planner.passes.fusion.schedule_builder import ScheduleBuilder
 from tests.planner.passes.fusion.test_split import body
 from tests.planner.passes.fusion.transform_samples import assert_same, bindings, example, refused, values
 from treadle.fusion import *
 from treadle.planner.passes.fusion.layouts import Sliced
 from treadle.planner.passes.fusion.program import Program
-from treadle.planner.passes.fusion.schedule import Schedule
 from treadle.planner.passes.fusion.transforms.slicing import as_slice, dead, slice_intro
 
 N, B, H = dims("N", "B", "H")
 
 
-def reordered() -> Schedule:
+def reordered() -> ScheduleBuilder:
     """Adam with its computation fused, on slices, and all states gathered (7.3)."""
-    schedule = Schedule(example("adam_f32"))
+    schedule = ScheduleBuilder(example("adam_f32"))
     c = schedule.fuse(["m_", "v_", "m1", "v1", "p_"], "ComputationFuse", "C")
     _, ag = schedule.split("sum_", "ARSplitRSAG")
     schedule.reorder(ag, [c])
@@ -131,7 +131,7 @@ def test_a_gather_in_a_kernel_is_not_dead() -> None:
 
 
 def test_slice_intro_lets_what_follows_an_all_reduce_run_on_slices() -> None:
-    schedule = Schedule(example("pipeline"))
+    schedule = ScheduleBuilder(example("pipeline"))
     ag = schedule.slice_intro("sum_")
     assert body(schedule.program)[1:3] == ["sum_part = Slice(sum_)", "ag_sum = AllGather(sum_part)"]
     assert schedule.reorder(ag, ["c", "o"]) == (("c_s", "o_s"), {"o": "ag_o"})

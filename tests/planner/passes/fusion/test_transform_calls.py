@@ -11,19 +11,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.planner.passes.fusion.schedule_builder import ScheduleBuilder
 from tests.planner.passes.fusion.transform_samples import NAMES, assert_same, bindings, drawn, example, refused, values
 from treadle.fusion import *
 from treadle.planner.documents.scalars import Record
 from treadle.planner.errors import InputError
-from treadle.planner.passes.fusion.calls import apply, replay
 from treadle.planner.passes.fusion.canonical import canonical_hash
 from treadle.planner.passes.fusion.decisions import TransformCall
 from treadle.planner.passes.fusion.parsing import parse
 from treadle.planner.passes.fusion.program import Program
 from treadle.planner.passes.fusion.refusal import InvalidTransform
-from treadle.planner.passes.fusion.schedule import Schedule
 from treadle.planner.passes.fusion.stages import stages
 from treadle.planner.passes.fusion.text import show
+from treadle.planner.passes.fusion.transform_calls import apply, replay
 from treadle.planner.passes.fusion.transforms.validate import validate
 
 N = dims("N")
@@ -31,8 +31,8 @@ B, S, H = dims("B", "S", "H")
 MOMENTS = ("avg", "m_", "v_", "m1", "v1")
 
 
-def attention() -> Schedule:
-    s = Schedule(example("attention"))
+def attention() -> ScheduleBuilder:
+    s = ScheduleBuilder(example("attention"))
     rs, ag = s.split("sum_", "ARSplitRSAG", dim=FLAT)
     ops, g = s.reorder(ag, ["d", "out"])
     far = s.fuse([rs, *ops, g["out"]], "AllReduceFuse")
@@ -40,8 +40,8 @@ def attention() -> Schedule:
     return s
 
 
-def optimizer(name: str, *region: str) -> Schedule:
-    s = Schedule(example(name))
+def optimizer(name: str, *region: str) -> ScheduleBuilder:
+    s = ScheduleBuilder(example(name))
     c = s.fuse(region, "ComputationFuse")
     rs, ag = s.split(s.find("AllReduce"), "ARSplitRSAG")
     (cs,), g = s.reorder(ag, [c])
@@ -52,16 +52,16 @@ def optimizer(name: str, *region: str) -> Schedule:
     return s
 
 
-def adam() -> Schedule:
+def adam() -> ScheduleBuilder:
     return optimizer("adam", *MOMENTS, "p_", "ph_")
 
 
-def lamb() -> Schedule:
+def lamb() -> ScheduleBuilder:
     return optimizer("lamb", *MOMENTS, "u", "norm_p", "norm_u", "p_", "ph_")
 
 
-def pipeline() -> Schedule:
-    s = Schedule(example("pipeline"))
+def pipeline() -> ScheduleBuilder:
+    s = ScheduleBuilder(example("pipeline"))
     fs = s.fuse(["c", "o"], "SendFuse")
     rs, ag = s.split("sum_", "ARSplitRSAG")
     ss, ga = s.reorder(ag, [fs])
@@ -138,7 +138,7 @@ BY_HAND = {
 @pytest.mark.parametrize("name", sorted(BY_HAND))
 def test_derived_schedules_equal_those_written_by_hand(name: str) -> None:
     derived, written = (make() for make in BY_HAND[name])
-    program = derived.program if isinstance(derived, Schedule) else derived
+    program = derived.program if isinstance(derived, ScheduleBuilder) else derived
     assert canonical_hash(program) == canonical_hash(written)
 
 
@@ -186,7 +186,7 @@ def test_replay_validates_every_call_again() -> None:
 
 
 def test_a_refused_call_changes_nothing() -> None:
-    schedule = Schedule(example("adam"))
+    schedule = ScheduleBuilder(example("adam"))
     with pytest.raises(InvalidTransform):
         schedule.dead("sum_")
     assert (schedule.program, schedule.calls) == (schedule.start, ())
@@ -195,7 +195,7 @@ def test_a_refused_call_changes_nothing() -> None:
 
 
 def test_merge_and_slice_intro_are_recorded() -> None:
-    schedule = Schedule(example("attention"))
+    schedule = ScheduleBuilder(example("attention"))
     ar = schedule.merge(*schedule.split("sum_", "ARSplitReduceBcast", root=1))
     ag = schedule.slice_intro(ar, dim=1)
     schedule.reorder(ag, ["d"])

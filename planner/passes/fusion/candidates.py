@@ -1,7 +1,7 @@
 """The transformations that apply to a program: the edges of the search (CoCoNet, section 5).
 
-Every candidate is tried for real, so that an edge is a validated transformation and a refused one says why. Moves are
-joined where the first is of no use alone: slice_intro with a reorder, as_slice with dead.
+Every candidate is applied, so that an edge is a validated transformation and a refused one states why. Transformations
+are joined where the first one alone gains nothing: slice_intro with a reorder, as_slice with dead.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from treadle.planner.passes.fusion.calls import apply
 from treadle.planner.passes.fusion.decisions import TransformCall
 from treadle.planner.passes.fusion.layouts import FLAT, Replicated, Sliced
 from treadle.planner.passes.fusion.program import Policy, Program, TensorType
 from treadle.planner.passes.fusion.refusal import InvalidTransform
 from treadle.planner.passes.fusion.stages import Stage, behind, stages
+from treadle.planner.passes.fusion.transform_calls import apply
 from treadle.planner.passes.fusion.transforms.editing import Rewrite
 
 COMPUTE = ("pointwise", "rows", "reduction", "permute")
@@ -26,7 +26,7 @@ MOST_REGIONS = 256
 
 
 @dataclass(frozen=True)
-class Moves:
+class AllowedTransforms:
     """What the search may do. `dims` are those that splits and slices divide along."""
 
     split: bool = True
@@ -49,18 +49,6 @@ class Moves:
     send_fuse: bool = False
     all_to_all_fuse: bool = False
     dims: tuple[int, ...] = (FLAT,)
-
-
-EVERYTHING = Moves(
-    split_reduce_broadcast=True,
-    merge=True,
-    slice_intro=True,
-    as_slice=True,
-    computation_fuse=True,
-    one_sided_fuse=True,
-    send_fuse=True,
-    all_to_all_fuse=True,
-)
 
 
 @dataclass(frozen=True)
@@ -89,27 +77,27 @@ class LeftOut:
 Outcome = Reached | Refused | LeftOut
 
 
-def outcomes(program: Program, moves: Moves, *, first: bool = True) -> Iterator[Outcome]:
+def outcomes(program: Program, allowed: AllowedTransforms, *, first: bool = True) -> Iterator[Outcome]:
     """What becomes of every candidate, in a fixed order. Products are cut in the `first` program of a search alone."""
-    flow = Flow.of(program)
-    if moves.cut_products and first:
+    flow = StageGraph.of(program)
+    if allowed.cut_products and first:
         yield from _cuts(flow)
-    if moves.split or moves.split_reduce_broadcast:
-        yield from _splits(flow, moves)
-    if moves.merge:
+    if allowed.split or allowed.split_reduce_broadcast:
+        yield from _splits(flow, allowed)
+    if allowed.merge:
         yield from _merges(flow)
-    if moves.reorder:
+    if allowed.reorder:
         for gather in flow.unfused("allgather", "broadcast", "alltoall"):
-            yield from _reorders(flow, gather, moves)
-    if moves.slice_intro:
-        yield from _slice_intros(flow, moves)
-    if moves.as_slice:
+            yield from _reorders(flow, gather, allowed)
+    if allowed.slice_intro:
+        yield from _slice_intros(flow, allowed)
+    if allowed.as_slice:
         yield from _sliced_states(program)
-    yield from _fusions(flow, moves)
+    yield from _fusions(flow, allowed)
 
 
 @dataclass(frozen=True)
-class Flow:
+class StageGraph:
     """The stages of a program and what they read from each other."""
 
     program: Program
@@ -118,7 +106,7 @@ class Flow:
     sources: Mapping[str, frozenset[str]]
 
     @classmethod
-    def of(cls, program: Program) -> Flow:
+    def of(cls, program: Program) -> StageGraph:
         found = {stage.name: stage for stage in stages(program)}
         home = {node.name: stage.name for stage in found.values() for node in stage.nodes}
         sources = {
@@ -155,26 +143,28 @@ class Flow:
         return [name for name in self.stages if name in found]
 
 
-def _splits(flow: Flow, moves: Moves) -> Iterator[Outcome]:
+def _splits(flow: StageGraph, allowed: AllowedTransforms) -> Iterator[Outcome]:
     """Not of an AllReduce that is read in slices: Slice(AG(t)) is t, so that is a split with the reorder behind it."""
     for name in flow.unfused("allreduce"):
         if any(reader.op in ("Slice", "Load") for reader in flow.program.readers[name]):
             continue
-        if moves.split:
-            for dim in _dims(flow.program, name, moves):
+        if allowed.split:
+            for dim in _dims(flow.program, name, allowed):
                 yield _tried(flow.program, "split", ar=name, policy="ARSplitRSAG", dim=dim)
-        if moves.split_reduce_broadcast:
+        if allowed.split_reduce_broadcast:
             yield _tried(flow.program, "split", ar=name, policy="ARSplitReduceBcast", root=0)
 
 
-def _merges(flow: Flow) -> Iterator[Outcome]:
+def _merges(flow: StageGraph) -> Iterator[Outcome]:
     for first in flow.unfused("reducescatter", "reduce"):
         for second in flow.unfused("allgather", "broadcast"):
             if first in flow.sources[second]:
                 yield _tried(flow.program, "merge", first=first, second=second)
 
 
-def _reorders(flow: Flow, gather: str, moves: Moves, before: Reached | None = None) -> Iterator[Outcome]:
+def _reorders(
+    flow: StageGraph, gather: str, allowed: AllowedTransforms, before: Reached | None = None
+) -> Iterator[Outcome]:
     """Every set of stages behind `gather` that holds all of its members' sources behind `gather`; no products where
     these are cut.
 
@@ -184,30 +174,30 @@ def _reorders(flow: Flow, gather: str, moves: Moves, before: Reached | None = No
     def moved(region: list[str]) -> Outcome:
         return _tried(flow.program, "reorder", before, gather=gather, region=region)
 
-    kinds = [kind for kind in MOVABLE if not (moves.cut_products and kind == "matmul")]
+    kinds = [kind for kind in MOVABLE if not (allowed.cut_products and kind == "matmul")]
     yield from _ideals(gather, flow.after(gather, kinds), flow.sources, moved, past_refusals=False)
 
 
-def _slice_intros(flow: Flow, moves: Moves) -> Iterator[Outcome]:
+def _slice_intros(flow: StageGraph, allowed: AllowedTransforms) -> Iterator[Outcome]:
     """Replicated values gathered from their slices, so that computation may move before the gather."""
-    inputs = [value.name for value in flow.program.inputs if moves.slice_inputs and _whole(value.type)]
+    inputs = [value.name for value in flow.program.inputs if allowed.slice_inputs and _whole(value.type)]
     for name in (*flow.unfused("allreduce"), *inputs):
         if all(reader.op == "Slice" for reader in flow.program.readers[name]):
             continue
-        for dim in _dims(flow.program, name, moves):
+        for dim in _dims(flow.program, name, allowed):
             outcome = _tried(flow.program, "slice_intro", x=name, dim=dim)
             if isinstance(outcome, Refused):
                 yield outcome
                 continue
-            if moves.lone_slice_intro:
+            if allowed.lone_slice_intro:
                 yield outcome
-            made = Flow.of(outcome.rewrite.program)
+            made = StageGraph.of(outcome.rewrite.program)
             for gather in made.unfused("allgather"):
                 if gather in outcome.rewrite.made:
-                    yield from _reorders(made, gather, moves, outcome)
+                    yield from _reorders(made, gather, allowed, outcome)
 
 
-def _cuts(flow: Flow) -> Iterator[Outcome]:
+def _cuts(flow: StageGraph) -> Iterator[Outcome]:
     """Products of Replicated operands cut by rows: those of the same shapes together, and all of them."""
     classes: dict[object, list[str]] = {}
     for name in flow.unfused("matmul"):
@@ -233,7 +223,7 @@ def _cuts(flow: Flow) -> Iterator[Outcome]:
 
 def _cut(program: Program, name: str, before: Reached | None) -> Reached | Refused:
     """One product by rows, with what computes on it and updates nothing, in one kernel with its gather if it can be."""
-    flow = Flow.of(program)
+    flow = StageGraph.of(program)
     region, behind_it = {name}, {name}
     for each, stage in flow.stages.items():
         if sources := flow.sources[each] & behind_it:
@@ -255,7 +245,7 @@ def _cut(program: Program, name: str, before: Reached | None) -> Reached | Refus
             outcome = _tried(program, "reorder", start, gather=gather, region=[name])
     if isinstance(outcome, Refused):
         return outcome
-    flow, computed = Flow.of(outcome.rewrite.program), set(outcome.rewrite.made)
+    flow, computed = StageGraph.of(outcome.rewrite.program), set(outcome.rewrite.made)
     for whole in (each for each in flow.unfused("allgather") if each in outcome.rewrite.gathers.values()):
         near = computed.intersection(flow.before(whole, COMPUTE))
         members = [each for each in flow.stages if each in near or each == whole]
@@ -294,37 +284,37 @@ def _sliced_states(program: Program) -> Iterator[Outcome]:
         yield outcome
 
 
-def _fusions(flow: Flow, moves: Moves) -> Iterator[Outcome]:
-    if moves.computation_fuse:
+def _fusions(flow: StageGraph, allowed: AllowedTransforms) -> Iterator[Outcome]:
+    if allowed.computation_fuse:
         for region in _connected(flow):
             yield _fused(flow, "ComputationFuse", region)
-    if moves.all_reduce_fuse:
+    if allowed.all_reduce_fuse:
         for scatter in flow.unfused("reducescatter"):
             between = flow.after(scatter, COMPUTE)
             for gather in flow.unfused("allgather"):
                 if between and flow.sources[gather] & set(between):
                     yield _fused(flow, "AllReduceFuse", {scatter, *between, gather})
     one_sided: list[tuple[Policy, str, bool]] = []
-    if moves.one_sided_fuse:
+    if allowed.one_sided_fuse:
         one_sided += [("ReduceScatterFuse", "reducescatter", True), ("AllGatherFuse", "allgather", False)]
         one_sided += [("ReduceFuse", "reduce", True), ("BroadcastFuse", "broadcast", False)]
-    if moves.send_fuse:
+    if allowed.send_fuse:
         one_sided.append(("SendFuse", "send", False))
-    if moves.all_to_all_fuse:
+    if allowed.all_to_all_fuse:
         one_sided.append(("AllToAllFuse", "alltoall", False))
     for policy, kind, forward in one_sided:
         for end in flow.unfused(kind):
             yield from _fusions_with(flow, policy, end, forward)
 
 
-def _fusions_with(flow: Flow, policy: Policy, end: str, forward: bool) -> Iterator[Outcome]:
+def _fusions_with(flow: StageGraph, policy: Policy, end: str, forward: bool) -> Iterator[Outcome]:
     """Kernels of the collective `end` and computation behind it (`forward`) or before it."""
     near = flow.after(end, COMPUTE) if forward else flow.before(end, COMPUTE)
     needs = flow.sources if forward else flow.readers
     return _ideals(end, near, needs, lambda held: _fused(flow, policy, {end, *held}), past_refusals=True)
 
 
-def _fused(flow: Flow, policy: Policy, members: Collection[str]) -> Outcome:
+def _fused(flow: StageGraph, policy: Policy, members: Collection[str]) -> Outcome:
     return _tried(flow.program, "fuse", members=[name for name in flow.stages if name in members], policy=policy)
 
 
@@ -361,7 +351,7 @@ def _ideals(
             yield outcome
 
 
-def _connected(flow: Flow) -> Iterator[frozenset[str]]:
+def _connected(flow: StageGraph) -> Iterator[frozenset[str]]:
     """Sets of two or more single computations that hang together."""
     alone = flow.unfused(*COMPUTE)
     waiting = [frozenset((name,)) for name in alone]
@@ -376,10 +366,12 @@ def _connected(flow: Flow) -> Iterator[frozenset[str]]:
                 yield region
 
 
-def _dims(program: Program, name: str, moves: Moves) -> list[int]:
+def _dims(program: Program, name: str, allowed: AllowedTransforms) -> list[int]:
     """FLAT is the same as the only dimension there is."""
     extents = len(program.by_name[name].type.shape)
-    return [dim for dim in moves.dims if dim == FLAT or (dim < extents and not (extents == 1 and FLAT in moves.dims))]
+    return [
+        dim for dim in allowed.dims if dim == FLAT or (dim < extents and not (extents == 1 and FLAT in allowed.dims))
+    ]
 
 
 def _tried(

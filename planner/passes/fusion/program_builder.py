@@ -12,7 +12,7 @@ from treadle.planner.passes.fusion.program import Input, Kernel, Node, Overlap, 
 from treadle.planner.passes.fusion.values import Launch, Value, current, label
 
 
-def collect(
+def build_program(
     name: str,
     inputs: Sequence[Value],
     outputs: Sequence[Value],

@@ -1,4 +1,4 @@
-"""Transformations as data: a schedule is the list of calls that make it, which can be kept, told and replayed."""
+"""Transformations as data: a schedule is the list of calls that derive it, which can be stored and replayed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TRANSFORMS: dict[str, Callable[..., Rewrite]] = {
 
 
 def apply(program: Program, call: TransformCall) -> Rewrite:
-    """What one call makes of a program. Raises InvalidTransform as the transformation does.
+    """The program after one call. Raises InvalidTransform as the transformation does.
 
     Raises InputError for an unknown transformation or arguments that are not its own.
     """
@@ -48,26 +48,17 @@ def _types(transform: str) -> dict[str, Any]:
 
 
 def replay(program: Program, calls: Iterable[TransformCall]) -> Program:
-    """The schedule that `calls`, one after the other, make of a program. Raises as `apply`."""
+    """The schedule that `calls`, one after the other, derive from a program. Raises as `apply`."""
     for call in calls:
         program = apply(program, call).program
     return program
 
 
-def told(call: TransformCall) -> str:
-    """As one writes it: `fuse(members=[rs, p__s, ag_p_], policy=AllReduceFuse)`."""
-    return f"{call.transform}({', '.join(f'{name}={_spelled(value)}' for name, value in call.arguments.items())})"
-
-
 def subjects(call: TransformCall) -> tuple[str, ...]:
-    """The operations that it is about."""
+    """Names of the operations in its arguments."""
     return tuple(
         name
         for _, value in sorted(call.arguments.items())
         for name in (value if isinstance(value, list) else [value])
         if isinstance(name, str) and value != call.arguments.get("policy")
     )
-
-
-def _spelled(value: Any) -> str:
-    return f"[{', '.join(map(str, value))}]" if isinstance(value, list) else str(value)

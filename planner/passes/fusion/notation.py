@@ -46,12 +46,12 @@ LEGEND = {
 
 
 def legend(text: str) -> str:
-    """What the words in schedules that were spelled mean, those that occur."""
+    """What the words in schedules that were notation mean, those that occur."""
     words = {re.sub(r"[0-9]*$", "", word) if word != "A2A" else word for word in re.findall(r"\w+|'", text)}
     return ", ".join(meaning for word, meaning in LEGEND.items() if word in words)
 
 
-def spelled(program: Program) -> str:
+def notation(program: Program) -> str:
     """All launches in order, overlapped ones as `ol(..)`."""
     together = groups(program)
     labels = _labels(program, [stage for group in together for stage in group])

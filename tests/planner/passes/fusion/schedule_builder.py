@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from treadle.planner.errors import InputError
-from treadle.planner.passes.fusion.calls import apply
 from treadle.planner.passes.fusion.decisions import TransformCall
 from treadle.planner.passes.fusion.layouts import FLAT
 from treadle.planner.passes.fusion.program import Program
+from treadle.planner.passes.fusion.transform_calls import apply
 from treadle.planner.passes.fusion.transforms.editing import Rewrite
 
 
-class Schedule:
+class ScheduleBuilder:
     """A schedule under construction. Each method applies one transformation, or raises InvalidTransform and changes
-    nothing; operations and tensors are given by name. `calls` replays it (treadle.planner.passes.fusion.calls).
-    """
+    nothing; operations and tensors are given by name. `calls` can be replayed."""
 
     def __init__(self, program: Program) -> None:
         self.start = self.program = program

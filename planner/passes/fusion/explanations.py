@@ -9,15 +9,15 @@ from typing import Literal, cast
 from treadle.planner.errors import InputError
 from treadle.planner.machine.collectives import DEFAULT, Tuning
 from treadle.planner.machine.rates import Machine
-from treadle.planner.passes.fusion.calls import apply, subjects
 from treadle.planner.passes.fusion.counts import Counts, counts
 from treadle.planner.passes.fusion.decisions import FusionDecisions, Reason, Rival, StageChoice, TransformCall
-from treadle.planner.passes.fusion.price import Price, price
+from treadle.planner.passes.fusion.price import SchedulePrice, price
 from treadle.planner.passes.fusion.program import Bindings, Program
 from treadle.planner.passes.fusion.ranking import NS, Ranked, Ranking, nanoseconds
 from treadle.planner.passes.fusion.refusal import InvalidTransform
 from treadle.planner.passes.fusion.stages import Stage, stages
 from treadle.planner.passes.fusion.text import show
+from treadle.planner.passes.fusion.transform_calls import apply, subjects
 
 Protocol = Literal["Simple", "LL", "LL128"]
 
@@ -69,7 +69,7 @@ def stage_choices(chosen: Ranked) -> Iterator[StageChoice]:
     return choices_of(chosen.program, chosen.price)
 
 
-def choices_of(schedule: Program, priced: Price) -> Iterator[StageChoice]:
+def choices_of(schedule: Program, priced: SchedulePrice) -> Iterator[StageChoice]:
     """Launches with their times. In an overlap each begins behind the first pieces of those before it and ends before
     the last pieces of those after it."""
     launched = {stage.name: stage for stage in stages(schedule)}

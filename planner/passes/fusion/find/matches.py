@@ -13,7 +13,7 @@ DTYPES: dict[str, Dtype] = {"float16": "f16", "bfloat16": "bf16", "float32": "f3
 
 
 @dataclass(frozen=True)
-class Found:
+class Match:
     """`text` is the program; it stands `count` times in the step, first at `where`."""
 
     name: str
@@ -29,7 +29,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Passed:
+class NoMatch:
     """A place that was looked at and passed over."""
 
     what: str

@@ -16,9 +16,9 @@ from treadle.planner.documents.collective import Collective
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.documents.sketch import Sketch
 from treadle.planner.errors import InputError
-from treadle.planner.passes.collective.draft import Request
 from treadle.planner.passes.collective.limits import Effort
 from treadle.planner.passes.collective.planning import METHODS, CollectiveOptions, make_request, plan_collective
+from treadle.planner.passes.collective.synthesis import Request
 from treadle.probe.resolve import load_hardware
 
 CASES = (("ndv2", "ndv2-sk-1"), ("dgx2", "dgx2-sk-1"), ("dgx2", "dgx2-sk-2"))

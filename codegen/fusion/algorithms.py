@@ -21,10 +21,10 @@ from treadle.planner.documents.hardware import Device, Hardware, Network, Switch
 from treadle.planner.documents.sketch import InternodeSketch, Sketch
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.decisions import decisions_of
-from treadle.planner.passes.collective.draft import Draft, Request
 from treadle.planner.passes.collective.limits import Effort
+from treadle.planner.passes.collective.synthesis import Draft, Request
 from treadle.planner.passes.collective.templates import all_pairs, binomial, double_tree, recursive_doubling, two_level
-from treadle.planner.passes.collective.templates.template import Hop, Variant, best_draft
+from treadle.planner.passes.collective.templates.template import RoundHop, Variant, best_draft
 
 
 class ProgramFactory(Protocol):
@@ -86,13 +86,13 @@ def _ring(request: Request, effort: Effort) -> Draft:
     """One ring in which rank r sends to r + 1."""
     problem = request.problem(1)
 
-    def spread(turned: bool) -> Iterator[Hop]:
+    def spread(turned: bool) -> Iterator[RoundHop]:
         # A sum goes round before its chunk does, both in one direction.
         step = -1 if turned else 1
         for number, chunk in enumerate(problem.chunks):
             for hop in range(problem.ranks - 1):
                 src = (chunk.owner + step * hop) % problem.ranks
-                yield Hop(hop, number, src, (src + step) % problem.ranks)
+                yield RoundHop(hop, number, src, (src + step) % problem.ranks)
 
     return best_draft("ring", [Variant("", problem, spread)])
 

@@ -19,13 +19,13 @@ from treadle.planner.errors import CheckFailed, InfeasibleError, InputError, Lim
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions, Transfer
 from treadle.planner.passes.collective.check import check
 from treadle.planner.passes.collective.decisions import decisions_of
-from treadle.planner.passes.collective.draft import Draft, Request
 from treadle.planner.passes.collective.guidance import not_followed
 from treadle.planner.passes.collective.limits import Effort, Limits
 from treadle.planner.passes.collective.pieces import in_pieces
 from treadle.planner.passes.collective.pricing import Price, Pricing, unpriced
 from treadle.planner.passes.collective.problem import Problem
 from treadle.planner.passes.collective.symmetry import rank_maps
+from treadle.planner.passes.collective.synthesis import Draft, Request
 from treadle.planner.passes.collective.universal import universal_bound
 from treadle.planner.search.bound import Bound
 

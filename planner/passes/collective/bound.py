@@ -93,7 +93,7 @@ def cut_bound(demand: int, unit: str, cut: str, crossing: int, first: int, last:
 
 
 @dataclass(frozen=True)
-class Network:
+class BoundNetwork:
     """What a bound is computed on: links and ports in the direction in which chunks spread, and ns per chunk."""
 
     ranks: int
@@ -139,14 +139,14 @@ def is_searchable(problem: Problem) -> bool:
     return problem.half != "both" and (not problem.batching.links or problem.batching.max_run == 1)
 
 
-def _network(problem: Problem) -> Network:
+def _network(problem: Problem) -> BoundNetwork:
     turn = problem.half == "inverted"
 
     def facing(edge: Edge) -> Edge:
         return (edge[1], edge[0]) if turn else edge
 
     run = {edge: problem.batching.max_run if edge in problem.batching.links else 1 for edge in problem.links}
-    return Network(
+    return BoundNetwork(
         ranks=problem.ranks,
         links={facing(edge): link for edge, link in problem.links.items()},
         ports=tuple(Port(name=p.name, links=tuple(facing(e) for e in p.links)) for p in problem.ports),
@@ -163,7 +163,7 @@ def _weight(problem: Problem, link: LinkCost, run: int) -> Fraction:
     return Fraction(link.alpha_ns, run) + link.beta_ns
 
 
-def _distances(network: Network) -> list[list[float]]:
+def _distances(network: BoundNetwork) -> list[list[float]]:
     """distance[a][b]: the least sum of alpha + beta from a to b (Floyd and Warshall, in numpy)."""
     import numpy as np
 
@@ -177,7 +177,9 @@ def _distances(network: Network) -> list[list[float]]:
     return rows
 
 
-def _latency(problem: Problem, network: Network, distance: list[list[float]], group: Translations) -> Iterator[Bound]:
+def _latency(
+    problem: Problem, network: BoundNetwork, distance: list[list[float]], group: Translations
+) -> Iterator[Bound]:
     farthest = max(
         min((int(distance[source][target]), source, target) for source in chunk.sources)
         for chunk in {chunk for chunk in problem.chunks if group.representative[chunk.owner] == chunk.owner}
@@ -192,7 +194,7 @@ def _latency(problem: Problem, network: Network, distance: list[list[float]], gr
         )
 
 
-def _cuts(problem: Problem, network: Network, distance: list[list[float]], group: Translations) -> Iterator[Bound]:
+def _cuts(problem: Problem, network: BoundNetwork, distance: list[list[float]], group: Translations) -> Iterator[Bound]:
     """The best cut bound; a cut is only searched where it beats the best so far, and one of those that translations
     take to each other."""
     everyone = frozenset(range(problem.ranks))
@@ -212,7 +214,7 @@ def _cuts(problem: Problem, network: Network, distance: list[list[float]], group
 
 
 def _cut(
-    problem: Problem, network: Network, distance: list[list[float]], source: frozenset[int], best: int
+    problem: Problem, network: BoundNetwork, distance: list[list[float]], source: frozenset[int], best: int
 ) -> Bound | None:
     crossing = [edge for edge in network.links if edge[0] in source and edge[1] not in source]
     heads, tails = {edge[1] for edge in crossing}, {edge[0] for edge in crossing}
@@ -238,7 +240,7 @@ def _cut(
     return cut_bound(demand, "chunks", named_cut(source, problem.ranks, inverted), enough, first, last)
 
 
-def _carried(network: Network, edges: list[Edge], source: frozenset[int], time: int) -> int:
+def _carried(network: BoundNetwork, edges: list[Edge], source: frozenset[int], time: int) -> int:
     """At most this many chunks cross over `edges` in `time` ns."""
     if time <= 0:
         return 0
@@ -278,7 +280,7 @@ def named_cut(source: frozenset[int], ranks: int, inverted: bool) -> str:
     return f"{'out of' if outwards != inverted else 'into'} {names}"
 
 
-def capacity(network: Network, source: frozenset[int]) -> Fraction:
+def capacity(network: BoundNetwork, source: frozenset[int]) -> Fraction:
     """At most this many chunks per ns cross from `source` to the other ranks, rounded up to 1 / SCALE."""
     rate = {e: ceil(SCALE / network.weight[e]) for e in network.links if e[0] in source and e[1] not in source}
     arcs, count = _arcs(network, rate, rate, lambda rank: int(rank not in source), 2)
@@ -286,7 +288,7 @@ def capacity(network: Network, source: frozenset[int]) -> Fraction:
 
 
 def _arcs(
-    network: Network, caps: dict[Edge, int], port_caps: dict[Edge, int], place: Callable[[int], int], first: int
+    network: BoundNetwork, caps: dict[Edge, int], port_caps: dict[Edge, int], place: Callable[[int], int], first: int
 ) -> tuple[list[tuple[int, int, int]], int]:
     """Flow arcs of the links in `caps` between `place(rank)` nodes: sender -> out-port -> in-port -> receiver.
 
@@ -319,7 +321,7 @@ def _arcs(
     return arcs, first + 2 * len(limits)
 
 
-def _worst_cuts(problem: Problem, network: Network, group: Translations | None = None) -> set[frozenset[int]]:
+def _worst_cuts(problem: Problem, network: BoundNetwork, group: Translations | None = None) -> set[frozenset[int]]:
     """Dinkelbach: from a time T, every rank must be able to absorb R * u chunks within T; a cut that cannot gives a
     larger T. Returns the cuts met, the last of which is the worst of all."""
     n, u = problem.ranks, problem.chunkup
@@ -349,7 +351,7 @@ def _worst_cuts(problem: Problem, network: Network, group: Translations | None =
     return found
 
 
-def _messages(problem: Problem, network: Network, group: Translations) -> Iterator[Bound]:
+def _messages(problem: Problem, network: BoundNetwork, group: Translations) -> Iterator[Bound]:
     everyone = frozenset(range(problem.ranks))
     for size, word in ((1, "ranks"), (problem.per_node, "nodes"), (0, "unequal nodes")):
         if size:
@@ -368,7 +370,7 @@ def _messages(problem: Problem, network: Network, group: Translations) -> Iterat
         yield Bound(ceil(demand / rate), Argument("messages", facts=facts))
 
 
-def _work(problem: Problem, network: Network, distance: list[list[float]]) -> Iterator[Bound]:
+def _work(problem: Problem, network: BoundNetwork, distance: list[list[float]]) -> Iterator[Bound]:
     # A hop keeps its link busy for at least the batched share of alpha, so paths are scaled down by the worst ratio.
     ratio = min((network.weight[edge] / network.lat[edge] for edge in network.links), default=Fraction(1))
     total = sum(int(distance[c.owner][t]) for c in problem.chunks for t in c.targets)

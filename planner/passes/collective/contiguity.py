@@ -34,7 +34,7 @@ from treadle.planner.errors import LimitError
 from treadle.planner.passes.collective.limits import Effort
 from treadle.planner.passes.collective.ordering import Ordering, path_lengths
 from treadle.planner.passes.collective.problem import Batching
-from treadle.planner.passes.collective.scheduling import Move, Orders, Schedule, longest_path
+from treadle.planner.passes.collective.scheduling import Move, MoveTimes, Orders, longest_path
 from treadle.planner.passes.collective.topology import Edge
 from treadle.planner.solver import Model, Status, Var
 
@@ -45,7 +45,7 @@ Run = tuple[int, int]
 class Batched:
     """`optimal`: proved that no other batching of these routes and orders ends sooner."""
 
-    schedule: Schedule
+    schedule: MoveTimes
     optimal: bool
 
 

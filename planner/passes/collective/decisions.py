@@ -11,8 +11,8 @@ from treadle.planner.documents.scalars import MEBIBYTE
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.collectives import ROOTED
-from treadle.planner.passes.collective.draft import Draft
 from treadle.planner.passes.collective.problem import Problem
+from treadle.planner.passes.collective.synthesis import Draft
 
 
 def decisions_of(

@@ -33,10 +33,10 @@ from treadle.planner.errors import InfeasibleError, InputError, LimitError
 from treadle.planner.passes.collective import milp
 from treadle.planner.passes.collective.algorithm import Transfer
 from treadle.planner.passes.collective.bound import is_searchable
-from treadle.planner.passes.collective.draft import Draft, Request
 from treadle.planner.passes.collective.limits import Effort
 from treadle.planner.passes.collective.problem import Problem
 from treadle.planner.passes.collective.scheduling import Resource
+from treadle.planner.passes.collective.synthesis import Draft, Request
 from treadle.planner.passes.collective.topology import Edge
 from treadle.planner.search.bound import Argument, Bound
 from treadle.planner.solver import Model, Status, Var

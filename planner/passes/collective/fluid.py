@@ -61,7 +61,7 @@ class Fluid:
 
 
 @dataclass(frozen=True)
-class Part:
+class FluidPart:
     """`size` bytes that the ranks `sources` hold and all of `targets` want."""
 
     sources: frozenset[int]
@@ -97,7 +97,7 @@ def _wire(short: LinkCost, long: LinkCost) -> Wire:
 
 def parts_of(
     collective: Collective, ranks: int, size_bytes: int, root: int = 0, demands: Sequence[Demand] | None = None
-) -> tuple[Part, ...]:
+) -> tuple[FluidPart, ...]:
     """What must move, in the routed direction; parts of an allreduce have no home and are left to its own bounds."""
     everyone = frozenset(range(ranks))
     size = Fraction(size_bytes, pieces(collective, ranks, 1, None, demands))
@@ -105,15 +105,15 @@ def parts_of(
     match ROUTED_AS[collective]:
         case "allgather":
             whole = Fraction(size_bytes, ranks) if collective != "allgather" else Fraction(size_bytes)
-            return tuple(Part(one, everyone, whole) for one in alone)
+            return tuple(FluidPart(one, everyone, whole) for one in alone)
         case "broadcast":
-            return (Part(alone[root], everyone, size),)
+            return (FluidPart(alone[root], everyone, size),)
         case "gather":
-            return tuple(Part(one, alone[root], size) for one in alone)
+            return tuple(FluidPart(one, alone[root], size) for one in alone)
         case "scatter":
-            return tuple(Part(alone[root], one, size) for one in alone)
+            return tuple(FluidPart(alone[root], one, size) for one in alone)
         case _:
-            return tuple(Part(frozenset(d.sources), frozenset(d.targets), size) for d in demands or ())
+            return tuple(FluidPart(frozenset(d.sources), frozenset(d.targets), size) for d in demands or ())
 
 
 def distances(fluid: Fluid) -> Floats:

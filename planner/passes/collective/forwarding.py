@@ -15,14 +15,14 @@ from collections.abc import Sequence
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.collectives import Chunk
 from treadle.planner.passes.collective.matching import Hop, Line, lines_of
-from treadle.planner.passes.collective.topology import Edge, Network
+from treadle.planner.passes.collective.topology import Edge, LinkNetwork
 from treadle.planner.passes.collective.translations import Translations
 
 ROUNDS = 2
 
 
 def forward(
-    network: Network, group: Translations, chunks: Sequence[tuple[int, Chunk]], *, pipelined: bool = False
+    network: LinkNetwork, group: Translations, chunks: Sequence[tuple[int, Chunk]], *, pipelined: bool = False
 ) -> list[Hop]:
     """The hops of numbered chunks, in causal order for each chunk. With a group, the chunks of one rank of each orbit.
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from treadle.planner.documents.collective import max_chunkup
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.errors import InputError
-from treadle.planner.passes.collective.draft import Draft, Request
 from treadle.planner.passes.collective.forwarding import forward
 from treadle.planner.passes.collective.insertion import timetable
 from treadle.planner.passes.collective.limits import Effort
 from treadle.planner.passes.collective.matching import Hop, Rules, match
 from treadle.planner.passes.collective.messages import Message, in_order, moves_of_messages, schedule, timed, times
 from treadle.planner.passes.collective.problem import Problem
+from treadle.planner.passes.collective.synthesis import Draft, Request
 from treadle.planner.passes.collective.translations import Translations, translations
 
 MATCHED = frozenset({"allgather", "reducescatter", "allreduce", "broadcast", "reduce"})

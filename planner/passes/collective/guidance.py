@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from treadle.planner.documents.sketch import Order, Sketch, TimeLimits
-from treadle.planner.passes.collective.draft import Draft
+from treadle.planner.passes.collective.synthesis import Draft
 
 GUIDED = "milp"
 LIMITED = (GUIDED, "exact")

@@ -25,7 +25,6 @@ from treadle.planner.documents.collective import max_chunkup
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.collectives import Chunk
-from treadle.planner.passes.collective.draft import Draft, Request
 from treadle.planner.passes.collective.forwarding import forward
 from treadle.planner.passes.collective.greedy import LEAST_CHUNK
 from treadle.planner.passes.collective.limits import Effort
@@ -41,7 +40,8 @@ from treadle.planner.passes.collective.messages import (
 from treadle.planner.passes.collective.ordering import list_orders
 from treadle.planner.passes.collective.problem import Problem
 from treadle.planner.passes.collective.scheduling import longest_path
-from treadle.planner.passes.collective.topology import Edge, Network
+from treadle.planner.passes.collective.synthesis import Draft, Request
+from treadle.planner.passes.collective.topology import Edge, LinkNetwork
 from treadle.planner.passes.collective.translations import Translations, node_translations
 
 PIECES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -260,7 +260,7 @@ def _carried(problem: Problem, group: Translations, way: str) -> list[Hop]:
     return [hop for _, hop in sorted(found, key=lambda entry: entry[0])]
 
 
-def _paths(inside: Network, size: int, pairs: set[Edge]) -> dict[Edge, list[Edge]]:
+def _paths(inside: LinkNetwork, size: int, pairs: set[Edge]) -> dict[Edge, list[Edge]]:
     """Paths inside a node between the pairs of devices, balanced over its links."""
     ordered = sorted(pairs)
     chunks = [(number, Chunk(src, frozenset({dst}))) for number, (src, dst) in enumerate(ordered)]
@@ -314,7 +314,7 @@ def _gates(problem: Problem, devices: Sequence[int]) -> list[Edge]:
     return [found[chunk] for chunk in range(len(devices))]
 
 
-def _inside(problem: Problem) -> Network:
+def _inside(problem: Problem) -> LinkNetwork:
     """Links and ports of one node."""
     size, network = problem.per_node, problem.topology.routing
     links = {edge: link for edge, link in network.links.items() if max(edge) < size}
@@ -323,4 +323,4 @@ def _inside(problem: Problem) -> Network:
         kept = tuple(edge for edge in port.links if edge in links)
         if kept:
             ports.append(replace(port, links=kept))
-    return Network(links, tuple(ports))
+    return LinkNetwork(links, tuple(ports))

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from treadle.planner.passes.collective.collectives import Chunk
 from treadle.planner.passes.collective.matching import Hop, Line, lines_of
-from treadle.planner.passes.collective.topology import Edge, Network
+from treadle.planner.passes.collective.topology import Edge, LinkNetwork
 from treadle.planner.passes.collective.translations import Translations
 
 Numbered = tuple[int, Chunk]
@@ -42,7 +42,7 @@ class Timetable(NamedTuple):
 
 
 def timetable(
-    network: Network, group: Translations, chunks: Sequence[Numbered], passes: int, *, pipelined: bool = False
+    network: LinkNetwork, group: Translations, chunks: Sequence[Numbered], passes: int, *, pipelined: bool = False
 ) -> Timetable | None:
     """The best of `passes` timetables for numbered chunks (with a group, those of one rank of each orbit), None for no
     pass or where a rank cannot be reached."""
@@ -66,7 +66,7 @@ def timetable(
 class _Room:
     """The network as `lines_of` has it, with the least sums of latencies between ranks."""
 
-    def __init__(self, network: Network, group: Translations, pipelined: bool) -> None:
+    def __init__(self, network: LinkNetwork, group: Translations, pipelined: bool) -> None:
         lines = {line.edge: line for line in lines_of(network, group, pipelined)}
         self.leaving: dict[int, list[tuple[int, Line]]] = defaultdict(list)
         for src, dst in sorted(network.links):

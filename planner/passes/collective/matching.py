@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from treadle.planner.passes.collective.scheduling import Resource
-from treadle.planner.passes.collective.topology import Edge, Network
+from treadle.planner.passes.collective.topology import Edge, LinkNetwork
 from treadle.planner.passes.collective.translations import Translations
 
 
@@ -52,7 +52,7 @@ class Line:
 
 
 def match(
-    network: Network,
+    network: LinkNetwork,
     group: Translations,
     owners: Sequence[int],
     numbers: Sequence[int],
@@ -150,7 +150,7 @@ def match(
     return hops
 
 
-def lines_of(network: Network, group: Translations, pipelined: bool) -> list[Line]:
+def lines_of(network: LinkNetwork, group: Translations, pipelined: bool) -> list[Line]:
     """The links that leave representatives, with the orbits of links and ports they occupy as numbers."""
     home = group.representative
     ports: dict[Edge, list[Resource]] = defaultdict(list)

@@ -20,7 +20,7 @@ import numpy as np
 from treadle.planner.passes.collective.algorithm import Transfer
 from treadle.planner.passes.collective.ordering import best_ordering
 from treadle.planner.passes.collective.problem import Problem
-from treadle.planner.passes.collective.scheduling import Move, Resource, Schedule
+from treadle.planner.passes.collective.scheduling import Move, MoveTimes, Resource
 from treadle.planner.passes.collective.topology import Edge
 from treadle.planner.passes.collective.translations import Ints, Translations
 
@@ -55,7 +55,7 @@ def timed(problem: Problem, messages: Sequence[Message], group: Translations | N
     return transfers(problem, messages, in_order(moves_of_messages(problem, messages, group)), group)
 
 
-def times(problem: Problem, messages: Sequence[Message], group: Translations) -> Schedule:
+def times(problem: Problem, messages: Sequence[Message], group: Translations) -> MoveTimes:
     """When the messages leave and arrive, as `schedule` has it."""
     moves = moves_of_messages(problem, messages, group)
     best = in_order(moves)
@@ -115,7 +115,7 @@ def _port_orbits(problem: Problem, group: Translations) -> list[list[Edge]]:
     return [list(orbit) for orbit in sorted(orbits)]
 
 
-def in_order(moves: Sequence[Move]) -> Schedule:
+def in_order(moves: Sequence[Move]) -> MoveTimes:
     """Earliest times where every resource serves the moves in the order given."""
     free: dict[Resource, int] = defaultdict(int)
     sends: list[int] = []
@@ -128,11 +128,11 @@ def in_order(moves: Sequence[Move]) -> Schedule:
             free[resource] = start + move.busy(resource)
         sends.append(start)
         arrivals.append(start + move.lat)
-    return Schedule(tuple(sends), tuple(arrivals), tuple(range(len(moves))))
+    return MoveTimes(tuple(sends), tuple(arrivals), tuple(range(len(moves))))
 
 
 def transfers(
-    problem: Problem, messages: Sequence[Message], schedule: Schedule, group: Translations
+    problem: Problem, messages: Sequence[Message], schedule: MoveTimes, group: Translations
 ) -> tuple[Transfer, ...]:
     """One transfer for each chunk of each message and each element of `group`, by (send, src, dst, batch, chunk);
     batches of a link are numbered in the order they leave. `schedule` is by move."""

@@ -15,13 +15,13 @@ from treadle.planner.errors import LimitError
 from treadle.planner.passes.collective.algorithm import Transfer
 from treadle.planner.passes.collective.bound import is_unrestricted, lower_bound
 from treadle.planner.passes.collective.contiguity import Batched, batch
-from treadle.planner.passes.collective.draft import Draft, Request
 from treadle.planner.passes.collective.limits import Effort
-from treadle.planner.passes.collective.moves import Trees, moves_of
 from treadle.planner.passes.collective.ordering import Ordering, best_of_halves, best_ordering
 from treadle.planner.passes.collective.problem import Problem, build_problem
+from treadle.planner.passes.collective.route_moves import Trees, moves_of
 from treadle.planner.passes.collective.routing import Routing, route
 from treadle.planner.passes.collective.scheduling import Move
+from treadle.planner.passes.collective.synthesis import Draft, Request
 from treadle.planner.search.bound import Argument, Bound
 
 MAX_TURNS = 4000

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from treadle.planner.documents.sketch import Order
-from treadle.planner.passes.collective.scheduling import Move, Orders, Resource, Schedule, longest_path
+from treadle.planner.passes.collective.scheduling import Move, MoveTimes, Orders, Resource, longest_path
 
 PORTFOLIO = Order()
 """Both keys in both directions."""
@@ -70,7 +70,7 @@ class Ordering:
     """Orders, the schedule they give without batching, and which heuristic made them."""
 
     orders: Orders
-    schedule: Schedule
+    schedule: MoveTimes
     name: str
 
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from treadle.planner.documents.collective import max_chunkup
 from treadle.planner.documents.scalars import format_bytes
-from treadle.planner.passes.collective.draft import Draft, Request
 from treadle.planner.passes.collective.messages import MAX_REORDERED, Message, schedule, timed
 from treadle.planner.passes.collective.retime import algorithm_of
+from treadle.planner.passes.collective.synthesis import Draft, Request
 
 LEAST_PIECE = 512
 """Bytes below which a chunk is not cut."""

@@ -20,10 +20,10 @@ from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.bound import lower_bound, sentence
 from treadle.planner.passes.collective.check import check
 from treadle.planner.passes.collective.decisions import decisions_of
-from treadle.planner.passes.collective.draft import Draft, Request
 from treadle.planner.passes.collective.guidance import not_followed
 from treadle.planner.passes.collective.limits import Effort, Limits
 from treadle.planner.passes.collective.pricing import Price, Pricing
+from treadle.planner.passes.collective.synthesis import Draft, Request
 from treadle.planner.passes.collective.templates import (
     all_pairs,
     binomial,

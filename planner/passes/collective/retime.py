@@ -8,10 +8,10 @@ from functools import cached_property
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.sketch import Sketch
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions, Transfer
-from treadle.planner.passes.collective.draft import Draft, Request, request_of
 from treadle.planner.passes.collective.messages import Message, in_order, moves_of_messages, timed
 from treadle.planner.passes.collective.problem import Problem
 from treadle.planner.passes.collective.scheduling import Move
+from treadle.planner.passes.collective.synthesis import Draft, Request, request_of
 
 
 @dataclass(frozen=True)

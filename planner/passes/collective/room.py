@@ -60,7 +60,7 @@ class Collective(Pass[CollectiveDecisions]):
             is_searchable,
             is_unrestricted,
         )
-        from treadle.planner.passes.collective.draft import request_of
+        from treadle.planner.passes.collective.synthesis import request_of
 
         hardware, sketch, proof = found.get("hardware"), found.get("sketch"), plan.certificate
         if not isinstance(hardware, Hardware) or not isinstance(sketch, Sketch):
@@ -99,7 +99,7 @@ def derived_bound(
 ) -> int:
     """The lower bound in ns that the inputs of a collective plan prove, over all pieces where `proof` does so."""
     from treadle.planner.passes.collective.bound import lower_bound
-    from treadle.planner.passes.collective.draft import request_of
+    from treadle.planner.passes.collective.synthesis import request_of
     from treadle.planner.passes.collective.universal import universal_bound
 
     if proof is not None and covers_all_pieces(proof):

@@ -47,7 +47,7 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class MoveTimes:
     """ns by move; `batch` is the first move (in link order) of the message that each move travels in."""
 
     send: tuple[int, ...]
@@ -59,7 +59,7 @@ class Schedule:
         return max(self.arrive, default=0)
 
 
-def longest_path(moves: Sequence[Move], orders: Orders, batch: Sequence[int] | None = None) -> Schedule:
+def longest_path(moves: Sequence[Move], orders: Orders, batch: Sequence[int] | None = None) -> MoveTimes:
     """The earliest times under `orders` with the given batches (none: every move alone). O(moves x resources).
 
     Orders, dependences and batches must not contradict each other.
@@ -102,4 +102,4 @@ def longest_path(moves: Sequence[Move], orders: Orders, batch: Sequence[int] | N
     arrivals = tuple(
         at + moves[leader].alpha + moves[leader].beta * size[leader] for at, leader in zip(sends, of, strict=True)
     )
-    return Schedule(sends, arrivals, tuple(of))
+    return MoveTimes(sends, arrivals, tuple(of))

@@ -27,11 +27,11 @@ from treadle.planner.documents.store import digest
 from treadle.planner.passes.collective import auto
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.decisions import decisions_of, instances_for, protocol_for
-from treadle.planner.passes.collective.draft import Draft, Request
 from treadle.planner.passes.collective.limits import Effort
 from treadle.planner.passes.collective.planning import METHODS, in_form, plan_of, synthesize
 from treadle.planner.passes.collective.pricing import Key, Pricing, Programs, label, never
 from treadle.planner.passes.collective.retime import Algorithm, algorithm_of, resized
+from treadle.planner.passes.collective.synthesis import Draft, Request
 from treadle.planner.passes.collective.universal import universal_bound
 
 TOLERANCE = 0.05

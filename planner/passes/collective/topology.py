@@ -37,7 +37,7 @@ class Hyperedge:
 
 
 @dataclass(frozen=True)
-class Network:
+class LinkNetwork:
     """Links with their costs, and the sets of links that take turns."""
 
     links: dict[Edge, LinkCost]
@@ -50,8 +50,8 @@ class LogicalTopology:
 
     ranks: int
     per_node: int
-    routing: Network
-    plan: Network
+    routing: LinkNetwork
+    plan: LinkNetwork
     hyperedges: tuple[Hyperedge, ...]
     islands: tuple[frozenset[int], ...] = ()
     """Of unequal nodes, which are planned for as one: the ranks that links other than the network's join."""
@@ -117,14 +117,14 @@ def build_topology(
             )
         used[dst, src] = max(used.get((dst, src), 1), share)
 
-    def network(shares: dict[Edge, int]) -> Network:
+    def network(shares: dict[Edge, int]) -> LinkNetwork:
         links: dict[Edge, LinkCost] = {}
         for (src, dst), share in sorted(shares.items()):
             link = machine.link(src, dst)
             assert link is not None
             alpha, beta = _cost(link.alpha_us, link.beta_us_per_MB, chunk_bytes, share)
             links[src, dst] = LinkCost(src, dst, link.kind, alpha, beta)
-        return Network(links, _ports(sketch, machine, links, groups))
+        return LinkNetwork(links, _ports(sketch, machine, links, groups))
 
     routing = network(split)
     return LogicalTopology(

@@ -18,12 +18,12 @@ from treadle.planner.documents.collective import MAX_PLACES, max_chunkup
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.algorithm import Transfer
 from treadle.planner.passes.collective.collectives import ROUTED_AS
-from treadle.planner.passes.collective.draft import Draft, Request
 from treadle.planner.passes.collective.fabric import Fabric, fabric_of
 from treadle.planner.passes.collective.limits import Effort
 from treadle.planner.passes.collective.packing import Packing, Tree, pack
 from treadle.planner.passes.collective.problem import Problem
 from treadle.planner.passes.collective.steady import Rule, Step, backwards, ends, in_turn, periodic
+from treadle.planner.passes.collective.synthesis import Draft, Request
 from treadle.planner.passes.collective.universal import congestion
 
 TREES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)

@@ -46,7 +46,7 @@ from treadle.planner.documents.sketch import Sketch
 from treadle.planner.passes.collective.bound import cut_bound, named_cut
 from treadle.planner.passes.collective.collectives import INVERTED, ROUTED_AS
 from treadle.planner.passes.collective.fabric import rotation
-from treadle.planner.passes.collective.fluid import Floats, Fluid, Part, distances, fluid_of, parts_of, shortest
+from treadle.planner.passes.collective.fluid import Floats, Fluid, FluidPart, distances, fluid_of, parts_of, shortest
 from treadle.planner.passes.collective.problem import Problem
 from treadle.planner.passes.collective.throughput import SCALE, Flow, flow_of, rates, transported, worst_sets
 from treadle.planner.passes.collective.topology import Edge
@@ -86,7 +86,7 @@ def universal_bound(
     return replace(max(found, key=lambda bound: bound.time_ns), scope="all pieces")
 
 
-def _farthest(parts: Sequence[Part], distance: Floats, inverted: bool) -> Iterator[Bound]:
+def _farthest(parts: Sequence[FluidPart], distance: Floats, inverted: bool) -> Iterator[Bound]:
     best: tuple[float, int, int] = (0.0, 0, 0)
     for part in set(parts):
         away = distance[sorted(part.sources)].min(axis=0)
@@ -99,7 +99,7 @@ def _farthest(parts: Sequence[Part], distance: Floats, inverted: bool) -> Iterat
 
 
 def _cuts(
-    fluid: Fluid, distance: Floats, parts: Sequence[Part], collective: Collective, inverted: bool
+    fluid: Fluid, distance: Floats, parts: Sequence[FluidPart], collective: Collective, inverted: bool
 ) -> Iterator[Bound]:
     """The best cut bound; a cut is only searched where it beats the best so far."""
     n = fluid.ranks
@@ -122,7 +122,7 @@ def _cuts(
             yield found
 
 
-def _worst(fluid: Fluid, flow: Flow, parts: Sequence[Part], count: int) -> list[frozenset[int]]:
+def _worst(fluid: Fluid, flow: Flow, parts: Sequence[FluidPart], count: int) -> list[frozenset[int]]:
     """The worst sets where every rank wants everything."""
     everyone = frozenset(range(fluid.ranks))
     if any(part.targets != everyone or len(part.sources) != 1 for part in parts):
@@ -139,7 +139,7 @@ def _cut(
     fluid: Fluid,
     flow: Flow,
     distance: Floats,
-    parts: Sequence[Part],
+    parts: Sequence[FluidPart],
     collective: Collective,
     source: frozenset[int],
     best: int,
@@ -272,7 +272,7 @@ def _alltoall(fluid: Fluid, distance: Floats, size: Fraction) -> Iterator[Bound]
     for source in dict.fromkeys(s for g in groups for s in (g, everyone - g) if s != everyone):
         if not source:
             continue
-        whole = (Part(source, everyone - source, size * len(source) * (n - len(source))),)
+        whole = (FluidPart(source, everyone - source, size * len(source) * (n - len(source))),)
         found = _cut(fluid, flow, np.zeros_like(distance), whole, "alltoall", source, best, False)
         if found is not None:
             best = found.time_ns

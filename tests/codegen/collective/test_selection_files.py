@@ -17,10 +17,10 @@ from treadle.codegen.collective.selection_files import generate_selection
 from treadle.planner.documents.plan import InputRef
 from treadle.planner.documents.selection import Entry, Selection
 from treadle.planner.errors import CheckFailed, InputError
-from treadle.planner.passes.collective.draft import Request
 from treadle.planner.passes.collective.limits import Effort, Limits
 from treadle.planner.passes.collective.planning import METHODS, references
 from treadle.planner.passes.collective.sweep import Guide, parse_sizes, sweep
+from treadle.planner.passes.collective.synthesis import Request
 
 
 @pytest.fixture(autouse=True)

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from treadle.planner.passes.collective.draft import Draft, Request
 from treadle.planner.passes.collective.limits import Effort
-from treadle.planner.passes.collective.templates.template import Hop, Variant, best_draft, links_of
+from treadle.planner.passes.collective.synthesis import Draft, Request
+from treadle.planner.passes.collective.templates.template import RoundHop, Variant, best_draft, links_of
 
 
 def synthesize(request: Request, effort: Effort) -> Draft:
     """Raises InputError where two ranks that must exchange data have no link."""
     problem = request.problem(1)
 
-    def spread(turned: bool) -> Iterator[Hop]:
+    def spread(turned: bool) -> Iterator[RoundHop]:
         links = links_of(problem, turned)
         for number, chunk in enumerate(problem.chunks):
             for target in sorted(chunk.targets - chunk.sources):
                 near = [(links[s, target].alpha_ns + links[s, target].beta_ns, s) for s in sorted(chunk.sources)
                         if (s, target) in links]  # fmt: skip
                 source = min(near)[1] if near else chunk.owner
-                yield Hop((target - source) % problem.ranks, number, source, target)
+                yield RoundHop((target - source) % problem.ranks, number, source, target)
 
     return best_draft("all-pairs", [Variant("", problem, spread)])

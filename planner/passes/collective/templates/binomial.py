@@ -12,11 +12,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from treadle.planner.errors import InputError
-from treadle.planner.passes.collective.draft import Draft, Request
 from treadle.planner.passes.collective.limits import Effort
 from treadle.planner.passes.collective.problem import Problem
 from treadle.planner.passes.collective.scheduling import Resource
-from treadle.planner.passes.collective.templates.template import Hop, Variant, best_draft, links_of, require
+from treadle.planner.passes.collective.synthesis import Draft, Request
+from treadle.planner.passes.collective.templates.template import RoundHop, Variant, best_draft, links_of, require
 from treadle.planner.passes.collective.topology import Edge
 
 COLLECTIVES = ("broadcast", "reduce", "allreduce")
@@ -34,9 +34,9 @@ def synthesize(request: Request, effort: Effort) -> Draft:
 
 
 def _variant(problem: Problem, root: int) -> Variant:
-    def spread(turned: bool) -> Iterator[Hop]:
+    def spread(turned: bool) -> Iterator[RoundHop]:
         for round, (src, dst) in enumerate(fastest_tree(problem, root, turned)):
-            yield Hop(round, 0, src, dst)
+            yield RoundHop(round, 0, src, dst)
 
     return Variant(f"root {root}", problem, spread)
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from treadle.planner.passes.collective.draft import Draft, Request
 from treadle.planner.passes.collective.limits import Effort
 from treadle.planner.passes.collective.problem import Problem
+from treadle.planner.passes.collective.synthesis import Draft, Request
 from treadle.planner.passes.collective.templates.levels import Leg, Levels, Shape, legs, levels
-from treadle.planner.passes.collective.templates.template import Hop, Variant, best_draft, piece_counts, require
+from treadle.planner.passes.collective.templates.template import RoundHop, Variant, best_draft, piece_counts, require
 from treadle.planner.passes.collective.topology import Edge
 
 COLLECTIVES = ("broadcast", "reduce", "allreduce")
@@ -92,14 +92,14 @@ def _variant(request: Request, plain: Problem, channels: int, cut: int, shape: S
     else:
         problem = request.problem(cut)
 
-    def spread(turned: bool) -> Iterator[Hop]:
+    def spread(turned: bool) -> Iterator[RoundHop]:
         level = levels(problem, turned)
         made = [_legs(problem, level, trees[c], roots[c], pairs[c] if pairs else None, shape, turned)
                 for c in range(min(channels, cut))]  # fmt: skip
         for number in range(len(problem.chunks)):
             turn, channel = divmod(number, channels)
             for depth, src, dst in made[channel]:
-                yield Hop(turn + depth, number, src, dst)
+                yield RoundHop(turn + depth, number, src, dst)
 
     words = f"{channels} channels, {cut} pieces" + (f", {shape} inside" if pairs else "")
     return Variant(words, problem, spread)

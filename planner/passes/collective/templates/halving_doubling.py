@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from treadle.planner.passes.collective.draft import Draft, Request
 from treadle.planner.passes.collective.limits import Effort
-from treadle.planner.passes.collective.templates.template import Hop, Variant, best_draft, require
+from treadle.planner.passes.collective.synthesis import Draft, Request
+from treadle.planner.passes.collective.templates.template import RoundHop, Variant, best_draft, require
 
 COLLECTIVES = ("allgather", "reducescatter", "allreduce")
 
@@ -25,7 +25,7 @@ def synthesize(request: Request, effort: Effort) -> Draft:
     distances = [1 << bit for bit in range((ranks - 1).bit_length())]
 
     def variant(words: str, rounds: list[int]) -> Variant:
-        def spread(turned: bool) -> Iterator[Hop]:
+        def spread(turned: bool) -> Iterator[RoundHop]:
             for number, chunk in enumerate(problem.chunks):
                 holders = [chunk.owner]
                 for round, distance in enumerate(rounds):
@@ -33,7 +33,7 @@ def synthesize(request: Request, effort: Effort) -> Draft:
                         reached = [(rank, (rank - distance) % ranks) for rank in holders[: ranks - distance]]
                     else:
                         reached = [(rank, rank ^ distance) for rank in holders]
-                    yield from (Hop(round, number, src, dst) for src, dst in reached)
+                    yield from (RoundHop(round, number, src, dst) for src, dst in reached)
                     holders += [dst for _, dst in reached]
 
         return Variant(words, problem, spread)

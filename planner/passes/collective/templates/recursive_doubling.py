@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from treadle.planner.errors import InputError
-from treadle.planner.passes.collective.draft import Draft, Request
 from treadle.planner.passes.collective.limits import Effort
 from treadle.planner.passes.collective.messages import Message
 from treadle.planner.passes.collective.problem import Problem
+from treadle.planner.passes.collective.synthesis import Draft, Request
 from treadle.planner.passes.collective.templates.binomial import fastest_tree
 from treadle.planner.passes.collective.templates.levels import levels
 from treadle.planner.passes.collective.templates.template import best_of, require

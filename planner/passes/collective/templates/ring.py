@@ -14,12 +14,12 @@ from itertools import pairwise
 
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.collectives import ROOTED
-from treadle.planner.passes.collective.draft import Draft, Request
 from treadle.planner.passes.collective.limits import Effort
 from treadle.planner.passes.collective.problem import Problem
+from treadle.planner.passes.collective.synthesis import Draft, Request
 from treadle.planner.passes.collective.templates.hamilton import cheapest_path
 from treadle.planner.passes.collective.templates.template import (
-    Hop,
+    RoundHop,
     Variant,
     best_draft,
     network_ports,
@@ -51,14 +51,14 @@ def synthesize(request: Request, effort: Effort) -> Draft:
 def _variant(problem: Problem, orders: list[tuple[int, ...]]) -> Variant:
     place = [{rank: index for index, rank in enumerate(order)} for order in orders]
 
-    def spread(turned: bool) -> Iterator[Hop]:
+    def spread(turned: bool) -> Iterator[RoundHop]:
         step = -1 if turned else 1
         for number, chunk in enumerate(problem.chunks):
             turn, ring = divmod(number % problem.chunkup, len(orders))
             order, start = orders[ring], place[ring][chunk.owner]
             for hop in range(problem.ranks - 1):
                 src, dst = (order[(start + step * (hop + k)) % problem.ranks] for k in (0, 1))
-                yield Hop(turn + hop, number, src, dst)
+                yield RoundHop(turn + hop, number, src, dst)
 
     return Variant(f"{len(orders)} rings" if len(orders) > 1 else "1 ring", problem, spread)
 

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from treadle.planner.documents.collective import max_chunkup
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.algorithm import LinkCost, Transfer
-from treadle.planner.passes.collective.draft import Draft
 from treadle.planner.passes.collective.messages import (
     MAX_REORDERED,
     Message,
@@ -25,6 +24,7 @@ from treadle.planner.passes.collective.messages import (
     timed,
 )
 from treadle.planner.passes.collective.problem import Problem
+from treadle.planner.passes.collective.synthesis import Draft
 from treadle.planner.passes.collective.topology import Edge
 
 MAX_MESSAGES = 300_000
@@ -33,7 +33,7 @@ LEAST_PIECE = 512
 """Bytes below which a buffer is not cut into more pieces."""
 
 
-class Hop(NamedTuple):
+class RoundHop(NamedTuple):
     """In round `round` of its template, `chunk` goes from `src` to `dst`."""
 
     round: int
@@ -42,7 +42,7 @@ class Hop(NamedTuple):
     dst: int
 
 
-Spread = Callable[[bool], Iterable[Hop]]
+Spread = Callable[[bool], Iterable[RoundHop]]
 """How every chunk spreads from its owner; given True, over the links turned around."""
 
 
@@ -114,7 +114,7 @@ def messages_of(name: str, problem: Problem, spread: Spread) -> Iterator[Message
     ordered: list[tuple[int, int, int, int, bool, int]] = []
     size = problem.ranks
 
-    def add(hops: Iterable[Hop], turn: bool) -> None:
+    def add(hops: Iterable[RoundHop], turn: bool) -> None:
         listed = list(hops)
         if len(listed) + len(ordered) > MAX_MESSAGES:
             raise InputError(f"would take over {MAX_MESSAGES} messages", where=f"method {name}")

@@ -13,11 +13,11 @@ from itertools import pairwise
 
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.collectives import ROOTED
-from treadle.planner.passes.collective.draft import Draft, Request
 from treadle.planner.passes.collective.limits import Effort
 from treadle.planner.passes.collective.problem import Problem
+from treadle.planner.passes.collective.synthesis import Draft, Request
 from treadle.planner.passes.collective.templates.levels import Shape, legs, levels
-from treadle.planner.passes.collective.templates.template import Hop, Variant, best_draft, piece_counts
+from treadle.planner.passes.collective.templates.template import RoundHop, Variant, best_draft, piece_counts
 
 PIECES = (1, 2, 4, 8)
 
@@ -45,7 +45,7 @@ def _variant(problem: Problem, shape: Shape, relayed: bool) -> Variant:
     nodes, size = problem.ranks // problem.per_node, problem.per_node
     pipelined = problem.collective in ROOTED
 
-    def spread(turned: bool) -> Iterator[Hop]:
+    def spread(turned: bool) -> Iterator[RoundHop]:
         level = levels(problem, turned)
         for number, chunk in enumerate(problem.chunks):
             home = chunk.owner // size
@@ -56,7 +56,7 @@ def _variant(problem: Problem, shape: Shape, relayed: bool) -> Variant:
             pair = level.pair(chunk.owner % size, single) if away else None
             wait = number % problem.chunkup if pipelined else 0
             for depth, src, dst in legs(level, chunk.owner, wanted, route, pair, shape):
-                yield Hop(wait + depth, number, src, dst)
+                yield RoundHop(wait + depth, number, src, dst)
 
     words = f"{shape} inside, {'node to node' if relayed else 'straight'} across"
     return Variant(words, problem, spread)

@@ -11,9 +11,9 @@ from treadle.planner.documents.hardware import Device, Hardware, Link, Network, 
 from treadle.planner.documents.sketch import Contiguity, InternodeSketch, IntranodeSketch, Sketch
 from treadle.planner.passes.collective.contiguity import batch
 from treadle.planner.passes.collective.limits import Effort
-from treadle.planner.passes.collective.moves import moves_of
 from treadle.planner.passes.collective.ordering import best_ordering
 from treadle.planner.passes.collective.problem import Batching, Problem, build_problem
+from treadle.planner.passes.collective.route_moves import moves_of
 from treadle.planner.passes.collective.routing import route
 from treadle.probe.resolve import load_hardware
 

@@ -26,9 +26,9 @@ from treadle.planner.documents.sketch import Order, TimeLimits
 from treadle.planner.errors import CheckFailed, InputError, LimitError
 from treadle.planner.passes.collective import auto, greedy
 from treadle.planner.passes.collective.check import check
-from treadle.planner.passes.collective.draft import Draft, Request
 from treadle.planner.passes.collective.limits import Effort, Limits
 from treadle.planner.passes.collective.planning import METHODS, synthesize
+from treadle.planner.passes.collective.synthesis import Draft, Request
 from treadle.planner.search.clock import Clock
 
 SMALL = Limits(routing=2, scheduling=2)

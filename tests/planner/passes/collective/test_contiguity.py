@@ -20,9 +20,9 @@ from tests.planner.passes.collective.build import (
 from treadle.planner.documents.hardware import Network
 from treadle.planner.passes.collective.contiguity import batch, contiguity_model, possible_runs
 from treadle.planner.passes.collective.limits import Effort
-from treadle.planner.passes.collective.moves import moves_of
 from treadle.planner.passes.collective.ordering import best_ordering
 from treadle.planner.passes.collective.problem import Batching
+from treadle.planner.passes.collective.route_moves import moves_of
 from treadle.planner.passes.collective.routing import route
 from treadle.planner.passes.collective.scheduling import longest_path
 

@@ -9,10 +9,10 @@ from treadle.codegen.collective.fitting import programs_of
 from treadle.planner.passes.collective.bound import lower_bound
 from treadle.planner.passes.collective.check import check
 from treadle.planner.passes.collective.decisions import decisions_of
-from treadle.planner.passes.collective.draft import Draft
 from treadle.planner.passes.collective.messages import Message, in_order, moves_of_messages, schedule
 from treadle.planner.passes.collective.problem import build_problem
 from treadle.planner.passes.collective.retime import algorithm_of
+from treadle.planner.passes.collective.synthesis import Draft
 
 L = 9_000  # ns: alpha 1 us and 8 us for a chunk of 1 MB
 

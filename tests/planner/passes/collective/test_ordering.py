@@ -20,7 +20,6 @@ from tests.planner.passes.collective.build import (
     switch_sketch,
 )
 from treadle.planner.passes.collective.limits import Effort
-from treadle.planner.passes.collective.moves import forward_moves, moves_of
 from treadle.planner.passes.collective.ordering import (
     PORTFOLIO,
     best_of_halves,
@@ -29,6 +28,7 @@ from treadle.planner.passes.collective.ordering import (
     path_lengths,
     reversed_moves,
 )
+from treadle.planner.passes.collective.route_moves import forward_moves, moves_of
 from treadle.planner.passes.collective.routing import route
 from treadle.planner.passes.collective.scheduling import Move, longest_path
 

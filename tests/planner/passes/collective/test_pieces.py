@@ -7,10 +7,10 @@ import pytest
 from tests.planner.passes.collective.build import MB, MESH, relay, relay_sketch, ring, switch
 from treadle.planner.passes.collective.check import check
 from treadle.planner.passes.collective.decisions import decisions_of
-from treadle.planner.passes.collective.draft import Request
 from treadle.planner.passes.collective.limits import Effort
 from treadle.planner.passes.collective.pieces import in_pieces
 from treadle.planner.passes.collective.planning import METHODS
+from treadle.planner.passes.collective.synthesis import Request
 
 
 @pytest.mark.parametrize(

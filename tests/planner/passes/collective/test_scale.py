@@ -28,10 +28,10 @@ from treadle.planner.errors import InputError
 from treadle.planner.passes.collective import greedy, hierarchical
 from treadle.planner.passes.collective.check import check
 from treadle.planner.passes.collective.decisions import decisions_of
-from treadle.planner.passes.collective.draft import Draft, Request
 from treadle.planner.passes.collective.limits import Effort
 from treadle.planner.passes.collective.matching import Rules, match
 from treadle.planner.passes.collective.problem import build_problem
+from treadle.planner.passes.collective.synthesis import Draft, Request
 from treadle.planner.passes.collective.translations import Translations, node_translations, translations
 
 MACHINES = {

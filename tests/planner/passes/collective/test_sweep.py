@@ -16,11 +16,11 @@ from treadle.planner.documents.selection import Entry, Selection
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.check import check
 from treadle.planner.passes.collective.decisions import decisions_of
-from treadle.planner.passes.collective.draft import Request
 from treadle.planner.passes.collective.limits import Effort, Limits
 from treadle.planner.passes.collective.planning import METHODS, references
 from treadle.planner.passes.collective.retime import algorithm_of, resized, retimed
 from treadle.planner.passes.collective.sweep import Guide, anchors, parse_sizes, segments, sweep
+from treadle.planner.passes.collective.synthesis import Request
 
 SIZES = parse_sizes("1K..16M")
 TEMPLATES = {name: METHODS[name] for name in ("binomial", "all-pairs", "double-tree", "ring")}

@@ -28,9 +28,9 @@ from treadle.planner.passes.collective import packing, steady, trees
 from treadle.planner.passes.collective.branchings import branchings
 from treadle.planner.passes.collective.check import check
 from treadle.planner.passes.collective.decisions import decisions_of
-from treadle.planner.passes.collective.draft import Request
 from treadle.planner.passes.collective.fabric import fabric_of
 from treadle.planner.passes.collective.limits import Effort
+from treadle.planner.passes.collective.synthesis import Request
 from treadle.planner.passes.collective.universal import congestion
 
 SPREADING = ("allgather", "reducescatter", "allreduce", "broadcast", "reduce")

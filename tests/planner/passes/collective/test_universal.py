@@ -12,10 +12,10 @@ from treadle.planner.documents.collective import Demand
 from treadle.planner.documents.hardware import Network, Nic
 from treadle.planner.errors import TreadleError
 from treadle.planner.passes.collective.bound import UNIVERSAL, sentence
-from treadle.planner.passes.collective.draft import Request
 from treadle.planner.passes.collective.limits import Effort
 from treadle.planner.passes.collective.planning import METHODS
 from treadle.planner.passes.collective.problem import build_problem
+from treadle.planner.passes.collective.synthesis import Request
 from treadle.planner.passes.collective.universal import universal_bound
 
 

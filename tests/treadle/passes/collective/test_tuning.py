@@ -16,11 +16,11 @@ from treadle.passes.collective import tuning
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective import auto, planning
 from treadle.planner.passes.collective.check import check
-from treadle.planner.passes.collective.draft import Request
 from treadle.planner.passes.collective.limits import Effort
 from treadle.planner.passes.collective.planning import METHODS, references
 from treadle.planner.passes.collective.sketching import propose
 from treadle.planner.passes.collective.sweep import Guide, sweep
+from treadle.planner.passes.collective.synthesis import Request
 from treadle.probe.resolve import load_hardware
 
 

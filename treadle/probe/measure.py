@@ -1,6 +1,6 @@
 """Measure this machine: N real processes time their devices and the links between them.
 
-The parent starts the processes, listens, and ends them whatever happens; `measure_worker.py` does the work.
+`measure_worker.py` is what each of them does.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import importlib.util
 import shutil
 import subprocess
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, count
 from statistics import median
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import psutil
 from msgspec.structs import replace
@@ -25,16 +25,18 @@ from treadle.planner.errors import InputError, MissingBackendError
 from treadle.probe.fit import LinkFit, fit_link
 from treadle.probe.local import detect
 from treadle.probe.nvidia_smi import import_nvidia_smi
-from treadle.probe.processes import messages
-from treadle.probe.timing import MeasureSettings, SendTiming
+from treadle.probe.timing import MeasureResults, MeasureSettings, SendTiming
+from treadle.runtime.launch import launch
 
 SIZES = (4 << 10, 64 << 10, 1 << 20)
 CHUNKS = 8
 REPEATS = 9
 MAX_WORLD = 64
 PAIRS_PER_CLASS = 6
+STALL_SECONDS = 120.0
 LOOPBACK = "loopback"
 Part = TypeVar("Part", Link, Switch)
+T = TypeVar("T")
 _DIRECTIONS: tuple[Literal["host-to-device", "device-to-host"], ...] = ("host-to-device", "device-to-host")
 
 
@@ -83,7 +85,17 @@ def measure(
             repeats=REPEATS,
             pairs=pairs,
         )
-        rates, timings = _collect(settings, on_step)
+        done, total = count(1), settings.steps
+        results = launch(
+            world,
+            _work,
+            (settings,),
+            STALL_SECONDS,
+            joined=False,
+            on_message=lambda _: on_step(next(done), total),
+        )
+    rates = _by_name(rate for result in results for rate in result.rates)
+    timings = _by_name(timing for result in results for timing in result.timings)
     fits = {name: fit_link(_pooled(samples)) for name, samples in sorted(timings.items())}
     return Measurement(_profile(graph, rates, fits, command), fits)
 
@@ -155,29 +167,18 @@ def _spread(pairs: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     return tuple(pairs[::step])
 
 
-def _work(rank: int, settings: MeasureSettings, queue: Any) -> None:
+def _work(rank: int, world: int, settings: MeasureSettings) -> MeasureResults:
     # Only the workers import torch.
-    from treadle.probe.measure_worker import main
+    from treadle.probe.measure_worker import measured
 
-    main(rank, settings, queue)
+    return measured(rank, settings)
 
 
-def _collect(
-    settings: MeasureSettings, on_step: Callable[[int, int], None]
-) -> tuple[dict[str, list[float]], dict[str, list[SendTiming]]]:
-    rates: dict[str, list[float]] = defaultdict(list)
-    timings: dict[str, list[SendTiming]] = defaultdict(list)
-    done = 0
-    for message in messages(settings.world, _work, settings):
-        match message:
-            case ("step",):
-                done += 1
-                on_step(done, settings.steps)
-            case ("rate", name, value):
-                rates[name].append(value)
-            case ("timing", name, timing):
-                timings[name].append(timing)
-    return rates, timings
+def _by_name(pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
+    found: dict[str, list[T]] = defaultdict(list)
+    for name, value in pairs:
+        found[name].append(value)
+    return found
 
 
 def _pooled(samples: list[SendTiming]) -> list[SendTiming]:

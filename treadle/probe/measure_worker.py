@@ -1,52 +1,40 @@
 """The work of one of the N measuring processes: rates of its device, then timed sends with the others.
 
-Messages to the parent: ("step",) after each unit of work, ("rate", name, value), ("timing", class, SendTiming) and
-("error", rank, text).
+It sends a message to the parent after each unit of work.
 """
 
 from __future__ import annotations
 
 import os
-import signal
-import sys
-import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from multiprocessing import connection, parent_process
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from treadle.host.loopback import stay_on_loopback
-from treadle.probe.timing import COPY_BYTES, DTYPES, MATMUL, PINNED_BYTES, RATE_SECONDS, MeasureSettings, SendTiming
+from treadle.probe.timing import (
+    COPY_BYTES,
+    DTYPES,
+    MATMUL,
+    PINNED_BYTES,
+    RATE_SECONDS,
+    MeasureResults,
+    MeasureSettings,
+    SendTiming,
+)
+from treadle.runtime.launch import send
+
+STEP = "step"
 
 
-def main(rank: int, settings: MeasureSettings, queue: Any) -> None:
-    """Entry of the process; ends with it, with exit code 1 after an error message."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    sink = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(sink, 1)  # gloo announces its connections on stdout
-    try:
-        _measure(rank, settings, queue)
-    except Exception as error:
-        queue.put(("error", rank, f"{type(error).__name__}: {' '.join(str(error).split())}"))
-        queue.close()
-        queue.join_thread()
-        sys.exit(1)
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    assert parent is not None
-    connection.wait([parent.sentinel])
-    os._exit(1)
-
-
-def _measure(rank: int, settings: MeasureSettings, queue: Any) -> None:
+def measured(rank: int, settings: MeasureSettings) -> MeasureResults:
+    """Rates and timings of this process."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # gloo announces its connections on stdout
+    results = MeasureResults()
     torch.set_num_threads(settings.threads)
     if settings.device == "cuda":
         torch.cuda.set_device(rank)
@@ -59,39 +47,40 @@ def _measure(rank: int, settings: MeasureSettings, queue: Any) -> None:
         timeout=timedelta(seconds=60),
     )
     try:
-        _rates(settings, queue)
+        _rates(settings, results)
         for name, pairs in settings.pairs.items():
             for first, second in pairs:
                 dist.barrier()
                 if rank in (first, second):
-                    _pair(name, rank == first, second if rank == first else first, settings, queue)
+                    _pair(name, rank == first, second if rank == first else first, settings, results)
         dist.barrier()
     finally:
         dist.destroy_process_group()
+    return results
 
 
-def _rates(settings: MeasureSettings, queue: Any) -> None:
+def _rates(settings: MeasureSettings, results: MeasureResults) -> None:
     """All processes at once, as in a data-parallel step, so that shared memory and cores are shared here too."""
     device, size = settings.device, MATMUL[settings.device]
     for name in DTYPES[device]:
         left = torch.randn(size, size, device=device).to(getattr(torch, name))
         out = torch.empty_like(left)
         per_second = _per_second(partial(torch.matmul, left, left, out=out), device)
-        queue.put(("rate", f"flops.{name}", 2 * size**3 * per_second))
-        queue.put(("step",))
+        results.rates.append((f"flops.{name}", 2 * size**3 * per_second))
+        send(STEP)
     source = torch.ones(COPY_BYTES[device], dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     per_second = _per_second(lambda: target.copy_(source), device)
-    queue.put(("rate", "memory_bandwidth", 2 * source.numel() * per_second))
-    queue.put(("step",))
+    results.rates.append(("memory_bandwidth", 2 * source.numel() * per_second))
+    send(STEP)
     tiny = torch.zeros(1, device=device)
-    queue.put(("rate", "launch_us", 1e6 / _per_second(lambda: tiny.add_(1), device)))
-    queue.put(("step",))
+    results.rates.append(("launch_us", 1e6 / _per_second(lambda: tiny.add_(1), device)))
+    send(STEP)
     if device == "cuda":
-        _host_copies(queue)
+        _host_copies(results)
 
 
-def _host_copies(queue: Any) -> None:
+def _host_copies(results: MeasureResults) -> None:
     """Pinned copies in both directions; one chunk per timing, so several sizes separate alpha from beta."""
     for direction in ("host-to-device", "device-to-host"):
         for size in PINNED_BYTES:
@@ -99,8 +88,8 @@ def _host_copies(queue: Any) -> None:
             card = torch.empty(size, dtype=torch.uint8, device="cuda")
             target, source = (card, host) if direction == "host-to-device" else (host, card)
             per_second = _per_second(partial(target.copy_, source, non_blocking=True), "cuda")
-            queue.put(("timing", direction, SendTiming(1, size / 2**20, True, (1e6 / per_second,))))
-            queue.put(("step",))
+            results.timings.append((direction, SendTiming(1, size / 2**20, True, (1e6 / per_second,))))
+            send(STEP)
 
 
 def _per_second(call: Callable[[], object], device: str) -> float:
@@ -121,7 +110,7 @@ def _per_second(call: Callable[[], object], device: str) -> float:
         batch = min(batch * 2, 4096)
 
 
-def _pair(name: str, starts: bool, peer: int, settings: MeasureSettings, queue: Any) -> None:
+def _pair(name: str, starts: bool, peer: int, settings: MeasureSettings, results: MeasureResults) -> None:
     """Time both modes for every size. The time of one direction is half the round trip, because both carry the same."""
     for size in settings.sizes:
         buffers = [torch.zeros(size, dtype=torch.uint8, device=settings.device) for _ in range(settings.chunks)]
@@ -138,8 +127,8 @@ def _pair(name: str, starts: bool, peer: int, settings: MeasureSettings, queue: 
                 if repeat > 0:  # the first round opens connections
                     times.append((time.perf_counter() - start) / 2 * 1e6)
             if starts:
-                queue.put(("timing", name, SendTiming(settings.chunks, size / 2**20, sequential, tuple(times))))
-                queue.put(("step",))
+                results.timings.append((name, SendTiming(settings.chunks, size / 2**20, sequential, tuple(times))))
+                send(STEP)
 
 
 def _exchange(group: list[torch.Tensor], operation: Callable[..., Any], peer: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 MATMUL = {"cpu": 512, "cuda": 8192}
 COPY_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
@@ -26,8 +26,16 @@ class SendTiming:
 
 
 @dataclass(frozen=True)
+class MeasureResults:
+    """Rates and timings of one process, with the names under which those of all processes are put together."""
+
+    rates: list[tuple[str, float]] = field(default_factory=list)
+    timings: list[tuple[str, SendTiming]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class MeasureSettings:
-    """What to measure. `pairs` maps a link class to the pairs of ranks that stand for it."""
+    """Input of a measuring process. `pairs` maps a link class to the pairs of ranks that stand for it."""
 
     world: int
     device: str

@@ -16,7 +16,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -42,10 +42,12 @@ def launch(
     timeout: float | None = None,
     *,
     joined: bool = True,
+    on_message: Callable[[Any], None] | None = None,
 ) -> list[Any]:
     """Results of `function(rank, world, *args)`, run in `world` processes that share a gloo process group, by rank.
 
-    Processes that are not `joined` have no group and start without PyTorch.
+    Processes that are not `joined` have no group and start without PyTorch. `on_message` is called with what they
+    `send`; then `timeout` is the time without any message.
 
     `function` must be importable and results picklable. Raises the TreadleError of a rank as it is, CheckFailed naming
     the rank for any other failure or death, LimitError after `timeout` seconds; KeyboardInterrupt passes through. In
@@ -74,10 +76,18 @@ def launch(
                     send.close()
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            return _collect(ranks, timeout)
+            return _results(ranks, timeout, on_message)
         finally:
             for rank in ranks:
                 rank.end()
+
+
+def send(message: Any) -> None:
+    """Hand `message` from a rank to `on_message` of the process that launched it."""
+    _to_parent[0].send_bytes(pickle.dumps(("message", message)))
+
+
+_to_parent: list[Connection] = []
 
 
 @dataclass(eq=False)
@@ -90,14 +100,18 @@ class _Rank:
     reported: bool = False
     result: Any = None
     failure: Exception | None = None
+    messages: list[Any] = field(default_factory=list)
 
-    def hear(self) -> None:
-        """Take in a report, or the end of a process that never made one."""
+    def receive(self) -> None:
+        """Take in messages and the report, or the end of a process that never made one."""
         with suppress(EOFError, OSError):
-            if not self.reported and self.pipe.poll():
-                good, value = pickle.loads(self.pipe.recv_bytes())
-                self.reported = True
-                self.result, self.failure = (value, None) if good else (None, value)
+            while not self.reported and self.pipe.poll():
+                kind, value = pickle.loads(self.pipe.recv_bytes())
+                self.reported = kind != "message"
+                if kind == "message":
+                    self.messages.append(value)
+                else:
+                    self.result, self.failure = (value, None) if kind == "result" else (None, value)
         if not self.reported and not self.process.is_alive():
             how = ending(self.process.exitcode)
             self.failure = CheckFailed(f"rank {self.number} {how}; the other ranks were stopped")
@@ -114,7 +128,7 @@ class _Rank:
         self.pipe.close()
 
 
-def _collect(ranks: list[_Rank], timeout: float | None) -> list[Any]:
+def _results(ranks: list[_Rank], timeout: float | None, on_message: Callable[[Any], None] | None) -> list[Any]:
     end = None if timeout is None else time.monotonic() + timeout
     failed: list[_Rank] = []
     while not failed and not all(rank.reported for rank in ranks):
@@ -123,6 +137,10 @@ def _collect(ranks: list[_Rank], timeout: float | None) -> list[Any]:
             late = ", ".join(str(rank.number) for rank in ranks if not rank.reported)
             raise LimitError(f"rank {late} did not finish within {timeout:g} s; all ranks were stopped")
         failed = _listen(ranks, left)
+        for rank in ranks:
+            while on_message is not None and rank.messages:
+                on_message(rank.messages.pop(0))
+                end = None if timeout is None else time.monotonic() + timeout
     if failed:
         grace = time.monotonic() + GRACE_SECONDS
         while all(rank.reported for rank in failed) and (left := grace - time.monotonic()) > 0 and _silent(ranks):
@@ -145,7 +163,7 @@ def _listen(ranks: list[_Rank], seconds: float | None) -> list[_Rank]:
     ready = set(wait([source for rank in silent for source in (rank.pipe, rank.process.sentinel)], seconds))
     for rank in silent:
         if ready.intersection((rank.pipe, rank.process.sentinel)):
-            rank.hear()
+            rank.receive()
     return [rank for rank in ranks if rank.failure is not None]
 
 
@@ -161,21 +179,22 @@ def _child(
     try:
         function, args, joined = pickle.loads((folder / JOB).read_bytes())
         work = partial(_joined, folder / STORE, function) if joined else function
-        report = (True, work(rank, world, *args))
+        _to_parent.append(pipe)
+        report = ("result", work(rank, world, *args))
     except TreadleError as error:
-        report = (False, error)
+        report = ("failure", error)
     except BaseException as error:
         if os.environ.get("TREADLE_DEBUG", "0") not in ("", "0"):
             traceback.print_exc()
         text = " ".join(str(error).split())
-        report = (False, CheckFailed(f"rank {rank} failed: {type(error).__name__}: {text}"))
+        report = ("failure", CheckFailed(f"rank {rank} failed: {type(error).__name__}: {text}"))
     with suppress(OSError):  # the parent is gone
         pipe.send_bytes(pickle.dumps(report))
     pipe.close()
     # Without the clean-up of a dying group, which would wait for ranks that are not there any more.
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0 if report[0] else 1)
+    os._exit(0 if report[0] == "result" else 1)
 
 
 def _joined(store: Path, function: Callable[..., Any], rank: int, world: int, *args: Any) -> Any:

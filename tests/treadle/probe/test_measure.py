@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 
 from tests.planner.documents.test_hardware import numeric_leaves
@@ -155,3 +158,27 @@ def test_a_gpu_profile_takes_its_copy_engines_from_the_pinned_copies():
     assert hardware.copy_engines[0].bandwidth == pytest.approx(2**20 / 10e-6, rel=1e-3)
     assert hardware.devices[0].peak_flops == {"float32": 6e13}
     assert "pinned copies" in source_of(hardware, "copy_engines[0].bandwidth")
+
+
+def test_workers_end_when_the_measuring_command_is_killed():
+    pytest.importorskip("torch")
+    script = (
+        "from treadle.cli.main import main; import sys; sys.argv = ['treadle', 'profile', 'measure', '--world', '2']"
+    )
+    command = [sys.executable, "-c", f"{script}\nif __name__ == '__main__':\n    main()"]
+    parent = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    workers: list[psutil.Process] = []
+    deadline = time.monotonic() + 60
+    while len(workers) < 2 and time.monotonic() < deadline and parent.poll() is None:
+        time.sleep(0.1)
+        workers = [
+            child for child in psutil.Process(parent.pid).children() if "spawn_main" in " ".join(child.cmdline())
+        ]
+    assert len(workers) == 2
+    time.sleep(3)  # past their imports
+    parent.kill()
+    parent.wait()
+    _, alive = psutil.wait_procs(workers, timeout=20)
+    for worker in alive:
+        worker.kill()
+    assert alive == []

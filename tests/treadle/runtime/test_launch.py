@@ -16,7 +16,7 @@ import pytest
 
 from treadle.host.loopback import VARIABLES
 from treadle.planner.errors import CheckFailed, InputError, LimitError
-from treadle.runtime.launch import launch
+from treadle.runtime.launch import launch, send
 
 ROOT = Path(__file__).parents[3]
 
@@ -76,6 +76,12 @@ def listening(rank: int, world: int) -> list[str]:
     return [each.laddr.ip for each in sockets if each.status == psutil.CONN_LISTEN]
 
 
+def talk(rank: int, world: int, seconds: float) -> None:
+    for number in range(3):
+        send((rank, number))
+        time.sleep(seconds)
+
+
 def gone(folder: Path) -> bool:
     pids = [int(path.read_text()) for path in folder.glob("*.pid")]
     return bool(pids) and not any(psutil.pid_exists(pid) for pid in pids)
@@ -127,6 +133,15 @@ def test_time_runs_out(tmp_path: Path) -> None:
     with pytest.raises(LimitError, match="did not finish within 5 s; all ranks were stopped"):
         launch(2, hang, (str(tmp_path),), timeout=5)
     assert gone(tmp_path) or not list(tmp_path.glob("*.pid"))
+
+
+def test_messages_arrive_in_the_order_of_each_rank_and_silence_is_a_limit() -> None:
+    messages: list[tuple[int, int]] = []
+    launch(2, talk, (0.0,), joined=False, on_message=messages.append)
+    assert sorted(messages) == [(rank, number) for rank in range(2) for number in range(3)]
+    assert [number for rank, number in messages if rank == 1] == [0, 1, 2]
+    with pytest.raises(LimitError, match="rank 0 did not finish"):
+        launch(1, talk, (600.0,), timeout=3, joined=False, on_message=messages.append)
 
 
 SCRIPT = """

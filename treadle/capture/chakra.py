@@ -12,10 +12,9 @@ from graphlib import CycleError, TopologicalSorter
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from treadle.capture.execution_trace import collective_of, target_of
+from treadle.capture.imported import collective_of, imported, target_of
 from treadle.capture.observed import Observed, Seen, tensors_of
-from treadle.planner.documents import trace
-from treadle.planner.documents.trace import Costs, Op, Phase, Trace
+from treadle.planner.documents.trace import Op, Phase, Trace
 from treadle.planner.errors import InputError, MissingBackendError
 
 try:
@@ -40,15 +39,8 @@ def from_bytes(data: bytes, where: str) -> Trace:
     waits = _waits(kept, where)
     observed = Observed()
     ops = [_op(kept[key], waits[key], observed) for key in _in_order(waits)]
-    return Trace(
-        version=trace.VERSION,
-        name=where,
-        mode="train" if any(op.phase == "backward" or "backward" in op.target.lower() for op in ops) else "unknown",
-        source="chakra",
-        costs=Costs(model="recorded" if any(op.time_ns is not None for op in ops) else "absent"),
-        tensors=tuple(observed.tensors.values()),
-        ops=tuple(ops),
-    )
+    costs: Any = "recorded" if any(op.time_ns is not None for op in ops) else "absent"
+    return imported("chakra", costs, ops, where, observed.tensors.values())
 
 
 def _messages(data: bytes, where: str) -> Iterator[Any]:

@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
+from treadle.capture.imported import collective_of, imported, phase_of, target_of
 from treadle.capture.observed import Observed, tensors_of
 from treadle.capture.reading import decode_json
-from treadle.planner.documents import trace
-from treadle.planner.documents.trace import Costs, Op, Phase, Role, Tensor, Trace
+from treadle.planner.documents.trace import Op, Phase, Role, Tensor, Trace
 from treadle.planner.errors import InputError
 
 
@@ -68,50 +68,10 @@ def from_json(data: bytes, where: str) -> Trace:
             arguments = list(_tensors(node, "input"))
             gradients += [observed.current[seen.number] for seen in arguments if seen.number in observed.current]
         elif _schema(node) and not any(_schema(caller) for caller in callers):
-            ops.append(_op(node, _phase(callers), observed))
+            ops.append(_op(node, phase_of(caller.name for caller in callers), observed))
     gradients = list(dict.fromkeys(gradients))
-    return Trace(
-        version=trace.VERSION,
-        name=where,
-        mode="train" if any(op.phase == "backward" for op in ops) else "unknown",
-        source="execution-trace",
-        costs=Costs(model="absent"),
-        tensors=tuple(_with_role(tensor, gradients) for tensor in observed.tensors.values()),
-        ops=tuple(ops),
-        gradient_order=tuple(gradients),
-    )
-
-
-def target_of(schema: str, name: str) -> str:
-    """`aten.transpose.int` from `aten::transpose.int(Tensor(a) self, ...)`; the plain name where there is no schema."""
-    head = schema.partition("(")[0].strip()
-    if not head:
-        return name
-    namespace, _, operator = head.rpartition("::")
-    return f"{namespace}.{operator}" if "." in operator else f"{namespace}.{operator}.default"
-
-
-def collective_of(target: str) -> str | None:
-    """The collective or message that a `c10d` operator performs, None for any other operator."""
-    if not target.startswith("c10d."):
-        return None
-    name = target.split(".")[1].strip("_")
-    return next((word for key, word in _COLLECTIVES.items() if name.startswith(key)), None)
-
-
-_COLLECTIVES = {
-    "allreduce": "allreduce",
-    "allgather": "allgather",
-    "reduce_scatter": "reducescatter",
-    "reduce": "reduce",
-    "broadcast": "broadcast",
-    "alltoall": "alltoall",
-    "gather": "gather",
-    "scatter": "scatter",
-    "barrier": "barrier",
-    "send": "send",
-    "recv": "recv",
-}
+    tensors = (_with_role(tensor, gradients) for tensor in observed.tensors.values())
+    return imported("execution-trace", "absent", ops, where, tensors, gradients)
 
 
 def _op(node: TraceNode, phase: Phase, observed: Observed) -> Op:
@@ -164,15 +124,6 @@ def _callers(node: TraceNode, nodes: dict[int, TraceNode], where: str) -> list[T
         node = nodes[above]
         found.append(node)
     return found
-
-
-def _phase(callers: list[TraceNode]) -> Phase:
-    names = [caller.name for caller in callers]
-    if any(name.startswith("autograd::engine::") for name in names):
-        return "backward"
-    if any(name.startswith(("Optimizer.step", "Optimizer.zero_grad")) for name in names):
-        return "optimizer"
-    return "forward"
 
 
 def _schema(node: TraceNode) -> str:

@@ -13,10 +13,9 @@ from typing import Any
 
 import msgspec
 
-from treadle.capture.execution_trace import collective_of
+from treadle.capture.imported import collective_named, collective_of, imported, phase_of
 from treadle.capture.reading import decode_json
-from treadle.planner.documents import trace
-from treadle.planner.documents.trace import Costs, Op, Phase, Trace
+from treadle.planner.documents.trace import Op, Phase, Trace
 from treadle.planner.errors import InputError
 
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -24,24 +23,6 @@ ELEMENT_BYTES = {
     "float": 4, "float32": 4, "double": 8, "float64": 8, "half": 2, "float16": 2, "bfloat16": 2, "long": 8, "int64": 8,
     "int": 4, "int32": 4, "short": 2, "char": 1, "int8": 1, "byte": 1, "uint8": 1, "bool": 1,
 }  # fmt: skip
-COLLECTIVES = {
-    "allreduce": "allreduce",
-    "_allgather_base": "allgather",
-    "allgather": "allgather",
-    "all_gather": "allgather",
-    "_reduce_scatter_base": "reducescatter",
-    "reduce_scatter": "reducescatter",
-    "broadcast": "broadcast",
-    "all_to_all": "alltoall",
-    "all_to_allv": "alltoall",
-    "alltoall": "alltoall",
-    "reduce": "reduce",
-    "gather": "gather",
-    "scatter": "scatter",
-    "send": "send",
-    "recv": "recv",
-    "barrier": "barrier",
-}
 
 
 class ProfilerEvent(msgspec.Struct):
@@ -102,15 +83,7 @@ def from_json(data: bytes, where: str, step: int | None = None) -> Trace:
         stream = _stream(event)
         ops.append(_op(index, event, calls.phase(call), origin, stream, last.get(stream)))
         last[stream] = ops[-1].id
-    return Trace(
-        version=trace.VERSION,
-        name=where,
-        mode="train" if any(op.phase == "backward" for op in ops) else "unknown",
-        source="kineto",
-        costs=Costs(model="recorded"),
-        tensors=(),
-        ops=tuple(ops),
-    )
+    return imported("kineto", "recorded", ops, where)
 
 
 def _step(events: list[ProfilerEvent], wanted: int | None, where: str) -> ProfilerEvent | None:
@@ -169,15 +142,9 @@ class _Calls:
         return found
 
     def phase(self, call: ProfilerEvent | None) -> Phase:
-        """Backward under the autograd engine, optimizer under its step, forward elsewhere; unknown without a call."""
         if call is None:
             return "unknown"
-        names = [event.name for event in (call, *self.above(call))]
-        if any(name.startswith("autograd::engine::") for name in names):
-            return "backward"
-        if any(name.startswith(("Optimizer.step", "Optimizer.zero_grad")) for name in names):
-            return "optimizer"
-        return "forward"
+        return phase_of(event.name for event in (call, *self.above(call)))
 
 
 def _is_operator(event: ProfilerEvent) -> bool:
@@ -213,7 +180,7 @@ def _comm(event: ProfilerEvent) -> dict[str, Any] | None:
         return {"collective": collective} if collective else None
     size = ELEMENT_BYTES.get(str(event.arg("dtype")).lower())
     facts = {
-        "collective": COLLECTIVES.get(name, name),
+        "collective": collective_named(name) or name,
         "bytes": elements * size if isinstance(elements, int) and size else None,
         "dtype": event.arg("dtype"),
         "group": event.arg("Process Group Name"),

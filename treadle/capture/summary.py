@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from typing import Any
 
@@ -55,7 +56,7 @@ def _overview(trace: Trace) -> dict[str, Any]:
         "device": trace.costs.device,
         "ops": dict(sorted(Counter(op.phase for op in trace.ops).items())),
         "tensors": len(trace.tensors),
-        "parameters": sum(_elements(tensor.shape) for tensor in parameters) if parameters and known else None,
+        "parameters": sum(math.prod(tensor.shape or ()) for tensor in parameters) if parameters and known else None,
         "gradients": len(trace.gradient_order),
         "bytes": {role: size for role, size in sorted(by_role.items()) if size},
         "flops": _sum(op.flops for op in trace.ops),
@@ -144,10 +145,3 @@ def _peak(trace: Trace, top: int) -> dict[str, Any] | None:
 def _sum(values: Any) -> int | None:
     known = [value for value in values if value is not None]
     return sum(known) if known else None
-
-
-def _elements(shape: tuple[int, ...] | None) -> int:
-    count = 1
-    for size in shape or ():
-        count *= size
-    return count

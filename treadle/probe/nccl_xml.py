@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 from treadle.planner.documents.hardware import Hardware, Host
 from treadle.probe.pcie_tree import (
@@ -32,18 +33,28 @@ from treadle.probe.xml import Element, class_of, fault, number_of, parse_xml, te
 _P9_BRIDGE = "0x068001"  # the NVLink of POWER9 leads to the CPU, not to another GPU
 
 
+class _Gpu(NamedTuple):
+    """A GPU; sorted, GPUs are in the order of their ranks."""
+
+    host: int
+    dev: int
+    busid: str
+    pci: Element
+    place: PciePlace
+
+
 @dataclass
 class _Parts:
     where: str
     dumped: bool
     """Whether GPUs are marked by `<gpu>`; other display controllers are then no GPUs."""
-    gpus: list[tuple[int, str, Element, PciePlace]] = field(default_factory=list)
+    hosts: list[str]
+    gpus: list[_Gpu] = field(default_factory=list)
     ports: dict[str, NicPort] = field(default_factory=dict)
     bridges: dict[str, PciePlace] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
-    hosts: list[str] = field(default_factory=list)
     host: int = 0
-    """The host of the current `<cpu>`."""
+    """The host of the current `<cpu>` or GPU."""
 
     def named(self, name: str) -> str:
         """`name` of the current host, as it is called among those of all hosts."""
@@ -59,58 +70,49 @@ def import_nccl(text: str, where: str, name: str) -> Hardware:
     cpus = system.findall("cpu")
     if not cpus:
         raise fault(system, where, "found <system> without <cpu>, expected at least one")
-    hosts = list(dict.fromkeys(cpu.get("host_hash", "") for cpu in cpus))
-    found = _Parts(where, system.find(".//gpu") is not None, hosts=hosts)
-    links: list[tuple[int, int, str, int]] = []
-    attachments: list[Attachment] = []
-    ordered: list[tuple[int, str, Element, PciePlace]] = []
+    hosts = [cpu.get("host_hash", "") for cpu in cpus]
+    found = _Parts(where, system.find(".//gpu") is not None, list(dict.fromkeys(hosts)))
     numas = set()
-    for found.host, host in enumerate(hosts):
-        for number, cpu in enumerate(cpus):
-            if cpu.get("host_hash", "") == host:
-                numa = number_of(cpu, "numaid", where)
-                numa = number if numa >= 0 and len(hosts) > 1 else numa
-                _walk(cpu, PciePlace((), numa if numa >= 0 else None), found)
-                numas |= {numa} if numa >= 0 else set()
-        own = sorted(found.gpus[len(ordered) :], key=lambda gpu: gpu[:2])
-        _require_distinct(own, where)
-        base = len(ordered)
-        ordered += own
-        _connect(
-            own, base, {busid: base + rank for rank, (_, busid, _, _) in enumerate(own)}, links, attachments, found
-        )
-    if not ordered:
+    ranked = [
+        (found.hosts.index(host), number, cpu) for number, (host, cpu) in enumerate(zip(hosts, cpus, strict=True))
+    ]
+    for found.host, number, cpu in sorted(ranked, key=lambda item: item[:2]):
+        numa = number_of(cpu, "numaid", where)
+        numa = number if numa >= 0 and len(found.hosts) > 1 else numa
+        _walk(cpu, PciePlace((), numa if numa >= 0 else None), found)
+        numas |= {numa} if numa >= 0 else set()
+    gpus = sorted(found.gpus, key=lambda gpu: gpu[:3])
+    for one, other in pairwise(gpus):
+        if one[:2] == other[:2] and other.dev >= 0:
+            raise fault(other.pci, where, f"found a second <gpu> with dev={other.dev}, expected each once")
+    if not gpus:
         codes = sorted({str(pci.get("class")) for pci in system.iter("pci") if pci.get("class")})
         seen = f" among <pci> of class {', '.join(codes)}" if codes else ""
         expected = "expected <gpu>, or <pci> of class 0x0300, 0x0302, 0x0380 or 0x1200"
         raise fault(system, where, f"found no GPU{seen}, {expected}")
+    links, attachments = _links(gpus, found)
     return assemble(
         name,
         "imported from NCCL topology XML",
-        [PcieGpu(busid, _model(pci), place) for _, busid, pci, place in ordered],
+        [PcieGpu(gpu.busid, _model(gpu.pci), gpu.place) for gpu in gpus],
         list(found.ports.values()),
         tree(found.bridges),
         merged(links),
         fabrics("nvswitch", attachments),
-        Host(numa_nodes=len(numas | {place.numa for *_, place in ordered if place.numa is not None}) or None),
+        Host(numa_nodes=len(numas) or None),
     )
 
 
-def _connect(
-    gpus: list[tuple[int, str, Element, PciePlace]],
-    base: int,
-    ranks: dict[str, int],
-    links: list[tuple[int, int, str, int]],
-    attachments: list[Attachment],
-    found: _Parts,
-) -> None:
-    """Add the `<nvlink>` and `<xgmi>` of one host's GPUs, whose ranks begin at `base`, to links and attachments.
-
-    A link leads to the GPU whose bus id is its target, else to what its class says.
-    """
+def _links(gpus: list[_Gpu], found: _Parts) -> tuple[list[tuple[int, int, str, int]], list[Attachment]]:
+    """The `<nvlink>` and `<xgmi>` of all GPUs. A link leads to the GPU whose bus id is its target, else to what its
+    class says."""
     where = found.where
-    for rank, (_, _, pci, _) in enumerate(gpus, start=base):
-        for link in pci.iterfind("gpu/*"):
+    ranks = {gpu.busid: rank for rank, gpu in enumerate(gpus)}
+    links: list[tuple[int, int, str, int]] = []
+    attachments: list[Attachment] = []
+    for rank, gpu in enumerate(gpus):
+        found.host = gpu.host
+        for link in gpu.pci.iterfind("gpu/*"):
             if link.tag not in ("nvlink", "xgmi"):
                 continue
             target, count = text_of(link, "target", where).lower(), number_of(link, "count", where, default=1)
@@ -132,6 +134,7 @@ def _connect(
                     where,
                     f"found <{link.tag}> with target={target!r}, the bus id {text}, expected that of another GPU",
                 )
+    return links, attachments
 
 
 def _walk(parent: Element, place: PciePlace, found: _Parts) -> None:
@@ -151,7 +154,7 @@ def _pci(pci: Element, place: PciePlace, found: _Parts) -> None:
     code = _code(pci, found.where)
     if gpu is not None or (code in GPU_CLASSES and not found.dumped):
         dev = -1 if gpu is None else number_of(gpu, "dev", found.where, default=-1)
-        found.gpus.append((dev, busid, pci, place))
+        found.gpus.append(_Gpu(found.host, dev, busid, pci, place))
     elif nic is not None:
         _ports(nic, place, busid, found)
     elif code in NIC_CLASSES:
@@ -204,10 +207,3 @@ def _model(pci: Element) -> str:
         return f"sm_{gpu.get('sm')}"
     vendor, device = pci.get("vendor"), pci.get("device")
     return f"PCI {vendor.removeprefix('0x')}:{device.removeprefix('0x')}" if vendor and device else "unknown GPU"
-
-
-def _require_distinct(ordered: list[tuple[int, str, Element, PciePlace]], where: str) -> None:
-    devs = [(dev, pci) for dev, _, pci, _ in ordered if dev >= 0]
-    for (dev, _), (other, pci) in pairwise(devs):
-        if dev == other:
-            raise fault(pci, where, f"found a second <gpu> with dev={dev}, expected each once")

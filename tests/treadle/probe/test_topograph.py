@@ -122,7 +122,7 @@ def test_a_switch_above_one_other_is_no_group_of_its_own():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("switches: {a: {nodes: 3}}", r"t.yaml: \$.switches.a.nodes: found 3, expected a list"),
+        ("switches: {a: {nodes: 3}}", r"t.yaml: \$.switches.a.nodes: found 3, expected an array or text"),
         (
             "switches: {a: {nodes: ['n[1-']}}",
             r"\$.switches.a.nodes: found 'n\[1-' \(text\), expected a name, or several",
@@ -139,7 +139,7 @@ def test_a_switch_above_one_other_is_no_group_of_its_own():
             r"\$.switches.a.nodes: found unknown node 'y', expected one that",
         ),
         ("switches: [{name: a, capacity_blocks: [b]}]", r"\$.switches\[0\].capacity_blocks: found unknown 'b'"),
-        ("blocks: [{switch: [1], nodes: [x]}]", r"\$.blocks\[0\].switch: found an array of 1 value, expected a text"),
+        ("blocks: [{switch: [1], nodes: [x]}]", r"\$.blocks\[0\].switch: found an array of 1 value, expected text"),
         ("capacity_blocks: [{nodes: [x]}]", r"\$.capacity_blocks\[0\].name: found nothing, expected a text"),
         ("switches: {}", "found no node, expected some"),
         ("- topology: t\n  tree: {switches: [{children: x}]}", r"\$\[0\].tree.switches\[0\].switch: found nothing"),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from io import StringIO
 from math import hypot
 from typing import Any
 
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.scalars import MEBIBYTE
-from treadle.planner.errors import InputError, MissingBackendError
+from treadle.planner.errors import InputError
 from treadle.probe.draw_layout import Point, arrange
+from treadle.report.svg import styled, text_of
 
 MOST_NODES = 4
 MOST_DEVICES = 64
@@ -44,19 +44,9 @@ def topology_svg(
     if hardware.devices_per_node > MOST_DEVICES:
         found = f"found {hardware.devices_per_node} devices per node, expected at most {MOST_DEVICES} in a picture"
         raise InputError(found, where=hardware.name, path="$.devices")
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingBackendError("drawing needs matplotlib; install it with: pip install 'treadle[report]'") from error
-    settings: Any = {"svg.hashsalt": "treadle", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 8}
-    with matplotlib.rc_context(settings):
-        figure = Figure()
+    with styled() as figure:
         _Picture(figure, hardware, highlight or {}, meaning).draw()
-        out = StringIO()
-        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
-    text = out.getvalue()
-    return text[text.index("<svg") :]
+        return text_of(figure)
 
 
 class _Picture:
@@ -328,7 +318,6 @@ class _Picture:
         weight: str = "normal",
         order: float = 3,
     ) -> None:
-        # parse_math off: a dollar sign in a name is a dollar sign
         self.axes.text(
             x,
             y,
@@ -339,7 +328,6 @@ class _Picture:
             color=color,
             weight=weight,
             zorder=order,
-            parse_math=False,
         )
 
 

@@ -16,11 +16,9 @@ PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F
 
 
 @contextmanager
-def figure(width: float, height: float, **options: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield (figure, axes) of `width` x `height` inches, drawn without a display and closed afterwards.
-
-    Raises MissingBackendError when matplotlib is not installed.
-    """
+def styled(**options: Any) -> Iterator[Any]:
+    """Yield a figure that is drawn without a display, in the style of the report. Raises MissingBackendError without
+    matplotlib."""
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
@@ -37,8 +35,19 @@ def figure(width: float, height: float, **options: Any) -> Iterator[tuple[Any, A
         "axes.axisbelow": True,
     }
     with mpl.rc_context(style):
-        drawn = Figure(figsize=(width, height), layout="constrained")
+        yield Figure(**options)
+
+
+@contextmanager
+def figure(width: float, height: float, **options: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield (figure, axes) of `width` x `height` inches. Raises MissingBackendError without matplotlib."""
+    with styled(figsize=(width, height), layout="constrained") as drawn:
         yield drawn, drawn.subplots(**options)
+
+
+def bytes_unit(top: float) -> tuple[int, str]:
+    """Bytes of the unit of an axis that reaches `top`, and its name."""
+    return (2**30, "GiB") if top >= 4 * 2**30 else (2**20, "MiB")
 
 
 def text_of(drawn: Any) -> str:

@@ -19,6 +19,7 @@ from treadle.capture.operator_calls import call
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.documents.trace import Costs, Implementation, Op, Tensor, Trace
 from treadle.planner.errors import InputError
+from treadle.probe.local import cpu_model
 
 MIN_REPEATS, MAX_REPEATS, ENOUGH_SECONDS = 3, 30, 0.05
 
@@ -92,12 +93,7 @@ def this_device(device: str = "cpu") -> str:
     """Name of what measurements run on: the CUDA device, or the CPU with its number of threads."""
     if device != "cpu":
         return torch.cuda.get_device_name(device)
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as stream:
-            names = [line.partition(":")[2].strip() for line in stream if line.startswith("model name")]
-    except OSError:
-        names = []
-    return f"{names[0] if names else 'CPU'}, {torch.get_num_threads()} threads"
+    return f"{cpu_model()}, {torch.get_num_threads()} threads"
 
 
 def _require_room(op: Op | Implementation, tensors: Mapping[str, Tensor]) -> None:

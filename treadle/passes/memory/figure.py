@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from treadle.report.svg import PALETTE, figure, text_of
+from treadle.report.svg import PALETTE, bytes_unit, figure, text_of
 
-MIB, GIB = 2**20, 2**30
 # The same category has the same colour on every page; others take what is left.
 COLOURS = dict(
     zip(
@@ -33,7 +32,7 @@ def memory_svg(
     """
     times = [time / 1e6 for time, _ in points]
     top = max(budget_bytes, store_all_peak_bytes, *measured.values())
-    unit, name_of_unit = (GIB, "GiB") if top >= 4 * GIB else (MIB, "MiB")
+    unit, name_of_unit = bytes_unit(top)
     categories = list(points[0][1])
     others = iter([colour for colour in (*PALETTE, *PALETTE) if colour not in COLOURS.values()])
     with figure(10, 3.6) as (drawn, axes):

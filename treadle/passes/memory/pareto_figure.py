@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from treadle.report.svg import PALETTE, figure, text_of
-
-MIB, GIB = 2**20, 2**30
+from treadle.report.svg import PALETTE, bytes_unit, figure, text_of
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ def pareto_svg(
     everything. infeasible_bytes: nothing fits in so little.
     """
     ordered = sorted(plans, key=lambda plan: plan.budget_bytes)
-    unit, name = (GIB, "GiB") if store_all[0] >= 4 * GIB else (MIB, "MiB")
+    unit, name = bytes_unit(store_all[0])
 
     def more(ns: int) -> float:
         return (ns / max(1, store_all[1]) - 1) * 100

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from treadle.passes.memory.figure import GIB, MIB
-from treadle.report.svg import PALETTE, figure, text_of
+from treadle.report.svg import PALETTE, bytes_unit, figure, text_of
 from treadle.report.timeline_figure import Bar
 
 ROWS = ("compute", "in", "out")
@@ -35,7 +34,7 @@ def streams_svg(
     begin, end = window_us
     unit, scale = ("s", 1e6) if end > 10e6 else ("ms", 1e3) if end > 10_000 else ("us", 1.0)
     top = max(memory_bytes, *(sum(level.values()) for _, level in points))
-    amount, of = (GIB, "GiB") if top >= 4 * GIB else (MIB, "MiB") if top >= MIB else (1, "bytes")
+    amount, of = bytes_unit(top) if top >= 2**20 else (1, "bytes")
     with figure(10, 4.4, nrows=2, sharex=True, height_ratios=(3, 4)) as (drawn, (streams, memory)):
         for group in dict.fromkeys(bar.group for bar in bars):
             chosen = [bar for bar in bars if bar.group == group]

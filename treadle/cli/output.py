@@ -15,6 +15,7 @@ from typing import Any
 import typer
 
 from treadle.planner.documents.files import read_text
+from treadle.planner.documents.scalars import many
 from treadle.planner.errors import CheckFailed, InputError
 
 
@@ -128,6 +129,16 @@ def print_rich(what: object) -> None:
     with console.capture() as text:
         console.print(what)
     typer.echo("\n".join(line.rstrip() for line in text.get().splitlines()))
+
+
+def print_run(folder: Path, result: dict[str, Any], lines: Sequence[str], as_json: bool) -> None:
+    """Print `lines`, or `result` as JSON. Raises CheckFailed for the findings in it."""
+    if as_json:
+        print_json(result)
+    else:
+        typer.echo("\n".join(lines))
+    if findings := result["findings"]:
+        raise CheckFailed(f"{folder}: the run broke {many(len(findings), 'promise')}", tuple(findings))
 
 
 def require_good(rows: Sequence[Any], verdict: str) -> None:

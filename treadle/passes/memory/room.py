@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from treadle.cli.output import print_run
 from treadle.codegen.interface import MEMORY, Timeline
 from treadle.passes.interface import Room, RunOptions, SectionContext, Simulated
 from treadle.planner.documents.job import Job
@@ -45,10 +46,12 @@ class MemoryRoom(Room[MemoryDecisions]):
         return said._replace(facts={**said.facts, "peak_bytes": peak}, lines=(line,))
 
     def run(self, folder: Path, target: str, options: RunOptions) -> None:
-        from treadle.passes.memory.run import run_memory
+        from treadle.runtime.memory.training import run_folder
+        from treadle.runtime.training_lines import training_lines
 
         options.require_world((None, 1), "a training step runs in one process")
-        run_memory(folder, options.backend, options.steps, options.as_json)
+        result = run_folder(folder, steps=options.steps, backend=options.backend)
+        print_run(folder, result, training_lines(result), options.as_json)
 
 
 ROOM = MemoryRoom()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from treadle.cli.output import print_run
 from treadle.codegen.interface import MEMORY, Timeline
 from treadle.passes.interface import Room, RunOptions, SectionContext, Simulated
 from treadle.planner.documents.plan import Plan
@@ -36,15 +37,17 @@ class SwapRoom(Room[SwapDecisions]):
 
     def run(self, folder: Path, target: str, options: RunOptions) -> None:
         if target == "torch-offload":
-            from treadle.passes.memory.run import run_memory
+            from treadle.runtime.memory.training import run_folder
+            from treadle.runtime.training_lines import training_lines
 
             options.require_world((None, 1), "a training step runs in one process")
-            run_memory(folder, options.backend, options.steps, options.as_json)
-            return
-        from treadle.passes.swap.run import run_swap
+            result = run_folder(folder, steps=options.steps, backend=options.backend)
+            print_run(folder, result, training_lines(result), options.as_json)
+        else:
+            from treadle.passes.swap.run import run_swap
 
-        options.require_world((None, 1), "a swap plan runs in one process")
-        run_swap(folder, options.backend, options.steps, options.timeout, options.as_json)
+            options.require_world((None, 1), "a swap plan runs in one process")
+            run_swap(folder, options.backend, options.steps, options.timeout, options.as_json)
 
 
 ROOM = SwapRoom()

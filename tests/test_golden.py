@@ -135,11 +135,16 @@ SHOWN: dict[str, tuple[str, ...]] = {
 }
 """Generated texts that are golden files, so that a change of theirs is a diff to read. Tables are cut short there."""
 
+LONG = {"collective/sizes", "fusion/muon"}
+"""Cases that take more than 5 s."""
+
 TABLE_ROWS = 24
 """Rows of a generated table that a golden file shows."""
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.slow) if case in LONG else case for case in CASES]
+)
 def test_nothing_that_is_written_changes(
     case: str, golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,7 +21,7 @@ FILES = (
     "msccl-scheduler/ndv4_ag-1k-512k.xml",
     "msccl-scheduler/ndv4_ag-32m-1g.xml",
     "msccl-scheduler/ndv4_r48ll.xml",
-    "rccl/all-reduce-ring-simple.xml",
+    pytest.param("rccl/all-reduce-ring-simple.xml", marks=pytest.mark.slow),
     "rccl/allreduce-allpairs-8n-ll-32tb-op.xml",
     "rccl/allreduce-allpairs-8n-ll-32tb.xml",
     "rccl/alltoall-8n-0-9kb.xml",

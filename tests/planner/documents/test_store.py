@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.planner.samples import (
@@ -79,6 +79,7 @@ def test_yaml_and_json_of_the_same_values_are_the_same_document(name: str) -> No
 
 
 @pytest.mark.parametrize("kind", sorted(TYPES))
+@settings(max_examples=25)
 @given(data=st.data())
 def test_any_document_that_fits_its_type_reads_back_equal(kind: str, data: st.DataObject) -> None:
     form = FORMS.get(TYPES[kind], TYPES[kind])

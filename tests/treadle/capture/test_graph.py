@@ -109,12 +109,15 @@ ROUNDED_OTHERWISE = {"lstm"}
 LARGER_THAN_KNOWN = {"mse_loss"}
 
 
+NAMES = [pytest.param(name, marks=pytest.mark.slow) if name == "googlenet" else name for name in MODELS]
+
+
 @cache
 def traced(name: str) -> Trace:
     return capture(MODELS[name], name)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", NAMES)
 def test_replay_equals_pytorch(name: str) -> None:
     trace = traced(name)
     torch.manual_seed(5)
@@ -147,7 +150,7 @@ def test_replay_equals_pytorch(name: str) -> None:
             assert torch.equal(values[key], value.grad)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", NAMES)
 def test_recorded_tensors_are_those_of_a_real_run(name: str) -> None:
     """Shapes, strides, dtypes, bytes and who shares whose storage."""
     trace = traced(name)
@@ -169,14 +172,14 @@ def test_recorded_tensors_are_those_of_a_real_run(name: str) -> None:
         owners.setdefault(value.untyped_storage().data_ptr(), tensor.id)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", NAMES)
 def test_same_bytes_twice_and_round_trip(name: str) -> None:
     first = store.dumps(traced(name))
     assert store.dumps(capture(MODELS[name], name)) == first
     assert store.dumps(store.loads(first, "here", Trace)) == first
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", NAMES)
 def test_gradients_are_listed_as_they_become_ready(name: str) -> None:
     trace = traced(name)
     ready = {tensor: place for place, op in enumerate(trace.ops) for tensor in op.outputs}

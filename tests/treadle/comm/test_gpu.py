@@ -31,6 +31,7 @@ from treadle.runtime.collective.native import CompiledProgram
 from treadle.runtime.collective.native_session import Session
 from treadle.runtime.launch import launch
 
+pytestmark = pytest.mark.slow
 RANKS = 2
 OWN = "torch.distributed's own collective runs"
 

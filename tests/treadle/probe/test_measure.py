@@ -36,6 +36,7 @@ def measured() -> tuple[Measurement, list[tuple[int, int]]]:
     ), steps
 
 
+@pytest.mark.slow
 def test_a_measured_profile_is_complete(measured):
     hardware = measured[0].hardware
     assert store.loads(store.dumps(hardware), "x", Hardware) == hardware
@@ -51,6 +52,7 @@ def test_a_measured_profile_is_complete(measured):
     assert 1 < hardware.links[0].beta_us_per_MB < 1e6
 
 
+@pytest.mark.slow
 def test_every_number_says_that_it_was_measured_and_how(measured):
     hardware = measured[0].hardware
     for path in (
@@ -64,12 +66,14 @@ def test_every_number_says_that_it_was_measured_and_how(measured):
         assert hardware.host.cpu_model in source
 
 
+@pytest.mark.slow
 def test_no_number_is_without_a_source(measured):
     hardware = measured[0].hardware
     leaves = set(numeric_leaves(msgspec.to_builtins(hardware))) - {"version"}
     assert [path for path in leaves if not source_of(hardware, path)] == []
 
 
+@pytest.mark.slow
 def test_the_fit_comes_with_its_uncertainty_and_progress_reaches_the_end(measured):
     measurement, steps = measured
     fit = measurement.fits["loopback"]

@@ -72,6 +72,7 @@ def require_no_spills(folder: Path, texts: dict[str, str], main: str, flags: lis
 
 
 @NVCC
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["Simple", "LL", "LL128"])
 def test_the_interpreter_compiles_for_gpus_without_spills(protocol: str, tmp_path: Path) -> None:
     flags = kernels.definitions("interpreter", protocol, protocol == "LL")

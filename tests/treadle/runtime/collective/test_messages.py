@@ -65,6 +65,7 @@ def rows(request: pytest.FixtureRequest) -> dict[str, list[Measured]]:
     return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*OWN, *REAL])
 def test_results_are_those_of_torch(rows: dict[str, list[Measured]], name: str) -> None:
     if name not in rows:

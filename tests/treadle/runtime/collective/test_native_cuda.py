@@ -106,6 +106,7 @@ def test_a_handle_that_is_none_is_refused(fake: Path) -> None:
         session.attach(1, bytes(64))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_library_for_gpus_is_compiled_without_one_and_says_that_none_is_there(

@@ -6,6 +6,8 @@ import copy
 import itertools
 import shutil
 from collections.abc import Callable
+from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -123,13 +125,21 @@ def transformer() -> Step:
     return step(TINY, 4, 48)
 
 
+@cache
+def traced(make: Callable[[], Step]) -> Trace:
+    return capture(make, make.__name__)
+
+
+@cache
 def planned(make: Callable[[], Step], share: str) -> tuple[MemoryDecisions, Trace]:
     """A heuristic plan; every op takes as long as it has results."""
-    trace = capture(make, make.__name__)
+    trace = traced(make)
     sizes = {tensor.id: tensor.bytes or 0 for tensor in trace.tensors}
     ops = tuple(msgspec.structs.replace(op, time_ns=1000 + sum(sizes[t] for t in op.outputs if t)) for op in trace.ops)
     trace = msgspec.structs.replace(trace, ops=ops)
-    decisions = memory_plan(trace, share, options=MemoryOptions(method="heuristic")).decisions
+    decisions = memory_plan(
+        trace, Fraction(share.removesuffix("x")), options=MemoryOptions(method="heuristic")
+    ).decisions
     return decisions, trace
 
 
@@ -148,6 +158,11 @@ def peak_of(
     return meter.peak_bytes, [p.grad for p in parameters if p.grad is not None], buffers
 
 
+@cache
+def plain_step(make: Callable[[], Step]) -> tuple[int, list[Tensor], dict[str, Tensor]]:
+    return peak_of(make, None)
+
+
 @pytest.mark.parametrize(
     ("make", "share"),
     [
@@ -161,7 +176,7 @@ def test_a_policy_peaks_where_it_says_and_changes_no_gradient_and_no_buffer(
     decisions, trace = planned(make, share)
     files, chosen = torch_sac.generate(decisions, trace)
     peak, gradients, buffers = peak_of(make, "torch-sac", files["policy.py"])
-    plain_peak, reference, expected = peak_of(make, None)
+    plain_peak, reference, expected = plain_step(make)
     # What is written in place after all is computed again, though the prediction has it saved.
     below = 0.3 if make is residual else 0.05
     above = 0.1 if make is dense else 0.05  # Python holds lists of its maps
@@ -236,7 +251,7 @@ def test_a_partition_peaks_where_it_says(make: Callable[[], Step]) -> None:
     files, chosen = torch_compile.generate(decisions, trace)
     text = files["partition.py"]
     peak, gradients, buffers = peak_of(make, "torch-compile", text)
-    plain_peak, reference, expected = peak_of(make, None)
+    plain_peak, reference, expected = plain_step(make)
     assert peak < plain_peak
     assert 0.75 <= peak / chosen.predicted.peak_bytes <= 1.15
     assert chosen.predicted.peak_bytes <= decisions.problem.budget_bytes

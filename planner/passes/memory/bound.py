@@ -9,10 +9,10 @@ KEPT = "what is kept when each of {windows} of backward operators starts has to 
 SENTENCES = {
     "once": "every forward and every backward operator runs at least once, with its fastest implementation",
     "priced": (
-        "what is kept when the backward pass starts has to fit the budget, and what it lacks has to be made again at "
+        "what is kept when the backward pass starts has to fit the budget, and what it lacks has to be recomputed at "
         "least once, in whatever order: with a price on the bytes of each moment no plan is cheaper (weak duality)"
     ),
-    "windows": KEPT + " has to be made again at least once, in whatever order: proved by the solver",
+    "windows": KEPT + " has to be recomputed at least once, in whatever order: proved by the solver",
     "solved": "the solver proved that no solution of the 0-1 program (MONeT, equations 4.1 to 4.15) is below it",
     "solved leaving": (
         "the solver proved that no solution of the 0-1 program (MONeT, equations 4.1 to 4.15) in which what a backward "
@@ -34,7 +34,7 @@ def once(problem: MemoryProblem) -> Bound:
 
 
 def least_time(problem: MemoryProblem) -> int:
-    """Sum in ns of the fastest implementation of each op: no plan is faster."""
+    """Sum of the fastest implementation of each op in ns; no plan is faster."""
     forward = sum(
         node.time(node.fastest(False), again=False, inplace=node.inplace_of is not None)
         for node in problem.fwd
@@ -44,7 +44,7 @@ def least_time(problem: MemoryProblem) -> int:
 
 
 def least_bytes(problem: MemoryProblem) -> int:
-    """A budget below this has no plan: some operator does not even fit alone with what it reads and makes."""
+    """The most bytes that one operator reads, makes and works in; no plan fits a smaller budget."""
 
     def size(nodes: tuple[int, ...]) -> int:
         return sum(problem.fwd[i].out_bytes for i in set(nodes))

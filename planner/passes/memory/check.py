@@ -18,11 +18,11 @@ from treadle.planner.passes.memory.program import Drop, EnterStage, Instruction,
 
 
 def check(decisions: MemoryDecisions) -> list[str]:
-    """Everything that is wrong with a plan; an empty list accepts it.
+    """Errors of a plan; none for an accepted one.
 
-    Accepted means: every read finds its tensor live, nothing is freed twice or made twice, every forward op ran in
-    the forward pass and every backward node exactly once in order, the budget holds at every instruction, and the
-    recorded times and peaks are what this walk finds.
+    In an accepted plan every read finds its tensor live, nothing is freed or made twice, every forward op runs in the
+    forward pass and every backward node exactly once in order, the budget holds at every instruction, and the recorded
+    times and peaks are those of this walk.
     """
     problem = decisions.problem
     findings = [f"$.problem{path[1:]}: found {found}, expected {wanted}" for path, found, wanted in problem.problems()]
@@ -55,7 +55,7 @@ def check(decisions: MemoryDecisions) -> list[str]:
 
 
 def check_against_trace(decisions: MemoryDecisions, trace: Trace) -> list[str]:
-    """How the problem that a plan solved differs from what the trace says now; an empty list means fresh.
+    """Differences between the problem that a plan solved and that of the trace; none means fresh.
 
     Raises InputError for a trace that no memory problem can be made from.
     """
@@ -82,7 +82,7 @@ def check_against_trace(decisions: MemoryDecisions, trace: Trace) -> list[str]:
 
 @dataclass
 class _Walk:
-    """The state of a device that follows the program. `ran` are the forward nodes that ran in this stage."""
+    """The state of a device that executes the program. `ran` are the forward nodes that ran in this stage."""
 
     problem: MemoryProblem
     live: set[int] = field(default_factory=set)
@@ -195,9 +195,9 @@ class _Walk:
 
 
 def _store_all(problem: MemoryProblem) -> tuple[int, int]:
-    """Time and peak when every op runs once, fastest implementation first in the list wins, nothing runs again.
+    """Time and peak where every op runs once, by the first of its fastest implementations.
 
-    An op overwrites its input where it can and nobody reads that later.
+    An op overwrites its input where it can and no later op reads that.
     """
     last: dict[int, int] = {}
     size = len(problem.fwd)

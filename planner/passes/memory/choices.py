@@ -1,4 +1,4 @@
-"""What a memory plan does with each op, read from its program: kept or made again, and by which implementation."""
+"""What a memory plan does with each op: whether its output is kept or recomputed, and by which implementation."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class ForwardChoice:
 
 @dataclass(frozen=True)
 class Use:
-    """So many ops run by an implementation of `family` at least once; `op` is the operator, as `convolution`.
+    """Number of ops that run by an implementation of `family` at least once; `op` is the operator, as `convolution`.
 
-    An implementation without a name of its own is `default`; a forward op that overwrites its input is of family
-    `inplace`, one that takes kept statistics of family `statistics`.
+    An unnamed implementation is `default`; a forward op that overwrites its input is of family `inplace`, one that
+    reads kept statistics of family `statistics`.
     """
 
     family: str
@@ -80,8 +80,8 @@ def forward_choices(decisions: MemoryDecisions) -> list[ForwardChoice]:
 
 
 def uses(decisions: MemoryDecisions) -> list[Use]:
-    """How many ops run by the implementations of each family, by family, then most first; what has no family is left
-    out, intermediates too."""
+    """Number of ops by family and implementation, most first in each family; without intermediates and ops of no
+    family."""
     problem = decisions.problem
     found: set[tuple[str, str, str, tuple[str, int]]] = set()
     for choice in forward_choices(decisions):
@@ -99,14 +99,15 @@ def uses(decisions: MemoryDecisions) -> list[Use]:
     for instruction in decisions.program:
         if isinstance(instruction, RunBackward):
             back = problem.bwd[instruction.node]
-            way = back.impls[instruction.impl]
-            if way.family:
-                found.add((way.family, back.op, way.name, ("bwd", instruction.node)))
+            impl = back.impls[instruction.impl]
+            if impl.family:
+                found.add((impl.family, back.op, impl.name, ("bwd", instruction.node)))
     counts = Counter((family, short_name(op), name) for family, op, name, _ in found)
     return sorted((Use(*key, count) for key, count in counts.items()), key=lambda use: (use.family, -use.ops, str(use)))
 
 
 def short_name(op: str) -> str:
-    """`aten.convolution.default` is `convolution`, `treadle.relu_mask` is `relu_mask`; other names stay."""
+    """`aten.convolution.default` is `convolution`, `treadle.relu_mask` is `relu_mask`; other names are returned as they
+    are."""
     parts = op.split(".")
     return parts[1] if len(parts) in (2, 3) and parts[0] in ("aten", "treadle") else op

@@ -16,7 +16,7 @@ class MemoryDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass", ta
     problem: MemoryProblem
     dependency_set: Literal["entering", "leaving"] = "entering"
     families: tuple[str, ...] | None = None
-    """The families of implementations that were left in the problem; absent for all."""
+    """Families of implementations that the plan may use; absent for all."""
     recompute: bool = True
     program: tuple[Instruction, ...]
     objective_ns: Count
@@ -24,8 +24,8 @@ class MemoryDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass", ta
     store_all_ns: Count
     """The same sum without any recomputation."""
     bound_peak_bytes: Count
-    """Largest left side of a memory constraint of the 0-1 program: from the exact peak to the budget. The checker
-    does not know the program and asks for no more than that."""
+    """Largest left side of a memory constraint of the 0-1 program. The checker, which does not build the program,
+    requires only that it lies between the exact peak and the budget."""
     exact_peak_bytes: Count
     """Peak of the byte-accurate simulation."""
     store_all_peak_bytes: Count

@@ -1,6 +1,6 @@
-"""From decisions to the program that the runtime follows (MONeT, section 4.1, Algorithms 3 and 4).
+"""From decisions to the program that the runtime executes (MONeT, section 4.1, Algorithms 3 and 4).
 
-A schedule says, for each stage, which forward nodes run and what is kept at its end. Stages are counted from 0 here:
+A schedule states for each stage which forward nodes run and what is kept at its end. Stages are counted from 0 here:
 stage 0 is the forward pass, stage t >= 1 ends with backward node t - 1.
 """
 
@@ -40,11 +40,11 @@ def store_all(problem: MemoryProblem) -> RecomputeSchedule:
 
 
 def prune(problem: MemoryProblem, schedule: RecomputeSchedule) -> RecomputeSchedule:
-    """Without recomputations whose result nobody reads and without stores that no later stage reads, and with every
-    run in place that can be because nobody reads again what it overwrites.
+    """The schedule without recomputations whose results no op reads and stores that no later stage reads; every run is
+    in place whose overwritten input is not read again.
 
-    One walk against time: `needed` holds what the instructions after this point read. The objective cannot rise and
-    no instruction sees more live bytes than before.
+    One walk backwards in time: `needed` holds what the later instructions read. Neither the objective nor the live
+    bytes of any instruction rise.
     """
     needed: set[int] = set()
     runs: list[tuple[RunForward, ...]] = []

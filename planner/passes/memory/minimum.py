@@ -1,4 +1,4 @@
-"""The least feasible budget: a plan of little peak beside a bound, and where they are apart the 0-1 program of
+"""The least feasible budget: a plan of little peak and a bound, and where they differ the 0-1 program of
 `checkpoint.py` with M as the minimised variable."""
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from treadle.planner.passes.memory.bound import least_bytes
 from treadle.planner.passes.memory.formulation.checkpoint import formulate
 from treadle.planner.passes.memory.formulation.readout import hint, schedule_of
 from treadle.planner.passes.memory.formulation.switches import DependencySet, Switches
-from treadle.planner.passes.memory.lower import RecomputeSchedule, lower, prune
+from treadle.planner.passes.memory.lower import RecomputeSchedule, prune
 from treadle.planner.passes.memory.methods.least_peak import least_peak_schedule
 from treadle.planner.passes.memory.problem import MemoryProblem
-from treadle.planner.passes.memory.simulate import simulate
+from treadle.planner.passes.memory.simulate import simulated
 from treadle.planner.solver import Progress, solve
 
 NEAR = 0.01
-"""A bound this near says enough to people who look for a budget."""
+"""Relative distance of bound and plan at which no solve is needed."""
 SECONDS = 30.0
-"""Wall clock of the solve at most: a message waits for it."""
+"""Limit of the solve in wall clock, since an error message waits for it."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ def least_budget(
     time_limit_s: float | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Minimum:
-    """The least budget with a plan, whatever its time. Sizes are exact, never rounded."""
+    """The least budget with a plan, whatever its time; sizes are exact."""
     proved = least_bytes(problem)
     schedules = []
     if dependency_set == "entering":
         schedules.append(least_peak_schedule(problem))
-        peak = _peak(problem, schedules[0])
+        peak = simulated(problem, schedules[0]).peak_bytes
         if peak <= proved * (1 + NEAR):
             return Minimum(peak, proved, schedules[0])
     exact = Switches(cuts=False, integral=backend == "cp_sat")
@@ -60,12 +60,8 @@ def least_budget(
         schedules.append(prune(problem, schedule_of(formulation, solution)))
     if solution.bound is not None:
         proved = max(proved, problem.base_bytes + math.ceil(solution.bound * formulation.units.bytes_ - 0.5))
-    plans = [(_peak(problem, schedule), schedule) for schedule in schedules]
+    plans = [(simulated(problem, schedule).peak_bytes, schedule) for schedule in schedules]
     if not plans:
         return Minimum(None, proved, None)
     peak, schedule = min(plans, key=lambda plan: plan[0])
     return Minimum(peak, min(proved, peak), schedule)
-
-
-def _peak(problem: MemoryProblem, schedule: RecomputeSchedule) -> int:
-    return simulate(problem, lower(problem, schedule)).peak_bytes

@@ -19,7 +19,7 @@ from treadle.planner.passes.memory.plain import whole_peak
 from treadle.planner.passes.memory.problem import RESERVE, MemoryProblem
 from treadle.planner.passes.memory.search.attempts import MemoryOptions
 from treadle.planner.passes.memory.search.rounds import Found, search
-from treadle.planner.passes.memory.simulate import simulate
+from treadle.planner.passes.memory.simulate import simulate, simulated
 from treadle.planner.passes.memory.variants import restrict
 from treadle.planner.search.certified import certified
 from treadle.planner.search.clock import Clock
@@ -136,7 +136,7 @@ def decide(problem: MemoryProblem, schedule: RecomputeSchedule, options: MemoryO
     """The decisions document of a pruned schedule."""
     program = lower(problem, schedule)
     exact = simulate(problem, program)
-    everything = simulate(problem, lower(problem, store_all(problem)))
+    everything = simulated(problem, store_all(problem))
     return MemoryDecisions(
         problem=problem,
         dependency_set=options.dependency_set,

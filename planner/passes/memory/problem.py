@@ -13,7 +13,7 @@ from treadle.planner.documents.scalars import Count, Document, Name, Positive, R
 
 VERSION = 1
 RESERVE = "reserve"
-"""What of `base` a plan leaves alone."""
+"""The part of `base` that plans must not use."""
 
 FAMILIES = ("conv", "out", "int", "inplace", "grad-inplace", "rng", "statistics")
 """Convolution algorithms; backward by the output, or by an intermediate; forward in place; backward into the incoming
@@ -22,11 +22,10 @@ families at once names both with a plus sign between them and needs both."""
 
 
 class Forward(Record, frozen=True, kw_only=True):
-    """One way to run a forward node.
+    """One implementation of a forward node.
 
-    `recompute_time_ns` and `recompute_workspace_bytes` hold instead wherever the node runs outside the forward pass;
-    absent they are the same. `family` names what has to be switched on for it
-    (`treadle.planner.passes.memory.variants`).
+    `recompute_time_ns` and `recompute_workspace_bytes` are those of a recomputation, where they differ. A plan may use
+    it only if its `family` is on (`treadle.planner.passes.memory.variants`).
     """
 
     name: Name = "default"
@@ -48,7 +47,7 @@ class Forward(Record, frozen=True, kw_only=True):
 
 
 class Backward(Record, frozen=True, kw_only=True):
-    """One way to run a backward node; `needs` are the forward nodes whose outputs it reads (D_k^l)."""
+    """One implementation of a backward node; `needs` are the forward nodes whose outputs it reads (D_k^l)."""
 
     name: Name = "default"
     family: str = ""
@@ -96,7 +95,7 @@ class BackwardNode(Record, frozen=True, kw_only=True):
 
 class MemoryProblem(Document, frozen=True, kw_only=True, tag_field="kind", tag="memory-problem"):
     """`base` is resident for the whole step, by category in bytes; its sum is B. `plain_peak_bytes` is the peak of the
-    step in plain PyTorch, for comparison alone; absent where not known."""
+    step in plain PyTorch, only for comparison; absent if unknown."""
 
     version: Positive
     budget_bytes: Count
@@ -162,7 +161,7 @@ class MemoryProblem(Document, frozen=True, kw_only=True, tag_field="kind", tag="
                     yield f"{path}.impls[{place}].family", repr(name), expected
 
     def _inplace_problems(self) -> Iterator[tuple[str, str, str]]:
-        """Who may overwrite whom (MONeT, equations 4.10 and 4.11): its last reader, of equal size."""
+        """An output may be overwritten by its last reader, of equal size (MONeT, equations 4.10 and 4.11)."""
         last = {j: i for i, node in enumerate(self.fwd) for j in node.inputs}
         for i, node in enumerate(self.fwd):
             j, path = node.inplace_of, f"$.fwd[{i}].inplace_of"

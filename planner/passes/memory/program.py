@@ -1,7 +1,7 @@
-"""The linear program that a memory plan is: a list of tiny instructions (MONeT, section 4.1 of the spec).
+"""The program of a memory plan: a list of small instructions (MONeT, section 4.1).
 
-Written as short arrays, for example `["forward", 3, 0]`. The runtime follows it without thinking; the checker and
-the byte-accurate simulator are loops over it.
+They are written as short arrays, for example `["forward", 3, 0]`. The runtime executes them one by one; the checker and
+the byte-accurate simulator are loops over them.
 """
 
 from __future__ import annotations

@@ -4,11 +4,11 @@ The backward pass is cut into windows a = 0..A-1 of consecutive stages (stage t 
 is the forward pass). Of any plan let S^a be what is live when window a starts, and R^a what runs at least once in it.
 Then the variables below, set to 1 exactly there, satisfy every row, in whatever order and however often a window
 recomputes; a cheapest run of each member of R^a is the least that the window costs. So no plan takes less than the
-optimum. More windows see more repeated recomputations and more moments at which the bytes must fit.
+optimum. More windows count more repeated recomputations and more moments at which the bytes must fit.
 
-Where blocks repeat the program over one window is nearly as strong without its integrality: a few moments bind, and a
-price on their bytes says of each block, all alike, what it keeps. So that linear program comes first, in a small part
-of the time, and weak duality proves its bound from the prices alone.
+Where blocks repeat, the linear relaxation over one window is nearly as strong as its 0-1 program: a few moments bind,
+and prices on their bytes decide alike for each block what it keeps. It is solved first, in a small part of the time,
+and weak duality proves its bound from the prices alone.
 
 Variables (0-1):
     s_i^a      x_i is live when window a starts, s^A = 0
@@ -44,14 +44,13 @@ from dataclasses import dataclass
 
 from treadle.planner.errors import InfeasibleError, LimitError
 from treadle.planner.passes.memory.bound import KEPT, once
-from treadle.planner.passes.memory.formulation.tables import Terms
-from treadle.planner.passes.memory.lower import RecomputeSchedule, lower
+from treadle.planner.passes.memory.formulation.tables import Terms, choice, shortened
+from treadle.planner.passes.memory.lower import RecomputeSchedule
 from treadle.planner.passes.memory.methods.limits import LIMITS, Account, SolveLimits, Window, cut, doubling
 from treadle.planner.passes.memory.methods.restricted import (
     at_most,
     backward_ways,
     byte_unit,
-    choice,
     forward_ways,
     merged,
     prefix_sums,
@@ -59,7 +58,7 @@ from treadle.planner.passes.memory.methods.restricted import (
     useful,
 )
 from treadle.planner.passes.memory.problem import MemoryProblem
-from treadle.planner.passes.memory.simulate import simulate
+from treadle.planner.passes.memory.simulate import simulated
 from treadle.planner.search.bound import Argument, Bound
 from treadle.planner.solver import Model, Solution, Status, Var, linear
 
@@ -73,7 +72,7 @@ class Relaxation:
     model: Model
     one: Var
     time_unit: float
-    ways: dict[int, dict[int, Var]]
+    choices: dict[int, dict[int, Var]]
     made: dict[int, Var]
     inplace: dict[int, Var]
     s: list[dict[int, Var]]
@@ -87,15 +86,13 @@ def lower_bound(
     known: RecomputeSchedule | None = None,
     on_bound: Callable[[Bound], None] = lambda bound: None,
 ) -> Bound:
-    """The best bound of programs with 1, 2, 4, .. windows, up to the windows and steps of `effort`, after that of the
-    linear program over one window.
+    """The best bound of the linear program over one window, then of programs with 1, 2, 4, .. windows in the limits.
 
-    `known` is a pruned schedule within the budget: it starts the solver, and the search ends when the bound is within
-    the gap of it. `on_bound` hears of each better bound. Raises InfeasibleError if the solver proves that no
-    plan fits.
+    `known` is a pruned schedule within the budget: the solver starts from it, and the search ends within the gap of it.
+    `on_bound` is called with each better bound. Raises InfeasibleError if the solver proves that no plan fits.
     """
     best = once(problem)
-    known_ns = None if known is None else simulate(problem, lower(problem, known)).time_ns
+    known_ns = None if known is None else simulated(problem, known).time_ns
     account = Account(effort)
 
     def take(found: Bound | None) -> None:
@@ -138,7 +135,7 @@ def _priced(f: Relaxation, seconds: float | None = None) -> Bound | None:
 
 def choices_of(f: Relaxation, solution: Solution) -> tuple[int, ...]:
     """The implementation of each backward node in a solution."""
-    return tuple(next(way for way, var in ways.items() if solution.values[var] > 0.5) for ways in f.d[1:])
+    return tuple(next(way for way, var in choices.items() if solution.values[var] > 0.5) for choices in f.d[1:])
 
 
 def kept_of(f: Relaxation, solution: Solution) -> frozenset[int]:
@@ -147,7 +144,7 @@ def kept_of(f: Relaxation, solution: Solution) -> frozenset[int]:
 
 
 def restrain(f: Relaxation, share: float) -> None:
-    """Let the forward pass keep at most this share of the bytes beside the base."""
+    """Let the forward pass keep at most this share of the bytes that the base leaves."""
     size = _sizes(f.problem)
     f.model.add_linear([(var, size[i]) for i, var in f.s[0].items() if size[i]], ub=share * _room(f.problem))
 
@@ -156,7 +153,7 @@ def _bound(f: Relaxation, solution: Solution) -> Bound | None:
     windows = "one window" if len(f.windows) == 1 else f"{len(f.windows)} windows"
     if solution.status is Status.INFEASIBLE:
         kept = KEPT.format(windows=windows)
-        raise InfeasibleError(f"{kept} can not be made again within the budget, in no order of recomputations")
+        raise InfeasibleError(f"{kept} cannot be recomputed within the budget, in any order")
     if solution.bound is None or not math.isfinite(solution.bound):
         return None
     time_ns = math.floor(solution.bound * f.time_unit + 1e-6)
@@ -175,7 +172,7 @@ def relax(problem: MemoryProblem, windows: list[Window]) -> Relaxation:
         model=model,
         one=one,
         time_unit=time_unit(problem),
-        ways={},
+        choices={},
         made={},
         inplace={},
         s=[{i: model.bool_var() for i in sorted(good[w.start])} for w in windows] + [{}],
@@ -188,14 +185,16 @@ def relax(problem: MemoryProblem, windows: list[Window]) -> Relaxation:
         _link(f, a, a + 1, f.r[a])
         _limit(f, a)
     _nest(f, 0, len(windows))
-    cost: Terms = [(var, problem.fwd[i].impls[w].time_ns) for i, ways in f.ways.items() for w, var in ways.items()]
+    cost: Terms = [
+        (var, problem.fwd[i].impls[w].time_ns) for i, choices in f.choices.items() for w, var in choices.items()
+    ]
     cost += [(q, -problem.fwd[i].inplace_saves_ns) for i, q in f.inplace.items()]
     for runs in f.r:
         for i, run in runs.items():
             node = problem.fwd[i]
             saved = node.inplace_saves_ns if node.inplace_of is not None else 0
             cost.append((run, max(0, min(impl.time(True) for impl in node.impls) - saved)))
-    cost += [(v, problem.bwd[t - 1].impls[w].time_ns) for t, ways in enumerate(f.d) for w, v in ways.items()]
+    cost += [(v, problem.bwd[t - 1].impls[w].time_ns) for t, choices in enumerate(f.d) for w, v in choices.items()]
     model.minimize([(var, ns / f.time_unit) for var, ns in merged(cost)])
     return f
 
@@ -205,7 +204,7 @@ def _link_forward(f: Relaxation) -> None:
     for i, node in enumerate(f.problem.fwd):
         if node.kind == "op" or i in entered:
             f.made[i] = f.one if node.kind == "op" else model.bool_var()
-            f.ways[i] = choice(model, forward_ways(node, False), f.made[i])
+            f.choices[i] = choice(model, forward_ways(node, False), f.made[i])
         if node.kind != "op" and i in entered:
             at_most(model, entered[i], [f.made[i]])
         if i in f.made and node.inplace_of is not None:
@@ -229,7 +228,7 @@ def _nest(f: Relaxation, a: int, b: int) -> dict[int, Var]:
 
 
 def _link(f: Relaxation, a: int, b: int, runs: dict[int, Var]) -> None:
-    """What windows a..b-1 make again, keep to their end and read."""
+    """What windows a..b-1 recompute, keep to their end and read."""
     model, entered = f.model, f.s[a]
     for i, run in runs.items():
         for j in sorted(set(f.problem.fwd[i].inputs)):
@@ -265,7 +264,7 @@ def _limit_forward(f: Relaxation) -> None:
     for i in places:
         node = problem.fwd[i]
         feeding = [j for j, t in last.items() if j < i <= t]
-        terms = [(var, node.impls[way].workspace_bytes / unit) for way, var in f.ways[i].items()]
+        terms = [(var, node.impls[way].workspace_bytes / unit) for way, var in f.choices[i].items()]
         terms += [(f.made[i], size[i]), (f.one, sum(size[j] for j in feeding))]
         terms += [(f.s[0][j], -size[j]) for j in feeding if j in f.s[0]]
         if i in f.inplace and node.inplace_of is not None:
@@ -280,7 +279,7 @@ def _limit(f: Relaxation, a: int) -> None:
     gradients = {t: problem.bwd[t - 1].live_grad_bytes / unit for t in window}
     model.add_linear([(var, size[i]) for i, var in entered.items() if size[i]], ub=room - gradients[window[0]])
     stays = {i: _above(f, [([left[i]], runs.get(i))]) if i in runs else [(left[i], 1.0)] for i in left}
-    staying = _total(model, [(var, coef * size[i]) for i, terms in stays.items() for var, coef in terms])
+    staying = shortened(model, merged([(var, coef * size[i]) for i, terms in stays.items() for var, coef in terms]))
     waits: dict[int, Terms] = {i: [(var, 1.0)] for i, var in left.items()}
     for t in reversed(window):
         back, reads = problem.bwd[t - 1], _reads(f, t)
@@ -309,8 +308,8 @@ def _limit(f: Relaxation, a: int) -> None:
         node = problem.fwd[i]
         inputs = set(node.inputs) - {node.inplace_of}
         coef = min(impl.workspace(True) for impl in node.impls) / unit + size[i] + sum(size[j] for j in inputs)
-        beside: Terms = [(var, -size[j]) for j in sorted({i, *node.inputs}) for var, _ in stays.get(j, ())]
-        model.add_linear(merged([(run, coef), *staying, *beside]), ub=room - least)
+        counted: Terms = [(var, -size[j]) for j in sorted({i, *node.inputs}) for var, _ in stays.get(j, ())]
+        model.add_linear(merged([(run, coef), *staying, *counted]), ub=room - least)
 
 
 def _above(
@@ -326,7 +325,7 @@ def _above(
 
 
 def _room(problem: MemoryProblem) -> float:
-    """Bytes beside the base, half a unit added so that a tight fit never counts as too large."""
+    """Bytes that the base leaves of the budget, and half a unit, so that a tight fit never counts as too large."""
     return (problem.budget_bytes - problem.base_bytes) / byte_unit(problem) + 0.5
 
 
@@ -335,22 +334,12 @@ def _sizes(problem: MemoryProblem) -> list[float]:
     return [node.out_bytes / unit for node in problem.fwd]
 
 
-def _total(model: Model, terms: Terms) -> Terms:
-    """One variable at least the sum of many."""
-    terms = merged(terms)
-    if len(terms) <= 8:
-        return terms
-    total = model.continuous(0.0, sum(coef for _, coef in terms))
-    model.add_linear([(total, -1), *terms], ub=0)
-    return [(total, 1)]
-
-
 def hint(f: Relaxation, schedule: RecomputeSchedule) -> None:
     """Start the solver from a pruned schedule."""
     first = {run.node: run for run in schedule.runs[0]}
-    for i, ways in f.ways.items():
-        for way, var in ways.items():
-            _hint(f, var, i in first and (len(ways) == 1 or first[i].impl == way))
+    for i, choices in f.choices.items():
+        for way, var in choices.items():
+            _hint(f, var, i in first and (len(choices) == 1 or first[i].impl == way))
     for i, q in f.inplace.items():
         _hint(f, q, i in first and first[i].inplace)
     for a, window in enumerate(f.windows):

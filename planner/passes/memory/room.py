@@ -13,7 +13,7 @@ from treadle.planner.passes.memory.job import MemoryJob
 from treadle.planner.passes.memory.problem import MemoryProblem
 
 SOLVED_WITHIN = 1e-6
-"""How far the duals of two versions of a solver may be apart."""
+"""Relative difference that the duals of two solver versions may have."""
 
 
 class MemoryPass(Pass[MemoryDecisions]):
@@ -47,22 +47,15 @@ class MemoryPass(Pass[MemoryDecisions]):
         return check_against_trace(plan.decisions, trace)
 
     def least_ns(self, decisions: MemoryDecisions) -> int:
-        """Every forward op and every backward node once, each in its fastest implementation, and in place where that
-        is possible."""
-        problem = decisions.problem
-        forward = [
-            min(impl.time_ns for impl in node.impls) - (0 if node.inplace_of is None else node.inplace_saves_ns)
-            for node in problem.fwd
-            if node.kind == "op"
-        ]
-        return sum(forward) + sum(min(impl.time_ns for impl in node.impls) for node in problem.bwd)
+        from treadle.planner.passes.memory.bound import least_time
+
+        return least_time(decisions.problem)
 
     def rebound(self, plan: Plan[MemoryDecisions], found: Inputs) -> Rebound:
-        """Where one linear program proved the bound. What a search proved stays a claim."""
-        from treadle.planner.passes.memory.bound import SENTENCES
-
+        """The bound of the linear program, where it proved that of the plan. What a search proved is not derived
+        again."""
         decisions, proof = plan.decisions, plan.certificate
-        if proof.argument != SENTENCES["priced"] or proof.lower_bound <= self.least_ns(decisions):
+        if not proof.argument.endswith("(weak duality)") or proof.lower_bound <= self.least_ns(decisions):
             return Rebound([], None)
         from treadle.planner.passes.memory.relaxation import priced_bound
 
@@ -74,8 +67,7 @@ class MemoryPass(Pass[MemoryDecisions]):
 
 
 def against_problem(plan: Plan[MemoryDecisions], problem: MemoryProblem) -> list[str]:
-    """What the plan solved must be the problem of the file at the plan's budget, with the families and the reserve of
-    the plan."""
+    """How the plan's problem differs from that of the file at the plan's budget, families and reserve."""
     from treadle.planner.passes.memory.planning import MemoryOptions, prepared
 
     decisions = plan.decisions

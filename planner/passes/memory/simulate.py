@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, assert_never
 
+from treadle.planner.passes.memory.lower import RecomputeSchedule, lower
 from treadle.planner.passes.memory.problem import BackwardNode, ForwardNode, MemoryProblem
 from treadle.planner.passes.memory.program import Drop, EnterStage, Instruction, RunBackward, RunForward
 
 
 class Moment(NamedTuple):
-    """Bytes in use besides the base while one instruction runs. `label` is the stage, or the node's op with the
-    implementation that was chosen."""
+    """Bytes in use besides the base while one instruction runs. `label` is the stage, or the node's op and
+    implementation."""
 
     label: str
     kept: int
@@ -99,6 +100,11 @@ def simulate(problem: MemoryProblem, program: Iterable[Instruction]) -> Simulati
             case _:
                 assert_never(instruction)
     return Simulation(problem.base_bytes + peak, time)
+
+
+def simulated(problem: MemoryProblem, schedule: RecomputeSchedule) -> Simulation:
+    """Exact peak and time of a pruned schedule."""
+    return simulate(problem, lower(problem, schedule))
 
 
 def curve(problem: MemoryProblem, program: Iterable[Instruction]) -> list[tuple[str, dict[str, int]]]:

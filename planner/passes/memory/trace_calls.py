@@ -1,4 +1,4 @@
-"""Which calls of a trace an instruction of a memory plan stands for."""
+"""The calls of a trace that an instruction of a memory plan executes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def calls_of(
 ) -> list[tuple[Op, Op | Implementation]]:
     """The ops that `instruction` runs, each with the call that makes its results; views are left out.
 
-    `late`: the forward pass is over, so a forward node runs again. Raises InputError where the trace lacks the ops or
-    the implementations.
+    `late`: the forward pass has finished, so a forward node is recomputed. Raises InputError where the trace lacks
+    the ops or the implementations.
     """
     inplace = False
     match instruction:
@@ -42,20 +42,20 @@ def calls_of(
 
 
 def chosen(op: Op, impl: Forward | Backward, *, inplace: bool = False, again: bool = False) -> Op | Implementation:
-    """The call that makes what `op`, the first of its node, makes where a plan runs the node by `impl`. A recomputation
-    that has costs of its own is done by an implementation that reads what the first run left.
+    """The call that runs `op`, the first of its node, where a plan runs the node by `impl`. A recomputation with costs
+    of its own uses an implementation that reads what the first run left.
 
-    Raises InputError where the op has no implementation that works in place, or for a recomputation, as the plan wants.
+    Raises InputError where the op lacks the in-place or recomputing implementation that the plan needs.
     """
     again = again and isinstance(impl, Forward) and impl.recompute_time_ns is not None
-    ways = op.implementations
+    calls = op.implementations
     if inplace:
-        fitting = [way for way in ways if way.family == "inplace" and way.overwrites is not None]
-        fitting = [way for way in fitting if way.again == again] or [way for way in fitting if not way.again]
+        fitting = [call for call in calls if call.family == "inplace" and call.overwrites is not None]
+        fitting = [call for call in fitting if call.again == again] or [call for call in fitting if not call.again]
     elif again:
-        fitting = [way for way in ways if way.again and way.overwrites is None]
+        fitting = [call for call in calls if call.again and call.overwrites is None]
     else:
-        return next((way for way in ways if way.name == impl.name and not way.again), op)
+        return next((call for call in calls if call.name == impl.name and not call.again), op)
     if not fitting:
         kind = "in place" if inplace else "by what its first run left"
         raise InputError(f"the plan runs op {op.id!r} {kind}, for which the trace has no implementation")
@@ -63,7 +63,7 @@ def chosen(op: Op, impl: Forward | Backward, *, inplace: bool = False, again: bo
 
 
 def _ops(names: Sequence[str], impl: Forward | Backward, graph: Graph) -> list[Op]:
-    """The ops of a node that are no views. Raises InputError where the trace lacks them or the implementation."""
+    """The ops of a node without views. Raises InputError where the trace lacks them or the implementation."""
     for name in names:
         if name not in graph.ops:
             raise InputError(f"the plan runs op {name!r}, which the trace lacks", where=graph.trace.name)

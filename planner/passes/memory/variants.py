@@ -1,4 +1,4 @@
-"""Which families of implementations a plan may use, and fast convolutions afterwards where it had no choice of them.
+"""Which families of implementations a plan may use, and faster convolutions for a plan that could not choose them.
 
 The variants are those of MONeT's ablation (section 4.5): the same problem with a smaller catalogue.
 """
@@ -16,7 +16,7 @@ from treadle.planner.passes.memory.problem import FAMILIES, Backward, BackwardNo
 from treadle.planner.passes.memory.program import Drop, EnterStage, RunBackward, RunForward
 from treadle.planner.passes.memory.simulate import moments
 
-Way = TypeVar("Way", Forward, Backward)
+Impl = TypeVar("Impl", Forward, Backward)
 
 ALWAYS = frozenset({"inplace", "statistics"})
 VARIANTS: dict[str, frozenset[str]] = {
@@ -37,13 +37,13 @@ def allowed(family: str, families: Collection[str]) -> bool:
 
 
 def restrict(problem: MemoryProblem, families: Collection[str] | None, recompute: bool = True) -> MemoryProblem:
-    """`problem` without the implementations of other families, and without the intermediates that nobody can read then.
+    """`problem` without the implementations of other families, and without intermediates that no op then reads.
 
-    None stands for all families.
-    Without `inplace` nothing is overwritten in the forward pass; without `statistics` a repeated run costs what the
-    first one does; without `recompute` nothing runs again, and no state of the random number generator is kept for
-    that. Implementations keep their order, so adding a family later moves none of those before it. Nodes keep their
-    order and are numbered anew where some are gone; with the same families but `conv` on or off the numbers agree.
+    None stands for all families. Without `inplace` nothing is overwritten in the forward pass; without `statistics` a
+    repeated run costs what the first one does; without `recompute` nothing runs again, and no state of the random
+    number generator is kept for that. Implementations keep their order, so adding a family later moves none of those
+    before it. Nodes keep their order and are numbered anew where some are gone; with the same families but `conv` on or
+    off the numbers agree.
 
     Raises InputError for a node that is left without an implementation.
     """
@@ -69,9 +69,9 @@ def restrict(problem: MemoryProblem, families: Collection[str] | None, recompute
 
 
 def post_optimise(problem: MemoryProblem, schedule: RecomputeSchedule) -> RecomputeSchedule:
-    """`schedule` with each convolution call by the fastest algorithm whose workspace fits the room left at that call.
+    """`schedule` with the fastest algorithm for each convolution whose workspace fits the room left at its call.
 
-    What the variants without `conv` get afterwards (MONeT, section 4.5). `problem` is that of the schedule with the
+    MONeT does this for the variants without `conv` (section 4.5). `problem` is that of the schedule with the
     algorithms on: `restrict(whole, families | {"conv"})` where the plan was made for `restrict(whole, families)`. No
     memory is taken that the schedule does not leave, so what it stores and recomputes stays as it is.
     """
@@ -116,7 +116,7 @@ def _faster_back(node: BackwardNode, way: int, left: int) -> int:
     return min([way, *fitting], key=lambda other: node.impls[other].time_ns)
 
 
-def _kept(impls: tuple[Way, ...], families: Collection[str], path: str) -> tuple[Way, ...]:
+def _kept(impls: tuple[Impl, ...], families: Collection[str], path: str) -> tuple[Impl, ...]:
     kept = tuple(impl for impl in impls if allowed(impl.family, families))
     if not kept:
         found = ", ".join(sorted({impl.family for impl in impls}))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from treadle.planner.documents.trace import Implementation, Op
-from treadle.planner.passes.memory.extract.step import Call, TrainingStep, name_of, ways_of
+from treadle.planner.passes.memory.extract.step import Call, TrainingStep, calls_of, name_of
 from treadle.planner.passes.memory.problem import Backward, BackwardNode
 
 
@@ -16,7 +16,7 @@ class _Ops:
     each runs, workspace not counted."""
 
     step: TrainingStep
-    ways: list[list[Call]]
+    calls: list[list[Call]]
     needs: list[list[frozenset[int]]]
     births: dict[str, int]
     in_use: list[int]
@@ -29,28 +29,29 @@ class _Ops:
         return self.in_use[place] + (self.op(place).workspace_bytes or 0)
 
     def live(self, place: int) -> int:
-        """Gradient bytes that are there before the op runs and still while it does."""
+        """Gradient bytes that are live before the op runs and while it does."""
         born = (t for t in self.step.made(self.op(place)) if self.births[t] == place)
         return self.in_use[place] - sum(map(self.step.size, born))
 
-    def reused(self, way: Call) -> int:
+    def reused(self, call: Call) -> int:
         """Bytes of the gradient that the call overwrites."""
-        if isinstance(way, Implementation) and way.overwrites is not None:
-            return self.step.size(self.step.owner[way.overwrites])
+        if isinstance(call, Implementation) and call.overwrites is not None:
+            return self.step.size(self.step.owner[call.overwrites])
         return 0
 
 
 def backward_nodes(step: TrainingStep, node_of: dict[str, int], *, hold_gradients: bool) -> tuple[BackwardNode, ...]:
     """The nodes in execution order; `node_of` are the forward nodes that make each storage that backward ops read."""
     optional = {t for op in step.forward if op.intermediate_of is not None for t in step.made(op)}
-    ways = [
-        [way for way in ways_of(op) if step.read([way]).isdisjoint(optional - node_of.keys())] for op in step.backward
+    calls = [
+        [call for call in calls_of(op) if step.read([call]).isdisjoint(optional - node_of.keys())]
+        for op in step.backward
     ]
     births, deaths = _lives(step, hold_gradients)
     ops = _Ops(
         step=step,
-        ways=ways,
-        needs=[[frozenset(node_of[t] for t in step.read([way]) if t in node_of) for way in some] for some in ways],
+        calls=calls,
+        needs=[[frozenset(node_of[t] for t in step.read([call]) if t in node_of) for call in some] for some in calls],
         births=births,
         in_use=_bytes_in_use(step, births, deaths, len(step.backward)),
     )
@@ -65,13 +66,13 @@ def backward_nodes(step: TrainingStep, node_of: dict[str, int], *, hold_gradient
 
 
 def _joins(ops: _Ops, group: Sequence[int], place: int, slack: int) -> bool:
-    """Whether treating the op as one with those of the group loses next to nothing. With several implementations it
-    starts a group, which an op may join that reads nothing more than any of them and never is the group's peak."""
-    if len(ops.ways[place]) > 1:
+    """Whether treating the op as one with those of the group loses next to nothing. An op of several implementations
+    starts a group; another op joins it if it reads no more than any of them and never is the group's peak."""
+    if len(ops.calls[place]) > 1:
         return False
     wanted, first = ops.needs[place][0], group[0]
-    if len(ops.ways[first]) > 1:
-        floor = ops.in_use[first] - max(map(ops.reused, ops.ways[first]))
+    if len(ops.calls[first]) > 1:
+        floor = ops.in_use[first] - max(map(ops.reused, ops.calls[first]))
         return wanted <= frozenset.intersection(*ops.needs[first]) and ops.used(place) <= floor + slack
     together = frozenset().union(*(ops.needs[p][0] for p in group))
     return wanted == together or (wanted < together and ops.used(place) <= slack + max(map(ops.used, group)))
@@ -83,18 +84,18 @@ def _node(ops: _Ops, group: Sequence[int]) -> BackwardNode:
     made = max(ops.in_use[place] for place in group) - live
     shared = frozenset[int]().union(*(ops.needs[place][0] for place in rest))
     impls = []
-    for way, needs in zip(ops.ways[first], ops.needs[first], strict=True):
-        reused = ops.reused(way)
+    for call, needs in zip(ops.calls[first], ops.needs[first], strict=True):
+        reused = ops.reused(call)
         if reused not in (0, made):
             continue
-        peak = max([ops.in_use[first] - reused + (way.workspace_bytes or 0), *map(ops.used, rest)])
+        peak = max([ops.in_use[first] - reused + (call.workspace_bytes or 0), *map(ops.used, rest)])
         impls.append(
             Backward(
-                name=name_of(way),
-                family=way.family,
+                name=name_of(call),
+                family=call.family,
                 needs=tuple(sorted(needs | shared)),
                 workspace_bytes=max(0, peak - live - (0 if reused else made)),
-                time_ns=(way.time_ns or 0) + sum(ops.op(place).time_ns or 0 for place in rest),
+                time_ns=(call.time_ns or 0) + sum(ops.op(place).time_ns or 0 for place in rest),
                 grad_inplace=reused > 0,
             )
         )
@@ -108,15 +109,15 @@ def _node(ops: _Ops, group: Sequence[int]) -> BackwardNode:
 
 
 def _lives(step: TrainingStep, hold_gradients: bool) -> tuple[dict[str, int], dict[str, int]]:
-    """First and last place among the backward ops at which each gradient-side storage takes room. A gradient that is
-    added to a held one is handed over after the last op that reads its parameter."""
+    """First and last place among the backward ops at which each gradient-side storage is live. A gradient that is added
+    to a held one is live up to the last op that reads its parameter."""
     end = len(step.backward)
     births = dict.fromkeys(sorted(step.tangents), -1)
     deaths = dict.fromkeys(births, end)
     read_at: dict[str, int] = {}
     for place, op in enumerate(step.backward):
         births.update(dict.fromkeys(step.made(op), place))
-        for tensor in step.read(ways_of(op)):
+        for tensor in step.read(calls_of(op)):
             read_at[tensor] = place
     for tensor in births.keys() - deaths.keys():
         leaf = step.parameter_gradients.get(tensor, tensor) if hold_gradients else tensor

@@ -93,18 +93,18 @@ class TrainingStep:
         return {self.owner[t] for call in calls for t in call.inputs}
 
     def held(self, trace: Trace) -> frozenset[str]:
-        """Storages of forward ops that somebody holds to the end of the step: outputs and new buffer values."""
+        """Storages of forward ops that the caller holds to the end of the step: outputs and new buffer values."""
         made = {t for op in self.forward for t in self.made(op)}
         return frozenset(made & {self.owner[t] for t in (*trace.outputs, *(value for _, value in trace.updates))})
 
 
 def name_of(call: Call) -> str:
-    """What a node's implementation is called: an op's own call is its default."""
+    """The name of a node's implementation; an op's own call is `default`."""
     return call.name if isinstance(call, Implementation) else "default"
 
 
-def ways_of(op: Op) -> list[Call]:
-    """The calls that a plan chooses between, the op's own first. An op of the forward pass writes in place wherever
-    its node does, and runs by what its first run left wherever it runs again."""
-    others = (way for way in op.implementations if not way.again)
-    return [op, *(way for way in others if op.phase == "backward" or way.overwrites is None)]
+def calls_of(op: Op) -> list[Call]:
+    """The calls that a plan chooses between, the op's own first. In-place calls of the forward pass and calls for
+    recomputations are no choices: their nodes decide."""
+    others = (call for call in op.implementations if not call.again)
+    return [op, *(call for call in others if op.phase == "backward" or call.overwrites is None)]

@@ -37,7 +37,8 @@ s_j^K, s^{K+1} = 0, Lhat_{K+1} = 0 and held_ij = 1 wherever i runs and x_j is th
     exact (default)   held_ij = r_i where i reads j, else w_tj for the next t > i that may run and reads j:
                       w_tj >= r_t,  w_tj >= w_t'j of the reader t' after t,  w_tj >= U_k(j) for the last
     long              held_ij = w_tj for the next t >= i that reads j, for all j in L_i
-    superset          held_ij = r_i, as published: charges what no run of the stage reads, so it can lose the best plan
+    superset          held_ij = r_i, as MONeT has it: counts what no run of the stage reads, so it can lose the best
+    plan
 
 Trims (`switches.py`): T1 leaves (M-idle) out, which the other rows imply; T2 allows r and s only for ancestors of what
 a backward node still reads; T3 takes L_i over those; T4 leaves dominated implementations out; T5, off by default,
@@ -51,7 +52,7 @@ from __future__ import annotations
 from treadle.planner.passes.memory.formulation.cuts import add_cuts
 from treadle.planner.passes.memory.formulation.memory_rows import add_memory
 from treadle.planner.passes.memory.formulation.switches import DependencySet, Switches
-from treadle.planner.passes.memory.formulation.tables import Formulation, Terms, Units, all_sizes
+from treadle.planner.passes.memory.formulation.tables import Formulation, Terms, Units, all_sizes, choice
 from treadle.planner.passes.memory.formulation.union import add_union
 from treadle.planner.passes.memory.formulation.useful import (
     Cost,
@@ -113,7 +114,7 @@ def formulate(
 
 
 def add_selection(f: Formulation, k: int, useful: frozenset[int]) -> None:
-    """(C1), (C2): which forward nodes run in stage k, and who runs them."""
+    """(C1), (C2): which nodes run in stage k, and by which implementations."""
     again = f.again(k)
     for i, node in enumerate(f.problem.fwd):
         if not again:
@@ -130,12 +131,8 @@ def add_selection(f: Formulation, k: int, useful: frozenset[int]) -> None:
 
 def _choice(f: Formulation, costs: list[Cost], needs: list[frozenset[int]], run: Var) -> dict[int, Var]:
     """One variable for each implementation worth having; they add up to `run`."""
-    candidates = undominated(costs, needs) if f.switches.no_dominated else range(len(costs))
-    if len(candidates) == 1:
-        return {candidates[0]: run}
-    chosen = {way: f.model.bool_var() for way in candidates}
-    f.model.add_linear([*((var, 1) for var in chosen.values()), (run, -1)], 0, 0)
-    return chosen
+    candidates = undominated(costs, needs) if f.switches.no_dominated else list(range(len(costs)))
+    return choice(f.model, candidates, run)
 
 
 def add_inplace(f: Formulation, k: int) -> None:

@@ -1,11 +1,11 @@
-"""What waits for a later run of its stage (the sets L_i^k of MONeT, section 4.2, exactly).
+"""Tensors that a stage holds for a later run of its own (the sets L_i^k of MONeT, section 4.2, exactly).
 
 For the readers t1 < t2 < .. of x_j that may run in a stage let
 
     w_tj >= r_t,    w_tj >= w_t'j for the next reader t',    w_tj >= U(j) for the last
 
-where U(j) says that x_j is kept beyond the stage or read by its backward node. While the stage passes i, x_j with
-j < i is there just where w_tj = 1 for the first reader t >= i, or U(j) = 1 where there is none.
+where U(j) = 1 if x_j is kept beyond the stage or read by its backward node. While the stage passes i, x_j with j < i
+is live if and only if w_tj = 1 for the first reader t >= i, or U(j) = 1 without such a reader.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def waiting(
     union: Callable[[int], Terms],
     auxiliary: Callable[[], Var],
 ) -> Callable[[int, int], Terms]:
-    """waits(i, j) is the expression above for x_j while the stage passes i; its rows are written when it is asked for.
+    """waits(i, j) is the expression above for x_j while the stage passes i; calling it adds its rows.
 
     runs: the nodes that may run in the stage; `one` stands for a run that always happens. union: U. auxiliary: makes
     a variable in [0, 1].

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from treadle.planner.passes.memory.formulation.holding import waiting
-from treadle.planner.passes.memory.formulation.tables import Formulation, MaybeVar, Terms
+from treadle.planner.passes.memory.formulation.tables import Formulation, MaybeVar, Terms, shortened
 from treadle.planner.passes.memory.formulation.useful import feeds, transient_bytes
 from treadle.planner.passes.memory.lower import RecomputeSchedule
 from treadle.planner.passes.memory.problem import MemoryProblem
@@ -97,15 +97,10 @@ def _sums(
 
 
 def _chain(model: Model, parts: list[Terms]) -> list[Terms]:
-    """T6: chain[i] stands for the sum of the first i parts, by a continuous variable wherever it grows long."""
+    """T6: chain[i] stands for the sum of the first i parts."""
     chain: list[Terms] = [[]]
     for part in parts:
-        total = chain[-1] + part
-        if len(total) > 8:
-            prefix = model.continuous(0.0, sum(coef * model.upper[var] for var, coef in total))
-            model.add_linear([(prefix, -1), *total], ub=0)
-            total = [(prefix, 1)]
-        chain.append(total)
+        chain.append(shortened(model, chain[-1] + part))
     return chain
 
 

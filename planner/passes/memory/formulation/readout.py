@@ -1,4 +1,4 @@
-"""From a solution of the 0-1 program to a schedule, and from a schedule to a start for the solver."""
+"""From a solution of the 0-1 program to a schedule, and from a schedule to a hint for the solver."""
 
 from __future__ import annotations
 
@@ -65,6 +65,6 @@ def hint(f: Formulation, schedule: RecomputeSchedule) -> None:
         f.model.hint(var, value)
 
 
-def _offered(way: int, offered: dict[int, Var], costs: list[Cost], needs: list[frozenset[int]]) -> int:
-    """`way`, or one that is as good where the program left it out."""
-    return way if way in offered else next(other for other in offered if as_good(other, way, costs, needs))
+def _offered(impl: int, offered: dict[int, Var], costs: list[Cost], needs: list[frozenset[int]]) -> int:
+    """`impl`, or one that is as good where the program left it out."""
+    return impl if impl in offered else next(other for other in offered if as_good(other, impl, costs, needs))

@@ -26,8 +26,8 @@ class Switches:
     cuts: bool = True
     """Add valid inequalities that lift the bound of the linear relaxation."""
     local: Literal["exact", "long", "superset"] = "exact"
-    """How (M-run) counts what a run holds for later ones. Only "superset", as published, can lose the best plan."""
+    """How (M-run) counts what a run holds for later ones. Only "superset", as in MONeT, can lose the best plan."""
     literal_products: bool = False
-    """Write the union of kept and needed tensors with one product for each implementation, as published."""
+    """Write the union of kept and needed tensors with one product for each implementation, as in MONeT."""
     integral: bool = False
     """Only integer variables and coefficients, as CP-SAT takes them: no chains, times in ns."""

@@ -83,6 +83,24 @@ class Units:
         return (available // self.bytes_ if isinstance(taken, int) else available / self.bytes_) - taken
 
 
+def shortened(model: Model, terms: Terms) -> Terms:
+    """`terms`, or one continuous variable that is at least their sum where they are more than eight."""
+    if len(terms) <= 8:
+        return terms
+    total = model.continuous(0.0, sum(coef * model.upper[var] for var, coef in terms))
+    model.add_linear([(total, -1), *terms], ub=0)
+    return [(total, 1)]
+
+
+def choice(model: Model, candidates: list[int], chosen: Var) -> dict[int, Var]:
+    """One 0-1 variable for each candidate; they add up to `chosen`."""
+    if len(candidates) == 1:
+        return {candidates[0]: chosen}
+    variables = {impl: model.bool_var() for impl in candidates}
+    model.add_linear([*((var, 1) for var in variables.values()), (chosen, -1)], 0, 0)
+    return variables
+
+
 def all_sizes(problem: MemoryProblem) -> list[int]:
     """Bytes of everything that is made or used, once for each place where it occurs."""
     sizes = [node.out_bytes for node in problem.fwd]

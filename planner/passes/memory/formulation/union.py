@@ -4,7 +4,7 @@ Compact, the default: for every i that some D_kl has,
 
     u_ki >= s_i^{k-1},    u_ki >= sum_{l: i in D_kl} dhat_kl,    U_k(i) = u_ki
 
-and U_k(i) = s_i^{k-1} for all others, and for all in the forward pass. As published, with `literal_products`:
+and U_k(i) = s_i^{k-1} for all others, and for all in the forward pass. With `literal_products`, as MONeT has it:
 
     alpha_kli >= dhat_kl + s_i^{k-1} - 1,    alpha_kli <= dhat_kl,    alpha_kli <= s_i^{k-1}       for i not in D_kl
     U_k(i) = sum_{l: i in D_kl} dhat_kl + sum_{l: i not in D_kl} alpha_kli

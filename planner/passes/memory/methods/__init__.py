@@ -1,1 +1,1 @@
-"""Ways to find memory plans, one idea in each file."""
+"""Methods that find memory plans, one idea in each file."""

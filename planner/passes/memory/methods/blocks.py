@@ -1,30 +1,29 @@
-"""What one segment can do: for each number of bytes kept the least time found, with the bytes it takes on the way.
+"""Options of one segment: for each number of bytes kept the least time found, and the bytes in use.
 
-A segment's options come from local search (`local_search.py`) on the segment alone, over a grid of bytes kept
-and bytes in use. Only options remain that no other one beats in every respect.
+They come from local search (`local_search.py`) on the segment in isolation, over a grid of bytes kept and bytes in use.
+Only options remain that no other one beats in every respect.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from treadle.planner.passes.memory.lower import store_all
 from treadle.planner.passes.memory.methods.lifetimes import Lifetime, Lifetimes
-from treadle.planner.passes.memory.methods.local_search import evict, local_search, use_leanest
+from treadle.planner.passes.memory.methods.local_search import evict, local_search, whole_plans
 from treadle.planner.passes.memory.methods.segments import Segment
 
 
 @dataclass(frozen=True)
 class Option:
-    """A way to do a segment: `keep` bytes from forward to backward pass, `forward` and `backward` the most in use in
-    each, kept ones included. `lives` and `ways` are those of the sub-problem, `lives` of its own nodes only."""
+    """A plan of a segment: `keep` bytes from forward to backward pass, `forward` and `backward` the most in use in
+    each, kept ones included. `lives` and `choices` are those of the sub-problem, `lives` of its own nodes only."""
 
     keep: int
     forward: int
     backward: int
     time_ns: int
     lives: tuple[tuple[Lifetime, ...], ...]
-    ways: tuple[int, ...]
+    choices: tuple[int, ...]
 
     def beats(self, other: Option) -> bool:
         return (
@@ -44,9 +43,7 @@ def options(segment: Segment, levels: int, rounds: int) -> list[Option]:
     """Options of a segment at about `levels` numbers of kept bytes and 3 limits of bytes in use, fastest first."""
     free = segment.sub_problem(ENDLESS, ENDLESS)
     found: list[Option] = []
-    fastest, leanest = Lifetimes(free, store_all(free)), Lifetimes(free, store_all(free))
-    use_leanest(leanest)
-    for whole in (fastest, leanest) if leanest.snapshot() != fastest.snapshot() else (fastest,):
+    for whole in whole_plans(free):
         top = _option(segment, whole)
         if top is None:
             continue
@@ -93,5 +90,5 @@ def _option(segment: Segment, lives: Lifetimes) -> Option | None:
         backward=int(max(measured.peak[GATE + 1 :], default=0)),
         time_ns=measured.time_ns,
         lives=own,
-        ways=tuple(lives.way[GATE:]),
+        choices=tuple(lives.way[GATE:]),
     )

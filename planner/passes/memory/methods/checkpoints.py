@@ -1,20 +1,21 @@
-"""The plan that stands first: checkpoints at a few narrow places, found in seconds for thousands of ops.
+"""The first plan of a search: checkpoints at a few narrow places, found in seconds for thousands of ops.
 
 * In one level ("Training Deep Nets with Sublinear Memory Cost", section 3): the forward pass keeps what crosses between
-  2, 4, 8, .. shares, each share is made again once, and what backward nodes read of it stays.
-* Nested (the same, section 4.2), where that does not fit: of what a backward node lacks only what crosses halfway,
-  three quarters of the way and so on is kept beside the last few nodes, so that log n tensors are there at a time.
+  2, 4, 8, .. shares, each share is recomputed once, and what backward nodes read of it is kept.
+* Nested (the same paper, section 4.2), where that does not fit: of what a backward node lacks only the last few nodes
+  are kept, with what crosses at 1/2, 3/4, .. of the distance to them, so that log n tensors are live at a time.
 
-The first plan that fits is taken: the fewer the shares, the less runs again. Where none does, stages that exceed the
-budget are entered bare, with nothing that can be made again.
+The first plan that fits is taken: the fewer the shares, the less is recomputed. Where none does, stages that exceed the
+budget are entered bare, with nothing live that can be recomputed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
-from treadle.planner.passes.memory.formulation.useful import made_for, transient_bytes
+from treadle.planner.passes.memory.formulation.useful import leanest_backward, made_for, unrepeatable
 from treadle.planner.passes.memory.lower import RecomputeSchedule, lower, prune, store_all
 from treadle.planner.passes.memory.methods.heuristics import crossing_bytes
 from treadle.planner.passes.memory.methods.unfolding import fastest_within
@@ -23,15 +24,15 @@ from treadle.planner.passes.memory.program import EnterStage, RunForward
 from treadle.planner.passes.memory.simulate import moments
 
 LEAST = 4
-"""A share has at least so many nodes."""
+"""Nodes of a share, at least."""
 BARE, FEW = 3, 12
-"""So often at most stages are made bare, and no more than so many."""
+"""Rounds in which stages are made bare, and bare stages, at most."""
 
 
 def solve_checkpoints(problem: MemoryProblem) -> RecomputeSchedule:
-    """A plan within the budget, or else the one found that is least over it; pruned.
+    """A pruned plan within the budget, or else the one of those tried that exceeds it least.
 
-    Where it fits it takes mostly one forward pass more than store-all, nested about log n, and one for each bare stage.
+    It mostly takes one forward pass more than store-all, nested about log n, and one for each bare stage.
     """
     whole = store_all(problem)
     over = _over(problem, whole)
@@ -39,34 +40,35 @@ def solve_checkpoints(problem: MemoryProblem) -> RecomputeSchedule:
         return whole
     closest = sum(over.values()), whole
     places = _Places.of(problem)
-    ways = dict.fromkeys((whole.backward, _leanest_ways(problem)))
-    tried = [(way, kept, leaf, frozenset[int]()) for way in ways for kept, leaf in _checkpoints(places)]
+    implementations = dict.fromkeys((whole.backward, leanest_backward(problem)))
+    tried = [(impls, kept, leaf, frozenset[int]()) for impls in implementations for kept, leaf in _checkpoints(places)]
     for _ in range(1 + BARE):
         again = []
-        for way, kept, leaf, bare in tried:
-            plan = _unfolded(problem, kept, way, leaf, places, bare)
+        for impls, kept, leaf, bare in tried:
+            plan = _unfolded(problem, kept, impls, leaf, places, bare)
             over = _over(problem, plan)
             if not over:
                 return plan
             closest = min(closest, (sum(over.values()), plan), key=lambda found: found[0])
             if len(bare | over.keys()) <= FEW:
-                again.append((way, kept, leaf, bare | over.keys()))
+                again.append((impls, kept, leaf, bare | over.keys()))
         tried = again
     return closest[1]
 
 
 def _checkpoints(places: _Places) -> Iterator[tuple[frozenset[int], int]]:
-    """What the forward pass keeps, and how many nodes are done at a time: in one level with more and more shares, then
-    nested with fewer and fewer nodes in the last."""
+    """What the forward pass keeps, and how many nodes are recomputed at a time: in one level with more and more shares,
+    then nested with fewer and fewer nodes in the last."""
     size = len(places.width)
-    for count in _doubling(2, size // LEAST):
+    powers = [2**k for k in range(1, size.bit_length())]
+    for count in takewhile(lambda count: count <= size // LEAST, powers):
         yield frozenset[int]().union(*(places.crossing(i) for i in places.shares(count))), size
-    for count in _doubling(2, size):
+    for count in powers:
         yield frozenset(places.halfway(0, size, size // count)[1]), size // count
 
 
 def _over(problem: MemoryProblem, plan: RecomputeSchedule) -> dict[int, int]:
-    """By how many bytes each stage exceeds the budget, where one does."""
+    """Bytes by which stages exceed the budget."""
     room, stage = problem.budget_bytes - problem.base_bytes, -1
     over: dict[int, int] = {}
     program = lower(problem, plan)
@@ -75,12 +77,6 @@ def _over(problem: MemoryProblem, plan: RecomputeSchedule) -> dict[int, int]:
         if (more := sum(moment[1:]) - room) > 0:
             over[stage] = max(more, over.get(stage, 0))
     return over
-
-
-def _doubling(first: int, last: int) -> Iterator[int]:
-    while first <= last:
-        yield first
-        first *= 2
 
 
 @dataclass(frozen=True)
@@ -108,8 +104,8 @@ class _Places:
         return min(range(first, max(end, first + 1)), key=lambda i: (self.width[i], -i))
 
     def halfway(self, first: int, end: int, leaf: int) -> tuple[int, set[int]]:
-        """Where the last at most `leaf` nodes of first .. end - 1 start, and what crosses halfway to there, halfway
-        from there and so on."""
+        """The start of the last `leaf` nodes at most of first .. end - 1, and what crosses halfway to it, halfway from
+        there and so on."""
         kept: set[int] = set()
         while end - first > leaf:
             place = self.narrowest(first + (end - first) // 4, first + (end - first) * 3 // 4)
@@ -126,13 +122,12 @@ def _unfolded(
     places: _Places,
     bare: frozenset[int],
 ) -> RecomputeSchedule:
-    """The pruned plan in which the forward pass keeps `kept` and each stage makes again what its backward node lacks.
-    Of that, what backward nodes read stays of the last `leaf` nodes, and the crossings on the way there; nothing that
-    can be made again is there before stages of `bare` and after them."""
+    """The pruned plan in which the forward pass keeps `kept` and each stage recomputes what its backward node lacks. Of
+    that the crossings are kept, and what backward nodes read of the last `leaf` nodes; nothing that can be recomputed
+    is live before stages of `bare` and after them."""
     needs = [back.impls[way].needs for back, way in zip(problem.bwd, backward, strict=True)]
     latest = {i: k for k, reads in enumerate(needs) for i in reads}
-    once = frozenset(i for i, node in enumerate(problem.fwd) if not node.recomputable)
-    once |= {i for i, node in enumerate(problem.fwd) if node.creator in once}
+    once = unrepeatable(problem)
     there = once if 1 in bare else kept | once
     runs = [tuple(RunForward(i) for i in range(len(problem.fwd)))]
     stores = [there]
@@ -146,17 +141,3 @@ def _unfolded(
             there = there | (again & crossing) | {i for i in again if i >= start and latest.get(i, -1) > k}
         stores.append(there)
     return fastest_within(problem, prune(problem, RecomputeSchedule(tuple(runs), tuple(stores), backward)))
-
-
-def _leanest_ways(problem: MemoryProblem) -> tuple[int, ...]:
-    """For each backward node the implementation that takes least bytes with what it reads."""
-    return tuple(
-        min(
-            range(len(back.impls)),
-            key=lambda way: (
-                transient_bytes(back, way) + sum(problem.fwd[i].out_bytes for i in back.impls[way].needs),
-                back.impls[way].time_ns,
-            ),
-        )
-        for back in problem.bwd
-    )

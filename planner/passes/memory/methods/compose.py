@@ -5,10 +5,9 @@ P_s, the bytes that segments 1..s keep from the forward pass on, is the state. A
     B + P_{s-1} + carried_s + forward_o <= M    and    B + P_{s-1} + ground_s + backward_o <= M,
 
 and leads to P_s = P_{s-1} + keep_o, counted in units rounded up; the least time for each state is kept. Several
-segments in a row may be one step, of which only what is before and after it has to be kept (nested checkpoints, as in
-"Training Deep Nets with Sublinear Memory Cost", section 4). Composed plans count bytes that are long gone as kept, so
-the exact peak is at most the estimate, and local search over the whole plan (`local_search.py`) takes up the
-slack.
+segments in a row may be one step, which keeps nothing between them (nested checkpoints, as in "Training Deep Nets with
+Sublinear Memory Cost", section 4). Composed plans count bytes as kept beyond their last use, so the exact peak is at
+most the estimate, and local search over the whole plan (`local_search.py`) uses the slack.
 """
 
 from __future__ import annotations
@@ -19,24 +18,25 @@ from typing import NamedTuple
 import numpy as np
 
 from treadle.planner.passes.memory.bound import least_bytes, least_time
-from treadle.planner.passes.memory.lower import RecomputeSchedule, prune, store_all
+from treadle.planner.passes.memory.lower import RecomputeSchedule, prune
 from treadle.planner.passes.memory.methods.blocks import GATE, Option, options
 from treadle.planner.passes.memory.methods.lifetimes import Lifetimes
-from treadle.planner.passes.memory.methods.local_search import evict, local_search, refill, use_leanest
+from treadle.planner.passes.memory.methods.local_search import evict, local_search, refill, whole_plans
 from treadle.planner.passes.memory.methods.segments import Cut, Segment, narrow_places
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.program import RunForward
 
 UNITS = 8192
-"""The bytes between base and budget are counted in so many units."""
+"""Units in which the bytes between base and budget are counted."""
 FEWEST = 4
-"""With fewer segments than this there is nothing to compose."""
+"""Segments to compose, at least."""
 LARGEST = 160
-"""Stretches with more forward and backward nodes than this are no step of several segments."""
+"""Forward and backward nodes of a step of several segments, at most."""
 WORTH = 2
-"""Eviction from store-all is given up once it is so many times slower than the best plan."""
+"""Eviction from store-all ends once its plan is slower than the best one by this factor."""
 STRETCH = (1.0, 1.05, 1.1, 1.2, 1.4)
-"""Where no choice fits the budget, one for so much more room is mostly near it: long gone bytes count as kept."""
+"""Factors of the room for which options are chosen: where none fit, those of a larger room mostly need little eviction,
+since bytes count as kept beyond their last use."""
 OnBetter = Callable[[RecomputeSchedule], None]
 
 
@@ -52,14 +52,14 @@ def solve_segments(
 ) -> RecomputeSchedule | None:
     """The fastest plan found within the budget, pruned; None when none was found.
 
-    `on_better` hears of each better plan. Equal inputs give equal results; 2, 3, .. are more and more work.
+    `on_better` is called with each better plan. Equal inputs give equal results; effort 2, 3, .. is more work.
     """
     room = problem.budget_bytes - problem.base_bytes
     if problem.budget_bytes < least_bytes(problem):
         return None
     best: tuple[int, RecomputeSchedule] | None = None
 
-    def hear(lives: Lifetimes) -> None:
+    def take(lives: Lifetimes) -> None:
         nonlocal best
         if best is None or lives.time_ns < best[0]:
             best = lives.time_ns, lives.schedule()
@@ -69,30 +69,23 @@ def solve_segments(
     composed = compose(problem, levels=3 + 3 * effort, rounds=6 * effort, group=1 + effort, stretch=STRETCH)
     if composed is not None and evict(lives := Lifetimes(problem, composed[0]), room, WORTH * lives.time_ns):
         found.append(lives)
-        hear(lives)
+        take(lives)
         refill(lives, room)
-        hear(lives)
-    for lives in _whole_plans(problem):
+        take(lives)
+    for lives in whole_plans(problem):
         if evict(lives, room, None if best is None else WORTH * best[0]):
             refill(lives, room)
             found.append(lives)
-            hear(lives)
+            take(lives)
             if lives.time_ns == least_time(problem):
                 return lives.schedule()
     found.sort(key=lambda lives: lives.time_ns)
     for seed, lives in enumerate(found):
-        local_search(lives, room, 100 * effort, seed, hear)
+        local_search(lives, room, 100 * effort, seed, take)
     for seed in range(effort):
         if best is not None:
-            local_search(Lifetimes(problem, best[1]), room, 100 * effort, len(found) + seed, hear)
+            local_search(Lifetimes(problem, best[1]), room, 100 * effort, len(found) + seed, take)
     return None if best is None else best[1]
-
-
-def _whole_plans(problem: MemoryProblem) -> list[Lifetimes]:
-    """Store-all, with the fastest implementations and with the leanest."""
-    fastest, leanest = Lifetimes(problem, store_all(problem)), Lifetimes(problem, store_all(problem))
-    use_leanest(leanest)
-    return [fastest, leanest] if leanest.snapshot() != fastest.snapshot() else [fastest]
 
 
 def compose(
@@ -101,9 +94,8 @@ def compose(
     """The best plan made of segments, pruned, and an estimate in bytes that its exact peak does not exceed.
 
     Up to `group` segments are one step. `levels` and `rounds` say how much work goes into the options of a segment
-    (`blocks.py`). They fit the room beside the base, or else the first room larger by a factor of `stretch` for which
-    there is a choice: to evict from. None where there are too few segments, fewer than `repeated` of a kind on average,
-    or no choice.
+    (`blocks.py`). The plan fits the room that the base leaves, times the first factor of `stretch` for which there is a
+    plan. None where there are too few segments, fewer than `repeated` of a kind on average, or no plan.
     """
     cut = Cut.of(problem, narrow_places(problem))
     known: dict[bytes, list[Option]] = {}
@@ -138,11 +130,11 @@ def choose(
     never = np.iinfo(np.int64).max // 2
     time = np.full((count + 1, size), never, np.int64)
     came = np.full((count + 1, size), -1, np.int64)
-    moves: list[tuple[int, Segment, Option]] = []
+    choices: list[tuple[int, Segment, Option]] = []
     time[0, 0] = 0
     for (first, end), (segment, found) in sorted(steps.items(), key=lambda step: step[0]):
         for option in found:
-            moves.append((first, segment, option))
+            choices.append((first, segment, option))
             left = room - max(segment.carried + option.forward, segment.ground + option.backward)
             taken = -(-option.keep // unit)
             most = min(left // unit, size - 1 - taken) + 1
@@ -152,13 +144,13 @@ def choose(
             target = time[end, taken : taken + most]
             better = candidate < target
             target[better] = candidate[better]
-            came[end, taken : taken + most][better] = len(moves) - 1
+            came[end, taken : taken + most][better] = len(choices) - 1
     state = int(time[count].argmin())
     if time[count, state] >= never:
         return None
     path, at, estimate = [], count, 0
     while at:
-        first, segment, option = moves[came[at, state]]
+        first, segment, option = choices[came[at, state]]
         state -= -(-option.keep // unit)
         at = first
         peak = max(segment.carried + option.forward, segment.ground + option.backward)
@@ -168,14 +160,14 @@ def choose(
 
 
 def _schedule(problem: MemoryProblem, path: list[ChosenOption]) -> RecomputeSchedule:
-    """The chosen options put together. What a segment keeps for later ones stays until they are done; pruning ends
-    it with its last read."""
+    """The chosen options as one schedule. What a segment keeps for later ones is kept until they end; pruning ends it
+    with its last read."""
     stages = len(problem.bwd) + 1
     runs: list[list[RunForward]] = [[] for _ in range(stages)]
     kept: list[set[int]] = [set() for _ in range(stages)]
     backward = [0] * len(problem.bwd)
     for segment, option in path:
-        for k, way in zip(segment.bwd, option.ways, strict=True):
+        for k, way in zip(segment.bwd, option.choices, strict=True):
             backward[k] = way
         for i, lives in zip(segment.fwd, option.lives, strict=True):
             for life in lives:

@@ -1,8 +1,8 @@
 """Chen's segments, the plans that others are compared with.
 
-A plan follows from the set of nodes that the forward pass keeps: when a backward node reads something that is gone,
-its ancestors are recomputed from what is there, and everything recomputed that later backward nodes read directly
-stays ("Training Deep Nets with Sublinear Memory Cost", section 3, with segments between kept nodes).
+A plan follows from the set of nodes that the forward pass keeps: when a backward node reads an evicted output, its
+ancestors are recomputed from what is live, and all that later backward nodes read directly is kept ("Training Deep Nets
+with Sublinear Memory Cost", section 3, with segments between kept nodes).
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ import itertools
 from dataclasses import dataclass
 from functools import cache
 
-from treadle.planner.passes.memory.lower import RecomputeSchedule, lower, prune, store_all
+from treadle.planner.passes.memory.formulation.useful import made_for, unrepeatable
+from treadle.planner.passes.memory.lower import RecomputeSchedule, prune, store_all
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.program import RunForward
-from treadle.planner.passes.memory.simulate import Simulation, simulate
+from treadle.planner.passes.memory.simulate import Simulation, simulated
 
 EACH = 16
-"""Every number of segments is tried up to twice this; above, it grows by such a share."""
+"""Every number of segments up to twice this is tried; above, numbers grow by 1/EACH."""
 
 
 def chen(problem: MemoryProblem) -> list[frozenset[int]]:
-    """What to keep with 1, 2, .. about 2 sqrt(N) segments: the nodes that end equal shares of all bytes."""
+    """Nodes to keep with 1, 2, .. about 2 sqrt(N) segments: those that end equal shares of all bytes."""
     return [frozenset(max(share) for share in shares) for shares in _segments(problem)]
 
 
@@ -48,8 +49,7 @@ def crossing_bytes(problem: MemoryProblem) -> list[int]:
 
 
 def _segments(problem: MemoryProblem) -> list[list[list[int]]]:
-    """Forward nodes cut into 1, 2, .. then by a sixteenth more at a time up to 2 sqrt(N) + 1 runs of about equal
-    bytes."""
+    """Forward nodes cut into 1, 2, .. up to 2 sqrt(N) + 1 runs of about equal bytes."""
     made = [0, *itertools.accumulate(node.out_bytes for node in problem.fwd)]
     cuts = []
     count, most = 0, 2 * int(len(made) ** 0.5) + 1
@@ -61,8 +61,8 @@ def _segments(problem: MemoryProblem) -> list[list[list[int]]]:
 
 @dataclass(frozen=True)
 class Planner:
-    """`base` is store-all, `fastest` how each of its runs is done again, `direct[t]` what backward nodes after stage t
-    read, `once` the nodes that cannot be made again, by themselves or because their creator cannot run again."""
+    """`base` is store-all, `fastest` the recomputation of each of its runs, `direct[t]` what backward nodes after stage
+    t read, `once` the nodes that cannot be recomputed."""
 
     problem: MemoryProblem
     base: RecomputeSchedule
@@ -76,32 +76,20 @@ class Planner:
         direct: list[frozenset[int]] = [frozenset()]
         for stage in range(len(problem.bwd), 0, -1):
             direct.append(direct[-1] | set(base.needs(problem, stage)))
-        fixed = {i for i, node in enumerate(problem.fwd) if not node.recomputable}
-        once = fixed | {i for i, node in enumerate(problem.fwd) if node.creator in fixed}
         fastest = {run.node: RunForward(run.node, problem.fwd[run.node].fastest(True)) for run in base.runs[0]}
-        return Planner(problem, base, fastest, tuple(reversed(direct)), frozenset(once & fastest.keys()))
+        return Planner(problem, base, fastest, tuple(reversed(direct)), unrepeatable(problem) & fastest.keys())
 
     def result(self, schedule: RecomputeSchedule) -> Simulation:
-        return simulate(self.problem, lower(self.problem, schedule))
+        return simulated(self.problem, schedule)
 
     def schedule(self, kept: frozenset[int]) -> RecomputeSchedule:
-        """The pruned schedule in which the forward pass keeps `kept` (and what cannot be made again)."""
+        """The pruned schedule in which the forward pass keeps `kept` and what cannot be recomputed."""
         problem = self.problem
         available = kept | self.once
         runs: list[tuple[RunForward, ...]] = [self.base.runs[0]]
         stores = [available]
         for stage in range(1, len(problem.bwd) + 1):
-            again: set[int] = set()
-            todo = list(self.base.needs(problem, stage))
-            while todo:
-                i = todo.pop()
-                if i not in available and i not in again:
-                    again.add(i)
-                    creator = problem.fwd[i].creator
-                    todo.extend(problem.fwd[i].inputs)
-                    if creator is not None:
-                        again.add(creator)
-                        todo.extend(problem.fwd[creator].inputs)
+            again = made_for(problem, self.base.needs(problem, stage), available)
             runs.append(tuple(self.fastest[i] for i in sorted(again)))
             available |= again & self.direct[stage]
             stores.append(available)

@@ -1,8 +1,7 @@
-"""Plans of little peak, whatever their time: nothing stays that can be made again, except what is small.
+"""Plans of little peak, whatever their time: only small tensors, and those that cannot be recomputed, are kept.
 
-Every node takes its implementation of least workspace, every backward node the one that needs least. What recomputing
-from scratch costs at its worst moment can be less than that when some tensor behind that moment is kept; those are
-tried one after the other.
+Every forward node takes its implementation of least workspace, every backward node the one that takes least bytes.
+Keeping a tensor behind the worst moment of such a plan may lower its peak; such tensors are tried one after another.
 """
 
 from __future__ import annotations
@@ -10,16 +9,16 @@ from __future__ import annotations
 from typing import assert_never
 
 from treadle.planner.passes.memory.bound import least_bytes
-from treadle.planner.passes.memory.formulation.useful import transient_bytes
+from treadle.planner.passes.memory.formulation.useful import leanest_backward, made_for, unrepeatable
 from treadle.planner.passes.memory.lower import RecomputeSchedule, lower, prune, store_all
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.program import Drop, EnterStage, RunBackward, RunForward
-from treadle.planner.passes.memory.simulate import moments, simulate
+from treadle.planner.passes.memory.simulate import moments, simulated
 
 THRESHOLDS = 12
-"""So many sizes are tried as the largest that is kept."""
+"""Number of sizes tried as the largest that is kept."""
 TRIES, ROUNDS = 4, 12
-"""So many tensors are tried at the worst moment, so many times."""
+"""Tensors tried behind the worst moment, and how often."""
 
 
 def least_peak_schedule(problem: MemoryProblem) -> RecomputeSchedule:
@@ -28,20 +27,20 @@ def least_peak_schedule(problem: MemoryProblem) -> RecomputeSchedule:
     sizes = sorted({node.out_bytes for node in problem.fwd})
     step = -(-len(sizes) // THRESHOLDS)
     best, kept = store_all(problem), frozenset(range(len(problem.fwd)))
-    peak = _peak(problem, best)
+    peak = simulated(problem, best).peak_bytes
     shallow = False
     for threshold in [-1, *sizes[::step]]:
         small = frozenset(i for i, node in enumerate(problem.fwd) if node.out_bytes <= threshold)
-        for way in (False, True):
-            tried = schedule_keeping(problem, small, shallow=way)
-            if (found := _peak(problem, tried)) < peak:
-                best, peak, kept, shallow = tried, found, small, way
+        for earliest in (False, True):
+            tried = schedule_keeping(problem, small, shallow=earliest)
+            if (found := simulated(problem, tried).peak_bytes) < peak:
+                best, peak, kept, shallow = tried, found, small, earliest
             if peak <= floor:
                 return best
     for _ in range(ROUNDS):
         for i in _behind_the_peak(problem, best, kept)[:TRIES]:
             tried = schedule_keeping(problem, kept | {i}, shallow=shallow)
-            if (found := _peak(problem, tried)) < peak:
+            if (found := simulated(problem, tried).peak_bytes) < peak:
                 best, peak, kept = tried, found, kept | {i}
                 break
         else:
@@ -50,42 +49,18 @@ def least_peak_schedule(problem: MemoryProblem) -> RecomputeSchedule:
 
 
 def schedule_keeping(problem: MemoryProblem, kept: frozenset[int], shallow: bool = False) -> RecomputeSchedule:
-    """The pruned plan in which only `kept`, and what cannot be made again, outlives the stage that makes it.
-
-    Backward nodes read what takes least room, or with `shallow` the earliest nodes, behind which least is made again.
-    """
+    """The pruned plan in which only `kept`, and what cannot be recomputed, is kept beyond the stage that makes it.
+    shallow: as in `leanest_backward`."""
     fwd = problem.fwd
-    fixed = {i for i, node in enumerate(fwd) if not node.recomputable}
-    stays = kept | fixed | {i for i, node in enumerate(fwd) if node.creator in fixed}
-    backward = tuple(
-        min(
-            range(len(back.impls)),
-            key=lambda way: (
-                max(back.impls[way].needs, default=-1) if shallow else 0,
-                transient_bytes(back, way) + sum(fwd[i].out_bytes for i in back.impls[way].needs if i not in stays),
-                back.impls[way].time_ns,
-            ),
-        )
-        for back in problem.bwd
-    )
+    stays = kept | unrepeatable(problem)
+    backward = leanest_backward(problem, stays, shallow)
     needs = [back.impls[way].needs for back, way in zip(problem.bwd, backward, strict=True)]
     wanted = {i for needed in needs for i in needed}
     runs = [_runs(problem, {i for i, node in enumerate(fwd) if node.kind == "op"} | wanted, again=False)]
     there = frozenset(run.node for run in runs[0]) & stays
     stores = [there]
     for needed in needs:
-        again: set[int] = set()
-        todo = list(needed)
-        while todo:
-            i = todo.pop()
-            if i in there or i in again:
-                continue
-            again.add(i)
-            todo.extend(fwd[i].inputs)
-            creator = fwd[i].creator
-            if creator is not None:
-                again.add(creator)
-                todo.extend(fwd[creator].inputs)
+        again = made_for(problem, needed, there)
         runs.append(_runs(problem, again, again=True))
         there |= again & stays
         stores.append(there)
@@ -101,7 +76,7 @@ def _runs(problem: MemoryProblem, nodes: set[int], again: bool) -> tuple[RunForw
 
 
 def _behind_the_peak(problem: MemoryProblem, schedule: RecomputeSchedule, kept: frozenset[int]) -> list[int]:
-    """What the stage with the largest moment runs from that moment on, smallest first."""
+    """Nodes that the stage of the largest moment runs from that moment on, smallest first."""
     program = lower(problem, schedule)
     used = [sum(moment[1:]) for moment in moments(problem, program)]
     worst = used.index(max(used))
@@ -119,7 +94,3 @@ def _behind_the_peak(problem: MemoryProblem, schedule: RecomputeSchedule, kept: 
     runs = schedule.runs[stage] if stage else ()
     behind = [run.node for run in runs if run.node not in kept and run.node >= reached]
     return sorted(behind, key=lambda i: (problem.fwd[i].out_bytes, -i))
-
-
-def _peak(problem: MemoryProblem, schedule: RecomputeSchedule) -> int:
-    return simulate(problem, lower(problem, schedule)).peak_bytes

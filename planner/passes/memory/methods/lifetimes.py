@@ -1,26 +1,26 @@
-"""A plan as the lives of its tensors: single decisions are changed and priced exactly, only where they matter.
+"""A plan as the lifetimes of its tensors: single decisions are changed, and only the stages concerned are priced again.
 
-A plan is, for each forward node, the list of its lives: a life starts in the stage in which the node runs and ends with
-the last stage that reads the result; in between the result is kept. Two moves change a plan:
+A plan is, for each forward node, the list of its lifetimes: each starts in the stage in which the node runs and ends
+with the last stage that reads the result; in between the result is kept. Two moves change a plan:
 
-* join two lives: keep the result from one to the next instead of running the node again. Whatever was run or kept
-  only for that run goes with it.
-* cut a life before one of its reads: run the node again there, and what it reads where that is gone.
+* join two lifetimes: keep the result from one to the next instead of recomputing it. Whatever was run or kept only for
+  that recomputation is removed as well.
+* cut a lifetime before one of its reads: recompute the node there, and what it reads where that is not live.
 
-Stage t = 0 is the forward pass, stage t >= 1 ends with backward node t - 1. A run overwrites its input wherever
-nothing reads it later, so in-place runs follow from the lives. Bytes are those of
+Stage t = 0 is the forward pass, stage t >= 1 ends with backward node t - 1. A run overwrites its input wherever that is
+not read later, so in-place runs follow from the lifetimes. Bytes are those of
 `treadle.planner.passes.memory.simulate`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from treadle.planner.passes.memory.formulation.useful import unrepeatable
 from treadle.planner.passes.memory.lower import RecomputeSchedule, prune
-from treadle.planner.passes.memory.problem import Forward, MemoryProblem
+from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.program import RunForward
 
 
@@ -33,9 +33,9 @@ class Lifetime(NamedTuple):
 
 
 class Lifetimes:
-    """A plan under change. `peak[t]` and `time_ns` are exact whenever no move is under way.
+    """A plan under change. `peak[t]` and `time_ns` are exact after `commit` and `rollback`.
 
-    `work` counts lives changed and runs whose bytes were added up so far, the same for equal inputs on any machine.
+    `work` counts changed lifetimes and priced runs; it is the same for equal inputs on any machine.
     """
 
     def __init__(self, problem: MemoryProblem, schedule: RecomputeSchedule) -> None:
@@ -56,10 +56,8 @@ class Lifetimes:
         )
         self.intermediates = [i for i, node in enumerate(fwd) if node.kind == "intermediate"]
         self.overwriter = {node.inplace_of: i for i, node in enumerate(fwd) if node.inplace_of is not None}
-        self.fixed = [
-            not node.recomputable or (node.creator is not None and not fwd[node.creator].recomputable) for node in fwd
-        ]
-        self.fastest = [[_fastest(node.impls, again) for again in (False, True)] for node in fwd]
+        self.fixed = unrepeatable(problem)
+        self.fastest = [[node.fastest(again) for again in (False, True)] for node in fwd]
         self.way = list(schedule.backward)
         self.direct: list[set[int]] = [set() for _ in fwd]
         for t in range(1, stages):
@@ -101,7 +99,7 @@ class Lifetimes:
     # Moves: each leaves a complete plan, to be kept by `commit` or undone by `rollback`.
 
     def join(self, i: int, place: int) -> bool:
-        """Keep the result of i up to life `place` from the life before, or from the forward pass where none is."""
+        """Keep the result of i up to lifetime `place` from the one before, or from the forward pass."""
         lives = self.lives[i]
         second = lives[place]
         if any(life.start == second.start for m in self.made_with[i] for life in self.lives[m]):
@@ -113,27 +111,27 @@ class Lifetimes:
         return second.start > 0
 
     def cut(self, i: int, place: int, stage: int) -> bool:
-        """End life `place` of node i with its last read before `stage`, and run the node again there."""
+        """End lifetime `place` of node i with its last read before `stage`, and recompute the node there."""
         life = self.lives[i][place]
-        if self.fixed[i] or not life.start < stage <= life.end:
+        if i in self.fixed or not life.start < stage <= life.end:
             return False
         self._split(i, place, stage)
         return self._ensure(*self._before_run(i, stage))
 
     def use(self, i: int, place: int, impl: int) -> bool:
-        """Run life `place` of node i with `impl`."""
+        """Run lifetime `place` of node i with `impl`."""
         lives = list(self.lives[i])
         lives[place] = lives[place]._replace(impl=impl)
         self._set(i, tuple(lives))
         return True
 
-    def use_backward(self, k: int, way: int) -> bool:
-        """Run backward node k with implementation `way`; what it reads and is gone is kept, or else run again."""
+    def use_backward(self, k: int, impl: int) -> bool:
+        """Run backward node k with implementation `impl`; what it reads is kept for it, or else recomputed."""
         impls, stage = self.problem.bwd[k].impls, k + 1
         self._way_before.setdefault(k, self.way[k])
-        before, after = set(impls[self.way[k]].needs), set(impls[way].needs)
-        self._time += impls[way].time_ns - impls[self.way[k]].time_ns
-        self.way[k] = way
+        before, after = set(impls[self.way[k]].needs), set(impls[impl].needs)
+        self._time += impls[impl].time_ns - impls[self.way[k]].time_ns
+        self.way[k] = impl
         self._touched.add(stage)
         for i in after - before:
             self.direct[i].add(stage)
@@ -164,20 +162,20 @@ class Lifetimes:
         self.commit()
 
     def snapshot(self) -> tuple[list[tuple[Lifetime, ...]], list[int]]:
-        """The plan as it stands, for `restore`."""
+        """The current plan, for `restore`."""
         return list(self.lives), list(self.way)
 
     def restore(self, snapshot: tuple[list[tuple[Lifetime, ...]], list[int]]) -> None:
-        """Go back to a plan of before."""
-        lives, ways = snapshot
+        """Return to an earlier plan."""
+        lives, choices = snapshot
         for i, found in enumerate(lives):
             if found is not self.lives[i]:
                 self._before[i] = found
-        self._way_before = {k: way for k, way in enumerate(ways) if way != self.way[k]}
+        self._way_before = {k: way for k, way in enumerate(choices) if way != self.way[k]}
         self.rollback()
 
     def over(self, room: int) -> int:
-        """By how many bytes the stages exceed `room`, in all."""
+        """Bytes by which all stages together exceed `room`."""
         self._price()
         return int(np.maximum(self.peak - room, 0).sum())
 
@@ -186,28 +184,28 @@ class Lifetimes:
         return sorted(self._reads(i))
 
     def worst(self) -> int:
-        """The peak in bytes of the plan as it stands, without the base."""
+        """Peak of the plan in bytes, without the base."""
         self._price()
         return int(self.peak.max())
 
-    # What a change brings with it.
+    # Consequences of a change.
 
     def _reads(self, i: int) -> set[int]:
-        """Stages that read the result of i; the forward pass counts only for what runs there."""
+        """Stages that read the result of i; stage 0 if a node that reads it runs there."""
         reads = set(self.direct[i])
         for j in (*self.readers[i], *self.made_with[i]):
             reads.update(life.start for life in self.lives[j])
         return reads
 
     def _shrink(self, *nodes: int) -> None:
-        """End each life of the nodes with its last read; a run that nothing reads goes, with what it alone read."""
+        """End each lifetime of the nodes with its last read; remove unread runs, and what only they read."""
         todo = list(nodes)
         while todo:
             i = todo.pop()
             reads, old = self._reads(i), self.lives[i]
             lives = []
             for life, after in zip(old, (*old[1:], None), strict=True):
-                # A run in the stage in which a life ends reads nothing of it.
+                # A run in the stage in which a lifetime ends does not read it.
                 limit = life.end - 1 if after is not None and after.start == life.end > life.start else life.end
                 end = max((t for t in reads if life.start <= t <= limit), default=None)
                 if end is None and life.start == 0 and self.problem.fwd[i].kind == "op":
@@ -220,12 +218,12 @@ class Lifetimes:
                 todo += self._feeds(i)
 
     def _feeds(self, i: int) -> tuple[int, ...]:
-        """What has to be there, or to run, for a run of i."""
+        """Nodes that have to be live, or to run, for a run of i."""
         creator = self.problem.fwd[i].creator
         return self.inputs[i] if creator is None else (*self.inputs[i], creator)
 
     def _ensure(self, *wanted: tuple[int, int]) -> bool:
-        """Make sure that the result of each (node, stage) can be read there: run it there unless it is kept."""
+        """Run each (node, stage) unless its result is kept there; False where a node cannot run."""
         todo = list(wanted)
         while todo:
             i, stage = todo.pop()
@@ -233,11 +231,11 @@ class Lifetimes:
             place = sum(life.start <= stage for life in lives)
             if place and lives[place - 1].end >= stage:
                 continue
-            if self.fixed[i] and place:
+            if i in self.fixed and place:
                 self._set(i, (*lives[: place - 1], lives[place - 1]._replace(end=stage), *lives[place:]))
             elif not lives and self.problem.fwd[i].kind == "intermediate":
                 self._set(i, (Lifetime(0, stage, self.fastest[i][0]),))
-            elif self.fixed[i]:
+            elif i in self.fixed:
                 return False
             else:
                 self._set(i, (*lives[:place], Lifetime(stage, stage, self.fastest[i][1]), *lives[place:]))
@@ -245,7 +243,7 @@ class Lifetimes:
         return True
 
     def _before_run(self, i: int, stage: int) -> list[tuple[int, int]]:
-        """What to make sure of for a run of i in `stage`; the creator of an intermediate has to run there itself."""
+        """What a run of i in `stage` needs; the creator of an intermediate has to run in that stage."""
         wanted = [(j, stage) for j in self.inputs[i]]
         creator = self.problem.fwd[i].creator
         if creator is not None and stage:
@@ -256,7 +254,7 @@ class Lifetimes:
         return wanted
 
     def _split(self, i: int, place: int, stage: int) -> None:
-        """Run node i again in `stage`, within its life `place`, which ends with its last read before."""
+        """Recompute node i in `stage`, within its lifetime `place`, which then ends with its last read before."""
         lives, life = self.lives[i], self.lives[i][place]
         end = max((t for t in self._reads(i) if life.start <= t < stage), default=None)
         if end is None and life.start == 0 and self.problem.fwd[i].kind == "op":
@@ -295,11 +293,11 @@ class Lifetimes:
     # Bytes.
 
     def _end(self, i: int, stage: int) -> int:
-        """Where the life of i that `stage` reads ends."""
+        """End of the lifetime of i that `stage` reads."""
         return max(life.end for life in self.lives[i] if life.start <= stage)
 
     def _overwrites(self, i: int, stage: int) -> bool:
-        """Whether a run of i in `stage` takes the place of the input that it may overwrite."""
+        """Whether a run of i in `stage` overwrites the input that it may overwrite."""
         j = self.problem.fwd[i].inplace_of
         return j is not None and stage not in self.direct[j] and self._end(j, stage) == stage
 
@@ -359,12 +357,8 @@ class Lifetimes:
         return max(peak, live + made + impl.workspace_bytes) + back.live_grad_bytes, saved
 
 
-def _fastest(impls: Sequence[Forward], again: bool) -> int:
-    return min(range(len(impls)), key=lambda way: impls[way].time(again))
-
-
 def _lives(problem: MemoryProblem, schedule: RecomputeSchedule) -> list[tuple[Lifetime, ...]]:
-    """The lives of every node in a pruned schedule."""
+    """Lifetimes of every node in a pruned schedule."""
     lives: list[list[Lifetime]] = [[] for _ in problem.fwd]
     for t, (runs, kept) in enumerate(zip(schedule.runs, schedule.kept, strict=True)):
         for run in runs:

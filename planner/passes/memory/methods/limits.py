@@ -1,4 +1,4 @@
-"""Windows of stages, and how much work to spend on programs over them."""
+"""Windows of stages, and limits of the work on programs over them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Window = range
 
 @dataclass(frozen=True)
 class SolveLimits:
-    """`windows` at most in one program, `nodes` of branch and bound and `seconds_each` at most in one solve, `steps`
-    solves in all; `seconds` of wall clock in all is the net. A solve stops at relative gap `gap`."""
+    """Limits: `windows` of one program, `nodes` of branch and bound and `seconds_each` of one solve, `steps` solves in
+    all, `seconds` of wall clock in all as a safety net. A solve stops at relative gap `gap`."""
 
     windows: int = 64
     nodes: int = 2000
@@ -31,7 +31,7 @@ LIMITS = SolveLimits()
 
 
 class Account:
-    """What is left of an effort."""
+    """What is left of the limits."""
 
     def __init__(self, effort: SolveLimits) -> None:
         self.effort = effort
@@ -39,7 +39,7 @@ class Account:
         self.deadline = None if effort.seconds is None else time.monotonic() + effort.seconds
 
     def seconds(self) -> float:
-        """For the next solve."""
+        """Seconds for the next solve."""
         limit = self.effort.seconds_each
         return limit if self.deadline is None else min(limit, self.deadline - time.monotonic())
 
@@ -47,7 +47,8 @@ class Account:
         return self.steps <= 0 or self.seconds() <= 0
 
     def solve(self, model: Model, share: float = 1.0) -> Solution:
-        """One step, with a share of the limits of each. Raises LimitError when the solver fails or is interrupted."""
+        """Solve `model` with a share of the limits of one solve. Raises LimitError when the solver fails or is
+        interrupted."""
         self.steps -= 1
         effort = self.effort
         return solve(

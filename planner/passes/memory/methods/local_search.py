@@ -1,4 +1,4 @@
-"""Local search over a whole plan: bring it within the budget, keep more wherever it fits, give up what is worth less.
+"""Local search over a whole plan: evict until it fits the budget, keep more wherever it fits, exchange at random.
 
 Every move is one of `lifetimes.py`, tried and priced exactly. The same plan and effort give the same result.
 """
@@ -12,29 +12,24 @@ from math import inf
 
 import numpy as np
 
+from treadle.planner.passes.memory.formulation.useful import leanest_backward
+from treadle.planner.passes.memory.lower import store_all
 from treadle.planner.passes.memory.methods.lifetimes import Lifetimes
+from treadle.planner.passes.memory.problem import MemoryProblem
 
 Move = Callable[[Lifetimes], bool]
 TRIED = 48
-"""So many moves are tried before the best is taken, those first that cost least time per byte."""
+"""Moves tried before the best is taken, those of least time per byte first."""
 STAGES = 6
-"""Where nothing helps the stage that takes most, so many others are tried."""
+"""Stages, those of the highest peaks, in which relief is sought."""
 
 PASSES = 8
-"""So often at most all recomputations are looked at again."""
+"""Rounds over all recomputations, at most."""
 
 
 def use_leanest(lives: Lifetimes) -> None:
-    """Give every backward node the implementation that takes least bytes with what it reads, or the faster of equals,
-    and every run the one of least workspace."""
-    for k, back in enumerate(lives.problem.bwd):
-        taken = [
-            sum(lives.size[i] for i in impl.needs)
-            + impl.workspace_bytes
-            + (not impl.grad_inplace) * back.out_grad_bytes
-            for impl in back.impls
-        ]
-        way = min(range(len(taken)), key=lambda way: (taken[way], back.impls[way].time_ns))
+    """Give every backward node its leanest implementation, and every run the one of least workspace."""
+    for k, way in enumerate(leanest_backward(lives.problem)):
         if way != lives.way[k] and lives.use_backward(k, way):
             lives.commit()
         lives.rollback()
@@ -45,14 +40,21 @@ def use_leanest(lives: Lifetimes) -> None:
     lives.commit()
 
 
+def whole_plans(problem: MemoryProblem) -> list[Lifetimes]:
+    """Store-all, with the fastest implementations and with the leanest."""
+    fastest, leanest = Lifetimes(problem, store_all(problem)), Lifetimes(problem, store_all(problem))
+    use_leanest(leanest)
+    return [fastest, leanest] if leanest.snapshot() != fastest.snapshot() else [fastest]
+
+
 def local_search(
     lives: Lifetimes, room: int, rounds: int, seed: int = 0, on_better: Callable[[Lifetimes], None] = lambda lives: None
 ) -> None:
     """Change a plan within `room` bytes, the base not counted, until `rounds` tries in a row make nothing faster.
 
-    A try makes one to four changes near each other at random (keep something for which there is no room, run something
-    again although it is kept, take another implementation), brings the plan back within the budget and fills what is
-    free. `on_better` sees the plan after each gain.
+    A try makes one to four random changes near each other (keep what does not fit, recompute what is kept, take another
+    implementation), brings the plan back within the budget and fills what is free. `on_better` gets the plan after each
+    gain.
     """
     dice = random.Random(seed)
     refill(lives, room)
@@ -83,8 +85,8 @@ def _change(lives: Lifetimes, dice: random.Random, centre: int) -> bool:
     done = False
     if kind < 0.25 and any(len(back.impls) > 1 for back in backward):
         k = min(max(0, round(dice.gauss(len(backward) * (1 - centre / len(nodes)), spread))), len(backward) - 1)
-        ways = len(backward[k].impls)
-        done = ways > 1 and lives.use_backward(k, dice.randrange(ways))
+        choices = len(backward[k].impls)
+        done = choices > 1 and lives.use_backward(k, dice.randrange(choices))
     elif len(found) > 1 and kind < 0.6:
         done = lives.join(i, dice.randrange(1, len(found)))
     elif found:
@@ -99,10 +101,10 @@ def _change(lives: Lifetimes, dice: random.Random, centre: int) -> bool:
 
 
 def evict(lives: Lifetimes, room: int, most_ns: int | None = None, most_work: float = inf) -> bool:
-    """Run again instead of keeping until no stage exceeds `room` bytes: least time per byte first.
+    """Evict, least time per byte first, until no stage exceeds `room` bytes.
 
-    False where that fails, makes the plan slower than `most_ns` or takes `lives.work` beyond `most_work`; then the plan
-    is left on its way there.
+    False where that fails, makes the plan slower than `most_ns` or takes `lives.work` beyond `most_work`; the plan is
+    then partly evicted.
     """
     over = lives.over(room)
     while over:
@@ -128,11 +130,11 @@ def evict(lives: Lifetimes, room: int, most_ns: int | None = None, most_work: fl
 
 
 def _relief(lives: Lifetimes, worst: int) -> Iterator[tuple[float, Move]]:
-    """(time per byte or so, move) of what may help stage `worst`: run again later what it keeps or makes, other
-    implementations of what it runs, and keeping from before what it runs again."""
+    """(estimated time per byte, move) of what may help stage `worst`: evict what it keeps or makes, take other
+    implementations of what it runs, and keep what it recomputes."""
     for i, found in enumerate(lives.lives):
         for place, life in enumerate(found):
-            if life.start <= worst < life.end and lives.size[i] and not lives.fixed[i]:
+            if life.start <= worst < life.end and lives.size[i] and i not in lives.fixed:
                 stage = min(t for t in lives.reads(i) if t > worst)
                 yield _worth(lives, i), partial(Lifetimes.cut, i=i, place=place, stage=stage)
             if life.start == worst and len(lives.problem.fwd[i].impls) > 1:
@@ -143,14 +145,14 @@ def _relief(lives: Lifetimes, worst: int) -> Iterator[tuple[float, Move]]:
     if worst:
         for way in range(len(lives.problem.bwd[worst - 1].impls)):
             if way != lives.way[worst - 1]:
-                yield 0, partial(Lifetimes.use_backward, k=worst - 1, way=way)
+                yield 0, partial(Lifetimes.use_backward, k=worst - 1, impl=way)
 
 
 def refill(lives: Lifetimes, room: int, quick: bool = False, most_work: float = inf) -> None:
     """Keep whatever still fits into `room` bytes and saves time, most time per byte first, until nothing does or
     `lives.work` is beyond `most_work`.
 
-    `quick` goes once over what fits without anything else making room for it.
+    quick: one round, over what fits without evictions.
     """
     for _ in range(1 if quick else PASSES):
         changed = False
@@ -158,7 +160,7 @@ def refill(lives: Lifetimes, room: int, quick: bool = False, most_work: float = 
             if lives.work > most_work:
                 return
             changed |= _try_join(lives, i, stage, room, quick)
-        changed |= _fastest_ways(lives, room, quick)
+        changed |= _fastest_implementations(lives, room, quick)
         if not changed:
             return
 
@@ -177,7 +179,7 @@ def _gaps(lives: Lifetimes) -> Iterator[tuple[int, int]]:
 
 
 def _try_join(lives: Lifetimes, i: int, stage: int, room: int, quick: bool) -> bool:
-    """Keep the result of i from its life before `stage` to the one that starts there, if that fits and saves time."""
+    """Keep the result of i from its lifetime before `stage` to that which starts there, if that fits and saves time."""
     place = next((at for at, life in enumerate(lives.lives[i]) if life.start == stage), None)
     if place is None:
         return False
@@ -190,7 +192,7 @@ def _try_join(lives: Lifetimes, i: int, stage: int, room: int, quick: bool) -> b
 
 
 def _settle(lives: Lifetimes, done: bool, before: int, room: int) -> bool:
-    """Keep the move just made if it is complete, fits and saves time."""
+    """Commit the last move if it is complete, fits and saves time."""
     if done and lives.worst() <= room and lives.time_ns < before:
         lives.commit()
         return True
@@ -198,9 +200,9 @@ def _settle(lives: Lifetimes, done: bool, before: int, room: int) -> bool:
     return False
 
 
-def _fastest_ways(lives: Lifetimes, room: int, quick: bool) -> bool:
-    """Give each run the fastest implementation that fits. A slower one of a backward node may save time elsewhere;
-    `quick` leaves those out."""
+def _fastest_implementations(lives: Lifetimes, room: int, quick: bool) -> bool:
+    """Give each run the fastest implementation that fits. A slower one of a backward node may save time elsewhere, and
+    is left out with `quick`."""
     changed = False
     for i, node in enumerate(lives.problem.fwd):
         if len(node.impls) == 1:

@@ -1,12 +1,12 @@
-"""Good plans in seconds at any size. Where blocks repeat, as the layers of a transformer do, they are solved once and
-composed (`compose.py`). Elsewhere two ways lead down to the budget; then whatever fits is kept again.
+"""Good plans in seconds at any size. Repeated blocks, such as the layers of a transformer, are solved once and composed
+(`compose.py`). Otherwise two plans are brought within the budget and then keep whatever fits:
 
-* From segments: the forward pass keeps what crosses between equal shares of its bytes (`heuristics.crossings`), and
-  the number of shares that fits and costs least time is taken, or else the one that is least over.
-* From what store-all keeps: evicting least time per byte first (`polish.evict`). It is given up as soon as it costs
-  more than the segments: where much has to go, single steps lead into chains of recomputation, and take minutes.
+* Segments: the forward pass keeps what crosses between equal shares of its bytes (`heuristics.crossings`), with the
+  number of shares that fits and costs least time, or else exceeds the budget least.
+* Store-all, with evictions of least time per byte first (`local_search.evict`), which end as soon as they cost more
+  than the segments: where much has to be evicted, single steps lead to chains of recomputation and take minutes.
 
-Where one of them does not get there, the plan of least peak is where it begins instead (`least_peak.py`).
+Where one of them fails, the plan of least peak (`least_peak.py`) takes its place.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from treadle.planner.passes.memory.bound import least_time
-from treadle.planner.passes.memory.lower import RecomputeSchedule, lower, store_all
+from treadle.planner.passes.memory.lower import RecomputeSchedule, store_all
 from treadle.planner.passes.memory.methods.compose import STRETCH, compose
 from treadle.planner.passes.memory.methods.heuristics import crossings
 from treadle.planner.passes.memory.methods.least_peak import least_peak_schedule
@@ -22,26 +22,26 @@ from treadle.planner.passes.memory.methods.lifetimes import Lifetimes
 from treadle.planner.passes.memory.methods.local_search import evict, refill
 from treadle.planner.passes.memory.methods.unfolding import unfold
 from treadle.planner.passes.memory.problem import MemoryProblem
-from treadle.planner.passes.memory.simulate import simulate
+from treadle.planner.passes.memory.simulate import simulated
 
 EVICTING, FILLING = 400_000, 100_000
-"""`Lives.work` on each way at most, some ten seconds each: none goes on for ever."""
+"""Limits of `Lifetimes.work` for each plan, some ten seconds each."""
 RUNS = 6_000
-"""A plan of least peak with more runs than this is left as it is: filling it takes minutes."""
+"""Runs of a plan of least peak that is refilled, at most: more take minutes."""
 REPEATED, LEVELS, ROUNDS, GROUP = 3, 6, 6, 2
-"""Segments are composed at this effort where on average so many are alike."""
+"""Segments alike on average from which they are composed, and the effort for that."""
 WORTH = 2
-"""What brings segments within the budget may make them so many times slower."""
+"""Factor by which evictions may slow segments down."""
 
 
 def solve_quick(
     problem: MemoryProblem, on_better: Callable[[RecomputeSchedule], None] = lambda schedule: None
 ) -> RecomputeSchedule | None:
-    """The fastest plan found within the budget; None where none was. `on_better` hears of plans on the way."""
+    """The fastest plan found within the budget, if any. `on_better` is called with plans as they are found."""
     room = problem.budget_bytes - problem.base_bytes
     found: list[Lifetimes] = []
     whole = store_all(problem)
-    kept = simulate(problem, lower(problem, whole))
+    kept = simulated(problem, whole)
     if kept.time_ns == least_time(problem) and kept.peak_bytes <= problem.budget_bytes:
         return whole
     composed = compose(problem, LEVELS, ROUNDS, GROUP, repeated=REPEATED, stretch=STRETCH)
@@ -59,7 +59,7 @@ def solve_quick(
         found.append(_filled(lives, room, on_better))
     if len(found) < 2:
         least = least_peak_schedule(problem)
-        if simulate(problem, lower(problem, least)).peak_bytes <= problem.budget_bytes:
+        if simulated(problem, least).peak_bytes <= problem.budget_bytes:
             if sum(map(len, least.runs)) <= RUNS:
                 found.append(_filled(Lifetimes(problem, least), room, on_better))
             elif not found:
@@ -74,12 +74,12 @@ def _filled(lives: Lifetimes, room: int, on_better: Callable[[RecomputeSchedule]
 
 
 def _segments(problem: MemoryProblem) -> RecomputeSchedule:
-    """The fastest plan of those that keep crossings and fit, or the one that is least over the budget."""
+    """The fastest fitting plan of those that keep crossings, or the one that exceeds the budget least."""
     backward = store_all(problem).backward
     plans = [unfold(problem, kept, backward, len(problem.bwd)) for kept in dict.fromkeys(crossings(problem))]
 
     def rank(plan: RecomputeSchedule) -> tuple[int, int]:
-        result = simulate(problem, lower(problem, plan))
+        result = simulated(problem, plan)
         return max(0, result.peak_bytes - problem.budget_bytes), result.time_ns
 
     return min(plans, key=rank)

@@ -2,9 +2,8 @@
 
 Given is `allowed`: the forward nodes that stage t may run again, t = 1..K (stage t ends with backward node t - 1, stage
 0 is the forward pass). A tensor that no instruction of a stage can touch is as live after the stage as before it, so
-one variable stands for its whole stay between two stages that touch it. With everything allowed this is the full
-program; with a few stages, or with the runs of a known plan and a little around them, it has a few variables for each
-node.
+one variable stands for its liveness between two stages that touch it. With everything allowed this is the full
+program; with a few stages, or the runs of a known plan and a few more, it has few variables for each node.
 
 Variables (0-1):
     r_it      forward i runs in stage t, i in allowed_t (1 for ops in stage 0)
@@ -40,7 +39,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from treadle.planner.passes.memory.formulation.holding import waiting
-from treadle.planner.passes.memory.formulation.tables import Terms
+from treadle.planner.passes.memory.formulation.tables import Terms, choice, shortened
 from treadle.planner.passes.memory.formulation.useful import backward_costs, forward_costs, undominated, useful_sets
 from treadle.planner.passes.memory.lower import RecomputeSchedule
 from treadle.planner.passes.memory.problem import ForwardNode, MemoryProblem
@@ -48,7 +47,7 @@ from treadle.planner.passes.memory.program import RunForward
 from treadle.planner.solver import Model, Solution, Var
 
 Allowed = Sequence[frozenset[int]]
-Ways = Sequence[Sequence[int]]
+Choices = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -62,22 +61,22 @@ class Restricted:
     """Nanoseconds of one unit of the objective."""
     byte_unit: int
     runs: list[dict[int, Var]]
-    ways: list[dict[int, dict[int, Var]]]
+    choices: list[dict[int, dict[int, Var]]]
     inplace: list[dict[int, Var]]
     kept: list[dict[int, Var]]
     union: list[dict[int, Var]]
     backward: list[dict[int, Var]] = field(default_factory=list)
 
 
-def every_way(problem: MemoryProblem) -> Ways:
-    """All implementations of backward nodes but those that another one makes pointless."""
+def every_choice(problem: MemoryProblem) -> Choices:
+    """The undominated implementations of each backward node."""
     return [backward_ways(problem, k) for k in range(len(problem.bwd))]
 
 
-def useful(problem: MemoryProblem, ways: Ways | None = None) -> list[frozenset[int]]:
-    """For each stage t = 0..K the nodes that a recomputation in it can be good for: what the backward nodes of stage t
-    and later read, with everything that this is made from. Stage 0 runs everything."""
-    return [frozenset(range(len(problem.fwd))), *reversed(useful_sets(problem, ways)[1:])]
+def useful(problem: MemoryProblem, choices: Choices | None = None) -> list[frozenset[int]]:
+    """For each stage t = 0..K the nodes worth recomputing in it: what the backward nodes of stage t and later read,
+    with all their ancestors. Stage 0 runs everything."""
+    return [frozenset(range(len(problem.fwd))), *reversed(useful_sets(problem, choices)[1:])]
 
 
 def byte_unit(problem: MemoryProblem) -> int:
@@ -91,16 +90,16 @@ def time_unit(problem: MemoryProblem) -> float:
     return max(1.0, total / 1e6)
 
 
-def formulate(problem: MemoryProblem, allowed: Allowed, ways: Ways | None = None) -> Restricted:
-    """The program in which stage t >= 1 may run `allowed[t]` again and backward node k is run in one of `ways[k]`.
+def formulate(problem: MemoryProblem, allowed: Allowed, choices: Choices | None = None) -> Restricted:
+    """The program in which stage t >= 1 may run `allowed[t]` again and backward node k runs by one of `choices[k]`.
 
-    `allowed[0]` is not read; without `ways` all implementations are there.
+    `allowed[0]` is not read; without `choices` by any implementation.
     """
-    ways = every_way(problem) if ways is None else ways
+    choices = every_choice(problem) if choices is None else choices
     model = Model("memory windows")
     one = model.int_var(1, 1, "one")
     stages = len(problem.bwd) + 1
-    good = useful(problem, ways)
+    good = useful(problem, choices)
     runnable = [good[0]]
     for t in range(1, stages):
         runnable.append(frozenset(i for i in allowed[t] & good[t] if problem.fwd[i].recomputable))
@@ -111,19 +110,19 @@ def formulate(problem: MemoryProblem, allowed: Allowed, ways: Ways | None = None
         time_unit=time_unit(problem),
         byte_unit=byte_unit(problem),
         runs=[{} for _ in range(stages)],
-        ways=[{} for _ in range(stages)],
+        choices=[{} for _ in range(stages)],
         inplace=[{} for _ in range(stages)],
-        kept=_stays(problem, ways, model, one, runnable),
+        kept=_kept_variables(problem, choices, model, one, runnable),
         union=[{} for _ in range(stages)],
     )
     for t in range(stages):
         _choose(f, t, runnable[t])
-        f.backward.append(choice(model, list(ways[t - 1]), one) if t else {})
+        f.backward.append(choice(model, list(choices[t - 1]), one) if t else {})
         _link(f, t)
         _limit(f, t)
     cost: Terms = []
     for t in range(stages):
-        for i, chosen in f.ways[t].items():
+        for i, chosen in f.choices[t].items():
             node = problem.fwd[i]
             cost += [(var, node.impls[way].time(t > 0)) for way, var in chosen.items()]
             if i in f.inplace[t]:
@@ -133,14 +132,14 @@ def formulate(problem: MemoryProblem, allowed: Allowed, ways: Ways | None = None
     return f
 
 
-def _stays(
-    problem: MemoryProblem, ways: Ways, model: Model, one: Var, runnable: list[frozenset[int]]
+def _kept_variables(
+    problem: MemoryProblem, choices: Choices, model: Model, one: Var, runnable: list[frozenset[int]]
 ) -> list[dict[int, Var]]:
-    """s: a new variable only after a stage that can touch the tensor."""
+    """The variables s: a new one only after a stage that can touch the tensor."""
     kept: list[dict[int, Var]] = [{} for _ in runnable]
     for t in reversed(range(len(runnable) - 1)):
         after = t + 1
-        needs = [frozenset(problem.bwd[t].impls[way].needs) for way in ways[t]]
+        needs = [frozenset(problem.bwd[t].impls[way].needs) for way in choices[t]]
         must = frozenset.intersection(*needs)
         touched = {j for i in runnable[after] for j in problem.fwd[i].inputs}.union(runnable[after], *needs)
         kept[t] = dict(kept[after])
@@ -160,20 +159,11 @@ def backward_ways(problem: MemoryProblem, k: int) -> list[int]:
     return undominated(*backward_costs(problem.bwd[k]))
 
 
-def choice(model: Model, candidates: list[int], chosen: Var) -> dict[int, Var]:
-    """One 0-1 variable for each candidate; they add up to `chosen`."""
-    if len(candidates) == 1:
-        return {candidates[0]: chosen}
-    ways = {way: model.bool_var() for way in candidates}
-    model.add_linear([*((var, 1) for var in ways.values()), (chosen, -1)], 0, 0)
-    return ways
-
-
 def _choose(f: Restricted, t: int, runnable: frozenset[int]) -> None:
     for i in sorted(runnable):
         node = f.problem.fwd[i]
         f.runs[t][i] = f.one if t == 0 and node.kind == "op" else f.model.bool_var()
-        f.ways[t][i] = choice(f.model, forward_ways(node, t > 0), f.runs[t][i])
+        f.choices[t][i] = choice(f.model, forward_ways(node, t > 0), f.runs[t][i])
         if node.inplace_of is not None:
             f.inplace[t][i] = f.model.bool_var()
 
@@ -253,7 +243,7 @@ def _limit(f: Restricted, t: int) -> None:
     ahead = prefix_sums(f.model, [-i for i in reversed(places)], [(-j, var, size(j)) for j, var in entered.items()])
     for i in places:
         node = problem.fwd[i]
-        terms = [(var, node.impls[way].workspace(t > 0) / unit) for way, var in f.ways[t][i].items()]
+        terms = [(var, node.impls[way].workspace(t > 0) / unit) for way, var in f.choices[t][i].items()]
         terms.append((f.runs[t][i], size(i) + sum(size(j) for j in feeding[i] if j in node.inputs)))
         terms += [(var, size(j)) for j in feeding[i] if j not in node.inputs for var, _ in waits(i, j)]
         if i in f.inplace[t] and node.inplace_of is not None:
@@ -297,11 +287,7 @@ def prefix_sums(model: Model, places: list[int], parts: Iterable[tuple[int, Var,
             if todo[at][2]:
                 total = [*total, todo[at][1:]]
             at += 1
-        total = merged(total)
-        if len(total) > 8:
-            prefix = model.continuous(0.0, sum(coef * model.upper[var] for var, coef in total))
-            model.add_linear([(prefix, -1), *total], ub=0)
-            total = [(prefix, 1)]
+        total = shortened(model, merged(total))
         sums[place] = total
     return sums.__getitem__
 
@@ -312,12 +298,12 @@ def schedule_of(f: Restricted, solution: Solution) -> RecomputeSchedule:
     def on(var: Var) -> bool:
         return solution.values[var] > 0.5
 
-    def chosen(ways: dict[int, Var]) -> int:
-        return next(way for way, var in ways.items() if on(var))
+    def chosen(choices: dict[int, Var]) -> int:
+        return next(way for way, var in choices.items() if on(var))
 
     runs = tuple(
         tuple(
-            RunForward(i, chosen(f.ways[t][i]), i in f.inplace[t] and on(f.inplace[t][i]))
+            RunForward(i, chosen(f.choices[t][i]), i in f.inplace[t] and on(f.inplace[t][i]))
             for i, run in sorted(stage.items())
             if on(run)
         )
@@ -335,8 +321,8 @@ def hint(f: Restricted, schedule: RecomputeSchedule) -> None:
         needs = schedule.needs(f.problem, t)
         for i, var in f.runs[t].items():
             values[var] = i in ran
-            if len(f.ways[t][i]) > 1:
-                values |= {way_var: i in ran and ran[i].impl == way for way, way_var in f.ways[t][i].items()}
+            if len(f.choices[t][i]) > 1:
+                values |= {way_var: i in ran and ran[i].impl == way for way, way_var in f.choices[t][i].items()}
         values |= {var: i in ran and ran[i].inplace for i, var in f.inplace[t].items()}
         values |= {var: i in schedule.kept[t] or i in needs for i, var in f.union[t].items()}
         if t and len(f.backward[t]) > 1:

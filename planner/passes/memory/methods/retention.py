@@ -1,14 +1,14 @@
-"""Retention intervals: each run of a forward node and how long its result stays, in CP-SAT.
+"""Retention intervals: each run of a forward node and how long its result is kept, in CP-SAT.
 
-In the manner of "Moccasin: Efficient Tensor Rematerialization for Neural Networks": the steps of an iteration stand in
-a fixed order, and a plan is a few intervals of that order for each node instead of a 0-1 variable for each node at each
-step. Stage t = 0 is the forward pass, stage t >= 1 ends with backward node t - 1. Stage t has N + 1 places: place
-t (N + 1) + i is where forward node i may run in it, place t (N + 1) + N is its backward node.
+As in "Moccasin: Efficient Tensor Rematerialization for Neural Networks", the steps of an iteration have a fixed order,
+and a plan is a few intervals of that order for each node instead of a 0-1 variable for each node at each step. Stage t
+= 0 is the forward pass, stage t >= 1 ends with backward node t - 1. Stage t has N + 1 places: place t (N + 1) + i is
+where forward node i may run in it, place t (N + 1) + N is its backward node.
 
 Variables, for each forward node i and its runs c = 0..C_i (run 0 is that of the forward pass):
     a_ic        the run happens (run 0 of an op always does)
     t_ic        its stage, t_i0 = 0, t_ic in 1..(last stage that i can be good for); p_ic = t_ic (N + 1) + i its place
-    e_ic        its result stays through places p_ic .. e_ic - 1
+    e_ic        its result is kept through places p_ic .. e_ic - 1
     m_icl       it uses implementation l
     q_ic        it overwrites x_inplace(i)
     d_tl        backward node t runs with implementation l
@@ -24,7 +24,7 @@ Rows:
     creators             w_c' => t_jc' = t_ic                       for j the creator of i
     backward node reads  sum_c' w_c' >= d_tl for i in D_tl;  w_c' => a_ic', t_ic' <= t, e_ic' > t (N + 1) + N
                                                                                                (`_Model.reads_backward`)
-    memory               at every place: B + Lhat_t + sum b_i of the results that stay there + workspace of what runs
+    memory               at every place: B + Lhat_t + sum b_i of the results kept there + workspace of what runs
                          there (+ y_t of a backward node that is not in place) <= M            (`_Model.memory`)
 
 The last is one cumulative constraint and exact: nothing in it bounds L_i or rounds a size. With C_i as large as the
@@ -39,7 +39,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from treadle.planner.passes.memory.formulation.useful import transient_bytes, undominated, useful_sets
+from treadle.planner.passes.memory.formulation.useful import (
+    backward_costs,
+    forward_costs,
+    transient_bytes,
+    undominated,
+    unrepeatable,
+    useful_sets,
+)
 from treadle.planner.passes.memory.lower import RecomputeSchedule
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.program import RunForward
@@ -47,16 +54,16 @@ from treadle.planner.solver.cp_sat import search
 from treadle.planner.solver.interface import Options, Progress, Reporter
 
 AGAIN = 2
-"""How often a node may run again in a problem that is too large to allow every stage."""
+"""Recomputations of a node in a problem that is too large to allow them in every stage."""
 COMPLETE = 150
-"""Forward nodes times backward nodes up to which every stage is allowed."""
+"""Forward nodes times backward nodes up to which recomputation is allowed in every stage."""
 WORK = 60.0
 """Deterministic seconds of CP-SAT for one unit of effort."""
 
 
 @dataclass(frozen=True)
 class Retention:
-    """`bound_ns` is None where the model leaves plans out, `finished` says that nothing in the model is better."""
+    """`bound_ns` is None where the model leaves plans out; `finished`: nothing in the model is better."""
 
     schedule: RecomputeSchedule | None
     bound_ns: int | None
@@ -73,7 +80,7 @@ class RunVariables:
     stage: Any
     place: Any
     end: Any
-    ways: dict[int, Any]
+    choices: dict[int, Any]
     inplace: Any | None
 
 
@@ -92,7 +99,7 @@ def solve_retention(
 ) -> Retention:
     """The fastest plan of the model within `effort`, a fixed amount of work; `start` is a plan to begin with.
 
-    time_limit_s: wall clock, a safety net that `limit_fired` tells of. Schedules are not pruned.
+    time_limit_s: a safety net in wall clock; `limit_fired` states that it ended the search. Schedules are not pruned.
     """
     from ortools.sat.python import cp_model
 
@@ -139,7 +146,7 @@ class _Model:
     again: list[int]
     cp: Any
     latest: list[int]
-    """The last stage in which each node can run again and be good for something, 0 for none."""
+    """The last stage in which a recomputation of each node is worth having, 0 for none."""
     runs: list[list[RunVariables]] = field(default_factory=list)
     backward: list[dict[int, Any]] = field(default_factory=list)
     intervals: list[Any] = field(default_factory=list)
@@ -158,9 +165,8 @@ class _Model:
         for k, nodes in enumerate(useful_sets(problem)):
             for i in nodes:
                 latest[i] = latest[i] or len(problem.bwd) + 1 - k
-        for i, node in enumerate(problem.fwd):
-            if not node.recomputable or (node.creator is not None and not problem.fwd[node.creator].recomputable):
-                latest[i] = 0
+        for i in unrepeatable(problem):
+            latest[i] = 0
         most = len(problem.bwd) if n * len(problem.bwd) <= COMPLETE else AGAIN
         again = [min(last, most) for last in latest]
         model = _Model(problem, again, cp_model.CpModel(), latest)
@@ -197,15 +203,15 @@ class _Model:
             stage = cp.new_constant(0) if first else cp.new_int_var(1, self.latest[i], "")
             place = i if first else self.width * stage + i
             end = cp.new_int_var(i + 1 if first else self.width + i + 1, horizon, "")
-            ways = self.ways_of(i, c > 0, present)
+            choices = self.choices_of(i, c > 0, present)
             inplace = None
             if node.inplace_of is not None:
                 inplace = cp.new_bool_var("")
                 cp.add_implication(inplace, present)
                 if node.inplace_saves_ns:
                     self.cost.append(-node.inplace_saves_ns * inplace)
-            run = RunVariables(present, stage, place, end, ways, inplace)
-            self.cost += [node.impls[way].time(c > 0) * var for way, var in ways.items()]
+            run = RunVariables(present, stage, place, end, choices, inplace)
+            self.cost += [node.impls[way].time(c > 0) * var for way, var in choices.items()]
             if not first:
                 before = runs[-1]
                 cp.add(end >= place + 1)
@@ -216,17 +222,15 @@ class _Model:
             runs.append(run)
         self.runs.append(runs)
 
-    def ways_of(self, i: int, again: bool, present: Any) -> dict[int, Any]:
-        impls = self.problem.fwd[i].impls
-        costs = [(impl.workspace(again), impl.time(again)) for impl in impls]
-        return self.choice(undominated(costs, [frozenset()] * len(costs)), present)
+    def choices_of(self, i: int, again: bool, present: Any) -> dict[int, Any]:
+        return self.choice(undominated(*forward_costs(self.problem.fwd[i], again)), present)
 
     def choice(self, candidates: list[int], present: Any) -> dict[int, Any]:
         if len(candidates) == 1:
             return {candidates[0]: present}
-        ways = {way: self.cp.new_bool_var("") for way in candidates}
-        self.cp.add(sum(ways.values()) == present)
-        return ways
+        choices = {way: self.cp.new_bool_var("") for way in candidates}
+        self.cp.add(sum(choices.values()) == present)
+        return choices
 
     def reads_forward(self, i: int, c: int) -> None:
         node, cp, run = self.problem.fwd[i], self.cp, self.runs[i][c]
@@ -252,13 +256,11 @@ class _Model:
 
     def reads_backward(self, t: int) -> None:
         cp, back = self.cp, self.problem.bwd[t - 1]
-        costs = [(transient_bytes(back, way), impl.time_ns) for way, impl in enumerate(back.impls)]
-        needs = [frozenset(impl.needs) for impl in back.impls]
-        ways = self.choice(undominated(costs, needs), cp.new_constant(1))
-        self.backward.append(ways)
-        self.cost += [back.impls[way].time_ns * var for way, var in ways.items()]
+        choices = self.choice(undominated(*backward_costs(back)), cp.new_constant(1))
+        self.backward.append(choices)
+        self.cost += [back.impls[way].time_ns * var for way, var in choices.items()]
         place = self.width * t + self.width - 1
-        for i in sorted({i for way in ways for i in back.impls[way].needs}):
+        for i in sorted({i for way in choices for i in back.impls[way].needs}):
             literals = []
             for c, run in enumerate(self.runs[i]):
                 used = self.chosen[t, i, c] = cp.new_bool_var("")
@@ -267,7 +269,7 @@ class _Model:
                 cp.add(run.end >= place + 1).only_enforce_if(used)
                 if c:
                     cp.add(run.stage <= t).only_enforce_if(used)
-            for way, var in ways.items():
+            for way, var in choices.items():
                 if i in back.impls[way].needs:
                     cp.add_bool_or([*literals, ~var])
 
@@ -281,14 +283,14 @@ class _Model:
                     )
                     stays = cp.new_optional_interval_var(run.place, size, run.end, run.present, "")
                     self.use(stays, node.out_bytes)
-                for way, var in run.ways.items():
+                for way, var in run.choices.items():
                     workspace = node.impls[way].workspace(c > 0)
                     if workspace:
                         self.use(cp.new_optional_fixed_size_interval_var(run.place, 1, var, ""), workspace)
-        for t, (back, ways) in enumerate(zip(self.problem.bwd, self.backward, strict=True), start=1):
+        for t, (back, choices) in enumerate(zip(self.problem.bwd, self.backward, strict=True), start=1):
             if back.live_grad_bytes:
                 self.use(cp.new_fixed_size_interval_var(self.width * t, self.width, ""), back.live_grad_bytes)
-            for way, var in ways.items():
+            for way, var in choices.items():
                 if transient_bytes(back, way):
                     last = cp.new_optional_fixed_size_interval_var(self.width * (t + 1) - 1, 1, var, "")
                     self.use(last, transient_bytes(back, way))
@@ -307,14 +309,14 @@ class _Model:
         def on(var: Any) -> bool:
             return var is not None and bool(values[var.index])
 
-        def chosen(ways: dict[int, Any]) -> int:
-            return next(way for way, var in ways.items() if on(var))
+        def chosen(choices: dict[int, Any]) -> int:
+            return next(way for way, var in choices.items() if on(var))
 
         for i in range(len(problem.fwd)):
             for run in self.runs[i]:
                 if on(run.present):
                     stage, end = values[run.stage.index], values[run.end.index]
-                    runs[stage].append(RunForward(i, chosen(run.ways), on(run.inplace)))
+                    runs[stage].append(RunForward(i, chosen(run.choices), on(run.inplace)))
                     for t in range(stage, stages):
                         if end > self.width * (t + 1):
                             kept[t].add(i)
@@ -323,7 +325,7 @@ class _Model:
         )
 
     def hint(self, start: RecomputeSchedule) -> None:
-        """Begin with a pruned plan, unless it runs a node more often than the model lets it."""
+        """Start from a pruned plan, unless it runs a node more often than the model allows."""
         stays = retained(self.problem, start)
         if any(len(found) > len(self.runs[i]) - (found[0].stage > 0) for i, found in enumerate(stays) if found):
             return
@@ -343,12 +345,12 @@ class _Model:
                     set_to(run.end, stay.end)
                 if run.inplace is not None:
                     set_to(run.inplace, stay is not None and stay.run.inplace)
-                if stay is None or stay.run.impl in run.ways:
-                    for way, var in run.ways.items():
+                if stay is None or stay.run.impl in run.choices:
+                    for way, var in run.choices.items():
                         set_to(var, stay is not None and stay.run.impl == way)
-        for ways, way in zip(self.backward, start.backward, strict=True):
-            if way in ways:
-                for other, var in ways.items():
+        for choices, way in zip(self.backward, start.backward, strict=True):
+            if way in choices:
+                for other, var in choices.items():
                     set_to(var, other == way)
         for var, value in values.values():
             self.cp.add_hint(var, int(value))
@@ -356,7 +358,7 @@ class _Model:
 
 @dataclass(frozen=True)
 class Retained:
-    """One run of a plan, its stage, and the place after the last that its result stays through."""
+    """One run of a plan, its stage, and the place after the last that reads its result."""
 
     run: RunForward
     stage: int

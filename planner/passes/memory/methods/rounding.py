@@ -1,11 +1,11 @@
 """The linear relaxation of the 0-1 program, rounded: plans of large problems from one linear program.
 
-In the manner of the two-phase rounding of "Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization":
+As in the two-phase rounding of "Checkmate: Breaking the Memory Wall with Optimal Tensor Rematerialization":
 
 1. Solve the relaxation of the program of `restricted.py` in which every useful recomputation is allowed.
-2. Round what is kept: x_i stays after stage t where s_it is at least a threshold, one for all nodes or one drawn for
+2. Round what is kept: x_i is kept after stage t where s_it is at least a threshold, one for all nodes or one drawn for
    each node. Take for each op the implementation that the relaxation prefers.
-3. Run what that needs: whatever a backward node reads, or is kept and not there, with all it is made from.
+3. Recompute what a backward node reads, or is kept, and is not live, with all its ancestors.
 4. Bring the plan within the budget, then keep what still fits (`local_search.py`).
 """
 
@@ -15,7 +15,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from treadle.planner.passes.memory.formulation.useful import made_for
+from treadle.planner.passes.memory.formulation.useful import made_for, unrepeatable
 from treadle.planner.passes.memory.lower import RecomputeSchedule, prune
 from treadle.planner.passes.memory.methods.lifetimes import Lifetimes
 from treadle.planner.passes.memory.methods.local_search import evict, refill
@@ -27,14 +27,14 @@ from treadle.planner.solver.linear import relax
 
 THRESHOLDS = (0.5, 0.3, 0.7, 0.15, 0.85)
 DRAWN = 5
-"""So many plans with drawn thresholds are rounded for one unit of effort."""
+"""Plans with drawn thresholds for one unit of effort."""
 SIMPLEX = 5_000
 """Variables up to which the relaxation is solved to its optimum."""
 
 
 @dataclass(frozen=True)
 class Rounded:
-    """`schedule` is pruned and within the budget; None says nothing about whether there is one."""
+    """`schedule` is pruned and within the budget; None proves nothing."""
 
     schedule: RecomputeSchedule | None
     limit_fired: bool = False
@@ -76,13 +76,12 @@ def _thresholds(count: int, drawn: int, seed: int) -> Iterator[list[float]]:
 
 
 def rounded(program: Restricted, values: list[float], thresholds: list[float]) -> RecomputeSchedule:
-    """The pruned plan that keeps what the relaxation keeps to at least its threshold, whatever that takes in bytes."""
+    """The pruned plan that keeps what the relaxation keeps to at least its threshold, whatever its bytes."""
     problem = program.problem
-    once = {i for i, node in enumerate(problem.fwd) if not node.recomputable}
-    once |= {i for i, node in enumerate(problem.fwd) if node.creator in once}
+    once = unrepeatable(problem)
 
-    def preferred(ways: dict[int, Var]) -> int:
-        return max(ways, key=lambda way: (values[ways[way]], -way))
+    def preferred(choices: dict[int, Var]) -> int:
+        return max(choices, key=lambda way: (values[choices[way]], -way))
 
     backward = tuple(map(preferred, program.backward[1:]))
     wanted = {i for back, way in zip(problem.bwd, backward, strict=True) for i in back.impls[way].needs}
@@ -103,7 +102,7 @@ def rounded(program: Restricted, values: list[float], thresholds: list[float]) -
 
 
 def _way(program: Restricted, values: list[float], t: int, i: int) -> int:
-    ways = program.ways[t].get(i, {})
-    if sum(values[var] for var in ways.values()) < 0.1:
+    choices = program.choices[t].get(i, {})
+    if sum(values[var] for var in choices.values()) < 0.1:
         return program.problem.fwd[i].fastest(t > 0)
-    return max(ways, key=lambda way: (values[ways[way]], -way))
+    return max(choices, key=lambda way: (values[choices[way]], -way))

@@ -4,11 +4,10 @@ Residual blocks, transformer layers and inception modules are such stretches. A 
 segment of which it, or a backward node after it, reads something; so the backward pass walks the segments from the
 last to the first, and what a segment needs is its own or crosses into it.
 
-`sub_problem` is what a segment decides by itself: how many bytes it keeps from its forward pass to its backward pass,
-and how it does with so many. What crosses into it is there and belongs to the segment that made it; in return
-whatever later segments may read of its own is kept at least until they are done. Its backward pass starts with a
-node of its own for that, the gate: it reads what later segments may read, and the gradient bytes at the gate leave
-room for the kept bytes alone.
+`sub_problem` is a segment in isolation, with a limit on the bytes kept from its forward pass to its backward pass. What
+crosses into it is live and belongs to the segment that made it; in return, what later segments may read of its own
+outputs is kept at least until they end. Its backward pass starts with an additional node for that, the gate, which
+reads these outputs; the gradient bytes at the gate leave room only for the kept bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from msgspec.structs import replace
 from treadle.planner.passes.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
 
 NEARBY = 8
-"""A place is narrow where nothing narrower is within so many forward nodes."""
+"""Forward nodes around a narrow place among which it is the narrowest."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class Segment:
         return sum(self.problem.fwd[i].out_bytes for i in self.wanted)
 
     def sub_problem(self, keep: int, room: int) -> MemoryProblem:
-        """The segment alone: at most `keep` bytes kept from forward to backward, at most `room` bytes at any time."""
+        """The segment in isolation: `keep` bytes kept from forward to backward, `room` bytes at any time, at most."""
         place = {i: at for at, i in enumerate(self.nodes)}
         given = ForwardNode(op="given", out_bytes=0, impls=(Forward(),), recomputable=False)
         own = []
@@ -163,7 +162,7 @@ class Cut:
 def narrow_places(problem: MemoryProblem) -> list[int]:
     """The first forward node of each segment: 0, and where no more bytes cross than anywhere nearby.
 
-    Of neighbouring places that are as good the last one counts; an intermediate stays with its creator.
+    Of equal neighbouring places the last one counts; an intermediate belongs to the segment of its creator.
     """
     size = len(problem.fwd)
     last = {j: i for i, node in enumerate(problem.fwd) for j in node.inputs}

@@ -1,9 +1,8 @@
-"""A first plan from the relaxation: what the forward pass keeps, and how backward nodes run, decided for fewer bytes.
+"""Plans from what the forward pass keeps, and a first plan from the relaxation.
 
-The relaxation of one window (`treadle.planner.passes.memory.relaxation`) says what to keep at the end of the forward
-pass when nothing but the kept bytes counts. A plan recomputes whatever a backward node lacks, keeps for a while what
-later backward nodes read, and so needs room besides. Shares of the bytes that may be kept and times to keep what was
-made again are tried.
+The relaxation of one window (`treadle.planner.passes.memory.relaxation`) chooses what to keep at the end of the forward
+pass, counting only the kept bytes. A plan also takes bytes for what it recomputes and keeps for later backward nodes,
+so several shares of the bytes that may be kept, and of the stages for which recomputed tensors are kept, are tried.
 """
 
 from __future__ import annotations
@@ -12,20 +11,21 @@ from dataclasses import replace
 from typing import assert_never
 
 from treadle.planner.errors import LimitError
+from treadle.planner.passes.memory.formulation.useful import made_for, unrepeatable
 from treadle.planner.passes.memory.lower import RecomputeSchedule, lower, prune
 from treadle.planner.passes.memory.methods.limits import Account
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.program import Drop, EnterStage, RunBackward, RunForward
 from treadle.planner.passes.memory.relaxation import choices_of, kept_of, relax, restrain
-from treadle.planner.passes.memory.simulate import moments, simulate
+from treadle.planner.passes.memory.simulate import moments, simulated
 
 SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 HORIZONS = (64, 32, 16, 8, 4, 2, 1)
-"""What is made again stays for a backward node at most so many stages later."""
+"""Stages for which a recomputed tensor is kept for later backward nodes."""
 
 
 def first_plan(problem: MemoryProblem, account: Account) -> RecomputeSchedule | None:
-    """The fastest plan found this way within the budget, pruned; None when there is none."""
+    """The fastest plan from the relaxation within the budget, pruned; None if none fits."""
     fitting: list[tuple[int, RecomputeSchedule]] = []
     for share in SHARES:
         if account.spent():
@@ -41,46 +41,31 @@ def first_plan(problem: MemoryProblem, account: Account) -> RecomputeSchedule | 
         kept, backward = kept_of(relaxed, solution), choices_of(relaxed, solution)
         for horizon in (len(problem.bwd), *HORIZONS):
             plan = unfold(problem, kept, backward, horizon)
-            result = simulate(problem, lower(problem, plan))
+            result = simulated(problem, plan)
             if result.peak_bytes <= problem.budget_bytes:
                 fitting.append((result.time_ns, plan))
     return min(fitting, key=lambda plan: plan[0])[1] if fitting else None
 
 
 def unfold(problem: MemoryProblem, kept: frozenset[int], backward: tuple[int, ...], horizon: int) -> RecomputeSchedule:
-    """The pruned schedule in which the forward pass keeps `kept`, each stage recomputes what its backward node lacks
-    and what the next `horizon` backward nodes read stays.
-
-    Every op has the fastest implementation that the budget leaves workspace for.
-    """
+    """The pruned schedule in which the forward pass keeps `kept`, each stage recomputes what its backward node lacks,
+    and what the next `horizon` backward nodes read is kept; with the fastest implementations that fit."""
     needs = [frozenset(back.impls[way].needs) for back, way in zip(problem.bwd, backward, strict=True)]
-    once = {i for i, node in enumerate(problem.fwd) if not node.recomputable}
-    once |= {i for i, node in enumerate(problem.fwd) if node.creator in once}
     runs = [tuple(RunForward(i) for i in range(len(problem.fwd)))]
-    available = kept | once
+    available = always = kept | unrepeatable(problem)
     stores = [available]
     for k, reads in enumerate(needs):
-        again: set[int] = set()
-        todo = sorted(reads)
-        while todo:
-            i = todo.pop()
-            if i not in again and i not in available:
-                node = problem.fwd[i]
-                again.add(i)
-                todo.extend(node.inputs)
-                if node.creator is not None and node.creator not in again:
-                    again.add(node.creator)
-                    todo.extend(problem.fwd[node.creator].inputs)
+        again = made_for(problem, reads, available)
         runs.append(tuple(RunForward(i) for i in sorted(again)))
         soon = frozenset[int]().union(*needs[k + 1 : k + 1 + horizon])
-        available = frozenset((available | again) & soon) | (available & (kept | once))
+        available = ((available | again) & soon) | (available & always)
         stores.append(available)
     schedule = prune(problem, RecomputeSchedule(tuple(runs), tuple(stores), backward))
     return fastest_within(problem, _in_place(problem, schedule))
 
 
 def _in_place(problem: MemoryProblem, schedule: RecomputeSchedule) -> RecomputeSchedule:
-    """Every tensor that nothing reads after its overwriter is overwritten."""
+    """The schedule with every run in place whose overwritten input is not read again."""
     runs = []
     for stage, stage_runs in enumerate(schedule.runs):
         read = {None, *schedule.kept[stage], *schedule.needs(problem, stage)}
@@ -90,7 +75,7 @@ def _in_place(problem: MemoryProblem, schedule: RecomputeSchedule) -> RecomputeS
 
 
 def fastest_within(problem: MemoryProblem, schedule: RecomputeSchedule) -> RecomputeSchedule:
-    """The same with implementations by the room that is left where they run; the least workspace where none fits."""
+    """The schedule with the fastest implementations that fit where they run, or else those of least workspace."""
     program = lower(problem, schedule)
     room = problem.budget_bytes - problem.base_bytes
     stage = -1

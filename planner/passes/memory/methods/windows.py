@@ -18,19 +18,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from treadle.planner.errors import LimitError
-from treadle.planner.passes.memory.lower import RecomputeSchedule, lower, prune
+from treadle.planner.passes.memory.lower import RecomputeSchedule, prune
 from treadle.planner.passes.memory.methods.limits import LIMITS, Account, SolveLimits, cut, doubling
 from treadle.planner.passes.memory.methods.near import nearest_runs
-from treadle.planner.passes.memory.methods.restricted import Allowed, every_way, formulate, hint, schedule_of, useful
+from treadle.planner.passes.memory.methods.restricted import Allowed, every_choice, formulate, hint, schedule_of, useful
 from treadle.planner.passes.memory.methods.unfolding import first_plan
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.relaxation import choices_of, relax
-from treadle.planner.passes.memory.simulate import simulate
+from treadle.planner.passes.memory.simulate import simulated
 
 SMALL = 16
-"""So many stages are one program, which is solved at once."""
+"""Stages up to which one program of all is solved."""
 MOST = 2000
-"""More near runs than this make no program that is solved in its limits."""
+"""Near runs up to which a program is solved in its limits."""
 OnBetter = Callable[[RecomputeSchedule], None]
 
 
@@ -42,8 +42,8 @@ def solve_windows(
 ) -> RecomputeSchedule | None:
     """The best schedule found within the budget, pruned; None when there was no start and nothing was found.
 
-    `start` is a pruned schedule within the budget. `on_better` hears of each better one. For a given number of steps
-    the result is the same each time, unless one of the clocks ended a solve.
+    `start` is a pruned schedule within the budget. `on_better` is called with each better one. Equal inputs
+    and steps give equal results, unless a clock ended a solve.
     """
     search = _Search(problem, effort, on_better, start)
     stages = range(1, len(problem.bwd) + 1)
@@ -61,8 +61,8 @@ def solve_windows(
             if search.account.spent():
                 break
             allowed = [search.good[t] if t in part else nodes for t, nodes in enumerate(others)]
-            ways = [ways if near or t in part else set() for t, ways in enumerate(search.every, 1)]
-            improved |= search.step(allowed, ways, 0.25)
+            choices = [choices if near or t in part else set() for t, choices in enumerate(search.every, 1)]
+            improved |= search.step(allowed, choices, 0.25)
         if not near and not search.account.spent():
             improved |= search.step(others, search.every, 0.5)
         width = width if improved else 2 * width
@@ -79,17 +79,17 @@ def _ranges(problem: MemoryProblem, schedule: RecomputeSchedule, width: int) -> 
 
 class _Search:
     """The best schedule so far; `every` are the implementations of each backward node, `good` the useful runs of each
-    stage. `solved`: the last step ended by itself."""
+    stage. `solved`: no limit ended the last step."""
 
     def __init__(
         self, problem: MemoryProblem, effort: SolveLimits, on_better: OnBetter | None, best: RecomputeSchedule | None
     ) -> None:
         self.problem, self.on_better, self.best = problem, on_better, best
         self.account = Account(effort)
-        self.every = [set(ways) for ways in every_way(problem)]
+        self.every = [set(choices) for choices in every_choice(problem)]
         self.good = useful(problem)
         self.solved = False
-        self.time_ns = None if best is None else simulate(problem, lower(problem, best)).time_ns
+        self.time_ns = None if best is None else simulated(problem, best).time_ns
 
     def guess(self) -> tuple[int, ...] | None:
         """Implementations of backward nodes that a relaxation of few windows chooses."""
@@ -101,14 +101,14 @@ class _Search:
         return choices_of(relaxed, solution) if solution.found else None
 
     def near(self) -> Allowed | None:
-        """Puts the whole best schedule in order with 2, 4, 8, .. near runs a stage on average; the most of them whose
-        program was solved within its limits, None where not even the first was."""
+        """Improve the whole schedule with 2, 4, 8, .. near runs a stage on average; return the most of them whose
+        program was solved within its limits, if any."""
         solved = None
         for each in doubling(2, self.account.effort.windows // 4):
             count = each * len(self.problem.bwd)
             if count > MOST or self.account.spent():
                 break
-            runs = nearest_runs(self.problem, [sorted(ways) for ways in self.every], count)
+            runs = nearest_runs(self.problem, [sorted(choices) for choices in self.every], count)
             self.step(runs, self.every, 1.0)
             if not self.solved:
                 break
@@ -120,26 +120,26 @@ class _Search:
         stages = len(self.problem.bwd)
         self.better(first_plan(self.problem, self.account))
         guess = self.guess()
-        for ways in ([{way} for way in guess] if guess else self.every, self.every):
+        for choices in ([{way} for way in guess] if guess else self.every, self.every):
             for count in doubling(8, min(self.account.effort.windows, stages)):
                 if self.account.spent():
                     return
                 starts = {window.start for window in cut(self.problem, count)}
                 allowed = [nodes if t in starts else frozenset[int]() for t, nodes in enumerate(self.good)]
-                better = self.step(allowed, ways, 1.0)
+                better = self.step(allowed, choices, 1.0)
                 if self.best is not None and count >= 16 and not better:
                     break
             if self.best is not None:
                 break
 
-    def step(self, allowed: Allowed, ways: Sequence[set[int]], share: float) -> bool:
-        """Solves with the `allowed` runs of each stage and `ways` for the backward nodes, besides what the best
-        schedule does; whether that gave a better one."""
+    def step(self, allowed: Allowed, choices: Sequence[set[int]], share: float) -> bool:
+        """Solve with the `allowed` runs of each stage and the `choices` for backward nodes, besides those of the best
+        schedule; return whether that gave a better one."""
         self.solved = False
         if self.best is not None:
             allowed = [nodes | {run.node for run in runs} for nodes, runs in zip(allowed, self.best.runs, strict=True)]
-            ways = [some | {way} for some, way in zip(ways, self.best.backward, strict=True)]
-        program = formulate(self.problem, allowed, [sorted(some) for some in ways])
+            choices = [some | {way} for some, way in zip(choices, self.best.backward, strict=True)]
+        program = formulate(self.problem, allowed, [sorted(some) for some in choices])
         if self.best is not None:
             hint(program, self.best)
         try:
@@ -152,10 +152,10 @@ class _Search:
         return self.better(prune(self.problem, schedule_of(program, solution)))
 
     def better(self, schedule: RecomputeSchedule | None) -> bool:
-        """Takes a schedule that fits and is faster than the best; whether it was."""
+        """Take a schedule if it fits and is faster than the best; return whether it was."""
         if schedule is None:
             return False
-        result = simulate(self.problem, lower(self.problem, schedule))
+        result = simulated(self.problem, schedule)
         fits = result.peak_bytes <= self.problem.budget_bytes
         if not fits or (self.time_ns is not None and result.time_ns >= self.time_ns):
             return False

@@ -1,4 +1,4 @@
-"""The methods of solving a memory problem under one roof: what each is started with and what it answers.
+"""The methods that solve a memory problem behind one function: their inputs and answers are data.
 
     heuristic  segments or eviction, then refilling                      (quick.py)
     segments   repeated blocks solved once and composed                  (compose.py)
@@ -8,8 +8,7 @@
     rounding   the linear relaxation of the 0-1 program, rounded         (rounding.py)
     bound      no plan, a lower bound only                               (relaxation.py)
 
-An `Attempt` is one of them at one effort. Attempts and their answers are data, so that they run in this process or in
-one of their own (race.py).
+An `Attempt` is one of them at one effort; it runs in this process or in one of its own (race.py).
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ class MemoryOptions:
     """`gap` is where the search may stop; `time_limit_s` is its wall-clock safety net, not part of what is decided.
 
     families: the families of implementations that a plan may use, None for all
-    (`treadle.planner.passes.memory.variants`). recompute: False leaves recomputation out. reserve_bytes: so much of the
-    budget is left alone, for fragmentation or the optimizer's state. exact_local, literal_products: rows of the 0-1
+    (`treadle.planner.passes.memory.variants`). recompute: False leaves recomputation out. reserve_bytes: part of the
+    budget that is not used, for fragmentation or the optimizer's state. exact_local, literal_products: rows of the 0-1
     program written in their long forms, which have the same plans, for tests of the short ones.
     """
 
@@ -69,7 +68,7 @@ class MemoryOptions:
 
 @dataclass(frozen=True)
 class Attempt:
-    """A method at an effort: 1, 2, .. mean more and more work, always the same amount for equal inputs."""
+    """A method at an effort: 1, 2, .. is more and more work, the same for equal inputs."""
 
     method: str
     effort: int = 1
@@ -88,7 +87,7 @@ class Answer:
     infeasible: bool = False
     limit_fired: bool = False
     failure: str = ""
-    """Why there is nothing, where the method did not end by itself."""
+    """Why the method failed."""
 
 
 def attempt(
@@ -108,13 +107,19 @@ def attempt(
         case "retention":
             return _retention(job, problem, start, options, on_better, on_bound)
         case "rounding":
-            return _rounding(job, problem, options, on_better)
+            rounded = rounding.solve_rounding(
+                problem, job.effort, seed=options.seed, time_limit_s=options.time_limit_s, on_better=on_better
+            )
+            return Answer(rounded.schedule, limit_fired=rounded.limit_fired)
         case "segments":
             return Answer(solve_segments(problem, job.effort, on_better))
         case "windows":
-            return _windows(job, problem, start, options, on_better)
+            return Answer(solve_windows(problem, start, _limits(job, options), on_better))
         case "bound":
-            return _bound(job, problem, start, options, on_bound)
+            try:
+                return Answer(bound=lower_bound(problem, _limits(job, options), start, on_bound))
+            except InfeasibleError:
+                return Answer(infeasible=True)
     raise ValueError(job.method)
 
 
@@ -194,30 +199,8 @@ def _retention(
     )
 
 
-def _rounding(job: Attempt, problem: MemoryProblem, options: MemoryOptions, on_better: OnBetter) -> Answer:
-    found = rounding.solve_rounding(
-        problem, job.effort, seed=options.seed, time_limit_s=options.time_limit_s, on_better=on_better
-    )
-    return Answer(schedule=found.schedule, limit_fired=found.limit_fired)
-
-
-def _windows(
-    job: Attempt, problem: MemoryProblem, start: RecomputeSchedule | None, options: MemoryOptions, on_better: OnBetter
-) -> Answer:
-    return Answer(schedule=solve_windows(problem, start, _effort(job, options), on_better))
-
-
-def _bound(
-    job: Attempt, problem: MemoryProblem, start: RecomputeSchedule | None, options: MemoryOptions, on_bound: OnBound
-) -> Answer:
-    try:
-        return Answer(bound=lower_bound(problem, _effort(job, options), start, on_bound))
-    except InfeasibleError:
-        return Answer(infeasible=True)
-
-
-def _effort(job: Attempt, options: MemoryOptions) -> SolveLimits:
-    """Counted in nodes and steps. The only clock is that of the whole search, which says so when it fires."""
+def _limits(job: Attempt, options: MemoryOptions) -> SolveLimits:
+    """Limits in nodes and steps; the only clock is that of the whole search, which records that it fired."""
     if job.method == "windows":
         windows, nodes, steps = ((16, 200, 12), (64, 1000, 40), (256, 4000, 200))[min(job.effort, 3) - 1]
         gap = options.gap / 10

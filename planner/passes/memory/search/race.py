@@ -1,9 +1,8 @@
-"""Jobs side by side, each in a process of its own, until all have ended, the caller has enough, the deadline comes or
-Ctrl-C does.
+"""Attempts in parallel, each in a process of its own, until all have ended, the caller stops them, the deadline passes
+or Ctrl-C arrives.
 
-A round holds at most one job that looks for plans; the other only proves. The plans of one job come in an order that
-its inputs alone decide, so equal inputs give equal plans wherever every job ended by itself or the caller stopped at
-the same plan.
+A round holds at most one attempt that looks for plans; the other only proves. The order of the plans of one attempt
+depends only on its inputs, so equal inputs give equal plans unless the deadline or Ctrl-C ended an attempt.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ from treadle.planner.passes.memory.search.race_child import AttemptRequest, Bett
 from treadle.planner.search.bound import Bound
 
 GRACE_S = 6.0
-"""How long a job may take to answer when Ctrl-C tells it to stop; longer than the child's own grace."""
+"""Seconds in which an attempt has to answer after SIGINT; more than the grace of the child itself."""
 LAST_S, LAST = 1.0, 0.1
-"""A job hears so many seconds before the deadline that it has to answer, or so much of its time before it."""
+"""SIGINT is sent this many seconds before the deadline, or this share of the time, whichever is less."""
 
 
 @dataclass
 class Runner:
-    """One job's process and what it said so far."""
+    """The process of one attempt and its messages so far."""
 
     job: Attempt
     process: subprocess.Popen[bytes]
@@ -78,14 +77,14 @@ def race(
     over: Callable[[], bool],
     tick: Callable[[], None],
 ) -> bool:
-    """Run `jobs`; the callbacks get a job's place in the list and what it found. True if the deadline ended them.
+    """Run `jobs`; the callbacks get an attempt's place in the list and its result. True if the deadline ended them.
 
-    `over` is asked after each message; when it says yes, the jobs that remain are ended and say nothing.
-    deadline: on time.monotonic's clock; jobs are told to stop just before, and ended there. `tick` is called about ten
-    times a second. Raises what a job raised.
+    over: called after each message; once it returns true, the other attempts are ended without an answer. deadline: on
+    time.monotonic's clock; attempts get SIGINT just before, and are killed then. `tick` is called about ten times a
+    second. Raises what an attempt raised.
     """
     began = time.monotonic()
-    told_to_stop_at = deadline - min(LAST_S, LAST * (deadline - began))
+    interrupt_at = deadline - min(LAST_S, LAST * (deadline - began))
     with ExitStack() as stack:
         runners = [_start(job, problem, start, options, stack) for job in jobs]
         selector = stack.enter_context(selectors.DefaultSelector())
@@ -121,7 +120,7 @@ def race(
                         return overdue
             tick()
             now = time.monotonic()
-            overdue = overdue or (not asked and now > told_to_stop_at)
+            overdue = overdue or (not asked and now > interrupt_at)
             if not asked and (overdue or stop.is_set()):
                 asked, end = True, min(deadline, now + GRACE_S)
                 for runner in runners:
@@ -148,19 +147,19 @@ def _start(
     stack.callback(_end, process)
     assert process.stdin is not None
     text = msgspec.msgpack.encode(AttemptRequest(job, problem, start, options))
-    # A pipe holds 64 KiB: beside a child that is slow to start the parent has to look at its clock.
+    # A pipe holds 64 KiB: the parent must not block on a child that is slow to start.
     threading.Thread(target=_ask, args=(process.stdin, struct.pack("<Q", len(text)) + text), daemon=True).start()
     return Runner(job, process, complaints)
 
 
 def _ask(stream: IO[bytes], text: bytes) -> None:
-    with suppress(BrokenPipeError, ValueError):  # the child is gone; what it said last explains why
+    with suppress(BrokenPipeError, ValueError):  # the child has ended; its last output explains why
         stream.write(text)
         stream.flush()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill the job; the solvers that it started end when their pipes close."""
+    """Kill the process; the solvers that it started end when their pipes close."""
     assert process.stdin is not None
     assert process.stdout is not None
     if process.poll() is None:
@@ -172,7 +171,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _cut_off(runner: Runner, asked: bool) -> Answer:
-    """The answer of a job that ended without one; a bound that it sent holds all the same."""
+    """The answer of an attempt that ended without one; a bound that it sent still holds."""
     if asked:
         return Answer(bound=runner.bound)
     code = runner.process.wait()

@@ -1,9 +1,9 @@
-"""The process in which one job of a race runs; `race.py` starts it with `python -m`, it is not a module to import.
+"""The process of one attempt of a race; `race.py` starts it with `python -m`.
 
-stdin: one length-prefixed `AttemptRequest`; end of file means that the parent is gone, and ends this process at once.
+stdin: one length-prefixed `AttemptRequest`; end of file means that the parent has ended, and ends this process at once.
 stdout: length-prefixed messages: `Better` plans and bounds as they are found, then the `Answer`, or a `Failure`.
-SIGINT asks for an end with what is known: a running solve answers at once. Methods that are between solves are cut
-off a moment later, for what they found has been sent already.
+After SIGINT a running solve answers at once with what is known. Methods between solves are killed a moment later, since
+what they found has been sent already.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from treadle.planner.search.bound import Bound
 from treadle.planner.solver.interrupt import stop_on_sigint
 
 GRACE_S = 3.0
-"""How long a method may go on after SIGINT."""
+"""Seconds that a method may run after SIGINT."""
 
 
 class AttemptRequest(msgspec.Struct, frozen=True):
-    """The one message to a job."""
+    """The one message to the process."""
 
     job: Attempt
     problem: MemoryProblem
@@ -40,19 +40,19 @@ class AttemptRequest(msgspec.Struct, frozen=True):
 
 
 class Better(msgspec.Struct, frozen=True, tag=True):
-    """A plan found on the way."""
+    """A plan, while the search continues."""
 
     schedule: RecomputeSchedule
 
 
 class Proved(msgspec.Struct, frozen=True, tag=True):
-    """A bound that holds even if the job is cut off now."""
+    """A bound, while the search continues."""
 
     bound: Bound
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
-    """The job has ended by itself."""
+    """The attempt has ended."""
 
     answer: Answer
 
@@ -68,13 +68,13 @@ Message = Better | Proved | Done | Failure
 
 
 def receive(stream: BinaryIO) -> bytes:
-    """A message: eight bytes of length, then so many."""
+    """A message: its length in eight bytes, then its bytes."""
     (length,) = struct.unpack("<Q", stream.read(8))
     return stream.read(length)
 
 
 def main() -> None:
-    """Read a request from stdin, do the job, write messages to stdout."""
+    """Read a request from stdin, make the attempt, write messages to stdout."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a parent in the background has it ignored
     source = sys.stdin.buffer
     sink = os.fdopen(os.dup(1), "wb")

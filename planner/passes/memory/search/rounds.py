@@ -1,21 +1,21 @@
 """The search for the fastest plan within a budget: rounds of methods, each started from the best plan so far.
 
-`auto` goes from milliseconds to minutes. In each round one job looks for plans, and one beside it proves a bound:
+`auto` takes milliseconds to minutes. In each round one attempt looks for plans while another proves a bound:
 
-    1  heuristics, from checkpoints that stand at once; where they find nothing, the plan of least peak
+    1  heuristics, after checkpoints; where they find nothing, the plan of least peak
     2                a quick lower bound
-    3  segments      beside  a better lower bound
-    4  windows       beside  a better lower bound
-    5  more windows  beside  the best lower bound
+    3  segments      with  a better lower bound
+    4  windows       with  a better lower bound
+    5  more windows  with  the best lower bound
     6  the 0-1 program of at most FULL node pairs, which does both
 
-A problem of at most SMALL node pairs goes from the heuristics straight to the 0-1 program.
+For at most SMALL node pairs the 0-1 program follows the heuristics directly.
 
-Equal inputs give equal plans wherever every round ended by itself: what comes next follows from node counts, and from
-plans and bounds at the end of a round. A round also ends with the first plan within the gap of the bound from which the
-round started, whatever else in it has been proved by then, and with a proof that nothing better exists. The wall-clock
-limit, half of what is left of it, and Ctrl-C cut a round short; the plan says so. The limit holds for the whole of
-planning: what checking and writing a plan took once is kept free for the last time.
+Equal inputs give equal plans unless a limit fired: the next round follows from node counts, and from plans and bounds
+at the end of the round before. A round also ends with the first plan within the gap of the bound that was known when it
+started, and with a proof that nothing better exists. The wall-clock limit, half of what is left of it, and Ctrl-C end a
+round early, which the plan records. The limit covers all of planning: the time that checking and writing a plan took
+once is reserved for the last plan.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, replace
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.errors import InfeasibleError, InputError, LimitError
 from treadle.planner.passes.memory.bound import least_bytes, once
-from treadle.planner.passes.memory.lower import RecomputeSchedule, lower, prune
+from treadle.planner.passes.memory.lower import RecomputeSchedule, prune
 from treadle.planner.passes.memory.methods.checkpoints import solve_checkpoints
 from treadle.planner.passes.memory.methods.least_peak import least_peak_schedule
 from treadle.planner.passes.memory.minimum import Minimum, least_budget
@@ -37,7 +37,7 @@ from treadle.planner.passes.memory.plain import plain_peak, whole_peak
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.search.attempts import Answer, Attempt, MemoryOptions, attempt
 from treadle.planner.passes.memory.search.race import race
-from treadle.planner.passes.memory.simulate import simulate
+from treadle.planner.passes.memory.simulate import simulated
 from treadle.planner.search.bound import Bound
 from treadle.planner.search.clock import Clock
 from treadle.planner.solver import Progress, relative_gap
@@ -46,12 +46,12 @@ from treadle.planner.solver.interrupt import stop_on_sigint
 SMALL = 1_000
 """Forward nodes times backward nodes up to which the 0-1 program takes a second or two."""
 FULL = 40_000
-"""The same up to which it is worth trying: above, its root relaxation alone takes longer than all else together."""
+"""The same up to which it is tried: above, its root relaxation takes longer than all else together."""
 HERE = 10_000
-"""The same up to which heuristics take a fraction of a second, less than a process of their own is worth."""
+"""The same up to which heuristics run in this process, since they take a fraction of a second."""
 
 CHECK, AGAIN = 6, 1.5
-"""A plan is checked and written in at most so many times what its simulation took, or checking and writing another."""
+"""Factors: checking and writing a plan takes at most CHECK times its simulation, and AGAIN times what another took."""
 
 HEURISTIC = (Attempt("heuristic"),)
 AUTO = (
@@ -68,7 +68,7 @@ class Interrupted(LimitError):
 
 
 class BudgetTooSmall(InfeasibleError):
-    """No plan fits; `minimum` is what is known of the least budget that has one."""
+    """No plan fits; `minimum` states what is known of the least feasible budget."""
 
     def __init__(self, problem: MemoryProblem, minimum: Minimum) -> None:
         super().__init__(_why_infeasible(problem, minimum))
@@ -77,9 +77,9 @@ class BudgetTooSmall(InfeasibleError):
 
 @dataclass(frozen=True)
 class Found:
-    """The best schedule, pruned, and what is proved about better ones: `bound`.
+    """The best schedule, pruned, and the `bound` of better ones.
 
-    `method` found it; `parts` are all jobs that took part in the search, in order.
+    `method` found it; `parts` are all attempts of the search, in order.
     """
 
     schedule: RecomputeSchedule
@@ -103,9 +103,9 @@ def search(
     """The fastest schedule found whose exact peak is within the budget. `start` is a plan to begin with, `clock` that
     of the command; without one the time limit begins now.
 
-    `on_better` hears of each plan that beats all before it, in this process. Raises InfeasibleError naming the least
-    feasible budget where there is provably none, LimitError when the limits ended the search before there was one,
-    Interrupted when Ctrl-C did.
+    `on_better` is called in this process with each plan that beats all before it. Raises InfeasibleError naming the
+    least feasible budget where there is provably none, LimitError when the limits ended the search before there was
+    one, Interrupted when Ctrl-C did.
     """
     if options.dependency_set == "leaving" and options.method not in ("auto", "full"):
         raise InputError(
@@ -115,7 +115,7 @@ def search(
     if problem.budget_bytes < least_bytes(problem):
         raise BudgetTooSmall(problem, _least_feasible(problem, options))
     clock = clock or Clock.of(options.time_limit_s)
-    state = _Standing(problem, options, on_progress, on_better, clock)
+    state = _Search(problem, options, on_progress, on_better, clock)
     if start is not None:
         state.offer("start", start)
     pairs = len(problem.fwd) * len(problem.bwd)
@@ -147,8 +147,8 @@ def search(
 
 
 def rounds(pairs: int, options: MemoryOptions) -> tuple[tuple[Attempt, ...], ...]:
-    """What runs side by side, in turn. In each round one job looks for plans and one proves: that way the order of
-    what is found does not depend on the machine."""
+    """The attempts of each round. One looks for plans and one proves, so that the order of plans does not depend on the
+    machine."""
     first = (HEURISTIC, (Attempt("bound"),))
     if options.dependency_set == "leaving":
         return ((Attempt("full"),),)
@@ -169,7 +169,7 @@ def rounds(pairs: int, options: MemoryOptions) -> tuple[tuple[Attempt, ...], ...
 
 
 @dataclass
-class _Standing:
+class _Search:
     """The best plan and the best bound so far."""
 
     problem: MemoryProblem
@@ -180,7 +180,7 @@ class _Standing:
     best: Found | None = None
     bound: Bound = field(init=False)
     running_bound_ns: int = 0
-    """What a job that still runs has proved; it counts in the end if that job is cut off."""
+    """Bound of a running attempt; it counts in the end even if that attempt is killed."""
     parts: tuple[str, ...] = ()
     solver_status: str | None = None
     infeasible: bool = False
@@ -188,13 +188,13 @@ class _Standing:
     failure: str = ""
     over: bool = False
     running: str = ""
-    """The jobs of the round that runs, for people."""
+    """The attempts of the current round, to be shown."""
     least: Minimum | None = None
-    """What is known of the least budget, where that was asked."""
+    """What is known of the least budget."""
     waiting: list[tuple[Attempt, Answer]] = field(default_factory=list)
-    """What ended in the round that runs; it counts when the round does."""
+    """Answers of the current round, which count when it ends."""
     finish_s: float = 0.0
-    """What it takes to check and to write a plan, as far as that was seen."""
+    """Seconds to check and to write a plan, as measured so far."""
 
     def __post_init__(self) -> None:
         self.bound = once(self.problem)
@@ -213,7 +213,7 @@ class _Standing:
         """Take a plan that fits and beats all before it."""
         began = self.clock.now()
         pruned = prune(self.problem, schedule)
-        result = simulate(self.problem, lower(self.problem, pruned))
+        result = simulated(self.problem, pruned)
         if result.peak_bytes > self.problem.budget_bytes or (self.best and result.time_ns >= self.best.time_ns):
             return
         self.best = Found(pruned, result.time_ns, method, self.bound.of_plan(result.time_ns))
@@ -223,16 +223,16 @@ class _Standing:
         self.finish_s = max(self.finish_s, CHECK * (seen - began), AGAIN * (self.clock.now() - seen))
         self.report()
 
-    def hear(self, job: Attempt, answer: Answer) -> None:
-        """Take what a job answered when it ended."""
+    def on_answer(self, job: Attempt, answer: Answer) -> None:
+        """Take the answer of an attempt that ended."""
         if answer.schedule is not None:
             self.offer(job.method, answer.schedule)
         self.waiting.append((job, answer))
         if answer.bound is not None:
-            self.hear_bound(answer.bound)
+            self.on_bound(answer.bound)
 
     def count(self) -> None:
-        """Count what the jobs of a round have proved."""
+        """Count what the attempts of a round have proved."""
         for _, answer in self.waiting:
             self.infeasible |= answer.infeasible
             self.limit_fired |= answer.limit_fired
@@ -245,7 +245,7 @@ class _Standing:
         self.waiting.clear()
 
     def proved(self, answer: Answer) -> int:
-        """The bound of an answer, 0 where it says nothing about the best plan."""
+        """The bound of an answer, 0 where it does not bound the best plan."""
         time_ns = None if self.best is None else self.best.time_ns
         bound = 0 if answer.bound is None else answer.bound.time_ns
         if time_ns is None:
@@ -256,19 +256,19 @@ class _Standing:
         return bound if bound <= time_ns else 0
 
     def near(self) -> bool:
-        """The best plan is within the gap of the bound."""
+        """Whether the best plan is within the gap of the bound."""
         gap = None if self.best is None else relative_gap(self.best.time_ns, self.bound.time_ns)
         return gap is not None and gap <= self.options.gap
 
     def ended(self) -> bool:
-        """The round need not go on."""
+        """Whether the round can end."""
         if self.near():
             self.waiting.clear()
             return True
         return self.best is not None and any(self.proved(answer) == self.best.time_ns for _, answer in self.waiting)
 
     def squeeze(self) -> None:
-        """Look for the plan of least peak, which goes on from there if it fits, and for a proof that none does."""
+        """Look for the plan of least peak, which is taken if it fits, and for a proof that none fits."""
         self.running = "least budget"
         self.parts += ("least-budget",)
         self.report()
@@ -288,7 +288,7 @@ class _Standing:
         return None if math.isinf(self.clock.ends) else self.deadline - self.clock.now()
 
     def run(self, jobs: tuple[Attempt, ...], stop: threading.Event, isolated: bool, last: bool = True) -> None:
-        """One round. All but the last get half of the time that is left, so that none keeps others from starting."""
+        """One round. All but the last get half of the time that is left, so that later ones can start."""
         left = self.left()
         if left is not None:
             left = max(0.1, left if last else left / 2)
@@ -305,21 +305,21 @@ class _Standing:
                 stop=stop,
                 deadline=math.inf if left is None else time.monotonic() + left,
                 on_better=lambda place, schedule: self.offer(jobs[place].method, schedule),
-                on_bound=self.hear_bound,
-                on_answer=lambda place, answer: self.hear(jobs[place], answer),
+                on_bound=self.on_bound,
+                on_answer=lambda place, answer: self.on_answer(jobs[place], answer),
                 over=self.ended,
                 tick=self.report,
             )
         else:
             for job in jobs:
-                self.hear(job, attempt(job, self.problem, start, options, self._taker(job), self.hear_bound))
+                self.on_answer(job, attempt(job, self.problem, start, options, self._taker(job), self.on_bound))
         self.count()
         self.report()
 
     def _taker(self, job: Attempt) -> Callable[[RecomputeSchedule], None]:
         return lambda schedule: self.offer(job.method, schedule)
 
-    def hear_bound(self, bound: Bound) -> None:
+    def on_bound(self, bound: Bound) -> None:
         self.running_bound_ns = max(self.running_bound_ns, bound.time_ns)
         self.report()
 
@@ -343,7 +343,7 @@ class _Standing:
         )
 
 
-def _nothing_found(problem: MemoryProblem, state: _Standing, least: Minimum) -> str:
+def _nothing_found(problem: MemoryProblem, state: _Search, least: Minimum) -> str:
     text = f"no plan within {format_bytes(problem.budget_bytes)} ({problem.budget_bytes} bytes) was found"
     if state.failure:
         return f"{text}: {state.failure}"
@@ -357,7 +357,7 @@ def _nothing_found(problem: MemoryProblem, state: _Standing, least: Minimum) -> 
 
 
 def _least_feasible(problem: MemoryProblem, options: MemoryOptions) -> Minimum:
-    """The least budget that has a plan, as far as is known: solved for where the 0-1 program is small enough."""
+    """What is known of the least budget; the 0-1 program is solved for it where that is small enough."""
     if len(problem.fwd) * len(problem.bwd) <= FULL:
         return least_budget(
             problem,
@@ -370,7 +370,7 @@ def _least_feasible(problem: MemoryProblem, options: MemoryOptions) -> Minimum:
 
 def _lean(problem: MemoryProblem) -> Minimum:
     lean = least_peak_schedule(problem)
-    return Minimum(simulate(problem, lower(problem, lean)).peak_bytes, least_bytes(problem), lean)
+    return Minimum(simulated(problem, lean).peak_bytes, least_bytes(problem), lean)
 
 
 def _why_infeasible(problem: MemoryProblem, minimum: Minimum) -> str:

@@ -1,8 +1,8 @@
 """One problem at many budgets: the curve of time over bytes, each point started from what its neighbours found.
 
-A plan within a smaller budget is one within every larger budget, and what is below no plan of a larger budget is below
-none of a smaller one. So budgets are solved in increasing order, each from the best plan below it; then plans are
-handed up and bounds down, and no point is dominated by another.
+A plan within a smaller budget fits every larger one, and a lower bound of a larger budget holds for every smaller one.
+So budgets are solved in increasing order, each from the best plan below it; then bounds are passed down, and no point
+is dominated by another.
 """
 
 from __future__ import annotations
@@ -45,10 +45,9 @@ def sweep(
 ) -> list[Point]:
     """A checked point for each budget, in increasing order of bytes, equal budgets once.
 
-    `on_point` hears of each as it is solved, before its neighbours improve it, and `on_plan` of the best plan so far of
-    the budget that runs, as in `treadle.planner.passes.memory.planning.plan_memory`. Ctrl-C ends the search at the
-    budget that runs; larger budgets are then not tried, but for the plans that are theirs already. Raises InputError as
-    `treadle.planner.passes.memory.planning.plan_memory` does.
+    `on_point` is called with each as it is solved, before its neighbours improve it, and `on_plan` with the best plan
+    so far of the current budget, as in `treadle.planner.passes.memory.planning.plan_memory`. Ctrl-C ends the search;
+    larger budgets then have the best plan of smaller ones. Raises InputError as `plan_memory` does.
     """
     whole = [prepared(with_budget(problem, budget, options), options) for budget in budgets]
     tasks = sorted({task.budget_bytes: task for task in whole}.items())
@@ -92,7 +91,7 @@ def sweep(
 
 
 def _bounded(found: Found, larger: Found | None) -> Found:
-    """With the bound of a larger budget where that is the better one."""
+    """`found` with the bound of a larger budget where that is better."""
     if larger is None or larger.bound.time_ns <= found.bound.time_ns:
         return found
     return replace(found, bound=larger.bound.of_plan(found.time_ns))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.codegen.plans import plan_with, schedule_keeping
-from tests.treadle.runtime.memory.test_implementations import SAME_BITS, leanest
+from tests.treadle.runtime.memory.test_implementations import SAME_BITS
 from treadle.capture.costs import with_roofline
 from treadle.capture.graph import capture
 from treadle.planner import resources
@@ -22,6 +22,7 @@ from treadle.planner.documents.trace import Trace
 from treadle.planner.graph.implementations import with_implementations
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.extract.problem import problem_from_trace
+from treadle.planner.passes.memory.methods.least_peak import least_peak_schedule
 from treadle.planner.passes.memory.planning import decide
 from treadle.planner.passes.memory.variants import restrict
 from treadle.runtime.memory.apply import apply
@@ -63,7 +64,7 @@ def planned_small() -> tuple[MemoryDecisions, Trace]:
     hardware = store.load(resources.locate("profiles", "cpu-2x2"), Hardware)
     trace = with_roofline(with_implementations(capture(small, "small")), hardware)
     problem = restrict(problem_from_trace(trace, 2**40), SAME_BITS)
-    return decide(problem, schedule_keeping(problem, (), leanest(problem).backward)), trace
+    return decide(problem, schedule_keeping(problem, (), least_peak_schedule(problem).backward)), trace
 
 
 def twins() -> tuple[nn.Module, nn.Module, tuple[Tensor, ...], Any]:

@@ -10,14 +10,14 @@ from tests.planner.passes.memory import cases
 from tests.planner.passes.memory.strategies import problems
 from treadle.planner.passes.memory.formulation.useful import makers
 from treadle.planner.passes.memory.methods.near import nearest_runs
-from treadle.planner.passes.memory.methods.restricted import every_way, useful
+from treadle.planner.passes.memory.methods.restricted import every_choice, useful
 from treadle.planner.passes.memory.problem import MemoryProblem
 
 
 def far(problem: MemoryProblem, t: int) -> dict[int, int]:
     """Of each node that stage t may run again, the least time from its run to what the backward node reads."""
     time = [min(impl.time(True) for impl in node.impls) for node in problem.fwd]
-    needs = {i for way in every_way(problem)[t - 1] for i in problem.bwd[t - 1].impls[way].needs}
+    needs = {i for way in every_choice(problem)[t - 1] for i in problem.bwd[t - 1].impls[way].needs}
     found: dict[int, int] = {}
     todo = [(i, 0) for i in needs]
     while todo:
@@ -30,7 +30,7 @@ def far(problem: MemoryProblem, t: int) -> dict[int, int]:
 
 @given(problems(), st.integers(0, 30))
 def test_no_other_run_is_nearer(problem, count):
-    near = nearest_runs(problem, every_way(problem), count)
+    near = nearest_runs(problem, every_choice(problem), count)
     stages = range(1, len(problem.bwd) + 1)
     every = {(t, i): time for t in stages for i, time in far(problem, t).items()}
     taken = [every.pop((t, i)) for t, nodes in enumerate(near) for i in nodes]
@@ -40,7 +40,7 @@ def test_no_other_run_is_nearer(problem, count):
 
 @given(problems())
 def test_near_runs_are_useful_ones(problem):
-    near = nearest_runs(problem, every_way(problem), 1000)
+    near = nearest_runs(problem, every_choice(problem), 1000)
     assert all(some <= good for some, good in zip(near, useful(problem), strict=True))
 
 

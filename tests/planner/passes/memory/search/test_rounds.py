@@ -31,7 +31,7 @@ from treadle.planner.passes.memory.search import attempts
 from treadle.planner.passes.memory.search import rounds as searching
 from treadle.planner.passes.memory.search.attempts import Answer, Attempt, MemoryOptions
 from treadle.planner.passes.memory.search.race import race
-from treadle.planner.passes.memory.search.rounds import BudgetTooSmall, Found, _Standing, rounds, search
+from treadle.planner.passes.memory.search.rounds import BudgetTooSmall, Found, _Search, rounds, search
 from treadle.planner.passes.memory.simulate import simulate
 from treadle.planner.search.bound import Argument, Bound
 from treadle.planner.search.clock import Clock
@@ -177,16 +177,16 @@ def test_a_process_that_dies_leaves_the_plans_of_the_others():
     assert "full: its process was killed by signal 9 (SIGKILL, out of memory?)" in answer.failure
 
 
-def standing(problem, clock=None, **options) -> _Standing:
+def standing(problem, clock=None, **options) -> _Search:
     chosen = replace(EXACT, **options)
-    return _Standing(problem, chosen, None, lambda found: None, clock or Clock.of(chosen.time_limit_s))
+    return _Search(problem, chosen, None, lambda found: None, clock or Clock.of(chosen.time_limit_s))
 
 
 def test_a_round_ends_with_the_first_plan_near_the_bound_it_started_from():
     problem = cases.a(6)
     state = standing(problem, gap=0.5)
     state.offer("heuristic", search(problem, EXACT).schedule)
-    state.hear(Attempt("bound"), Answer(bound=Bound(14, Argument("proved"))))
+    state.on_answer(Attempt("bound"), Answer(bound=Bound(14, Argument("proved"))))
     assert state.ended()
     assert (state.bound.time_ns, state.waiting) == (12, [])
 
@@ -196,7 +196,7 @@ def test_bounds_above_the_plan_speak_of_other_plans():
     state = standing(problem)
     state.offer("heuristic", search(problem, EXACT).schedule)
     for bound in (13, 99):
-        state.hear(Attempt("full"), Answer(bound=Bound(bound, Argument(f"proved {bound}"))))
+        state.on_answer(Attempt("full"), Answer(bound=Bound(bound, Argument(f"proved {bound}"))))
     state.count()
     assert state.bound == Bound(13, Argument("proved 13"))
 
@@ -241,7 +241,7 @@ def test_what_is_not_proved_infeasible_is_not_called_so(monkeypatch):
     problem = msgspec.structs.replace(cases.a(6), budget_bytes=6)
     monkeypatch.setattr(attempts, "solve_quick", lambda problem, on_better: None)
     monkeypatch.setattr(searching, "solve_checkpoints", store_all)
-    monkeypatch.setattr(searching, "leanest", store_all)
+    monkeypatch.setattr(searching, "least_peak_schedule", store_all)
     with pytest.raises(LimitError) as caught:
         search(problem, MemoryOptions(method="heuristic"))
     message = str(caught.value)
@@ -253,7 +253,7 @@ def test_what_is_not_proved_infeasible_is_not_called_so(monkeypatch):
         search(problem, MemoryOptions(method="auto", gap=1.0, time_limit_s=1e-9))
     state = standing(problem)
     state.infeasible = True
-    monkeypatch.setattr(searching, "_Standing", lambda *args: state)
+    monkeypatch.setattr(searching, "_Search", lambda *args: state)
     with pytest.raises(BudgetTooSmall, match=r"no plan is below 7 B .* smallest one found needs 8 B"):
         search(problem, MemoryOptions(method="heuristic"))
 

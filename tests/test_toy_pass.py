@@ -66,8 +66,9 @@ def test_a_pass_is_three_folders_and_one_line(treadle: Treadle, tmp_path: Path) 
     assert treadle("plan", "toy", "jobs.yaml", "-o", "plan.json") == "7 ns; wrote plan.json\n"
     treadle("generate", "plan.json", "-o", "made")
     assert (tmp_path / "made" / "workers.txt").read_text() == "0 2 4\n1 3\n"
+    assert "inputs jobs checked" in treadle("check", "--jobs", "jobs.yaml", "plan.json")
     checked = treadle("check", "--fresh", "jobs.yaml", "plan.json", "made")
-    assert "toy plan of 5 jobs; gap 14.29%; inputs problem checked" in checked
+    assert "toy plan of 5 jobs; gap 14.29%; inputs jobs checked" in checked
     assert "worker-lists artefacts, 2 files, generated again to the same text" in checked
     assert treadle("run", "made") == "worker 0 runs 0 2 4\nworker 1 runs 1 3\n"
     simulated = treadle("simulate", "plan.json")

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from treadle.check.inputs import inputs_beside, inputs_of, missing
 from treadle.check.plan import check_against, check_plan, quality
-from treadle.check.selection import against_plans, against_times
-from treadle.cli.inputs import beside, plans_of
+from treadle.check.selection import against_plans, against_times, plans_of
 from treadle.cli.output import listed
 from treadle.codegen.collective import check as check_program
 from treadle.codegen.collective.msccl import xml
@@ -33,6 +32,7 @@ from treadle.planner.documents.scalars import Document, format_bytes, many
 from treadle.planner.documents.selection import FILE_NAME as SELECTION_NAME
 from treadle.planner.documents.selection import Selection
 from treadle.planner.documents.sketch import Sketch
+from treadle.planner.documents.sources import input_beside
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.passes import pass_of
@@ -305,7 +305,7 @@ def _plan_in(folder: Path, manifest: Artefact, texts: dict[str, str], inputs: In
     alone = replace(inputs, fresh=inputs.fresh and not absent)
     findings += [f"{PLAN_NAME}: {finding}" for finding in _plan(plan, here, alone).findings]
     if inputs.fresh:
-        outer = Path(beside(folder, manifest.plan))
+        outer = Path(input_beside(folder, manifest.plan))
         if outer.is_file() and store.digest(store.load(outer, Plan)) != manifest.plan.digest:
             findings.append(f"stale: plan {outer} has changed since; generate again")
     trace: Trace | None = None
@@ -313,7 +313,7 @@ def _plan_in(folder: Path, manifest: Artefact, texts: dict[str, str], inputs: In
         reference = plan.inputs.get("trace")
         if "trace" in absent or (reference is None and "trace" not in inputs.files):
             return findings, f"not regenerated: {lacking or 'the plan names no trace'}"
-        file = inputs.files.get("trace") or (beside(here, reference) if reference else "")
+        file = inputs.files.get("trace") or (input_beside(here, reference) if reference else "")
         trace = store.load(file, Trace)
     if absent and inputs.fresh:
         findings.append(f"not compared with its inputs: {lacking}")

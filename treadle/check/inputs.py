@@ -5,14 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from treadle.cli.inputs import beside, find
 from treadle.codegen.targets import targets_of
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware, scaled
 from treadle.planner.documents.plan import InputRef, Plan
 from treadle.planner.documents.scalars import Document
+from treadle.planner.documents.sources import find_input, input_beside
 from treadle.planner.errors import InputError
-from treadle.planner.passes import pass_of
+from treadle.planner.passes import pass_of, rooms
+
+
+def input_kinds() -> dict[str, type[Document]]:
+    """The documents that plans are made from, by role, in the order of the passes; of several kinds the first."""
+    found: dict[str, type[Document]] = {}
+    for each in rooms():
+        for role, kind in each.roles.items():
+            found.setdefault(role, kind)
+    return found
 
 
 def inputs_of(plan: Plan, path: str, files: Mapping[str, str], fresh: bool) -> tuple[list[str], dict[str, Document]]:
@@ -24,7 +33,7 @@ def inputs_of(plan: Plan, path: str, files: Mapping[str, str], fresh: bool) -> t
     for role, reference in sorted(plan.inputs.items()):
         if role not in roles or not (fresh or role in files):
             continue
-        file = find(role, reference, path, files.get(role))
+        file = find_input(role, roles[role], reference, path, files.get(role))
         document: Document = store.load(file, roles[role])
         if isinstance(document, Hardware):
             document = _as_large(document, plan, reference)
@@ -39,10 +48,10 @@ def inputs_of(plan: Plan, path: str, files: Mapping[str, str], fresh: bool) -> t
 
 def missing(plan: Plan, path: str, files: Mapping[str, str]) -> list[str]:
     """The roles of inputs of the plan at `path` that are neither among `files`, which are named by role, nor found."""
-    absent = []
+    absent, roles = [], pass_of(plan).roles
     for role, reference in sorted(plan.inputs.items()):
         try:
-            find(role, reference, path, files.get(role))
+            find_input(role, roles.get(role, Document), reference, path, files.get(role))
         except InputError:
             absent.append(role)
     return absent
@@ -55,7 +64,7 @@ def inputs_beside(plan: Plan, path: str) -> dict[str, str]:
     if not targets_of(plan).carries_inputs:
         return found
     for role, reference in sorted(plan.inputs.items()):
-        file = Path(beside(path, reference))
+        file = Path(input_beside(path, reference))
         if file.is_file():
             document: Document = store.load(file, pass_of(plan).roles[role])
             if isinstance(document, Hardware):

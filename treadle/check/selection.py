@@ -4,19 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from treadle.check.plan import require_accepted
 from treadle.passes.collective.tuning import pricing
+from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes, many
 from treadle.planner.documents.selection import Entry, Selection, other_methods
 from treadle.planner.documents.sketch import Sketch
-from treadle.planner.errors import CheckFailed
+from treadle.planner.errors import CheckFailed, InputError
+from treadle.planner.passes import require_pass
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.pricing import Programs, label
 from treadle.planner.passes.collective.retime import Retimed, retimed
 from treadle.planner.passes.collective.universal import universal_bound
+
+
+def plans_of(selection: Selection, path: Path | str) -> dict[str, Plan[CollectiveDecisions]]:
+    """The plans next to a selection, by file name. Raises InputError where one is missing or another one."""
+    plans: dict[str, Plan[CollectiveDecisions]] = {}
+    for entry in selection.entries:
+        file = str(Path(path).parent / entry.plan.file)
+        plan = plans.get(entry.plan.file) or require_pass(store.load(file, Plan), CollectiveDecisions, file)
+        if store.digest(plan) != entry.plan.digest:
+            raise InputError(f"found another plan than the one that {Path(path).name} was made with", where=file)
+        plans[entry.plan.file] = plan
+    return plans
 
 
 def against_plans(selection: Selection, plans: Mapping[str, Plan[CollectiveDecisions]]) -> Iterator[str]:

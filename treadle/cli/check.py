@@ -2,21 +2,50 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from treadle.cli.completion import sketches
-from treadle.cli.options import Json, choice, hardware_option
+from treadle.check.inputs import input_kinds
+from treadle.cli.completion import shipped
+from treadle.cli.options import Json, choice
 from treadle.cli.output import listed, note, print_json
 from treadle.codegen.collective.msccl.runtimes import RUNTIMES, Name
 from treadle.planner.documents.scalars import many
+from treadle.planner.documents.sources import SHIPPED, locate
 
 if TYPE_CHECKING:
     from treadle.check.file import Report
 
 
+def _with_roles(function: Callable[..., int]) -> Callable[..., int]:
+    """With an option for each kind of document that some pass makes plans from."""
+    signature = inspect.signature(function, eval_str=True)
+    *fixed, _ = signature.parameters.values()
+    named = [
+        inspect.Parameter(
+            role,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[
+                str | None,
+                typer.Option(
+                    metavar="NAME|FILE" if kind in SHIPPED else "FILE",
+                    autocompletion=shipped(SHIPPED[kind]) if kind in SHIPPED else None,
+                    help=f"The {role} a plan was made from.",
+                ),
+            ],
+        )
+        for role, kind in input_kinds().items()
+    ]
+    function.__signature__ = signature.replace(parameters=[*fixed[:2], *named, *fixed[2:]])  # type: ignore[attr-defined]
+    return function
+
+
+@_with_roles
 def command(
     *,
     files: Annotated[
@@ -25,11 +54,6 @@ def command(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Also compare each plan with its inputs, named here or found next to it.")
     ] = False,
-    trace: Annotated[str | None, typer.Option(metavar="FILE", help="The trace a plan was made from.")] = None,
-    hardware: Annotated[str | None, hardware_option("The hardware profile a plan was made from.")] = None,
-    sketch: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE", autocompletion=sketches, help="The sketch a plan was made from.")
-    ] = None,
     runtimes: Annotated[
         list[str] | None,
         choice([*RUNTIMES], "--runtime", "Also report by which rules this runtime would refuse or skip MSCCL XML."),
@@ -38,9 +62,8 @@ def command(
         int | None,
         typer.Option(min=1, help="Messages that a connection of MSCCL XML holds. [default: Simple 2, LL and LL128 8]"),
     ] = None,
-    pattern: Annotated[str | None, typer.Option(metavar="FILE", help="The pattern a plan was made from.")] = None,
-    problem: Annotated[str | None, typer.Option(metavar="FILE", help="The problem a plan was made from.")] = None,
     as_json: Json = False,
+    **named: str | None,
 ) -> int:
     """Check plans, other documents, folders of artefacts, and anybody's MSCCL XML (docs/checking-xml.md).
 
@@ -50,17 +73,10 @@ def command(
     Exit code 0 when none is rejected, 1 when one is, 2 when one cannot be read.
     """
     from treadle.check.file import Inputs, check_file
-    from treadle.planner import resources
     from treadle.planner.errors import InputError
 
-    named = {
-        "trace": trace,
-        "hardware": None if hardware is None else str(resources.locate("profiles", hardware)),
-        "sketch": None if sketch is None else str(resources.locate("sketches", sketch)),
-        "pattern": pattern,
-        "problem": problem,
-    }
-    files_by_role = {role: file for role, file in named.items() if file is not None}
+    kinds = input_kinds()
+    files_by_role = {role: str(locate(kinds[role], file)) for role, file in named.items() if file is not None}
     inputs = Inputs(files_by_role, fresh, tuple(dict.fromkeys(cast("list[Name]", runtimes or []))), fifo_depth)
     rows: list[dict[str, Any]] = []
     code = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from treadle.planner import resources
 
 
@@ -9,8 +11,16 @@ def profiles() -> list[str]:
     return [*resources.names("profiles"), "local"]
 
 
-def sketches() -> list[str]:
-    return resources.names("sketches")
+def shipped(folder: str) -> Callable[[], list[str]]:
+    """A function that offers the names of the documents in a folder that ships with the tool."""
+
+    def offered() -> list[str]:
+        return resources.names(folder)
+
+    return offered
+
+
+sketches = shipped("sketches")
 
 
 def methods() -> list[str]:

@@ -64,7 +64,7 @@ def command(
     from dataclasses import replace
 
     from treadle.check.inputs import inputs_beside
-    from treadle.cli.inputs import find, plans_of
+    from treadle.check.selection import plans_of
     from treadle.codegen import targets
     from treadle.codegen.collective.selection_files import generate_selection
     from treadle.codegen.emit import write
@@ -73,6 +73,7 @@ def command(
     from treadle.planner.documents.plan import Plan
     from treadle.planner.documents.selection import FILE_NAME as SELECTION_NAME
     from treadle.planner.documents.selection import Selection
+    from treadle.planner.documents.sources import find_input
     from treadle.planner.documents.trace import Trace
     from treadle.planner.errors import InputError
 
@@ -91,7 +92,7 @@ def command(
             artefacts = generate_selection(document, path, chosen, target, runtime)
         elif isinstance(document, Plan):
             reference = document.inputs.get("trace")
-            file = trace if trace is not None or reference is None else find("trace", reference, path, None)
+            file = trace if trace is not None or reference is None else find_input("trace", Trace, reference, path)
             recorded = None if file is None else store.load(file, Trace)
             carried = {Path(name).name: store.load(name, Plan) for name in collectives or ()}
             artefacts = targets.generate(document, path, recorded, target, runtime, carried)

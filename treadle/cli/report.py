@@ -30,8 +30,7 @@ def command(
     import msgspec
 
     from treadle.check.plan import require_accepted
-    from treadle.check.selection import require_told
-    from treadle.cli.inputs import plans_of
+    from treadle.check.selection import plans_of, require_told
     from treadle.passes.collective.selection_section import selection_section
     from treadle.planner.documents.files import write_text
     from treadle.planner.documents.plan import Plan

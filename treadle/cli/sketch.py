@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from treadle.cli.completion import sketches as sketch_names
-from treadle.cli.inputs import load_sketch
 from treadle.cli.lazy import new_app
 from treadle.cli.options import Json, Nodes, document_option, hardware_option, size_option, written
 from treadle.cli.output import (
@@ -24,7 +23,8 @@ from treadle.planner.documents import store
 from treadle.planner.documents.collective import Collective
 from treadle.planner.documents.scalars import MEBIBYTE, format_bytes, many
 from treadle.planner.documents.sketch import Sketch
-from treadle.probe.resolve import load_hardware
+from treadle.planner.documents.sources import load_named
+from treadle.probe.resolve import load_hardware, load_sketch
 
 if TYPE_CHECKING:
     from treadle.planner.documents.hardware import Hardware
@@ -44,7 +44,7 @@ Wherever a sketch is asked for: a shipped name, a file, or a sketch file of TACC
 @command.command("list")
 def list_(*, as_json: Json = False) -> None:
     """List the sketches that ship with treadle."""
-    sketches = [store.load(resources.locate("sketches", name), Sketch) for name in resources.names("sketches")]
+    sketches = [load_named(Sketch, name) for name in resources.names("sketches")]
     if as_json:
         print_json([_summary(sketch) for sketch in sketches])
         return

@@ -42,10 +42,9 @@ class JobPlan(NamedTuple):
 
 
 class WantedDocument(NamedTuple):
-    """A document that the job file names: a file next to it, or one that ships in `folder`."""
+    """A document that the job file names: a file next to it, or one that ships with the tool."""
 
     name: str
-    folder: str
     kind: type[Document]
 
 

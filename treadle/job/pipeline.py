@@ -15,11 +15,11 @@ from treadle.passes import room
 from treadle.planner.documents.job import Job
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes, format_time
+from treadle.planner.documents.sources import beside, load_named
 from treadle.planner.documents.store import load, save
 from treadle.planner.errors import CheckFailed
 from treadle.planner.passes import ROOMS
 from treadle.planner.passes.interface import Inputs
-from treadle.planner.resources import locate
 from treadle.planner.search.clock import Clock
 
 Say = Callable[[str], None]
@@ -76,7 +76,7 @@ def plan_job(path: Path, out: Path, say: Say, clock: Clock | None = None) -> Pla
     for name in ("trace.json", "hardware.json", *(f"{role}.json" for role in wants), "report.html"):
         require_apart(str(out / name), str(path), machine, *places.values())
     hardware = load_hardware(machine, job.nodes)
-    others: Inputs = {role: load(locate(want.folder, places[role]), want.kind) for role, want in wants.items()}
+    others: Inputs = {role: load_named(want.kind, places[role]) for role, want in wants.items()}
     say(f"capture {job.model}")
     trace = with_roofline(replace(capture(load_function(job.model, path.parent), job.model), entry=job.model), hardware)
     say(f"  {len(trace.ops)} operators, {len(trace.gradient_order)} gradients")
@@ -162,8 +162,3 @@ def run_job(planned: Planned, path: Path, say: Say) -> list[RankResult]:
         seed=planned.job.run.seed,
     )
     return launch(planned.world, work, (task,))
-
-
-def beside(path: Path, name: str) -> str:
-    """A file named in a job, looked for next to the job file first."""
-    return str(path.parent / name) if (path.parent / name).is_file() else name

@@ -1,10 +1,13 @@
-"""The hardware profile that `--hardware NAME_OR_PATH --nodes N` means, for every command."""
+"""The hardware profiles and sketches that options name."""
 
 from __future__ import annotations
 
-from treadle.planner import resources
-from treadle.planner.documents import store
+from treadle.cli.output import note
+from treadle.planner.documents import store, taccl_files
 from treadle.planner.documents.hardware import Hardware, scaled
+from treadle.planner.documents.parsing import parse
+from treadle.planner.documents.sketch import Sketch
+from treadle.planner.documents.sources import load_named, locate
 
 LOCAL = "local"
 
@@ -19,5 +22,17 @@ def load_hardware(name_or_path: str, nodes: int | None = None) -> Hardware:
 
         hardware = detect()
     else:
-        hardware = store.load(resources.locate("profiles", name_or_path), Hardware)
+        hardware = load_named(Hardware, name_or_path)
     return hardware if nodes is None else scaled(hardware, nodes)
+
+
+def load_sketch(name_or_path: str) -> Sketch:
+    """The sketch meant by a shipped name or a file; what is not carried over from a TACCL file is noted on stderr.
+
+    Raises InputError when there is none or its file is malformed.
+    """
+    path = locate(Sketch, name_or_path)
+    sketch = store.load(path, Sketch)
+    for remark in taccl_files.remarks(parse(store.read_text(path), str(path))):
+        note(f"{name_or_path}: {remark}")
+    return sketch

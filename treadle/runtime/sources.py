@@ -6,6 +6,7 @@ from pathlib import Path
 
 from treadle.planner.documents import store
 from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.sources import input_beside
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.passes import pass_of, require_pass
@@ -32,8 +33,8 @@ def plan_and_trace(
     if trace is None:
         if place is None or reference is None:
             raise InputError("found no trace, expected trace=... with a plan that is not a file", where=where)
-        trace = place / reference.file
-        if not trace.is_file():
+        trace = input_beside(str(plan), reference)
+        if not Path(trace).is_file():
             text = f"found no trace {reference.file!r} next to the plan, expected it there, or its file as trace=..."
             raise InputError(text, where=where)
     known = store.load(trace, Trace) if isinstance(trace, str | Path) else trace

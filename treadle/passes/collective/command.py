@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 import typer
 
 from treadle.cli.completion import methods, sketches
-from treadle.cli.inputs import load_sketch
 from treadle.cli.limit import clock_of
 from treadle.cli.options import Json, Nodes, document_option, hardware_option, size_option, time_limit_option
 from treadle.cli.output import live_line, note, print_json, require_apart, require_same
@@ -24,7 +23,7 @@ from treadle.planner.documents.scalars import format_bytes, many
 from treadle.planner.documents.sketch import Sketch
 from treadle.planner.errors import InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
-from treadle.probe.resolve import load_hardware
+from treadle.probe.resolve import load_hardware, load_sketch
 
 
 def command(

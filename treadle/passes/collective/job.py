@@ -21,7 +21,7 @@ class CollectivePart(JobPart):
     job: CollectiveJob
 
     def wants(self) -> Mapping[str, WantedDocument]:
-        return {"sketch": WantedDocument(self.job.sketch, "sketches", Sketch)}
+        return {"sketch": WantedDocument(self.job.sketch, Sketch)}
 
     def plans(self, given: JobInputs) -> Sequence[JobPlan]:
         return [

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
+import importlib
+import inspect
 import os
 import re
 import subprocess
@@ -18,6 +21,7 @@ import pytest
 
 from treadle.planner.documents import store
 from treadle.planner.passes import ROOMS, rooms
+from treadle.planner.passes.interface import PlanFunction
 
 ROOT = Path(__file__).parents[1]
 TEXTS = {".py", ".md", ".toml", ".yaml", ".yml", ".json", ".j2", ".txt", ".proto", ".svg", ".xml", "", ".html"}
@@ -317,6 +321,17 @@ def test_nothing_asks_for_decisions_by_their_class() -> None:
             named |= asked(node) if isinstance(node, ast.pattern) else set()
             found = [name for name in named if name.endswith("Decisions")]
             assert not found, f"{path.relative_to(ROOT)} asks for {found[0]}; as_pass and require_pass do that"
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_every_pass_is_entered_by_a_function_of_one_signature(name: str) -> None:
+    function = getattr(importlib.import_module(f"treadle.planner.passes.{name}.planning"), f"plan_{name}")
+    shared, found = inspect.signature(PlanFunction.__call__).parameters, inspect.signature(function).parameters
+    assert [(p.name, p.kind) for p in found.values()] == [(p.name, p.kind) for p in shared.values()][1:]
+    options = found["options"].default
+    assert dataclasses.is_dataclass(options)
+    assert type(options).__dataclass_params__.frozen
+    assert {p.default for p in found.values() if p.name not in ("problem", "options")} == {None}
 
 
 def test_jobs_and_reports_name_no_pass() -> None:

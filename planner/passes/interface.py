@@ -7,16 +7,43 @@ inside of methods. `treadle.planner.passes` lists the rooms, and is the only lis
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from treadle.planner.documents.hardware import Hardware
-from treadle.planner.documents.plan import Plan
+from treadle.planner.documents.plan import InputRef, Plan
 from treadle.planner.documents.scalars import Decisions, Document
+
+if TYPE_CHECKING:
+    from treadle.planner.search.clock import Clock
 
 D = TypeVar("D", bound=Decisions)
 Inputs = Mapping[str, Document]
 """Documents that a plan was made from, by role; a trace has costs where the machine is known."""
+
+
+class PlanFunction(Protocol):
+    """`plan_<pass>` in `planning.py`: the only entry to a pass.
+
+    problem: everything that the plan has to satisfy. options: a frozen dataclass of the room. clock: limit and Ctrl-C
+    of the command; else a limit in the options begins now. inputs: the documents that the plan names as its inputs.
+    on_progress: called while a search runs, times in ns. on_plan: called with each better checked plan while a search
+    runs, or once with the plan that is returned.
+
+    Raises InputError for a problem that is not sound, InfeasibleError where there is provably no plan, LimitError when
+    the limits ended the search without one, CheckFailed for a plan that fails its check, which is a bug.
+    """
+
+    def __call__(
+        self,
+        problem: Any,
+        *,
+        options: Any = ...,
+        clock: Clock | None = None,
+        inputs: Mapping[str, InputRef] | None = None,
+        on_progress: Callable[[Any], None] | None = None,
+        on_plan: Callable[[Plan[Any]], None] | None = None,
+    ) -> Plan[Any]: ...
 
 
 class Figures(NamedTuple):

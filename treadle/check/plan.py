@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 
 from treadle.passes import room_of
@@ -76,6 +77,9 @@ def _certificate(plan: Plan) -> Iterator[str]:
         yield f"certificate: gap {proof.gap:g}, objective and lower bound make it {gap:g}"
     if proof.terms_ns and (total := sum(proof.terms_ns.values())) != proof.lower_bound:
         yield f"certificate: lower bound {proof.lower_bound:g} ns, the terms of its argument add up to {total} ns"
+    stated = sorted(map(int, re.findall(r"\b(\d+) ns\b", proof.argument)))
+    if proof.terms_ns and stated != sorted(proof.terms_ns.values()):
+        yield f"certificate: the sentence of its argument states {stated} ns, its terms {dict(proof.terms_ns)}"
     if proof.optimal and proof.lower_bound != proof.objective:
         yield "certificate: says optimal, but the lower bound is not the objective"
     if not proof.optimal and proof.lower_bound == proof.objective:

@@ -53,7 +53,7 @@ from treadle.planner.passes.swap.search.methods import Found
 from treadle.planner.search.bound import Argument, Bound
 from treadle.planner.search.certified import certificate
 from treadle.planner.search.clock import Clock
-from treadle.planner.search.telling import AGAIN
+from treadle.planner.search.incumbent import MARGIN
 from treadle.planner.solver import relative_gap
 
 
@@ -351,7 +351,7 @@ class _Joint:
         if self.on_plan is not None:
             self.on_plan(self.best)
         # The last plan is checked and written in the same time.
-        self.ends = min(self.ends, self.clock.ends - AGAIN * (self.clock.now() - began))
+        self.ends = min(self.ends, self.clock.ends - MARGIN * (self.clock.now() - began))
 
     def named(self, plan: Plan[SwapDecisions], runs: tuple[OpRun, ...], name: str) -> Plan[SwapDecisions]:
         """The plan of a program with its runs, with the bound of swapping and recomputation together."""

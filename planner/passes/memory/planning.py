@@ -23,7 +23,7 @@ from treadle.planner.passes.memory.simulate import simulate, simulated
 from treadle.planner.passes.memory.variants import restrict
 from treadle.planner.search.certified import certified
 from treadle.planner.search.clock import Clock
-from treadle.planner.search.telling import Teller
+from treadle.planner.search.incumbent import Incumbent
 from treadle.planner.solver import Progress
 from treadle.planner.version import TOOL
 
@@ -60,26 +60,26 @@ def plan_memory(
     problem = prepared(problem, options)
     if on_plan is None:
         return plan_of(problem, search(problem, options, on_progress, clock=clock), options, inputs)
-    tick, offer = telling(problem, options, inputs, on_progress, on_plan)
+    tick, offer = publishing(problem, options, inputs, on_progress, on_plan)
     return plan_of(problem, search(problem, options, tick, offer, clock=clock), options, inputs)
 
 
-def telling(
+def publishing(
     problem: MemoryProblem,
     options: MemoryOptions,
     inputs: Mapping[str, InputRef] | None,
     on_progress: Callable[[Progress], None] | None,
     on_plan: Callable[[Plan[MemoryDecisions]], None],
 ) -> tuple[Callable[[Progress], None], Callable[[Found], None]]:
-    """What a search of `problem` calls so that `on_plan` hears of checked plans, and `on_progress` of the rest."""
-    teller = Teller[Found](lambda found: on_plan(plan_of(problem, found, options, inputs)))
+    """The callbacks of a search of `problem`: for its progress, and for solutions, which `on_plan` gets as plans."""
+    incumbent = Incumbent[Found](lambda found: on_plan(plan_of(problem, found, options, inputs)))
 
     def tick(progress: Progress) -> None:
-        teller.tick()
+        incumbent.poll()
         if on_progress is not None:
             on_progress(progress)
 
-    return tick, teller.offer
+    return tick, incumbent.offer
 
 
 def with_budget(problem: MemoryProblem, budget: Budget, options: MemoryOptions = DEFAULTS) -> MemoryProblem:

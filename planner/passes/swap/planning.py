@@ -30,7 +30,7 @@ from treadle.planner.passes.swap.search.pools import live_bytes
 from treadle.planner.search.bound import Argument, Bound
 from treadle.planner.search.certified import certified
 from treadle.planner.search.clock import Clock
-from treadle.planner.search.telling import Teller
+from treadle.planner.search.incumbent import Incumbent
 from treadle.planner.solver import Progress, relative_gap
 from treadle.planner.version import TOOL
 
@@ -50,7 +50,7 @@ DEFAULTS = SwapOptions()
 Memory = Quantity
 """Bytes, or a share of the ideal footprint."""
 GUESSED = 0.25
-"""Of the time that is left, at most, is what telling a plan is taken to last until one was told."""
+"""Share of the time that is left: the most that publishing a plan is taken to last before the first one."""
 
 
 @dataclass(frozen=True)
@@ -194,23 +194,23 @@ def plan_one(
     arrays = arrays_of(problem)
     proven = bound or Bound(problem.ideal_ns, Argument("compute"), "any order")
     limit_fired = False
-    told: tuple[Nodes, SwapDecisions] | None = None
+    latest: tuple[Nodes, SwapDecisions] | None = None
 
     def plan(found: Found, interrupted: bool = True) -> Plan[SwapDecisions]:
-        nonlocal told
-        known = told[1] if told is not None and told[0] is found.nodes else None
+        nonlocal latest
+        known = latest[1] if latest is not None and latest[0] is found.nodes else None
         decided = known or decided_of(problem, arrays, found, options)
-        told = (found.nodes, decided)
+        latest = (found.nodes, decided)
         made = plan_of(decided, found, proven, options, inputs, limit_fired or found.cut, interrupted)
         return with_fields(made, decisions=with_fields(made.decisions, runs=task.runs)) if task.runs else made
 
-    # Until a plan was told, what came before planning tells how fast this machine reads and writes such a document.
+    # Before the first plan, the time spent before planning shows how fast this machine reads and writes documents.
     guess_s = min(max(0.0, clock.elapsed_s), GUESSED * max(0.0, clock.left_s))
-    tell = (lambda found: on_plan(plan(found))) if on_plan is not None else lambda found: None
-    teller = Teller[Found](tell, ends=clock.ends, took_s=guess_s, now=clock.now)
+    publish = (lambda found: on_plan(plan(found))) if on_plan is not None else lambda found: None
+    incumbent = Incumbent[Found](publish, ends=clock.ends, cost_s=guess_s, now=clock.now)
 
     def tick(generation: Generation) -> None:
-        teller.tick()
+        incumbent.poll()
         if on_progress is not None:
             best, least = generation.best_ns, proven.time_ns
             gap = relative_gap(best, least)
@@ -218,7 +218,7 @@ def plan_one(
 
     def stopped() -> bool:
         nonlocal limit_fired
-        limit_fired = limit_fired or clock.now() > teller.stops
+        limit_fired = limit_fired or clock.now() > incumbent.search_ends
         return limit_fired or clock.stop.is_set()
 
     def proved() -> Bound:
@@ -231,9 +231,9 @@ def plan_one(
         return proven
 
     def left_s() -> float:
-        return max(0.1, teller.stops - clock.now())
+        return max(0.1, incumbent.search_ends - clock.now())
 
-    found = search(problem, arrays, options, proved, Hooks(teller.offer, tick, stopped, left_s, clock.stop))
+    found = search(problem, arrays, options, proved, Hooks(incumbent.offer, tick, stopped, left_s, clock.stop))
     return plan(found, clock.stop.is_set())
 
 

@@ -107,8 +107,22 @@ def forge(file: str) -> None:
     made = store.load(file, Plan)
     assert not made.certificate.optimal
     least = made.certificate.objective
-    proof = structs.replace(made.certificate, lower_bound=least, gap=0.0, optimal=True, terms_ns={"path": int(least)})
+    proof = made.certificate
+    words, terms = proof.argument.replace(f"{proof.lower_bound:g} ns", f"{least:g} ns"), {"path": int(least)}
+    proof = structs.replace(proof, argument=words, lower_bound=least, gap=0.0, optimal=True, terms_ns=terms)
     store.save(structs.replace(made, certificate=proof), file)
+
+
+def test_a_sentence_that_states_other_times_than_its_terms_is_rejected(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = plan("broadcast", "p.json", "--hardware", "ring4", "--sketch", "ring")
+    least = f"{made.certificate.lower_bound:g} ns"
+    assert least in made.certificate.argument
+    words = made.certificate.argument.replace(least, "1 ns")
+    store.save(structs.replace(made, certificate=structs.replace(made.certificate, argument=words)), "p.json")
+    assert run(["check", "p.json"]) == 1
+    assert "certificate: the sentence of its argument states [1] ns, its terms" in capsys.readouterr().out
 
 
 def test_a_bound_that_its_own_argument_contradicts_is_rejected(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

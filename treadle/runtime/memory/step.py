@@ -94,7 +94,7 @@ def load_step(text: str, name: str) -> PlannedStep:
         forward=names["forward"],
         backward=names["backward"],
         **{key.lower(): names[key] for key in constants},
-        together=_groups(names["GRADIENTS"], names.get("HANDED", names["GRADIENTS"])),
+        together=_groups(name, names["GRADIENTS"], names.get("HANDED", names["GRADIENTS"])),
         autocast=names.get("AUTOCAST"),
         partial=names.get("PARTIAL", {}),
         scales=names.get("SCALES", []),
@@ -103,8 +103,10 @@ def load_step(text: str, name: str) -> PlannedStep:
     )
 
 
-def _groups(gradients: Sequence[str], last: Sequence[str]) -> list[list[str]]:
-    """`gradients` cut after each one in `last`."""
+def _groups(step: str, gradients: Sequence[str], last: Sequence[str]) -> list[list[str]]:
+    """`gradients` cut after each one in `last`. Raises InputError for cuts that would lose or repeat gradients."""
+    if list(last) != [name for name in gradients if name in set(last)] or last[-1:] != gradients[-1:]:
+        raise InputError(f"found HANDED {last}, expected some of GRADIENTS in its order, with its last one", where=step)
     cuts = [0, *(gradients.index(name) + 1 for name in last)]
     return [list(gradients[a:b]) for a, b in pairwise(cuts)]
 

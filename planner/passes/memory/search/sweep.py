@@ -17,7 +17,7 @@ from treadle.planner.errors import InfeasibleError, LimitError
 from treadle.planner.passes.memory.bound import once
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.minimum import Minimum
-from treadle.planner.passes.memory.planning import Budget, plan_of, prepared, telling, with_budget
+from treadle.planner.passes.memory.planning import Budget, plan_of, prepared, publishing, with_budget
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.search.attempts import MemoryOptions
 from treadle.planner.passes.memory.search.rounds import BudgetTooSmall, Found, Interrupted, search
@@ -64,7 +64,7 @@ def sweep(
             on_point(Point(budget_bytes=budget, infeasible=True, reason=reasons[budget][1]))
             continue
         try:
-            tick, offer = telling(task, options, inputs, on_progress, on_plan)
+            tick, offer = publishing(task, options, inputs, on_progress, on_plan)
             start = search(task, options, tick, offer, start=None if start is None else start.schedule)
         except (InfeasibleError, LimitError) as error:
             reasons[budget] = isinstance(error, InfeasibleError), str(error)

@@ -39,12 +39,7 @@ COPY, RECEIVE, SEND = 0, 1, 2
 
 
 def lower(
-    decisions: CollectiveDecisions,
-    *,
-    inplace: bool = False,
-    fuse: bool = True,
-    merge: bool = False,
-    lanes: int = 1,
+    decisions: CollectiveDecisions, *, inplace: bool = False, fuse: bool = True, merge: bool = False, lanes: int = 1
 ) -> CollectiveProgram:
     """The program of `decisions` for calls in place or out of place; the caller's input is never written out of place.
 

@@ -51,13 +51,7 @@ def conv2d_fft(
 
 
 def weight_gradient_fft(
-    grad: Tensor,
-    x: Tensor,
-    weight_shape: Sequence[int],
-    stride: _Size,
-    padding: _Size,
-    dilation: _Size,
-    groups: int,
+    grad: Tensor, x: Tensor, weight_shape: Sequence[int], stride: _Size, padding: _Size, dilation: _Size, groups: int
 ) -> Tensor:
     """Gradient of the weight: the image against the gradient, read where the kernel has its cells."""
     sizes, steps, border, gaps = _sizes(x.shape, weight_shape, stride, padding, dilation)

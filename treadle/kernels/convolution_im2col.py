@@ -57,13 +57,7 @@ def conv2d_im2col_sample(
 
 
 def weight_gradient_im2col(
-    grad: Tensor,
-    x: Tensor,
-    weight_shape: Sequence[int],
-    stride: _Size,
-    padding: _Size,
-    dilation: _Size,
-    groups: int,
+    grad: Tensor, x: Tensor, weight_shape: Sequence[int], stride: _Size, padding: _Size, dilation: _Size, groups: int
 ) -> Tensor:
     """Gradient of the weight with the columns of the whole batch.
 
@@ -76,13 +70,7 @@ def weight_gradient_im2col(
 
 
 def weight_gradient_im2col_sample(
-    grad: Tensor,
-    x: Tensor,
-    weight_shape: Sequence[int],
-    stride: _Size,
-    padding: _Size,
-    dilation: _Size,
-    groups: int,
+    grad: Tensor, x: Tensor, weight_shape: Sequence[int], stride: _Size, padding: _Size, dilation: _Size, groups: int
 ) -> Tensor:
     """Gradient of the weight with the columns of one sample at a time. Workspace as of `conv2d_im2col_sample`."""
     size, kernel, steps, border, gaps = _sizes(x.shape, weight_shape, stride, padding, dilation)

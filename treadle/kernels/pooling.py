@@ -18,12 +18,7 @@ _Size = int | Sequence[int]
 
 
 def max_pool2d(
-    x: Tensor,
-    kernel: _Size,
-    stride: _Size = (),
-    padding: _Size = 0,
-    dilation: _Size = 1,
-    ceil_mode: bool = False,
+    x: Tensor, kernel: _Size, stride: _Size = (), padding: _Size = 0, dilation: _Size = 1, ceil_mode: bool = False
 ) -> Tensor:
     """The values of `aten.max_pool2d_with_indices` on [N, C, H, W] or [C, H, W], bit for bit. No workspace."""
     geometry = _geometry(x.shape, kernel, stride, padding, dilation, ceil_mode)

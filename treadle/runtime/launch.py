@@ -67,9 +67,7 @@ def launch(
                 for number in range(world):
                     receive, send = context.Pipe(duplex=False)
                     process = context.Process(
-                        target=_child,
-                        args=(number, world, folder, send, os.getpid()),
-                        name=f"treadle-rank-{number}",
+                        target=_child, args=(number, world, folder, send, os.getpid()), name=f"treadle-rank-{number}"
                     )
                     ranks.append(_Rank(number, process, receive))
                     process.start()
@@ -167,13 +165,7 @@ def _listen(ranks: list[_Rank], seconds: float | None) -> list[_Rank]:
     return [rank for rank in ranks if rank.failure is not None]
 
 
-def _child(
-    rank: int,
-    world: int,
-    folder: Path,
-    pipe: Connection,
-    parent: int,
-) -> None:
+def _child(rank: int, world: int, folder: Path, pipe: Connection, parent: int) -> None:
     os.setpgid(0, 0)
     _die_with(parent)
     try:
@@ -206,11 +198,7 @@ def _joined(store: Path, function: Callable[..., Any], rank: int, world: int, *a
     stay_on_loopback()
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // world))
     distributed.init_process_group(
-        "gloo",
-        init_method=f"file://{store}",
-        rank=rank,
-        world_size=world,
-        timeout=timedelta(days=GROUP_DAYS),
+        "gloo", init_method=f"file://{store}", rank=rank, world_size=world, timeout=timedelta(days=GROUP_DAYS)
     )
     result = function(rank, world, *args)
     distributed.barrier()

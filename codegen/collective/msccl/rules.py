@@ -40,8 +40,7 @@ class Rule:
     def said_of(self, runtime: Runtime) -> str:
         """The sentence with the runtime's numbers."""
         return self.sentence.format(
-            **{name: getattr(runtime, name) for name in Runtime.__slots__},
-            listed=", ".join(runtime.collectives),
+            **{name: getattr(runtime, name) for name in Runtime.__slots__}, listed=", ".join(runtime.collectives)
         )
 
 

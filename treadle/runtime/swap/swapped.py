@@ -32,11 +32,7 @@ from treadle.runtime.swap.work import POISON, StepMemory
 
 
 def swapped(
-    model: nn.Module,
-    plan: Plan | Path | str,
-    trace: Trace | Path | str | None = None,
-    *,
-    backend: str | None = None,
+    model: nn.Module, plan: Plan | Path | str, trace: Trace | Path | str | None = None, *, backend: str | None = None
 ) -> SwappedStep:
     """The step of `plan` as a function: called with the step's inputs it runs one iteration and returns what the step
     returns, the loss where one was captured.

@@ -17,12 +17,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from treadle.kernels.geometry import Pair, output_size, pair
+from treadle.kernels.geometry import Pair, Shape, Size, output_size, pair
 from treadle.planner.errors import MissingBackendError
 from treadle.planner.graph.implementations.convolution import Direction
 from treadle.planner.graph.implementations.cudnn import ALGORITHMS
 
-_Size = int | Sequence[int]
 _DIRECTIONS: tuple[Direction, ...] = ("forward", "input", "weight")
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _SOURCE = Path(__file__).with_suffix(".cpp")
@@ -32,9 +31,9 @@ def conv2d_cudnn(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    stride: _Size,
-    padding: _Size,
-    dilation: _Size,
+    stride: Size,
+    padding: Size,
+    dilation: Size,
     groups: int,
     algorithm: str,
 ) -> Tensor:
@@ -49,11 +48,11 @@ def conv2d_cudnn(
 def conv2d_cudnn_weight_gradient(
     grad: Tensor,
     x: Tensor,
-    weight_shape: Sequence[int],
+    weight_shape: Shape,
     has_bias: bool,
-    stride: _Size,
-    padding: _Size,
-    dilation: _Size,
+    stride: Size,
+    padding: Size,
+    dilation: Size,
     groups: int,
     algorithm: str,
 ) -> list[Tensor | None]:
@@ -67,10 +66,10 @@ def conv2d_cudnn_weight_gradient(
 def conv2d_cudnn_input_gradient(
     grad: Tensor,
     weight: Tensor,
-    input_shape: Sequence[int],
-    stride: _Size,
-    padding: _Size,
-    dilation: _Size,
+    input_shape: Shape,
+    stride: Size,
+    padding: Size,
+    dilation: Size,
     groups: int,
     algorithm: str,
 ) -> Tensor:

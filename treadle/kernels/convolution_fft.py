@@ -10,14 +10,10 @@ numbers, S x T from `transform_size`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
-from treadle.kernels.geometry import Pair, layout, pair
-
-_Size = int | Sequence[int]
+from treadle.kernels.geometry import Pair, Shape, Size, layout, pair
 
 
 def transform_size(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
@@ -31,7 +27,7 @@ def transform_size(size: int, kernel: int, stride: int, padding: int, dilation: 
 
 
 def conv2d_fft(
-    x: Tensor, weight: Tensor, bias: Tensor | None, stride: _Size, padding: _Size, dilation: _Size, groups: int
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Size, padding: Size, dilation: Size, groups: int
 ) -> Tensor:
     """2d convolution. Workspace: about twice the spectra of image and output, and once that of the weight."""
     sizes, steps, border, gaps = _sizes(x.shape, weight.shape, stride, padding, dilation)
@@ -51,7 +47,7 @@ def conv2d_fft(
 
 
 def weight_gradient_fft(
-    grad: Tensor, x: Tensor, weight_shape: Sequence[int], stride: _Size, padding: _Size, dilation: _Size, groups: int
+    grad: Tensor, x: Tensor, weight_shape: Shape, stride: Size, padding: Size, dilation: Size, groups: int
 ) -> Tensor:
     """Gradient of the weight: the image against the gradient, read where the kernel has its cells."""
     sizes, steps, border, gaps = _sizes(x.shape, weight_shape, stride, padding, dilation)
@@ -69,13 +65,7 @@ def weight_gradient_fft(
 
 
 def input_gradient_fft(
-    grad: Tensor,
-    weight: Tensor,
-    input_shape: Sequence[int],
-    stride: _Size,
-    padding: _Size,
-    dilation: _Size,
-    groups: int,
+    grad: Tensor, weight: Tensor, input_shape: Shape, stride: Size, padding: Size, dilation: Size, groups: int
 ) -> Tensor:
     """Gradient of the image: the gradient, spread by the stride, convolved with the weight."""
     sizes, steps, border, gaps = _sizes(input_shape, weight.shape, stride, padding, dilation)
@@ -92,7 +82,7 @@ def input_gradient_fft(
 
 
 def _sizes(
-    image_shape: Sequence[int], weight_shape: Sequence[int], stride: _Size, padding: _Size, dilation: _Size
+    image_shape: Shape, weight_shape: Shape, stride: Size, padding: Size, dilation: Size
 ) -> tuple[Pair, Pair, Pair, Pair]:
     steps, border, gaps = pair(stride), pair(padding), pair(dilation)
     axes = zip(image_shape[2:], weight_shape[2:], steps, border, gaps, strict=True)

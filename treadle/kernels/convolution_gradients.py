@@ -8,7 +8,7 @@ and is the same oneDNN primitive.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from treadle.kernels.convolution_im2col import (
     weight_gradient_im2col_sample,
 )
 from treadle.kernels.convolution_winograd import input_gradient_winograd
-from treadle.kernels.geometry import layout
+from treadle.kernels.geometry import Shape, layout
 
 _aten = torch.ops.aten
 _ONEDNN = (torch.float32, torch.bfloat16, torch.float16)
@@ -41,11 +41,11 @@ _INPUT: Mapping[str, Callable[..., Tensor]] = {
 def conv2d_weight_gradient(
     grad: Tensor,
     x: Tensor,
-    weight_shape: Sequence[int],
+    weight_shape: Shape,
     has_bias: bool,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
+    stride: Shape,
+    padding: Shape,
+    dilation: Shape,
     groups: int,
     algorithm: str,
 ) -> tuple[Tensor, Tensor | None]:
@@ -64,10 +64,10 @@ def conv2d_weight_gradient(
 def conv2d_input_gradient(
     grad: Tensor,
     weight: Tensor,
-    input_shape: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
+    input_shape: Shape,
+    stride: Shape,
+    padding: Shape,
+    dilation: Shape,
     groups: int,
     algorithm: str,
 ) -> Tensor:
@@ -84,13 +84,13 @@ def conv2d_input_gradient(
 def convolution_weight_gradient(
     grad: Tensor,
     x: Tensor,
-    weight_shape: Sequence[int],
+    weight_shape: Shape,
     has_bias: bool,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
+    stride: Shape,
+    padding: Shape,
+    dilation: Shape,
     transposed: bool,
-    output_padding: Sequence[int],
+    output_padding: Shape,
     groups: int,
 ) -> tuple[Tensor, Tensor | None]:
     """What `aten.convolution_backward` gives for weight and bias, any number of dimensions. Workspace: ATen's."""
@@ -113,12 +113,12 @@ def convolution_weight_gradient(
 def convolution_input_gradient(
     grad: Tensor,
     weight: Tensor,
-    input_shape: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
+    input_shape: Shape,
+    stride: Shape,
+    padding: Shape,
+    dilation: Shape,
     transposed: bool,
-    output_padding: Sequence[int],
+    output_padding: Shape,
     groups: int,
 ) -> Tensor:
     """What `aten.convolution_backward` gives for the input, any number of dimensions. Workspace: ATen's."""
@@ -134,12 +134,12 @@ def convolution_input_gradient(
 def _reversed(
     grad: Tensor,
     weight: Tensor,
-    input_shape: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
+    input_shape: Shape,
+    stride: Shape,
+    padding: Shape,
+    dilation: Shape,
     transposed: bool,
-    output_padding: Sequence[int],
+    output_padding: Shape,
     groups: int,
 ) -> Tensor:
     """The input gradient as the convolution in the other direction that it is."""
@@ -162,5 +162,5 @@ def _reversed(
     return result
 
 
-def _shape_only(shape: Sequence[int], like: Tensor) -> Tensor:
+def _shape_only(shape: Shape, like: Tensor) -> Tensor:
     return like.new_zeros(()).expand(tuple(shape))

@@ -8,18 +8,14 @@ Shapes: image [N, C, H, W], weight [O, C / groups, kh, kw], output [N, O, P, Q].
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
-from treadle.kernels.geometry import Pair, cells, layout, output_size, padded, pair
-
-_Size = int | Sequence[int]
+from treadle.kernels.geometry import Pair, Shape, Size, cells, layout, output_size, padded, pair
 
 
 def conv2d_im2col(
-    x: Tensor, weight: Tensor, bias: Tensor | None, stride: _Size, padding: _Size, dilation: _Size, groups: int
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Size, padding: Size, dilation: Size, groups: int
 ) -> Tensor:
     """2d convolution with the columns of the whole batch.
 
@@ -37,7 +33,7 @@ def conv2d_im2col(
 
 
 def conv2d_im2col_sample(
-    x: Tensor, weight: Tensor, bias: Tensor | None, stride: _Size, padding: _Size, dilation: _Size, groups: int
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Size, padding: Size, dilation: Size, groups: int
 ) -> Tensor:
     """2d convolution with the columns of one sample at a time.
 
@@ -57,7 +53,7 @@ def conv2d_im2col_sample(
 
 
 def weight_gradient_im2col(
-    grad: Tensor, x: Tensor, weight_shape: Sequence[int], stride: _Size, padding: _Size, dilation: _Size, groups: int
+    grad: Tensor, x: Tensor, weight_shape: Shape, stride: Size, padding: Size, dilation: Size, groups: int
 ) -> Tensor:
     """Gradient of the weight with the columns of the whole batch.
 
@@ -70,7 +66,7 @@ def weight_gradient_im2col(
 
 
 def weight_gradient_im2col_sample(
-    grad: Tensor, x: Tensor, weight_shape: Sequence[int], stride: _Size, padding: _Size, dilation: _Size, groups: int
+    grad: Tensor, x: Tensor, weight_shape: Shape, stride: Size, padding: Size, dilation: Size, groups: int
 ) -> Tensor:
     """Gradient of the weight with the columns of one sample at a time. Workspace as of `conv2d_im2col_sample`."""
     size, kernel, steps, border, gaps = _sizes(x.shape, weight_shape, stride, padding, dilation)
@@ -83,13 +79,7 @@ def weight_gradient_im2col_sample(
 
 
 def input_gradient_im2col(
-    grad: Tensor,
-    weight: Tensor,
-    input_shape: Sequence[int],
-    stride: _Size,
-    padding: _Size,
-    dilation: _Size,
-    groups: int,
+    grad: Tensor, weight: Tensor, input_shape: Shape, stride: Size, padding: Size, dilation: Size, groups: int
 ) -> Tensor:
     """Gradient of the image, with the gradients of the columns of the whole batch.
 
@@ -106,13 +96,7 @@ def input_gradient_im2col(
 
 
 def input_gradient_im2col_sample(
-    grad: Tensor,
-    weight: Tensor,
-    input_shape: Sequence[int],
-    stride: _Size,
-    padding: _Size,
-    dilation: _Size,
-    groups: int,
+    grad: Tensor, weight: Tensor, input_shape: Shape, stride: Size, padding: Size, dilation: Size, groups: int
 ) -> Tensor:
     """Gradient of the image, with the gradients of one sample's columns, C * kh * kw * P * Q elements, at a time."""
     geometry = _sizes(input_shape, weight.shape, stride, padding, dilation)
@@ -129,9 +113,7 @@ def input_gradient_im2col_sample(
 _Sizes = tuple[Pair, Pair, Pair, Pair, Pair]
 
 
-def _sizes(
-    image_shape: Sequence[int], weight_shape: Sequence[int], stride: _Size, padding: _Size, dilation: _Size
-) -> _Sizes:
+def _sizes(image_shape: Shape, weight_shape: Shape, stride: Size, padding: Size, dilation: Size) -> _Sizes:
     """Output size, kernel, stride, padding and dilation, each for height and width."""
     kernel, steps, border, gaps = (weight_shape[2], weight_shape[3]), pair(stride), pair(padding), pair(dilation)
     axes = zip(image_shape[2:], kernel, steps, border, gaps, strict=True)
@@ -165,7 +147,7 @@ def _samples(x: Tensor) -> list[Tensor]:
     return [x[n : n + 1] for n in range(len(x))]
 
 
-def _empty(shape: Sequence[int], like: Tensor) -> Tensor:
+def _empty(shape: Shape, like: Tensor) -> Tensor:
     return torch.empty(tuple(shape), dtype=like.dtype, device=like.device, memory_format=layout(like))
 
 

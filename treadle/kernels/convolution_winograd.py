@@ -12,26 +12,18 @@ workspace = max(U + V + B + R - y, U + V + M - y, M).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from treadle.kernels.geometry import Pair, layout, pair
+from treadle.kernels.geometry import Pair, Shape, Size, layout, pair
 
 _KERNEL = ((1.0, 0.0, 0.0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0.0, 0.0, 1.0))
 """G: 4x3."""
 
 
 def conv2d_winograd(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: int | Sequence[int],
-    padding: int | Sequence[int],
-    dilation: int | Sequence[int],
-    groups: int,
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Size, padding: Size, dilation: Size, groups: int
 ) -> Tensor:
     """2d convolution with a 3x3 kernel, stride 1, dilation 1, groups 1. Raises ValueError for anything else."""
     _require(weight.shape, stride, dilation, groups)
@@ -39,13 +31,7 @@ def conv2d_winograd(
 
 
 def input_gradient_winograd(
-    grad: Tensor,
-    weight: Tensor,
-    input_shape: Sequence[int],
-    stride: int | Sequence[int],
-    padding: int | Sequence[int],
-    dilation: int | Sequence[int],
-    groups: int,
+    grad: Tensor, weight: Tensor, input_shape: Shape, stride: Size, padding: Size, dilation: Size, groups: int
 ) -> Tensor:
     """Gradient of the image: the gradient convolved with the weight turned around. Limits as of `conv2d_winograd`."""
     _require(weight.shape, stride, dilation, groups)
@@ -53,9 +39,7 @@ def input_gradient_winograd(
     return _filtered(grad, _kernels(weight, turned=True), None, (2 - height, 2 - width))
 
 
-def _require(
-    weight_shape: Sequence[int], stride: int | Sequence[int], dilation: int | Sequence[int], groups: int
-) -> None:
+def _require(weight_shape: Shape, stride: Size, dilation: Size, groups: int) -> None:
     if tuple(weight_shape[2:]) != (3, 3) or pair(stride) != (1, 1) or pair(dilation) != (1, 1) or groups != 1:
         raise ValueError(
             f"found kernel {tuple(weight_shape[2:])}, stride {stride}, dilation {dilation}, groups {groups}; "

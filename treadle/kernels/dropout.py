@@ -5,12 +5,11 @@ Bits: "Gist", applied to dropout. State: MONeT, section 4.4 and its runtime, kee
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from treadle.kernels.bits import packed, unpacked
+from treadle.kernels.geometry import Shape
 from treadle.runtime.rng import replayed, state
 
 _aten = torch.ops.aten
@@ -36,7 +35,7 @@ def dropout_backward_packed(grad: Tensor, mask: Tensor, scale: float) -> Tensor:
     return result
 
 
-def dropout_backward_rng(grad: Tensor, state: Tensor, p: float, stride: Sequence[int] | None = None) -> Tensor:
+def dropout_backward_rng(grad: Tensor, state: Tensor, p: float, stride: Shape | None = None) -> Tensor:
     """Gradient of a dropout of probability `p` that drew its mask when the generator of its device was in `state`.
 
     The mask is drawn again in the order of memory, so `grad` must lie in memory as the dropout's input did, or

@@ -9,9 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 Pair = tuple[int, int]
+Shape = Sequence[int]
+Size = int | Sequence[int]
+"""A number for height and width, or one for each."""
 
 
-def pair(value: int | Sequence[int]) -> Pair:
+def pair(value: Size) -> Pair:
     """`value` for height and width, where one number stands for both."""
     if isinstance(value, int):
         return value, value

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from treadle.kernels.geometry import Shape
+
 _aten = torch.ops.aten
 _MOST = 1 << 10
 """Most that the bias may exceed the weight by: the rounding error of xhat grows by as much."""
@@ -63,7 +65,7 @@ def batch_norm_backward_output(
 def layer_norm_backward_output(
     grad: Tensor,
     y: Tensor,
-    normalized_shape: Sequence[int],
+    normalized_shape: Shape,
     weight: Tensor,
     bias: Tensor,
     inverse_std: Tensor,

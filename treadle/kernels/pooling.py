@@ -6,19 +6,15 @@ of the window and treats all windows at once. Where a maximum occurs twice its f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from treadle.kernels.bits import kept, words
-from treadle.kernels.geometry import Pair, cells, layout, output_size, pair
-
-_Size = int | Sequence[int]
+from treadle.kernels.geometry import Pair, Shape, Size, cells, layout, output_size, pair
 
 
 def max_pool2d(
-    x: Tensor, kernel: _Size, stride: _Size = (), padding: _Size = 0, dilation: _Size = 1, ceil_mode: bool = False
+    x: Tensor, kernel: Size, stride: Size = (), padding: Size = 0, dilation: Size = 1, ceil_mode: bool = False
 ) -> Tensor:
     """The values of `aten.max_pool2d_with_indices` on [N, C, H, W] or [C, H, W], bit for bit. No workspace."""
     geometry = _geometry(x.shape, kernel, stride, padding, dilation, ceil_mode)
@@ -32,10 +28,10 @@ def max_pool2d(
 
 def max_pool2d_index(
     x: Tensor,
-    kernel: _Size,
-    stride: _Size = (),
-    padding: _Size = 0,
-    dilation: _Size = 1,
+    kernel: Size,
+    stride: Size = (),
+    padding: Size = 0,
+    dilation: Size = 1,
     ceil_mode: bool = False,
     y: Tensor | None = None,
 ) -> Tensor:
@@ -65,11 +61,11 @@ def max_pool2d_index(
 def max_pool2d_backward_index(
     grad: Tensor,
     index: Tensor,
-    input_shape: Sequence[int],
-    kernel: _Size,
-    stride: _Size = (),
-    padding: _Size = 0,
-    dilation: _Size = 1,
+    input_shape: Shape,
+    kernel: Size,
+    stride: Size = (),
+    padding: Size = 0,
+    dilation: Size = 1,
     ceil_mode: bool = False,
 ) -> Tensor:
     """Gradient of the pool's input, of `input_shape`, from `max_pool2d_index`.
@@ -93,10 +89,10 @@ def max_pool2d_backward_index(
 def max_pool2d_backward(
     grad: Tensor,
     x: Tensor,
-    kernel: _Size,
-    stride: _Size = (),
-    padding: _Size = 0,
-    dilation: _Size = 1,
+    kernel: Size,
+    stride: Size = (),
+    padding: Size = 0,
+    dilation: Size = 1,
     ceil_mode: bool = False,
 ) -> Tensor:
     """Gradient of the pool's input `x` from `x` alone: the index is found again.
@@ -108,7 +104,7 @@ def max_pool2d_backward(
 
 
 def _geometry(
-    shape: Sequence[int], kernel: _Size, stride: _Size, padding: _Size, dilation: _Size, ceil_mode: bool
+    shape: Shape, kernel: Size, stride: Size, padding: Size, dilation: Size, ceil_mode: bool
 ) -> tuple[Pair, Pair, Pair, Pair, Pair, Pair]:
     """Image, windows, kernel, stride, padding and dilation, each for height and width. No stride is the kernel."""
     image, window = (shape[-2], shape[-1]), pair(kernel)

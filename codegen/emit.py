@@ -38,10 +38,8 @@ def write(artefacts: Artefacts, directory: Path | str, *, force: bool = False) -
 
 
 def read(directory: Path | str) -> tuple[Artefact, dict[str, str]]:
-    """The manifest in `directory` and the texts that it lists, by relative path.
-
-    Raises InputError when they are not there or not as they were written.
-    """
+    """The manifest in `directory` and the texts that it lists, by relative path. Raises InputError when they are not
+    there or not as they were written."""
     folder = Path(directory)
     manifest = manifest_in(folder)
     texts = {name: read_text(folder / name) for name in sorted(manifest.files)}

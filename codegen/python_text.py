@@ -65,10 +65,8 @@ def container(tree: Any, names: dict[str, str]) -> str | Expression:
 
 
 def word(kind: str, value: str) -> str:
-    """The Python expression of a leaf of an argument tree that is no tensor, such as `{"dtype": "float32"}`.
-
-    Raises InputError for one that stands for nothing.
-    """
+    """The Python expression of a leaf of an argument tree that is no tensor, such as `{"dtype": "float32"}`. Raises
+    InputError for one that stands for nothing."""
     if kind == "device":
         return "device"
     if value not in WORDS.get(kind, ()):

@@ -8,10 +8,8 @@ from treadle.planner.passes.collective.collectives import form_of, positions
 
 
 def expected_outputs(decisions: CollectiveDecisions) -> ExpectedOutputs:
-    """(rank, output chunk) -> the contributions that it is the sum of, in chunks of the program (cut into instances).
-
-    A chunk that several ranks hold before comes from the one that the plan sends it from.
-    """
+    """(rank, output chunk) -> the contributions that it is the sum of, in chunks of the program (cut into instances). A
+    chunk that several ranks hold before comes from the one that the plan sends it from."""
     asked, cut = form_of(decisions), decisions.instances
     given = [{chunk: index for index, chunk in enumerate(held)} for held in positions(asked.before, decisions.ranks)]
     sender = {(move.chunk, move.dst): move.src for move in decisions.transfers if not move.reduce}

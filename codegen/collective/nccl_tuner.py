@@ -69,10 +69,8 @@ def protocol_of(algorithm: str, entry: Entry) -> str:
 
 
 def call_bytes(selection: Selection, entry: Entry) -> tuple[int, int]:
-    """The entry's range in the bytes that NCCL and MSCCL compare: all ranks' parts together.
-
-    For an allgather that is the output; a scatter counts the part of one rank, every other collective the input.
-    """
+    """The entry's range in the bytes that NCCL and MSCCL compare: all ranks' parts together. For an allgather that is
+    the output; a scatter counts the part of one rank, every other collective the input."""
     if selection.collective == "allgather":
         return entry.min_bytes * selection.ranks, (entry.max_bytes + 1) * selection.ranks - 1
     if selection.collective == "scatter":

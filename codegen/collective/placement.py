@@ -62,10 +62,8 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class ChunkRange:
-    """`size` chunks side by side in every operand: a local copy, or what one message moves.
-
-    `addend` is what a reducing receive adds to what arrives.
-    """
+    """`size` chunks side by side in every operand: a local copy, or what one message moves. `addend` is what a reducing
+    receive adds to what arrives."""
 
     source: Operand
     target: Operand

@@ -81,10 +81,8 @@ class Threadblock:
 
 @dataclass(frozen=True, slots=True)
 class RankProgram:
-    """Buffer sizes in chunks and the threadblocks of one rank; a threadblock's id is its place in the tuple.
-
-    `copies` are (input chunk, output chunk) pairs done before any step; only TACCL's dialect has them.
-    """
+    """Buffer sizes in chunks and the threadblocks of one rank; a threadblock's id is its place in the tuple. `copies`
+    are (input chunk, output chunk) pairs done before any step; only TACCL's dialect has them."""
 
     input_chunks: int
     output_chunks: int

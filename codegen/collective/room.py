@@ -34,8 +34,7 @@ class CollectiveTargets(Targets[CollectiveDecisions]):
         return Made(made.texts, facts)
 
     def timeline(self, plan: Plan[CollectiveDecisions]) -> Timeline:
-        """Messages on links and ports, as the out-of-place program sends them; the steps at their ends take no
-        time."""
+        """Messages on links and ports, as the out-of-place program sends them; the steps at their ends take no time."""
         from treadle.codegen.collective.lower import lower
         from treadle.codegen.collective.simulate_program import simulate_program
         from treadle.planner.timeline.simulator import Resource, Schedule, Task

@@ -193,10 +193,8 @@ def _expected(program: CollectiveProgram, root: int) -> ExpectedValue:
 def wrong_results(
     program: CollectiveProgram, replay: SymbolicExecution, named: int, expected: ExpectedOutputs | None = None
 ) -> Iterator[str]:
-    """Compare the final output with the collective's promise. A file need not say its root: the best one is taken.
-
-    The first `named` findings are spelled out, the rest are empty, to be counted.
-    """
+    """Compare the final output with the collective's promise. A file need not say its root: the best one is taken. The
+    first `named` findings are spelled out, the rest are empty, to be counted."""
     if expected is None:
         wrong = _wrong(program, replay)
     else:

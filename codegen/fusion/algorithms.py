@@ -28,10 +28,8 @@ from treadle.planner.passes.collective.templates.template import RoundHop, Varia
 
 
 class ProgramFactory(Protocol):
-    """Makes the program of a collective ("allreduce", "reducescatter", ...) for `ranks`.
-
-    Its chunks are numbered over the whole tensor; `channels` copies of the algorithm carry a share of each chunk.
-    """
+    """Makes the program of a collective ("allreduce", "reducescatter", ...) for `ranks`. Its chunks are numbered over
+    the whole tensor; `channels` copies of the algorithm carry a share of each chunk."""
 
     def __call__(
         self, collective: str, ranks: int, *, channels: int, root: int | None, protocol: str
@@ -39,10 +37,8 @@ class ProgramFactory(Protocol):
 
 
 def named(name: str, per_node: int | None = None) -> ProgramFactory:
-    """ring, all-pairs, binomial, double-tree, recursive-doubling or two-level, of nodes of `per_node` ranks.
-
-    Raises InputError for another name.
-    """
+    """ring, all-pairs, binomial, double-tree, recursive-doubling or two-level, of nodes of `per_node` ranks. Raises
+    InputError for another name."""
     if name not in TEMPLATES:
         raise InputError(f"found algorithm {name!r}, expected one of {', '.join(sorted(TEMPLATES))}")
 

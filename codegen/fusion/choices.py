@@ -74,10 +74,8 @@ def with_stand_ins(choice: CollectiveChoice) -> tuple[CollectiveChoice, ...]:
 def choices_of(
     stages: Sequence[Stage], priced: Sequence[StageChoice], per_node: int, carried: Sequence[Carried]
 ) -> dict[str, tuple[CollectiveChoice, ...]]:
-    """The choices of a plan for each stage with a collective. A plan that is `carried` has no stand-in.
-
-    Raises InputError, which names the file, for a carried plan of a collective that no stage has, or that two are for.
-    """
+    """The choices of a plan for each stage with a collective. A plan that is `carried` has no stand-in. Raises
+    InputError, which names the file, for a carried plan of a collective that no stage has, or that two are for."""
     used = {stage.name: collectives_of(stage) for stage in stages if collectives_of(stage)}
     have = sorted({each for collectives in used.values() for each in collectives})
     for number, plan in enumerate(carried):

@@ -62,10 +62,8 @@ _RESERVED = re.compile(
 
 @dataclass(frozen=True)
 class Scope:
-    """Where the values of a program lie while a schedule of it runs: `places` has the number of each one's buffer.
-
-    The value of an Update lies in its target, a view where the tensor lies that it shows.
-    """
+    """Where the values of a program lie while a schedule of it runs: `places` has the number of each one's buffer. The
+    value of an Update lies in its target, a view where the tensor lies that it shows."""
 
     program: Program
     bindings: Bindings

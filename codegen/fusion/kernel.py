@@ -34,10 +34,8 @@ class KernelText:
 
 @dataclass(frozen=True)
 class Buffer:
-    """A tensor in memory: `elements` on every rank, the capacity where ranks hold parts of different sizes.
-
-    Inputs are only read, states are written as well (an Update's target), outputs and temporaries are written first.
-    """
+    """A tensor in memory: `elements` on every rank, the capacity where ranks hold parts of different sizes. Inputs are
+    only read, states are written as well (an Update's target), outputs and temporaries are written first."""
 
     name: str
     dtype: Dtype

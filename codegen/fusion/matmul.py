@@ -105,10 +105,8 @@ def about(made: RankProducts) -> str:
 
 
 def local_extents(scope: Scope, node: Node, type_: TensorType, rank: int) -> tuple[int, ...]:
-    """The shape of the part of a tensor that `rank` of a group holds.
-
-    Raises InputError for slices that are no blocks of a dimension.
-    """
+    """The shape of the part of a tensor that `rank` of a group holds. Raises InputError for slices that are no blocks
+    of a dimension."""
     extents = scope.extents(type_.shape)
     if not isinstance(type_.layout, Sliced):
         return extents

@@ -67,10 +67,8 @@ class NcclSchedule:
 
 
 def generate(program: Program, bindings: Bindings) -> NcclSchedule:
-    """The file of a schedule.
-
-    Raises TypeRefusal for slices that are no neighbouring elements, which NCCL does not scatter or gather.
-    """
+    """The file of a schedule. Raises TypeRefusal for slices that are no neighbouring elements, which NCCL does not
+    scatter or gather."""
     apart, notes = taken_apart(program)
     buffers, places = lower.memory(apart, bindings)
     scope = Scope(apart, bindings, buffers, places)

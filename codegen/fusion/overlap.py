@@ -97,10 +97,8 @@ def _rectangles(begin: int, rows: int, width: int, pitch: int, columns: int) -> 
 
 
 def emit(stages: Sequence[Stage], context: Context) -> tuple[KernelText, ...]:
-    """The kernels of an overlap, to be launched together.
-
-    Raises TypeRefusal where a stage cannot follow the one before unit by unit: then they run one after the other.
-    """
+    """The kernels of an overlap, to be launched together. Raises TypeRefusal where a stage cannot follow the one before
+    unit by unit: then they run one after the other."""
     pieces.require(context.scope.program, stages)
     members = [
         member(stage, replace(context, chunk=_shape(stages, number, context))) for number, stage in enumerate(stages)

@@ -27,10 +27,8 @@ CLUSTER = 2
 
 
 def layers_of(decisions: FusionDecisions) -> dict[str, dict[str, object]]:
-    """Settings by layer name.
-
-    Raises InputError for a plan in which no product overlaps with a collective, or whose rows do not come out even.
-    """
+    """Settings by layer name. Raises InputError for a plan in which no product overlaps with a collective, or whose
+    rows do not come out even."""
     schedule = parse(decisions.schedule, "$.decisions.schedule")
     choices = {stage.name: stage for stage in decisions.stages}
     layers = dict(_layers(schedule, choices, decisions))

@@ -146,10 +146,8 @@ def _merge_copies(lanes: list[TypedBlock]) -> None:
 
 
 def _take_once(lanes: list[TypedBlock], program: CollectiveProgram) -> None:
-    """Each input chunk is taken by one step: its copy to the output, if any, which the others then read.
-
-    Raises InputError where several take it and none of them keeps it.
-    """
+    """Each input chunk is taken by one step: its copy to the output, if any, which the others then read. Raises
+    InputError where several take it and none of them keeps it."""
     taking = [move for move in _all(lanes) if move.read is not None and move.read[0] == "i"]
     keepers = {
         index: (move, move.written[1] + index - _first(move))

@@ -54,9 +54,7 @@ def schedule_of(
     problem: MemoryProblem, runs: Sequence[Sequence[RunForward]], needs: Sequence[tuple[int, ...]]
 ) -> tuple[RecomputeSchedule, Simulation]:
     """The schedule in which stage t runs `runs[t]` and ends by reading `needs[t - 1]`, and its exact peak and time.
-
-    Unlike `prune` it leaves no run out, read or not.
-    """
+    Unlike `prune` it leaves no run out, read or not."""
     chosen = backward_of(problem)
     followed = replace(
         problem,

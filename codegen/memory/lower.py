@@ -72,11 +72,8 @@ class CallSchedule:
 
 
 def schedule(decisions: MemoryDecisions, trace: Trace) -> CallSchedule:
-    """Unfold `decisions` over the ops of `trace`.
-
-    Raises InputError when the plan names ops or implementations that the trace lacks, reads a value that it has neither
-    kept nor made, or overwrites one that is still read or held.
-    """
+    """Unfold `decisions` over the ops of `trace`. Raises InputError when the plan names ops or implementations that the
+    trace lacks, reads a value that it has neither kept nor made, or overwrites one that is still read or held."""
     graph = Graph(trace)
     for op in trace.ops:
         if op.args is None or op.mutates:

@@ -40,10 +40,8 @@ NO_SPARES: Mapping[str, str] = MappingProxyType({})
 
 
 def generate(plan: Plan[MemoryDecisions], trace: Trace) -> dict[str, str]:
-    """The module of a memory plan over the trace it was made from, as {relative path: text}.
-
-    Raises InputError when plan and trace do not belong together.
-    """
+    """The module of a memory plan over the trace it was made from, as {relative path: text}. Raises InputError when
+    plan and trace do not belong together."""
     return {FILE_NAME: step_text(plan.decisions, trace)}
 
 

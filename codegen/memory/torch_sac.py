@@ -44,10 +44,8 @@ class Selective:
 
 
 def generate(decisions: MemoryDecisions, trace: Trace) -> tuple[dict[str, str], Selective]:
-    """The policy as {relative path: text}, and what it carries of the plan.
-
-    Raises InputError for a trace that does not say which module makes each call.
-    """
+    """The policy as {relative path: text}, and what it carries of the plan. Raises InputError for a trace that does not
+    say which module makes each call."""
     chosen, kept = choose(decisions, trace), kept_nodes(decisions)
     digits = policy(decisions.problem, trace, chosen)
     regions = Expression(
@@ -108,10 +106,8 @@ def choose(decisions: MemoryDecisions, trace: Trace) -> Selective:
 
 
 def _refined(problem: MemoryProblem, fixed: frozenset[int], one: Selective) -> Selective:
-    """Save more where that saves time and leaves the peak within the budget, or where it was.
-
-    A region computes all that its needs depend on, even where the plan keeps a later value instead.
-    """
+    """Save more where that saves time and leaves the peak within the budget, or where it was. A region computes all
+    that its needs depend on, even where the plan keeps a later value instead."""
     most = max(problem.budget_bytes, one.predicted.peak_bytes)
     again = {
         run.node: problem.fwd[run.node].impls[run.impl].time(True) for runs in one.schedule.runs[1:] for run in runs

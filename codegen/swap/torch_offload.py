@@ -55,10 +55,8 @@ class ActivationOffloads(NamedTuple):
 
 
 def generate(decisions: SwapDecisions, trace: Trace) -> tuple[dict[str, str], ActivationOffloads]:
-    """The module as {relative path: text}, and what it carries.
-
-    Raises InputError for a plan that recomputes, that was made for another trace or for a step without a backward pass.
-    """
+    """The module as {relative path: text}, and what it carries. Raises InputError for a plan that recomputes, that was
+    made for another trace or for a step without a backward pass."""
     carried = carry(decisions, trace)
     graph = Graph(trace)
     calls = {

@@ -31,10 +31,8 @@ FILE_NAME = "step.py"
 
 
 def generate(plan: Plan[SwapDecisions], trace: Trace) -> dict[str, str]:
-    """The tables of a swap plan over the trace it was made from, as {relative path: text}.
-
-    Raises InputError for a plan without addresses (allocator `bytes`), or when plan and trace do not belong together.
-    """
+    """The tables of a swap plan over the trace it was made from, as {relative path: text}. Raises InputError for a plan
+    without addresses (allocator `bytes`), or when plan and trace do not belong together."""
     decisions = plan.decisions
     if decisions.allocator == "bytes":
         text = "found a plan without addresses, expected one made with --allocator pool or offset"

@@ -85,10 +85,8 @@ class SerialStream:
 
 @dataclass
 class GpuExecutor:
-    """The GPU of this rank, and for each program the member that runs it or the reason why none does.
-
-    `group` is a process group of the CPU, for messages between the ranks.
-    """
+    """The GPU of this rank, and for each program the member that runs it or the reason why none does. `group` is a
+    process group of the CPU, for messages between the ranks."""
 
     rank: int
     group: Any

@@ -88,10 +88,8 @@ class Library:
     def choose(
         self, collective: str, input_bytes: int, *, inplace: bool, root: int | None = None
     ) -> tuple[LoadedAlgorithm | None, Choice]:
-        """The algorithm for a call, or None; in both cases why.
-
-        Of several that serve a size the one with the least predicted time is taken, the first of equals by name.
-        """
+        """The algorithm for a call, or None; in both cases why. Of several that serve a size the one with the least
+        predicted time is taken, the first of equals by name."""
         known = self.of(collective)
         if not known:
             return None, Choice(collective, input_bytes, None, f"there is no plan for {collective}")

@@ -21,10 +21,8 @@ def relu_mask(y: Tensor) -> Tensor:
 
 
 def relu_backward_mask(grad: Tensor, mask: Tensor) -> Tensor:
-    """`grad` where `relu_mask` gave `mask`, else 0: bit for bit `aten.threshold_backward`.
-
-    Workspace: one byte and one number for each element, at most 1 Mi of them where `grad` is contiguous.
-    """
+    """`grad` where `relu_mask` gave `mask`, else 0: bit for bit `aten.threshold_backward`. Workspace: one byte and one
+    number for each element, at most 1 Mi of them where `grad` is contiguous."""
     result = torch.empty_like(grad)
     for flags, source, into in unpacked(mask, grad, result):
         torch.bitwise_and(words(source), kept(flags, grad), out=words(into))

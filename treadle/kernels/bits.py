@@ -21,9 +21,7 @@ _PICK = 0x8040201008040201 - (1 << 64)
 
 def packed(like: Tensor, flags: Callable[[Tensor, Tensor], object]) -> Tensor:
     """uint8 [ceil(n/8)]: `flags(values, into)` has to fill the bool tensor `into` from `values`, elements of `like`.
-
-    Workspace: n bytes, at most BLOCK where `like` is contiguous.
-    """
+    Workspace: n bytes, at most BLOCK where `like` is contiguous."""
     count = like.numel()
     bits = like.new_empty((count + 7) // 8, dtype=torch.uint8)
     if like.is_contiguous():
@@ -43,9 +41,7 @@ def packed(like: Tensor, flags: Callable[[Tensor, Tensor], object]) -> Tensor:
 
 def unpacked(bits: Tensor, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Block by block the flags in `bits` (uint8, 0 or 1) and the elements of each of `tensors`, all of one shape.
-
-    Workspace: n bytes, at most BLOCK where all of `tensors` are contiguous. Nothing of a block may be held on to.
-    """
+    Workspace: n bytes, at most BLOCK where all of `tensors` are contiguous. Nothing of a block may be held on to."""
     shape, count = tensors[0].shape, tensors[0].numel()
     if all(tensor.is_contiguous() for tensor in tensors):
         flats = [tensor.view(-1) for tensor in tensors]

@@ -147,10 +147,8 @@ def _library() -> ctypes.CDLL:
 
 
 def locate() -> tuple[list[Path], Path]:
-    """Folders of the headers of cuDNN and CUDA, and cuDNN's shared library.
-
-    Of the packages that come with PyTorch, else of the toolkit. Raises MissingBackendError where they are not there.
-    """
+    """Folders of the headers of cuDNN and CUDA, and cuDNN's shared library. Of the packages that come with PyTorch,
+    else of the toolkit. Raises MissingBackendError where they are not there."""
     places = _places()
     headers = []
     for name in ("cudnn.h", "cuda_runtime_api.h"):

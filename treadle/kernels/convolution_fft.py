@@ -110,11 +110,8 @@ def _spectrum(t: Tensor, sizes: Pair, first: Pair, steps: Pair, groups: int, kin
 
 
 def _back(products: Tensor, sizes: Pair, groups: int, *, weight: bool = False) -> Tensor:
-    """The inverse transform of [G * F, A, B]: [A, G * B, S, T], or with `weight` [G * A, B, S, T].
-
-    Frees `products`, which the caller must not hold. ATen copies the input of an inverse transform, so that is done in
-    pieces.
-    """
+    """The inverse transform of [G * F, A, B]: [A, G * B, S, T], or with `weight` [G * A, B, S, T]. Frees `products`,
+    which the caller must not hold. ATen copies the input of an inverse transform, so that is done in pieces."""
     _, first, second = products.shape
     plane = sizes[0], sizes[1] // 2 + 1
     shape = (groups * first, second) if weight else (first, groups * second)

@@ -49,10 +49,8 @@ def conv2d_weight_gradient(
     groups: int,
     algorithm: str,
 ) -> tuple[Tensor, Tensor | None]:
-    """Gradients of weight and, with `has_bias`, bias of a 2d convolution of `x` [N, C, H, W].
-
-    `algorithm` is direct (ATen's own), im2col, im2col_sample or fft. Raises KeyError for another.
-    """
+    """Gradients of weight and, with `has_bias`, bias of a 2d convolution of `x` [N, C, H, W]. `algorithm` is direct
+    (ATen's own), im2col, im2col_sample or fft. Raises KeyError for another."""
     if algorithm == "direct":
         return convolution_weight_gradient(
             grad, x, weight_shape, has_bias, stride, padding, dilation, False, [0, 0], groups

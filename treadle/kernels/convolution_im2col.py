@@ -35,11 +35,8 @@ def conv2d_im2col(
 def conv2d_im2col_sample(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: Size, padding: Size, dilation: Size, groups: int
 ) -> Tensor:
-    """2d convolution with the columns of one sample at a time.
-
-    Workspace: those columns, C * kh * kw * P * Q elements, and with padding a border copy of C * (H + 2 p) * (W + 2 p).
-    A 1x1 kernel of stride 1 needs none.
-    """
+    """2d convolution with the columns of one sample at a time. Workspace: those columns, C * kh * kw * P * Q elements,
+    and with padding a border copy of C * (H + 2 p) * (W + 2 p). A 1x1 kernel of stride 1 needs none."""
     size, kernel, steps, border, gaps = _sizes(x.shape, weight.shape, stride, padding, dilation)
     y = x.new_empty((x.shape[0], weight.shape[0], *size))
     matrix = _matrix(weight, groups)
@@ -55,10 +52,8 @@ def conv2d_im2col_sample(
 def weight_gradient_im2col(
     grad: Tensor, x: Tensor, weight_shape: Shape, stride: Size, padding: Size, dilation: Size, groups: int
 ) -> Tensor:
-    """Gradient of the weight with the columns of the whole batch.
-
-    Workspace beyond the result: max(border + columns, columns + |grad| + result) - result, in elements as above.
-    """
+    """Gradient of the weight with the columns of the whole batch. Workspace beyond the result: max(border + columns,
+    columns + |grad| + result) - result, in elements as above."""
     size, kernel, steps, border, gaps = _sizes(x.shape, weight_shape, stride, padding, dilation)
     columns = _columns(padded(x, border), size, kernel, steps, gaps, groups)
     rows = grad.transpose(0, 1).reshape(groups, weight_shape[0] // groups, columns.shape[2])
@@ -81,10 +76,8 @@ def weight_gradient_im2col_sample(
 def input_gradient_im2col(
     grad: Tensor, weight: Tensor, input_shape: Shape, stride: Size, padding: Size, dilation: Size, groups: int
 ) -> Tensor:
-    """Gradient of the image, with the gradients of the columns of the whole batch.
-
-    Workspace beyond the result: max(columns + |grad| - result, columns); |grad| is 0 for a batch of one.
-    """
+    """Gradient of the image, with the gradients of the columns of the whole batch. Workspace beyond the result:
+    max(columns + |grad| - result, columns); |grad| is 0 for a batch of one."""
     geometry = _sizes(input_shape, weight.shape, stride, padding, dilation)
     count, (height, width) = len(grad), geometry[0]
     rows = grad.transpose(0, 1).reshape(groups, weight.shape[0] // groups, count * height * width)

@@ -16,18 +16,14 @@ _aten = torch.ops.aten
 
 
 def dropout_mask_pack(mask: Tensor) -> Tensor:
-    """The bool `mask` of `aten.native_dropout`, one bit for each element: uint8 [ceil(n/8)].
-
-    Workspace: n bytes, at most 1 MiB where `mask` is contiguous.
-    """
+    """The bool `mask` of `aten.native_dropout`, one bit for each element: uint8 [ceil(n/8)]. Workspace: n bytes, at
+    most 1 MiB where `mask` is contiguous."""
     return packed(mask, lambda values, into: into.copy_(values))
 
 
 def dropout_backward_packed(grad: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """`aten.native_dropout_backward` from `dropout_mask_pack`, bit for bit.
-
-    Workspace: one byte and one number for each element, at most 1 Mi of them where `grad` is contiguous.
-    """
+    """`aten.native_dropout_backward` from `dropout_mask_pack`, bit for bit. Workspace: one byte and one number for each
+    element, at most 1 Mi of them where `grad` is contiguous."""
     result = torch.empty_like(grad)
     for flags, source, into in unpacked(mask, grad, result):
         torch.mul(source, flags.to(grad.dtype), out=into).mul_(scale)

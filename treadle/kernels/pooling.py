@@ -68,11 +68,8 @@ def max_pool2d_backward_index(
     dilation: Size = 1,
     ceil_mode: bool = False,
 ) -> Tensor:
-    """Gradient of the pool's input, of `input_shape`, from `max_pool2d_index`.
-
-    Contributions to one pixel are added in ATen's order. Workspace: one gradient of the output and one byte for each
-    of its elements.
-    """
+    """Gradient of the pool's input, of `input_shape`, from `max_pool2d_index`. Contributions to one pixel are added in
+    ATen's order. Workspace: one gradient of the output and one byte for each of its elements."""
     geometry = _geometry(input_shape, kernel, stride, padding, dilation, ceil_mode)
     image, _, (_, width), *_ = geometry
     result = _like(grad, image).zero_()
@@ -95,10 +92,8 @@ def max_pool2d_backward(
     dilation: Size = 1,
     ceil_mode: bool = False,
 ) -> Tensor:
-    """Gradient of the pool's input `x` from `x` alone: the index is found again.
-
-    Workspace: one output, and two bytes (four above 256 cells) for each of its elements.
-    """
+    """Gradient of the pool's input `x` from `x` alone: the index is found again. Workspace: one output, and two bytes
+    (four above 256 cells) for each of its elements."""
     settings = (kernel, stride, padding, dilation, ceil_mode)
     return max_pool2d_backward_index(grad, max_pool2d_index(x, *settings), x.shape, *settings)
 

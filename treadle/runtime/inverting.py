@@ -29,10 +29,8 @@ def require_invertible(step: PlannedStep, parameters: Mapping[str, Tensor]) -> N
 
 
 def spare(values: Sequence[Tensor], scale: Tensor, shift: Tensor, name: str, copy: bool = False) -> list[Tensor] | None:
-    """`values` where `scale`, which messages call `name`, is too near 0 to undo a scaling and a shift; else None.
-
-    With `copy` they are copies, because the step overwrites them later.
-    """
+    """`values` where `scale`, which messages call `name`, is too near 0 to undo a scaling and a shift; else None. With
+    `copy` they are copies, because the step overwrites them later."""
     if kernels.safe_to_invert(scale, shift):
         return None
     warnings.warn(

@@ -89,10 +89,7 @@ class Meter(TorchDispatchMode):
 
 def allocator_peak(run: Callable[[], Any], *existing: Any) -> int:
     """Most bytes that PyTorch's CPU allocator has handed out at once while `run` runs, those inside kernels included;
-    `existing` as for `Meter`, gradients included.
-
-    The profiler records every allocation, which makes `run` slower.
-    """
+    `existing` as for `Meter`, gradients included. The profiler records every allocation, which makes `run` slower."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or the profiler writes a line for each start and stop
     live = peak = Meter(*existing).live_bytes
     with torch.autograd.profiler.profile(profile_memory=True) as profile:

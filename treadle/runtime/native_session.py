@@ -28,9 +28,7 @@ GAVE_UP = 2
 
 class NativeSession:
     """Arenas of ranks, in a library whose driver adds the functions of `signatures`; `name` is what errors are about.
-
-    Who inherits it opens the driver's session as `_handle`.
-    """
+    Who inherits it opens the driver's session as `_handle`."""
 
     def __init__(self, library: Path, signatures: Signatures, name: str) -> None:
         self.library: Any = ctypes.CDLL(str(library))

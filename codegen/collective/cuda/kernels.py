@@ -29,10 +29,8 @@ _TYPES = {6: "S", 9: "R", 11: "RCS", 23: "RRS", 29: "RRC", 31: "RRCS", 12: "CPY"
 
 
 def artefacts(programs: Mapping[str, CollectiveProgram]) -> dict[str, str]:
-    """Every text of a folder by relative path; `programs` by the stem of their files. They share a protocol.
-
-    Raises InputError for steps that no kernel knows.
-    """
+    """Every text of a folder by relative path; `programs` by the stem of their files. They share a protocol. Raises
+    InputError for steps that no kernel knows."""
     files = dict(headers())
     tabled = {name: tables(program) for name, program in programs.items()}
     for name, program in programs.items():

@@ -419,10 +419,8 @@ def _direct(
     outgoing: dict[Place, _Message],
     incoming: dict[Place, _Message],
 ) -> set[Place]:
-    """Receives whose data may be put where it belongs: whatever touched that place before happens before the send.
-
-    What a port channel sends it may read until the other end has it.
-    """
+    """Receives whose data may be put where it belongs: whatever touched that place before happens before the send. What
+    a port channel sends it may read until the other end has it."""
     written: dict[tuple[int, str, int], Place] = {}
     read: dict[tuple[int, str, int], list[Place]] = defaultdict(list)
     candidates: set[Place] = set()

@@ -91,9 +91,7 @@ def executor(
 
 def load_executor(folder: Path | str, rank: int, group: Any = None) -> Executor:
     """The executor of a folder that `treadle generate --target msccl-xml` wrote; in place where it has such a program.
-
-    Raises InputError when the folder holds no collective or was changed since it was written.
-    """
+    Raises InputError when the folder holds no collective or was changed since it was written."""
     path = Path(folder)
     programs = programs_in(path)
     chosen = next((program for program in programs.values() if program.inplace), next(iter(programs.values())))

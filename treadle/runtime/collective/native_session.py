@@ -105,10 +105,8 @@ class Sizes:
 
 
 class Session(NativeSession):
-    """Slots and counters of the ranks on `devices` (one entry per rank, -1 for ranks of other processes).
-
-    Raises InputError where the driver refuses, for example more threadblocks than a GPU holds at once.
-    """
+    """Slots and counters of the ranks on `devices` (one entry per rank, -1 for ranks of other processes). Raises
+    InputError where the driver refuses, for example more threadblocks than a GPU holds at once."""
 
     def __init__(
         self,
@@ -152,9 +150,7 @@ class Session(NativeSession):
         keep: object = None,
     ) -> None:
         """Start one call; `buffers` and `streams` by rank. On CUDA a wait of more than `timeout` seconds gives up.
-
-        `keep` is what the buffers lie in; it is held until the next launch, as fibers only run in `wait`.
-        """
+        `keep` is what the buffers lie in; it is held until the next launch, as fibers only run in `wait`."""
         self._kept = keep
         local = (_LocalRank * len(buffers))(
             *(_LocalRank(each.input, each.output, each.scratch, each.averaged_bytes) for each in buffers)

@@ -28,7 +28,6 @@ _Timed = tuple[int, BlockStep, _End, _End]
 @dataclass(frozen=True, slots=True)
 class MessageEnd:
     """One end of a message: the peer, a tag that no other message of the connection has, and its number of chunks.
-
     `slot` is the number of the buffer that it passes through, None where it goes without."""
 
     peer: int

@@ -98,10 +98,8 @@ def run_folder(
 
 
 def schedule_in(folder: Path | str) -> tuple[FusionDecisions, Lowered]:
-    """The plan in a folder and its kernels, which must be those of the folder.
-
-    Raises InputError for a folder that `treadle generate` did not make of a fusion plan, or that was made otherwise.
-    """
+    """The plan in a folder and its kernels, which must be those of the folder. Raises InputError for a folder that
+    `treadle generate` did not make of a fusion plan, or that was made otherwise."""
     manifest, texts = emit.read(folder)
     where = str(Path(folder) / PLAN_NAME)
     plan = as_pass(store.loads(texts[PLAN_NAME], where, Plan), FusionDecisions) if PLAN_NAME in texts else None

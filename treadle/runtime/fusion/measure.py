@@ -31,10 +31,8 @@ def halving(
     repeats: int = FIRST_REPEATS,
     kept: int = KEPT,
 ) -> list[Timed[T]]:
-    """All candidates, the fastest first; `run` gives the seconds of the runs of each.
-
-    Those that are given up early come after those that ran on, with the times that they had then.
-    """
+    """All candidates, the fastest first; `run` gives the seconds of the runs of each. Those that are given up early
+    come after those that ran on, with the times that they had then."""
     times: list[list[float]] = [[] for _ in candidates]
     left, order = list(range(len(candidates))), list[int]()
     while left:

@@ -77,10 +77,8 @@ def require_operators(text: str, where: str) -> None:
 
 
 def load_step(text: str, name: str) -> PlannedStep:
-    """Execute the text of a generated module; its lines show up in tracebacks under `name`.
-
-    Raises InputError for a text that treadle does not generate, or that calls what this PyTorch does not have.
-    """
+    """Execute the text of a generated module; its lines show up in tracebacks under `name`. Raises InputError for a
+    text that treadle does not generate, or that calls what this PyTorch does not have."""
     require_form("torch", text, f"the step of {name}")
     require_operators(text, f"the step of {name}")
     file = f"<treadle step of {name}>"

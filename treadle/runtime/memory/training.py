@@ -258,10 +258,8 @@ def _open(folder: Path) -> tuple[Artefact, str]:
 
 
 def _workspaces_planned(manifest: Artefact) -> bool:
-    """Whether the plan knows the workspaces of this machine's kernels, as one on costs measured here does.
-
-    A CUDA allocator hands out more than it is asked for, so there its peak says nothing about the plan.
-    """
+    """Whether the plan knows the workspaces of this machine's kernels, as one on costs measured here does. A CUDA
+    allocator hands out more than it is asked for, so there its peak says nothing about the plan."""
     return manifest.facts.get("measured_on") == this_device()
 
 

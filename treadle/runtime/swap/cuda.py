@@ -22,10 +22,8 @@ COUNTERS = ("allocated_bytes.all.current", "reserved_bytes.all.current", "segmen
 
 
 class Streams:
-    """The three streams of one GPU, and an event for each node for which another stream waits.
-
-    `api` is `torch.cuda`, or what stands in for it.
-    """
+    """The three streams of one GPU, and an event for each node for which another stream waits. `api` is `torch.cuda`,
+    or what stands in for it."""
 
     def __init__(self, step: SwapStep, device: torch.device, *, poison: bool = False, api: Any = torch.cuda) -> None:
         self.step, self.device, self.api = step, device, api
@@ -46,10 +44,8 @@ class Streams:
     def run(
         self, memory: StepMemory, watching: AbstractContextManager[object] | None = None, timed: bool = False
     ) -> Spans:
-        """One iteration; returns when the GPU is done. `timed` measures each node, which costs a little.
-
-        Raises InputError for an operator that raises. Nothing of a failed iteration can be used.
-        """
+        """One iteration; returns when the GPU is done. `timed` measures each node, which costs a little. Raises
+        InputError for an operator that raises. Nothing of a failed iteration can be used."""
         count = len(self.step.nodes)
         spans = Spans(count)
         marks: list[Any] = [self.api.Event(enable_timing=True) for _ in range(2 * count + 1)] if timed else []

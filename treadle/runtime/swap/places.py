@@ -26,11 +26,8 @@ class Places:
 
 
 def places_of(step: SwapStep) -> Places:
-    """Follow every storage through the nodes of `step`.
-
-    Raises InputError where a node reads what is not on the device, or where the iteration does not end with the
-    residents that it says.
-    """
+    """Follow every storage through the nodes of `step`. Raises InputError where a node reads what is not on the device,
+    or where the iteration does not end with the residents that it says."""
     calls = step.calls(torch.device("meta"))
     layouts = step.layouts
     empty = {name: 0 for name, storage in step.storages.items() if not storage.bytes}

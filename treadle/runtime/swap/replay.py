@@ -14,10 +14,8 @@ from treadle.runtime.swap.step import SwapStep, tensors_of
 def replay(
     step: SwapStep, persistent: Mapping[str, Tensor], inputs: Sequence[Tensor], device: torch.device
 ) -> tuple[list[Tensor], dict[str, Tensor]]:
-    """The outputs of one iteration and the gradients by parameter; `persistent` storages are updated in place.
-
-    A value is freed after its last use, as PyTorch does.
-    """
+    """The outputs of one iteration and the gradients by parameter; `persistent` storages are updated in place. A value
+    is freed after its last use, as PyTorch does."""
     calls = step.calls(device)
     values: dict[str, Any] = {**persistent, **dict(zip(step.inputs, inputs, strict=True))}
     values.update({name: torch.ones_like(step.storages[name].empty(device)) for name in step.tangents})

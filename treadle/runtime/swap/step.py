@@ -178,10 +178,8 @@ class SwapStep:
 
     @cached_property
     def layouts(self) -> dict[str, TensorLayout]:
-        """Where in its storage each tensor lies: views are run on tensors without memory.
-
-        Raises InputError where a call cannot be run so, or makes something else than the plan has.
-        """
+        """Where in its storage each tensor lies: views are run on tensors without memory. Raises InputError where a
+        call cannot be run so, or makes something else than the plan has."""
         computed = {node.item for node in self.nodes if node.kind == "compute"}
         found = {name: TensorLayout(name, each.dtype, each.shape, each.stride) for name, each in self.storages.items()}
         shapes = {name: each.empty("meta") for name, each in self.storages.items()}

@@ -33,10 +33,8 @@ class NodeActions(NamedTuple):
 
 
 class StepMemory:
-    """The arena, and for each storage that is ever on the host its room there.
-
-    Rooms of parameters and buffers are those of the model itself.
-    """
+    """The arena, and for each storage that is ever on the host its room there. Rooms of parameters and buffers are
+    those of the model itself."""
 
     def __init__(
         self, step: SwapStep, places: Places, device: torch.device, own: Mapping[str, Tensor], pinned: bool
@@ -217,10 +215,8 @@ class Writer(NamedTuple):
 
 @cache
 def out_variant(function: Any) -> Writer | None:
-    """The overload of an operator that takes the same arguments and writes into `out` tensors, if there is one.
-
-    What PyTorch generates for operators that have none does not count: it makes new results and copies them.
-    """
+    """The overload of an operator that takes the same arguments and writes into `out` tensors, if there is one. What
+    PyTorch generates for operators that have none does not count: it makes new results and copies them."""
     if not isinstance(function, torch._ops.OpOverload) or function._schema.is_mutable:
         return None
     wanted = [(a.name, str(a.type)) for a in function._schema.arguments]

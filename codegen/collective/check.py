@@ -44,16 +44,16 @@ def check(
     depth = PROTOCOLS[program.protocol].slots if fifo_depth is None else fifo_depth
     findings = [*_sizes(program), *_blocks(program), *_steps(program)]
     if findings:
-        return _shortened(findings)
+        return shortened(findings)
     findings = [*_pairs(program)]
     if findings:
-        return _shortened(findings)
+        return shortened(findings)
     run = order.run(program, depth)
     if run.stuck:
-        return _shortened(_deadlock(program, run, _slots(depth)))
+        return shortened(_deadlock(program, run, _slots(depth)))
     findings = _large(program, depth)
     if findings:
-        return _shortened(findings)
+        return shortened(findings)
     modes = [(False, "out of place"), (True, "in place")]
     if program.outofplace != program.inplace:
         modes = [mode for mode in modes if mode[0] == program.inplace]
@@ -62,7 +62,7 @@ def check(
         replay = SymbolicExecution(program, inplace)
         races = replay.follow(run.sequence)
         wrong = list(wrong_results(program, replay, MAX_NAMED, expected))
-        findings += [text + suffix for text in _shortened(races) + _shortened(wrong)]
+        findings += [text + suffix for text in shortened(races) + shortened(wrong)]
     return findings
 
 
@@ -93,7 +93,8 @@ def _slots(depth: int) -> str:
     return f"{depth} message {'slot' if depth == 1 else 'slots'} per connection"
 
 
-def _shortened(findings: list[str]) -> list[str]:
+def shortened(findings: list[str]) -> list[str]:
+    """The first MAX_NAMED findings, and how many more there are."""
     hidden = len(findings) - MAX_NAMED
     return findings if hidden <= 0 else [*findings[:MAX_NAMED], f"and {hidden} more findings like these"]
 

@@ -162,32 +162,37 @@ def _input_chunks(program: CollectiveProgram) -> int:
     return program.part_chunks if program.collective in ("allgather", "gather") else program.chunks_per_loop
 
 
-ExpectedValue = Callable[[int, int], Value | None]
-"""(rank, output chunk) -> the promised value, None where nothing is promised."""
+class CallShape:
+    """How a call's data is divided: `ranks`, chunks of one rank's `part`, the `root`; a `residual` joins each sum."""
+
+    def __init__(self, ranks: int, part: int, root: int, residual: bool = False) -> None:
+        self.ranks, self.part, self.root, self.residual = range(ranks), part, root, residual
+        self.totals: dict[int, Value] = {}
+
+    def total(self, chunk: int) -> Value:
+        if chunk not in self.totals:
+            extra = ((RESIDUAL, chunk),) if self.residual else ()
+            self.totals[chunk] = (*extra, *((rank, chunk) for rank in self.ranks))
+        return self.totals[chunk]
 
 
-def _expected(program: CollectiveProgram, root: int) -> ExpectedValue:
-    ranks, part = range(len(program.ranks)), program.part_chunks
+OUTPUTS: dict[str, Callable[[CallShape, int, int], Value | None]] = {
+    "allgather": lambda of, rank, chunk: ((chunk // of.part, chunk % of.part),),
+    "reducescatter": lambda of, rank, chunk: of.total(rank * of.part + chunk),
+    "allreduce": lambda of, rank, chunk: of.total(chunk),
+    "alltoall": lambda of, rank, chunk: ((chunk // of.part, rank * of.part + chunk % of.part),),
+    "broadcast": lambda of, rank, chunk: ((of.root, chunk),),
+    "reduce": lambda of, rank, chunk: of.total(chunk) if rank == of.root else None,
+    "gather": lambda of, rank, chunk: ((chunk // of.part, chunk % of.part),) if rank == of.root else None,
+    "scatter": lambda of, rank, chunk: ((of.root, rank * of.part + chunk),),
+}
+"""By collective: the value that a rank's output chunk must end as, None where it is unspecified."""
+ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
+
+
+def _shape(program: CollectiveProgram, root: int) -> CallShape:
     residual = any(step.type == "ra" for _, _, step in program.steps())
-    everyone: dict[int, Value] = {}
-
-    def total(chunk: int) -> Value:
-        if chunk not in everyone:
-            extra = ((RESIDUAL, chunk),) if residual else ()
-            everyone[chunk] = (*extra, *((rank, chunk) for rank in ranks))
-        return everyone[chunk]
-
-    table: dict[str, ExpectedValue] = {
-        "allgather": lambda rank, chunk: ((chunk // part, chunk % part),),
-        "reducescatter": lambda rank, chunk: total(rank * part + chunk),
-        "allreduce": lambda rank, chunk: total(chunk),
-        "alltoall": lambda rank, chunk: ((chunk // part, rank * part + chunk % part),),
-        "broadcast": lambda rank, chunk: ((root, chunk),),
-        "reduce": lambda rank, chunk: total(chunk) if rank == root else None,
-        "gather": lambda rank, chunk: ((chunk // part, chunk % part),) if rank == root else None,
-        "scatter": lambda rank, chunk: ((root, rank * part + chunk),),
-    }
-    return table[program.collective]
+    return CallShape(len(program.ranks), program.part_chunks, root, residual)
 
 
 def wrong_results(
@@ -220,26 +225,23 @@ def _wrong(program: CollectiveProgram, replay: SymbolicExecution) -> Iterator[tu
         return
     rooted = program.collective in ROOTED
     root = _best_root(program, replay) if rooted and program.root is None else program.root or 0
-    expected = _expected(program, root)
+    expected, shape = OUTPUTS[program.collective], _shape(program, root)
     for rank in range(len(program.ranks)):
         for chunk in range(_output_chunks(program)):
-            wanted = expected(rank, chunk)
+            wanted = expected(shape, rank, chunk)
             if wanted is not None and replay.values.get(replay.address(rank, "o", chunk)) != wanted:
                 yield rank, chunk, wanted
 
 
-ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
-
-
 def _best_root(program: CollectiveProgram, replay: SymbolicExecution) -> int:
     """The root for which most output chunks are right, the lowest of equals; one pass over all chunks."""
-    expected = _expected(program, 0)
+    expected, shape = OUTPUTS[program.collective], _shape(program, 0)
     right = [0] * len(program.ranks)
     for rank in range(len(program.ranks)):
         for chunk in range(_output_chunks(program)):
             found = replay.values.get(replay.address(rank, "o", chunk))
             if program.collective in ("reduce", "gather"):
-                right[rank] += found == expected(0, chunk)
+                right[rank] += found == expected(shape, 0, chunk)
             elif found is not None and len(found) == 1:
                 at = chunk if program.collective == "broadcast" else rank * program.part_chunks + chunk
                 right[found[0][0]] += found[0][1] == at

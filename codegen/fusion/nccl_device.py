@@ -39,11 +39,6 @@ class DeviceSchedule:
     buffers: tuple[Buffer, ...]
     windows: tuple[str, str]
 
-    @property
-    def texts(self) -> dict[str, str]:
-        """The file and its headers, by file name."""
-        return lower.with_headers({"schedule.cu": self.text})
-
 
 def generate(program: Program, bindings: Bindings) -> tuple[DeviceSchedule, ...]:
     """A file for each fused AllReduce of a schedule. Raises TypeRefusal for ring tiles, for norms inside, and for more

@@ -6,7 +6,7 @@ Evidence: RCCL of October 2024, msccl-executor-nccl of December 2024 (`src/inclu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Name = Literal["msccl", "rccl", "executor"]
@@ -40,10 +40,7 @@ class Runtime:
 
 _TYPES = ("s", "r", "rcs", "rrs", "rrc", "rrcs", "cpy", "re", "nop")
 COMMON_REQUIRED = ("nchunksperloop", "nchannels", "ngpus", "proto", "coll", "inplace")
-_RCCL_COLLECTIVES = (
-    *("allgather", "allreduce", "alltoall", "alltoallv", "broadcast", "gather", "recv", "reduce"),
-    *("reducescatter", "scatter", "send"),
-)
+
 
 RUNTIMES: dict[Name, Runtime] = {
     "msccl": Runtime(
@@ -63,20 +60,15 @@ RUNTIMES: dict[Name, Runtime] = {
         steps=64,
         blocks=64,
         channels=128,
-        collectives=_RCCL_COLLECTIVES,
-        types=_TYPES,
-        required=(*COMMON_REQUIRED, "outofplace", "minBytes", "maxBytes"),
-        failure="fails the communicator's init, for all files, or the first call that selects the file",
-    ),
-    "executor": Runtime(
-        name="executor",
-        title="msccl-executor-nccl of December 2024",
-        steps=64,
-        blocks=1024,
-        channels=32,
-        collectives=_RCCL_COLLECTIVES,
+        collectives=(
+            *("allgather", "allreduce", "alltoall", "alltoallv", "broadcast", "gather", "recv", "reduce"),
+            *("reducescatter", "scatter", "send"),
+        ),
         types=_TYPES,
         required=(*COMMON_REQUIRED, "outofplace", "minBytes", "maxBytes"),
         failure="fails the communicator's init, for all files, or the first call that selects the file",
     ),
 }
+RUNTIMES["executor"] = replace(
+    RUNTIMES["rccl"], name="executor", title="msccl-executor-nccl of December 2024", blocks=1024, channels=32
+)

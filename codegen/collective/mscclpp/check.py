@@ -16,21 +16,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from treadle.codegen.collective.check import shortened
 from treadle.codegen.collective.mscclpp.check_form import form_findings, nop_findings
 from treadle.codegen.collective.mscclpp.document import BufferType, ExecutionPlan
 from treadle.codegen.collective.mscclpp.tables import SHAPES, End, Flat, Operand, ResolvedPlan, operands_of
 from treadle.codegen.collective.program import BUFFER_NAMES, home
+from treadle.codegen.collective.symbolic import OUTPUTS, ROOTED, CallShape, ExpectedOutputs, Value
 
-MAX_NAMED = 20
-"""Findings of one kind that are spelled out; the rest are counted."""
-
-Label = tuple[int, int]
-Value = tuple[Label, ...]
-"""Sorted contributions (rank, unit of its input); a unit is a chunk, or what one threadblock of a group does of it."""
 Address = tuple[int, str, int]
+"""Rank, buffer, unit; a unit is a chunk, or what one threadblock of a group does of it. Values count units too."""
 Clock = np.ndarray[tuple[int], np.dtype[np.int32]]
-ExpectedOutputs = Mapping[tuple[int, int], Value]
-"""(rank, output chunk) -> the contributions (rank, input chunk) that it must end as."""
 
 
 def check(plan: ExecutionPlan, expected: ExpectedOutputs | None = None) -> list[str]:
@@ -41,20 +36,15 @@ def check(plan: ExecutionPlan, expected: ExpectedOutputs | None = None) -> list[
     """
     findings = form_findings(plan)
     if findings:
-        return _shortened(findings)
+        return shortened(findings)
     findings = nop_findings(plan)
     if findings:
-        return _shortened(findings)
+        return shortened(findings)
     run = _Run(plan)
     run.go()
     if run.stuck:
-        return _shortened(run.stuck)
-    return _shortened(list(dict.fromkeys([*run.findings, *run.after()]))) + _shortened(list(_wrong(run, expected)))
-
-
-def _shortened(findings: list[str]) -> list[str]:
-    hidden = len(findings) - MAX_NAMED
-    return findings if hidden <= 0 else [*findings[:MAX_NAMED], f"and {hidden} more findings like these"]
+        return shortened(run.stuck)
+    return shortened(list(dict.fromkeys([*run.findings, *run.after()]))) + shortened(list(_wrong(run, expected)))
 
 
 class _Signal(NamedTuple):
@@ -374,7 +364,8 @@ class _Run:
                     yield f"gpu {rank} may end the call while {spot} {verb} its {name} chunk {unit // self.units}"
 
 
-SPECIFIED = ("allgather", "allreduce", "alltoall", "broadcast", "gather", "reduce", "reducescatter", "scatter")
+SPECIFIED = frozenset(OUTPUTS)
+"""Collectives whose name determines the outputs."""
 
 
 def _part(plan: ExecutionPlan) -> int:
@@ -395,8 +386,8 @@ def _wrong(run: _Run, expected: ExpectedOutputs | None) -> Iterator[str]:
         }
         yield from _differences(run, wanted)
     elif plan.collective in SPECIFIED:
-        rooted = plan.collective in ("broadcast", "gather", "reduce", "scatter")
-        tries = [list(_differences(run, _expected(run, root))) for root in range(len(plan.gpus) if rooted else 1)]
+        roots = range(len(plan.gpus) if plan.collective in ROOTED else 1)
+        tries = [list(_differences(run, _expected(run, root))) for root in roots]
         yield from min(tries, key=len)
 
 
@@ -419,30 +410,13 @@ def _describe(run: _Run, value: Value | None) -> str:
 
 def _expected(run: _Run, root: int) -> dict[tuple[int, int], Value]:
     """(rank, output unit) -> value, for the collective by its name."""
-    plan, units = run.plan, run.units
-    ranks, part = range(len(plan.gpus)), run.part * units
+    plan, collective = run.plan, run.plan.collective
     result: dict[tuple[int, int], Value] = {}
-    for rank in ranks:
-        for unit in range(plan.gpus[rank].output_chunks * units):
-            everyone = tuple((source, unit) for source in ranks)
-            match plan.collective:
-                case "allgather":
-                    value: Value | None = ((unit // part, unit % part),)
-                case "gather":
-                    value = ((unit // part, unit % part),) if rank == root else None
-                case "allreduce":
-                    value = everyone
-                case "reduce":
-                    value = everyone if rank == root else None
-                case "reducescatter":
-                    value = tuple((source, rank * part + unit) for source in ranks) if unit < part else None
-                case "scatter":
-                    value = ((root, rank * part + unit),) if unit < part else None
-                case "broadcast":
-                    value = ((root, unit),)
-                case _:
-                    share = plan.gpus[rank].output_chunks * units // len(ranks)
-                    value = ((unit // share, rank * share + unit % share),)
-            if value is not None:
+    for rank, gpu in enumerate(plan.gpus):
+        size = gpu.output_chunks * run.units
+        part = size // len(plan.gpus) if collective == "alltoall" else run.part * run.units
+        shape = CallShape(len(plan.gpus), part, root)
+        for unit in range(min(size, part) if collective in ("reducescatter", "scatter") else size):
+            if (value := OUTPUTS[collective](shape, rank, unit)) is not None:
                 result[rank, unit] = value
     return result

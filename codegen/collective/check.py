@@ -222,7 +222,7 @@ def _pairs(program: CollectiveProgram) -> Iterator[str]:
     """The k-th send of a connection must meet a k-th receive of the same number of chunks."""
 
     def count(place: Place) -> int:
-        return program.ranks[place.rank].threadblocks[place.threadblock].steps[place.step].count
+        return program.step(place).count
 
     for link, ends in order.connections(program).items():
         name = f"gpu {link.src} to gpu {link.dst} on channel {link.channel}"

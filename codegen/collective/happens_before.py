@@ -47,11 +47,7 @@ def _walk(
             questions[later].append((bits[earlier], number))
     start = min(position[place] for place in asked)
     end = max(position[place] for place in questions) + 1
-    blocks = {
-        (rank, index): (block.steps, *order.ways(rank, block))
-        for rank, ranked in enumerate(program.ranks)
-        for index, block in enumerate(ranked.threadblocks)
-    }
+    blocks = {(rank, index): (block.steps, *order.fifos_of(rank, block)) for rank, index, block in program.blocks()}
     past: dict[tuple[int, int], int] = {}
     passed: dict[Place, int] = {}
     flight: dict[Connection, deque[int]] = defaultdict(deque)

@@ -35,19 +35,15 @@ class Ends:
 
 def outgoing(place: Place, block: Threadblock, step: BlockStep) -> Connection | None:
     """The connection this step sends on."""
-    return (
-        Connection(place.rank, block.send, block.channel) if step.type in SENDING and block.send is not None else None
-    )
+    return fifos_of(place.rank, block)[1] if step.type in SENDING else None
 
 
 def incoming(place: Place, block: Threadblock, step: BlockStep) -> Connection | None:
     """The connection this step receives from."""
-    return (
-        Connection(block.recv, place.rank, block.channel) if step.type in RECEIVING and block.recv is not None else None
-    )
+    return fifos_of(place.rank, block)[0] if step.type in RECEIVING else None
 
 
-def ways(rank: int, block: Threadblock) -> tuple[Connection | None, Connection | None]:
+def fifos_of(rank: int, block: Threadblock) -> tuple[Connection | None, Connection | None]:
     """The connections that a threadblock of `rank` receives from and sends on."""
     received = None if block.recv is None else Connection(block.recv, rank, block.channel)
     sent = None if block.send is None else Connection(rank, block.send, block.channel)
@@ -58,14 +54,13 @@ def connections(program: CollectiveProgram) -> dict[Connection, Ends]:
     """Every connection that carries a message, sorted, with the steps at both ends. The k-th send meets the k-th
     receive."""
     found: dict[Connection, Ends] = defaultdict(Ends)
-    for rank, ranked in enumerate(program.ranks):
-        for index, block in enumerate(ranked.threadblocks):
-            received, sent = ways(rank, block)
-            for position, step in enumerate(block.steps):
-                if sent is not None and step.type in SENDING:
-                    found[sent].sends.append(Place(rank, index, position))
-                if received is not None and step.type in RECEIVING:
-                    found[received].receives.append(Place(rank, index, position))
+    for rank, index, block in program.blocks():
+        received, sent = fifos_of(rank, block)
+        for position, step in enumerate(block.steps):
+            if sent is not None and step.type in SENDING:
+                found[sent].sends.append(Place(rank, index, position))
+            if received is not None and step.type in RECEIVING:
+                found[received].receives.append(Place(rank, index, position))
     return {connection: found[connection] for connection in sorted(found)}
 
 
@@ -95,11 +90,7 @@ def run(program: CollectiveProgram, fifo_depth: int, piece: int | None = None) -
     the other. Threadblocks that can continue take turns, first come first served, one message at a time: the sequence
     stays close to parallel execution.
     """
-    blocks = {
-        (rank, index): _Block(_needs(rank, block, piece))
-        for rank, ranked in enumerate(program.ranks)
-        for index, block in enumerate(ranked.threadblocks)
-    }
+    blocks = {(rank, index): _Block(_needs(rank, block, piece)) for rank, index, block in program.blocks()}
     filled: dict[Connection, int] = defaultdict(int)
     waiting: dict[object, list[tuple[int, int]]] = defaultdict(list)
     sequence: list[Place] = []
@@ -142,7 +133,7 @@ def _needs(
     rank: int, block: Threadblock, piece: int | None
 ) -> list[tuple[tuple[int, int, int] | None, Connection | None, Connection | None, int]]:
     """The needs of each step: rank, threadblock and position it waits for, its two connections, its messages."""
-    into, out = ways(rank, block)
+    into, out = fifos_of(rank, block)
     needs = []
     for step in block.steps:
         received = into if step.type in RECEIVING else None

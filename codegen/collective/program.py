@@ -110,17 +110,24 @@ class CollectiveProgram:
     max_bytes: int = 0
     root: int | None = None
 
+    def blocks(self) -> Iterator[tuple[int, int, Threadblock]]:
+        """Every threadblock with its rank and number, rank by rank."""
+        for rank, program in enumerate(self.ranks):
+            for number, block in enumerate(program.threadblocks):
+                yield rank, number, block
+
     def steps(self) -> Iterator[tuple[Place, Threadblock, BlockStep]]:
         """Every step with its place, rank by rank, threadblock by threadblock, in order."""
-        for rank, program in enumerate(self.ranks):
-            for block, threadblock in enumerate(program.threadblocks):
-                for position, step in enumerate(threadblock.steps):
-                    yield Place(rank, block, position), threadblock, step
+        for rank, number, block in self.blocks():
+            for position, step in enumerate(block.steps):
+                yield Place(rank, number, position), block, step
+
+    def step(self, place: Place) -> BlockStep:
+        return self.ranks[place.rank].threadblocks[place.threadblock].steps[place.step]
 
     def spot(self, place: Place) -> str:
         """How findings call a step: `gpu 0 tb 1 step 2 (line 12)`."""
-        step = self.ranks[place.rank].threadblocks[place.threadblock].steps[place.step]
-        line = f" (line {step.line})" if step.line else ""
+        line = f" (line {self.step(place).line})" if self.step(place).line else ""
         return f"gpu {place.rank} tb {place.threadblock} step {place.step}{line}"
 
     @property

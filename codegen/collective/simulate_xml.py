@@ -201,14 +201,13 @@ class _Run:
         self.worked: dict[str, float] = defaultdict(float)
         self.largest = 0
         self.record: list[tuple[tuple[int, int], str, float, float]] = []
-        for rank, ranked in enumerate(program.ranks):
-            for index, block in enumerate(ranked.threadblocks):
-                moves: list[_Move] = []
-                for at, step in enumerate(block.steps):
-                    place = Place(rank, index, at)
-                    received, sent = order.incoming(place, block, step), order.outgoing(place, block, step)
-                    moves += self._moves(rank, step, received, sent, slice_bytes, piece)
-                self.blocks[rank, index] = _Block(moves, len(block.steps))
+        for rank, index, block in program.blocks():
+            moves: list[_Move] = []
+            for at, step in enumerate(block.steps):
+                place = Place(rank, index, at)
+                received, sent = order.incoming(place, block, step), order.outgoing(place, block, step)
+                moves += self._moves(rank, step, received, sent, slice_bytes, piece)
+            self.blocks[rank, index] = _Block(moves, len(block.steps))
         self.messages = sum(len(block.moves) for block in self.blocks.values())
 
     def _moves(

@@ -73,11 +73,8 @@ class SymbolicExecution:
     def follow(self, sequence: Iterable[Place]) -> list[str]:
         """Execute `sequence`; returns the findings."""
         sequence = tuple(sequence)
-        blocks = {
-            (rank, index): (block.steps, *order.ways(rank, block))
-            for rank, ranked in enumerate(self.program.ranks)
-            for index, block in enumerate(ranked.threadblocks)
-        }
+        program = self.program
+        blocks = {(rank, index): (block.steps, *order.fifos_of(rank, block)) for rank, index, block in program.blocks()}
         for self.number, place in enumerate(sequence):
             steps, received, sent = blocks[place.rank, place.threadblock]
             self.execute(place, steps[place.step], received, sent)

@@ -182,22 +182,18 @@ def explain(tensor: Tensor, call: str = "all_reduce", op: Any = "sum", root: int
 def all_reduce(tensor: Tensor, op: Any = "sum", group: Any = None) -> None:
     """Reduce `tensor` over all ranks, in place. `op` is sum, min, max, avg or a ReduceOp."""
     group = group_of(group)
-    planned = _planned("all_reduce", tensor, op=op, group=group)
-    if planned is None:
-        framework.all_reduce(tensor, op, group)
-        return
-    _into(tensor, planned(tensor, op=_word(op)))
+    if (planned := _planned("all_reduce", tensor, op=op, group=group)) is None:
+        return framework.all_reduce(tensor, op, group)
+    return _into(tensor, planned(tensor, op=_word(op)))
 
 
 def broadcast(tensor: Tensor, src: int = 0, group: Any = None) -> None:
     """Give every rank the `tensor` of rank `src` (of the group), in place."""
     group = group_of(group)
     check_root(src, distributed.get_world_size(group))
-    planned = _planned("broadcast", tensor, root=src, group=group)
-    if planned is None:
-        framework.broadcast(tensor, src, group)
-        return
-    _into(tensor, planned(tensor))
+    if (planned := _planned("broadcast", tensor, root=src, group=group)) is None:
+        return framework.broadcast(tensor, src, group)
+    return _into(tensor, planned(tensor))
 
 
 def reduce(tensor: Tensor, dst: int = 0, op: Any = "sum", group: Any = None) -> None:
@@ -219,11 +215,9 @@ def all_gather_into_tensor(output: Tensor, tensor: Tensor, group: Any = None) ->
     """Give every rank the tensors of all ranks, one after the other along the first dimension."""
     group = group_of(group)
     check_output(output, tensor, tensor.numel() * distributed.get_world_size(group))
-    planned = _planned("all_gather_into_tensor", tensor, output, group=group)
-    if planned is None:
-        framework.all_gather(output, tensor, group)
-        return
-    _into(output, planned(tensor.reshape(-1), out=output))
+    if (planned := _planned("all_gather_into_tensor", tensor, output, group=group)) is None:
+        return framework.all_gather(output, tensor, group)
+    return _into(output, planned(tensor.reshape(-1), out=output))
 
 
 def reduce_scatter_tensor(output: Tensor, tensor: Tensor, op: Any = "sum", group: Any = None) -> None:
@@ -232,11 +226,9 @@ def reduce_scatter_tensor(output: Tensor, tensor: Tensor, op: Any = "sum", group
     world = distributed.get_world_size(group)
     check_parts(tensor, world)
     check_output(output, tensor, tensor.numel() // world)
-    planned = _planned("reduce_scatter_tensor", tensor, output, op=op, group=group)
-    if planned is None:
-        framework.reduce_scatter(output, tensor, op, group)
-        return
-    _into(output, planned(tensor.reshape(-1), op=_word(op), out=output))
+    if (planned := _planned("reduce_scatter_tensor", tensor, output, op=op, group=group)) is None:
+        return framework.reduce_scatter(output, tensor, op, group)
+    return _into(output, planned(tensor.reshape(-1), op=_word(op), out=output))
 
 
 def all_to_all_single(
@@ -253,14 +245,12 @@ def all_to_all_single(
     check_splits(input_split_sizes, tensor, world, "input_split_sizes")
     regular = output_split_sizes is None and input_split_sizes is None
     check_output(output, tensor, tensor.numel() if regular else output.numel())
-    if regular:
-        planned = _planned("all_to_all_single", tensor, output, group=group)
-        if planned is not None:
-            _into(output, planned(tensor.reshape(-1), out=output))
-            return
-    elif _all_to_all_v(output, tensor, output_split_sizes, input_split_sizes, group):
-        return
-    framework.all_to_all(output, tensor, output_split_sizes, input_split_sizes, group)
+    if not regular:
+        served = _all_to_all_v(output, tensor, output_split_sizes, input_split_sizes, group)
+    elif served := (planned := _planned("all_to_all_single", tensor, output, group=group)) is not None:
+        _into(output, planned(tensor.reshape(-1), out=output))
+    if not served:
+        framework.all_to_all(output, tensor, output_split_sizes, input_split_sizes, group)
 
 
 def gather(tensor: Tensor, gather_list: list[Tensor] | None = None, dst: int = 0, group: Any = None) -> None:

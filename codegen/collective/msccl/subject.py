@@ -57,11 +57,7 @@ class Subject:
 
     @cached_property
     def blocks(self) -> list[tuple[int, int, Threadblock]]:
-        return [
-            (rank, index, block)
-            for rank, ranked in enumerate(self.program.ranks)
-            for index, block in enumerate(ranked.threadblocks)
-        ]
+        return list(self.program.blocks())
 
     @cached_property
     def missing(self) -> Counter[tuple[str, str, int]]:

@@ -214,7 +214,7 @@ class _Writer:
         after: dict[Place, int] = {}
         for place in self.sequence:
             key = (place.rank, place.threadblock)
-            step = _step(self.program, place)
+            step = self.program.step(place)
             known[key] |= 1 << place.rank
             if step.depends is not None:
                 known[key] |= after[Place(place.rank, *step.depends)]
@@ -251,7 +251,7 @@ class _Writer:
         waits: dict[Place, list[int]] = defaultdict(list)
         releases: dict[Place, list[int]] = defaultdict(list)
         for place in self.sequence:
-            depends = _step(self.program, place).depends
+            depends = self.program.step(place).depends
             if depends is None:
                 continue
             awaited = Place(place.rank, *depends)
@@ -289,7 +289,7 @@ class _Writer:
             lane.flush()
 
     def _step(self, place: Place) -> None:
-        lane, step = self.lanes[self.lane_of[place]], _step(self.program, place)
+        lane, step = self.lanes[self.lane_of[place]], self.program.step(place)
         if place in self.waits:
             lane.acquire(self.waits[place])
         if step.type in ("cpy", "re"):
@@ -385,10 +385,6 @@ def _chunks(operand: tuple[Buffer, int] | None, count: int) -> range:
     return range(0) if operand is None else range(operand[1], operand[1] + count)
 
 
-def _step(program: CollectiveProgram, place: Place) -> BlockStep:
-    return program.ranks[place.rank].threadblocks[place.threadblock].steps[place.step]
-
-
 def _messages(program: CollectiveProgram, far_pairs: Collection[tuple[int, int]]) -> list[_Message]:
     """Every message, connection by connection in order."""
     found = []
@@ -397,7 +393,7 @@ def _messages(program: CollectiveProgram, far_pairs: Collection[tuple[int, int]]
         near = Endpoint(connection.src, connection.dst, connection, port)
         far = Endpoint(connection.dst, connection.src, connection, port)
         for sent, received in zip(ends.sends, ends.receives, strict=True):
-            found.append(_Message(near, far, sent, received, _step(program, received)))
+            found.append(_Message(near, far, sent, received, program.step(received)))
     return found
 
 
@@ -427,7 +423,7 @@ def _direct(
     asked: list[tuple[Place, Place]] = []
     askers: list[Place] = []
     for place in sequence:
-        step, message = _step(program, place), incoming.get(place)
+        step, message = program.step(place), incoming.get(place)
         stored = (
             [] if step.writes is None else [(place.rank, step.writes[0], step.writes[1] + k) for k in range(step.count)]
         )

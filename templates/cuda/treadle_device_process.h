@@ -60,7 +60,7 @@ inline void delay() {
     if (dice % 64 < pace) sleep_ns(long(dice >> 32) % 200000);
 }
 
-// What a thread does before it runs a block; `salt` tells threads of all processes apart.
+// What a thread does before it runs a block; `salt` differs between the threads of all processes.
 inline void begin(int index, uint64_t seed, uint64_t salt) {
     block = index;
     context = nullptr;
@@ -149,7 +149,7 @@ TREADLE_DEVICE bool load_packet(const Launch &launch, const char *from, uint32_t
     });
 }
 
-// A whole line: the thread stands for all eight, of whose words that beside the last one's is the flag.
+// A whole line: the thread stands for all eight; the word next to the last thread's data is the flag.
 TREADLE_DEVICE void store_line(Line *line, uint64_t flag, uint64_t (&word)[LINE_THREADS][2]) {
     std::memcpy(line->word, word, LINE_DATA);
     signal_system(&line->word[2 * LINE_THREADS - 1], flag);

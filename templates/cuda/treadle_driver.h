@@ -24,7 +24,7 @@ struct Tables {
     Step *steps;
 };
 
-// A threadblock that waited in vain.
+// A threadblock whose wait timed out.
 struct Stuck {
     int32_t rank, block, step, reason, wait_block, wait_step;
 };

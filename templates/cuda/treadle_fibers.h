@@ -102,7 +102,7 @@ struct Block {
     std::function<void()> kernel;
     std::vector<Fiber *> waiting;  // at the barrier
     std::vector<Line> lines;
-    void *context = nullptr;  // of the kernel's own
+    void *context = nullptr;  // the kernel's own data
     alignas(128) char shared[48 * 1024];
 };
 

@@ -1,5 +1,5 @@
 // What the driver needs of a machine, on the host: memory is memory, devices are only numbers, launches wait in the one
-// world of fibers of this thread until somebody synchronises.
+// world of fibers of this thread until a caller synchronises.
 #pragma once
 #include <cstdlib>
 #include <cstring>

@@ -57,7 +57,7 @@ TREADLE_DEVICE void write(const Range &range, int64_t at, const Word<N> &word) {
     for (int i = 0; i < N / 4; ++i) write_part(to + 4 * i, range.valid - at - 4 * i, word.part[i]);
 }
 
-// One chunk on its way through a step: from the slot `in` or the range `source`, to the slot `out` or `target`. `second`
+// One chunk that passes through a step: from the slot `in` or the range `source`, to the slot `out` or `target`. `second`
 // is the other operand of a sum.
 struct Piece {
     const char *in;

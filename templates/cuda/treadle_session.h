@@ -1,5 +1,5 @@
-// What the sessions of all drivers share: the arenas of the ranks here and in other processes, the memory beside them,
-// and waiting. Their functions in C are at the end; each driver adds those that open and run.
+// What the sessions of all drivers share: the arenas of the ranks here and in other processes, the memory next to
+// them, and waiting. Their functions in C are at the end; each driver adds those that open and run.
 #pragma once
 #include <algorithm>
 #include <map>
@@ -12,7 +12,7 @@ namespace treadle {
 // Ranks that one launch covers, all those of a device: one more launch would wait for blocks that it leaves no room.
 struct Neighbours {
     int device, first_rank, ranks;
-    char **arenas = nullptr;  // of all ranks, in memory of the device
+    char **arenas = nullptr;  // arenas of all ranks, in memory of the device
     uint32_t *abort = nullptr;
 };
 
@@ -58,14 +58,14 @@ class Arenas {
         attached_.clear();
     }
 
-    // Waits for all launches; false when one gave up, and `stuck` then knows where. Such a session is of no more use.
+    // Waits for all launches; false when one gave up, and `stuck` then knows where. The session must not be used after.
     bool wait() {
         synchronise(order_);
         return !given_up();
     }
 
   protected:
-    // What launches on these ranks need beside arenas.
+    // What launches on these ranks need in addition to arenas.
     virtual void equip(const Neighbours &group) = 0;
 
     int ranks() const { return int(devices_.size()); }
@@ -116,7 +116,7 @@ class Arenas {
     }
 
     std::vector<Neighbours> groups_;
-    uint64_t order_ = 0;  // of fibers in `wait`
+    uint64_t order_ = 0;  // seed of the order of fibers in `wait`
 
   private:
     // Done once all arenas are known and before any launch: allocating may wait for kernels that wait for this session.
@@ -141,7 +141,7 @@ Session &opened(void *session) {
     return *static_cast<Session *>(static_cast<Arenas *>(session));
 }
 
-// Writes up to `most` rows of what `session` says of waits in vain; returns how many there are, -1 with a message.
+// Writes up to `most` rows of waits of `session` that timed out; returns how many there are, -1 with a message.
 template <class Session, class Row>
 int stuck(void *session, Row *rows, int most) {
     int count = 0;

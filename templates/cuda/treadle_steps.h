@@ -1,4 +1,4 @@
-// Steps of a threadblock: wait, move chunks, tell the others. One message per sending or receiving step; a message has
+// Steps of a threadblock: wait, move chunks, signal. One message per sending or receiving step; a message has
 // `count` chunks, each of the bytes that this iteration moves.
 #pragma once
 #include "treadle_ll.h"
@@ -16,11 +16,11 @@ constexpr int32_t RE = READ | REDUCE | WRITE, NOP = 0;
 struct Block {
     const BlockEntry *entry;
     LocalRank local;
-    BlockState *states;              // of all blocks of this rank
+    BlockState *states;              // states of all blocks of this rank
     BlockState *sender, *receiver;   // the blocks at the other ends
     char *inbox, *outbox;            // slots here, slots there
     uint64_t received, sent, iterations;
-    int64_t offset, length;          // of this iteration within a chunk
+    int64_t offset, length;          // part of a chunk in this iteration
     int32_t step, failed, silent;    // a wait failed; so nothing is moved or signalled any more
 };
 

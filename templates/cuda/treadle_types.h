@@ -54,11 +54,11 @@ struct Shape {
 
 struct LocalRank {
     char *input, *output, *scratch;
-    int64_t averaged_bytes;  // of the output, divided by the ranks at the end; 0 unless the operation is avg
+    int64_t averaged_bytes;  // bytes of the output to divide by the ranks at the end; 0 unless the operation is avg
 };
 
-// One launch. Sizes in bytes: a part is what one rank contributes, `width` one chunk of it, rounded up; the last chunks
-// of a part may be short or empty. An iteration moves `slice` bytes of every chunk.
+// One launch. Sizes in bytes: a part is what one rank contributes, `width` one chunk of it, rounded up; the
+// last chunks of a part may be short or empty. An iteration moves `slice` bytes of every chunk.
 struct Launch {
     const BlockEntry *blocks;
     const Step *steps;

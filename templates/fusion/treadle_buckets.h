@@ -11,8 +11,8 @@ struct Scattered {
     int64_t buckets, elements;
     const int64_t *start;          // [buckets + 1]: the first element of each bucket
     const int32_t *page;           // the bucket that has element 0, 1024, 2048, ...
-    const uint64_t *address;       // of the tensor that a bucket is part of
-    const int32_t *offset;         // of the bucket in it, in elements
+    const uint64_t *address;       // tensor that each bucket is part of
+    const int32_t *offset;         // start of each bucket in it, in elements
 };
 
 // The bucket that a thread found last; the next element is often in the same one, in all tensors alike.

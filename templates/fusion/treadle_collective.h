@@ -37,7 +37,7 @@ struct LaneState {
 
 struct Chunk {
     int64_t global, local, count;  // where it begins in the tensor and in the owner's slice; elements
-    int32_t columns;               // of a rectangle
+    int32_t columns;               // width of a rectangle
     int32_t pitch = 0;             // from a row of it to the next one in the owner's slice, where that is another than in the tensor
 };
 
@@ -144,14 +144,14 @@ struct Unchanged {
     static TREADLE_DEVICE Operands operands(const Task &, int) { return {}; }
 };
 
-// Elements of one chunk in memory: of a tensor of the caller, of many tensors that make up one, or in the arena. Element i
-// of a chunk lies `place` behind its first, in the tensor or in a slice; on a stage, which is `dense`, i.
+// Elements of one chunk in memory: in a tensor of the caller, in many tensors that make up one, or in the arena. Element i
+// lies `place` behind the first one in a tensor or slice, and i behind it on a stage, which is `dense`.
 template <class T>
 struct Elements {
     T *data;
     bool users, dense, slice = false;
     const Scattered *scattered = nullptr;
-    int64_t global = 0;  // of what is scattered
+    int64_t global = 0;  // index in scattered tensors
     mutable Cursor cursor = {};
 
     TREADLE_DEVICE bool there() const { return data || scattered; }
@@ -183,7 +183,7 @@ struct Lane {
     int rank;
     int64_t iteration;
     uint64_t received, sent, rounds;  // messages and iterations since the session opened
-    int32_t failed, silent;           // a wait was in vain; so nothing is moved or signalled any more
+    int32_t failed, silent;           // a wait timed out; so nothing is moved or signalled any more
 };
 
 // Everything that C says about a collective:

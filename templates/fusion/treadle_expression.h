@@ -31,7 +31,7 @@ struct f16 {
 struct bf16 {
     uint16_t pattern;
 };
-// A double on its way to 16 bits: towards the odd one of its two neighbours, so that rounding again changes nothing.
+// A double to be rounded to 16 bits: towards the odd one of its two neighbours, so that rounding again changes nothing.
 inline float nearly(double x) {
     const float f = float(x);
     if (double(f) == x || x != x || bits<uint32_t>(f) & 1) return f;

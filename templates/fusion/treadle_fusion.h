@@ -33,7 +33,7 @@ TREADLE_DEVICE T *buffer(const Task &task, int rank, int index) {
 // What a block waits for, for the report; `peer` and `index` say more.
 enum Awaited : int32_t { NO_WAIT, A_MESSAGE, ROOM, A_STEP, BLOCKS, TILES, PARTIAL_SUMS };
 
-// The first wait in vain of a block. An arena begins with what is counted and one report per kernel and block.
+// The first wait of a block that timed out. An arena begins with what is counted and one report per kernel and block.
 struct alignas(LINE) Report {
     int32_t awaited, peer;
     int64_t index;

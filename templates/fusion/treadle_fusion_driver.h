@@ -12,7 +12,7 @@ struct FusedCall {
     uint64_t begin, end;  // launches: a run may be made in several calls, the last of which has the last of them
 };
 
-// A block that waited in vain. `kernel` numbers KERNELS, `awaited` is of treadle_fusion.h.
+// A block whose wait timed out. `kernel` numbers KERNELS, `awaited` is of treadle_fusion.h.
 struct FusedStuck {
     int32_t rank, kernel, block, awaited, peer;
     int64_t index;
@@ -113,7 +113,7 @@ class FusedSession : public Arenas {
             if (int(side_streams.size()) < number - first) side_streams.push_back(platform::stream_of(group.device));
             platform::follow(group.device, side_streams[number - first - 1], stream);
         }
-        int waiting = 0;  // blocks that others of this launch need room beside
+        int waiting = 0;  // blocks of the other kernels of this launch
         for (int number = first; number < last; ++number) waiting += KERNELS[number].blocks * group.ranks;
         for (int number = first; number < last; ++number) {
             const KernelEntry &entry = KERNELS[number];

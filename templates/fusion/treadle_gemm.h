@@ -255,7 +255,7 @@ struct Turns {
 };
 
 // The same in an order that follows other kernels: a row of tiles begins when its rows of the left operand are ready,
-// and what a tile feeds is told when it is done.
+// and a finished tile signals what it feeds.
 template <class Product, class Order, class Ready, class Done>
 TREADLE_DEVICE void gemm(const Task &task, Turns<Product> &shared, const Matrices<typename Product::Type> &of) {
     const int rank = rank_of(task), place = rank % Order::RANKS;

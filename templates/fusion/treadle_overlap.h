@@ -40,14 +40,14 @@ struct Done {
     }
 };
 
-// Where there is nothing to wait for, and nobody to tell.
+// Nothing to wait for and nothing to signal.
 struct Always {
     TREADLE_DEVICE static bool wait(const Task &, int, int64_t) { return true; }
     TREADLE_DEVICE static void signal(const Task &, int, int64_t) {}
 };
 
 // In which order a rank makes its units: `count(place)` of them, `unit(place, turn)` one after the other, with one more
-// counter at AT. Blocks take turns as they come, for nobody knows which ones a machine starts first; in each run every
+// counter at AT. Blocks take turns as they come, since a machine starts them in any order; in each run every
 // block of the rank is turned away once. The result is `count` or more when there is none left.
 template <class Order>
 TREADLE_DEVICE int64_t take_turn(const Task &task, int rank) {

@@ -84,7 +84,7 @@ TREADLE_DEVICE void reduce_columns(const Task &task, int place, T *totals, Read 
     }
 }
 
-// The same along the last dimension: the threads of a block go along a row together.
+// The same along the last dimension: the threads of a block reduce a row together.
 template <class R, class Whole, class Result, class Along, int64_t EXTENT, class T, class Read>
 TREADLE_DEVICE void reduce_rows(const Task &task, int place, Teams &shared, T *totals, Read read) {
     for (int64_t row = block_of(task); row < Result::elements(place); row += task.blocks) {

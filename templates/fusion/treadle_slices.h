@@ -46,7 +46,7 @@ struct BlockSlice {
 template <int64_t SIZE, int CHANNELS, int64_t CAPACITY, int64_t ALIGN, bool RANK_MAJOR, int RANKS>
 struct RingSlice {
     static constexpr bool CONTIGUOUS = false;
-    static constexpr int64_t SHARE = CHANNELS * CAPACITY;  // of a rank in a whole tile
+    static constexpr int64_t SHARE = CHANNELS * CAPACITY;  // elements of a rank in a whole tile
     static constexpr int64_t TILE = RANKS * SHARE;
 
     TREADLE_DEVICE static int64_t chunk(int64_t base) {

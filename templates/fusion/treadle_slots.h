@@ -62,17 +62,17 @@ struct LLSlots {
 
 // Lines of 120 bytes of data and an 8-byte flag. PACKS packs go together: of the eight threads that move a line, thread k
 // has packs k and 8 + k, the last thread pack 7 alone. Packs of 16 bytes take two lines, where the halves of pack 7 lie
-// beside the flags; smaller ones have 8 bytes each in one. So what a thread has received it also computes and sends.
+// next to the flags; smaller ones have 8 bytes each in one. So what a thread has received it also computes and sends.
 struct LL128Slots {
     static constexpr bool FLAGGED = true, LINES = true;
     static constexpr int PACKS = 2 * LINE_THREADS - 1;
-    // Of the eight threads, how many a thread stands for: all where it is the only one of its block.
+    // How many of the eight threads a thread stands for: all where it is the only one of its block.
     static constexpr int PLAYED = MAX_THREADS == 1 ? LINE_THREADS : 1;
     static constexpr int OWN = 2 * PLAYED;  // packs of a thread
 
     template <class T, int N>
     static constexpr int HEIGHT = sizeof(T) * N > 8 ? 2 : 1;  // lines of PACKS packs
-    // Lines of so many packs.
+    // Lines of `packs` packs.
     template <class T, int N>
     TREADLE_BOTH static constexpr int64_t lines(int64_t packs) { return (packs + PACKS - 1) / PACKS * HEIGHT<T, N>; }
 

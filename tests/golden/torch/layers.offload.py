@@ -5,7 +5,7 @@ them, for other compilers built on AOT autograd. It needs nothing but PyTorch 2.
 keeps the pinned buffers from step to step; without it every copy pins its memory anew.
 
 Carried over from the plan: 2 activations (64 KiB out, and in again), each copied out after the operator
-that the plan says and brought back after the one that it says. Not carried over: the rest of its 26 copies
+of the plan and brought back after the one of the plan. Not carried over: the rest of its 26 copies
 (412.6 KiB in all), which are of parameters, states, inputs or of activations within one pass; the plan's
 order, and the places of tensors in memory. So its memory is not promised. After the first step `carried` says how many
 activations each compiled graph moves. The backward pass of a step can run once.
@@ -139,7 +139,7 @@ def _move(fw, bw, node, family, results, offload, free, reload):
     """Copy `node` out in the forward graph and in again in the backward graph; False where it has to stay.
 
     `family` are the node and its views, `results` how many outputs of the forward graph are the caller's. `offload`, `free` and `reload` are the nodes of a call. The copy out waits for the last forward use and the copy in
-    comes before the first backward use, whatever the plan says. Views of `node` that are saved are made again from it.
+    comes before the first backward use, whatever the plan says. Views of `node` that are saved are taken again from it.
     """
     (output,) = fw.find_nodes(op="output")
     values = list(output.args[0])

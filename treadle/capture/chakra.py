@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import Any
 
 from treadle.capture.imported import collective_of, imported, target_of
@@ -77,21 +77,12 @@ def _varint(data: bytes, place: int, where: str) -> tuple[int, int]:
 
 def _waits(nodes: dict[int, Any], where: str) -> dict[int, list[int]]:
     """Which nodes each waits for. Where control dependencies close a cycle they are callers, and only data count."""
-
-    def graph(with_control: bool) -> dict[int, list[int]]:
-        return {
-            key: [
-                other
-                for other in dict.fromkeys(
-                    (*node.data_dependencies, *(node.control_dependencies if with_control else ()))
-                )
-                if other in nodes
-            ]
+    for with_control in (True, False):
+        named = {
+            key: (*node.data_dependencies, *(node.control_dependencies if with_control else ()))
             for key, node in nodes.items()
         }
-
-    for with_control in (True, False):
-        waits = graph(with_control)
+        waits = {key: [other for other in dict.fromkeys(others) if other in nodes] for key, others in named.items()}
         try:
             TopologicalSorter(waits).prepare()
         except CycleError as error:
@@ -104,20 +95,15 @@ def _waits(nodes: dict[int, Any], where: str) -> dict[int, list[int]]:
 def _in_order(waits: dict[int, list[int]]) -> Iterator[int]:
     """A topological order that keeps the file's order wherever it can."""
     rank = {key: place for place, key in enumerate(waits)}
-    open_waits = {key: len(others) for key, others in waits.items()}
-    waiting: dict[int, list[int]] = {key: [] for key in waits}
-    for key, others in waits.items():
-        for other in others:
-            waiting[other].append(key)
-    ready = [(rank[key], key) for key, count in open_waits.items() if not count]
-    heapify(ready)
-    while ready:
+    sorter = TopologicalSorter(waits)
+    sorter.prepare()
+    ready: list[tuple[int, int]] = []
+    while sorter.is_active():
+        for key in sorter.get_ready():
+            heappush(ready, (rank[key], key))
         _, key = heappop(ready)
+        sorter.done(key)
         yield key
-        for other in waiting[key]:
-            open_waits[other] -= 1
-            if not open_waits[other]:
-                heappush(ready, (rank[other], other))
 
 
 def _op(node: Any, waits: list[int], observed: Observed) -> Op:

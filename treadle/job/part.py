@@ -68,7 +68,7 @@ class MeasuredTraining(NamedTuple):
     exchange_s: float
 
 
-class Comparison(NamedTuple):
+class TrainingComparison(NamedTuple):
     """The same training under plain DistributedDataParallel and under the plans."""
 
     plain: MeasuredTraining
@@ -115,6 +115,6 @@ class JobPart(ABC):
         Documents and plans are `<role>.json` and `<name>.plan.json` in `out`, artefacts lie in `<name>/`."""
         return None
 
-    def report(self, plans: Mapping[str, Plan], measured: Comparison | None) -> PartReport:
+    def report(self, plans: Mapping[str, Plan], measured: TrainingComparison | None) -> PartReport:
         """Predictions of the part's plans, by name, compared with a training, if there was one."""
         return PartReport()

@@ -8,9 +8,9 @@ from statistics import median
 from typing import Any
 
 from treadle.check.plan import quality
-from treadle.job.part import Comparison, MeasuredTraining, PartReport, PredictedRow, Verdict
+from treadle.job.part import MeasuredTraining, PartReport, PredictedRow, TrainingComparison, Verdict
 from treadle.job.pipeline import Planned
-from treadle.job.train import RankResult, TrainingRun
+from treadle.job.train import RankResult, RankTraining
 from treadle.planner.documents.plan import Plan
 from treadle.planner.passes import pass_of
 from treadle.report.page import Page, Section, Table
@@ -43,7 +43,7 @@ class JobSummary:
 def outcome(planned: Planned, results: Sequence[RankResult] | None) -> JobSummary:
     """Read the results of all ranks; without any, only what the plans predict."""
     plain, ours = [rank.plain for rank in results or ()], [rank.planned for rank in results or ()]
-    measured = Comparison(_measured(plain), _measured(ours)) if results else None
+    measured = TrainingComparison(_measured(plain), _measured(ours)) if results else None
     reports = [planned_part.part.report(planned_part.plans, measured) for planned_part in planned.parts]
     verdicts = [verdict for report in reports for verdict in report.verdicts]
     failures = [failure for report in reports for failure in report.failures]
@@ -105,12 +105,12 @@ def proved(planned: Planned, plan: Plan) -> str:
     return f"{quality(plan, proof.lower_bound)}, bound proved by the solver"
 
 
-def _losses(runs: Sequence[TrainingRun]) -> list[float]:
+def _losses(runs: Sequence[RankTraining]) -> list[float]:
     """Mean loss over the ranks, step by step."""
     return [sum(losses) / len(losses) for losses in zip(*(run.losses for run in runs), strict=True)]
 
 
-def _measured(runs: Sequence[TrainingRun]) -> MeasuredTraining:
+def _measured(runs: Sequence[RankTraining]) -> MeasuredTraining:
     return MeasuredTraining(
         max(peak for run in runs for peak in run.peaks),
         median(seconds for run in runs for seconds in run.compute_seconds),
@@ -118,7 +118,7 @@ def _measured(runs: Sequence[TrainingRun]) -> MeasuredTraining:
     )
 
 
-def _losses_table(plain: Sequence[TrainingRun], ours: Sequence[TrainingRun]) -> Table:
+def _losses_table(plain: Sequence[RankTraining], ours: Sequence[RankTraining]) -> Table:
     rows = zip(_losses(plain), _losses(ours), strict=True)
     return Table(
         ("step", "loss, plain", "loss, planned", "difference"),
@@ -128,7 +128,7 @@ def _losses_table(plain: Sequence[TrainingRun], ours: Sequence[TrainingRun]) -> 
 
 
 def _predictions(
-    world: int, reports: Sequence[PartReport], ours: MeasuredTraining, plain: Sequence[TrainingRun]
+    world: int, reports: Sequence[PartReport], ours: MeasuredTraining, plain: Sequence[RankTraining]
 ) -> Table:
     plain_step = median(
         sum(pair) for run in plain for pair in zip(run.compute_seconds, run.exchange_seconds, strict=True)

@@ -29,7 +29,7 @@ class TrainingTask:
 
 
 @dataclass
-class TrainingRun:
+class RankTraining:
     """Per step: loss, measured peak of live tensor bytes over the whole iteration, seconds."""
 
     losses: list[float] = field(default_factory=list)
@@ -40,8 +40,8 @@ class TrainingRun:
 
 @dataclass(frozen=True)
 class RankResult:
-    plain: TrainingRun
-    planned: TrainingRun
+    plain: RankTraining
+    planned: RankTraining
     parameter_difference: float
     """Largest absolute difference between the parameters of both runs after the last step."""
     parameter_scale: float
@@ -64,13 +64,13 @@ def work(rank: int, world: int, task: TrainingTask) -> RankResult:
     )
 
 
-def _train(task: TrainingTask, step: RankStep) -> tuple[nn.Module, TrainingRun]:
+def _train(task: TrainingTask, step: RankStep) -> tuple[nn.Module, RankTraining]:
     import torch
 
     from treadle.runtime.meter import Meter
 
     optimizer = torch.optim.SGD(step.model.parameters(), lr=task.learning_rate)
-    result = TrainingRun()
+    result = RankTraining()
     for number in range(task.steps):
         # The function's example inputs under another seed, which decides the weights too; those are dropped.
         inputs = _fresh(task, task.seed + 1 + number * step.world + step.rank).inputs

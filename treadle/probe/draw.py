@@ -86,7 +86,7 @@ class _Picture:
             title += f" (the first {self.nodes} drawn)"
         if hardware.other_nodes:
             title += f", and {hardware.all_nodes - hardware.nodes} other (not drawn)"
-        self._text(self.left + 0.2, self.top - 0.4, title, size=10, align="left", weight="bold")
+        self._text(self.left + 0.2, self.top - 0.4, title, size=10, ha="left", weight="bold")
         if hardware.network is not None:
             self._network()
         for node in range(self.nodes):
@@ -95,7 +95,7 @@ class _Picture:
         for row, (label, (color, width)) in enumerate(self.legend.items()):
             y = self.foot - 0.45 * row
             self._line((self.left + 0.3, y), (self.left + 1.2, y), color, width, pale=1.0)
-            self._text(self.left + 1.4, y, label, align="left")
+            self._text(self.left + 1.4, y, label, ha="left")
 
     def _legend_rows(self) -> int:
         """Collect the legend first, because the figure's height depends on it."""
@@ -106,9 +106,8 @@ class _Picture:
             self._explain(f"{switch.kind}, per device", switch.kind, switch)
         if self.hardware.network is not None:
             per = "per NIC" if self.hardware.nics else "per device"
-            self._explain(
-                f"{self.hardware.network.kind} between nodes, {per}", self.hardware.network.kind, self.hardware.network
-            )
+            kind = self.hardware.network.kind
+            self._explain(f"{kind} between nodes, {per}", kind, self.hardware.network)
         if self.hardware.pcie:
             self.legend["PCIe tree (squares are PCIe switches, boxes are NICs)"] = (_GREY, 0.8)
         if self.highlight:
@@ -126,23 +125,18 @@ class _Picture:
     def _node(self, node: int) -> None:
         hardware, panel, shift = self.hardware, self.panel, node * self.pitch
         if hardware.nodes > 1:
-            self._box(
-                shift, (panel.top + panel.bottom) / 2, panel.half_width, (panel.top - panel.bottom) / 2, _PANEL, -5
-            )
-            self._text(shift - panel.half_width + 0.15, panel.top - 0.25, f"node {node}", align="left", color=_GREY)
+            middle = (shift, (panel.top + panel.bottom) / 2)
+            self._box(middle, (panel.half_width, (panel.top - panel.bottom) / 2), _PANEL, -5)
+            self._text(shift - panel.half_width + 0.15, panel.top - 0.25, f"node {node}", ha="left", color=_GREY)
         for pcie in hardware.pcie:
             at = _moved(panel.pcie[pcie.name], shift)
-            if pcie.parent is not None:
-                self._line(at, _moved(panel.pcie[pcie.parent], shift), _GREY, 0.8)
-            for device in pcie.devices:
-                self._line(at, _moved(panel.devices[device], shift), _GREY, 0.8)
+            above = [panel.pcie[pcie.parent]] if pcie.parent is not None else []
+            for end in (*above, *(panel.devices[device] for device in pcie.devices)):
+                self._line(at, _moved(end, shift), _GREY, 0.8)
         for nic in hardware.nics:
             at = _moved(panel.nics[nic.name], shift)
-            if nic.pcie is not None:
-                self._line(at, _moved(panel.pcie[nic.pcie], shift), _GREY, 0.8)
-            else:
-                for device in nic.devices:
-                    self._line(at, _moved(panel.devices[device], shift), _GREY, 0.8)
+            for end in [panel.pcie[nic.pcie]] if nic.pcie is not None else [panel.devices[it] for it in nic.devices]:
+                self._line(at, _moved(end, shift), _GREY, 0.8)
         pairs = {(link.src, link.dst, link.kind): link for link in hardware.links}
         for (src, dst, kind), link in pairs.items():
             both = (dst, src, kind) in pairs
@@ -161,25 +155,24 @@ class _Picture:
             for member in switch.members:
                 x, below = _moved(self.panel.devices[member], shift)
                 self._line((x, below), (x, y), color, self._width(switch), dashed=_rate(switch) is None)
-            self._box(shift + (left + right) / 2, y, (right - left) / 2, 0.25, color, 4, edge=color)
-            self._text(shift + (left + right) / 2, y, switch.name, color=_PAPER, order=5)
+            self._box((shift + (left + right) / 2, y), ((right - left) / 2, 0.25), color, 4, edge=color)
+            self._text(shift + (left + right) / 2, y, switch.name, color=_PAPER, zorder=5)
 
     def _nodes_parts(self, node: int, shift: float) -> None:
         from matplotlib.patches import Circle
 
         hardware, panel = self.hardware, self.panel
         for at in panel.pcie.values():
-            x, y = _moved(at, shift)
-            self._box(x, y, 0.13, 0.13, _PAPER, 4, edge=_GREY)
+            self._box(_moved(at, shift), (0.13, 0.13), _PAPER, 4, edge=_GREY)
         for nic in hardware.nics:
-            x, y = _moved(panel.nics[nic.name], shift)
+            at = _moved(panel.nics[nic.name], shift)
             color = self._color(hardware.network.kind) if hardware.network else _GREY
-            self._box(x, y, 0.36, 0.2, _PAPER, 4, edge=color)
-            self._text(x, y, nic.name if len(nic.name) <= 6 else "NIC", size=6.5, order=5)
+            self._box(at, (0.36, 0.2), _PAPER, 4, edge=color)
+            self._text(*at, nic.name if len(nic.name) <= 6 else "NIC", size=6.5, zorder=5)
         for local, at in enumerate(panel.devices):
             self.axes.add_patch(Circle(_moved(at, shift), 0.31, facecolor=_INK, edgecolor=_PAPER, zorder=6))
             rank = node * hardware.devices_per_node + local
-            self._text(*_moved(at, shift), str(rank), color=_PAPER, order=7)
+            self._text(*_moved(at, shift), str(rank), color=_PAPER, zorder=7)
 
     def _network(self) -> None:
         from matplotlib.patches import Circle
@@ -219,21 +212,10 @@ class _Picture:
             start, end = self._rank_at(src), self._rank_at(dst)
             if weight <= 0 or start is None or end is None or src == dst:
                 continue
-            bend = self._bend(start, end, src // per_node != dst // per_node)
-            arrow = FancyArrowPatch(
-                start,
-                end,
-                connectionstyle=f"arc3,rad={bend}",
-                arrowstyle="-|>",
-                mutation_scale=7,
-                shrinkA=11,
-                shrinkB=12,
-                color=_HIGHLIGHT,
-                linewidth=0.6 + 2.4 * weight / most,
-                alpha=0.85,
-                zorder=5.5,
-            )
-            self.axes.add_patch(arrow)
+            bend = f"arc3,rad={self._bend(start, end, src // per_node != dst // per_node)}"
+            style: Any = {"color": _HIGHLIGHT, "linewidth": 0.6 + 2.4 * weight / most, "alpha": 0.85, "zorder": 5.5}
+            shape: Any = {"arrowstyle": "-|>", "mutation_scale": 7, "shrinkA": 11, "shrinkB": 12}
+            self.axes.add_patch(FancyArrowPatch(start, end, connectionstyle=bend, **shape, **style))
 
     def _bend(self, start: Point, end: Point, leaves_node: bool) -> float:
         """Curvature of an arrow. Over a row, arcs inside a node stay below the fabric, others dive to the network."""
@@ -258,77 +240,29 @@ class _Picture:
         rate = _rate(part)
         return 1.0 if rate is None else 0.8 + 2.2 * min(1.0, rate / self.fastest)
 
-    def _line(
-        self,
-        start: Point,
-        end: Point,
-        color: str,
-        width: float,
-        *,
-        arrow: bool = False,
-        dashed: bool = False,
-        pale: float | None = None,
-        order: float = 1,
-    ) -> None:
-        alpha = self.pale if pale is None else pale
-        if arrow:
-            pointed = {"arrowstyle": "-|>", "color": color, "linewidth": width, "alpha": alpha}
-            pointed |= {"shrinkA": 11, "shrinkB": 12}
-            self.axes.annotate("", xy=end, xytext=start, arrowprops=pointed, zorder=order)
+    def _line(self, start: Point, end: Point, color: str, width: float, **how: Any) -> None:
+        """A line; `arrow` and `dashed` say how it looks, `order` what it lies on, `pale` its opacity."""
+        order, style = how.get("order", 1), {"color": color, "linewidth": width, "alpha": how.get("pale", self.pale)}
+        if how.get("arrow"):
+            style |= {"arrowstyle": "-|>", "shrinkA": 11, "shrinkB": 12}
+            self.axes.annotate("", xy=end, xytext=start, arrowprops=style, zorder=order)
         else:
-            style = "--" if dashed else "-"
-            self.axes.plot(
-                (start[0], end[0]),
-                (start[1], end[1]),
-                style,
-                color=color,
-                linewidth=width,
-                alpha=alpha,
-                zorder=order,
-                solid_capstyle="round",
-            )
+            dashes = "--" if how.get("dashed") else "-"
+            self.axes.plot(*zip(start, end, strict=True), dashes, zorder=order, solid_capstyle="round", **style)
 
-    def _box(
-        self, x: float, y: float, half_width: float, half_height: float, fill: str, order: float, edge: str = "none"
-    ) -> None:
+    def _box(self, middle: Point, half: Point, fill: str, order: float, edge: str = "none") -> None:
         from matplotlib.patches import FancyBboxPatch
 
-        corner = min(0.12, half_height / 2)
-        box = FancyBboxPatch(
-            (x - half_width + corner, y - half_height + corner),
-            2 * (half_width - corner),
-            2 * (half_height - corner),
-            boxstyle=f"round,pad={corner}",
-            facecolor=fill,
-            edgecolor=edge,
-            linewidth=1,
-            zorder=order,
-        )
+        corner = min(0.12, half[1] / 2)
+        low = (middle[0] - half[0] + corner, middle[1] - half[1] + corner)
+        width, height = (2 * (length - corner) for length in half)
+        style: Any = {"boxstyle": f"round,pad={corner}", "facecolor": fill, "edgecolor": edge, "linewidth": 1}
+        box = FancyBboxPatch(low, width, height, zorder=order, **style)
         self.axes.add_patch(box)
 
-    def _text(
-        self,
-        x: float,
-        y: float,
-        text: str,
-        *,
-        size: float = 8,
-        align: str = "center",
-        color: str = _INK,
-        weight: str = "normal",
-        order: float = 3,
-    ) -> None:
-        self.axes.text(
-            x,
-            y,
-            text,
-            size=size,
-            ha=align,
-            va="center_baseline",
-            color=color,
-            weight=weight,
-            zorder=order,
-        )
+    def _text(self, x: float, y: float, text: str, **style: Any) -> None:
+        plain = {"size": 8, "ha": "center", "va": "center_baseline", "color": _INK, "zorder": 3}
+        self.axes.text(x, y, text, **{**plain, **style})
 
 
 def _rate(part: Any) -> float | None:

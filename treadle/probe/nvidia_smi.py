@@ -27,7 +27,6 @@ _LEGEND = re.compile(r"\s*(NIC[0-9]+)\s*:\s*(\S+)\s*")
 
 @dataclass(frozen=True)
 class _Row:
-    name: str
     line: int
     cells: dict[str, str]
     rest: tuple[str, ...]
@@ -67,57 +66,42 @@ def _matrix(text: str, where: str) -> tuple[list[str], dict[str, _Row]]:
     columns: list[str] = []
     rows: dict[str, _Row] = {}
     for number, line in enumerate(text.splitlines(), start=1):
-        words = line.split()
+        words, at = line.split(), f"{where}:{number}"
         if not columns:
             if len(words) > 1 and _GPU.fullmatch(words[0]) and not _CELL.fullmatch(words[1]):
-                end = next((place for place, word in enumerate(words) if word in ("CPU", "NUMA")), len(words))
-                columns = words[:end]
+                columns = words[: next((place for place, word in enumerate(words) if word in ("CPU", "NUMA")), None)]
                 if len(set(columns)) != len(columns):
-                    raise InputError("found a column name twice, expected each once", where=f"{where}:{number}")
+                    raise InputError("found a column name twice, expected each once", where=at)
         elif words and words[0] in columns:
             cells, rest = words[1 : len(columns) + 1], words[len(columns) + 1 :]
             if words[0] in rows:
-                raise InputError(f"found a second row {words[0]}, expected each once", where=f"{where}:{number}")
+                raise InputError(f"found a second row {words[0]}, expected each once", where=at)
             if len(cells) < len(columns):
-                raise InputError(
-                    f"found {len(cells)} cells, expected {len(columns)} as in the header", where=f"{where}:{number}"
-                )
-            for cell in cells:
-                if not _CELL.fullmatch(cell):
-                    raise InputError(f"found cell {cell!r}, expected X, NV#, PIX or alike", where=f"{where}:{number}")
-            rows[words[0]] = _Row(words[0], number, dict(zip(columns, cells, strict=True)), tuple(rest))
+                raise InputError(f"found {len(cells)} cells, expected {len(columns)} as in the header", where=at)
+            if odd := [cell for cell in cells if not _CELL.fullmatch(cell)]:
+                raise InputError(f"found cell {odd[0]!r}, expected X, NV#, PIX or alike", where=at)
+            rows[words[0]] = _Row(number, dict(zip(columns, cells, strict=True)), tuple(rest))
         elif rows:
             break
     if not columns:
-        raise InputError(
-            "found no header with GPU0, expected the output of `nvidia-smi topo -m`, XML, JSON or topograph YAML",
-            where=where,
-        )
-    missing = [column for column in columns if column not in rows]
-    if missing:
+        expected = "the output of `nvidia-smi topo -m`, XML, JSON or topograph YAML"
+        raise InputError(f"found no header with GPU0, expected {expected}", where=where)
+    if missing := [column for column in columns if column not in rows]:
         raise InputError(f"found no row {missing[0]}, expected one for each column", where=where)
-    for row in rows.values():
-        if row.cells[row.name] != "X":
-            found = f"found {row.cells[row.name]!r} between {row.name} and itself"
-            raise InputError(f"{found}, expected X", where=f"{where}:{row.line}")
+    for name, row in rows.items():
+        at = f"{where}:{row.line}"
+        if row.cells[name] != "X":
+            raise InputError(f"found {row.cells[name]!r} between {name} and itself, expected X", where=at)
         for column, cell in row.cells.items():
-            if rows[column].cells[row.name] != cell:
-                raise InputError(
-                    f"found {cell} from {row.name} to {column} but {rows[column].cells[row.name]} back, "
-                    "expected the same in both directions",
-                    where=f"{where}:{row.line}",
-                )
+            if (back := rows[column].cells[name]) != cell:
+                found = f"found {cell} from {name} to {column} but {back} back"
+                raise InputError(f"{found}, expected the same in both directions", where=at)
     return columns, rows
 
 
 def _nvlinks(gpus: list[str], rows: dict[str, _Row]) -> dict[tuple[str, str], int]:
-    found = {}
-    for gpu in gpus:
-        for other in gpus:
-            match = _NVLINKS.fullmatch(rows[gpu].cells[other])
-            if match:
-                found[gpu, other] = int(match[1])
-    return found
+    cells = ((gpu, other, _NVLINKS.fullmatch(rows[gpu].cells[other])) for gpu in gpus for other in gpus)
+    return {(gpu, other): int(match[1]) for gpu, other, match in cells if match}
 
 
 def _is_switched(gpus: list[str], nvlinks: dict[tuple[str, str], int]) -> bool:

@@ -64,44 +64,35 @@ class ConvolutionCall:
 
 def convolution_of(op: Op | Implementation, tensors: Mapping[str, Tensor]) -> ConvolutionCall | None:
     """The convolution that `op` computes, by its target and arguments; None for any other operator."""
-    space, _, name = op.target.partition(".")
-    args = list(op.args or ())
+    args, gradient = list(op.args or ()), _GRADIENTS.get(op.target)
+    y: Any
+    if gradient == "weight":
+        (y, x, weight), at = args[:3], 4
+    elif gradient == "input":
+        (y, weight, x), at = args[:3], 3
+    elif op.target in _FORWARD and op.outputs and op.outputs[0] is not None:
+        (x, weight), y, at = args[:2], {"tensor": op.outputs[0]}, 3
+    else:
+        return None
 
     def shape(tree: Any) -> tuple[int, ...]:
         return tuple(tensors[tree["tensor"]].shape or ()) if isinstance(tree, dict) else tuple(tree)
 
-    def made(
-        direction: Direction, algorithm: str, x: Any, weight: Any, y: Any, window: list[Any], transposed: bool
-    ) -> ConvolutionCall:
-        stride, padding, dilation = map(pair, window)
-        kind = next(tensors[tree["tensor"]].dtype for tree in (x, weight, y) if isinstance(tree, dict))
-        itemsize = _BYTES.get(kind or "", 4)
-        return ConvolutionCall(
-            direction, algorithm, shape(x), shape(weight), shape(y), stride, padding, dilation, transposed, itemsize
-        )
-
-    result = {"tensor": op.outputs[0]} if op.outputs and op.outputs[0] is not None else None
-    if op.target == "aten.convolution.default" and result:
-        x, weight, _, *window, transposed, _, _ = args
-        return made("forward", "direct", x, weight, result, window, transposed)
-    if space != "treadle":
-        return None
-    if name == "conv2d_weight_gradient":
-        grad, x, weight, _, *window, _, algorithm = args
-        return made("weight", algorithm, x, weight, grad, window, False)
-    if name == "conv2d_input_gradient":
-        grad, weight, x, *window, _, algorithm = args
-        return made("input", algorithm, x, weight, grad, window, False)
-    if name == "convolution_weight_gradient":
-        grad, x, weight, _, *window, transposed, _, _ = args
-        return made("weight", "direct", x, weight, grad, window, transposed)
-    if name == "convolution_input_gradient":
-        grad, weight, x, *window, transposed, _, _ = args
-        return made("input", "direct", x, weight, grad, window, transposed)
-    if name in _FORWARD and result:
-        x, weight, _, *window, _ = args
-        return made("forward", _FORWARD[name], x, weight, result, window, False)
-    return None
+    any_kind = ".convolution" in op.target  # of any dimension, transposed or not, by one algorithm
+    stride, padding, dilation = map(pair, args[at : at + 3])
+    dtype = next(tensors[tree["tensor"]].dtype for tree in (x, weight, y) if isinstance(tree, dict))
+    return ConvolutionCall(
+        direction=gradient or "forward",
+        algorithm=_FORWARD.get(op.target) or ("direct" if any_kind else args[-1]),
+        x=shape(x),
+        weight=shape(weight),
+        y=shape(y),
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        transposed=any_kind and args[at + 3],
+        itemsize=_BYTES.get(dtype or "", 4),
+    )
 
 
 def phases(work: ConvolutionCall) -> list[Phase]:
@@ -169,5 +160,13 @@ def pair(value: Any) -> tuple[int, ...]:
     return tuple(value) if isinstance(value, list | tuple) else (value, value)
 
 
-_FORWARD = {f"conv2d_{name}": name for name in ("im2col", "im2col_sample", "winograd", "fft")}
+_GRADIENTS: dict[str, Direction] = {
+    "treadle.conv2d_weight_gradient": "weight",
+    "treadle.conv2d_input_gradient": "input",
+    "treadle.convolution_weight_gradient": "weight",
+    "treadle.convolution_input_gradient": "input",
+}
+_FORWARD = {"aten.convolution.default": "direct"} | {
+    f"treadle.conv2d_{name}": name for name in ("im2col", "im2col_sample", "winograd", "fft")
+}
 _BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}

@@ -13,8 +13,6 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import psutil
@@ -53,7 +51,7 @@ def with_measured_in_step(
     measured = with_measured(trace, progress, device=device, known=known)
     if sweep(measured).peak * HEADROOM > psutil.virtual_memory().available:
         return without_losers(measured)
-    run = _Run(measured, device, known)
+    run = _Passes(measured, device, known)
     start, passes = time.perf_counter(), SAMPLES * max(map(len, run.samples.values()), default=0)
     try:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -69,47 +67,24 @@ def with_measured_in_step(
     return without_losers(replace(measured, ops=tuple(map(run.timed, measured.ops))))
 
 
-@dataclass(frozen=True)
-class _Run:
+class _Passes:
     """Passes over a step, and the times in them by kind of op and call, the own call first."""
 
-    trace: Trace
-    device: str
-    known: dict[str, Measured]
-
-    @cached_property
-    def kinds(self) -> dict[str, str]:
+    def __init__(self, trace: Trace, device: str, known: dict[str, Measured]) -> None:
+        self.trace, self.device, self.known = trace, device, known
+        tensors = {tensor.id: tensor for tensor in trace.tensors}
+        self.kinds = {op.id: "\n".join(signature(each, tensors) for each in _calls_of(op)) for op in trace.ops}
         """One text for all ops with the same calls on tensors of the same layout."""
-        tensors = {tensor.id: tensor for tensor in self.trace.tensors}
-        return {op.id: "\n".join(signature(variant, tensors) for variant in _variants(op)) for op in self.trace.ops}
-
-    @cached_property
-    def samples(self) -> dict[str, list[list[int]]]:
-        found: dict[str, list[list[int]]] = {self.kinds[op.id]: [[] for _ in _variants(op)] for op in self.trace.ops}
-        for kind, variants in found.items():
-            before = [self.known.get(self._key(kind, variant)) for variant in range(len(variants))]
-            if all(before):
-                found[kind] = [[taken[0]] * SAMPLES for taken in before if taken]
-        return found
-
-    @cached_property
-    def turns(self) -> Counter[str]:
-        return Counter()
-
-    @cached_property
-    def owner(self) -> dict[str, str]:
-        return owners(self.trace)
-
-    @cached_property
-    def last(self) -> dict[str, int]:
+        self.digest = hashlib.sha256("\n".join(self.kinds.values()).encode()).hexdigest()[:16]
+        self.turns: Counter[str] = Counter()
+        self.owner = owners(trace)
+        self.last = {key: place for place, op in enumerate(trace.ops) for each in _calls_of(op) for key in each.inputs}
         """The place of the last op that reads a tensor, by any of its calls."""
-        ops = enumerate(self.trace.ops)
-        return {key: place for place, op in ops for variant in _variants(op) for key in variant.inputs}
-
-    @cached_property
-    def digest(self) -> str:
-        text = "\n".join(self.kinds[op.id] for op in self.trace.ops)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        self.samples: dict[str, list[list[int]]] = {self.kinds[op.id]: [[] for _ in _calls_of(op)] for op in trace.ops}
+        for kind, times in self.samples.items():
+            before = [known.get(self._key(kind, place)) for place in range(len(times))]
+            if all(before):
+                self.samples[kind] = [[taken[0]] * SAMPLES for taken in before if taken]
 
     def _key(self, kind: str, variant: int) -> str:
         return f"step {self.digest} {hashlib.sha256(kind.encode()).hexdigest()[:16]} {variant}"
@@ -165,12 +140,12 @@ class _Run:
         own, *others = map(min, self.samples[kind])
         timed = tuple(replace(variant, time_ns=ns) for variant, ns in zip(op.implementations, others, strict=True))
         op = replace(op, time_ns=own, implementations=timed)
-        for place, variant in enumerate(_variants(op)):
+        for place, variant in enumerate(_calls_of(op)):
             self.known[self._key(kind, place)] = (variant.time_ns or 0, variant.workspace_bytes or 0)
         return op
 
 
-def _variants(op: Op) -> tuple[Op | Implementation, ...]:
+def _calls_of(op: Op) -> tuple[Op | Implementation, ...]:
     return (op, *op.implementations)
 
 

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from treadle.job.part import Comparison, JobInputs, JobPart, JobPlan, PartReport, PredictedRow, RankStep, WantedDocument
+from treadle.job.part import (
+    JobInputs,
+    JobPart,
+    JobPlan,
+    PartReport,
+    PredictedRow,
+    RankStep,
+    TrainingComparison,
+    WantedDocument,
+)
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.documents.sketch import Sketch
@@ -35,7 +44,7 @@ class CollectivePart(JobPart):
             [(bucket.parameters, str(out / name)) for name, bucket in self._messages(given).items()],
         )
 
-    def report(self, plans: Mapping[str, Plan], measured: Comparison | None) -> PartReport:
+    def report(self, plans: Mapping[str, Plan], measured: TrainingComparison | None) -> PartReport:
         if measured is None:
             return PartReport()
         step_ms = sum(plan.prediction.time_us for plan in plans.values()) / 1e3

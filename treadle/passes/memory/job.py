@@ -8,7 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from treadle.job.part import Comparison, JobInputs, JobPart, JobPlan, PartReport, PredictedRow, RankStep, Verdict
+from treadle.job.part import (
+    JobInputs,
+    JobPart,
+    JobPlan,
+    PartReport,
+    PredictedRow,
+    RankStep,
+    TrainingComparison,
+    Verdict,
+)
 from treadle.planner.documents.plan import InputRef, Plan
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.documents.store import digest
@@ -44,7 +53,7 @@ class MemoryPart(JobPart):
     def training(self, given: JobInputs, out: Path) -> Callable[[RankStep], None]:
         return partial(_train_under, str(out / f"{NAME}.plan.json"), str(out / "trace.json"))
 
-    def report(self, plans: Mapping[str, Plan], measured: Comparison | None) -> PartReport:
+    def report(self, plans: Mapping[str, Plan], measured: TrainingComparison | None) -> PartReport:
         plan = require_pass(plans[NAME], MemoryDecisions, f"{NAME}.plan.json")
         predicted, budget = plan.decisions.exact_peak_bytes, plan.decisions.problem.budget_bytes
         unchecked = (

@@ -18,7 +18,7 @@ from benchmarks.common import Row, Table
 from benchmarks.swap.recurrent import lstm
 from treadle.planner.passes.swap.arrays import Arrays, arrays_of
 from treadle.planner.passes.swap.compiled import COMPILES
-from treadle.planner.passes.swap.evaluate import decisions, evaluate
+from treadle.planner.passes.swap.evaluate import decisions, time_ns
 from treadle.planner.passes.swap.layout import Pool, floors, needs
 from treadle.planner.passes.swap.problem import SwapProblem
 from treadle.planner.passes.swap.replay import replay
@@ -35,13 +35,14 @@ began = time.process_time()
 from benchmarks.swap.evaluation import pool
 from benchmarks.swap.recurrent import lstm
 from treadle.planner.passes.swap.arrays import arrays_of
-from treadle.planner.passes.swap.evaluate import evaluate
+from treadle.planner.passes.swap.evaluate import time_ns
+from treadle.planner.passes.swap.two_pass import plan_pool
 arrays = arrays_of(lstm())
 order, cut = range(len(arrays.time)), pool(arrays, 15)
 loaded = time.process_time()
-evaluate(arrays, order, cut)
+time_ns(arrays, plan_pool(arrays, order, cut))
 first = time.process_time()
-evaluate(arrays, order, cut)
+time_ns(arrays, plan_pool(arrays, order, cut))
 print(first - loaded, time.process_time() - first)
 """
 
@@ -93,7 +94,7 @@ def _row(step: SwapProblem, arrays: Arrays, name: str, order: list[int], gibibyt
     nodes = plan_pool(arrays, order, cut)
     assert nodes is not None
     tasks, resources = tasks_of(decisions(step, arrays, order, nodes, cut))
-    took, replayed = _best(lambda: evaluate(arrays, order, cut)), _best(lambda: replay(arrays, nodes))
+    took, replayed = _best(lambda: time_ns(arrays, plan_pool(arrays, order, cut))), _best(lambda: replay(arrays, nodes))
     found = replay(arrays, nodes)
     simulated = _best(lambda: simulate(tasks, resources), 2)
     return {

@@ -27,19 +27,7 @@ def run(model: Model, options: Options, stop: threading.Event) -> RawResult:
             "CP-SAT takes integer variables and coefficients only; use backend highs, scip or gurobi", where=model.name
         )
     problem = build(model)
-    solver = cp_model.CpSolver()
-    parameters = solver.parameters
-    parameters.random_seed = options.seed
-    parameters.num_workers = options.workers
-    parameters.interleave_search = options.workers > 1
-    parameters.relative_gap_limit = options.gap
-    parameters.absolute_gap_limit = 0.0
-    parameters.catch_sigint_signal = False  # Ctrl-C is ours, see interrupt.py
-    if options.deterministic_limit is not None:
-        parameters.max_deterministic_time = options.deterministic_limit
-    if options.left_s is not None:
-        parameters.max_time_in_seconds = options.left_s
-
+    solver = configured(options)
     status = search(solver, problem, options, stop)
     if status == cp_model.MODEL_INVALID:
         raise InputError(f"CP-SAT refuses the model: {problem.validate().strip()}", where=model.name)
@@ -55,6 +43,25 @@ def run(model: Model, options: Options, stop: threading.Event) -> RawResult:
         infeasible=status == cp_model.INFEASIBLE,
         limit_fired=limit,
     )
+
+
+def configured(options: Options) -> Any:
+    """A solver with the gap, limits, seed and workers of `options`."""
+    from ortools.sat.python import cp_model
+
+    solver = cp_model.CpSolver()
+    parameters = solver.parameters
+    parameters.random_seed = options.seed
+    parameters.num_workers = options.workers
+    parameters.interleave_search = options.workers > 1
+    parameters.relative_gap_limit = options.gap
+    parameters.absolute_gap_limit = 0.0
+    parameters.catch_sigint_signal = False  # interrupt.py handles Ctrl-C
+    if options.deterministic_limit is not None:
+        parameters.max_deterministic_time = options.deterministic_limit
+    if options.left_s is not None:
+        parameters.max_time_in_seconds = options.left_s
+    return solver
 
 
 def search(

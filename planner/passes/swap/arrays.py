@@ -47,9 +47,9 @@ class Arrays(NamedTuple):
     persistent: Flags
     kept: Flags
     on_host: Flags
-    """Parameters, states and inputs: what an operator finds without anything having made it."""
+    """Parameters, states and inputs: tensors that exist before the iteration."""
     written: Flags
-    """What some operator overwrites."""
+    """Tensors that some operator overwrites."""
     together: Ints
     """Speed of each direction while both are busy: numerator, denominator."""
     host_bytes: int
@@ -75,8 +75,8 @@ class Nodes(NamedTuple):
 def arrays_of(problem: SwapProblem) -> Arrays:
     """The problem, whose references must be sound (`problem.problems()`), as arrays.
 
-    Raises InputError where numbers outgrow 64 bits: for a million operators or tensors, on which the planner's sort
-    keys end, and for times of centuries.
+    Raises InputError where numbers would exceed 64 bits: from a million operators or tensors on, which the planner's
+    sort keys cannot hold, and for times of centuries.
     """
     ops, tensors, machine = problem.ops, problem.tensors, problem.machine
     if max(len(ops), len(tensors)) >= MOST:

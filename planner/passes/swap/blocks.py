@@ -1,9 +1,9 @@
 """The device as a list of blocks in the order of their addresses, for the compiled scan of
 treadle.planner.passes.swap.span_scan.
 
-A block is a tensor, or free; of a free one it is known which node has to end before its bytes can be used. Free blocks
-next to each other are a hole. Whoever arrives takes the hole that it fills best; where there is none, the window of
-neighbours that is cheapest to clear.
+A block is a tensor, or free; a free one may name a node that has to end before its bytes can be used. Adjacent free
+blocks are a hole. A tensor takes the smallest hole that holds it; otherwise the window of neighbours that is cheapest
+to clear.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def hole_at(blocks: Blocks, address: int, need: int) -> int:
 @compiled
 def cheapest_window(blocks: Blocks, need: int, cost: Ints, pinned: Flags) -> int:
     """The first block of the window of at least `need` bytes whose tensors cost least to evict, the lowest of equals;
-    -1 if tensors that may not leave are everywhere. cost, pinned: per tensor."""
+    -1 if pinned tensors are in all of them. cost, pinned: per tensor."""
     best, best_cost = -1, 2**62
     first, last = blocks.above[0], blocks.above[0]
     size, total = 0, 0
@@ -108,7 +108,7 @@ def cheapest_window(blocks: Blocks, need: int, cost: Ints, pinned: Flags) -> int
 
 @compiled
 def split(blocks: Blocks, block: int, size: int) -> int:
-    """Cut a free block after `size` bytes; the upper part, which is `block` itself where there is nothing to cut."""
+    """Cut a free block after `size` bytes and return the upper part, which is `block` itself for size 0."""
     if size == 0:
         return block
     upper = blocks.spare[blocks.spare[0]]
@@ -145,7 +145,7 @@ def take(blocks: Blocks, first: int, address: int, need: int, tensor: int, sourc
 
 @compiled
 def swallow(blocks: Blocks, lower: int) -> int:
-    """Make a block and the one above it one, which has the number and the node of the upper one."""
+    """Merge a block with the one above it, whose number and node the result has."""
     upper = blocks.above[lower]
     blocks.at[upper], blocks.below[upper] = blocks.at[lower], blocks.below[lower]
     blocks.bytes[upper] += blocks.bytes[lower]
@@ -157,8 +157,8 @@ def swallow(blocks: Blocks, lower: int) -> int:
 
 @compiled
 def give_back(blocks: Blocks, block: int, node: int, kind: Ints) -> None:
-    """Free a block; its bytes can be used when `node` has ended, at once for -1. It becomes one with free neighbours
-    that wait for operators alone: of two operators the later one has waited for the other. kind: per node."""
+    """Free a block; its bytes can be used when `node` has ended, at once for -1. It is merged with free neighbours that
+    wait only for operators, since the later operator waits for the earlier one. kind: per node."""
     blocks.who[block], blocks.node[block] = -1, node
     if node >= 0 and kind[node] != COMPUTE:
         return

@@ -1,12 +1,12 @@
 """Proven lower bounds on the time of an iteration: compute, transfer and capacity together, in one linear program.
 
-Operators o_1 < o_2 < .. that must run one after another cut an iteration into windows. State k is the moment at which
-o_k starts, or ends; state 0 is the start of the iteration, state m + 1 its end; window w lies between states w and
-w + 1. An operator runs in a window of [lo, hi]: not before what it waits for, not after what waits for it. With a given
-order lo = hi; without one this is true of every order.
+Operators o_1 < o_2 < .. that must run one after another divide an iteration into windows. State k is the moment at
+which o_k starts, or ends; state 0 is the start of the iteration, state m + 1 its end; window w lies between states w
+and w + 1. An operator runs in a window of [lo, hi]: after what it waits for and before what waits for it. With a given
+order lo = hi; otherwise this holds for every order.
 
-Of any plan, and of every tensor t, let v be the share of its data on the device, h the share on the host that is
-up to date, and in, out the share of a whole copy that is done in a window. All are 0..1 and satisfy
+For any plan and every tensor t let v be the share of its data on the device, h the up-to-date share on the host, and
+in, out the share of a whole copy that is made in a window. All are 0..1 and satisfy
 
     somewhere   v_k + h_k >= 1                     in every state in which t surely exists and is still needed
     arrival     v_{k+1} <= v_k + in_k              unless t may be made in window k
@@ -17,19 +17,19 @@ up to date, and in, out the share of a whole copy that is done in a window. All 
                 ends of the iteration
     time        T_w >= sum of the time of operators in w,  T_w >= In_w + c Out_w,  T_w >= Out_w + c In_w
 
-Where operators may run again (`Repeats`), a tensor need not be somewhere as long as it can be made again. With re the
-share of it that is made again in a window, at a ns of compute for a whole one,
+Where operators may be recomputed (`Repeats`), a tensor need not be anywhere as long as it can be recomputed. With re
+the share of it that is recomputed in a window, at a ns of compute for all of it,
 
     arrival     v_{k+1} <= v_k + in_k + re_k, and so for use
     copy        in_k <= h_k + out_k                in place of `somewhere`, which still holds at the end of what is kept
     time        T_w >= sum of the time of operators in w + sum of a_t re_tw
 
-and what an operator may overwrite is no room that it needs: `spared` bytes of capacity.
+and the `spared` bytes that an operator may overwrite are not counted in its capacity.
 
 In_w is the work of copies in w and c = min(1, b/a - 1) for a machine that runs both directions at a/b speed each.
-Minimise the sum of T_w. An allocator only loses bytes and a limit of the host only forbids plans, so the bound holds
-for all of them. Tensors that are used in the same windows are one column: they differ only in bytes, and the cheapest
-copy per byte stands for all. More windows see more moments at which the bytes must fit.
+Minimise the sum of T_w. Allocators only lose bytes and a host limit only forbids plans, so the bound holds for all of
+them. Tensors that are used in the same windows are one column, priced by their cheapest copy per byte. More windows
+count more moments at which the bytes must fit.
 """
 
 from __future__ import annotations
@@ -56,22 +56,22 @@ EXACT: dict[Scope | None, Scope] = {
     "any order": "any order, this allocator, no early write-back",
     "this order": "this order, this allocator, no early write-back",
 }
-"""The scope of the exact search by that of the linear program, which covers every allocator, and tensors that are
-copied out while they are still read; the exact search covers neither."""
+"""The scope of the exact search by that of the linear program, which also covers every allocator and early write-back;
+the exact search covers neither."""
 MOMENTS = 32
-"""Operators at which the bytes are looked at, at most."""
+"""Operators at which the bytes are bounded, at most."""
 COLUMNS = 40_000
-"""Variables of the linear program, about; fewer moments where it would have more."""
+"""Approximate limit of the variables of the linear program; moments are halved until it holds."""
 SECONDS = 120.0
-"""A safety net for the linear program."""
+"""Time limit of the linear program, a safety net."""
 SAFETY = 1e-6
-"""Taken off the solver's value, relative: ten times what it calls feasible."""
+"""Relative amount subtracted from the solver's value: ten times its tolerance."""
 
 
 class Repeats(NamedTuple):
-    """What may be done beside copying. `again_ns` per tensor: the least compute time of making all of it once more,
-    None where that is not possible; tensors that one run makes share its time by their bytes. `spared` per operator:
-    the bytes of what its results may overwrite."""
+    """Recomputations in addition to copies. `again_ns` per tensor: the least compute time to recompute all of it, None
+    where that is impossible; tensors that one run makes share its time by their bytes. `spared` per operator: bytes
+    that its results may overwrite."""
 
     again_ns: tuple[Fraction | None, ...]
     spared: tuple[int, ...]
@@ -85,7 +85,7 @@ SENTENCES = {
     ),
     "compute repeated": "every operator runs at least once, by its fastest call, one at a time",
     "moved or repeated": (
-        "of what is needed later only so much fits the memory, the rest has to be copied out and back or made again, "
+        "of what is needed later only so much fits the memory, the rest has to be copied out and back or recomputed, "
         "and the copies and operators of each stretch of the iteration take their time: a linear program, solved to "
         "proved optimality"
     ),
@@ -109,45 +109,30 @@ def lower_bound(
 ) -> Bound:
     """The larger of the compute bound and the value of the linear program.
 
-    order: speak only of plans that run the operators in this order; by default of all. Deterministic but where the
-    linear program is cut short, by its time limit or by `stop`: the compute bound is left then. Seconds for 10,000
-    operators. Raises InfeasibleError for an operator that does not fit the memory by itself.
+    order: bound only plans that run the operators in this order; by default all. If its time limit or `stop` ends the
+    linear program, the compute bound is left; else the result is deterministic. Takes seconds for 10,000 operators.
+    Raises InfeasibleError for a single operator that does not fit the memory.
     """
-    _fits(problem)
-    scope: Scope = "any order" if order is None else "this order"
-    best = Bound(problem.ideal_ns, Argument("compute"), scope)
-    graph = _Graph.of(problem, order)
-    count = min(moments, len(graph.chain))
-    ends = time.monotonic() + time_limit_s
-    while count >= 1 and not _ended(ends, stop):
-        program = _Program(problem, graph.cut(count))
-        if len(program.model.lower) <= COLUMNS or count == 1:
-            if _ended(ends, stop):
-                break
-            value = program.solve(ends - time.monotonic(), stop)
-            if value is not None and value > best.time_ns:
-                best = Bound(value, Argument("moved"), scope)
-            break
-        count //= 2
-    return best
+    return bound_with_repeats(problem, None, order, moments, time_limit_s=time_limit_s, stop=stop)[0]
 
 
 def bound_with_repeats(
     problem: SwapProblem,
-    repeats: Repeats,
+    repeats: Repeats | None,
     order: Sequence[int] | None = None,
     moments: int = MOMENTS,
     *,
     time_limit_s: float = SECONDS,
     stop: threading.Event | None = None,
 ) -> tuple[Bound, dict[int, float]]:
-    """The same where operators may also run again, and which share of each tensor the linear program makes again.
+    """The same where operators may also be recomputed, and the share of each tensor that the linear program recomputes.
 
-    The problem lists what operators surely read, at the least time and scratch they may have.
+    With `repeats` the problem lists what operators surely read, at the least time and scratch they may have.
     """
     _fits(problem, repeats)
     scope: Scope = "any order" if order is None else "this order"
-    best = Bound(problem.ideal_ns, Argument("compute repeated"), scope)
+    compute, moved = ("compute", "moved") if repeats is None else ("compute repeated", "moved or repeated")
+    best = Bound(problem.ideal_ns, Argument(compute), scope)
     graph = _Graph.of(problem, order)
     count = min(moments, len(graph.chain))
     ends = time.monotonic() + time_limit_s
@@ -158,7 +143,7 @@ def bound_with_repeats(
                 break
             value = program.solve(ends - time.monotonic(), stop)
             if value is not None and value > best.time_ns:
-                best = Bound(value, Argument("moved or repeated"), scope)
+                best = Bound(value, Argument(moved), scope)
             return best, program.shares
         count //= 2
     return best, {}
@@ -169,7 +154,7 @@ def _ended(ends: float, stop: threading.Event | None) -> bool:
 
 
 def overlap_cost(problem: SwapProblem) -> Fraction:
-    """What a ns of work costs beside a copy in the other direction; 1 where taking turns is as good or better."""
+    """Cost of a ns of work during a copy in the other direction; 1 where alternating is as fast."""
     slow, whole = problem.machine.together
     return min(Fraction(1), Fraction(whole, slow) - 1)
 
@@ -177,10 +162,10 @@ def overlap_cost(problem: SwapProblem) -> Fraction:
 def _fits(problem: SwapProblem, repeats: Repeats | None = None) -> None:
     room = problem.arena_bytes
     for at, op in enumerate(problem.ops):
-        needs = _op_bytes(problem, at) - (repeats.spared[at] if repeats else 0)
+        needs = problem.working_set(at) - (repeats.spared[at] if repeats else 0)
         if needs > room:
             raise InfeasibleError(
-                f"operator {op.id} reads and makes {format_bytes(needs)}, the memory beside reserve and scratch is "
+                f"operator {op.id} reads and makes {format_bytes(needs)}, the memory without reserve and scratch is "
                 f"{format_bytes(max(0, room))}; no plan exists below {format_bytes(needs)}"
             )
 
@@ -203,7 +188,7 @@ class _Cut:
 
 @dataclass(frozen=True)
 class _Graph:
-    """What waits for what, and operators that follow one another in every order in question, heaviest path first."""
+    """Dependencies of the operators, and a `chain` of those that follow one another in every order in question."""
 
     problem: SwapProblem
     before: list[list[int]]
@@ -228,8 +213,8 @@ class _Graph:
         return _Graph(problem, before, after, topological, _heaviest_path(problem, before, topological))
 
     def cut(self, count: int) -> _Cut:
-        """At most `count` operators of the chain, spread evenly over what they read and make, ends included."""
-        weights = [_op_bytes(self.problem, op) for op in self.chain]
+        """Up to `count` operators of the chain, spread evenly, at which most bytes are used; and both ends."""
+        weights = [self.problem.working_set(op) for op in self.chain]
         chosen = _spread(weights, count)
         states = [_State(self.chain[0], False)]
         states += [_State(self.chain[at], False) for at in chosen if at]
@@ -262,13 +247,8 @@ class _Graph:
         return found
 
 
-def _op_bytes(problem: SwapProblem, op: int) -> int:
-    it = problem.ops[op]
-    return sum(problem.tensors[t].bytes for t in (*it.inputs, *it.outputs))
-
-
 def _heaviest_path(problem: SwapProblem, before: list[list[int]], topological: list[int]) -> list[int]:
-    """The path of most operators, of the most bytes among those."""
+    """The path of most operators; of those the one of most bytes."""
     best: dict[int, tuple[int, int]] = {}
     came: dict[int, int] = {}
     for op in topological:
@@ -276,7 +256,7 @@ def _heaviest_path(problem: SwapProblem, before: list[list[int]], topological: l
         count, size = (0, 0) if longest is None else longest[0]
         if longest is not None:
             came[op] = -longest[1]
-        best[op] = count + 1, size + _op_bytes(problem, op)
+        best[op] = count + 1, size + problem.working_set(op)
     last = max(best, key=lambda op: (best[op], -op))
     path = [last]
     while path[-1] in came:
@@ -285,7 +265,7 @@ def _heaviest_path(problem: SwapProblem, before: list[list[int]], topological: l
 
 
 def _spread(weights: list[int], count: int) -> list[int]:
-    """In each of `count` stretches of equal length the place of the largest weight, the first of equals."""
+    """The place of the largest weight in each of `count` stretches of equal length, the first of equals."""
     n = len(weights)
     count = min(count, n)
     edges = [round(at * n / count) for at in range(count + 1)]
@@ -293,7 +273,7 @@ def _spread(weights: list[int], count: int) -> list[int]:
 
 
 class _Pattern(NamedTuple):
-    """What all tensors of one column have in common; pairs are windows lo, hi."""
+    """What all tensors of one column share; pairs are windows lo, hi."""
 
     kind: Literal["persistent", "input", "made"]
     kept: bool
@@ -303,7 +283,7 @@ class _Pattern(NamedTuple):
     held: tuple[int, ...]
     """States whose operator reads or makes it."""
     again: int
-    """-1 where it cannot be made again; else tensors of about the same time per byte have the same number."""
+    """-1 where it cannot be recomputed; else a class of about equal time per byte."""
 
 
 @dataclass
@@ -325,7 +305,7 @@ class _Program:
     repeats: Repeats | None = None
     model: Model = field(default_factory=lambda: Model("swap bound"))
     shares: dict[int, float] = field(default_factory=dict)
-    """Of each tensor that can be made again the share that is, once solved."""
+    """Once solved: the recomputed share of each tensor that can be recomputed."""
 
     def __post_init__(self) -> None:
         problem, cut = self.problem, self.cut
@@ -342,7 +322,7 @@ class _Program:
         room = problem.arena_bytes
         arena = max(1, room)
         spared = self.repeats.spared if self.repeats else (0,) * len(problem.ops)
-        busy = [0, *(_op_bytes(problem, state.op) - spared[state.op] for state in cut.states), 0]
+        busy = [0, *(problem.working_set(state.op) - spared[state.op] for state in cut.states), 0]
         for k, held in enumerate(busy):
             if self.room[k]:
                 left = room - held
@@ -407,7 +387,7 @@ class _Program:
 
         anew: dict[int, Var] = {}
 
-        def make_again(w: int) -> list[Var]:
+        def recompute(w: int) -> list[Var]:
             if remade and w not in anew:
                 anew[w] = model.continuous(0.0)
                 self.again[w].append((anew[w], float(column.again_ns * column.bytes) / self.unit))
@@ -415,14 +395,14 @@ class _Program:
 
         for k in range(first, final):
             model.add_linear(
-                [(here[k + 1], 1), (here[k], -1), (copy_in(k), -1), *((var, -1) for var in make_again(k))], ub=0
+                [(here[k + 1], 1), (here[k], -1), (copy_in(k), -1), *((var, -1) for var in recompute(k))], ub=0
             )
             if dirty:
                 model.add_linear([(host[k + 1], 1), (host[k], -1), (copy_out(k), -1)], ub=0)
         for lo, hi in pattern.uses:
             if first <= lo <= final:
-                ways = [var for w in range(lo, hi + 1) for var in (copy_in(w), *make_again(w))]
-                model.add_linear([(here[lo], 1), *((var, 1) for var in ways)], lb=1)
+                arriving = [var for w in range(lo, hi + 1) for var in (copy_in(w), *recompute(w))]
+                model.add_linear([(here[lo], 1), *((var, 1) for var in arriving)], lb=1)
         for lo, hi in (*pattern.writes, *((pattern.maker,) if pattern.kind == "made" else ())):
             if hi + 1 in host:
                 model.add_linear([(host[hi + 1], 1), *((copy_out(w), -1) for w in range(lo, hi + 1))], ub=0)

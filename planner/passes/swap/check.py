@@ -1,17 +1,17 @@
-"""The checker of swap plans: it recomputes everything from the decisions alone and shares no code with the methods.
+"""The checker of swap plans: it recomputes everything from the decisions and shares no code with the methods.
 
-What a plan must do, whatever its copies and operators take (SwapAdvisor, section 4.3; the safety contract):
+Whatever time its copies and operators take, a plan must (SwapAdvisor, section 4.3):
 
 * run every operator once, in an order in which each finds what it waits for, one after the other;
 * have every input on the device while its operator runs, and wait for it;
 * write nothing while it is copied to the host, early or not;
-* never put two tensors into one place: who arrives waits for whoever was there before to leave, and who leaves waits
-  for its last user;
-* never lose data: the host is read only where it has the newest value, a tensor whose newest value is on the device
-  alone is not dropped while somebody wants it, what was written to a parameter stays or is copied out;
-* end as it began, so that it can run again and again;
+* never put two tensors into one place: an arrival waits for the departure of the tensor before it, a departure for the
+  last use;
+* never lose data: the host is read only where it has the newest value, a tensor whose newest value is only on the
+  device is not dropped while it is needed, what was written to a parameter is kept or copied out;
+* end in the state in which it began, so that it can be repeated;
 * keep within the memory of device and host;
-* take what it says, by simulation.
+* state the figures of its simulation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from treadle.planner.timeline.simulator import simulate
 
 
 def check(decisions: SwapDecisions) -> list[str]:
-    """What is wrong with the plan, in words that name nodes and tensors; nothing for a safe one with right figures."""
+    """Errors of the plan by node and tensor; none for a safe plan with correct figures."""
     found = [f"{path}: found {seen}, expected {expected}" for path, seen, expected in decisions.problems()]
     found = found or [*_order(decisions), *_form(decisions), *_layout(decisions)]
     if found:
@@ -72,7 +72,7 @@ def _order(decisions: SwapDecisions) -> Iterator[str]:
 
 
 def _form(decisions: SwapDecisions) -> Iterator[str]:
-    """As many addresses as there are arrivals, priorities within the order, and a run for each operator."""
+    """One address for each arrival, priorities within the order, and a run for each operator."""
     problem = decisions.problem
     if decisions.runs and _names(decisions) != [op.id for op in problem.ops]:
         yield "runs: not the operators of the problem in their order"
@@ -85,7 +85,7 @@ def _form(decisions: SwapDecisions) -> Iterator[str]:
 
 
 def _names(decisions: SwapDecisions) -> list[str]:
-    """What treadle.planner.graph.unrolling calls the runs: the second run of an op is `op#2`."""
+    """Names of the runs as treadle.planner.graph.unrolling gives them: the second run of an op is `op#2`."""
     count: Counter[str] = Counter()
     names = []
     for run in decisions.runs:
@@ -126,7 +126,7 @@ def _layout(decisions: SwapDecisions) -> Iterator[str]:
 
 
 def _places(decisions: SwapDecisions, walk: Walk) -> Iterator[str]:
-    """Every stay lies in an object of its tensor's class, or within memory; final residents too."""
+    """Every residency lies in an object of its tensor's class, or within memory; final residents too."""
     problem = decisions.problem
     stays = [(_arrival(walk, stay), stay.tensor, stay.at) for stay in walk.residencies]
     if decisions.allocator == "bytes":
@@ -154,7 +154,7 @@ def _places(decisions: SwapDecisions, walk: Walk) -> Iterator[str]:
 
 
 def _memory(decisions: SwapDecisions, walk: Walk) -> Iterator[str]:
-    """Nothing is ever where something else still is."""
+    """No two tensors are ever in one place."""
     sizes = footprints(decisions)
     if decisions.allocator == "bytes":
         arena = decisions.problem.arena_bytes
@@ -191,7 +191,7 @@ def _node(walk: Walk, place: int) -> str:
 
 
 def _host(decisions: SwapDecisions) -> Iterator[str]:
-    """Every tensor that is ever copied has a place of its own on the host."""
+    """Every copied tensor has a place of its own on the host."""
     problem = decisions.problem
     limit = problem.machine.host_bytes
     copied = {node.item for node in decisions.nodes if node.kind in ("in", "out")}
@@ -201,7 +201,7 @@ def _host(decisions: SwapDecisions) -> Iterator[str]:
 
 
 def _figures(decisions: SwapDecisions) -> Iterator[str]:
-    """What the simulation of the three streams says."""
+    """The figures of the simulation of the three streams."""
     problem = decisions.problem
     schedule = simulate(*tasks_of(decisions), start_bytes(decisions))
     moved = {

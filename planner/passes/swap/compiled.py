@@ -1,4 +1,4 @@
-"""Compilation of the few loops that a search runs hundreds of thousands of times, where numba is installed."""
+"""Compilation of the loops that a search runs hundreds of thousands of times, if numba is installed."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ def _numba() -> Any:
 
 NUMBA = _numba()
 COMPILES = NUMBA is not None
-"""Whether loops are compiled; without numba (extra `swap`) they run as they stand, with the same results."""
+"""Whether loops are compiled; without numba (extra `swap`) they run uncompiled, with the same results."""
 
 
 def compiled(function: Function) -> Function:
-    """`function` as machine code, kept in numba's cache from one process to the next where any of numba's folders
-    (NUMBA_CACHE_DIR, beside the source, the user's cache) can be written."""
+    """`function` as machine code, cached between processes if any of numba's folders (NUMBA_CACHE_DIR, next to the
+    source file, the user's cache) is writable."""
     if not COMPILES:
         return function
     try:
         made = NUMBA.njit(cache=True)(function)
         _distrust(made)
-    except (RuntimeError, AttributeError):  # no folder to write to, or a cache of another make
+    except (RuntimeError, AttributeError):  # no writable folder, or a cache of another version
         made = NUMBA.njit(function)
     return cast(Function, made)
 
 
 def _distrust(made: Any) -> None:
-    """numba compiles anew when the file of a function has changed. What the function calls, and the numbers that it
-    reads, are part of its code too, and may be another file's: they become part of the mark by which it knows."""
+    """Recompile also when functions that it calls, or constants that it reads, have changed in other files: numba only
+    compares the file of the function, so they are added to the stamp that it compares."""
     around = made.py_func.__globals__
     calls = [
         value for value in around.values() if hasattr(value, "py_func") and value.py_func.__globals__ is not around

@@ -12,7 +12,7 @@ Allocator = Literal["pool", "offset", "bytes"]
 
 
 class PoolClass(Record, frozen=True, kw_only=True):
-    """`count` objects of `object_bytes` each, side by side from `address` on."""
+    """`count` adjacent objects of `object_bytes` each from `address` on."""
 
     object_bytes: Positive
     count: Positive
@@ -30,9 +30,9 @@ class SwapNode(Record, frozen=True, kw_only=True):
     """A step of the plan on its stream: `compute`, `in` or `out`; a `drop` is on none and takes no time.
 
     `item` is the operator of a compute node, the tensor of any other. `serves` is the place in `order` of the operator
-    for whose sake it runs, its priority among what waits for the same stream. `after` are earlier nodes that end
-    before it starts. `at` are addresses: of each output of a compute node, of the tensor of an `in` node. An `early`
-    copy out runs while operators still read the tensor; a later `drop` gives its place up.
+    that needs it, its priority on its stream. `after` are earlier nodes that end before it starts. `at` are addresses:
+    of each output of a compute node, of the tensor of an `in` node. An `early` copy out runs while operators still read
+    the tensor; a later `drop` frees its place.
     """
 
     kind: Literal["compute", "in", "out", "drop"]
@@ -44,7 +44,7 @@ class SwapNode(Record, frozen=True, kw_only=True):
 
 
 class OpRun(Record, frozen=True, kw_only=True):
-    """One run of a trace op, where ops run more than once or by another implementation than their own call."""
+    """One run of a trace op, where ops run repeatedly or by another implementation than their own call."""
 
     op: Name
     implementation: Name = "default"
@@ -53,8 +53,8 @@ class OpRun(Record, frozen=True, kw_only=True):
 class SwapDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass", tag="swap"):
     """`nodes` are in an order in which one thread could run them. Times are in ns.
 
-    `initial` are the persistent tensors on the device when an iteration starts; `final` the same tensors when it ends:
-    where the addresses differ, the objects of a class change their roles from one iteration to the next.
+    `initial` are the persistent tensors on the device when an iteration starts, `final` the same tensors when it ends;
+    where addresses differ, objects of a class swap roles between iterations.
     """
 
     problem: SwapProblem
@@ -68,16 +68,16 @@ class SwapDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass", tag=
     final: tuple[Resident, ...] = ()
     nodes: tuple[SwapNode, ...]
     runs: tuple[OpRun, ...] = ()
-    """Where ops write in place or are recomputed: every run, in the trace's order, of which `problem` speaks
+    """Where ops write in place or are recomputed: every run that `problem` covers, in the trace's order
     (treadle.planner.graph.unrolling)."""
     time_ns: Count
-    """Of one iteration, by simulation."""
+    """Simulated time of one iteration."""
     idle_ns: Count
-    """How long the compute stream waits."""
+    """Time that the compute stream is idle."""
     in_bytes: Count
     out_bytes: Count
     peak_bytes: Count
-    """Most bytes of tensors on the device at any moment of the simulation, whole objects with allocator `pool`."""
+    """Peak bytes of tensors on the device in the simulation, of whole objects with allocator `pool`."""
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
         """Yield (path, found, expected) for every index out of range."""

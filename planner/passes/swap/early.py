@@ -1,10 +1,10 @@
 """Early write-back: copies out that begin when their tensor was last written, while operators still read it.
 
-SwapAdvisor (section 4.3) copies a victim out after its last user. Nothing writes the tensor between its last write and
-that user, so the copy may run beside the readers; the place is free when both have ended. A copy out then is two nodes,
-an early copy that waits for the last write, and a drop that waits for the last user and for the copy. The copy keeps
-its priority on its stream, but what starts earlier may hold up another copy: so every choice is simulated, all copies
-early at first and then one after another, and kept where the iteration takes less time.
+SwapAdvisor (section 4.3) copies a victim out after its last user. No operator writes the tensor after its last write,
+so the copy may overlap with the readers; the place is free when both have ended. A copy out then is two nodes, an early
+copy that waits for the last write, and a drop that waits for the last user and for the copy. An early copy may delay
+another one on its stream, so every choice is simulated, first with all copies early and then one after another, and
+kept where the iteration takes less time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from treadle.planner.passes.swap.arrays import COMPUTE, DROP, IN, OUT, Arrays, N
 from treadle.planner.passes.swap.evaluate import time_ns
 
 TRIES = 64
-"""Copies that are changed one after another, at most."""
+"""Copies that are tried one after another, at most."""
 
 
 def write_back_early(arrays: Arrays, nodes: Nodes) -> tuple[Nodes, tuple[int, ...]]:
@@ -60,8 +60,8 @@ def last_writes(arrays: Arrays, nodes: Nodes) -> dict[int, int]:
 
 
 def split(nodes: Nodes, early: dict[int, int]) -> tuple[Nodes, tuple[int, ...]]:
-    """Each copy out of `early` as a copy that waits for the node that `early` names, and a drop that waits for the copy
-    and for whatever the copy waited for. Returned with the new places of these copies."""
+    """The nodes with each copy out in `early` replaced by a copy that waits for the node that `early` names, and a drop
+    that waits for the copy and for all that the copy waited for; and the new places of these copies."""
     count = len(nodes.kind)
     wide = np.ones(count, np.int64)
     wide[ints(early)] = 2

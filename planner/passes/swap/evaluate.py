@@ -1,4 +1,4 @@
-"""What an order and a pool are worth: the simulated time of their plan, and the plan as a document."""
+"""The simulated time of a plan, and the plan as a document."""
 
 from __future__ import annotations
 
@@ -8,22 +8,13 @@ from itertools import pairwise
 import numpy as np
 from msgspec import structs
 
-from treadle.planner.errors import InfeasibleError
-from treadle.planner.passes.swap.arrays import COMPUTE, IN, KINDS, OUT, Arrays, Ints, Nodes, arrays_of
+from treadle.planner.passes.swap.arrays import COMPUTE, IN, KINDS, OUT, Arrays, Ints, Nodes
 from treadle.planner.passes.swap.decisions import Allocator, Resident, SwapDecisions, SwapNode
 from treadle.planner.passes.swap.layout import Pool, laid_out
 from treadle.planner.passes.swap.problem import SwapProblem
 from treadle.planner.passes.swap.replay import replay
 from treadle.planner.passes.swap.timeline_of import MEMORY, start_bytes, tasks_of
-from treadle.planner.passes.swap.two_pass import FAITHFUL, Settings, plan_pool
 from treadle.planner.timeline.simulator import simulate
-
-
-def evaluate(arrays: Arrays, order: Sequence[int] | Ints, pool: Pool, settings: Settings = FAITHFUL) -> int | None:
-    """Nanoseconds of one iteration; None where a class has fewer objects than some operator holds of its tensors, or
-    where the tensors that are copied do not fit into the host's memory."""
-    nodes = plan_pool(arrays, order, pool, settings)
-    return None if nodes is None else time_ns(arrays, nodes)
 
 
 def time_ns(arrays: Arrays, nodes: Nodes) -> int | None:
@@ -34,22 +25,10 @@ def time_ns(arrays: Arrays, nodes: Nodes) -> int | None:
 
 
 def pinned_bytes(arrays: Arrays, nodes: Nodes) -> int:
-    """Bytes of all tensors that are ever copied: each has a place of its own on the host."""
+    """Bytes of all copied tensors; each has a place of its own on the host."""
     copied = np.zeros(len(arrays.bytes), np.bool_)
     copied[nodes.item[(nodes.kind == IN) | (nodes.kind == OUT)]] = True
     return int(arrays.bytes[copied].sum())
-
-
-def decide(problem: SwapProblem, order: Sequence[int], pool: Pool, settings: Settings = FAITHFUL) -> SwapDecisions:
-    """The complete plan of an order and a pool. Raises InfeasibleError where `evaluate` returns None."""
-    arrays = arrays_of(problem)
-    nodes = plan_pool(arrays, order, pool, settings)
-    if nodes is None:
-        raise InfeasibleError("a class has fewer objects than one operator holds of its tensors")
-    if time_ns(arrays, nodes) is None:
-        needed, there = pinned_bytes(arrays, nodes), arrays.host_bytes
-        raise InfeasibleError(f"the tensors that are copied take {needed} bytes of the host, which has {there}")
-    return decisions(problem, arrays, order, nodes, pool)
 
 
 def decisions(
@@ -73,14 +52,7 @@ def decisions(
         initial=_residents(nodes.initial, nodes.initial_at),
         final=_residents(nodes.initial, nodes.final_at),
         nodes=tuple(
-            SwapNode(
-                kind=KINDS[kind],  # type: ignore[arg-type]
-                item=item,
-                serves=serves,
-                after=after,
-                at=at,
-                early=place in early,
-            )
+            SwapNode(kind=KINDS[kind], item=item, serves=serves, after=after, at=at, early=place in early)  # type: ignore[arg-type]
             for place, (kind, item, serves, after, at) in enumerate(
                 zip(
                     nodes.kind.tolist(),

@@ -1,7 +1,7 @@
-"""The plan that needs least memory: before each operator its inputs come in, after it all leave again.
+"""The plan that needs least memory: all inputs are copied in before each operator, and all its tensors leave after it.
 
-The operator's tensors lie side by side from address 0. Nothing stays between operators, so this fits wherever each of
-them fits by itself, however badly tensors of other sizes would lie in the way.
+The operator's tensors are adjacent from address 0. No tensor stays between operators, so this fits wherever each single
+operator fits, without fragmentation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ IN, RUN, LEAVE, END, NEXT = range(5)
 
 
 def evict_all(arrays: Arrays, order: Sequence[int] | Ints) -> Nodes:
-    """Its nodes for all operators in `order`, which must be topological, with allocator `offset`."""
+    """The nodes of this plan for all operators in `order`, which must be topological, with allocator `offset`."""
     uses = np.bincount(arrays.use, minlength=len(arrays.bytes))
     valid = arrays.on_host.copy()
     stays: list[TimedResidency] = []

@@ -1,17 +1,17 @@
-"""The best plan of a small graph: order, pool and copies in one model of CP-SAT (spec, section 8: a second solver).
+"""The best plan of a small graph: order, pool and copies in one model of CP-SAT.
 
-Operators o, tensors t of more than no bytes, stays c = 0, 1, .. of t on the device: as many as t has users, and two
-more for a persistent tensor, so that every plan is one of the model's. Times are counted in the largest unit that
-leaves all of them whole; where operators take no time, in 1/K of it, and such an operator takes one of these, so that
-what it holds is held at some moment.
+Operators o, non-empty tensors t, residencies c = 0, 1, .. of t on the device: one for each user of t, and two more for
+a persistent tensor, so that the model has every plan. Times are counted in the largest unit in which all are whole;
+where operators take no time, in 1/K of it, and such an operator takes one of these, so that its tensors are held at
+some moment.
 
     S_o                 start of o
-    p_tc                stay c happens;                       p_t,c+1 -> p_tc
-    b_tc, r_tc          start of the stay, and when t can be used;   r = b + in_t for a stay that a copy begins
+    p_tc                residency c exists;                   p_t,c+1 -> p_tc
+    b_tc, r_tc          its start, and when t can be used;    r = b + in_t where a copy begins it
     x_tc, e_tc          when t leaves, and when its place is free;   e = x + out_t with a copy (q_tc = 1), else e >= x
-    a_utc               user u of t falls into stay c;        sum_c a_utc = 1,  a_utc -> p_tc
-    d_tc                the host has t as it is when stay c ends without a copy
-    f_tc                stay c lasts to the end;              e_tc = T
+    a_utc               user u of t is in residency c;        sum_c a_utc = 1,  a_utc -> p_tc
+    d_tc                the host has t as it is when residency c ends without a copy
+    f_tc                residency c lasts to the end;         e_tc = T
     i_t                 the persistent t is on the device when the iteration starts
     g_kl, n_kl          sizes k..l are a class, of n objects (allocator pool);   y_tc an address (allocator offset)
 
@@ -19,19 +19,19 @@ what it holds is held at some moment.
     E1  T >= S_o + time_o,  T >= e_tc;    no overlap on each of the streams compute, in and out
     E2  S_j >= S_i + time_i for i before j
     E3  a_utc -> r_tc <= S_u,  S_u + time_u <= x_tc;   b_t0 = S_maker for a made tensor, no copy begins that
-    E4  p_t,c+1 -> b_t,c+1 >= e_tc;       every stay has a user, or lasts to the end, or is the first and copied out
-    E5  i_t <-> the first stay starts with the iteration, at 0;   sum_c f_tc = i_t
-    E6  a stay that is not the last, or is of a kept tensor:  q_tc or d_tc or f_tc;   d_tc -> no writer in stay c
+    E4  p_t,c+1 -> b_t,c+1 >= e_tc;       each residency has a user, or lasts to the end, or is the first and copied out
+    E5  i_t <-> the first residency starts with the iteration, at 0;   sum_c f_tc = i_t
+    E6  one that is not the last, or of a kept tensor:  q_tc or d_tc or f_tc;   d_tc -> no writer in residency c
         d_t0 is false for a made tensor;  i_t, d_t0, f_tc -> d_tc: an iteration finds on the host what the last one left
-    E7  memory: sum of bytes of all stays at any moment <= arena (bytes);  no two rectangles (time, address) overlap, an
-        initial resident ends where it starts (offset);  stays of sizes k..l at any moment <= n_kl where g_kl,
-        sum n_kl size_l <= arena, every size in one class (pool). Objects can be given out first come first served,
-        since a graph of intervals needs no more colours than it has intervals at one moment.
+    E7  memory: sum of bytes at any moment <= arena (bytes);  no two rectangles (time, address) overlap, an initial
+        resident ends where it starts (offset);  residencies of sizes k..l at any moment <= n_kl where g_kl,
+        sum n_kl size_l <= arena, every size in one class (pool). Objects can be assigned first come, first served,
+        since an interval graph needs no more colours than it has intervals at one moment.
     E8  copies run at full speed, T >= In + c Out,  T >= Out + c In  with all work in and out (bound.py)
-    E9  h_t: t is copied, b_tc or q_tc of some stay -> h_t;   sum bytes_t h_t <= host (where the host has a limit)
+    E9  h_t: t is copied, a copy begins or ends some residency -> h_t;   sum bytes_t h_t <= host, if it has a limit
 
-The value of the model is a lower bound on every plan: copies that slow each other down only take longer. The plan that
-it stands for is replayed as it is; it is certified as the optimum only where the replay takes no longer than the bound.
+The value of the model is a lower bound of every plan, since copies that slow each other down only take longer. Its plan
+is replayed, and certified as the optimum only if the replay takes no longer than the bound.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ from treadle.planner.passes.swap.replay import replay
 from treadle.planner.passes.swap.spans import plan_spans
 from treadle.planner.passes.swap.timed_residencies import Ending, TimedResidency, addresses, nodes_of, objects, tokens
 from treadle.planner.passes.swap.two_pass import plan_once, plan_pool
-from treadle.planner.solver.cp_sat import search
+from treadle.planner.solver.cp_sat import configured, search
 from treadle.planner.solver.interface import Options, Progress, Reporter
 
 MOST_SIZES = 8
-"""Distinct sizes up to which the classes are searched."""
+"""Distinct tensor sizes up to which classes are searched."""
 WORK = 60.0
 """Deterministic seconds of CP-SAT."""
 
@@ -104,10 +104,10 @@ def solve_exact(
 ) -> Exact:
     """The fastest plan found with `work` deterministic seconds, and how fast any could be.
 
-    order, pool, initial: to be kept to; by default all are searched. below_ns: only plans that take less are looked
-    for; where none is found the bound is at most this. time_limit_s: wall clock, a safety net that `limit_fired` tells
-    of. Raises InputError for more than MOST_SIZES sizes without a `pool`, InfeasibleError for an operator that does not
-    fit by itself.
+    order, pool, initial: fixed parts of the plan; by default all are searched. below_ns: only faster plans are searched
+    for; without one the bound is at most this. time_limit_s: a safety net in wall clock; `limit_fired` states that it
+    ended the search. Raises InputError for more than MOST_SIZES sizes without a `pool`, InfeasibleError for a single
+    operator that does not fit.
     """
     from ortools.sat.python import cp_model
 
@@ -116,16 +116,8 @@ def solve_exact(
         return Exact(bound_ns=below_ns, scope=least.scope)
     most = below_ns - 1 if below_ns is not None else _known(problem, allocator, order, pool, initial)
     model = _Model(problem, allocator, order, pool, initial, least.time_ns, most)
-    solver = cp_model.CpSolver()
-    parameters = solver.parameters
-    parameters.random_seed = seed
-    parameters.num_workers = workers
-    parameters.interleave_search = workers > 1
-    parameters.catch_sigint_signal = False
-    parameters.max_deterministic_time = work
-    if time_limit_s is not None:
-        parameters.max_time_in_seconds = time_limit_s
-    options = Options(0.0, None, None, time_limit_s, seed, workers, Reporter(on_progress, 0))
+    options = Options(0.0, work, None, time_limit_s, seed, workers, Reporter(on_progress, 0))
+    solver = configured(options)
     status = search(solver, model.cp, options, stop or threading.Event())
     bound = least.time_ns
     if status == cp_model.INFEASIBLE and below_ns is not None:
@@ -155,7 +147,7 @@ def _known(
     pool: Pool | None,
     initial: Sequence[int] | None,
 ) -> int | None:
-    """The time of some plan of the model, where the planner finds one."""
+    """The time of a plan of the model, if the planner finds one."""
     arrays = arrays_of(problem)
     line = range(len(problem.ops)) if order is None else order
     nodes = None
@@ -170,8 +162,8 @@ def _known(
 
 
 @dataclass
-class _Stay:
-    """Variables of one stay; literals may be constants."""
+class _Residency:
+    """Variables of one residency; literals may be constants."""
 
     present: Any
     begins: Any
@@ -231,7 +223,7 @@ class _Model:
         self.cp.minimize(self.time)
 
     def _longest(self) -> int:
-        """Everything one after another, with every copy there could be."""
+        """Time of everything in sequence, with all possible copies."""
         machine, slow, whole = self.problem.machine, *self.problem.machine.together
         copies = sum(
             (len(users) + 1) * (machine.in_ns(size) + machine.out_ns(size))
@@ -260,7 +252,7 @@ class _Model:
             for other in before[op]:
                 cp.add(self.starts[op] >= self.starts[other] + self.length(other))
 
-    def _tensor(self, t: int) -> list[_Stay]:
+    def _tensor(self, t: int) -> list[_Residency]:
         cp, tensor = self.cp, self.problem.tensors[t]
         persistent, made = tensor.role in PERSISTENT, t in self.makers
         kept = tensor.kept and tensor.role != "input"
@@ -269,7 +261,7 @@ class _Model:
             resident = cp.new_bool_var("")
             if self.initial is not None:
                 cp.add(resident == int(t in self.initial))
-        found: list[_Stay] = []
+        found: list[_Residency] = []
         for c in range(len(self.users[t]) + 2 * persistent):
             first = c == 0
             present = self.true if first and not persistent else cp.new_bool_var("")
@@ -279,7 +271,7 @@ class _Model:
                 if persistent:
                     cp.add(begins + resident == present)
             lasts = cp.new_bool_var("") if kept else self.false
-            stay = _Stay(
+            stay = _Residency(
                 present=present,
                 begins=begins,
                 start=self.starts[self.makers[t]] if first and made else self._when(),
@@ -365,7 +357,7 @@ class _Model:
                 cp.add(slow * self.time >= slow * total[mine] + (whole - slow) * total[other])
 
     def _host(self) -> None:
-        """E9: every tensor that is ever copied has a place of its own on the host."""
+        """E9: every copied tensor has a place of its own on the host."""
         limit = self.problem.machine.host_bytes
         if limit is None:
             return
@@ -378,11 +370,11 @@ class _Model:
             taken.append(self.problem.tensors[t].bytes * copied)
         self.cp.add(sum(taken) <= limit)
 
-    def _interval(self, stay: _Stay) -> Any:
+    def _interval(self, stay: _Residency) -> Any:
         length = self._when()
         return self.cp.new_optional_interval_var(stay.start, length, stay.end, stay.present, "")
 
-    def _all(self) -> list[tuple[int, _Stay]]:
+    def _all(self) -> list[tuple[int, _Residency]]:
         return [(t, stay) for t, stays in self.stays.items() for stay in stays]
 
     def _bytes(self) -> None:
@@ -440,7 +432,7 @@ class _Model:
                 cp.add_exactly_one([self.classes[k, end] for k, end in runs if k <= size <= end])
 
     def whole(self, value: float) -> int:
-        """The bound in ns that one of the model's objective is; what takes no time took up to `unmeasured`."""
+        """The bound in ns for one of the objective, which includes up to `unmeasured` for operators of no time."""
         if not math.isfinite(value):
             return 0
         return -((self.unmeasured - math.ceil(value - 1e-6)) * self.unit // self.scale)

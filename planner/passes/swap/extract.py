@@ -1,14 +1,14 @@
 """From a trace and a hardware profile to the swap problem.
 
-Bytes belong to storages: a view has none and is no operator, whoever reads it reads the storage's owner. An op that
+Bytes belong to storages: a view has none and is no operator; an op that reads it reads the storage's owner. An op that
 writes in place overwrites a storage it reads. So that every order that the problem allows gives the same bits, a reader
 waits for the last write before it, a write for the reads and the write before it, and a random op for the random op
 before it. Optional ops (`intermediate_of`) are left out, and what no op uses.
 
 Roles: parameters stay parameters, buffers (an optimizer's moments among them) become states, inputs and tangents
-inputs. What the step hands over is kept: outputs, final gradients that no optimizer op of the trace reads, and the new
-values of buffers (`Trace.updates`). Such a value is a tensor of its own, made by its op like any other and wherever it
-is when the iteration ends, on the device or copied to the host. Writing it back is no operator: within the iteration
+inputs. The results of the step are kept: outputs, final gradients that no optimizer op of the trace reads, and the new
+values of buffers (`Trace.updates`). Such a value is a tensor of its own, made by its op like any other; when the
+iteration ends it is on the device or on the host. Writing it back is no operator: within the iteration
 the buffer keeps its old value on the device and on the host; between iterations the runtime copies the new value over
 the buffer's host copy and, where the buffer is a final resident, over its place on the device.
 """
@@ -28,9 +28,9 @@ from treadle.planner.passes.swap.problem import PERSISTENT, VERSION, Role, SwapM
 
 ROLES: dict[str, Role] = {"parameter": "parameter", "buffer": "state", "input": "input", "tangent": "input"}
 ALIGNED = 8
-"""Tensors take multiples of so many bytes, so that one of any element type can lie behind any other."""
+"""Tensor sizes are multiples of this, so that one of any element type can follow any other."""
 GRANULARITY = 512
-"""Objects of a pool take multiples of so many bytes, as allocators of devices have it: kernels choose by it."""
+"""Object sizes of a pool are multiples of this, as with device allocators; kernels are chosen by such alignment."""
 FINEST = 1000
 """Largest denominator of the share of its speed that a copy keeps while the other direction is busy."""
 
@@ -65,7 +65,7 @@ def problem_from_trace(trace: Trace, machine: SwapMachine, reserve_bytes: int = 
                 raise InputError(text, where=trace.name, path=f"$.ops[{place}].mutates")
     storages = dict.fromkeys(key for _, op in planned for key in (*_read(graph, op), *_made(graph, op)))
     number = {key: at for at, key in enumerate(storages)}
-    kept = _handed(graph)
+    kept = _results(graph)
     waits = _waits(graph)
     problem = SwapProblem(
         version=VERSION,
@@ -92,9 +92,9 @@ def problem_from_trace(trace: Trace, machine: SwapMachine, reserve_bytes: int = 
 
 
 def machine_of(hardware: Hardware, memory_bytes: int | None = None, host_bytes: int | None = None) -> SwapMachine:
-    """The first GPU of the profile (its first device where there is none) and the copies between it and its host.
+    """The first GPU of the profile (otherwise its first device) and the copies between it and its host.
 
-    `memory_bytes` and `host_bytes` take the place of the profile's. Raises InputError for a profile without the
+    `memory_bytes` and `host_bytes` replace those of the profile. Raises InputError for a profile without the
     device's memory or without copies in both directions.
     """
     gpus = (index for index, device in enumerate(hardware.devices) if device.kind == "gpu")
@@ -131,11 +131,12 @@ def _together(hardware: Hardware, inward: CopyEngine, outward: CopyEngine) -> tu
     """The share of its own speed that each direction keeps while both are busy."""
     if hardware.copy_together is None:
         return 1, 1
-    alone = Fraction(inward.bandwidth) + Fraction(outward.bandwidth)
-    share = min(Fraction(1), (Fraction(hardware.copy_together) / alone).limit_denominator(FINEST))
+    both = Fraction(inward.bandwidth) + Fraction(outward.bandwidth)
+    share = min(Fraction(1), (Fraction(hardware.copy_together) / both).limit_denominator(FINEST))
     if share < Fraction(1, 2):
         text = (
-            f"found {hardware.copy_together:g}, expected at least {float(alone / 2):g}, half of both directions alone"
+            f"found {hardware.copy_together:g}, expected at least {float(both / 2):g}, half of the sum of both "
+            "directions"
         )
         raise InputError(text, where=hardware.name, path="$.copy_together")
     return share.numerator, share.denominator
@@ -152,14 +153,14 @@ def _made(graph: Graph, op: Op) -> list[str]:
 
 
 def _scratch_bytes(graph: Graph, op: Op) -> int:
-    """What the op allocates beside the places of its results: workspace, and the results themselves where it cannot
-    write them into given memory."""
+    """Bytes that the op allocates besides the places of its results: workspace, and the results themselves where it
+    cannot write them into given memory."""
     made = sum(_storage_bytes(graph, key) for key in _made(graph, op)) if op.returns_new else 0
     return (op.workspace_bytes or 0) + made
 
 
-def _handed(graph: Graph) -> set[str]:
-    """Storages that somebody wants when the iteration ends, wherever they are."""
+def _results(graph: Graph) -> set[str]:
+    """Storages that are needed after the iteration."""
     trace = graph.trace
     taken = {graph.owner[key] for op in trace.ops if op.phase == "optimizer" for key in op.inputs}
     gradients = {graph.owner[tensor] for tensor in finals(trace)}
@@ -168,7 +169,7 @@ def _handed(graph: Graph) -> set[str]:
 
 
 def _storage_bytes(graph: Graph, key: str) -> int:
-    """Raises InputError for a tensor whose size the trace does not tell."""
+    """Raises InputError for a tensor whose size the trace does not state."""
     tensor = graph.tensors[key]
     size = tensor.bytes if tensor.storage_bytes is None else tensor.storage_bytes
     if size is None:
@@ -183,7 +184,7 @@ def _storage_bytes(graph: Graph, key: str) -> int:
 def _tensor(graph: Graph, key: str, kept: set[str]) -> SwapTensor:
     role = _role(graph, key)
     size = _storage_bytes(graph, key)
-    # a caller wants what the step makes; what it brought itself is still on the host
+    # results of the step are kept; its inputs are still on the host
     return SwapTensor(
         id=key,
         bytes=-(-size // ALIGNED) * ALIGNED,
@@ -193,7 +194,7 @@ def _tensor(graph: Graph, key: str, kept: set[str]) -> SwapTensor:
 
 
 def _role(graph: Graph, key: str) -> Role:
-    """What was there before the iteration and has no role (imported traces do not tell) may be wanted in the next."""
+    """A tensor that exists before the iteration and has no role, as in imported traces, may be needed in the next."""
     maker = graph.producer.get(key)
     if maker is None:
         return ROLES.get(graph.tensors[key].role, "state")
@@ -203,20 +204,20 @@ def _role(graph: Graph, key: str) -> Role:
 def _waits(graph: Graph) -> dict[str, tuple[int, ...]]:
     """For each planned op the numbers of planned ops it waits for besides the makers of what it reads."""
     number: dict[str, int] = {}
-    stands: dict[str, tuple[int, ...]] = {}  # for any op: the planned ops that waiting for it means waiting for
+    stands: dict[str, tuple[int, ...]] = {}  # for any op: the planned ops that a wait for it is a wait for
     writer: dict[str, int] = {}
     readers: dict[str, list[int]] = {}
     drawn: tuple[int, ...] = ()
     waits: dict[str, tuple[int, ...]] = {}
     for op in graph.trace.ops:
-        told = [before for name in op.after for before in stands.get(name, ())]
+        given = [before for name in op.after for before in stands.get(name, ())]
         if op.intermediate_of is not None or graph.is_view(op):
             makers = (graph.producer[key].id for key in op.inputs if key in graph.producer)
-            stands[op.id] = _ascending([*told, *(before for name in makers for before in stands.get(name, ()))])
+            stands[op.id] = _ascending([*given, *(before for name in makers for before in stands.get(name, ()))])
             continue
         here = number[op.id] = len(number)
         stands[op.id] = (here,)
-        before = [*told, *(drawn if op.random else ())]
+        before = [*given, *(drawn if op.random else ())]
         written = dict.fromkeys(graph.owner[key] for key in op.mutates)
         for key in _read(graph, op):
             if key in writer:

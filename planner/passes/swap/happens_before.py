@@ -1,9 +1,9 @@
-"""Which nodes of a swap plan end before others start, whatever copies and operators take.
+"""The happens-before relation of a swap plan: which nodes end before others start, whatever copies and operators take.
 
-Only `after` counts, in all its consequences: streams are no queues, so two nodes of one stream that no chain of `after`
-joins may run in either order. The compute nodes are one chain (the checker makes sure of that first). A node that is
-no compute node comes before another one either by way of a compute node, which the first compute node after the one and
-the last before the other tell, or by a chain of copies and drops alone, which is short and searched.
+Only `after` counts, transitively: streams are no queues, so two nodes of one stream that no chain of `after` joins may
+run in either order. The compute nodes are one chain (the checker verifies that first). Any other node comes before
+another one either through a compute node, which the first compute node after the one and the last before the other
+decide, or by a chain of copies and drops only, which is short and searched.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class HappensBefore(NamedTuple):
 
 
 def happens_before(nodes: Sequence[SwapNode]) -> HappensBefore:
-    """Nodes whose `after` are earlier nodes, and whose compute nodes each come after the one before."""
+    """The relation of nodes whose `after` are earlier nodes and whose compute nodes are one chain."""
     count = sum(node.kind == "compute" for node in nodes)
     place, since, until = [-1] * len(nodes), [-1] * len(nodes), [count] * len(nodes)
     reached = 0

@@ -1,4 +1,4 @@
-"""Binary heaps of integers in segments of one array, least first: what compiled loops use in place of heapq."""
+"""Binary heaps of integers in segments of one array, least first, for compiled loops."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ def pop(heap: Ints, base: int, size: int) -> int:
 
 @compiled
 def rank(reach: int, valid: bool, last: int, t: int, n: int, tensors: int) -> int:
-    """Victims of a scan in the order of this number: the furthest next use (2 n at most) first, then one with a valid
-    copy on the host, then the least recently used, then the lowest number."""
+    """Sort key of victims: the furthest next use (2 n at most) first, then one with a valid copy on the host, then the
+    least recently used, then the lowest number."""
     return (((2 * n - reach) * 2 + (0 if valid else 1)) * (n + 1) + last + 1) * tensors + t

@@ -1,16 +1,14 @@
-"""Local search on a plan: orders, pools, victims and initial residents, one small change at a time, kept where the
-simulator gains.
+"""Local search on a plan: small random changes of order, pool, victims and initial residents, kept if the simulated
+time does not rise.
 
-The planner chooses victims in the order of operators and without regard to bandwidth (spec, section 8). Moves here are
-drawn at random, most of them near an operator that waits, and evaluated by planning and replaying again, so that every
-plan on the way is one of the planner's:
+The planner of SwapAdvisor (section 4.3) chooses victims by their next use, regardless of bandwidth. Moves here are
+mostly near an operator that waits. They change the planner's inputs, and it plans again:
 
-* order: an operator goes to another place between what it waits for and what waits for it; a stretch of operators goes
-  as a whole;
-* pool: an object of one class makes room for objects of others;
-* victim: a tensor that left is held to be needed sooner than it is, or one that stayed later;
-* initial (allocator pool): a few persistent tensors join the initial residents, or leave them. A small one that stays
-  saves a copy, of which most is its fixed cost.
+* order: a stretch of operators moves to another place between its predecessors and successors;
+* pool: objects of one class are exchanged for objects of another;
+* victim: the next use of an evicted tensor counts as sooner than it is, that of a resident one as later;
+* initial (allocator pool): a few persistent tensors are added to the initial residents or removed. A small one that
+  stays saves a copy, whose time is mostly its fixed cost.
 
 Not part of the faithful mode. Deterministic: the same inputs, seed and number of evaluations give the same plan.
 """
@@ -31,18 +29,18 @@ from treadle.planner.passes.swap.spans import SPANS, scan_spans
 from treadle.planner.passes.swap.two_pass import Settings, plan_pool
 
 LONGEST = 16
-"""Operators of a stretch that moves as a whole, at most."""
+"""Operators of a stretch that moves, at most."""
 NEAR = 0.7
 """Share of the moves of victims that begin at an operator that waits."""
 UNDO = 0.3
 """Share of the moves at a use that has a bias that take it back."""
 BEFORE_OUT, BEFORE_USE = 8, 20
-"""How far before a wait a move looks, on average: in departures, and in operators."""
+"""Mean distance of a move before a wait, in departures and in operators."""
 
 
 class Improved(NamedTuple):
-    """A plan with all that it was planned from: `bias` and `initial` as in treadle.planner.passes.swap.two_pass, the
-    latter None with allocators bytes and offset; `pool` is None with these too."""
+    """A plan with the inputs of its planner: `bias` and `initial` as in treadle.planner.passes.swap.two_pass; `pool`
+    and `initial` are None with allocators bytes and offset."""
 
     time_ns: int
     order: Ints
@@ -71,9 +69,8 @@ def improve(
 ) -> Improved | None:
     """The best plan after `evaluations` more of them, from one order and pool; None where these have no plan.
 
-    room: bytes for tensors. With allocator offset addresses are given out on the way and nothing is packed, which takes
-    too long here. Ends early at `least_ns`, which nothing goes below, and after `patience` evaluations
-    without a gain.
+    room: bytes for tensors. With allocator offset addresses are assigned during the scan; packing would take too long
+    here. Ends early at the lower bound `least_ns`, and after `patience` evaluations without a gain.
     """
     rng = random.Random(seed)
 
@@ -120,14 +117,14 @@ def improve(
 
 
 class _Look:
-    """Where a plan waits, worked out when first asked for."""
+    """Where a plan waits, computed on first use."""
 
     def __init__(self, arrays: Arrays, now: Improved) -> None:
         self.arrays, self.now = arrays, now
         self.waits: Ints | None = None
 
     def place(self, rng: random.Random) -> int:
-        """A place in the order, in NEAR of all cases one whose operator waits: by how long it does."""
+        """A random place in the order, in NEAR of all cases that of a waiting operator, in proportion to its wait."""
         if self.waits is None:
             ran = replay(self.arrays, self.now.nodes)
             computes = self.now.nodes.kind == COMPUTE
@@ -140,8 +137,7 @@ class _Look:
 
 
 def moved(arrays: Arrays, order: Ints, rng: random.Random) -> Ints:
-    """A stretch of 1 to LONGEST operators at another place, as far as what it waits for and what waits for it let it
-    go."""
+    """The order with a stretch of 1 to LONGEST operators moved between its predecessors and successors."""
     n = len(order)
     place = np.empty(n, np.int64)
     place[order] = np.arange(n)
@@ -163,7 +159,7 @@ def moved(arrays: Arrays, order: Ints, rng: random.Random) -> Ints:
 
 
 def traded(arrays: Arrays, needed: Ints, pool: Pool | None, room: int, rng: random.Random) -> Pool:
-    """One to three objects of a class given up, and what they leave filled with objects of another."""
+    """The pool with one to three objects of a class exchanged for objects of another."""
     assert pool is not None
     size, least = object_bytes(arrays.sizes, pool.classes), floors(needed, pool.classes)
     counts = list(pool.counts)
@@ -175,7 +171,7 @@ def traded(arrays: Arrays, needed: Ints, pool: Pool | None, room: int, rng: rand
 
 
 def stayed(arrays: Arrays, now: Improved, look: _Look, rng: random.Random) -> Ints:
-    """Sooner needed: the tensor of a departure, as of the use after which it left. The bias of each use."""
+    """The bias with a sooner next use of an evicted tensor, from the use after which it left."""
     n, nodes, place = len(now.order), now.nodes, look.place(rng)
     leaving = np.flatnonzero((nodes.kind == OUT) | (nodes.kind == DROP))
     if not len(leaving):
@@ -192,7 +188,7 @@ def stayed(arrays: Arrays, now: Improved, look: _Look, rng: random.Random) -> In
 
 
 def left(arrays: Arrays, now: Improved, look: _Look, rng: random.Random) -> Ints:
-    """Later needed: a tensor of an operator before one that waits. The bias of each use."""
+    """The bias with a later next use of a tensor of an operator before one that waits."""
     n = len(now.order)
     op = now.order[max(0, look.place(rng) - int(rng.expovariate(1 / BEFORE_USE)))]
     first, end = int(arrays.use_ptr[op]), int(arrays.use_ptr[op + 1])
@@ -208,7 +204,7 @@ def _changed(bias: Ints, use: int, amount: int, rng: random.Random) -> Ints:
 
 
 def toggled(initial: Ints | None, persistent: Ints, rng: random.Random) -> Ints:
-    """One to four persistent tensors in or out of the initial residents."""
+    """The initial residents with one to four persistent tensors added or removed."""
     assert initial is not None
     some = rng.sample(persistent.tolist(), min(len(persistent), rng.choice((1, 1, 2, 4))))
     return np.setxor1d(initial, some)

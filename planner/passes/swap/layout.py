@@ -1,4 +1,4 @@
-"""Memory as classes of objects of equal size (SwapAdvisor, section 4.2), and the least memory any order can run in."""
+"""Memory as classes of objects of equal size (SwapAdvisor, section 4.2), and the least memory of any order."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pool_bytes(distinct: tuple[int, ...] | Ints, pool: Pool) -> int:
 
 
 def laid_out(distinct: tuple[int, ...] | Ints, pool: Pool) -> tuple[PoolClass, ...]:
-    """The classes with their addresses, one behind the other; all counts are at least 1."""
+    """The classes with their addresses, in sequence; all counts are at least 1."""
     found, address = [], 0
     for size, count in zip(object_bytes(distinct, pool.classes), pool.counts, strict=True):
         found.append(PoolClass(object_bytes=size, count=count, address=address))
@@ -81,12 +81,6 @@ def least_pool(problem: SwapProblem | Arrays) -> Pool:
     return Pool(cut, floors(needed, cut))
 
 
-def least_bytes(problem: SwapProblem | Arrays) -> int:
-    """Bytes of `least_pool`: with less memory for tensors no pool runs the problem (scratch and reserve aside)."""
-    arrays = problem if isinstance(problem, Arrays) else arrays_of(problem)
-    return pool_bytes(arrays.sizes, least_pool(arrays))
-
-
 def class_of_tensor(arrays: Arrays, pool: Pool) -> Ints:
     """Per tensor its class from 0; -1 where it needs no place."""
     return np.append(ints(pool.classes) - 1, -1)[arrays.size]
@@ -98,7 +92,7 @@ def _by_class(needed: Ints, classes: tuple[int, ...]) -> list[Ints]:
 
 
 def trimmed(sizes: Ints, pool: Pool, nodes: Nodes) -> tuple[Pool, Nodes]:
-    """The same plan without the objects that hold nothing in it; a class keeps one at least."""
+    """The same plan without objects that it does not use; each class keeps at least one."""
     classes = laid_out(sizes, pool)
     starts = np.array([each.address for each in classes], np.int64)
     objects = np.array([each.object_bytes for each in classes], np.int64)

@@ -1,14 +1,15 @@
-"""The least memory that a swap problem can run in, and which operator sets it (SwapAdvisor, section 4.2; Table 5.2).
+"""The least memory in which a swap problem can run, and the operator that sets it (SwapAdvisor, section 4.2, table
+5.2).
 
-An operator's inputs and outputs are on the device together, whatever is copied when. With allocator `pool` each class
+An operator's inputs and outputs are on the device together. With allocator `pool` each class
 needs as many objects as the most of its tensors that one operator holds, and the least memory is that of the cheapest
 division into classes: min over CLS of the sum of floor times object size. With `bytes` and `offset` it is the largest
 sum of one operator. Scratch of the largest operator and the reserve come on top.
 
-Every tensor that is ever copied has a place of its own in the host's memory, pinned. In every order, while operator j
-runs, L_j is somewhere: persistent tensors in use, and what j or an operator before it makes for j, for one after it or
-to be kept. The device has no more than its memory, of which j's inputs of the step take part; the rest of L_j has been
-copied or will be, and so is every input of the step that is used:
+Every copied tensor has a place of its own in the host's pinned memory. In every order, while operator j runs, L_j bytes
+exist: persistent tensors in use, and what j or an operator before it makes for j, for a later one or to be kept. The
+device holds at most its memory, part of it inputs of the step for j; the rest of L_j is copied, and so is every used
+input of the step:
 
     pinned >= inputs + max_j (L_j + inputs of j - memory for tensors)
 """
@@ -27,15 +28,14 @@ from treadle.planner.passes.swap.layout import floor_ops, least_pool, needs, obj
 from treadle.planner.passes.swap.problem import PERSISTENT, SwapProblem
 
 NAMED = 4
-"""Tensors of an operator that are named, the largest first."""
+"""Tensors of an operator that a message names, the largest first."""
 MANY = 20_000
-"""Operators from which on the host's least memory is not worked out: it takes all pairs of them."""
+"""Operators from which on the host's least memory is not computed, since that takes all pairs of them."""
 
 
 class LeastMemory(NamedTuple):
-    """`memory_bytes` of a machine on which the problem can run, scratch and reserve included; with allocator `pool` as
-    `objects` of (bytes, how many, the operator that holds as many of them). `ops` set it, the one that takes most
-    first."""
+    """The least `memory_bytes` of the machine, scratch and reserve included; with allocator `pool` as `objects` of
+    (bytes, count, the operator that holds as many). `ops` set it, the one that takes most first."""
 
     memory_bytes: int
     ops: tuple[int, ...]
@@ -43,11 +43,11 @@ class LeastMemory(NamedTuple):
 
 
 def least_memory(problem: SwapProblem, allocator: Allocator = "pool") -> LeastMemory:
-    """The least memory with `allocator`: nothing runs below it, in any order."""
-    beside = problem.scratch_bytes + problem.reserve_bytes
+    """The least memory with `allocator`, in any order."""
+    unused = problem.scratch_bytes + problem.reserve_bytes
     if allocator != "pool":
-        held = [working_set(problem, op) for op in range(len(problem.ops))]
-        return LeastMemory(max(held) + beside, (held.index(max(held)),))
+        held = [problem.working_set(op) for op in range(len(problem.ops))]
+        return LeastMemory(max(held) + unused, (held.index(max(held)),))
     arrays = arrays_of(problem)
     pool = least_pool(arrays)
     of_class = zip(
@@ -55,18 +55,12 @@ def least_memory(problem: SwapProblem, allocator: Allocator = "pool") -> LeastMe
     )
     objects = tuple(sorted(of_class, key=lambda each: (-each[0] * each[1], each[0])))
     ops = tuple(dict.fromkeys(op for _, _, op in objects))
-    return LeastMemory(pool_bytes(arrays.sizes, pool) + beside, ops, objects)
-
-
-def working_set(problem: SwapProblem, op: int) -> int:
-    """Bytes of the tensors that an operator reads and makes."""
-    found = problem.ops[op]
-    return sum(problem.tensors[tensor].bytes for tensor in (*found.inputs, *found.outputs))
+    return LeastMemory(pool_bytes(arrays.sizes, pool) + unused, ops, objects)
 
 
 class LeastHostMemory(NamedTuple):
-    """`host_bytes` are pinned at least: the `inputs` of the step, and what of the `needed` bytes the device has no room
-    for while `op` runs."""
+    """The least pinned `host_bytes`: the `inputs` of the step, and what exceeds the device of the `needed` bytes while
+    `op` runs."""
 
     host_bytes: int
     inputs: int
@@ -75,7 +69,7 @@ class LeastHostMemory(NamedTuple):
 
 
 def least_host_memory(problem: SwapProblem) -> LeastHostMemory:
-    """What every plan pins on the host, in any order; nothing beyond the inputs from MANY operators on."""
+    """The least pinned memory of any plan; only the inputs count from MANY operators on."""
     tensors, ops = problem.tensors, problem.ops
     inputs = [sum(tensors[t].bytes for t in op.inputs if tensors[t].role == "input") for op in ops]
     used = {t for op in ops for t in op.inputs}
@@ -89,7 +83,7 @@ def least_host_memory(problem: SwapProblem) -> LeastHostMemory:
 
 
 def _surely_live(problem: SwapProblem) -> Ints:
-    """Per operator the bytes of tensors that some operator makes and that are somewhere while it runs, in any order."""
+    """Per operator the bytes of made tensors that exist while it runs, in any order."""
     n = len(problem.ops)
     before = predecessors(problem)
     since, until = [1 << op for op in range(n)], [1 << op for op in range(n)]  # sets of operators, as bits
@@ -114,7 +108,7 @@ def _surely_live(problem: SwapProblem) -> Ints:
 
 def require_feasible(problem: SwapProblem, allocator: Allocator = "pool") -> None:
     """Raises InfeasibleError where the device's memory or the host's is below the minimum, with the minimum, the
-    operator that sets it, and what to do."""
+    operator that sets it, and advice."""
     found = problem.machine.memory_bytes
     least = least_memory(problem, allocator)
     if found < least.memory_bytes:
@@ -146,7 +140,7 @@ def _parts(problem: SwapProblem, least: LeastMemory) -> str:
     objects = sorted((size, count) for size, count, _ in least.objects)
     words = [f"{count} x {format_bytes(size)}" for size, count in objects]
     if not words:
-        words = [f"{format_bytes(working_set(problem, least.ops[0]))} of tensors"]
+        words = [f"{format_bytes(problem.working_set(least.ops[0]))} of tensors"]
     if len(words) > NAMED:
         whole = sum(size * count for size, count in objects)
         words = [f"{format_bytes(whole)} in {len(objects)} classes of objects"]

@@ -1,13 +1,13 @@
 """Whether two tensors may ever be in the same place: the checker's part on memory.
 
-A stay of a tensor (treadle.planner.passes.swap.residencies) comes before another one if the node with which it leaves
-always ends before the other arrives. Stays that have bytes in common must come one before the other.
+A residency of a tensor (treadle.planner.passes.swap.residencies) comes before another one if the node with which it
+leaves always ends before the other arrives. Of two residencies with common bytes one must come before the other.
 
-* pool, offset: the stays are laid down in the order of their arrivals; each must come after those it covers. Who came
-  before these comes before it too, because a stay leaves after it arrived.
-* bytes: no set of stays of which none comes before another may take more than there is. Whoever arrives takes its bytes
-  from memory that nobody had, or from stays that come before it: a flow along the edges of the plan. By the theorem of
-  Dilworth in its weighted form all can be served if and only if no such set is too large; a minimum cut is that set.
+* pool, offset: residencies are laid down in the order of their arrivals; each must come after those it covers. It then
+  also comes after those that these cover, because a residency leaves after it arrived.
+* bytes: no set of residencies of which none comes before another may exceed the memory. An arrival takes unused bytes,
+  or bytes of residencies that come before it: a flow along the edges of the plan. By Dilworth's theorem in its weighted
+  form all arrivals can be served if and only if no such set is too large; a minimum cut is that set.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Clash(NamedTuple):
 
 
 def clashes(stays: Sequence[Residency], sizes: Sequence[int], order: HappensBefore) -> Iterator[Clash]:
-    """Stays at overlapping addresses, in the order of their arrivals, of which the first may still be there when the
-    second arrives. sizes: bytes that each tensor takes up."""
+    """Residencies at overlapping addresses, in the order of arrival, of which the first may still be present when the
+    second arrives. sizes: bytes of each tensor."""
     starts: list[int] = [0]  # of segments, ascending, each as long as up to the next
     owners: list[Residency | None] = [None]
     for stay in stays:
@@ -48,7 +48,7 @@ def clashes(stays: Sequence[Residency], sizes: Sequence[int], order: HappensBefo
 
 
 def _cut(starts: list[int], owners: list[Residency | None], at: int) -> int:
-    """The index of the segment that starts at `at`, made where there was none."""
+    """The index of the segment that starts at `at`, after a cut there if necessary."""
     index = bisect_left(starts, at)
     if index == len(starts) or starts[index] != at:
         starts.insert(index, at)
@@ -63,8 +63,8 @@ def _before(first: Residency, second: Residency, order: HappensBefore) -> bool:
 def crowd(
     stays: Sequence[Residency], sizes: Sequence[int], order: HappensBefore, room: int
 ) -> tuple[Sequence[Residency], int]:
-    """Stays that may all be there at one time and take more than `room` bytes, and how many; none where there are no
-    such. sizes: bytes of each tensor."""
+    """Residencies, if any, that may all be present at one time and take more than `room` bytes, and their bytes. sizes:
+    bytes of each tensor."""
     held = sum(sizes[stay.tensor] for stay in stays if stay.begin == START)
     if held > room:
         found = [stay for stay in stays if stay.begin == START]

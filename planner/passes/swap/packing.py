@@ -1,12 +1,12 @@
-"""Addresses for a plan that has none: the stays of a `bytes` plan, packed into one block of memory.
+"""Addresses for a plan that has none: the residencies of a `bytes` plan, packed into one block of memory.
 
-Stays are packed in the simulated time of the plan: two that are never on the device together may have the same bytes,
-and who comes later waits for who was there before. All these waits hold in the simulation already, so that the packed
-plan takes exactly as long. This is dynamic storage allocation: stays are placed one after another, each into the hole
-that fits, in several sequences (as they come, as they come with the longest first, the largest first); what then sticks
-out of the memory is placed earlier in the next attempt.
+Residencies are packed in the simulated time of the plan: two that are never on the device together may have the same
+bytes, and the later one waits for the earlier one. These waits hold in the simulation already, so the packed plan takes
+exactly as long. This is dynamic storage allocation: residencies are placed one after another, each into a hole that
+fits, in several sequences (by arrival, with the longest or the largest first of equals, and the largest first); those
+beyond the end of the memory are placed earlier in the next attempt.
 
-An initial resident is one item of two stays, its first and its last: it ends where it starts.
+An initial resident is one item of two residencies, its first and its last: it ends where it starts.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from treadle.planner.passes.swap.compiled import compiled
 from treadle.planner.passes.swap.replay import replay
 
 ATTEMPTS = 16
-"""Repetitions of each sequence, with what stuck out moved forward."""
+"""Attempts of each sequence, with items beyond the memory moved forward."""
 MANY = 40_000
-"""Items in all attempts of a sequence: there are fewer of many items."""
+"""Items in all attempts of a sequence: many items get fewer attempts."""
 FEW = 2000
-"""Items up to which all sequences are tried; those that hardly ever do best are left out for more."""
+"""Items up to which all sequences are tried; with more, those that are rarely best are left out."""
 FULL = 64
-"""Items on a shelf from which it is worth looking who may leave."""
+"""Items on a shelf from which on those that have ended are removed."""
 EARLIER = 0.8
-"""Where in the sequence such an item goes, as a part of where it was."""
+"""New place of such an item in the sequence, as a share of its old one."""
 
 
 class Residencies(NamedTuple):
-    """Per stay its tensor, and the nodes with which it begins (-1: with the iteration) and ends (the number of nodes
-    for one that lasts)."""
+    """Per residency its tensor, and the nodes with which it begins (-1: with the iteration) and ends (the number of
+    nodes: with the iteration)."""
 
     tensor: Ints
     begin: Ints
@@ -44,8 +44,8 @@ class Residencies(NamedTuple):
 def packed(
     arrays: Arrays, nodes: Nodes, room: int, stop: Callable[[], bool] = lambda: False
 ) -> tuple[Nodes | None, int]:
-    """The plan with addresses below `room`, where the stays pack; and the height of the best packing that was found,
-    2^62 where `stop` ended the search before there was one."""
+    """The plan with addresses below `room`, if its residencies pack; and the height of the best packing, 2^62 if `stop`
+    ended the search before there was one."""
     played = replay(arrays, nodes)
     count = len(nodes.kind)
     line = np.lexsort((np.arange(count), played.end, played.start))
@@ -79,7 +79,7 @@ def packed(
 
 
 def _sequences(size: Ints, low: Ints, high: Ints) -> list[tuple[Ints, bool]]:
-    """Item numbers in the sequences to try, and whether each takes the hole that it fills best, not the lowest."""
+    """Item numbers in the sequences to try, and whether items take the smallest fitting hole, not the lowest."""
     longest = np.lexsort((-high, low))
     found = [(longest, False), (np.lexsort((-size, low)), False)]
     if len(size) < FEW:
@@ -89,7 +89,7 @@ def _sequences(size: Ints, low: Ints, high: Ints) -> list[tuple[Ints, bool]]:
 
 @compiled
 def _stays(a: Arrays, nodes: Nodes) -> tuple[Ints, Ints, Ints]:
-    """Tensor, first and last node of every stay, by first node."""
+    """Tensor, first and last node of every residency, by first node."""
     count, tensors = len(nodes.kind), len(a.bytes)
     most = len(nodes.initial) + count + len(a.use)
     tensor, begin, end = np.empty(most, np.int64), np.empty(most, np.int64), np.full(most, count, np.int64)
@@ -139,7 +139,7 @@ def _ranks(start: Ints, end: Ints, place: Ints) -> tuple[Ints, Ints]:
 
 
 def _items(stays: Residencies, nodes: Nodes, count: int) -> tuple[Ints, Ints]:
-    """Per stay: whether it is placed by itself (-1: with another), and the stay that goes with it (-1: none)."""
+    """Per residency: 0 if it is placed on its own, -1 if with another; and the residency placed with it (-1: none)."""
     item, second = np.zeros(len(stays.tensor), np.int64), np.full(len(stays.tensor), -1, np.int64)
     first = {int(stays.tensor[s]): int(s) for s in np.flatnonzero(stays.begin < 0)}
     for s in np.flatnonzero((stays.end == count) & (stays.begin >= 0)):
@@ -178,8 +178,8 @@ def _attempts(
 def _pack(
     sequence: Ints, size: Ints, low: Ints, high: Ints, low2: Ints, high2: Ints, best_fit: bool
 ) -> tuple[Ints, int]:
-    """Addresses of items that are placed in this sequence, and where the highest ends. `shelf`: those placed, by
-    address, but for such that have ended before all that is still to come begins."""
+    """Addresses of items that are placed in this sequence, and the end of the highest. `shelf`: placed items by
+    address, without those that end before all remaining ones begin."""
     at = np.zeros(len(size), np.int64)
     shelf = np.empty(len(size), np.int64)
     least = np.empty(len(size), np.int64)  # beginning of all from here on
@@ -226,7 +226,7 @@ def _pack(
 
 @compiled
 def _reuse(line: Ints, at: Ints, size: Ints, begin: Ints) -> tuple[Ints, Ints]:
-    """Pairs of stays of which the second takes bytes that the first had last; `line`: all stays as they begin."""
+    """Pairs of residencies of which the second takes bytes that the first had last; `line`: all, as they begin."""
     most = len(line) + 2
     low, who = np.zeros(2 * most, np.int64), np.full(2 * most, -1, np.int64)  # cuts of memory, ascending
     cuts = 1
@@ -264,7 +264,7 @@ def _reuse(line: Ints, at: Ints, size: Ints, begin: Ints) -> tuple[Ints, Ints]:
 def _addressed(
     arrays: Arrays, nodes: Nodes, stays: Residencies, address: Ints, low: Ints, line: Ints, place: Ints
 ) -> Nodes:
-    """The nodes in the order in which they start, with addresses and what follows from them."""
+    """The nodes in the order in which they start, with addresses and the edges that these imply."""
     count = len(nodes.kind)
     first, second = _reuse(np.argsort(low, kind="stable"), address, arrays.bytes[stays.tensor], stays.begin)
     waits: list[set[int]] = [set() for _ in range(count)]

@@ -55,8 +55,8 @@ GUESSED = 0.25
 
 @dataclass(frozen=True)
 class SwapTask:
-    """A swap problem; the runs of a trace's ops that are its ops, none if these are the trace's ops as they stand; and
-    a bound that is proved already, if any."""
+    """A swap problem; the runs of a trace's ops that are its ops, none if these are the trace's ops unchanged; and a
+    bound that is proved already, if any."""
 
     problem: SwapProblem
     runs: tuple[OpRun, ...] = ()
@@ -139,8 +139,8 @@ def fastest(
 ) -> Plan[SwapDecisions]:
     """The fastest plan of several allocators, the first of equals; each gets an equal share of the time that is left.
 
-    An allocator that cannot run the problem, or that can only lose, costs no time, and none is begun after Ctrl-C, nor
-    when less time is left than it took to the first plan. If none has a plan, the error is that of the last one.
+    No time goes into an allocator that cannot run the problem or cannot win. None is begun after Ctrl-C, nor when less
+    time is left than the first plan took. If none has a plan, the error is that of the last one.
     """
     best: Plan[SwapDecisions] | None = None
     failure: InfeasibleError | LimitError | None = None
@@ -238,7 +238,7 @@ def plan_one(
 
 
 def decided_of(problem: SwapProblem, arrays: Arrays, found: Found, options: SwapOptions) -> SwapDecisions:
-    """What a search found as decisions, not yet checked."""
+    """The decisions of a found plan, not checked yet."""
     pool, nodes = found.pool, found.nodes
     if pool is not None:
         pool, nodes = trimmed(arrays.sizes, pool, nodes)
@@ -257,7 +257,7 @@ def plan_of(
     limit_fired: bool,
     interrupted: bool,
 ) -> Plan[SwapDecisions]:
-    """The plan of `decided`, which a search found. Raises CheckFailed should they be wrong."""
+    """The plan of `decided`, which a search found. Raises CheckFailed if they fail their check."""
     if found.bound is not None and not any(node.early for node in decided.nodes):
         bound = found.bound  # of the exact search, which has no early copies
     return certified(

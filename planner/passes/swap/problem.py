@@ -38,16 +38,16 @@ class SwapOp(Record, frozen=True, kw_only=True):
     outputs: tuple[Count, ...] = ()
     writes: tuple[Count, ...] = ()
     after: tuple[Count, ...] = ()
-    """Operators it waits for besides the makers of its inputs: where a tensor is written, who uses it waits for the
-    last operator that wrote it, and who writes it for all that have used it since."""
+    """Operators it waits for besides the makers of its inputs: a reader of a written tensor waits for its last writer,
+    a writer for all uses since."""
     time_ns: Count = 0
     scratch_bytes: Count = 0
 
 
 class SwapMachine(Record, frozen=True, kw_only=True):
-    """Bandwidths are bytes per second of one direction by itself. While both directions are busy each runs at
-    `together[0] / together[1]` of that: (5, 6) for 12 GB/s alone and 20 GB/s in all. It is at least a half, since two
-    directions together carry no less than one alone."""
+    """Bandwidths are bytes per second while the other direction is idle. While both are busy each runs at
+    `together[0] / together[1]` of that: (5, 6) for 12 GB/s of one direction and 20 GB/s of both. This is at least 1/2,
+    since both directions together carry no less than one."""
 
     memory_bytes: Count
     host_bytes: Count | None = None
@@ -61,11 +61,13 @@ class SwapMachine(Record, frozen=True, kw_only=True):
     """Fixed cost of one copy, part of its work."""
 
     def in_ns(self, count: int) -> int:
-        """Nanoseconds to copy `count` bytes to the device by itself, rounded up; nothing for no bytes."""
+        """Nanoseconds to copy `count` bytes to the device while the other direction is idle, rounded up; 0 for no
+        bytes."""
         return self.copy_ns + -(-count * 10**9 // self.in_bandwidth) if count else 0
 
     def out_ns(self, count: int) -> int:
-        """Nanoseconds to copy `count` bytes to the host by itself, rounded up; nothing for no bytes."""
+        """Nanoseconds to copy `count` bytes to the host while the other direction is idle, rounded up; 0 for no
+        bytes."""
         return self.copy_ns + -(-count * 10**9 // self.out_bandwidth) if count else 0
 
 
@@ -88,8 +90,12 @@ class SwapProblem(Document, frozen=True, kw_only=True, tag_field="kind", tag="sw
 
     @property
     def arena_bytes(self) -> int:
-        """What is left for tensors beside the reserve and the largest scratch; may be negative."""
+        """Bytes for tensors: the memory without reserve and largest scratch; may be negative."""
         return self.machine.memory_bytes - self.reserve_bytes - self.scratch_bytes
+
+    def working_set(self, op: int) -> int:
+        """Bytes of the tensors that an operator reads and makes."""
+        return sum(self.tensors[tensor].bytes for tensor in (*self.ops[op].inputs, *self.ops[op].outputs))
 
     def object_bytes(self, tensor: int) -> int:
         """Bytes of the smallest object that holds the tensor; none for a tensor of no bytes."""
@@ -102,7 +108,7 @@ class SwapProblem(Document, frozen=True, kw_only=True, tag_field="kind", tag="sw
 
     @property
     def ideal_ns(self) -> int:
-        """The time of all operators: with memory without end nothing is copied."""
+        """The time of all operators; with unlimited memory nothing is copied."""
         return sum(op.time_ns for op in self.ops)
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
@@ -150,7 +156,7 @@ class SwapProblem(Document, frozen=True, kw_only=True, tag_field="kind", tag="sw
                 yield f"$.tensors[{at}].kept", "false", f"true for a {tensor.role}"
 
     def _unordered(self) -> Iterator[tuple[str, str, str]]:
-        """Operators that use a tensor before or after a write of it and do not say so."""
+        """Operators that use a tensor before or after a write of it without a dependency."""
         written = {tensor for op in self.ops for tensor in op.writes}
         writer: dict[int, int] = {}
         readers: dict[int, list[int]] = {}

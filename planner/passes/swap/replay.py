@@ -1,10 +1,10 @@
-"""How long a plan takes: three streams that each run one node at a time (SwapAdvisor, section 4.4), compiled.
+"""The time of a plan: three streams that each run one node at a time (SwapAdvisor, section 4.4), compiled.
 
 It is `treadle.planner.timeline.simulator.simulate` on the tasks of `treadle.planner.passes.swap.timeline_of`, to the
-bit, for the search's inner loop. A stream takes of its ready nodes the one with the lowest (serves, node): of those
-that are ready when it becomes idle, before anything of no length (a drop) that starts in the same instant releases
-others. While copies run in both directions each progresses at `together` of its speed; work left is kept in whole parts
-of a nanosecond, so that nothing is rounded but the ends. Drops take no time and no stream.
+bit, for the search's inner loop. A stream takes the ready node with the lowest (serves, node): of those that are ready
+when it becomes idle, before nodes of no length (drops) that start in the same instant release others. While copies run
+in both directions each progresses at `together` of its speed; work left is kept in whole parts of a nanosecond, so that
+nothing is rounded but the ends. Drops take no time and no stream.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from treadle.planner.passes.swap.heap import pop, push
 
 
 class Replay(NamedTuple):
-    """Start and end per node; how long the compute stream waits."""
+    """Start and end per node; idle time of the compute stream."""
 
     makespan_ns: int
     start: Ints

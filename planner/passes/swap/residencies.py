@@ -1,7 +1,7 @@
-"""The checker's walk over a plan: where each tensor lies and from when to when, and whether data is ever lost.
+"""The checker's walk over a plan: where each tensor is and when, and whether data is ever lost.
 
-The nodes are walked in the plan's order. That speaks for every order in which a runtime may run them because each step
-in the life of a tensor is required to happen before the next: arrival, its users, departure, the next arrival.
+The nodes are walked in the plan's order. This covers every order in which a runtime may run them because each event of
+a tensor must happen before the next: arrival, uses, departure, next arrival.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ START = -1
 
 @dataclass
 class Residency:
-    """A stay of a tensor at an address. It begins with node `begin`; `last` is the last node so far that uses it,
-    `written` the last that writes it, `copied` the last early copy of it; `end` is the node with which it leaves, where
-    there is one."""
+    """A tensor at an address. It begins with node `begin`; `last` is the last node so far that uses it, `written` the
+    last that writes it, `copied` the last early copy of it; `end` is the node with which it leaves, if any."""
 
     tensor: int
     at: int
@@ -32,11 +31,11 @@ class Residency:
     copied: int | None = None
     end: int | None = None
     stays: bool = False
-    """Nothing ends it: the tensor is wanted when the iteration is over."""
+    """The tensor stays on the device when the iteration has ended."""
 
     @property
     def leaves(self) -> int | None:
-        """The node whose end makes its place free; None for one that stays."""
+        """The node whose end frees its place; None for one that stays."""
         return None if self.stays else self.last if self.end is None else self.end
 
 
@@ -51,9 +50,9 @@ class Walk:
         self.residencies: list[Residency] = []
         self.here: dict[int, Residency] = {}
         self.gone: dict[int, Residency] = {}
-        """Of each tensor that is away, its last stay."""
+        """The last residency of each tensor that is not on the device."""
         self.uses = [0] * len(self.problem.tensors)
-        """How often each is still read."""
+        """Remaining reads of each tensor."""
         for op in self.problem.ops:
             for tensor in op.inputs:
                 self.uses[tensor] += 1
@@ -71,8 +70,8 @@ class Walk:
         self.findings += self._end()
 
     def _valid_at_start(self) -> list[bool]:
-        """Whether the host has each tensor's value when an iteration starts. Of an initial resident it does where the
-        iteration before copied it out after it wrote it last, or wrote it nowhere."""
+        """Whether the host has each tensor's value when an iteration starts. It has that of an initial resident if the
+        iteration before did not write it, or copied it out after the last write."""
         roles = [tensor.role for tensor in self.problem.tensors]
         valid = [role in PERSISTENT or role == "input" for role in roles]
         held = {resident.tensor for resident in self.decisions.initial}
@@ -135,7 +134,7 @@ class Walk:
         self._arrive(tensor, (*self.decisions.nodes[place].at, 0)[0], place)
 
     def _copy_early(self, place: int, tensor: int) -> None:
-        """The tensor stays and is read on; nothing may write it meanwhile."""
+        """Operators may still read the tensor, but not write it, during the copy."""
         residency = self.here.get(tensor)
         if residency is None:
             self.findings.append(f"{self.node(place)}, but {self.name(tensor)} {self._whereabouts(tensor)}")

@@ -34,8 +34,8 @@ class SwapPass(Pass[SwapDecisions]):
         return f"swap plan of {many(len(decisions.order), 'operator')}, {copied} copied"
 
     def check_inputs(self, plan: Plan[SwapDecisions], found: Inputs) -> list[str]:
-        """What the plan solved must be the problem file's problem, or that of trace and hardware with the plan's runs;
-        the bytes of device, host and reserve are the plan's own."""
+        """Differences between the plan's problem and that of the problem file, or of trace and hardware with the plan's
+        runs; the bytes of device, host and reserve are not compared."""
         solved = plan.decisions.problem
         problem = _problem(plan.decisions, found)
         if problem is None:
@@ -47,13 +47,14 @@ class SwapPass(Pass[SwapDecisions]):
         return [f"$.decisions.problem.{name}: not what the inputs say now; plan again" for name in wrong]
 
     def least_ns(self, decisions: SwapDecisions) -> int:
-        """What is recomputed may be what makes a plan take longer, so a plan with recomputation proves nothing."""
+        """The time of all operators; 0 for a plan with recomputation, which runs more than it must."""
         from treadle.planner.graph.unrolling import copies_alone
 
         return decisions.problem.ideal_ns if copies_alone(decisions.runs) else 0
 
     def rebound(self, plan: Plan[SwapDecisions], found: Inputs) -> Rebound:
-        """None where ops are recomputed: what else could be is not in the plan. What a search proved stays a claim."""
+        """None for a plan with recomputation, which does not record what else could be recomputed. What a search proved
+        is not derived again."""
         from treadle.planner.graph.unrolling import copies_alone
         from treadle.planner.passes.swap.bound import SENTENCES, lower_bound
 

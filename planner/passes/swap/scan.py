@@ -1,12 +1,12 @@
 """One pass of the swap planner over a fixed order (SwapAdvisor, section 4.3).
 
-The scan keeps for each class what is resident and which objects are free. Who comes in takes a free object, first one
-that nothing has used yet, then the one whose dead tensor was used longest ago. With `newest` an output, which cannot
-be early anyway, takes the one whose dead tensor was used last, and leaves the others to copies in. Where a class has
-none the resident leaves whose next use is furthest (Belady), of those that were last used at least `threshold`
-operators before; ties prefer one with a valid copy on the host, then the least recently used, then the lowest number.
-Of the edges the scan leaves out those that others imply: to later users of a copy, from the arrival of a victim (its
-last user came later), and from the last user of a dead tensor to an operator that makes another in its place.
+The scan tracks the residents and free objects of each class. An arriving tensor takes a free object: an unused one,
+else the one whose dead tensor was used longest ago. With `newest` an output, which cannot arrive early, takes the one
+whose dead tensor was used last, and leaves the others to copies in. If no object is free, the victim is the resident of
+the furthest next use (Belady) among those last used at least `threshold` operators before; ties prefer one with a valid
+copy on the host, then the least recently used, then the lowest number. Edges that others imply are left out: to later
+users of a copy, from the arrival of a victim (its last user came later), and from the last user of a dead tensor to an
+operator that makes another in its place.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from treadle.planner.passes.swap.heap import pop, push, rank
 
 
 class ScanResult(NamedTuple):
-    """feasible: whether all of the order is planned. pressure: per use, whether the tensor found its class full.
-    removed, resident: per tensor, whether it lost its place among the initial residents, and whether it is on the
-    device at the end, the tail's copies out aside."""
+    """feasible: whether all of the order is planned. pressure: per use, whether the class of the tensor was full.
+    removed, resident: per tensor, whether it was removed from the initial residents, and whether it is on the device
+    after the last operator, before the final copies out."""
 
     feasible: bool
     nodes: Nodes
@@ -35,7 +35,7 @@ class ScanResult(NamedTuple):
 @compiled
 def next_uses(a: Arrays, order: Ints) -> tuple[Ints, Ints]:
     """Per use the place in `order` of the next operator that reads the tensor, per tensor the first such place; the
-    number of operators where there is none."""
+    number of operators if there is no such place."""
     n = len(order)
     following = np.full(len(a.use), n, np.int64)
     first = np.full(len(a.bytes), n, np.int64)
@@ -68,10 +68,10 @@ def scan(
     """Plan `order` with `counts[q]` objects of `sizes[q]` bytes from address `base[q]` on for class q.
 
     class_of: per tensor. bias: per use, added to the next use of the tensor where victims are compared. newest: an
-    output takes the object that was freed last. initial: who is resident at the start, the furthest first use first.
-    known: per use, pressure that calls for no removal; with `removing` any other pressure takes, as long as the class
-    has any, the object of the initial resident of the furthest first use instead of evicting. Where that resident's
-    first use has passed, the class only evicts from there on.
+    output takes the object that was freed last. initial: the initial residents, the furthest first use first. known:
+    per use, pressure that removes no initial resident; with `removing` any other pressure takes the object of the
+    initial resident of the class with the furthest first use, if any, instead of evicting. Once that resident's first
+    use has passed, the class only evicts.
     """
     n, tensors, classes = len(order), len(a.bytes), len(counts)
     most = 2 * len(a.use) + n + tensors
@@ -286,8 +286,8 @@ def _victim(
     mark: Ints,
     aside: Ints,
 ) -> tuple[int, int]:
-    """(who leaves for operator j, entries left in the heap); -1 if all residents are its own. Entries of an earlier
-    use or residency are thrown away when they come up."""
+    """(the victim for operator j, entries left in the heap); -1 if all residents belong to the operator. Entries of
+    earlier uses and residencies are discarded when they come up."""
     skipped, victim, second = 0, -1, -1
     while held:
         key = pop(heap, at, held)

@@ -3,15 +3,13 @@
 As treadle.planner.passes.swap.scan, but a tensor takes its own bytes and no whole object, and several may have to leave
 for one.
 
-* bytes: newcomers take bytes that nobody has used, then those that have been free longest; an output, which cannot be
-  early anyway, takes before these what dead tensors have left last, and leaves the others to copies in. Who leaves is
-  chosen by the furthest next use (Belady), as many as it takes; of these the ones of the nearest next use stay after
-  all where the others make room enough.
-* offset: newcomers take the hole that they fill best, an initial resident the place it started at where that is free.
-  Where there is no hole the window of neighbours leaves whose copies cost least for each operator until they are
-  needed again.
+* bytes: arriving tensors take unused bytes, then those free longest; an output, which cannot arrive early, first takes
+  what dead tensors freed last, and leaves the others to copies in. Victims are those of the furthest next use (Belady),
+  as many as necessary; of these the ones of the nearest next use stay if the others free enough.
+* offset: arriving tensors take the smallest fitting hole, an initial resident the place it started at if that is free.
+  Without a hole the victims are the window of neighbours whose copies cost least per operator until their next use.
 
-The next use of a persistent tensor that this iteration has done with is its first one in the next.
+After its last use in an iteration, the next use of a persistent tensor is its first one in the next iteration.
 """
 
 from __future__ import annotations
@@ -26,9 +24,9 @@ from treadle.planner.passes.swap.compiled import compiled
 from treadle.planner.passes.swap.heap import pop, push, rank
 
 FINE = 1000
-"""Parts of a ns in which the cost of a window is counted."""
+"""Units of a window's cost per ns."""
 LATE = 2**44
-"""Cost of a tensor that was used too recently: only where nothing else can leave."""
+"""Additional cost of a tensor that was used too recently: it leaves only if no other can."""
 
 
 class SpanScanResult(NamedTuple):
@@ -78,7 +76,7 @@ def span_scan(
     pressure = np.zeros(len(a.use), np.bool_)
     cursor, frozen = 0, False
 
-    fresh, loose = room, 0  # bytes that nobody has used, and those that tensors have left
+    fresh, loose = room, 0  # unused bytes, and freed ones
     ring_node, ring_bytes = np.empty(most, np.int64), np.empty(most, np.int64)
     head, tail = 0, 0
     heap, aside = np.empty(len(a.use) + tensors + 1, np.int64), np.empty(len(a.use) + tensors + 1, np.int64)
@@ -115,7 +113,7 @@ def span_scan(
             if need == 0 or resident[t]:
                 continue
             address, hole, victims = -1, -1, 0
-            while True:  # until there is room, or no way to make some
+            while True:  # until there is room, or none can be made
                 if addressed:
                     hole = hole_at(blocks, home[t], need) if home[t] >= 0 else -1
                     address = home[t]
@@ -276,7 +274,7 @@ def span_scan(
 
 @compiled
 def _edges(after: Ints, edges: int, sources: Ints, count: int) -> int:
-    """Write the first `count` of `sources`, ascending, each once; the number of edges then."""
+    """Write the first `count` of `sources`, ascending, each once; return the number of edges."""
     sources[:count].sort()
     for i in range(count):
         if i == 0 or sources[i] != sources[i - 1]:
@@ -302,8 +300,8 @@ def _victims(
     chosen: Ints,
     keys: Ints,
 ) -> tuple[int, int]:
-    """(how many leave, entries left in the heap): `short` bytes at least, written to `chosen`; 0 where that cannot be.
-    Who was used `threshold` operators ago or less leaves only if the others are too few."""
+    """(number of victims, entries left in the heap): victims of at least `short` bytes are written to `chosen`; 0 if
+    there are none. Tensors used at most `threshold` operators ago leave only if the others are too few."""
     skipped, late, count, freed = 0, 0, 0, 0
     recent = len(aside)  # recently used ones are kept at the end of `aside`
     while held and freed < short:
@@ -366,7 +364,7 @@ def _window(
     pinned: Flags,
     chosen: Ints,
 ) -> int:
-    """How many leave, and who, in the order of addresses; 0 where no window can be cleared."""
+    """The number of victims, which are written to `chosen` by address; 0 if no window can be cleared."""
     block = blocks.above[0]
     while block >= 0:
         t = blocks.who[block]

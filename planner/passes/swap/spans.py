@@ -1,12 +1,11 @@
 """Plans for memory without classes: allocator `bytes`, one count, and allocator `offset`, addresses.
 
-`bytes` is what allocators with virtual memory offer (expandable segments); `offset` one block of memory in which every
-tensor lies in one piece. Both passes are those of treadle.planner.passes.swap.two_pass. With `offset` an initial
-resident has to end at the address where it started.
+`bytes` models allocators with virtual memory (expandable segments); `offset` one block of memory in which every tensor
+is contiguous. Both passes are those of treadle.planner.passes.swap.two_pass. With `offset` an initial resident has to
+end at the address where it started.
 
-For `offset` there are two ways, and the faster plan wins: to plan by bytes and pack what comes out
-(treadle.planner.passes.swap. packing), with fewer bytes until it packs; and to give out addresses during the plan,
-where who is in the way of a newcomer leaves (span_scan).
+For `offset` the faster of two plans is taken: one planned by bytes and packed (packing.py), with fewer bytes until it
+packs; and one whose addresses are assigned during the scan (span_scan.py).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from treadle.planner.passes.swap.arrays import COMPUTE, Arrays, Flags, Ints, Nodes, ints
+from treadle.planner.passes.swap.arrays import Arrays, Flags, Ints, Nodes, ints
 from treadle.planner.passes.swap.packing import packed
 from treadle.planner.passes.swap.replay import replay
 from treadle.planner.passes.swap.scan import next_uses
@@ -25,15 +24,15 @@ from treadle.planner.passes.swap.two_pass import Settings
 
 SPANS = Settings(keep_initial=True)
 ROUNDS = 8
-"""Repetitions of pass 2 before the initial residents are halved."""
+"""Rounds of pass 2 before the initial residents are halved."""
 STEPS = 5
 """Amounts of bytes with which `offset` plans."""
 CLOSE = 0.005
-"""Share of the memory that a further step must promise."""
+"""Share of the memory by which a further step must differ."""
 
 
 class Packed(NamedTuple):
-    """A plan for allocator `offset`, and the room in which what is packed was planned: None where nothing is."""
+    """A plan for allocator `offset`, and the bytes with which it was planned if it was packed."""
 
     nodes: Nodes
     room: int | None
@@ -47,7 +46,7 @@ def plan_spans(
     settings: Settings = SPANS,
     bias: Ints | None = None,
 ) -> Nodes | None:
-    """The plan of both passes in `room` bytes; None where some operator does not fit, or finds no hole.
+    """The plan of both passes in `room` bytes; None if some operator does not fit, or finds no hole.
 
     order: all operators, topological. bias: per use, added to the next use where victims are compared.
     """
@@ -66,10 +65,10 @@ def pack_spans(
     count: int | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Packed | None:
-    """The faster plan of both ways for allocator `offset`; what `stop` leaves of them where it ends the packing.
+    """The faster plan for allocator `offset`, packed or with addresses of the scan; `stop` ends the packing.
 
-    count: bytes with which the packing begins, where it is known to be the faster way; the other then has a turn only
-    if nothing packs. By default the packing begins with all of `room`.
+    count: bytes with which packing begins, if packed plans are known to be faster; the scan is then tried only if none
+    packs. By default packing begins with all of `room`.
     """
     found = _packed(arrays, order, room, count or room, settings, bias, stop)
     if not found or count is None:
@@ -87,8 +86,8 @@ def _packed(
     bias: Ints | None,
     stop: Callable[[], bool],
 ) -> list[Packed]:
-    """Plans by bytes that pack into `room`: with as many bytes fewer as the packing is too high, and when one has
-    packed, with half of those again."""
+    """Plans by bytes that pack into `room`: with fewer bytes in proportion to the height of the packing, then, once one
+    has packed, by bisection."""
     found: list[Packed] = []
     low, high = 0, room + 1
     for _ in range(STEPS):
@@ -115,7 +114,7 @@ def scan_spans(
     settings: Settings,
     bias: Ints | None = None,
 ) -> Nodes | None:
-    """The plan of both passes in one way: by one count of bytes, or with addresses given out on the way."""
+    """The plan of both passes: by one count of bytes, or with addresses assigned during the scan."""
     planner = _Spans(arrays, order, room, addressed, settings.threshold, bias)
     first = planner.run(ints(()), planner.nothing, False)
     if first is None:
@@ -130,7 +129,7 @@ def _fastest(arrays: Arrays, plans: Sequence[Nodes | None]) -> Nodes | None:
 
 
 class _Spans:
-    """What all passes over one order share."""
+    """Inputs that all passes over one order share."""
 
     def __init__(
         self, arrays: Arrays, order: Sequence[int] | Ints, room: int, addressed: bool, threshold: int, bias: Ints | None
@@ -162,7 +161,7 @@ class _Spans:
         return found if found.feasible else None
 
     def steady(self, first: SpanScanResult, removing: bool) -> Nodes | None:
-        """From the residents that pass 1 left, with fewer of them until they are there again at the end; half as many
+        """Pass 2 from the residents of pass 1, with fewer of them until all are resident again at the end; half as many
         in each round after the first ROUNDS."""
         self.at = first.at
         carried = first.resident & self.arrays.persistent & (self.arrays.bytes > 0)
@@ -183,15 +182,3 @@ class _Spans:
                 stays = np.zeros_like(carried)
                 stays[fewer[: len(initial) // 2]] = True
             carried = stays
-
-
-def reach(arrays: Arrays, nodes: Nodes) -> int:
-    """The end of the highest address that a plan uses; what it is above the peak is lost to fragmentation."""
-    highest = int((nodes.initial_at + arrays.bytes[nodes.initial]).max(initial=0))
-    for i in range(len(nodes.kind)):
-        at = nodes.at[nodes.at_ptr[i] : nodes.at_ptr[i + 1]]
-        item = nodes.item[i]
-        made = arrays.use[arrays.made_ptr[item] : arrays.use_ptr[item + 1]] if nodes.kind[i] == COMPUTE else [item]
-        if len(at):
-            highest = max(highest, int((at + arrays.bytes[made]).max()))
-    return highest

@@ -1,9 +1,9 @@
-"""Plans as stays on the device, with their times: what a solver finds, made into the nodes and edges of a plan.
+"""From residencies of tensors with their times, as a solver finds them, to the nodes and edges of a plan.
 
-A stay begins with a copy to the device, with the operator that makes the tensor, or with the iteration. It ends with a
-copy to the host or a drop, with the last user of a dead tensor, or with the iteration. The nodes are those of the
-planner (SwapAdvisor, section 4.3) and wait for the same things; beside those each copy waits for the one before it on
-its stream, so that the streams keep the order that was found.
+A residency begins with a copy to the device, with the operator that makes the tensor, or with the iteration. It ends
+with a copy to the host or a drop, with the last user of a dead tensor, or with the iteration. The nodes and edges are
+those of the planner (SwapAdvisor, section 4.3); in addition each copy waits for the one before it on its stream, so
+that the streams keep the solver's order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Ending = Literal["out", "drop", "dead", "end"]
 
 
 class TimedResidency(NamedTuple):
-    """`users` are operators that read or make it during the stay. Times in any one unit; `leaves` is when the copy to
+    """`users` are operators that read or make the tensor meanwhile. Times in any one unit; `leaves` is when the copy to
     the host starts, or when it could be dropped."""
 
     tensor: int
@@ -31,7 +31,7 @@ class TimedResidency(NamedTuple):
 
 
 class Addresses(NamedTuple):
-    """Where each stay is, and the stays whose place it takes."""
+    """The address of each residency, and the residencies whose place it takes."""
 
     at: list[int]
     after: list[list[int]]
@@ -40,10 +40,10 @@ class Addresses(NamedTuple):
 def objects(
     stays: Sequence[TimedResidency], class_of: Sequence[int], sizes: Sequence[int], base: Sequence[int]
 ) -> Addresses:
-    """Objects of each class (from 0; -1 for no place), the one that is free longest first; address of object i of class
-    q is base[q] + i * sizes[q]. What is there from the start takes nobody's place."""
+    """Objects of each class (from 0; -1 for no place), the one free longest first; object i of class q is at address
+    base[q] + i * sizes[q]. Initial residents take unused objects."""
     space = Addresses([0] * len(stays), [[] for _ in stays])
-    free: dict[int, list[tuple[int, int, int]]] = {}  # (free since, object, stay before)
+    free: dict[int, list[tuple[int, int, int]]] = {}  # (free since, object, residency before)
     taken: dict[int, int] = {}
     for s in _by_start(stays):
         stay = stays[s]
@@ -65,10 +65,10 @@ def objects(
 
 
 def tokens(stays: Sequence[TimedResidency], size: Sequence[int], capacity: int) -> Addresses:
-    """Bytes without addresses: each stay takes bytes that nobody has used yet, then those free longest."""
+    """Bytes without addresses: each residency takes unused bytes, then those free longest."""
     space = Addresses([0] * len(stays), [[] for _ in stays])
     fresh = capacity
-    free: list[tuple[int, int, int]] = []  # (free since, stay before, bytes)
+    free: list[tuple[int, int, int]] = []  # (free since, residency before, bytes)
     for s in _by_start(stays):
         stay = stays[s]
         need = size[stay.tensor]
@@ -87,7 +87,7 @@ def tokens(stays: Sequence[TimedResidency], size: Sequence[int], capacity: int) 
 
 
 def addresses(stays: Sequence[TimedResidency], size: Sequence[int], at: Sequence[int]) -> Addresses:
-    """Given addresses: a stay waits for all earlier ones that overlap its own."""
+    """Given addresses: a residency waits for all earlier ones that overlap it."""
     space = Addresses(list(at), [[] for _ in stays])
     order = _by_start(stays)
     for place, s in enumerate(order):
@@ -102,7 +102,7 @@ def addresses(stays: Sequence[TimedResidency], size: Sequence[int], at: Sequence
 
 
 def _by_start(stays: Sequence[TimedResidency]) -> list[int]:
-    """What is there from the start first, so that it gets the first places."""
+    """Residencies by start, initial residents first."""
     return sorted(
         range(len(stays)), key=lambda s: (stays[s].start, stays[s].begins != "start", stays[s].end, stays[s].tensor)
     )

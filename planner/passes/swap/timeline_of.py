@@ -2,7 +2,7 @@
 bytes in use.
 
 The operators run on `compute`, copies to the device on `in`, copies to the host on `out`; a drop is on none and takes
-no time. Of the nodes that are ready a stream takes the one with the lowest (`serves`, index). While both copy streams
+no time. A stream takes the ready node with the lowest (`serves`, index). While both copy streams
 are busy each progresses at `Machine.together` of its own speed (SwapAdvisor, section 4.3 and 5.2).
 """
 
@@ -16,15 +16,15 @@ from treadle.planner.timeline.simulator import Resource, Task
 
 COMPUTE, IN, OUT = "compute", "in", "out"
 BUS = "bus"
-"""What copies in both directions share, where they do."""
+"""The resource that copies in both directions share, if any."""
 MEMORY = "memory"
 
 
 def tasks_of(decisions: SwapDecisions) -> tuple[tuple[Task, ...], tuple[Resource, ...]]:
     """One task per node, at the node's index, and the resources. Times in ns.
 
-    A tensor takes its place with the node that brings or makes it, and gives it back with its `drop`, its `out` that is
-    not `early` or, where nothing needs it any more, with its last user. Simulate from `start_bytes`.
+    A tensor takes its place with the node that copies it in or makes it, and frees it with its `drop`, its `out` that
+    is not `early` or, if it is dead, with its last user. Simulate from `start_bytes`.
     """
     problem = decisions.problem
     machine = problem.machine
@@ -62,7 +62,7 @@ def tasks_of(decisions: SwapDecisions) -> tuple[tuple[Task, ...], tuple[Resource
             )
         )
     streams = tuple(Resource(name, first="priority") for name in (COMPUTE, IN, OUT))
-    # both ask for `whole` of 2 * slow: alone they run at full speed, together at slow / whole of it
+    # both ask for `whole` of 2 * slow: one copy runs at full speed, two at slow / whole of it
     bus = (Resource(BUS, shared=True, capacity=2 * slow),) if shared else ()
     return tuple(tasks), (*streams, *bus)
 
@@ -99,7 +99,7 @@ def begins(problem: SwapProblem, node: SwapNode) -> tuple[int, ...]:
 
 
 def dropped(decisions: SwapDecisions) -> list[int]:
-    """The tensor of each drop for which nothing was copied: an early copy is followed by a drop too."""
+    """The tensor of each drop without an early copy before it."""
     found: list[int] = []
     copied: set[int] = set()
     for node in decisions.nodes:
@@ -113,7 +113,7 @@ def dropped(decisions: SwapDecisions) -> list[int]:
 
 
 def frees_of(decisions: SwapDecisions) -> list[list[int]]:
-    """Per node the tensors whose place it gives back when it ends."""
+    """Per node the tensors whose place it frees when it ends."""
     problem = decisions.problem
     touched: dict[int, int] = {}  # tensor on the device -> the last node so far that makes, brings or uses it
     frees: list[list[int]] = [[] for _ in decisions.nodes]

@@ -1,9 +1,9 @@
-"""The swap plan of an order and a pool that can run again and again (SwapAdvisor, section 4.3, "two passes").
+"""The repeatable swap plan of an order and a pool (SwapAdvisor, section 4.3, "two passes").
 
-What is on the device when an iteration ends must be what is there when it begins. Pass 1 starts with no parameter on
-the device; those that are there at its end are the initial residents of pass 2. Where pass 2 meets pressure that pass 1
-did not have, an initial resident of that class gives up its place, the one of the furthest first use; pass 2 is
-repeated until nobody has to and all initial residents are on the device again at the end.
+The tensors on the device when an iteration ends must be those when it begins. Pass 1 starts with no parameter on the
+device; those on it at its end are the initial residents of pass 2. Where a class is full in pass 2 but was not in pass
+1, its initial resident of the furthest first use is removed; pass 2 is repeated until none is removed and all initial
+residents are on the device again at the end.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from treadle.planner.passes.swap.scan import ScanResult, next_uses, scan
 
 
 class Settings(NamedTuple):
-    """threshold: a victim was last used more than this many operators before, if there is such a one. keep_initial:
-    also plan without removals, where an initial resident is evicted like any other tensor, and take what the simulator
-    finds faster. newest: outputs take the object that was freed last and leave the others to copies in, which can be
-    early."""
+    """threshold: a victim was last used more than this many operators before, if possible. keep_initial: also plan
+    without removals, so that initial residents are evicted like other tensors, and take the faster plan. newest:
+    outputs take the object that was freed last and leave the others to copies in, which can be early."""
 
     threshold: int = 2
     keep_initial: bool = False
@@ -31,7 +30,7 @@ class Settings(NamedTuple):
 
 
 FAITHFUL = Settings()
-"""As the text has it."""
+"""As SwapAdvisor has it."""
 REFINED = Settings(newest=True)
 
 
@@ -46,8 +45,8 @@ def plan_pool(
     """The plan of both passes; None where a class has fewer objects than some operator holds of its tensors.
 
     order: all operators, topological. pool: its counts are at least 1. bias: per use, added to the next use where
-    victims are compared. initial: persistent tensors that take the place of those that pass 1 finds, as far as they
-    have objects, those of the earliest first use before others.
+    victims are compared. initial: initial residents instead of those of pass 1, as far as there are objects for them,
+    those of the earliest first use first.
     """
     planner = _Planner(arrays, order, pool, settings, bias)
     if initial is not None:
@@ -71,15 +70,15 @@ def plan_once(
     settings: Settings = FAITHFUL,
     initial: Sequence[int] = (),
 ) -> Nodes | None:
-    """The plan of one pass that starts with `initial` on the device, which need not be there when it ends."""
+    """The plan of one pass that starts with `initial` on the device, whether or not it ends with them."""
     planner = _Planner(arrays, order, pool, settings)
     found = planner.run(planner.by_first_use(ints(initial)), planner.nothing, False)
     return found.nodes if found.feasible else None
 
 
 def _steady(planner: _Planner, carried: Flags, known: Flags, removing: bool) -> Nodes | None:
-    """Pass 2 from the `carried` on, repeated with fewer of them until it needs nobody removed and keeps all. The set
-    only shrinks, and with none carried nothing is left to remove, so this ends. None where the pool has no plan."""
+    """Pass 2 from the `carried`, repeated with fewer of them until none is removed and all are kept. The set only
+    shrinks, so this ends. None if the pool has no plan."""
     while True:
         initial = planner.by_first_use(np.flatnonzero(carried))
         found = planner.run(initial, known, removing)
@@ -94,7 +93,7 @@ def _steady(planner: _Planner, carried: Flags, known: Flags, removing: bool) -> 
 
 
 class _Planner:
-    """What all passes over one order and pool share."""
+    """Inputs that all passes over one order and pool share."""
 
     def __init__(
         self,
@@ -121,7 +120,7 @@ class _Planner:
         return tensors[np.argsort(-self.first[tensors], kind="stable")]
 
     def placed(self, initial: Ints) -> Flags:
-        """Those of the tensors that their classes have objects for, the earliest first use first."""
+        """The tensors for which their classes have objects, those of the earliest first use first."""
         carried = np.zeros(len(self.arrays.bytes), np.bool_)
         left = self.counts.copy()
         for t in self.by_first_use(initial)[::-1].tolist():

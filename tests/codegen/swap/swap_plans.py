@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from tests.planner.passes.swap.plans import decide
 from treadle.planner.documents.plan import VERSION, Certificate, Plan, Prediction, Provenance
 from treadle.planner.documents.trace import Implementation, Op, Trace
 from treadle.planner.passes.swap.arrays import arrays_of
 from treadle.planner.passes.swap.decisions import SwapDecisions
-from treadle.planner.passes.swap.evaluate import decide
 from treadle.planner.passes.swap.layout import Pool, least_pool, pool_bytes
 from treadle.planner.passes.swap.planning import inplace_problem
 from treadle.planner.passes.swap.problem import SwapMachine

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from examples.models import resnet152
+from tests.planner.passes.swap.plans import decide
 from tests.treadle.runtime.swap import steps
 from tests.treadle.runtime.swap.steps import Free, differing, plan_of, plan_with, step_of, trace_of
 from treadle.capture.costs import with_roofline
@@ -28,7 +29,6 @@ from treadle.planner.graph.implementations import with_implementations
 from treadle.planner.graph.unrolling import plain_runs, unrolled
 from treadle.planner.passes.swap.check import check
 from treadle.planner.passes.swap.decisions import OpRun
-from treadle.planner.passes.swap.evaluate import decide
 from treadle.planner.passes.swap.extract import GRANULARITY, problem_from_trace
 from treadle.planner.passes.swap.layout import least_pool, pool_bytes
 from treadle.planner.passes.swap.planning import inplace_problem

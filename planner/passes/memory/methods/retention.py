@@ -50,7 +50,7 @@ from treadle.planner.passes.memory.formulation.useful import (
 from treadle.planner.passes.memory.lower import RecomputeSchedule
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.program import RunForward
-from treadle.planner.solver.cp_sat import search
+from treadle.planner.solver.cp_sat import configured, search
 from treadle.planner.solver.interface import Options, Progress, Reporter
 
 AGAIN = 2
@@ -104,22 +104,13 @@ def solve_retention(
     from ortools.sat.python import cp_model
 
     model = _Model.of(problem, start)
-    solver = cp_model.CpSolver()
-    parameters = solver.parameters
-    parameters.random_seed = seed
-    parameters.num_workers = workers
-    parameters.interleave_search = workers > 1
-    parameters.relative_gap_limit = gap
-    parameters.catch_sigint_signal = False
-    parameters.max_deterministic_time = WORK * effort
-    if time_limit_s is not None:
-        parameters.max_time_in_seconds = time_limit_s
 
     def on_progress(progress: Progress) -> None:
         if model.complete and progress.bound is not None:
             on_bound(math.ceil(progress.bound - 1e-6))
 
-    options = Options(gap, None, None, time_limit_s, seed, workers, Reporter(on_progress, 0))
+    options = Options(gap, WORK * effort, None, time_limit_s, seed, workers, Reporter(on_progress, 0))
+    solver = configured(options)
     status = search(
         solver,
         model.cp,

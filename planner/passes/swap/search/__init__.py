@@ -1,1 +1,1 @@
-"""The genetic search for an order and a pool (SwapAdvisor, sections 4.4 and 4.5), and what is planted into it."""
+"""The genetic search for an order and a pool (SwapAdvisor, sections 4.4 and 4.5), and its initial individuals."""

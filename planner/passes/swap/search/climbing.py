@@ -1,4 +1,4 @@
-"""Steepest ascent over pools: what a genetic search comes near to, a systematic look around completes."""
+"""Steepest ascent over pools, which completes what a genetic search comes near to."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from treadle.planner.passes.swap.search.repair import averaged, extended, object
 from treadle.planner.passes.swap.search.tasks import EvaluationTask
 
 PART = 8
-"""A class gives up one object, or one of so many."""
+"""A class gives up one object, or this share of its objects."""
 
 
 def climbed(space: SearchSpace, start: Scored, evaluate: Evaluate, rounds: int) -> Scored:
-    """The best of all neighbours of the best so far, again and again, until none is better or `rounds` are over."""
+    """The best neighbour of the best so far, repeatedly, until none is better or `rounds` have passed."""
     best = start
     for _ in range(rounds):
         families = evaluate([EvaluationTask((individual,)) for individual in neighbours(space, best.individual)])
@@ -31,8 +31,8 @@ def climbed(space: SearchSpace, start: Scored, evaluate: Evaluate, rounds: int) 
 
 
 def neighbours(space: SearchSpace, individual: Individual) -> Iterator[Individual]:
-    """Pools in which some objects of a class have become objects of another, and such in which one size begins a class
-    or no longer does."""
+    """Pools in which objects of a class are exchanged for objects of another, and those in which one size starts a
+    class or no longer does."""
     order, classes, counts = individual
     objects, least = object_bytes(classes, space.arrays.sizes), floors(space, classes)
     for giving in range(len(counts)):

@@ -1,4 +1,4 @@
-"""Where individuals are evaluated: in this process, in others, or on a Dask cluster; the results are the same."""
+"""Evaluation of individuals in this process, in others, or on a Dask cluster, with the same results."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from treadle.planner.passes.swap.search.individual import Scored, SearchSpace
 from treadle.planner.passes.swap.search.tasks import EvaluationTask, all_evaluated, evaluated
 
 Evaluate = Callable[[Sequence[EvaluationTask]], list[list[Scored] | None]]
-"""Carries tasks out; None for those that were not begun when the search was told to stop."""
+"""Evaluates tasks; None for those that were not begun when the search was stopped."""
 Stop = Callable[[], bool]
 
 SMALL = 300
-"""Operators up to which sending individuals to other processes takes longer than evaluating them."""
+"""Operators up to which individuals are evaluated here, since sending them elsewhere takes longer."""
 SHARES = 4
-"""Parts that every worker's share of the tasks is sent in, so that nobody waits long for the last one."""
+"""Parts in which each worker's share of the tasks is sent, so that the wait for the last one is short."""
 GLANCE_S = 0.1
 
 
 @contextmanager
 def executor(space: SearchSpace, workers: int, where: str | None, stop: Stop) -> Iterator[Evaluate]:
-    """A way to carry out tasks: on `workers` processes, or on the Dask cluster of `where` (dask://HOST:PORT,
+    """A function that evaluates tasks: on `workers` processes, or on the Dask cluster of `where` (dask://HOST:PORT,
     dask://local). Raises InputError for another address and MissingBackendError without Dask."""
     if where is not None:
         with _dask(space, where, workers, stop) as evaluate:
@@ -52,10 +52,10 @@ def _here(space: SearchSpace, tasks: Sequence[EvaluationTask], stop: Stop) -> li
 
 @contextmanager
 def _processes(space: SearchSpace, workers: int, stop: Stop) -> Iterator[Evaluate]:
-    """New processes rather than forks: this one may have threads, which a fork would leave behind in any state.
+    """Spawned processes rather than forks, since this one may have threads.
 
-    They take seconds to start on a busy machine. Until the first of them answers, tasks are carried out here; at the
-    end none is waited for.
+    They take seconds to start on a busy machine. Until the first of them answers, tasks are evaluated here; at the end
+    they are killed.
     """
     _warm(space)
     context = multiprocessing.get_context("spawn")
@@ -75,7 +75,7 @@ def _processes(space: SearchSpace, workers: int, stop: Stop) -> Iterator[Evaluat
         parts = _parts(tasks, workers)
         results: list[list[list[Scored]] | None] = [None] * len(parts)
         try:
-            futures = {pool.submit(_carry_out, part): at for at, part in enumerate(parts)}
+            futures = {pool.submit(_evaluate_all, part): at for at, part in enumerate(parts)}
             waiting = set(futures)
             while waiting and not stop():
                 done, waiting = wait(waiting, GLANCE_S, FIRST_COMPLETED)
@@ -83,7 +83,7 @@ def _processes(space: SearchSpace, workers: int, stop: Stop) -> Iterator[Evaluat
                     results[futures[future]] = future.result()
             for future in waiting:
                 future.cancel()
-        except BrokenProcessPool:  # a worker was killed, for memory say, or may not start: the rest is done here
+        except BrokenProcessPool:  # a worker was killed or cannot start: the rest is evaluated here
             for at, part in enumerate(parts):
                 if results[at] is None and not stop():
                     results[at] = all_evaluated(space, part)
@@ -99,10 +99,8 @@ def _processes(space: SearchSpace, workers: int, stop: Stop) -> Iterator[Evaluat
 
 
 class _InFile:
-    """A space as it is sent to a process that starts: it becomes one there again.
-
-    In the pipe of that process it would not find room, and this one would wait until the other reads it.
-    """
+    """A space that is sent to a starting process in a file; in the pipe of that process it would not fit, and this one
+    would block until the other reads it."""
 
     def __init__(self, space: SearchSpace) -> None:
         self.file = TemporaryFile()  # noqa: SIM115 (for as long as the pool may start processes)
@@ -117,13 +115,13 @@ def _from_file(sent: Any) -> SearchSpace:
     number: int = sent.detach()
     space: SearchSpace = pickle.loads(
         os.pread(number, os.fstat(number).st_size, 0)
-    )  # the place is shared, so it is not used
+    )  # the file position is shared, so it is not used
     os.close(number)
     return space
 
 
 def _warm(space: SearchSpace) -> None:
-    """Compiles the loops, where there is no cache of them yet, once and not in every worker."""
+    """Compile loops that are not cached yet once, not in every worker."""
     evaluated(space, EvaluationTask((space.start, space.start), (0,)))
 
 
@@ -132,8 +130,8 @@ _over: Connection | None = None
 
 
 def _begin(space: SearchSpace, over: Connection) -> None:
-    """What a worker starts with. Ctrl-C is its parent's business, with whom it ends in any case. It begins no further
-    task once the other end of `over` is closed."""
+    """Start a worker, which ignores Ctrl-C, ends with its parent, and begins no task once the other end of `over` is
+    closed."""
     global _space, _over
     _space, _over = space, over
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -147,7 +145,7 @@ def _end_with(sentinel: int) -> None:
     os._exit(1)
 
 
-def _carry_out(tasks: list[EvaluationTask]) -> list[list[Scored]]:
+def _evaluate_all(tasks: list[EvaluationTask]) -> list[list[Scored]]:
     assert _space is not None
     assert _over is not None
     return [evaluated(_space, task) for task in tasks if not _over.poll()]

@@ -19,7 +19,7 @@ def pool_of(individual: Individual) -> Pool:
 def planned(
     arrays: Arrays, memory: int, allocator: Allocator, settings: Settings, individual: Individual
 ) -> Nodes | None:
-    """The plan of an individual; None where its pool is larger than `memory` bytes or lets some operator not run."""
+    """The plan of an individual; None where its pool exceeds `memory` bytes or cannot run some operator."""
     if allocator != "pool":
         return plan_spans(arrays, individual.order, memory, allocator, settings)
     pool = pool_of(individual)
@@ -31,8 +31,8 @@ def planned(
 def simulated(
     arrays: Arrays, memory: int, allocator: Allocator, settings: Settings, individual: Individual
 ) -> int | None:
-    """Nanoseconds of one iteration; None where there is no plan, or none that the host's memory allows. With allocator
-    `offset` nothing is packed, which takes too long for a search."""
+    """Nanoseconds of one iteration; None without a plan, or if the host's memory is too small. With allocator `offset`
+    nothing is packed, which would take too long."""
     if allocator == "offset":
         nodes = scan_spans(arrays, individual.order, memory, True, settings)
     else:

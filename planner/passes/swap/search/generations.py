@@ -17,7 +17,7 @@ REST = 20
 
 
 class GeneticParameters(NamedTuple):
-    """How long the search goes on, and how it selects."""
+    """Size, length and selection of the search."""
 
     population: int = 144
     generations: int = 100
@@ -28,7 +28,7 @@ class GeneticParameters(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """`best` is None where no individual had a plan. `stopped` tells that the search was cut short."""
+    """`best` is None where no individual had a plan. `stopped`: the search was ended early."""
 
     best: Scored | None
     log: tuple[Generation, ...]
@@ -45,11 +45,11 @@ def evolve(
     on_best: Callable[[Scored], None] = lambda scored: None,
     on_generation: Callable[[Generation], None] = lambda generation: None,
 ) -> Outcome:
-    """Search from `planted` individuals and random ones. It ends early with a plan of `enough` ns or less. A best one
-    that nothing has bettered for REST generations is refined, where there is a way to, and joins the population.
+    """Search from `planted` individuals and random ones, until a plan takes `enough` ns or less. A best one that has
+    not improved for REST generations is refined, if `refine` is given, and added to the population.
 
-    `evaluate` carries out tasks, wherever; the outcome does not depend on where, as every task names the numbers that
-    its random numbers come from. The best individual of all is remembered outside the population.
+    `evaluate` evaluates tasks in any process; the outcome does not depend on that, since each task holds the seed of
+    its random numbers. The best individual of all is kept outside the population.
     """
     tasks = [EvaluationTask((individual,)) for individual in planted]
     tasks += [EvaluationTask((), (effort.seed, 0, at)) for at in range(effort.population - len(planted))]

@@ -1,4 +1,4 @@
-"""What the genetic search varies: an order and a pool, and what is the same for all of them."""
+"""Individuals of the genetic search: an order and a pool; and what all of them share."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Scored(NamedTuple):
 
 
 class SearchSpace(NamedTuple):
-    """All that individuals have in common. `needs[r, i]` tensors of size i are used by one operator, for distinct rows.
+    """What all individuals share. `needs[r, i]` tensors of size i are used by one operator, for distinct rows.
 
     `time_of` is the fitness of an individual in ns; it can be pickled.
     """
@@ -50,7 +50,7 @@ class SearchSpace(NamedTuple):
     arrays: Arrays
     time_of: Callable[[Individual], int | None]
     start: Individual
-    """Its order is the framework's own. Its genes are everybody's where they are not searched."""
+    """Its order is that of the trace. All individuals have its genes where these are not searched."""
     needs: Ints
     memory: int
     """Bytes for all objects."""
@@ -62,17 +62,17 @@ class SearchSpace(NamedTuple):
     fill: bool = False
     """No memory is left unused."""
     gentle: bool = False
-    """Each child has mutation probabilities of its own, for order and pool, of `mutation` at most."""
+    """Each child has its own mutation probabilities for order and pool, of `mutation` at most."""
 
 
 def floors(space: SearchSpace, classes: Ints) -> Ints:
-    """For each class the most of its tensors that one operator uses: with fewer objects there is no plan."""
+    """The most tensors of each class that one operator uses: with fewer objects there is no plan."""
     member = (classes[:, None] == np.arange(1, classes.max(initial=0) + 1)).astype(np.int64)
     return np.asarray((space.needs @ member).max(axis=0, initial=1), np.int64)
 
 
 def fitting(space: SearchSpace, classes: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    """The pool after repair of its memory. Where even the floors do not fit it is left as it is: no plan has it."""
+    """The pool after repair of its memory; unchanged where even the floors do not fit, so that it has no plan."""
     objects = object_bytes(classes, space.arrays.sizes)
     fit = repaired_memory(counts, objects, floors(space, classes), space.memory)
     if fit is not None and space.fill:
@@ -83,7 +83,8 @@ def fitting(space: SearchSpace, classes: Ints, counts: Ints) -> tuple[Ints, Ints
 
 
 def random_individual(space: SearchSpace, rng: Generator) -> Individual:
-    """Of the first generation: an order by mutation with probability 1, random steps in CLS, memory split at random."""
+    """An individual of the first generation: an order by mutation with probability 1, random steps in CLS, random
+    counts."""
     individual = space.start
     if space.vary_order:
         individual = individual._replace(order=_rebuilt(space, individual.order, 1.0, rng))

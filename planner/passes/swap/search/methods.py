@@ -1,4 +1,4 @@
-"""The methods in their turn: what is planted, the genetic search, and what improves on its best."""
+"""The methods of the search in turn: planted individuals, the genetic search, local search, the exact search."""
 
 from __future__ import annotations
 
@@ -34,31 +34,30 @@ from treadle.planner.passes.swap.two_pass import FAITHFUL, REFINED, Settings
 from treadle.planner.search.bound import Argument, Bound
 
 FEW = 4
-"""Individuals of one order that are planted: more would crowd out other orders."""
-
+"""Planted individuals of one order, so that other orders have room."""
 
 LEADERS = 4
 """Orders for which the search begins with a climb."""
 PACK = 0.01
-"""Share of the time that an order must gain before its plan is packed at once (allocator offset)."""
-DRAFTS = 4
-"""Of the others so many are packed, the best ones, after the genetic search and after local search."""
+"""Relative gain from which on a plan is packed at once (allocator offset)."""
+UNPACKED = 4
+"""Others that are packed after the genetic search and after local search, the best ones."""
 RESERVED = 0.1
-"""Of the time limit, for packing them."""
+"""Share of the time limit for packing them."""
 ROUNDS = 15
-"""Of climbing over pools at a time."""
+"""Rounds of one climb over pools."""
 SMALL = 15
 """Operators up to which auto also looks for the exact optimum."""
 BRIEF = 5.0
-"""Deterministic seconds that auto gives it."""
+"""Deterministic seconds of that search."""
 SHARE = 0.4
-"""Of the time limit, for the genetic search; local search has the rest."""
+"""Share of the time limit for the genetic search; local search has the rest."""
 REFUSED = "exact (refused by the check)"
-"""What an exact plan is called that does not pass its check: an error of treadle, but no reason to lose a good plan."""
+"""Recorded where an exact plan fails its check, an error of treadle; the best other plan is returned."""
 
 
 class Found(NamedTuple):
-    """A plan, and how the search came to it. `bound` is a better one than was known before, if there is one."""
+    """A plan, and how it was found. `bound` is set if the search proved a better one than was known."""
 
     time_ns: int
     order: tuple[int, ...]
@@ -69,11 +68,11 @@ class Found(NamedTuple):
     log: tuple[Generation, ...] = ()
     bound: Bound | None = None
     cut: bool = False
-    """Whether a part of the search ended by the clock."""
+    """Whether a time limit ended a part of the search."""
 
 
 class UnpackedPlan(NamedTuple):
-    """What is still to be packed (allocator offset)."""
+    """A plan whose residencies have no addresses yet (allocator offset)."""
 
     time_ns: int
     order: Ints
@@ -82,8 +81,8 @@ class UnpackedPlan(NamedTuple):
 
 
 class Hooks(NamedTuple):
-    """`offer` hears of better and better plans, `tick` of every generation, `stopped` says whether to end, `left_s` in
-    how many seconds that will be."""
+    """`offer` is called with each better plan, `tick` with each generation; `stopped` returns whether to end, `left_s`
+    the seconds until then."""
 
     offer: Callable[[Found], None]
     tick: Callable[[Generation], None]
@@ -95,9 +94,9 @@ class Hooks(NamedTuple):
 def search(
     problem: SwapProblem, arrays: Arrays, options: SwapOptions, bound: Callable[[], Bound], hooks: Hooks
 ) -> Found:
-    """The best plan that the methods of `options` find. `bound` is asked for once there is a first plan.
+    """The best plan that the methods of `options` find. `bound` is called once there is a first plan.
 
-    Raises LimitError where there is none within the limits.
+    Raises LimitError if none is found within the limits.
     """
     run = _Search(problem, arrays, options, hooks)
     if not options.faithful:
@@ -117,11 +116,11 @@ def search(
         if arrays.host_bytes >= 0:
             text += f", or --host-memory, which is {format_bytes(arrays.host_bytes)}"
         raise LimitError(text)
-    return run.told(run.best)
+    return run.completed(run.best)
 
 
 class _Search:
-    """The best so far, and the steps that better it."""
+    """The best so far, and the steps that improve it."""
 
     def __init__(self, problem: SwapProblem, arrays: Arrays, options: SwapOptions, hooks: Hooks) -> None:
         self.problem, self.arrays, self.options, self.hooks = problem, arrays, options, hooks
@@ -131,8 +130,8 @@ class _Search:
         if options.threshold is not None:
             settings = settings._replace(threshold=options.threshold)
         self.first: Packed | None = None
-        """The order of the trace (allocator offset). Where it is faster packed, what is gained before packing is gained
-        after: plans are then compared by bytes, with as many as pack."""
+        """The plan of the trace's order (allocator offset). If it is faster packed, plans are compared by bytes, with
+        as many as pack."""
         ranked, count = allocator, memory
         if allocator == "offset" and not options.faithful:
             self.first = pack_spans(arrays, np.arange(len(arrays.time)), memory, settings, stop=hooks.stopped)
@@ -144,7 +143,7 @@ class _Search:
             space = pool_space(arrays, count, settings, ranked, hooks.stopped)
         self.ranked = ranked
         self.count = self.best_count = count
-        """Bytes with which plans are compared, and those with which the best packed."""
+        """Bytes with which plans are compared, and those with which the best plan was packed."""
         self.settings = self.best_settings = settings
         self.space = space._replace(
             mutation=space.mutation if options.mutation is None else options.mutation,
@@ -157,12 +156,12 @@ class _Search:
         self.bound_ns = problem.ideal_ns
         self.bound: Bound | None = None
         self.best: Found | None = None
-        self.drafts: list[UnpackedPlan] = []
-        """The best that the search found and did not pack yet, the best first (allocator offset)."""
+        self.unpacked: list[UnpackedPlan] = []
+        """The best plans that are not packed yet, the best first (allocator offset)."""
         self.packed_ns: int | None = None
-        """What the last one that was packed at once took before."""
+        """Time of the last one that was packed at once, before packing."""
         self.cut = False
-        """Whether the genetic search ran out of its share of the time, or local search of its."""
+        """Whether the genetic search or local search used up its share of the time."""
         self.parts: list[str] = []
         self.log: list[Generation] = []
 
@@ -171,14 +170,14 @@ class _Search:
         return len(self.problem.ops) <= SMALL and len(self.arrays.sizes) <= MOST_SIZES
 
     def enough(self) -> bool:
-        """Whether there is a plan that nothing betters, or one and no time left."""
+        """Whether there is an optimal plan, or a plan and no time left."""
         return self.best is not None and (self.best.time_ns <= self.bound_ns or self.hooks.stopped())
 
-    def told(self, found: Found) -> Found:
+    def completed(self, found: Found) -> Found:
         return found._replace(parts=tuple(self.parts), log=tuple(self.log), bound=self.bound, cut=self.cut)
 
     def take(self, individual: Individual, method: str, settings: Settings | None = None) -> None:
-        """The plan of an individual, if it is the best so far."""
+        """Take the plan of an individual, if it is the best so far."""
         if self.options.allocator == "offset":
             self.pack(UnpackedPlan(0, individual.order, None, method), settings or self.settings)
             return
@@ -187,15 +186,15 @@ class _Search:
         pool = pool_of(individual) if allocator == "pool" else None
         self.use(individual.order, pool, nodes, method, settings or self.settings)
 
-    def pack(self, draft: UnpackedPlan, settings: Settings) -> None:
-        """The plan of a draft, if it is the best so far."""
+    def pack(self, plan: UnpackedPlan, settings: Settings) -> None:
+        """Take the packed plan, if it is the best so far."""
         memory, stopped = self.problem.arena_bytes, self.hooks.stopped
-        found = pack_spans(self.arrays, draft.order, memory, settings, draft.bias, self.count, stopped)
-        if found is not None and self.use(draft.order, None, found.nodes, draft.method, settings):
+        found = pack_spans(self.arrays, plan.order, memory, settings, plan.bias, self.count, stopped)
+        if found is not None and self.use(plan.order, None, found.nodes, plan.method, settings):
             self.best_count = found.room or self.count
 
     def use(self, order: Ints, pool: Pool | None, nodes: Nodes | None, method: str, settings: Settings) -> bool:
-        """Offers the plan; whether it is the best so far."""
+        """Offer the plan if it is the best so far; return whether it is."""
         time = None if nodes is None else time_ns(self.arrays, nodes)
         if nodes is None or time is None or (self.best is not None and time >= self.best.time_ns):
             return False
@@ -204,30 +203,30 @@ class _Search:
         return True
 
     def rank(self, scored: Scored, method: str) -> None:
-        """`take` for what the search finds one after another."""
+        """`take` for successive results of a search, which are packed at once only if they gain much."""
         if self.options.allocator != "offset" or scored.time is None:
             self.take(scored.individual, method)
         else:
-            self.draft(UnpackedPlan(scored.time, scored.individual.order, None, method), self.settings)
+            self.pack_or_keep(UnpackedPlan(scored.time, scored.individual.order, None, method), self.settings)
 
-    def draft(self, draft: UnpackedPlan, settings: Settings) -> None:
-        """Packs what gains much, and keeps the rest for later if it is among the best."""
-        if self.packed_ns is None or draft.time_ns < (1 - PACK) * self.packed_ns:
-            self.packed_ns = draft.time_ns
-            self.pack(draft, settings)
+    def pack_or_keep(self, plan: UnpackedPlan, settings: Settings) -> None:
+        """Pack a plan that gains much; keep others for later if they are among the best."""
+        if self.packed_ns is None or plan.time_ns < (1 - PACK) * self.packed_ns:
+            self.packed_ns = plan.time_ns
+            self.pack(plan, settings)
         else:
-            self.drafts = sorted([*self.drafts, draft], key=lambda one: one.time_ns)[:DRAFTS]
+            self.unpacked = sorted([*self.unpacked, plan], key=lambda one: one.time_ns)[:UNPACKED]
 
-    def pack_drafts(self, settings: Settings) -> None:
-        drafts, self.drafts = self.drafts, []
-        for draft in drafts:
+    def pack_kept(self, settings: Settings) -> None:
+        plans, self.unpacked = self.unpacked, []
+        for plan in plans:
             if not self.enough():
-                self.pack(draft, settings)
+                self.pack(plan, settings)
 
     def offer(self, found: Found) -> None:
         if self.best is None or found.time_ns < self.best.time_ns:
             self.best = found
-            self.hooks.offer(self.told(found))
+            self.hooks.offer(self.completed(found))
 
     def begin(self) -> None:
         """The order of the trace with the best planted pool."""
@@ -239,7 +238,7 @@ class _Search:
         self.fall_back()
 
     def fall_back(self) -> None:
-        """The plan in which nothing stays, where there is none so far: with allocator `offset` there may be no other
+        """Without a plan so far, take the one that evicts everything: with allocator `offset` there may be no other
         close to the least memory."""
         if self.best is None and self.options.allocator == "offset":
             order = self.space.start.order
@@ -286,10 +285,10 @@ class _Search:
                 lambda scored: self.rank(scored, "genetic"),
                 note,
             )
-        self.pack_drafts(self.settings)
+        self.pack_kept(self.settings)
 
     def _climber(self, evaluate: Evaluate, rounds: int) -> Callable[[Scored], Scored]:
-        """Finds better pools for an individual."""
+        """A function that finds better pools for an individual."""
 
         def climb(start: Scored) -> Scored:
             found = climbed(self.space, start, evaluate, rounds)
@@ -323,14 +322,14 @@ class _Search:
         individual = Individual(np.array(self.best.order), *genes)
         thresholds = THRESHOLDS if self.options.threshold is None else (self.options.threshold,)
         every = [self.settings._replace(threshold=threshold, keep_initial=True) for threshold in thresholds]
-        if self.options.allocator == "offset":  # packing takes long: only for the one that is best before it
+        if self.options.allocator == "offset":  # packing takes long: only the best one is packed
             times = [simulated(self.arrays, self.count, self.ranked, one, individual) for one in every]
             every = [one for _, _, one in sorted((t, at, every[at]) for at, t in enumerate(times) if t is not None)[:1]]
         for settings in every:
             self.take(individual, "other settings", settings)
 
     def improve(self) -> None:
-        """Local search from the best plan; to the end of the time where the genetic search had too little."""
+        """Local search from the best plan; until the time limit if that ended the genetic search."""
         if self.best is None or self.enough():
             return
         options, effort = self.options, self.options.effort
@@ -348,7 +347,7 @@ class _Search:
 
         def offer(found: Improved) -> None:
             if packs:
-                self.draft(UnpackedPlan(found.time_ns, found.order, found.bias, "local search"), settings)
+                self.pack_or_keep(UnpackedPlan(found.time_ns, found.order, found.bias, "local search"), settings)
             else:
                 self.use(found.order, found.pool, found.nodes, "local search", settings)
 
@@ -368,10 +367,10 @@ class _Search:
             stop=stopped,
             on_better=offer,
         )
-        self.pack_drafts(settings)
+        self.pack_kept(settings)
 
     def exact(self) -> None:
-        """A plan that takes less than the best, or the proof that there is none."""
+        """Look for a faster plan than the best, or a proof that there is none."""
         if self.enough() or self.hooks.stopped():
             return
         options, start = self.options, self.space.start

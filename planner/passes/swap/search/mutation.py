@@ -13,8 +13,8 @@ from treadle.planner.passes.swap.search.repair import renumbered
 
 @compiled
 def rebuilt_order(order: Ints, starts: Ints, successors: Ints, probability: float, draws: NDArray[np.float64]) -> Ints:
-    """The order that a dataflow scheduler makes which takes, with `probability`, any ready operator, else the ready one
-    that comes first in `order`.
+    """The order of a dataflow scheduler that takes, with `probability`, a random ready operator, else the ready one
+    that is first in `order`.
 
     `successors[starts[i]:starts[i + 1]]` wait for operator i. `draws` are two random numbers in [0, 1) for each step.
     """

@@ -1,4 +1,4 @@
-"""What a person may ask of the search."""
+"""Options of the search."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ Method = Literal["auto", "genetic", "exact"]
 
 @dataclass(frozen=True)
 class SwapOptions:
-    """Where None stands, the faithful search and the default one differ; see `effort`.
+    """Defaults that are None differ between the faithful search and the default one; see `effort`.
 
-    faithful: the genetic search as published and nothing else: nothing planted, a population of 144, temperature 1,
-    threshold 2, memory that rounding leaves over stays unused, no local search. `keep_order`, `keep_pool`: the order
-    of the trace, the best planted pool for it. `time_limit_s` is a net: what it ends may differ from run to run.
+    faithful: only the genetic search of SwapAdvisor, section 4.4: no planted individuals, a population of 144,
+    temperature 1, threshold 2, no use of memory that rounding leaves, no local search. `keep_order`, `keep_pool`: only
+    the order of the trace, only the best planted pool for it. `time_limit_s` is a safety net; what it ends may differ
+    between runs.
     """
 
     method: Method = "auto"
@@ -42,7 +43,7 @@ class SwapOptions:
     seed: int = 0
     time_limit_s: float = 300.0
     workers: int = 1
-    """Processes; they change nothing but the time it takes."""
+    """Processes; they change only the time of the search."""
     executor: str | None = None
     """dask://HOST:PORT or dask://local."""
 
@@ -60,6 +61,6 @@ class SwapOptions:
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """For the provenance: all that has to do with the outcome, resolved."""
+        """Options that affect the outcome, resolved, for the provenance."""
         chosen = {**asdict(self), "population": self.effort.population, "temperature": self.effort.temperature}
         return {name: value for name, value in chosen.items() if name not in ("workers", "executor", "allocators")}

@@ -1,7 +1,7 @@
-"""Orders that are planted into the search: depth first, and such that need little that is not on the device.
+"""Orders that are planted into the search: depth first, and by locality.
 
-RNN cells of a layer share one large parameter; an order that runs them together loads it once (SwapAdvisor, section
-5.2). Neither a random order nor the framework's own does that.
+RNN cells of a layer share one large parameter; an order that runs them together copies it in once (SwapAdvisor, section
+5.2), unlike random orders and the framework's own.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from treadle.planner.passes.swap.arrays import Arrays, Flags, Ints, ints
 from treadle.planner.passes.swap.compiled import COMPILES, compiled
 
 WEIGHTS = (0.0, 0.3, 0.6, 1.0, 4.0)
-"""Of bytes by which an operator makes the live tensors more, beside bytes that it has to wait for."""
+"""Weights of bytes by which an operator increases the live tensors, relative to bytes that it has to wait for."""
 SHARES = (0.7, 0.5, 0.2)
-"""Of memory that the planted orders reckon with: the rest is for what is on its way."""
+"""Shares of the memory that planted orders assume; the rest is for copies in flight."""
 SLOW = 2000
-"""Operators up to which the reckoning is quick enough without compilation."""
+"""Operators up to which orders by locality are fast enough without compilation."""
 
 
 def planted_orders(arrays: Arrays, order: Ints, memory: int) -> Iterator[Ints]:
-    """`order` itself, depth first, and orders by locality in `memory` bytes; every one once."""
+    """`order`, depth first, and orders by locality in `memory` bytes; each order once."""
     seen: set[bytes] = set()
     for found in _orders(arrays, order, memory):
         if found.tobytes() not in seen:
@@ -54,7 +54,7 @@ def _orders(arrays: Arrays, order: Ints, memory: int) -> Iterator[Ints]:
 
 
 def depth_first(arrays: Arrays, order: Ints) -> Ints:
-    """Of all ready operators always one that became ready last; the first in `order` among those."""
+    """The order that always takes the operator that became ready last; of several the first in `order`."""
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     waiting = np.diff(arrays.pred_ptr)
@@ -83,10 +83,9 @@ def local_order(
     weight: float,
     newest: bool,
 ) -> Ints:
-    """Of all ready operators always the one of the least cost: bytes of its inputs that are not on the device plus
-    `weight` times the bytes of tensors that begin to live minus those that end; the device holds the `memory` bytes
-    used last. What makes an operator ready whose cost is below zero, as a term of a sum does that is added at once,
-    costs as much less.
+    """The order that always takes the ready operator of least cost: bytes of its inputs that are not on the device,
+    plus `weight` times the bytes by which it increases the live tensors; the device holds the `memory` bytes used last.
+    If it makes an operator of negative cost ready, as a term of a sum that is added at once, that cost is added.
 
     Ties go to the first in `order`, or with `newest` to the one that became ready last.
     """
@@ -172,7 +171,7 @@ def _cost(
     mark: Ints,
     weight: float,
 ) -> float:
-    """Of an operator right after the operator `before` (-1 for none), whose tensors are marked with it."""
+    """Cost of an operator right after the operator `before` (-1 for none), whose tensors are marked with it."""
     missing, growth = 0, 0
     for place in range(use_ptr[op], use_ptr[op + 1]):
         tensor = use[place]

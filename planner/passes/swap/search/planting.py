@@ -1,4 +1,4 @@
-"""What the search begins with: the space of a problem, and good individuals to start from."""
+"""The search space of a problem, and good individuals to start from."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def pool_space(
     allocator: Allocator = "pool",
     stop: Callable[[], bool] = lambda: False,
 ) -> SearchSpace:
-    """All orders and pools of a problem with `memory` bytes for tensors. It starts from the order of the trace and from
-    the best of the pools that are planted for it, the least pool where none of them has a plan. `stop` ends the looking
-    once there is a plan."""
+    """All orders and pools of a problem with `memory` bytes for tensors. Its start is the order of the trace with the
+    best of the pools planted for it, the least pool if none of them has a plan. `stop` ends this once there is a
+    plan."""
     order = np.arange(len(arrays.time))
     time_of = partial(simulated, arrays, memory, allocator, settings)
     if allocator != "pool":
@@ -83,7 +83,7 @@ def best_settings(
     base: Settings,
     stop: Callable[[], bool] = lambda: False,
 ) -> Settings:
-    """`base` with the threshold that suits an individual best, of those that were tried before `stop`."""
+    """`base` with the best threshold for an individual, of those tried before `stop`."""
     every = [base._replace(threshold=threshold) for threshold in THRESHOLDS]
     times = [None if stop() else simulated(arrays, memory, allocator, settings, individual) for settings in every]
     feasible = [(time, at) for at, time in enumerate(times) if time is not None]

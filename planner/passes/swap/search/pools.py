@@ -1,4 +1,4 @@
-"""Pools that are planted into the search: for an order, few classes that waste little on what is live in it."""
+"""Pools that are planted into the search: for an order, few classes that waste little on its live tensors."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 from treadle.planner.passes.swap.arrays import Arrays, Ints
 from treadle.planner.passes.swap.search.repair import object_bytes
 
-NUMBERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""Of classes that are tried, with as many classes as sizes beside them."""
+CLASS_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""Numbers of classes that are tried, in addition to one class for each size."""
 MOMENTS = 20_000
-"""An order is looked at in so many moments at most."""
+"""Moments of an order at which live tensors are counted, at most."""
 
 
 def planted_pools(arrays: Arrays, order: Ints, memory: int) -> Iterator[tuple[Ints, Ints]]:
@@ -22,8 +22,10 @@ def planted_pools(arrays: Arrays, order: Ints, memory: int) -> Iterator[tuple[In
     if not number:
         return
     live = live_counts(arrays, order)
-    cuts = best_cuts(live, arrays.sizes, max(NUMBERS))
-    for classes in [cuts[k] for k in NUMBERS if k < len(cuts)] + [np.arange(1, number + 1)] * (number > max(NUMBERS)):
+    cuts = best_cuts(live, arrays.sizes, max(CLASS_COUNTS))
+    for classes in [cuts[k] for k in CLASS_COUNTS if k < len(cuts)] + [np.arange(1, number + 1)] * (
+        number > max(CLASS_COUNTS)
+    ):
         objects = object_bytes(classes, arrays.sizes)
         held = np.stack([live[:, classes == q].sum(axis=1) for q in range(1, int(classes.max()) + 1)], axis=1)
         most = held.max(axis=0)

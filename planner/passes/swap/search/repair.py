@@ -65,8 +65,8 @@ def repaired_memory(counts: Ints, objects: Ints, floors: Ints, memory: int) -> I
 
 
 def filled(counts: Ints, objects: Ints, most: Ints, memory: int) -> Ints:
-    """`counts` with what memory is left given to one class after the other, largest objects first, each time an object
-    more; no class gets more than `most` objects."""
+    """`counts` with the remaining memory given to one class after another, largest objects first, up to `most`
+    objects."""
     counts = counts.copy()
     left = memory - int((counts * objects).sum())
     for q in np.argsort(-objects, kind="stable"):

@@ -1,4 +1,4 @@
-"""Who survives: sampling by the softmax of normalised times, without replacement (SwapAdvisor, section 4.4)."""
+"""Survivors: sampling by the softmax of normalised times, without replacement (SwapAdvisor, section 4.4)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,6 @@ def weights(times: Sequence[int | None], best: int, temperature: float) -> list[
     """Logarithms of the weights, up to a constant: (best - t) / best / temperature; minus infinity for None, a plan
     that is infeasible."""
     return [-math.inf if time is None else (best - time) / max(1, best) / temperature for time in times]
-
-
-def probabilities(times: Sequence[int | None], best: int, temperature: float) -> list[float]:
-    """The softmax of the normalised times."""
-    exponentials = [math.exp(weight) for weight in weights(times, best, temperature)]
-    total = sum(exponentials)
-    return [value / total for value in exponentials]
 
 
 def survivors(times: Sequence[int | None], best: int, count: int, temperature: float, rng: Generator) -> list[int]:

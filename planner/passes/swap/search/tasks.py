@@ -1,4 +1,4 @@
-"""One unit of the search's work: individuals made and evaluated, in whatever process."""
+"""One unit of the search's work: individuals that are made and evaluated in one process."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from treadle.planner.passes.swap.search.individual import Individual, Scored, Se
 
 
 class EvaluationTask(NamedTuple):
-    """Two `parents` have four children, one is evaluated as it is, none stand for a random individual. All random
-    numbers come from `key`."""
+    """Two `parents` have four children, one is evaluated as it is, none stand for a random individual. `key` seeds all
+    random numbers."""
 
     parents: tuple[Individual, ...]
     key: tuple[int, ...] = ()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import heapq
 import random
+from collections.abc import Sequence
 
-from treadle.planner.passes.swap.arrays import arrays_of
+from treadle.planner.errors import InfeasibleError
+from treadle.planner.passes.swap.arrays import COMPUTE, Arrays, Ints, Nodes, arrays_of
 from treadle.planner.passes.swap.decisions import SwapDecisions
+from treadle.planner.passes.swap.evaluate import decisions, pinned_bytes, time_ns
 from treadle.planner.passes.swap.layout import Pool, floors, needs
 from treadle.planner.passes.swap.problem import PERSISTENT, SwapProblem
 from treadle.planner.passes.swap.timeline_of import start_bytes, tasks_of
+from treadle.planner.passes.swap.two_pass import FAITHFUL, Settings, plan_pool
 from treadle.planner.timeline.simulator import simulate
 
 
@@ -33,20 +37,51 @@ def random_pool(rng: random.Random, problem: SwapProblem, extra: int = 3) -> Poo
     return Pool(tuple(classes), tuple(floor + rng.randint(0, extra) for floor in floors(needed, tuple(classes))))
 
 
-def run(decisions: SwapDecisions, iterations: int = 3) -> None:
+def evaluate(arrays: Arrays, order: Sequence[int] | Ints, pool: Pool, settings: Settings = FAITHFUL) -> int | None:
+    """Nanoseconds of one iteration; None where a class has fewer objects than some operator holds of its tensors, or
+    where the tensors that are copied do not fit into the host's memory."""
+    nodes = plan_pool(arrays, order, pool, settings)
+    return None if nodes is None else time_ns(arrays, nodes)
+
+
+def decide(problem: SwapProblem, order: Sequence[int], pool: Pool, settings: Settings = FAITHFUL) -> SwapDecisions:
+    """The complete plan of an order and a pool. Raises InfeasibleError where `evaluate` returns None."""
+    arrays = arrays_of(problem)
+    nodes = plan_pool(arrays, order, pool, settings)
+    if nodes is None:
+        raise InfeasibleError("a class has fewer objects than one operator holds of its tensors")
+    if time_ns(arrays, nodes) is None:
+        needed, there = pinned_bytes(arrays, nodes), arrays.host_bytes
+        raise InfeasibleError(f"the tensors that are copied take {needed} bytes of the host, which has {there}")
+    return decisions(problem, arrays, order, nodes, pool)
+
+
+def reach(arrays: Arrays, nodes: Nodes) -> int:
+    """The end of the highest address that a plan uses."""
+    highest = int((nodes.initial_at + arrays.bytes[nodes.initial]).max(initial=0))
+    for i in range(len(nodes.kind)):
+        at = nodes.at[nodes.at_ptr[i] : nodes.at_ptr[i + 1]]
+        item = nodes.item[i]
+        made = arrays.use[arrays.made_ptr[item] : arrays.use_ptr[item + 1]] if nodes.kind[i] == COMPUTE else [item]
+        if len(at):
+            highest = max(highest, int((at + arrays.bytes[made]).max()))
+    return highest
+
+
+def run(decided: SwapDecisions, iterations: int = 3) -> None:
     """Run the plan, iteration after iteration, by its simulated times; AssertionError at the first wrong thing.
 
     Objects must be free when they are taken, tensors on the device and up to date when an operator or a copy out reads
     them, host copies complete and up to date when they are copied in, and no tensor may lose a write.
     """
-    problem = decisions.problem
-    schedule = simulate(*tasks_of(decisions), start_bytes(decisions))
-    device = Device(decisions)
-    assert {r.tensor for r in decisions.initial} == {r.tensor for r in decisions.final}
+    problem = decided.problem
+    schedule = simulate(*tasks_of(decided), start_bytes(decided))
+    device = Device(decided)
+    assert {r.tensor for r in decided.initial} == {r.tensor for r in decided.final}
     for _ in range(iterations):
         device.begin()
         ends: list[tuple[int, int]] = []
-        for i in sorted(range(len(decisions.nodes)), key=lambda i: (schedule.start[i], i)):
+        for i in sorted(range(len(decided.nodes)), key=lambda i: (schedule.start[i], i)):
             while ends and ends[0][0] <= schedule.start[i]:
                 device.end(heapq.heappop(ends)[1])
             device.start(i)
@@ -54,7 +89,7 @@ def run(decisions: SwapDecisions, iterations: int = 3) -> None:
         while ends:
             device.end(heapq.heappop(ends)[1])
         there = {tensor: at for tensor, at in device.address.items() if problem.tensors[tensor].role in PERSISTENT}
-        assert {r.tensor: r.at for r in decisions.final} == there
+        assert {r.tensor: r.at for r in decided.final} == there
         for tensor, record in enumerate(problem.tensors):
             if record.kept:
                 assert device.host[tensor] == device.written[tensor] or device.current(tensor)
@@ -66,14 +101,14 @@ class Device:
     address, version: of tensors on the device; version None where the data are not there yet.
     """
 
-    def __init__(self, decisions: SwapDecisions) -> None:
-        self.problem, self.nodes, self.pool = decisions.problem, decisions.nodes, decisions.pool
-        self.tensors = decisions.problem.tensors
-        self.initial = {r.tensor: r.at for r in decisions.initial}
-        self.class_of = dict(zip(self.problem.object_sizes, decisions.class_of, strict=True))
+    def __init__(self, decided: SwapDecisions) -> None:
+        self.problem, self.nodes, self.pool = decided.problem, decided.nodes, decided.pool
+        self.tensors = decided.problem.tensors
+        self.initial = {r.tensor: r.at for r in decided.initial}
+        self.class_of = dict(zip(self.problem.object_sizes, decided.class_of, strict=True))
         self.last_user = {
             tensor: op
-            for op in decisions.order
+            for op in decided.order
             for tensor in (*self.problem.ops[op].inputs, *self.problem.ops[op].outputs)
         }
         self.written = [0] * len(self.tensors)

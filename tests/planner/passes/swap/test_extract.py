@@ -344,7 +344,7 @@ def test_the_testbed_of_the_source_ships() -> None:
         ),
         (
             {"copy_together": 5e9},
-            r"box: \$\.copy_together: found 5e\+09, expected at least 1\.15e\+10, half of both directions alone",
+            r"box: \$\.copy_together: found 5e\+09, expected at least 1\.15e\+10, half of the sum of both directions",
         ),
     ],
 )

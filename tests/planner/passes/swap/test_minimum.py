@@ -9,12 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from tests.planner.passes.swap.cases import activation, built, figure_4_1, figure_4_3, parameter, random_problem, rnn
+from tests.planner.passes.swap.plans import decide, evaluate
 from treadle.planner.errors import InfeasibleError
 from treadle.planner.passes.swap.arrays import arrays_of, ints, predecessors
 from treadle.planner.passes.swap.check import check
-from treadle.planner.passes.swap.evaluate import decide, evaluate, pinned_bytes
+from treadle.planner.passes.swap.evaluate import pinned_bytes
 from treadle.planner.passes.swap.layout import Pool, least_pool
-from treadle.planner.passes.swap.minimum import least_host_memory, least_memory, require_feasible, working_set
+from treadle.planner.passes.swap.minimum import least_host_memory, least_memory, require_feasible
 from treadle.planner.passes.swap.problem import SwapProblem, SwapTensor
 from treadle.planner.passes.swap.two_pass import Settings, plan_pool
 
@@ -62,11 +63,11 @@ def brute_force(problem: SwapProblem) -> int:
 def test_no_division_into_classes_needs_less(seed: int) -> None:
     problem = random_problem(random.Random(seed))
     assert least_memory(problem).memory_bytes == brute_force(problem)
-    largest = max(working_set(problem, op) for op in range(len(problem.ops)))
+    largest = max(problem.working_set(op) for op in range(len(problem.ops)))
     for allocator in ("bytes", "offset"):
         least = least_memory(problem, allocator)  # type: ignore[arg-type]
         assert least.memory_bytes == largest + problem.reserve_bytes + problem.scratch_bytes
-        assert working_set(problem, least.ops[0]) == largest
+        assert problem.working_set(least.ops[0]) == largest
     assert least_memory(problem, "bytes").memory_bytes <= least_memory(problem).memory_bytes
     require_feasible(with_memory(problem, brute_force(problem)))
     with pytest.raises(InfeasibleError):

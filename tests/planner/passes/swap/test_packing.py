@@ -8,13 +8,14 @@ import numpy as np
 from msgspec.structs import replace
 
 from tests.planner.passes.swap import cases
+from tests.planner.passes.swap.plans import reach
 from treadle.planner.passes.swap.arrays import Nodes, arrays_of
 from treadle.planner.passes.swap.check import check
 from treadle.planner.passes.swap.evaluate import decisions
 from treadle.planner.passes.swap.packing import packed
 from treadle.planner.passes.swap.problem import SwapProblem
 from treadle.planner.passes.swap.replay import replay
-from treadle.planner.passes.swap.spans import SPANS, pack_spans, plan_spans, reach, scan_spans
+from treadle.planner.passes.swap.spans import SPANS, pack_spans, plan_spans, scan_spans
 from treadle.planner.passes.swap.two_pass import Settings
 
 AMPLE = 2**50

@@ -10,11 +10,10 @@ import pytest
 from msgspec import structs
 
 from tests.planner.passes.swap import cases
-from tests.planner.passes.swap.plans import random_order, random_pool
+from tests.planner.passes.swap.plans import decide, random_order, random_pool
 from treadle.planner.errors import InputError
 from treadle.planner.passes.swap.arrays import KINDS, Nodes, arrays_of, ints, rows
 from treadle.planner.passes.swap.decisions import SwapDecisions, SwapNode
-from treadle.planner.passes.swap.evaluate import decide
 from treadle.planner.passes.swap.layout import Pool
 from treadle.planner.passes.swap.problem import SwapMachine
 from treadle.planner.passes.swap.replay import replay

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.planner.passes.swap import cases
+from tests.planner.passes.swap.plans import reach
 from treadle.planner.passes.swap.arrays import COMPUTE, IN, arrays_of
 from treadle.planner.passes.swap.check import check
 from treadle.planner.passes.swap.decisions import Resident, SwapDecisions
@@ -17,7 +18,7 @@ from treadle.planner.passes.swap.exact import solve_exact
 from treadle.planner.passes.swap.layout import Pool
 from treadle.planner.passes.swap.problem import SwapProblem
 from treadle.planner.passes.swap.replay import replay
-from treadle.planner.passes.swap.spans import SPANS, plan_spans, reach
+from treadle.planner.passes.swap.spans import SPANS, plan_spans
 from treadle.planner.passes.swap.two_pass import Settings, plan_pool
 
 Span = Literal["bytes", "offset"]

@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests.planner.passes.swap.cases import activation, built, duplex, parameter, random_problem
+from tests.planner.passes.swap.plans import decide
 from tests.planner.samples import SWAP_PLAN
 from treadle.planner.passes.swap.decisions import PoolClass, Resident, SwapDecisions, SwapNode
-from treadle.planner.passes.swap.evaluate import decide
 from treadle.planner.passes.swap.layout import least_pool
 from treadle.planner.passes.swap.problem import PERSISTENT, SwapProblem
 from treadle.planner.passes.swap.timeline_of import MEMORY, footprints, label, start_bytes, tasks_of

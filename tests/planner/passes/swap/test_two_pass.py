@@ -13,13 +13,13 @@ import pytest
 from msgspec import structs
 
 from tests.planner.passes.swap import cases
-from tests.planner.passes.swap.plans import random_order, random_pool, run
+from tests.planner.passes.swap.plans import decide, evaluate, random_order, random_pool, run
 from treadle.planner.errors import InfeasibleError, InputError
 from treadle.planner.passes.swap.arrays import DROP, IN, KINDS, Nodes, arrays_of, ints
 from treadle.planner.passes.swap.check import check
 from treadle.planner.passes.swap.compiled import COMPILES
 from treadle.planner.passes.swap.decisions import SwapDecisions, SwapNode
-from treadle.planner.passes.swap.evaluate import decide, decisions, evaluate
+from treadle.planner.passes.swap.evaluate import decisions
 from treadle.planner.passes.swap.layout import Pool, pool_bytes
 from treadle.planner.passes.swap.problem import SwapProblem
 from treadle.planner.passes.swap.replay import replay

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.planner.passes.swap.cases import figure_4_1
+from tests.planner.passes.swap.plans import decide
 from treadle.cli.main import run
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import CopyEngine, Device, Hardware, Host
@@ -18,7 +19,6 @@ from treadle.planner.documents.trace import Costs, Op, Tensor, Trace
 from treadle.planner.graph.unrolling import unrolled
 from treadle.planner.passes.swap.bound import SENTENCES
 from treadle.planner.passes.swap.decisions import OpRun
-from treadle.planner.passes.swap.evaluate import decide
 from treadle.planner.passes.swap.extract import machine_of, problem_from_trace
 from treadle.planner.passes.swap.layout import least_pool
 from treadle.planner.passes.swap.problem import SwapProblem

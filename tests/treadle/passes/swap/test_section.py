@@ -12,7 +12,7 @@ from lxml import etree
 from msgspec.structs import replace
 
 from tests.planner.passes.swap import cases
-from tests.planner.passes.swap.plans import random_order, random_pool
+from tests.planner.passes.swap.plans import decide, evaluate, random_order, random_pool
 from treadle.cli.main import run
 from treadle.passes.swap.copies import copies_of, trips_of, waits_of
 from treadle.passes.swap.figure import WAITING, streams_svg
@@ -21,7 +21,6 @@ from treadle.planner.documents import store
 from treadle.planner.documents.plan import Certificate, Generation, Plan, Prediction, Provenance
 from treadle.planner.passes.swap.arrays import arrays_of
 from treadle.planner.passes.swap.decisions import OpRun, SwapDecisions
-from treadle.planner.passes.swap.evaluate import decide, evaluate
 from treadle.planner.passes.swap.layout import Pool
 from treadle.planner.passes.swap.timeline_of import start_bytes, tasks_of
 from treadle.planner.timeline.simulator import Schedule, simulate

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from examples.models import moe, resnet50
-from tests.planner.passes.swap.plans import random_order
+from tests.planner.passes.swap.plans import decide, random_order
 from tests.treadle.runtime.models import STEPS as OTHERS
 from treadle.capture.costs import with_roofline
 from treadle.capture.graph import capture
@@ -29,7 +29,7 @@ from treadle.planner.passes.swap.arrays import arrays_of
 from treadle.planner.passes.swap.check import check
 from treadle.planner.passes.swap.decisions import SwapDecisions
 from treadle.planner.passes.swap.early import last_writes, split
-from treadle.planner.passes.swap.evaluate import decide, decisions
+from treadle.planner.passes.swap.evaluate import decisions
 from treadle.planner.passes.swap.extract import problem_from_trace
 from treadle.planner.passes.swap.layout import Pool, least_pool, pool_bytes
 from treadle.planner.passes.swap.problem import SwapMachine

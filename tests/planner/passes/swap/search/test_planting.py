@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.planner.passes.swap import cases
+from tests.planner.passes.swap.plans import evaluate
 from treadle.planner.passes.swap.arrays import arrays_of
-from treadle.planner.passes.swap.evaluate import evaluate
 from treadle.planner.passes.swap.layout import pool_bytes
 from treadle.planner.passes.swap.problem import SwapProblem
 from treadle.planner.passes.swap.search.climbing import climbed, neighbours

@@ -1,4 +1,4 @@
-"""Selection by softmax, as published, without replacement."""
+"""Selection by softmax (SwapAdvisor, section 4.4), without replacement."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from treadle.planner.passes.swap.search.selection import probabilities, survivors
+from treadle.planner.passes.swap.search.selection import survivors, weights
+
+
+def probabilities(times, best, temperature):
+    exponentials = np.exp(weights(times, best, temperature))
+    return exponentials / exponentials.sum()
 
 
 def test_published_probabilities():

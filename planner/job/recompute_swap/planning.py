@@ -49,7 +49,7 @@ from treadle.planner.passes.swap.planning import (
     with_memory,
 )
 from treadle.planner.passes.swap.problem import SwapMachine, SwapProblem
-from treadle.planner.passes.swap.search.methods import Found
+from treadle.planner.passes.swap.search.methods import FoundPlan
 from treadle.planner.search.bound import Argument, Bound
 from treadle.planner.search.certified import certificate
 from treadle.planner.search.clock import Clock
@@ -343,7 +343,7 @@ class _Joint:
         if one is None or (self.best is not None and time_of(self.best) <= one.time_ns):
             return
         began = self.clock.now()
-        found = Found(one.time_ns, tuple(range(len(one.problem.ops))), one.pool, one.nodes, "planted", ("planted",))
+        found = FoundPlan(one.time_ns, tuple(range(len(one.problem.ops))), one.pool, one.nodes, "planted", ("planted",))
         swap = self.options.swap
         decided = decided_of(one.problem, one.arrays, found, swap)
         plan = plan_of(decided, found, self.bound, swap, self.inputs, self.limit_fired, True)

@@ -18,7 +18,7 @@ from treadle.planner.passes.memory.lower import RecomputeSchedule, lower, store_
 from treadle.planner.passes.memory.plain import whole_peak
 from treadle.planner.passes.memory.problem import RESERVE, MemoryProblem
 from treadle.planner.passes.memory.search.attempts import MemoryOptions
-from treadle.planner.passes.memory.search.rounds import Found, search
+from treadle.planner.passes.memory.search.rounds import BoundedSchedule, search
 from treadle.planner.passes.memory.simulate import simulate, simulated
 from treadle.planner.passes.memory.variants import restrict
 from treadle.planner.search.certified import certified
@@ -70,9 +70,9 @@ def publishing(
     inputs: Mapping[str, InputRef] | None,
     on_progress: Callable[[Progress], None] | None,
     on_plan: Callable[[Plan[MemoryDecisions]], None],
-) -> tuple[Callable[[Progress], None], Callable[[Found], None]]:
+) -> tuple[Callable[[Progress], None], Callable[[BoundedSchedule], None]]:
     """The callbacks of a search of `problem`: for its progress, and for solutions, which `on_plan` gets as plans."""
-    incumbent = Incumbent[Found](lambda found: on_plan(plan_of(problem, found, options, inputs)))
+    incumbent = Incumbent[BoundedSchedule](lambda found: on_plan(plan_of(problem, found, options, inputs)))
 
     def tick(progress: Progress) -> None:
         incumbent.poll()
@@ -108,7 +108,7 @@ def _reserved(problem: MemoryProblem, options: MemoryOptions) -> MemoryProblem:
 
 
 def plan_of(
-    problem: MemoryProblem, found: Found, options: MemoryOptions, inputs: Mapping[str, InputRef] | None = None
+    problem: MemoryProblem, found: BoundedSchedule, options: MemoryOptions, inputs: Mapping[str, InputRef] | None = None
 ) -> Plan[MemoryDecisions]:
     """The checked plan of what a search found."""
     decisions = decide(problem, found.schedule, options)

@@ -24,7 +24,7 @@ from treadle.planner.passes.swap.extract import problem_from_trace
 from treadle.planner.passes.swap.layout import trimmed
 from treadle.planner.passes.swap.minimum import require_feasible
 from treadle.planner.passes.swap.problem import SwapMachine, SwapProblem
-from treadle.planner.passes.swap.search.methods import Found, Hooks, search
+from treadle.planner.passes.swap.search.methods import FoundPlan, Hooks, search
 from treadle.planner.passes.swap.search.options import SwapOptions
 from treadle.planner.passes.swap.search.pools import live_bytes
 from treadle.planner.search.bound import Argument, Bound
@@ -196,7 +196,7 @@ def plan_one(
     limit_fired = False
     latest: tuple[Nodes, SwapDecisions] | None = None
 
-    def plan(found: Found, interrupted: bool = True) -> Plan[SwapDecisions]:
+    def plan(found: FoundPlan, interrupted: bool = True) -> Plan[SwapDecisions]:
         nonlocal latest
         known = latest[1] if latest is not None and latest[0] is found.nodes else None
         decided = known or decided_of(problem, arrays, found, options)
@@ -207,7 +207,7 @@ def plan_one(
     # Before the first plan, the time spent before planning shows how fast this machine reads and writes documents.
     guess_s = min(max(0.0, clock.elapsed_s), GUESSED * max(0.0, clock.left_s))
     publish = (lambda found: on_plan(plan(found))) if on_plan is not None else lambda found: None
-    incumbent = Incumbent[Found](publish, ends=clock.ends, cost_s=guess_s, now=clock.now)
+    incumbent = Incumbent[FoundPlan](publish, ends=clock.ends, cost_s=guess_s, now=clock.now)
 
     def tick(generation: Generation) -> None:
         incumbent.poll()
@@ -237,7 +237,7 @@ def plan_one(
     return plan(found, clock.stop.is_set())
 
 
-def decided_of(problem: SwapProblem, arrays: Arrays, found: Found, options: SwapOptions) -> SwapDecisions:
+def decided_of(problem: SwapProblem, arrays: Arrays, found: FoundPlan, options: SwapOptions) -> SwapDecisions:
     """The decisions of a found plan, not checked yet."""
     pool, nodes = found.pool, found.nodes
     if pool is not None:
@@ -250,7 +250,7 @@ def decided_of(problem: SwapProblem, arrays: Arrays, found: Found, options: Swap
 
 def plan_of(
     decided: SwapDecisions,
-    found: Found,
+    found: FoundPlan,
     bound: Bound,
     options: SwapOptions,
     inputs: Mapping[str, InputRef],

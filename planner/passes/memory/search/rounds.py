@@ -76,7 +76,7 @@ class BudgetTooSmall(InfeasibleError):
 
 
 @dataclass(frozen=True)
-class Found:
+class BoundedSchedule:
     """The best schedule, pruned, and the `bound` of better ones.
 
     `method` found it; `parts` are all attempts of the search, in order.
@@ -96,10 +96,10 @@ def search(
     problem: MemoryProblem,
     options: MemoryOptions,
     on_progress: OnProgress = None,
-    on_better: Callable[[Found], None] = lambda found: None,
+    on_better: Callable[[BoundedSchedule], None] = lambda found: None,
     start: RecomputeSchedule | None = None,
     clock: Clock | None = None,
-) -> Found:
+) -> BoundedSchedule:
     """The fastest schedule found whose exact peak is within the budget. `start` is a plan to begin with, `clock` that
     of the command; without one the time limit begins now.
 
@@ -175,9 +175,9 @@ class _Search:
     problem: MemoryProblem
     options: MemoryOptions
     on_progress: OnProgress
-    on_better: Callable[[Found], None]
+    on_better: Callable[[BoundedSchedule], None]
     clock: Clock = field(default_factory=Clock)
-    best: Found | None = None
+    best: BoundedSchedule | None = None
     bound: Bound = field(init=False)
     running_bound_ns: int = 0
     """Bound of a running attempt; it counts in the end even if that attempt is killed."""
@@ -216,7 +216,7 @@ class _Search:
         result = simulated(self.problem, pruned)
         if result.peak_bytes > self.problem.budget_bytes or (self.best and result.time_ns >= self.best.time_ns):
             return
-        self.best = Found(pruned, result.time_ns, method, self.bound.of_plan(result.time_ns))
+        self.best = BoundedSchedule(pruned, result.time_ns, method, self.bound.of_plan(result.time_ns))
         seen = self.clock.now()
         if seen + self.finish_s < self.deadline:
             self.on_better(self.found(self.best, interrupted=True))
@@ -332,7 +332,7 @@ class _Search:
             elapsed = self.clock.elapsed_s
             self.on_progress(Progress(incumbent, bound, relative_gap(incumbent, bound), elapsed, self.running))
 
-    def found(self, best: Found, interrupted: bool) -> Found:
+    def found(self, best: BoundedSchedule, interrupted: bool) -> BoundedSchedule:
         return replace(
             best,
             bound=self.bound.of_plan(best.time_ns),

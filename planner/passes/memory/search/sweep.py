@@ -20,7 +20,7 @@ from treadle.planner.passes.memory.minimum import Minimum
 from treadle.planner.passes.memory.planning import Budget, plan_of, prepared, publishing, with_budget
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.search.attempts import MemoryOptions
-from treadle.planner.passes.memory.search.rounds import BudgetTooSmall, Found, Interrupted, search
+from treadle.planner.passes.memory.search.rounds import BoundedSchedule, BudgetTooSmall, Interrupted, search
 from treadle.planner.solver import Progress
 
 
@@ -51,9 +51,9 @@ def sweep(
     """
     whole = [prepared(with_budget(problem, budget, options), options) for budget in budgets]
     tasks = sorted({task.budget_bytes: task for task in whole}.items())
-    found: dict[int, Found] = {}
+    found: dict[int, BoundedSchedule] = {}
     reasons: dict[int, tuple[bool, str]] = {}
-    start: Found | None = None
+    start: BoundedSchedule | None = None
     least: Minimum | None = None
     for budget, task in tasks:
         if start is not None and start.interrupted:
@@ -75,7 +75,7 @@ def sweep(
             continue
         found[budget] = start
         on_point(Point(budget_bytes=budget, plan=plan_of(task, start, options, inputs)))
-    bound: Found | None = None
+    bound: BoundedSchedule | None = None
     for budget, _ in reversed(tasks):
         if budget in found:
             found[budget] = bound = _bounded(found[budget], bound)
@@ -90,7 +90,7 @@ def sweep(
     ]
 
 
-def _bounded(found: Found, larger: Found | None) -> Found:
+def _bounded(found: BoundedSchedule, larger: BoundedSchedule | None) -> BoundedSchedule:
     """`found` with the bound of a larger budget where that is better."""
     if larger is None or larger.bound.time_ns <= found.bound.time_ns:
         return found

@@ -56,7 +56,7 @@ REFUSED = "exact (refused by the check)"
 """Recorded where an exact plan fails its check, an error of treadle; the best other plan is returned."""
 
 
-class Found(NamedTuple):
+class FoundPlan(NamedTuple):
     """A plan, and how it was found. `bound` is set if the search proved a better one than was known."""
 
     time_ns: int
@@ -84,7 +84,7 @@ class Hooks(NamedTuple):
     """`offer` is called with each better plan, `tick` with each generation; `stopped` returns whether to end, `left_s`
     the seconds until then."""
 
-    offer: Callable[[Found], None]
+    offer: Callable[[FoundPlan], None]
     tick: Callable[[Generation], None]
     stopped: Callable[[], bool]
     left_s: Callable[[], float]
@@ -93,7 +93,7 @@ class Hooks(NamedTuple):
 
 def search(
     problem: SwapProblem, arrays: Arrays, options: SwapOptions, bound: Callable[[], Bound], hooks: Hooks
-) -> Found:
+) -> FoundPlan:
     """The best plan that the methods of `options` find. `bound` is called once there is a first plan.
 
     Raises LimitError if none is found within the limits.
@@ -155,7 +155,7 @@ class _Search:
         )
         self.bound_ns = problem.ideal_ns
         self.bound: Bound | None = None
-        self.best: Found | None = None
+        self.best: FoundPlan | None = None
         self.unpacked: list[UnpackedPlan] = []
         """The best plans that are not packed yet, the best first (allocator offset)."""
         self.packed_ns: int | None = None
@@ -173,7 +173,7 @@ class _Search:
         """Whether there is an optimal plan, or a plan and no time left."""
         return self.best is not None and (self.best.time_ns <= self.bound_ns or self.hooks.stopped())
 
-    def completed(self, found: Found) -> Found:
+    def completed(self, found: FoundPlan) -> FoundPlan:
         return found._replace(parts=tuple(self.parts), log=tuple(self.log), bound=self.bound, cut=self.cut)
 
     def take(self, individual: Individual, method: str, settings: Settings | None = None) -> None:
@@ -199,7 +199,7 @@ class _Search:
         if nodes is None or time is None or (self.best is not None and time >= self.best.time_ns):
             return False
         self.best_settings = settings
-        self.offer(Found(time, tuple(order.tolist()), pool, nodes, method))
+        self.offer(FoundPlan(time, tuple(order.tolist()), pool, nodes, method))
         return True
 
     def rank(self, scored: Scored, method: str) -> None:
@@ -223,7 +223,7 @@ class _Search:
             if not self.enough():
                 self.pack(plan, settings)
 
-    def offer(self, found: Found) -> None:
+    def offer(self, found: FoundPlan) -> None:
         if self.best is None or found.time_ns < self.best.time_ns:
             self.best = found
             self.hooks.offer(self.completed(found))
@@ -245,7 +245,7 @@ class _Search:
             nodes = evict_all(self.arrays, order)
             time = time_ns(self.arrays, nodes)
             if time is not None:
-                self.offer(Found(time, tuple(order.tolist()), None, nodes, "nothing stays"))
+                self.offer(FoundPlan(time, tuple(order.tolist()), None, nodes, "nothing stays"))
 
     def genetic(self) -> None:
         options, space = self.options, self.space
@@ -390,7 +390,7 @@ class _Search:
             self.bound_ns, self.bound = result.bound_ns, Bound(result.bound_ns, Argument("exact"), result.scope)
         if result.nodes is None or result.time_ns is None:
             return
-        found = Found(result.time_ns, result.order, result.pool, result.nodes, "exact")
+        found = FoundPlan(result.time_ns, result.order, result.pool, result.nodes, "exact")
         decided = decisions(self.problem, self.arrays, found.order, found.nodes, found.pool, options.allocator)
         if self.best is None or not check(decided):
             self.offer(found)

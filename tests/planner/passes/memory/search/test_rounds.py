@@ -31,7 +31,7 @@ from treadle.planner.passes.memory.search import attempts
 from treadle.planner.passes.memory.search import rounds as searching
 from treadle.planner.passes.memory.search.attempts import Answer, Attempt, MemoryOptions
 from treadle.planner.passes.memory.search.race import race
-from treadle.planner.passes.memory.search.rounds import BudgetTooSmall, Found, _Search, rounds, search
+from treadle.planner.passes.memory.search.rounds import BoundedSchedule, BudgetTooSmall, _Search, rounds, search
 from treadle.planner.passes.memory.simulate import simulate
 from treadle.planner.search.bound import Argument, Bound
 from treadle.planner.search.clock import Clock
@@ -210,7 +210,7 @@ def test_infeasible_budgets_carry_what_is_known_of_the_least():
 def test_auto_goes_on_from_the_plan_of_least_peak_where_heuristics_find_none(as_large, monkeypatch):
     monkeypatch.setattr(attempts, "solve_quick", lambda problem, on_better: None)
     monkeypatch.setattr(searching, "solve_checkpoints", store_all)
-    told: list[Found] = []
+    told: list[BoundedSchedule] = []
     found = search(cases.a(6), MemoryOptions(gap=1.0), on_better=told.append)
     assert found.parts == ("heuristic", "least-budget")
     assert told[0].method == found.method == "least-budget"

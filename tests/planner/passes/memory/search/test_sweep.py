@@ -17,7 +17,7 @@ from treadle.planner.passes.memory.bound import SENTENCES, least_time
 from treadle.planner.passes.memory.check import check
 from treadle.planner.passes.memory.search import sweep as sweeping
 from treadle.planner.passes.memory.search.attempts import MemoryOptions
-from treadle.planner.passes.memory.search.rounds import Found, Interrupted, search
+from treadle.planner.passes.memory.search.rounds import BoundedSchedule, Interrupted, search
 from treadle.planner.passes.memory.search.sweep import sweep
 from treadle.planner.search.bound import Argument
 
@@ -64,7 +64,7 @@ def test_a_plan_of_a_smaller_budget_starts_the_next():
 
 
 def test_an_interrupt_hands_plans_up_with_a_bound_and_its_own_argument(monkeypatch):
-    def interrupted(problem, options, on_progress=None, on_better=None, start=None) -> Found:
+    def interrupted(problem, options, on_progress=None, on_better=None, start=None) -> BoundedSchedule:
         found = search(problem, options, on_progress, start=start)
         return dataclasses.replace(
             found, bound=dataclasses.replace(found.bound, argument=NARROW, scope="forward order"), interrupted=True
@@ -82,7 +82,7 @@ def test_an_interrupt_hands_plans_up_with_a_bound_and_its_own_argument(monkeypat
 
 
 def test_an_interrupt_before_any_plan_leaves_larger_budgets_alone(monkeypatch):
-    def interrupted(problem, options, on_progress=None, on_better=None, start=None) -> Found:
+    def interrupted(problem, options, on_progress=None, on_better=None, start=None) -> BoundedSchedule:
         raise Interrupted("enough")
 
     monkeypatch.setattr(sweeping, "search", interrupted)

@@ -23,7 +23,7 @@ Collective = Literal[
 ]
 
 Protocol = Literal["Simple", "LL", "LL128"]
-"""How a GPU carries messages: with fences, or with flags beside the data."""
+"""How a GPU carries messages: with fences, or with flags next to the data."""
 
 
 MAX_PLACES = 2**20

@@ -71,7 +71,7 @@ def _replace(target: Path, text: str) -> None:
 
 
 def replace_file(fresh: Path, target: Path) -> None:
-    """Rename `fresh` to `target` in a way that a crash of the machine leaves the old file or the new one, whole."""
+    """Rename `fresh` to `target` so that a crash of the machine leaves either the old or the new file, complete."""
     _flush(fresh)
     os.replace(fresh, target)
     with suppress(OSError):  # some file systems refuse this for folders

@@ -40,7 +40,7 @@ class Device(Record, frozen=True, kw_only=True):
     launch_us: Amount = 0.0
     """Fixed cost of one operator call."""
     multiprocessors: Positive | None = None
-    """Of a GPU: its SMs or compute units, which kernels that run together share."""
+    """SMs or compute units of a GPU, shared by kernels that run together."""
 
 
 class Host(Record, frozen=True, kw_only=True):
@@ -114,7 +114,7 @@ class NodeGroup(Record, frozen=True, kw_only=True):
     nodes: tuple[Rank, ...]
     alpha_us: Amount | None = None
     beta_us_per_MB: PositiveAmount | None = None
-    """Of one NIC."""
+    """Cost of one NIC."""
 
 
 class Network(Record, frozen=True, kw_only=True):
@@ -123,7 +123,7 @@ class Network(Record, frozen=True, kw_only=True):
     kind: Name
     alpha_us: Amount
     beta_us_per_MB: PositiveAmount
-    """Of one NIC, the fastest where their `speed_gbps` differ."""
+    """Cost of one NIC, the fastest if their `speed_gbps` differ."""
     groups: tuple[NodeGroup, ...] = ()
     """Two nodes have the costs of the smallest group of both that states them."""
 
@@ -154,7 +154,7 @@ class Transport(Record, frozen=True, kw_only=True):
     """
 
     launch_us: Amount = 9.0
-    """Of the one kernel, until its first step."""
+    """Time of the kernel before its first step."""
     step_us: Amount = 0.44
     """Fixed cost of a step to its threadblock."""
     local_gbps: PositiveAmount = 25.0
@@ -332,7 +332,7 @@ def _cost_problems(path: str, part: Link | Switch | Network | NodeGroup) -> Iter
 _OF_NODES = ("devices", "links", "switches", "nics", "pcie")
 """What `other_nodes` may have of their own."""
 MAX_COST_US = 1e7
-"""Of alpha, and of beta for 1 MB: ten seconds. Plans count whole ns, whose sums must stay within 62 bits."""
+"""Limit of alpha, and of beta for 1 MB: ten seconds. Plans count whole ns, whose sums must stay within 62 bits."""
 MAX_RANKS = 1024
 """Every pair of ranks in different nodes is a link: beyond this a topology would not fit in memory."""
 

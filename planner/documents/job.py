@@ -36,6 +36,6 @@ class Job(Document, frozen=True, kw_only=True, tag_field="kind", tag="job"):
         return next((value for value in values if isinstance(value, kind)), None)
 
     def problems(self) -> Iterator[tuple[str, str, str]]:
-        """Yield (path, found, expected) for what can be seen wrong in the file alone."""
+        """Yield (path, found, expected) for what is wrong in the file itself."""
         if ":" not in self.model:
             yield "$.model", repr(self.model), "MODULE:FUNCTION"

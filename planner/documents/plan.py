@@ -67,12 +67,12 @@ class Generation(Record, frozen=True, kw_only=True):
 
     number: Count
     best_ns: Count
-    """Of all generations so far."""
+    """Best time of all generations so far."""
     mean_ns: Count
     worst_ns: Count
 
 
-class Transport(Struct, frozen=True):
+class TransportChoice(Struct, frozen=True):
     """What the programs of a collective plan were simulated with, in us, by protocol and instances."""
 
     chosen: str | None = None
@@ -84,7 +84,7 @@ class Transport(Struct, frozen=True):
 
 
 class KnownOptions(Struct, frozen=True):
-    """The entries of `Provenance.options` that the tool reads again; the rest is for people."""
+    """The entries of `Provenance.options` that the tool reads; the rest is information."""
 
     gap: Amount | None = None
     reserve_bytes: Count = 0
@@ -93,7 +93,7 @@ class KnownOptions(Struct, frozen=True):
     candidates_us: dict[str, Amount] = {}
     skipped: dict[str, str] = {}
     not_followed: tuple[str, ...] = ()
-    transport: Transport | None = None
+    transport: TransportChoice | None = None
 
 
 class Provenance(Record, frozen=True, kw_only=True):
@@ -108,7 +108,7 @@ class Provenance(Record, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
     solver_status: Name | None = None
     search_log: tuple[Generation, ...] = ()
-    """Of a genetic search, one entry per generation; the first is what it began with."""
+    """One entry per generation of a genetic search; the first is the initial population."""
     limit_fired: bool = False
     interrupted: bool = False
 

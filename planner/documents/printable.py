@@ -1,7 +1,7 @@
 """Which characters the texts of a document may hold: those that people see, nearly everywhere on one line.
 
 A name ends up in comments of generated programs, in tables and on terminals. A line break would end the comment, a
-control sequence would speak to the terminal, and a change of direction would show another text than the one there is.
+control sequence would control the terminal, and a change of direction would show another text than the one there is.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _BREAKS = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def require_printable(raw: Any, text: str, where: str) -> None:
-    """Raise InputError for the first text in the plain values `raw`, which `text` was read to, that nobody can read."""
+    """Raise InputError for the first text in the plain values `raw`, which `text` was read to, that is not readable."""
     if text[:1] in "{[" and text.isascii() and "\\" not in text and "\x7f" not in text:
-        return  # JSON holds such characters in no other way
+        return  # only escapes hold such characters in JSON
     misfit = _first(raw, "$", _BREAKS)
     if misfit is not None:
         path, value, rule = misfit

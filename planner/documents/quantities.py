@@ -1,4 +1,4 @@
-"""How people write quantities on command lines and in documents, and how they are printed to be read again.
+"""The grammar of quantities on command lines and in documents, and how they are printed.
 
 size   =  4096 | 64K | 64KiB | 64KB      K, M, G, T and P are powers of 1024, of 1000 where only a B follows
 number =  4096 | 64K                     of elements, with the same letters
@@ -35,7 +35,7 @@ _RANGE = re.compile(r"([^:]*?)(?:\.\.|:)([^:]*)(?::(.*))?", re.DOTALL)
 
 
 def parse_bytes(text: str, *, least: int = 0, where: str = "<size>") -> int:
-    """Bytes of a size as people write it: `4096`, `64K` and `64KiB` (65,536), `64KB` (64,000), up to P.
+    """Bytes of a size: `4096`, `64K` and `64KiB` (65,536), `64KB` (64,000), up to P.
 
     Raises InputError for anything else, a part of a byte and less than `least` included.
     """
@@ -91,7 +91,7 @@ class Spread(NamedTuple):
     usual: int
     most_step: int
     most: int
-    """Of values."""
+    """Largest number of values."""
     meaning: str
 
     @staticmethod
@@ -130,7 +130,7 @@ def parse_list(text: str, item: Callable[[str], Q]) -> tuple[Q, ...]:
 
 
 def parse_named(texts: Sequence[str], example: str, *, where: str) -> dict[str, str]:
-    """`N=1M` as name and text. Raises InputError for anything else, which tells of `example`, or a name twice."""
+    """`N=1M` as name and text. Raises InputError for anything else, with `example`, or for a repeated name."""
     found: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.strip().partition("=")

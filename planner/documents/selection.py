@@ -1,4 +1,4 @@
-"""The selection: which plan of a collective serves which sizes, in a table that people read and diff.
+"""The selection: which plan of a collective serves which sizes, in a table to read and diff.
 
 Bytes are the input buffer of one rank, both ends of a range included; `from` and `to` follow each other without holes.
 """
@@ -18,7 +18,7 @@ FILE_NAME = "selection.json"
 
 
 class Entry(Record, frozen=True, kw_only=True):
-    """One range of sizes. `plan` lies beside the selection; `protocol` and `instances` override those it was made with.
+    """One range of sizes. `plan` is a file in the folder of the selection; `protocol` and `instances` override its own.
 
     `predicted_us` and `bound_us` are the plan's time and its lower bound at both ends of the range.
     """
@@ -33,7 +33,7 @@ class Entry(Record, frozen=True, kw_only=True):
     predicted_us: tuple[Amount, Amount]
     bound_us: tuple[Amount, Amount]
     simulated_us: dict[str, tuple[Amount | None, Amount | None]] = {}
-    """Of the generated program at both ends, by protocol and instances (`LL x 4`); null where that was not tried."""
+    """Simulated time of the generated program at both ends, by protocol and instances (`LL x 4`); null if not tried."""
 
 
 class Selection(Document, frozen=True, kw_only=True, tag_field="kind", tag="selection"):
@@ -67,7 +67,11 @@ class Selection(Document, frozen=True, kw_only=True, tag_field="kind", tag="sele
             if entry.max_bytes < entry.min_bytes:
                 yield f"$.entries[{index}].max_bytes", str(entry.max_bytes), f"at least {entry.min_bytes}"
             if "/" in entry.plan.file or entry.plan.file in ("", ".", ".."):
-                yield f"$.entries[{index}].plan.file", repr(entry.plan.file), "the name of a file beside the selection"
+                yield (
+                    f"$.entries[{index}].plan.file",
+                    repr(entry.plan.file),
+                    "the name of a file in the folder of the selection",
+                )
             for end, (bound, time) in enumerate(zip(entry.bound_us, entry.predicted_us, strict=True)):
                 if bound > time:
                     path = f"$.entries[{index}].bound_us[{end}]"

@@ -1,8 +1,8 @@
 """The communication sketch: a person's guidance to collective synthesis (TACCL, sections 5.4 and B.1).
 
-Field names follow the source's listing; those after `hyperparameters` extend it (node count, contiguity,
+Field names follow TACCL's listing; those after `hyperparameters` extend it (node count, contiguity,
 general symmetries). `planner/passes/collective/{topology,symmetry,problem}.py` give them their meaning,
-docs/sketches.md explains each to people.
+docs/sketches.md explains each.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _by_number(entry: tuple[str, tuple[int, ...]]) -> int:
 class Hyperparameters(Record, frozen=True, kw_only=True):
     input_chunkup: Positive = 1
     input_size: Name | tuple[Name, ...] | None = None
-    """Per-rank input buffer as people write sizes, or several of them; `--size` overrides it."""
+    """Per-rank input buffer as a size, or several of them; `--size` overrides it."""
 
 
 class Contiguity(Record, frozen=True, kw_only=True):

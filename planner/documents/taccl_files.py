@@ -135,7 +135,7 @@ def hardware_of(
     Raises InputError for missing or misplaced fields.
     """
     own = raw.get("name")
-    size, told = message_bytes, "as given"
+    size, origin = message_bytes, "as given"
     if size is None:
         match = _NAMED_SIZE.search(own) if isinstance(own, str) else None
         if match is None:
@@ -143,7 +143,7 @@ def hardware_of(
                 "found costs for one message size that the file does not name, expected --message-size", where=where
             )
         binary = match[1].rstrip("Bb")  # TACCL's 1 MB is 1024 KB
-        size, told = parse_bytes(binary, where=where), f"assumed from the name {own!r}"
+        size, origin = parse_bytes(binary, where=where), f"assumed from the name {own!r}"
     count = _whole(raw, "gpus_per_node", where, 1, 64)
     links, switches, graph = _fabric(raw, where, count, size, scale)
     nics = _whole(raw, "nics_per_node", where, -1, count) if "nics_per_node" in raw else -1
@@ -152,7 +152,7 @@ def hardware_of(
         alpha, beta = (_cost(raw, key, where) for key in ("remote_alpha", "remote_beta"))
         network = Network(kind="ib", alpha_us=alpha / scale, beta_us_per_MB=beta * MEBIBYTE / size / scale)
     source = (
-        f"TACCL topology {own!r}: costs of a message of {format_bytes(size)}, {told}; in us "
+        f"TACCL topology {own!r}: costs of a message of {format_bytes(size)}, {origin}; in us "
         f"{f'times {scale:g}, as given' if scale != 1 else '(assumed: files may be scaled)'}"
     )
     shares = [range(i * count // nics, (i + 1) * count // nics) for i in range(nics)] if nics > 0 else []

@@ -1,7 +1,7 @@
 """The trace: the dataflow graph of one step of a model, with the costs of its operators.
 
 A tensor that shares another's storage (a view, an in-place result) names it in `alias_of`; bytes are
-counted once, at the owner. What an imported format cannot tell is absent, never invented.
+counted once, at the owner. What an imported format does not contain is absent, never invented.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Implementation(Record, frozen=True, kw_only=True):
     `target` is an operator overload, or `treadle.NAME` for a kernel of `treadle.kernels`. `outputs` are as those of
     the op, null where this call does not make them. `overwrites` is the input whose memory the first result takes
     over. With `again` it can only stand for a repeated run, because it reads what the first one left; it returns the
-    first result by itself.
+    first result only.
     """
 
     name: Name

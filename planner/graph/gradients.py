@@ -1,4 +1,4 @@
-"""The gradients that a step leaves, in the order in which they become ready, alone and packed into messages."""
+"""The gradients that a step leaves, in the order in which they become ready, separately and packed into messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def finals(trace: Trace) -> dict[str, str]:
 def ready(trace: Trace) -> list[tuple[Tensor, Tensor]]:
     """Parameters and their gradients, in the order in which what makes the gradients runs.
 
-    Where the trace does not tell the parameter, the gradient stands for it.
+    If the trace does not name the parameter, the gradient takes its place.
     """
     tensors = {tensor.id: tensor for tensor in trace.tensors}
     gradients = [tensors[gradient] for gradient in trace.gradient_order]

@@ -34,7 +34,7 @@ class Graph:
         return {tensor: pair[0] for pair in self.trace.updates for tensor in pair}
 
     def is_view(self, op: Op) -> bool:
-        """Whether every result shares memory with an argument, so that making it again costs nothing; what writes in
+        """Whether every result shares memory with an argument, so that recomputing it costs nothing; what writes in
         place is no view."""
         made = [self.tensors[tensor].alias_of for tensor in op.outputs if tensor is not None]
         return bool(made) and not op.mutates and all(alias in op.inputs for alias in made)

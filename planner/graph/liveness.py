@@ -23,7 +23,7 @@ class Liveness:
     resident: int
     during: tuple[int, ...]
     unknown: int
-    """Storages whose size the trace does not tell; they count as nothing."""
+    """Storages of unknown size, counted as 0 bytes."""
     spans: dict[str, tuple[int, int]]
     """First and last op index at which each storage that comes and goes is live, by its owner's tensor id."""
     sizes: dict[str, int]

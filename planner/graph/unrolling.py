@@ -91,12 +91,12 @@ def copies_alone(runs: Sequence[OpRun]) -> bool:
 
 
 def as_run(trace: Trace, runs: Sequence[OpRun]) -> Trace:
-    """The trace that a plan with `runs` speaks of: itself where there are none."""
+    """The trace that a plan with `runs` covers: `trace` itself without runs."""
     return unrolled(trace, runs) if runs else trace
 
 
 def without_useless(trace: Trace, runs: Sequence[OpRun]) -> tuple[OpRun, ...]:
-    """`runs` without repeated ones whose results nobody reads."""
+    """`runs` without repeated runs whose results no op reads."""
     graph = Graph(trace)
     seen: set[str] = set()
     first = [not (run.op in seen or seen.add(run.op)) for run in runs]  # type: ignore[func-returns-value]
@@ -121,7 +121,7 @@ class _Unrolling:
         self.latest = {tensor.id: tensor.id for tensor in held}
         """The instance of each tensor that is read."""
         self.base = {tensor.id: graph.owner[tensor.id] for tensor in held}
-        """Of each instance the one that first had its value's memory."""
+        """For each instance the first one in the same memory."""
         self.members: dict[str, list[str]] = {}
         for tensor in held:
             self.members.setdefault(self.base[tensor.id], []).append(tensor.id)
@@ -154,7 +154,7 @@ class _Unrolling:
                     self.read(view, op)
 
     def read(self, tensor: str, reader: Op) -> str:
-        """The instance of `tensor` that `reader` reads, a view made for it where there is none of the latest base."""
+        """The instance of `tensor` that `reader` reads, with a view added if the latest base has none."""
         op = self.graph.producer.get(tensor)
         if op is not None and self.graph.is_view(op):
             sources = {source: self.read(source, reader) for source in op.inputs}

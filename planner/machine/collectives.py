@@ -30,12 +30,12 @@ class Movement:
     op: str
     payload: float
     offset: int = 0
-    """Of the group that it runs in; a Send starts there."""
+    """The group that it runs in; a Send starts there."""
 
 
 @dataclass(frozen=True)
 class Config:
-    """One way to run a collective, or all of a kernel's; `channels` are threadblocks."""
+    """The configuration of a collective, or of all collectives of a kernel; `channels` are threadblocks."""
 
     algorithm: Algorithm
     protocol: str
@@ -126,7 +126,7 @@ def timing(
 class _Shape:
     """Hops one after the other, steps of a threadblock in a round, bytes out of the busiest rank and node.
 
-    `rank_bytes` leave a rank either way.
+    `rank_bytes` leave a rank in each direction.
     """
 
     node_hops: int
@@ -189,7 +189,7 @@ def _tree(passes: int, payload: float, k: int, m: int) -> _Shape:
 def configs(
     machine: Machine, tuning: Tuning, place: Placement, ops: tuple[str, ...], alone: bool
 ) -> tuple[Config, ...]:
-    """All ways that the tuning and the machine allow to run these operations in one kernel, the fewest channels first.
+    """Configurations for these operations in one kernel that tuning and machine allow, the fewest channels first.
 
     `alone`: nothing overlaps them, so that no chunk smaller than the largest helps, but between links that take turns.
     """
@@ -209,14 +209,14 @@ def configs(
 
 
 def alone(movement: Movement, place: Placement, machine: Machine, tuning: Tuning = DEFAULT) -> float:
-    """us of one collective by itself, launch and all, on the best choice."""
+    """Time in us of one collective in isolation, launch included, in the best configuration."""
     launch, timed = fastest(movement, place, machine, tuning)
     return launch + timed.total
 
 
 @lru_cache(maxsize=65536)
 def fastest(movement: Movement, place: Placement, machine: Machine, tuning: Tuning = DEFAULT) -> tuple[float, Timing]:
-    """us of the launch of one collective by itself, and the rest, on the choice that takes least together.
+    """Time in us of the launch of one collective in isolation, and of the rest, in the fastest configuration.
 
     Raises InputError where the machine has no links for it.
     """

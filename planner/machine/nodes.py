@@ -127,7 +127,7 @@ def expand(hardware: Hardware) -> Topology:
     """Number the ranks and build every directed link, inside nodes and between them.
 
     A switch contributes a link for each ordered pair of members (`kind` of the switch, its costs). Raises InputError
-    when a link or switch carries no costs (an imported profile that nobody measured) or there are over MAX_RANKS.
+    when a link or switch carries no costs (an imported profile without measurements) or there are over MAX_RANKS.
     """
     if not hardware.is_even:
         whole = expand(one_node(hardware))

@@ -25,7 +25,7 @@ Tile = tuple[int, int]
 
 LARGEST = 128
 MIN_TILES = 64
-"""Of fewer tiles, smaller ones are taken: a machine has about a hundred processors."""
+"""Least number of tiles; with fewer, smaller tiles are taken: a machine has about a hundred processors."""
 
 WARP = 32
 SQUARE, FRAGMENT = 32, 16
@@ -39,7 +39,7 @@ Architecture via Microbenchmarking)."""
 BARRIER = 30.0
 """Cycles of a barrier of 512 threads, assumed."""
 L2_BYTES, SHARED_BYTES = 64.0, 128.0
-"""Of a multiprocessor and cycle (the same sources)."""
+"""Per multiprocessor and cycle (the same papers)."""
 FASTEST_CLOCK = 2500.0
 """Cycles per us. A peak that needs more with 64 lanes has 128 of them, as GeForce cards and Hopper do."""
 CONVOLVED = 16.0

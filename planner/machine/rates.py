@@ -33,11 +33,11 @@ MULTIPROCESSORS = 108
 MEMORY_BANDWIDTH = 1.555e12
 FLOPS = {"float64": 9.7e12, "float32": 1.95e13, "bfloat16": 3.12e14, "float16": 3.12e14}
 CPU_SHARE: dict[Dtype, float] = {"f16": 0.11, "bf16": 0.23, "f32": 0.36, "f64": 0.13}
-"""Of a core's peak in f32, what generated products reach that g++ compiles: measured on an EPYC for 1024 rows,
+"""Share of a core's peak in f32 that generated products reach, compiled by g++: measured on an EPYC for 1024 rows,
 columns and summands, where PyTorch on one thread reaches 86 GFLOP/s."""
 CHANNELS = 32
 Maker = Literal["own", "library"]
-"""Of a matrix product: a generated kernel, or a call of a library such as cuBLAS, which overlaps with nothing."""
+"""What makes a matrix product: a generated kernel, or a library such as cuBLAS, whose calls overlap with nothing."""
 LEAST_BETA = 1e-6
 """us per MB: links that cost nothing are taken to be as fast as this."""
 REGISTER_PRESSURE = 0.02
@@ -49,12 +49,12 @@ ASSUMED = {
     "memory_bandwidth": "NVIDIA A100 data sheet, 40 GB: 1555 GB/s",
     "flops": "NVIDIA A100 data sheet, without sparsity",
     "gemm_flops": "generated products are modelled by what a multiprocessor does",
-    "channels": "NCCL 2.6.4, which the source of the method builds on: at most 32",
+    "channels": "NCCL 2.6.4, which CoCoNet builds on: at most 32",
     "hops": "NCCL 2.7, src/graph/tuning.cc: latencies of the ring by protocol, or the alpha of the link where longer",
     "transport": "the rates of eight A100, as in `simulate`",
     "register_pressure": (
         "fitted to one published figure, that Adam on 256 V100 is fastest fused from 2^17 elements on and not at 2^16 "
-        "(CoCoNet, section 6.1): the source says why but not how much"
+        "(CoCoNet, section 6.1), which gives the reason but no number"
     ),
 }
 
@@ -81,9 +81,9 @@ class Protocol:
 
     name: str
     base_us: float
-    """Of a collective, before its first step."""
+    """Time of a collective before its first step."""
     node_us: float
-    """Of a hop inside a node."""
+    """Time of a hop inside a node."""
     network_us: float
     wire_share: float
     """Payload's share of what links carry."""
@@ -93,19 +93,19 @@ class Protocol:
 
 @dataclass(frozen=True, eq=False)
 class Machine:
-    """`nodes` equal nodes of `per_node` ranks; rates are bytes per us that kernels reach, each way.
+    """`nodes` equal nodes of `per_node` ranks; rates are bytes per us that kernels reach, in each direction.
 
-    Equal to itself alone: prices are remembered by machine.
+    Compared by identity: prices are cached by machine.
     """
 
     name: str
     nodes: int
     per_node: int
     node_rate: float
-    """Of one rank into the links of its node; 0 without links."""
+    """Rate of one rank into the links of its node; 0 without links."""
     nic_rate: float
     nics: int
-    """Of one node."""
+    """Rate of one node."""
     multiprocessors: int
     memory_rate: float
     channel_memory_rate: float
@@ -148,7 +148,7 @@ class Machine:
 
     @cached_property
     def without_library(self) -> Machine:
-        """The same machine with generated products alone."""
+        """The same machine with generated products only."""
         return replace(self, makers=("own",))
 
     def rate(self, dtype: Dtype) -> float:

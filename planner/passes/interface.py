@@ -81,14 +81,14 @@ class Pass(ABC, Generic[D]):
 
     @abstractmethod
     def check(self, decisions: D) -> list[str]:
-        """What the independent checker finds wrong with the decisions alone; it has no code that makes decisions."""
+        """Findings of the independent checker, from the decisions only; it has no code that makes decisions."""
 
     def inconsistent(self, decisions: D) -> list[str]:
         """Where decisions that `check` accepts state other things than the planner's own code makes of them."""
         return []
 
     def findings(self, decisions: D) -> list[str]:
-        """All that is wrong with the decisions alone."""
+        """All that is wrong with the decisions themselves."""
         return self.check(decisions) or self.inconsistent(decisions)
 
     @abstractmethod

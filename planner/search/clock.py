@@ -1,4 +1,4 @@
-"""The clock of one command: when its time is over, and whether Ctrl-C came. All work of a pass looks at it.
+"""The clock of one command: its time limit and Ctrl-C. All work of a pass checks it.
 
 A limit counts from the start of the process where the caller knows that, so that imports and the reading of inputs
 count. What a limit or Ctrl-C ended is recorded in the plan; nothing else of a plan depends on time.
@@ -19,7 +19,7 @@ from treadle.planner.solver.interrupt import stop_on_signals
 @dataclass(frozen=True)
 class Clock:
     """`ends` and `began` are on the clock `now`, in seconds; without a limit `ends` is infinite. `stop` is set by
-    Ctrl-C and SIGTERM while somebody is `listening`. `limit_s` is what was asked for, for the whole of the command."""
+    Ctrl-C and SIGTERM while `listening`. `limit_s` is the limit of the whole command."""
 
     ends: float = math.inf
     began: float = field(default_factory=time.monotonic)
@@ -29,7 +29,7 @@ class Clock:
 
     @classmethod
     def of(cls, limit_s: float | None, began: float | None = None) -> Clock:
-        """A limit of so many seconds, None for no limit, from `began` on time.monotonic's clock or from now."""
+        """A limit in seconds, None for no limit, from `began` on time.monotonic's clock or from now."""
         began = time.monotonic() if began is None else began
         return cls(math.inf if limit_s is None else began + limit_s, began, limit_s=limit_s)
 
@@ -44,23 +44,23 @@ class Clock:
 
     @property
     def left_s(self) -> float:
-        """Seconds to the limit, negative once it is over."""
+        """Seconds to the limit, negative after it."""
         return self.ends - self.now()
 
     def late(self) -> bool:
-        """Whether the limit is over."""
+        """Whether the limit has passed."""
         return self.left_s <= 0
 
     def over(self) -> bool:
-        """Whether no more work may begin: the limit is over, or Ctrl-C came."""
+        """Whether no more work may begin: after the limit or Ctrl-C."""
         return self.stop.is_set() or self.late()
 
     def until(self, ends: float) -> Clock:
-        """The same, but over by `ends`."""
+        """The same, but ending at `ends` at the latest."""
         return replace(self, ends=min(self.ends, ends))
 
     def share(self, parts: float) -> Clock:
-        """The same for one of so many `parts` of the time that is left."""
+        """The same for one of `parts` equal parts of the time that is left."""
         return self.until(self.now() + max(0.0, self.left_s) / parts)
 
     @contextmanager

@@ -71,7 +71,7 @@ def search(
     stop: threading.Event,
     on_incumbent: Callable[[Sequence[int]], None] | None = None,
 ) -> Any:
-    """Solves in a second thread, so that this one can hear Ctrl-C and call `on_progress`.
+    """Solves in a second thread, so that this one can handle Ctrl-C and call `on_progress`.
 
     on_incumbent: called in this thread with the values of each solution that beats those before it.
     """

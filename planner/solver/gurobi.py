@@ -73,7 +73,7 @@ def search(gurobipy: Any, problem: Any, options: Options, stop: threading.Event)
     problem.Params.Threads = options.workers
     problem.Params.MIPGap = options.gap
     problem.Params.MIPGapAbs = 0.0
-    problem.Params.DualReductions = 0  # tells infeasible from unbounded
+    problem.Params.DualReductions = 0  # distinguishes infeasible from unbounded
     if options.deterministic_limit is not None:
         problem.Params.WorkLimit = options.deterministic_limit
     if options.node_limit is not None:
@@ -98,7 +98,7 @@ def search(gurobipy: Any, problem: Any, options: Options, stop: threading.Event)
     if failures:
         raise failures[0]
     if problem.Status == grb.INTERRUPTED:
-        stop.set()  # gurobipy hears Ctrl-C before we do
+        stop.set()  # gurobipy handles Ctrl-C first
     limits = {
         grb.WORK_LIMIT: Limit.DETERMINISTIC,
         grb.NODE_LIMIT: Limit.NODES,

@@ -1,4 +1,4 @@
-"""What a pass sees of a solver: the model it writes, the progress it hears of, the solution it gets back.
+"""The interface of all solvers: models, progress reports and solutions.
 
 A model is a linear program over bounded integer and continuous variables,
 
@@ -77,7 +77,7 @@ class Solution:
 
     objective and values: the best solution found (None and () if there is none); integer variables hold ints.
     bound: proven lower bound of the objective. gap: relative_gap(objective, bound).
-    limit_fired: the limit that ended the search, None if it ended by itself. interrupted: ended by Ctrl-C.
+    limit_fired: the limit that ended the search, None if it finished. interrupted: ended by Ctrl-C.
     """
 
     status: Status
@@ -97,7 +97,7 @@ class Solution:
 
 @dataclass(frozen=True)
 class Options:
-    """What a backend is told; the meaning of each field is documented at `treadle.planner.solver.solve`."""
+    """Options of a backend, documented at `treadle.planner.solver.solve`."""
 
     gap: float
     deterministic_limit: float | None
@@ -123,15 +123,15 @@ class Reporter:
         self.on_progress = on_progress
         self.offset = float(offset)
         self.started = time.perf_counter()
-        self.told: tuple[float | None, float | None] | None = None
-        self.told_at = self.started
+        self.reported: tuple[float | None, float | None] | None = None
+        self.reported_at = self.started
 
     def __call__(self, incumbent: float | None, bound: float | None) -> None:
         """incumbent, bound: without the objective's constant, None for none yet."""
         now = time.perf_counter()
-        if self.on_progress is None or ((incumbent, bound) == self.told and now - self.told_at < 1.0):
+        if self.on_progress is None or ((incumbent, bound) == self.reported and now - self.reported_at < 1.0):
             return
-        self.told, self.told_at = (incumbent, bound), now
+        self.reported, self.reported_at = (incumbent, bound), now
         best = None if incumbent is None else incumbent + self.offset
         least = None if bound is None or math.isinf(bound) else bound + self.offset
         self.on_progress(Progress(best, least, relative_gap(best, least), now - self.started))

@@ -12,7 +12,7 @@ from typing import Any
 
 class RequestStop:
     """The handler of Ctrl-C while solving. Inside another one it hands the press on, so that the pass around a solve
-    learns of it even when the solve had just ended by itself."""
+    handles it even when the solve had just finished."""
 
     def __init__(self, previous: Any, stop: threading.Event | None = None) -> None:
         self.previous = previous
@@ -47,7 +47,7 @@ def stop_on_sigint(stop: threading.Event | None = None) -> Iterator[threading.Ev
 
 @contextmanager
 def stop_on_signals(stop: threading.Event | None = None) -> Iterator[threading.Event]:
-    """The same, and SIGTERM, the polite way to end a process, sets the event too."""
+    """The same, and SIGTERM, the usual request to end a process, sets the event too."""
     with stop_on_sigint(stop) as stop:
         previous = signal.getsignal(signal.SIGTERM)
         if threading.current_thread() is not threading.main_thread() or previous in (signal.SIG_IGN, None):

@@ -23,8 +23,8 @@ from treadle.planner.solver.mathopt import converse, model_proto
 class Relaxed:
     """`values` of all variables, within their bounds; rows hold to the tolerance only. `bound` holds for every point.
 
-    `infeasible`: proved that not even the relaxation has a point. values is empty and bound None where the solver has
-    nothing to tell.
+    `infeasible`: proved that not even the relaxation has a point. values is empty and bound None if the solver has
+    no result.
     """
 
     values: list[float]
@@ -123,7 +123,7 @@ def _scaled(form: MatrixForm) -> tuple[MatrixForm, Any, Any]:
 
 
 def _solution(result: Any, form: MatrixForm) -> tuple[Any, Any]:
-    """The values, and the dual vector where there is one."""
+    """The values, and the dual vector if any."""
     import numpy as np
 
     rows, n = form.matrix.shape

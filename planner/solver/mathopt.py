@@ -6,7 +6,7 @@ Enforced rows: SCIP takes them as indicator constraints. For HiGHS they become b
     a.x >= l if z = 1    ->    a.x + (B - l) z >= B,      B = min a.x over the variables' bounds
 
 (z replaced by 1 - z for a negated literal), which needs finite bounds on the variables of the row.
-Interrupts: SCIP stops by itself. HiGHS cannot be stopped inside MathOpt, so it writes each improving solution to a
+Interrupts: SCIP stops on its own. HiGHS cannot be stopped inside MathOpt, so it writes each improving solution to a
 file without a name, which the child inherits; the child is killed, and the last whole solution of the file and the last
 bound of the log are the result.
 """
@@ -32,13 +32,13 @@ from treadle.planner.errors import InputError, LimitError
 from treadle.planner.solver.interface import Backend, Limit, MatrixForm, Model, Options, RawResult
 from treadle.planner.solver.mathopt_log import Running, note_log, read_improving
 
-LATE_S = 0.5  # how long past its time limit a solver may go on before it is told to stop
+LATE_S = 0.5  # how long past its time limit a solver may go on before it is asked to stop
 GRACE_S = 2.0  # how long it may take to do so before its process is ended
 
 
 @dataclass
 class Conversation(Running):
-    """How the talk with the child went."""
+    """How the exchange with the child ended."""
 
     result: bytes | None = None
     error: str = ""
@@ -76,7 +76,7 @@ def run(model: Model, form: MatrixForm, backend: Backend, options: Options, stop
     if state.overdue:
         raw = replace(raw, limit_fired=raw.limit_fired or Limit.TIME)
     if result.termination.reason == result_pb2.TERMINATION_REASON_INFEASIBLE_OR_UNBOUNDED and written.cost.any():
-        # Presolve cannot always tell the two apart; without an objective nothing is unbounded.
+        # Presolve cannot always distinguish the two; without an objective nothing is unbounded.
         somewhere = run(model, replace(form, cost=0.0 * form.cost), backend, options, stop)
         return replace(raw, infeasible=somewhere.infeasible, unbounded=bool(somewhere.candidates))
     return raw
@@ -252,7 +252,7 @@ def converse(
         assert child.stdout is not None
         try:
             head = struct.pack("<Qd", solver_type, end)
-            # A pipe holds 64 KiB: beside a child that is slow to start we have to look at the clock.
+            # A pipe holds 64 KiB: if the child is slow to start, the parent has to check its clock.
             sender = threading.Thread(target=send_all, args=(child.stdin, [head], messages), daemon=True)
             sender.start()
             listen(child, sender, backend, options, stop, end + LATE_S, state)

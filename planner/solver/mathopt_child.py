@@ -4,7 +4,7 @@ stdin: the solver type and when to end on time.monotonic's clock, which all proc
 messages (model, initializer, parameters, model parameters), then a byte that asks for an interrupt; end of file means
 that the parent is gone, and ends this process at once.
 stdout: frames of one letter, a length and a text: L log lines, R the result, E an error.
-A process of its own because HiGHS inside MathOpt hears no interrupter and only here can be given a thread count, and
+A process of its own because HiGHS inside MathOpt ignores interrupters and only here can be given a thread count, and
 because both solvers write to the terminal from C.
 """
 

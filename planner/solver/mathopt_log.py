@@ -1,4 +1,4 @@
-"""What HiGHS and SCIP tell while they run: their log's branch-and-bound table, and HiGHS' file of solutions."""
+"""Progress of HiGHS and SCIP: their log's branch-and-bound table, and HiGHS' file of solutions."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def max_flow(n: int, arcs: Sequence[tuple[int, int, int]], source: int, sink: int) -> tuple[int, frozenset[int]]:
-    """The value of a maximum flow and the source side of a minimum cut.
+    """The value of a maximum flow and the nodes on the source's side of a minimum cut.
 
     n: nodes 0..n-1. arcs: (tail, head, capacity), directed, integer capacities >= 0, parallel arcs allowed.
     Raises InputError for a node out of range, a negative capacity, or source == sink.

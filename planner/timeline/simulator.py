@@ -1,6 +1,6 @@
 """The one discrete-event simulator: tasks with integer durations on resources, and memory over time.
 
-Rules, which make the schedule a function of its input alone:
+Rules, which make the schedule a function of its input:
 
 * A task is ready when all tasks in `after` have ended and its release time has come. Time is an integer in any unit.
 * An exclusive resource runs one task at a time. It serves its queue in the order of (ready time, priority, index) and
@@ -192,7 +192,7 @@ class _Run:
             self._share(now, changed)
 
     def _fitting(self, touched: list[int]) -> list[int]:
-        """Of the tasks that wait for these resources, in the order of arrival, those that find all of theirs idle."""
+        """The tasks waiting for these resources that find all of theirs idle, in the order of arrival."""
         started = []
         for entry in sorted({entry for r in touched if self.idle[r] for entry in self.queues[r]}):
             needs = self.exclusive[entry[2]]

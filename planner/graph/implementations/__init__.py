@@ -23,7 +23,7 @@ def with_implementations(trace: Trace, *, to_measure: bool = False) -> Trace:
     Convolution backward becomes two ops, so that the input may be freed between them, and so become the products of a
     linear layer's backward: the one that reads the input comes first. Pooling that emits an index becomes pooling that
     does not. All other ops stay as they are; costs are filled in afterwards. Ids of new ops and tensors follow from
-    those of the old ones. With `to_measure` come those whose worth only a measurement can tell. An inference step gets
+    those of the old ones. `to_measure` adds those whose benefit only a measurement shows. An inference step gets
     in-place forms and pooling without an index only. A trace of unknown mode, without recorded arguments or with
     implementations comes back unchanged.
     """

@@ -24,9 +24,9 @@ HARDTANH_BACKWARD = "aten.hardtanh_backward.default"
 
 
 def with_activations(trace: Trace) -> Trace:
-    """`trace` with the other ways to run the backward of ReLU, ReLU6 and HardTanh.
+    """`trace` with other implementations of the backward of ReLU, ReLU6 and HardTanh.
 
-    All of them give the same bits: what ReLU's output tells about the sign its input tells as well, and HardTanh's
+    All of them give the same bits: the input of ReLU has the sign of its output, and HardTanh's
     output is at its bounds exactly where the input is at or beyond them.
     """
     index = Index(trace)
@@ -73,6 +73,6 @@ def _mask(relu: Op, index: Index) -> Tensor | None:
 
 
 def _clamp(op: Op, place: int = 0) -> tuple[object, ...]:
-    """What tells one clamp from another: its input and its bounds, defaults included."""
+    """What distinguishes one clamp from another: its input and its bounds, defaults included."""
     x, *bounds = (op.args or ())[place:]
     return (tensor_of(x), *bounds, *(-1.0, 1.0)[len(bounds) :])

@@ -43,7 +43,7 @@ class Convolution:
 
     @staticmethod
     def of(index: Index, x: Any, weight: Any, *numbers: Any) -> Convolution | None:
-        """From the arguments of a call; None where the trace does not tell the shapes."""
+        """From the arguments of a call; None if the trace lacks the shapes."""
         shape, window = index.shape(x), index.shape(weight)
         if shape is None or window is None or len(shape) != len(window):
             return None
@@ -154,7 +154,7 @@ def with_reading(trace: Trace) -> Trace:
     """`trace`, as `with_convolutions` leaves it, with the framework's own call for each input gradient as well.
 
     It asks for the input, of whose values it reads none, and for small or pointwise convolutions it is the faster one
-    on a CPU. Only a measurement tells.
+    on a CPU. Only a measurement decides.
     """
     changed = {}
     for before, op in pairwise(trace.ops):

@@ -2,7 +2,7 @@
 
 MONeT (section 4.5) chooses among them. They are offered where the conditions hold that cuDNN's reference states for
 `cudnnConvolutionForward`, `cudnnConvolutionBackwardData` and `cudnnConvolutionBackwardFilter`; what a device does not
-support besides is left out when it is measured, which is also the only way to know time and workspace.
+support is left out by a measurement, which also gives times and workspaces.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ FORWARD = "aten.native_dropout.default"
 BACKWARD = "aten.native_dropout_backward.default"
 STATE = "treadle.rng_state"
 STATE_BYTES = 5056
-"""Of the CPU's generator; a CUDA device's takes 16."""
+"""Bytes of the CPU generator's state; that of a CUDA device takes 16."""
 
 
 def with_dropout(trace: Trace) -> Trace:

@@ -46,7 +46,7 @@ class Index:
 
     @cached_property
     def held(self) -> frozenset[str]:
-        """Storages that somebody outside of the step holds: outputs, new buffer values, tangents, final gradients."""
+        """Storages that the caller of the step holds: outputs, new buffer values, tangents, final gradients."""
         trace = self.trace
         named = (*trace.outputs, *trace.tangents, *(tensor for pair in trace.updates for tensor in pair))
         return frozenset(self.owner[tensor] for tensor in (*named, *finals(trace)))
@@ -65,7 +65,7 @@ class Index:
         return name
 
     def shape(self, tree: Any) -> tuple[int, ...] | None:
-        """Shape of the tensor that an argument names; None where the trace does not tell."""
+        """Shape of the tensor that an argument names; None if the trace lacks it."""
         name = tensor_of(tree)
         return self.tensors[name].shape if name is not None else None
 

@@ -1,8 +1,8 @@
 """Calls that write their result where an argument lies (MONeT, section 4.3.5 and equations 4.10, 4.11).
 
 In the forward pass an op may overwrite what a forward op made, what no later forward op reads through any view, and
-what nobody outside of the step holds. In the backward pass it may overwrite the incoming gradient on the same terms.
-The result must have the size and layout of what it overwrites.
+what the caller of the step does not hold. In the backward pass it may overwrite the incoming gradient on the same
+terms. The result must have the size and layout of what it overwrites.
 """
 
 from __future__ import annotations

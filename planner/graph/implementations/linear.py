@@ -1,7 +1,7 @@
 """Linear layers: the product that reads the layer's input before the one that does not (MONeT, section 4.4).
 
-PyTorch computes the input gradient first, and so holds it beside the layer's input while it computes the weight
-gradient. The other way round the input is free before the input gradient is made.
+PyTorch computes the input gradient first, and so holds it in addition to the layer's input while it computes the weight
+gradient. In the opposite order the input is free before the input gradient is made.
 """
 
 from __future__ import annotations

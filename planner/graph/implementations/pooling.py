@@ -21,7 +21,7 @@ from treadle.planner.graph.implementations.index import (
 FORWARD = "aten.max_pool2d_with_indices.default"
 BACKWARD = "aten.max_pool2d_with_indices_backward.default"
 CELLS = 256
-"""Largest window whose places a byte tells apart."""
+"""Largest window whose positions fit one byte."""
 
 
 def with_pooling(trace: Trace) -> Trace:

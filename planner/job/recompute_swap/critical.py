@@ -6,12 +6,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from treadle.planner.job.recompute_swap.scoring import Scored
+from treadle.planner.job.recompute_swap.scoring import QuickPlan
 from treadle.planner.passes.swap.arrays import COMPUTE, IN, OUT, Ints
 from treadle.planner.passes.swap.replay import replay
 
 
-def delays(plan: Scored) -> dict[str, int]:
+def delays(plan: QuickPlan) -> dict[str, int]:
     """By tensor id the ns for which compute waits on a chain of copies that its copies are part of.
 
     From every operator that starts late one walks back over what ended just when the next began: copies in that the

@@ -1,9 +1,9 @@
-"""Local search over recompute sets: make again what compute waits for, stop making again what costs more than it saves.
+"""Local search over recompute sets: recompute what delays compute, keep or copy what costs more than it saves.
 
 Every step starts from the copies of the best plan that delay compute (critical.py). The tensors that they move are
-ranked by the delay that they are part of over the price of making them again; the first 1, 2, 4, .. of them become a
-set of the program (sets.py). The other way around, repeated runs are taken out, the longest first. Whatever is faster
-is the next start; the search ends when nothing is, or after so many evaluations.
+ranked by the delay that they are part of over the price of recomputing them; the first 1, 2, 4, .. of them become a
+set of the program (sets.py). Conversely, repeated runs are removed, the longest first. Whatever is faster
+is the next start; the search ends when nothing is, or at the limit of evaluations.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from collections.abc import Callable, Iterator
 
 from treadle.planner.graph.unrolling import without_useless
 from treadle.planner.job.recompute_swap.critical import delays
-from treadle.planner.job.recompute_swap.scoring import Scored, Scorer
-from treadle.planner.job.recompute_swap.sets import Program, Value
+from treadle.planner.job.recompute_swap.scoring import QuickPlan, Scorer
+from treadle.planner.job.recompute_swap.sets import OpSequence, RunValue
 from treadle.planner.passes.swap.decisions import OpRun
 
 SIZES = (32, 16, 8, 4, 2, 1)
-"""So many changes are tried at once."""
+"""Numbers of changes that are tried at once."""
 STARTS = 3
-"""For each size so many stretches of the ranking are tried."""
+"""Stretches of the ranking that are tried for each size."""
 
 
-def improve(scorer: Scorer, start: Scored, evaluations: int, stop: Callable[[], bool]) -> Scored:
-    """The best program found from `start` with at most so many evaluations."""
+def improve(scorer: Scorer, start: QuickPlan, evaluations: int, stop: Callable[[], bool]) -> QuickPlan:
+    """The best program found from `start` within this number of evaluations."""
     left = evaluations
     while left > 0 and not stop():
-        program = Program(scorer.trace, start.runs)
+        program = OpSequence(scorer.trace, start.runs)
         for runs, name in _neighbours(program, start):
             if left <= 0 or stop():
                 return start
@@ -40,8 +40,8 @@ def improve(scorer: Scorer, start: Scored, evaluations: int, stop: Callable[[], 
     return start
 
 
-def _neighbours(program: Program, plan: Scored) -> Iterator[tuple[tuple[OpRun, ...], str]]:
-    ranked = _worth_making_again(program, plan)
+def _neighbours(program: OpSequence, plan: QuickPlan) -> Iterator[tuple[tuple[OpRun, ...], str]]:
+    ranked = _worth_recomputing(program, plan)
     costly = sorted(program.repeated, key=lambda at: (-(program.calls[at].time_ns or 0), at))
     for size in SIZES:
         for begin in range(0, STARTS * size, size):
@@ -53,7 +53,7 @@ def _neighbours(program: Program, plan: Scored) -> Iterator[tuple[tuple[OpRun, .
                 yield without_useless(program.trace, kept), "kept"
 
 
-def _worth_making_again(program: Program, plan: Scored) -> list[Value]:
+def _worth_recomputing(program: OpSequence, plan: QuickPlan) -> list[RunValue]:
     delayed = delays(plan)
     worth = []
     for value in program.gaps:

@@ -1,10 +1,10 @@
 """The memory pass with a hard limit, for traces of any size: what it has found by then.
 
 Small problems are planned here, in moments. Others go to processes that end when the limit comes, whatever they are
-doing (treadle.planner.passes.memory.search.race): the quick method beside the one for repeated blocks, and where there
-is time windows from the better of the two. Plans found on the way count. The methods have no clock of their own: where
+doing (treadle.planner.passes.memory.search.race): the quick method in parallel with the one for repeated blocks,
+and, if time is left, windows from the better of the two. Intermediate plans count. The methods have no clock: if
 evicting does not reach the budget, the quick one turns to the plan of least peak, which can run every operator a
-hundred times. Such plans are left out here: they are slow to find, slow to plan copies for, and of no use.
+hundred times. Such plans are left out here: they are slow to find and to plan copies for, and never the best.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def is_small(problem: MemoryProblem) -> bool:
 def schedule_within(
     problem: MemoryProblem, ended: Ended, rounds: tuple[tuple[Attempt, ...], ...] = BRIEF
 ) -> RecomputeSchedule | None:
-    """The fastest schedule found within the budget until `ended` says yes; None where there is none by then.
+    """The fastest schedule found within the budget until `ended` says yes; None if there is none by then.
 
-    Equal inputs give equal schedules where all jobs ended by themselves.
+    Equal inputs give equal schedules if all jobs finished.
     """
     if problem.budget_bytes < least_bytes(problem):
         return None
@@ -91,4 +91,4 @@ def _is_sane(problem: MemoryProblem, schedule: RecomputeSchedule) -> bool:
 
 
 class _Ended(Exception):
-    """Ends a race at once: what its jobs found has been heard already."""
+    """Ends a race at once: the results of its jobs so far have been reported."""

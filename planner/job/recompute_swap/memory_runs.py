@@ -65,7 +65,7 @@ def most_workspace(trace: Trace) -> int:
 
 def memory_problem(trace: Trace) -> MemoryProblem:
     """The memory pass's problem of `trace` without its updates, in the bytes that a swap plan counts: those of tensors,
-    for which there is the memory beside the largest workspace. Nothing random runs again. Its budget is 0.
+    which have all memory but the largest workspace. Nothing random runs again. Its budget is 0.
 
     Raises InputError for a trace that the memory pass does not cover.
     """

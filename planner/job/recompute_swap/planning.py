@@ -2,12 +2,11 @@
 
 Programs are scored by quick swap plans: the step as it stands, sets that a linear program suggests or that are cheaper
 to recompute than to copy, and the plan of the memory pass. Then the swap pass searches the step as it stands, in half
-of the time, unless the best plan is at the bound of swapping alone already. From what its plan copies, plans of the
-memory pass at other budgets and a local search come more programs; the swap pass searches order and memory of the best
-few in the time that is left. Whatever leads is decided, checked and handed on at once.
+of the time, unless the best plan already meets the bound of swapping without recomputation. More programs come from
+what its plan copies, from plans of the memory pass at other budgets and from a local search; the swap pass searches
+order and memory of the best few in the time that is left. Every new best plan is checked and published at once.
 
-So the outcome is never behind the swap pass by itself, as far as that comes in half of the time, nor behind the memory
-plan.
+So the plan is never slower than that of the swap pass in half of the time, nor than the memory plan.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from treadle.planner.job.recompute_swap.memory_runs import allowed
 from treadle.planner.job.recompute_swap.prices import cheaper
 from treadle.planner.job.recompute_swap.programs import Side, is_short, memory_alone, memory_plans, sides
 from treadle.planner.job.recompute_swap.relaxation import joint_bound
-from treadle.planner.job.recompute_swap.scoring import Scored, Scorer
-from treadle.planner.job.recompute_swap.sets import Program, Value
+from treadle.planner.job.recompute_swap.scoring import QuickPlan, Scorer
+from treadle.planner.job.recompute_swap.sets import OpSequence, RunValue
 from treadle.planner.passes.memory.lower import store_all
 from treadle.planner.passes.memory.planning import MemoryOptions
 from treadle.planner.passes.swap.bound import lower_bound, sentence
@@ -61,7 +60,7 @@ from treadle.planner.solver import relative_gap
 class JointOptions:
     """`swap` are the options of the swap pass, its time limit that of everything. families: the families of other
     calls that a plan may use, None for all. `memory` are the options of the memory pass in the memory of the device,
-    without its families and time limit. evaluations: of the local search, from so many `starts`."""
+    without its families and time limit. evaluations: of the local search, from `starts` programs."""
 
     swap: SwapOptions = field(default_factory=SwapOptions)
     families: tuple[str, ...] | None = None
@@ -69,7 +68,7 @@ class JointOptions:
     evaluations: int = 300
     starts: int = 3
     finalists: int = 2
-    """So many programs get a whole swap search."""
+    """Programs that get a whole swap search."""
 
     @property
     def recorded(self) -> dict[str, Any]:
@@ -84,10 +83,10 @@ class JointOptions:
 
 DEFAULTS = JointOptions()
 SETS, MEMORY, ALONE, FASTEST_SETS, BUDGETS, LOCAL, ALL = 0.05, 0.15, 0.65, 0.7, 0.75, 0.8, 0.95
-"""When each part ends, in shares of the time limit: recomputed sets, the memory plan, swapping alone, sets with its
+"""When each part ends, in shares of the time limit: recomputed sets, the memory plan, swapping only, sets with its
 fastest calls, memory plans at other budgets, the local search, and all searches."""
 PARTS = (1, 2, 4, 6, 8)
-"""So many eighths of what is cheaper to make again than to copy are tried as a set, the cheapest first."""
+"""Eighths of what is cheaper to recompute than to copy that are tried as a set, the cheapest first."""
 OWN_CALLS, FASTEST, MEMORY_PLAN, SWAP_ALONE = "own calls", "fastest calls", "memory plan", "swap alone"
 
 
@@ -110,7 +109,7 @@ def plan_joint(
     on_progress: Callable[[SwapProgress], None] | None = None,
     on_plan: Callable[[Plan[SwapDecisions]], None] | None = None,
 ) -> Plan[SwapDecisions]:
-    """The fastest plan found for one iteration of `trace` that may copy tensors out and back or make them again.
+    """The fastest plan found for one iteration of `trace` that may copy tensors out and back or recompute them.
 
     A swap plan like any other; where ops run more than once or by another call, its `decisions.runs` say so and its
     problem is that of the unrolled trace. Arguments and errors are those of
@@ -160,7 +159,7 @@ def quickest(options: JointOptions, trace: Trace, machine: SwapMachine, reserve_
 
 
 class _Joint:
-    """The best plan so far, and the steps that better it."""
+    """The best plan so far, and the steps that improve it."""
 
     def __init__(
         self,
@@ -175,14 +174,14 @@ class _Joint:
         self.scorer, self.bound, self.options, self.inputs = scorer, bound, options, inputs
         self.clock, self.began, self.ends = clock, clock.now(), clock.ends
         self.on_progress, self.on_plan = on_progress, on_plan
-        self.scored: list[Scored] = [] if scorer.best is None else [scorer.best]
+        self.scored: list[QuickPlan] = [] if scorer.best is None else [scorer.best]
         self.best: Plan[SwapDecisions] | None = None
         self.parts: dict[str, None] = {}
         self.interrupted = self.limit_fired = False
         self.failure: InfeasibleError | LimitError | None = None
 
     def at(self, share: float) -> float:
-        """When that share of the time for planning is over."""
+        """When that share of the time for planning ends."""
         return self.began + share * (self.ends - self.began)
 
     def left_s(self, share: float) -> float:
@@ -193,7 +192,7 @@ class _Joint:
         return self.clock.stop.is_set()
 
     def ended(self, share: float) -> Callable[[], bool]:
-        """Whether a part is over that may last until `share` of the time limit."""
+        """Whether a part has ended that may last until `share` of the time limit."""
 
         def over() -> bool:
             self.interrupted = self.interrupted or self.stopped()
@@ -241,8 +240,8 @@ class _Joint:
         self.tell_best()
 
     def score_sets(self, runs: tuple[OpRun, ...], sets: Collection[frozenset[str]], over: Callable[[], bool]) -> None:
-        """Programs that make sets again of what `runs` make."""
-        program = Program(self.scorer.trace, runs)
+        """Programs that recompute sets of what `runs` make."""
+        program = OpSequence(self.scorer.trace, runs)
         for members in sets:
             if not over():
                 values = [value for value in program.gaps if value.tensor in members]
@@ -254,12 +253,12 @@ class _Joint:
         runs: tuple[OpRun, ...],
         over: Callable[[], bool],
         name: str,
-        among: Callable[[Program, Value], bool] = lambda program, value: True,
+        among: Callable[[OpSequence, RunValue], bool] = lambda program, value: True,
     ) -> None:
         """Programs that recompute the cheapest of what is cheaper to recompute than to copy, of values `among` some."""
         if over():
             return
-        program = Program(self.scorer.trace, runs)
+        program = OpSequence(self.scorer.trace, runs)
         cheap = [value for value in cheaper(program, self.scorer.machine) if among(program, value)]
         for part in PARTS:
             if cheap and not over():
@@ -282,7 +281,7 @@ class _Joint:
             self.plan(SwapTask(one.problem, one.runs), one.name, now + (self.at(ALL) - now) / (len(finalists) - place))
 
     def beyond_swapping(self, whole: SwapProblem) -> bool:
-        """Whether it is proved that no plan which swaps only is ahead of the best."""
+        """Whether it is proved that no plan which only swaps is faster than the best."""
         order = range(len(whole.ops)) if self.options.swap.keep_order else None
         with suppress(InfeasibleError):
             if self.best is not None and not self.ended(ALONE)():
@@ -333,7 +332,7 @@ class _Joint:
         if found is not None:
             self.scored.append(found)
 
-    def ranked(self) -> list[Scored]:
+    def ranked(self) -> list[QuickPlan]:
         """What was scored, each program once, the fastest first."""
         return sorted({one.runs: one for one in self.scored}.values(), key=lambda one: one.time_ns)
 
@@ -371,7 +370,7 @@ class _Joint:
         return msgspec.structs.replace(plan, certificate=proof)
 
     def finished(self) -> Plan[SwapDecisions]:
-        """The best plan. Raises what the swap pass raised where there is none."""
+        """The best plan. Raises the error of the swap pass if there is none."""
         if self.best is None:
             raise self.failure or LimitError("no plan was found within the limits; raise --time-limit")
         provenance = msgspec.structs.replace(

@@ -1,7 +1,7 @@
-"""Programs to start from: plans of the memory pass at many budgets, whatever does not fit left to swapping.
+"""Programs to start from: plans of the memory pass at many budgets; swapping covers what does not fit.
 
-In the memory of the device alone a memory plan is the memory pass by itself. With more than that it recomputes less
-and the rest is swapped. With less it leaves the room that a pool loses to rounding. Calls with more workspace than the
+At the memory of the device this is the memory pass in isolation. At larger budgets a plan recomputes less and the rest
+is swapped; at smaller ones it leaves the memory that a pool loses to rounding. Calls with more workspace than the
 model's own are faster but leave less memory, so there is a second trace with twice the workspace.
 """
 
@@ -31,7 +31,7 @@ SHARES = tuple(Fraction(share, 100) for share in (100, 90, 115, 80, 130, 150, 70
 WORKSPACES = (1, 2)
 """The most workspace, in multiples of that of the model's own calls."""
 SHORT = 200
-"""Operators up to which it is a moment's work to see how large the memory problem of a step is."""
+"""Operators up to which the size of a step's memory problem is computed in moments."""
 EACH = 0.3
 """A memory plan at one budget gets this share of the time that is left for all of them."""
 
@@ -50,7 +50,7 @@ class Side:
 
     @cached_property
     def everything(self) -> MemoryDecisions:
-        """The fastest calls, and nothing made again."""
+        """The fastest calls, and nothing recomputed."""
         return decide(self.problem, store_all(self.problem))
 
     def within(self, budget: int) -> MemoryProblem:
@@ -77,8 +77,8 @@ def is_short(side: Side) -> bool:
 
 
 def memory_alone(found: list[Side], options: MemoryOptions, until: float, ended: Ended) -> tuple[OpRun, ...]:
-    """What the memory pass by itself runs in the memory of the device, counted as a swap plan counts it: the fastest of
-    its plans for the workspaces that calls may have.
+    """The runs of the memory pass in isolation, in the memory of the device as a swap plan counts it: those of the
+    fastest of its plans for the workspaces that calls may have.
 
     until: on time.monotonic's clock. Small problems get the search of `options`, which overruns by little; others end
     when `ended` says yes. Raises InputError for a trace that the memory pass does not cover, InfeasibleError or

@@ -1,10 +1,10 @@
 """What swapping and recomputation together cannot beat, and the recompute set that the proof suggests.
 
-The linear program is that of the swap pass (treadle.planner.passes.swap.bound) with one more way to have a tensor:
-making it again. It speaks of every plan that this room can find: an operator reads what all of its calls read, takes
+The linear program is that of the swap pass (treadle.planner.passes.swap.bound) with one more option for a tensor:
+recomputing it. It covers every plan that this package can find: an operator reads what all of its calls read, takes
 the time and the workspace of the least of them, and may overwrite the largest input that one of them overwrites;
 optional operators are left out. Only operators of the forward pass run again, and nothing random; what a recomputation
-reads is there for nothing.
+reads is live at no cost.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from treadle.planner.passes.swap.problem import SwapMachine, SwapProblem
 from treadle.planner.search.bound import Bound
 
 SHARES = (0.9, 0.5, 0.1)
-"""What is made again to at least this share becomes a member of a set."""
+"""What the linear program recomputes to at least this share becomes a member of a set."""
 
 
 def joint_bound(
@@ -36,7 +36,7 @@ def joint_bound(
     stop: threading.Event | None = None,
 ) -> tuple[Bound, list[frozenset[str]]]:
     """A lower bound in ns on every plan in any order that swaps and recomputes, and sets of tensor ids, from certain to
-    possible, that the linear program makes again. `trace` has the implementations that plans may choose; the limits are
+    possible, that the linear program recomputes. `trace` has the implementations that plans may choose; the limits are
     those of `bound_with_repeats`."""
     problem, repeats = relaxed(trace, machine, reserve_bytes)
     bound, shares = bound_with_repeats(problem, repeats, time_limit_s=time_limit_s, stop=stop)
@@ -45,7 +45,7 @@ def joint_bound(
 
 
 def relaxed(trace: Trace, machine: SwapMachine, reserve_bytes: int) -> tuple[SwapProblem, Repeats]:
-    """The swap problem in which every operator is the least that it can be, and what can be made again."""
+    """The swap problem in which every operator is the least that it can be, and what can be recomputed."""
     graph = Graph(trace)
     problem = problem_from_trace(
         replace(trace, ops=tuple(_least(op, graph) for op in trace.ops)), machine, reserve_bytes
@@ -65,16 +65,16 @@ def relaxed(trace: Trace, machine: SwapMachine, reserve_bytes: int) -> tuple[Swa
 
 
 def _least(op: Op, graph: Graph) -> Op:
-    ways = [way for way in calls(op) if not (isinstance(way, Implementation) and way.again)]
-    sure = frozenset.intersection(*(frozenset(graph.owner[tensor] for tensor in way.inputs) for way in ways))
+    first = [call for call in calls(op) if not (isinstance(call, Implementation) and call.again)]
+    sure = frozenset.intersection(*(frozenset(graph.owner[tensor] for tensor in call.inputs) for call in first))
     return replace(
         op,
-        inputs=op.inputs if len(ways) == 1 else tuple(tensor for tensor in op.inputs if graph.owner[tensor] in sure),
-        time_ns=None if op.time_ns is None else min(way.time_ns or 0 for way in ways),
-        workspace_bytes=min(way.workspace_bytes or 0 for way in ways),
+        inputs=op.inputs if len(first) == 1 else tuple(tensor for tensor in op.inputs if graph.owner[tensor] in sure),
+        time_ns=None if op.time_ns is None else min(call.time_ns or 0 for call in first),
+        workspace_bytes=min(call.workspace_bytes or 0 for call in first),
     )
 
 
 def _spared(op: Op, graph: Graph) -> int:
-    taken = (way.overwrites for way in op.implementations if way.overwrites is not None)
+    taken = (call.overwrites for call in op.implementations if call.overwrites is not None)
     return max((graph.storage_bytes(graph.owner[tensor]) for tensor in taken), default=0)

@@ -20,7 +20,7 @@ from treadle.planner.passes.swap.spans import SPANS
 from treadle.planner.passes.swap.two_pass import REFINED
 
 
-class Scored(NamedTuple):
+class QuickPlan(NamedTuple):
     """A program with the nodes of a quick plan in its own order. Its i-th run is operator i of `problem`."""
 
     time_ns: int
@@ -40,11 +40,11 @@ class Scorer:
     machine: SwapMachine
     reserve_bytes: int = 0
     allocator: Allocator = "pool"
-    best: Scored | None = None
+    best: QuickPlan | None = None
     names: dict[str, None] = field(default_factory=dict)
     seen: set[tuple[OpRun, ...]] = field(default_factory=set)
 
-    def score(self, runs: Sequence[OpRun], name: str) -> Scored | None:
+    def score(self, runs: Sequence[OpRun], name: str) -> QuickPlan | None:
         """None for a program that cannot run, that has no plan, or that was scored before."""
         runs = tuple(runs)
         if runs in self.seen:
@@ -65,7 +65,7 @@ class Scorer:
 
 def quick_plan(
     problem: SwapProblem, runs: tuple[OpRun, ...], name: str, allocator: Allocator = "pool"
-) -> Scored | None:
+) -> QuickPlan | None:
     """The two-pass planner's plan of the problem's own order, with allocator `pool` in the best planted pool; None
     where that has none."""
     room = problem.arena_bytes
@@ -80,4 +80,4 @@ def quick_plan(
     nodes = planned(arrays, room, allocator, settings, space.start)
     assert nodes is not None, "it has a time"
     pool = pool_of(space.start) if allocator == "pool" else None
-    return Scored(time_ns, name, runs, problem, arrays, nodes, pool)
+    return QuickPlan(time_ns, name, runs, problem, arrays, nodes, pool)

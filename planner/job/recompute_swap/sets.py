@@ -1,12 +1,11 @@
-"""Recompute sets: which values are let go over a gap between two reads, and made again at its end.
+"""Recompute sets: values that are evicted over a gap between two reads and recomputed at its end.
 
 A program is a sequence of runs of a trace's ops. What a run makes are values: (tensor, place of the run). A set names
-values that ops of the forward pass make. Each is let go over its longest gap between two reads, which in training is
-nearly always the one from the forward pass to the backward pass. Before the read that ends the gap it is made again,
-and what making it reads is made again too where it is gone by then: members that are not back yet, and values whose
-last read is over. So members that follow one another come back together, each once, and a recomputation starts from
-what is there: from values kept or swapped, parameters and inputs. What cannot run again (random ops, writes in place,
-communication) is kept for whoever needs it.
+values that ops of the forward pass make. Each is evicted over its longest gap between two reads, which in training is
+nearly always the one from the forward pass to the backward pass. Before the read that ends the gap it is
+recomputed, as are those of its inputs that are not live then: members not yet restored, and values after their last
+read. So consecutive members are restored together, each once, and a recomputation starts from live values: kept or
+swapped ones, parameters and inputs. What cannot run again (random ops, writes in place, communication) is kept.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from treadle.planner.graph.unrolling import OWN, Call, call_named, draws
 from treadle.planner.passes.swap.decisions import OpRun
 
 
-class Value(NamedTuple):
+class RunValue(NamedTuple):
     """What the run at place `at` made of a tensor."""
 
     at: int
     tensor: str
 
 
-class Program:
+class OpSequence:
     """`runs` of `trace` (no views), prepared for many sets."""
 
     def __init__(self, trace: Trace, runs: Sequence[OpRun]) -> None:
@@ -41,7 +40,7 @@ class Program:
         self.ready_ns = [0, *accumulate(call.time_ns or 0 for call in self.calls)]
         """When each run would start if nothing had to wait."""
         self.made_at: dict[str, list[int]] = {}
-        self.uses: dict[Value, list[int]] = {}
+        self.uses: dict[RunValue, list[int]] = {}
         self.reads: list[tuple[str, ...]] = []
         self.counts: list[int] = []
         """How often each run's op has run by then, itself included."""
@@ -53,11 +52,11 @@ class Program:
             self.counts.append(ran[self.ops[at].id])
             for root in roots:
                 if root in self.made_at:
-                    self.uses[Value(self.made_at[root][-1], root)].append(at)
+                    self.uses[RunValue(self.made_at[root][-1], root)].append(at)
             for tensor in call.outputs:
                 if tensor is not None:
                     self.made_at.setdefault(tensor, []).append(at)
-                    self.uses[Value(at, tensor)] = []
+                    self.uses[RunValue(at, tensor)] = []
         handed = (*trace.outputs, *(value for _, value in trace.updates))
         self.handed = {root for tensor in handed for root in graph.root(tensor)}
         self.gaps = {value: gap for value in self.uses if (gap := self._gap(value)) is not None}
@@ -67,26 +66,26 @@ class Program:
     def time_ns(self) -> int:
         return self.ready_ns[-1]
 
-    def latest(self, tensor: str, at: int) -> Value | None:
+    def latest(self, tensor: str, at: int) -> RunValue | None:
         """The value that the run at place `at` would read of a tensor; None for what is there from the start."""
         places = self.made_at.get(tensor)
-        return Value(places[bisect_left(places, at) - 1], tensor) if places and places[0] < at else None
+        return RunValue(places[bisect_left(places, at) - 1], tensor) if places and places[0] < at else None
 
-    def bytes_of(self, value: Value) -> int:
-        """Of the whole storage."""
+    def bytes_of(self, value: RunValue) -> int:
+        """Bytes of the whole storage."""
         return self.graph.storage_bytes(self.graph.owner[value.tensor])
 
-    def with_set(self, members: Collection[Value]) -> tuple[OpRun, ...]:
-        """The runs with all `members` made again; values without a gap count for nothing."""
+    def with_set(self, members: Collection[RunValue]) -> tuple[OpRun, ...]:
+        """The runs with all `members` recomputed; values without a gap are ignored."""
         return tuple(self._runs(frozenset(members) & self.gaps.keys()))
 
-    def price_ns(self, value: Value) -> int:
-        """The time that making this value again by itself adds."""
+    def price_ns(self, value: RunValue) -> int:
+        """The time that recomputing only this value adds, ns."""
         _, end = self.gaps[value]
         again = self._restored(end, frozenset([value]), {})
         return sum(call_named(self.graph.ops[run.op], run.implementation, "").time_ns or 0 for run in again)
 
-    def instance(self, value: Value) -> str:
+    def instance(self, value: RunValue) -> str:
         """The id in the unrolled trace of the storage that holds it."""
         count = self.counts[value.at]
         owner = self.graph.owner[value.tensor]
@@ -97,19 +96,19 @@ class Program:
         """Places of runs of ops that have run before."""
         return [at for at, count in enumerate(self.counts) if count > 1]
 
-    def _again(self, value: Value) -> Call | None:
-        """The call that makes a value once more; None where there is none."""
+    def _again(self, value: RunValue) -> Call | None:
+        """The call that recomputes a value, if any."""
         op, call = self.ops[value.at], self.calls[value.at]
         if op.phase != "forward" or draws(op, call) or op.mutates or op.comm is not None:
             return None
-        left = (way for way in op.implementations if way.again and way.overwrites is None)
-        for way in left:
-            if value.tensor in way.outputs and (way.time_ns or 0) <= (op.time_ns or 0):
-                return way
+        repeats = (call for call in op.implementations if call.again and call.overwrites is None)
+        for repeat in repeats:
+            if value.tensor in repeat.outputs and (repeat.time_ns or 0) <= (op.time_ns or 0):
+                return repeat
         found = op if isinstance(call, Implementation) and call.overwrites is not None else call
         return found if value.tensor in found.outputs else None
 
-    def _gap(self, value: Value) -> tuple[int, int] | None:
+    def _gap(self, value: RunValue) -> tuple[int, int] | None:
         if value.tensor in self.handed or self._again(value) is None:
             return None
         gaps = [
@@ -120,18 +119,18 @@ class Program:
         _, begin, end = max(gaps, default=(0, 0, 0))
         return (-begin, -end) if gaps else None
 
-    def _runs(self, members: frozenset[Value]) -> Iterator[OpRun]:
+    def _runs(self, members: frozenset[RunValue]) -> Iterator[OpRun]:
         ends = {self.gaps[value][1] for value in members}
-        back: dict[Value, int] = {}
+        back: dict[RunValue, int] = {}
         for at, run in enumerate(self.runs):
             if at in ends:
                 yield from self._restored(at, members, back)
             yield run
 
-    def _restored(self, at: int, members: frozenset[Value], back: dict[Value, int]) -> Iterator[OpRun]:
-        """What makes the members again that the run at `at` reads; `back` tells until when a value is there again."""
+    def _restored(self, at: int, members: frozenset[RunValue], back: dict[RunValue, int]) -> Iterator[OpRun]:
+        """Runs that restore the members that the run at `at` reads; `back`: up to which place a value is live again."""
 
-        def there(value: Value) -> bool:
+        def there(value: RunValue) -> bool:
             if back.get(value, -1) >= at:
                 return True
             if value in members and at > self.gaps[value][0]:

@@ -23,7 +23,7 @@ from treadle.codegen.collective.simulate_program import simulate_program
 from treadle.codegen.collective.simulate_xml import simulate_xml
 from treadle.planner.documents.collective import Protocol
 from treadle.planner.documents.hardware import TEARING, Hardware
-from treadle.planner.documents.plan import Transport
+from treadle.planner.documents.plan import TransportChoice
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions
 from treadle.planner.passes.collective.pricing import Key, Price, Pricing, Programs, label, never
@@ -255,7 +255,7 @@ def links_us(decisions: CollectiveDecisions) -> float:
     return simulate_program(lower(decisions), decisions).schedule.makespan / 1000
 
 
-def program_us(decisions: CollectiveDecisions, hardware: Hardware, transport: Transport) -> float:
+def program_us(decisions: CollectiveDecisions, hardware: Hardware, transport: TransportChoice) -> float:
     """The time of the program of a plan whose provenance says `transport`, in us, simulated again."""
     if transport.by_size is not None:
         return links_us(decisions)

@@ -11,11 +11,11 @@ from tests.planner.job.recompute_swap.steps import MIB, captured, chain
 from treadle.planner.documents.trace import Trace
 from treadle.planner.graph.liveness import sweep
 from treadle.planner.graph.unrolling import plain_runs, unrolled
-from treadle.planner.job.recompute_swap.sets import Program, Value
+from treadle.planner.job.recompute_swap.sets import OpSequence, RunValue
 
 
-def program(trace: Trace) -> Program:
-    return Program(trace, plain_runs(trace))
+def program(trace: Trace) -> OpSequence:
+    return OpSequence(trace, plain_runs(trace))
 
 
 def with_names(trace: Trace, *names: str) -> str:
@@ -60,17 +60,17 @@ def test_random_ops_and_what_the_caller_holds_do_not_run_again() -> None:
 
 def test_a_set_of_a_program_that_repeats_runs_acts_on_its_values() -> None:
     trace = chain(5)
-    first = Program(trace, program(trace).with_set([Value(1, "a2")]))
+    first = OpSequence(trace, program(trace).with_set([RunValue(1, "a2")]))
     assert [first.runs[at].op for at in first.repeated] == ["f2"]
-    assert first.instance(Value(first.repeated[0], "a2")) == "a2#2"
-    again = first.with_set([Value(0, "a1")])
+    assert first.instance(RunValue(first.repeated[0], "a2")) == "a2#2"
+    again = first.with_set([RunValue(0, "a1")])
     assert " ".join(run.op for run in again) == f"{FORWARD} b5 b4 f1 f2 b3 b2 b1"
 
 
 def test_price_is_the_time_that_the_set_adds() -> None:
     made = program(chain(6))
     for value in made.gaps:
-        assert Program(made.trace, made.with_set([value])).time_ns - made.time_ns == made.price_ns(value)
+        assert OpSequence(made.trace, made.with_set([value])).time_ns - made.time_ns == made.price_ns(value)
 
 
 def test_dropping_every_second_tensor_of_a_chain_saves_bytes() -> None:
@@ -91,7 +91,7 @@ def test_any_set_of_a_model_is_a_program_that_runs(name: str) -> None:
         runs = made.with_set(rng.sample(values, count))
         other = unrolled(trace, runs)
         assert len(runs) > len(made.runs)
-        second = Program(trace, runs)
+        second = OpSequence(trace, runs)
         assert sum(op.time_ns or 0 for op in other.ops) == second.time_ns
         more = second.with_set(rng.sample(sorted(second.gaps), min(5, len(second.gaps))))
         unrolled(trace, more)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import time
@@ -105,17 +106,28 @@ def ranges(numbers: Iterable[int]) -> str:
     return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
 
 
-def print_table(title: str, columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> None:
-    """Print rows under a title; nothing without rows, `-` where a cell says nothing."""
+NUMBER = re.compile(r"[-+]?\d[\d,.]*(?:e[-+]?\d+)?(?: ?[a-zA-Z%/]+)?")
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print rows, under a title if there is one; nothing without rows, `-` where a cell is empty.
+
+    Columns of numbers, with units or without, are aligned on the right.
+    """
     from rich.markup import escape
     from rich.table import Table
 
     if not rows:
         return
-    table = Table(*columns, box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*("-" if cell in (None, "") else escape(str(cell)) for cell in row))
-    print_rich(f"\n[bold]{escape(title)}[/]")
+    table = Table(box=None, pad_edge=False)
+    cells = [["-" if cell in (None, "") else str(cell) for cell in row] for row in rows]
+    for name, *column in zip(columns, *cells, strict=True):
+        numbers = all(cell == "-" or NUMBER.fullmatch(cell) for cell in column)
+        table.add_column(escape(name), justify="right" if numbers else "left")
+    for row in cells:
+        table.add_row(*map(escape, row))
+    if title:
+        print_rich(f"\n[bold]{escape(title)}[/]")
     print_rich(table)
 
 
@@ -124,7 +136,7 @@ def print_rich(what: object) -> None:
     from rich.console import Console
 
     # Off a terminal rich would fold everything into 80 columns.
-    width = None if sys.stdout.isatty() else 160
+    width = None if sys.stdout.isatty() else 240
     console = Console(file=sys.stdout, width=width, highlight=False, emoji=False)
     with console.capture() as text:
         console.print(what)

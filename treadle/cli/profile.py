@@ -50,14 +50,12 @@ def list_(*, as_json: Json = False) -> None:
     if as_json:
         print_json([_summary(profile) for profile in profiles])
         return
-    from rich.table import Table
-
-    table = Table("name", "nodes", "devices per node", "links in a node", "network", box=None, pad_edge=False)
-    for profile in profiles:
-        network = profile.network.kind if profile.network else "none"
-        table.add_row(profile.name, str(profile.nodes), _devices(profile), _fabric(profile), network)
-    table.add_row(LOCAL, "1", "this machine", "", "")
-    print_rich(table)
+    rows = [
+        (each.name, each.nodes, _devices(each), _fabric(each), each.network.kind if each.network else "none")
+        for each in profiles
+    ]
+    columns = ("name", "nodes", "devices per node", "links in a node", "network")
+    print_table("", columns, [*rows, (LOCAL, 1, "this machine", None, None)])
 
 
 @command.command()

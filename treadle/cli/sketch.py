@@ -48,14 +48,8 @@ def list_(*, as_json: Json = False) -> None:
     if as_json:
         print_json([_summary(sketch) for sketch in sketches])
         return
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table("name", "nodes", "inside a node", "between nodes", "pieces", "size", box=None, pad_edge=False)
-    for sketch in sketches:
-        row = _summary(sketch)
-        table.add_row(*("any" if cell is None else escape(str(cell)) for cell in row.values()))
-    print_rich(table)
+    rows = [["any" if cell is None else cell for cell in _summary(sketch).values()] for sketch in sketches]
+    print_table("", ("name", "nodes", "inside a node", "between nodes", "pieces", "size"), rows)
 
 
 @command.command()

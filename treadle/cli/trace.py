@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -11,7 +10,7 @@ from msgspec.structs import replace
 
 from treadle.cli.lazy import new_app
 from treadle.cli.options import Json, document_option, hardware_option
-from treadle.cli.output import live_line, note, print_json, require_apart
+from treadle.cli.output import live_line, note, print_json, print_table, require_apart
 from treadle.planner.documents import store
 from treadle.planner.documents.scalars import format_bytes, format_time
 from treadle.planner.documents.trace import Trace
@@ -181,17 +180,15 @@ def _save(trace: Trace, output: str, as_json: bool, verified: Verified | None = 
 
 
 def _show(summary: dict[str, Any]) -> None:
-    from rich.console import Console
-
-    # A pipe has no width: wide enough that no cell is cut.
-    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 240)
-    console.print(_overview(summary["trace"]))
-    if summary["trace"]["collectives"]:
-        collectives = [
+    typer.echo(_overview(summary["trace"]))
+    print_table(
+        "Collectives",
+        ("collective", "calls", "bytes", "time"),
+        [
             (r["collective"], r["calls"], format_bytes(r["bytes"]), _time(r["time_ns"]))
             for r in summary["trace"]["collectives"]
-        ]
-        console.print(_table("Collectives", ("collective", "calls", "bytes", "time"), collectives))
+        ],
+    )
     total = sum(row["time_ns"] or 0 for row in summary["operators"])
     whole = summary["trace"]["time_ns"] or total
     rows = [
@@ -205,37 +202,34 @@ def _show(summary: dict[str, Any]) -> None:
         )
         for row in summary["operators"]
     ]
-    console.print(_table("Operators by time", ("operator", "calls", "time", "share", "GFLOP", "bytes moved"), rows))
-    if summary["tensors"]:
-        rows = [
-            (
-                row["tensor"],
-                row["role"],
-                _size(row["bytes"]),
-                _shape(row["shape"]),
-                row["dtype"] or "-",
-                _short(row["origin"] or "-"),
-            )
-            for row in summary["tensors"]
-        ]
-        console.print(
-            _table("Tensors by bytes", ("tensor", "role", "bytes", "shape", "dtype", "name or made by"), rows, left=2)
+    print_table("Operators by time", ("operator", "calls", "time", "share", "GFLOP", "bytes moved"), rows)
+    rows = [
+        (
+            row["tensor"],
+            row["role"],
+            _size(row["bytes"]),
+            _shape(row["shape"]),
+            row["dtype"],
+            _short(row["origin"] or ""),
         )
+        for row in summary["tensors"]
+    ]
+    print_table("Tensors by bytes", ("tensor", "role", "bytes", "shape", "dtype", "name or made by"), rows)
     if summary["peak"]:
-        _show_peak(console, summary["peak"])
+        _show_peak(summary["peak"])
 
 
-def _show_peak(console: Any, peak: dict[str, Any]) -> None:
-    console.print(
+def _show_peak(peak: dict[str, Any]) -> None:
+    typer.echo(
         f"\nMemory peaks at {format_bytes(peak['bytes'])} in op {peak['op']} "
         f"({_short(peak['operator'])}, {peak['phase']}), number {peak['place'] + 1} of {len(peak['curve'])}"
     )
-    console.print(f"  {sparkline(peak['curve'], 72)}  live bytes over the ops, top {format_bytes(peak['bytes'])}")
-    console.print("  " + ", ".join(f"{role} {format_bytes(size)}" for role, size in peak["by_role"].items()))
+    typer.echo(f"  {sparkline(peak['curve'], 72)}  live bytes over the ops, top {format_bytes(peak['bytes'])}")
+    typer.echo("  " + ", ".join(f"{role} {format_bytes(size)}" for role, size in peak["by_role"].items()))
     if peak["unknown_sizes"]:
-        console.print(f"  {peak['unknown_sizes']} tensors have no size in this trace and are not counted")
+        typer.echo(f"  {peak['unknown_sizes']} tensors have no size in this trace and are not counted")
     rows = [(row["tensor"], _size(row["bytes"]), _shape(row["shape"])) for row in peak["largest"]]
-    console.print(_table("Largest at the peak", ("tensor", "bytes", "shape"), rows))
+    print_table("Largest at the peak", ("tensor", "bytes", "shape"), rows)
 
 
 def sparkline(values: list[int], width: int) -> str:
@@ -266,18 +260,6 @@ def _overview(trace: dict[str, Any]) -> str:
     return "\n".join(f"{label:<11}{text}" for label, text in lines)
 
 
-def _table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[Any, ...]], left: int = 1) -> Any:
-    from rich.table import Table
-
-    table = Table(title=f"\n{title}", title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for place, column in enumerate(columns):
-        words = place < left or column in ("shape", "dtype", "name or made by")
-        table.add_column(column, justify="left" if words else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*[str(cell) for cell in row])
-    return table
-
-
 def _time(nanoseconds: int | None) -> str:
     return "-" if nanoseconds is None else format_time(nanoseconds)
 
@@ -294,5 +276,6 @@ def _shape(shape: Any) -> str:
     return "-" if shape is None else "x".join(str(size) for size in shape) or "scalar"
 
 
-def _short(name: str) -> str:
+def _short(name: str | None) -> str:
+    name = name or "-"
     return name if len(name) <= 60 else name[:57] + "..."

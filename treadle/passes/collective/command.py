@@ -13,7 +13,7 @@ import typer
 from treadle.cli.completion import methods, sketches
 from treadle.cli.limit import clock_of
 from treadle.cli.options import Json, Nodes, document_option, hardware_option, size_option, time_limit_option
-from treadle.cli.output import live_line, note, print_json, require_apart, require_same
+from treadle.cli.output import live_line, note, print_json, print_table, require_apart, require_same
 from treadle.planner.documents import store
 from treadle.planner.documents.collective import Collective
 from treadle.planner.documents.hardware import Hardware
@@ -219,13 +219,11 @@ def _print_plan(plan: Plan[CollectiveDecisions], method: str) -> None:
     if speed is not None:
         typer.echo(f"  bandwidth    {speed:.4g} GB/s (input buffer over time)")
     typer.echo(f"  bound        {certificate.argument}")
-    for line in _candidates(options):
-        typer.echo(line)
+    _print_candidates(options)
     if passed_over := options.get("not_followed"):
         by = options.get("chosen", method)
         typer.echo(f"  not followed by {by}: {', '.join(passed_over)}; --method milp follows them")
-    for line in _transport(found.protocol, found.instances, options["transport"]):
-        typer.echo(line)
+    _print_transport(found.protocol, found.instances, options["transport"])
 
 
 def _speed(plan: Plan[CollectiveDecisions]) -> float | None:
@@ -241,37 +239,37 @@ def proposed(hardware: Hardware, collective: str, size_bytes: int | None, output
     return propose(hardware, collective=collective, size_bytes=size_bytes), f"{name}.sketch.json"
 
 
-def _candidates(options: dict[str, Any]) -> list[str]:
+def _print_candidates(options: dict[str, Any]) -> None:
     """What `auto` compared, best first, and why it skipped the rest, a paragraph for each reason."""
     links, programs = options.get("candidates_ns", {}), options.get("candidates_us", {})
     ranked = sorted(links, key=lambda name: (programs.get(name, inf), links[name], name != options["chosen"], name))
-    lines = [f"    {'us':>32} {'on links alone':>16}"] if programs else []
+    rows: list[tuple[str | None, ...]] = []
     for name in ranked:
-        time = (f"{programs[name]:>13,.3f}" if name in programs else "-".rjust(13)) + " " if programs else ""
-        chosen = "  chosen" if name == options["chosen"] else ""
-        lines.append(f"    {name:<18} {time}{links[name] / 1000:>13,.3f}{'' if programs else ' us'}{chosen}")
+        program = (f"{programs[name]:,.3f}" if name in programs else None,) if programs else ()
+        rows.append((name, *program, f"{links[name] / 1000:,.3f}", "chosen" if name == options["chosen"] else " "))
+    columns = ("method", "us", "us on links alone", "") if programs else ("method", "us", "")
+    print_table("methods compared", columns, rows)
     names: dict[str, list[str]] = {}
     for name, why in sorted(options.get("skipped", {}).items()):
         names.setdefault(why, []).append(name)
     for why, skipped in names.items():
         text = f"skipped: {', '.join(skipped)} ({why})"
-        lines += textwrap.wrap(text, 118, initial_indent=" " * 4, subsequent_indent=" " * 8)
-    return lines
+        typer.echo(textwrap.fill(text, 118, initial_indent="  ", subsequent_indent="    "))
 
 
-def _transport(protocol: str, instances: int, told: dict[str, Any]) -> list[str]:
+def _print_transport(protocol: str, instances: int, transport: dict[str, Any]) -> None:
     """The protocol and instances, and the simulated us of all that were tried: a row each protocol, by instances."""
-    if "by_size" in told:
-        return [f"  transport    {protocol}, {many(instances, 'instance')}, not compared: {told['by_size']}"]
-    times = {tuple(key.split(" x ")): time for key, time in told["simulated_us"].items()}
+    if "by_size" in transport:
+        typer.echo(f"  transport    {protocol}, {many(instances, 'instance')}, not compared: {transport['by_size']}")
+        return
+    times = {tuple(key.split(" x ")): time for key, time in transport["simulated_us"].items()}
     counts = sorted({int(count) for _, count in times})
-    lines = ["  transport, us by instances"]
-    lines.append("                       " + " ".join(f"{count:>14}" for count in counts))
+    rows = []
     for name in dict.fromkeys(name for name, _ in times):
         row = [times.get((name, str(count))) for count in counts]
-        cells = " ".join("-".rjust(14) if time is None else f"{time:>14,.3f}" for time in row)
-        lines.append(f"    {name:<18} {cells}")
-    return lines
+        rows.append((name, *(None if time is None else f"{time:,.3f}" for time in row)))
+    print_table("transport, us by instances", ("", *map(str, counts)), rows)
+    typer.echo("")
 
 
 def _number(value: float | None) -> str:

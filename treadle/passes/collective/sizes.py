@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import typer
 
-from treadle.cli.output import print_json, require_apart, require_same
+from treadle.cli.output import print_json, print_table, require_apart, require_same
+from treadle.cli.sweep import older_plans, print_written, remove_plans
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.pattern import Pattern
@@ -54,7 +54,9 @@ def plan_sizes(
 
     wanted = parse_sizes(sizes)
     folder = Path(output)
-    older = _older(folder)
+    older = older_plans(
+        folder, FILE_NAME, lambda: [entry.plan.file for entry in store.load(folder / FILE_NAME, Selection).entries]
+    )
     if pattern is not None and pattern.input_bytes() is not None:
         raise InputError("the pattern's unit fixes the size, expected one without a unit", where="--sizes")
     sketches = (
@@ -93,15 +95,12 @@ def plan_sizes(
     store.save(selection, folder / FILE_NAME)
     for file, guide in kept.items():
         store.save(guide, folder / file)
-    for name in sorted(older - plans.keys()):
-        (folder / name).unlink(missing_ok=True)
+    remove_plans(folder, older - plans.keys())
     if as_json:
         print_json({"output": output, "selection": msgspec.to_builtins(selection)})
         return
-    for line in table(selection):
-        typer.echo(line)
-    names = [many(len(plans), "plan"), *kept, FILE_NAME]
-    typer.echo(f"wrote {', '.join(names[:-1])} and {names[-1]} to {output}")
+    _print(selection)
+    print_written([many(len(plans), "plan"), *kept, FILE_NAME], output)
 
 
 PROPOSED = ("sketch.json", "small.sketch.json", "large.sketch.json")
@@ -126,35 +125,19 @@ def proposed(hardware: Hardware, collective: str, sizes: Sequence[int]) -> dict[
     return {sizes[0]: (small, PROPOSED[1]), start: (large, PROPOSED[2])}
 
 
-def table(selection: Selection) -> list[str]:
-    """The selection as a person reads it."""
+def _print(selection: Selection) -> None:
+    """The selection as a person reads it: of each range the times at both ends."""
     plans = len({entry.plan.file for entry in selection.entries})
     span = f"{format_bytes(selection.entries[0].min_bytes)} to {format_bytes(selection.entries[-1].max_bytes)}"
-    lines = [
+    title = (
         f"{selection.name}, {span} each: {many(plans, 'algorithm')}, within {selection.tolerance:.0%} of the best "
-        f"found at {many(len(selection.sizes), 'size')}",
-        f"  {'from':>12} {'to':>12}  {'protocol':<8} {'inst':>4} {'us':>12} {'to us':>14} {'bound us':>12} "
-        f"{'to us':>14} {'simulated us':>14} {'to us':>14}  plan",
-    ]
+        f"found at {many(len(selection.sizes), 'size')}"
+    )
+    columns = ("from", "to", "protocol", "inst", "us", "to us", "bound us", "to us", "simulated us", "to us", "plan")
+    rows = []
     for entry in selection.entries:
-        (first, last), (low, high) = entry.predicted_us, entry.bound_us
         run = entry.simulated_us.get(f"{entry.protocol} x {entry.instances}", (None, None))
-        simulated = " ".join("-".rjust(14) if time is None else f"{time:>14,.3f}" for time in run)
-        lines.append(
-            f"  {format_bytes(entry.min_bytes):>12} {format_bytes(entry.max_bytes):>12}  {entry.protocol:<8} "
-            f"{entry.instances:>4} {first:>12,.3f} {last:>14,.3f} {low:>12,.3f} {high:>14,.3f} "
-            f"{simulated}  {entry.plan.file}"
-        )
-    return lines
-
-
-def _older(folder: Path) -> set[str]:
-    """The plans of an older sweep in the folder."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError("found a file, expected a folder to write into", where=str(folder))
-    if not folder.is_dir() or not any(folder.iterdir()):
-        return set()
-    if not (folder / FILE_NAME).is_file():
-        raise InputError("found a folder without a selection, expected a new one or one of an older sweep",
-                         where=str(folder))  # fmt: skip
-    return {entry.plan.file for entry in store.load(folder / FILE_NAME, Selection).entries}
+        times = (None if time is None else f"{time:,.3f}" for time in (*entry.predicted_us, *entry.bound_us, *run))
+        ends = (format_bytes(entry.min_bytes), format_bytes(entry.max_bytes))
+        rows.append((*ends, entry.protocol, entry.instances, *times, entry.plan.file))
+    print_table(title, columns, rows)

@@ -9,14 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from treadle.cli.output import live_line, note, print_json, require_apart
+from treadle.cli.output import live_line, note, print_json, print_table, require_apart
+from treadle.cli.sweep import older_plans, print_written, remove_plans
 from treadle.planner.documents import store
 from treadle.planner.documents.files import write_text
 from treadle.planner.documents.quantities import Spread, format_quantity, parse_values
 from treadle.planner.documents.scalars import format_bytes, many
-from treadle.planner.errors import InfeasibleError, InputError, LimitError, MissingBackendError
+from treadle.planner.errors import InfeasibleError, LimitError, MissingBackendError
 from treadle.planner.passes.memory.planning import Budget, parse_budget, with_budget
 
 if TYPE_CHECKING:
@@ -57,11 +56,11 @@ def plan_budgets(
     A plan is written as soon as it is there. Raises InputError for a folder that holds anything but an older sweep,
     InfeasibleError and LimitError where no budget has a plan.
     """
-    from treadle.passes.memory.pareto import curve_svg
+    from treadle.passes.memory.pareto import HEAD, curve_svg
     from treadle.planner.passes.memory.search.sweep import Point, sweep
 
     folder = Path(output)
-    older = _older(folder)
+    older = older_plans(folder, TABLE, lambda: [path.name for path in folder.glob("*.plan.json")])
     names = _names(problem, budgets, options)
     labels = [name.removesuffix(".plan.json") for _, name in sorted(names.items())]
     for name in (*names.values(), TABLE, CURVE):
@@ -108,8 +107,7 @@ def plan_budgets(
         written.append(CURVE)
     except MissingBackendError as error:
         note(f"no {CURVE}: {error}")
-    for name in sorted(older - plans.keys()):
-        (folder / name).unlink(missing_ok=True)
+    remove_plans(folder, older - plans.keys())
     if any(row.get("interrupted") for row in rows):
         note("interrupted: larger budgets have the plans found for smaller ones")
     elif any(row.get("limit_fired") for row in rows):
@@ -117,9 +115,8 @@ def plan_budgets(
     if as_json:
         print_json({"output": output, "points": rows})
         return
-    for line in _table(points, names):
-        typer.echo(line)
-    typer.echo(f"wrote {', '.join(written[:-1])} and {written[-1]} to {output}")
+    print_table("", (*HEAD, "plan"), [_cells(point, names) for point in points])
+    print_written(written, output)
 
 
 def _names(problem: MemoryProblem, budgets: Sequence[Budget], options: MemoryOptions) -> dict[int, str]:
@@ -140,24 +137,13 @@ def _row(
     return {**summary(point.plan), "plan": names[point.budget_bytes]}
 
 
-def _table(points: Sequence[Point], names: Mapping[int, str]) -> list[str]:
-    """The sweep as a person reads it."""
+def _cells(point: Point, names: Mapping[int, str]) -> tuple[str | None, ...]:
+    """A row of the table; without a plan, the reason stands in the last column."""
     from treadle.passes.memory.pareto import HEAD, cells
 
-    head = (*HEAD, "plan")
-    rows = [(*cells(point.plan), names[point.budget_bytes]) if point.plan is not None else None for point in points]
-    shown = [head, *(row for row in rows if row is not None)]
-    widths = [max(len(row[place]) for row in shown) for place in range(len(head))]
-
-    def line(cells: Sequence[str]) -> str:
-        right = [cell.rjust(width) for cell, width in zip(cells[:-2], widths, strict=False)]
-        return "  ".join([*right, cells[-2].ljust(widths[-2]), cells[-1]])
-
-    lines = [line(head)]
-    for point, row in zip(points, rows, strict=True):
-        size = format_bytes(point.budget_bytes).rjust(widths[0])
-        lines.append(f"{size}  {point.reason}" if row is None else line(row))
-    return lines
+    if point.plan is None:
+        return (format_bytes(point.budget_bytes), *[None] * (len(HEAD) - 1), point.reason)
+    return (*cells(point.plan), names[point.budget_bytes])
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -166,15 +152,3 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return stream.getvalue()
-
-
-def _older(folder: Path) -> set[str]:
-    """The plans of an older sweep in the folder."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError("found a file, expected a folder to write into", where=str(folder))
-    if not folder.is_dir() or not any(folder.iterdir()):
-        return set()
-    if not (folder / TABLE).is_file():
-        raise InputError(f"found a folder without {TABLE}, expected a new one or one of an older sweep",
-                         where=str(folder))  # fmt: skip
-    return {path.name for path in folder.glob("*.plan.json")}

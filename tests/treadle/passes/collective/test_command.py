@@ -68,9 +68,9 @@ def test_methods_skipped_for_one_reason_share_a_line(here, capsys):
     out = capsys.readouterr().out
     told = store.load("plan.json", Plan).provenance.options["skipped"]
     assert len(set(told.values())) < len(told)
-    assert out.count("    skipped: ") == len(set(told.values()))
+    assert out.count("  skipped: ") == len(set(told.values()))
     assert all(name in out for name in told)
-    assert max(len(line) for line in out[out.index("    skipped: ") :].splitlines()) <= 120
+    assert max(len(line) for line in out[out.index("  skipped: ") :].splitlines()) <= 120
 
 
 def test_a_plan_fits_the_inputs_it_names(here):

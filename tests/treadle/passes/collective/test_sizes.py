@@ -194,7 +194,7 @@ def test_other_folders_are_left_alone(here, capsys):
     (here / "many").mkdir()
     (here / "many" / "thesis.txt").write_text("years of work")
     assert swept() == 2
-    assert "found a folder without a selection" in capsys.readouterr().err
+    assert "found a folder without selection.json" in capsys.readouterr().err
     assert swept("--size", "1K") == 2
     assert "--sizes: found --size too" in capsys.readouterr().err
 

@@ -16,11 +16,13 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from treadle.planner.documents import store
 from treadle.planner.passes import ROOMS, rooms
+from treadle.planner.passes.collective.planning import METHODS
 from treadle.planner.passes.interface import PlanFunction
 
 ROOT = Path(__file__).parents[1]
@@ -198,11 +200,66 @@ def test_paths_that_a_page_names_exist(page: Path) -> None:
         assert example or any(ROOT.glob(name.rstrip("./"))), f"{page.name} names {name}"
 
 
+def test_files_that_the_architecture_names_exist() -> None:
+    for name in re.findall(r"`(\w+\.py)`", (ROOT / "docs" / "architecture.md").read_text()):
+        assert any(any((ROOT / package).rglob(name)) for package in PACKAGES), f"architecture.md names {name}"
+
+
+def resolved(name: str) -> Any:
+    """What `treadle.x.y` names: a module, or an attribute of one."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:end]))
+        except ImportError:
+            continue
+        for attribute in parts[end:]:
+            found = getattr(found, attribute)
+        return found
+    raise AttributeError(name)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_names_that_a_page_imports_exist(page: Path) -> None:
+    text = page.read_text()
+    classes = set(re.findall(r"^\| `(\w+)` \| `treadle", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE))
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        for module, names in re.findall(r"^ *from (treadle[\w.]*) import ([\w, ]+)$", block, re.MULTILINE):
+            for name in names.split(", ") if ".toy" not in module else ():
+                found = resolved(f"{module}.{name}")
+                assert not isinstance(found, type) or name in classes, f"docs/glossary.md lacks {name}"
+    for name in re.findall(r"`(treadle(?:\.[a-z_]\w+)+)", text):
+        resolved(name)
+    for name, module in re.findall(r"^\| `(\w+)` \| `(treadle[\w.]+)` \|", text, re.MULTILINE):
+        resolved(f"{module}.{name}")
+
+
+FORBIDDEN = (
+    r"told|tells?|telling|hears?|heard|speaks?|spoken|nobody|somebody|(made|mak(e|es|ing) (it|them)) again|"
+    r"by (itself|themselves)|at hand|where there (is|are) (one|none)|so many|beside|in vain|of no (more )?use|"
+    r"stands? its check|ways?|reckon(s|ed)?|betters|is over|carr(y|ies) out|go(es)? along|spec \d|"
+    r"as published|the source(?! (rank|text|code|of))|(?<=is )no (room|view)"
+)
+"""Words that pages do not use; `the source rank` and `source code` are other senses."""
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_pages_use_the_terms_of_the_field(page: Path) -> None:
-    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
-    found = re.search(r"\b(at hand|made again|in vain|go(es)? along|(is|are) told|so many (random|bytes))\b", prose)
+    prose = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL)
+    found = re.search(rf"\b({FORBIDDEN})\b", " ".join(prose.split()), re.IGNORECASE)
     assert not found, f"{page.name}: {found[0]}"
+
+
+def test_the_readme_links_every_page() -> None:
+    linked = set(re.findall(r"\(docs/([\w-]+\.md)\)", (ROOT / "README.md").read_text()))
+    assert linked == {page.name for page in (ROOT / "docs").glob("*.md")}
+
+
+def test_the_methods_page_names_every_collective_method() -> None:
+    text = (ROOT / "docs" / "methods.md").read_text()
+    for name in METHODS:
+        assert re.search(rf"`{name}` \||\*\*{name}\*\*", text), f"docs/methods.md lacks {name}"
+    assert len(METHODS) == 12  # README's table of systems
 
 
 def test_every_dependency_has_its_reason_and_its_locked_version() -> None:

@@ -75,7 +75,7 @@ def test_a_pass_is_three_folders_and_one_line(treadle: Treadle, tmp_path: Path) 
     assert "0.007 us simulated, 0.007 us planned" in simulated
     assert "worker 1                 busy 0.005 us (71%)" in simulated
     treadle("report", "plan.json", "-o", "plan.html")
-    assert "All are done after 7 ns." in (tmp_path / "plan.html").read_text()
+    assert "All jobs end after 7 ns." in (tmp_path / "plan.html").read_text()
     text = (tmp_path / "plan.json").read_text()
     (tmp_path / "plan.json").write_text(text.replace('"time_ns": 7', '"time_ns": 6'))
     assert "$.decisions.time_ns: 6 ns, the jobs take 7 ns" in treadle("check", "plan.json", code=1)

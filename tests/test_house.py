@@ -203,6 +203,9 @@ def test_paths_that_a_page_names_exist(page: Path) -> None:
 def test_files_that_the_architecture_names_exist() -> None:
     for name in re.findall(r"`(\w+\.py)`", (ROOT / "docs" / "architecture.md").read_text()):
         assert any(any((ROOT / package).rglob(name)) for package in PACKAGES), f"architecture.md names {name}"
+    for text in re.findall(r">([^<]+)</text>", (ROOT / "docs" / "architecture.svg").read_text()):
+        for name in re.findall(r"\b(?:\w+/)+(?= |$)", text):
+            assert any((ROOT / folder / name).is_dir() for folder in (".", *PACKAGES)), f"architecture.svg names {name}"
 
 
 def resolved(name: str) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 from treadle.codegen.templates import quote
 from treadle.planner.documents.arguments import WORDS, word_expected
+from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InputError
 
 WIDTH = 120
@@ -40,10 +41,26 @@ def layout(start: str, value: str | Expression, indent: int) -> Iterator[str]:
 
 
 def literal(value: Any) -> str | Expression:
-    """Lists and tuples as lists."""
+    """Lists and tuples as lists; the lists in a dict stay on one line."""
     if isinstance(value, list | tuple):
         return Expression("[", tuple(literal(item) for item in value), "]")
+    if isinstance(value, dict):
+        return Expression("{", tuple(f"{quote(key)}: {literal(item)}" for key, item in value.items()), "}")
     return quote(value) if isinstance(value, str) else repr(value)
+
+
+def constants(**values: Any) -> Iterator[str]:
+    """Assignments of these values."""
+    for name, value in values.items():
+        yield from layout(f"{name} = ", literal(value), 0)
+
+
+def returning(trace: Trace) -> Iterator[str]:
+    """The statement that returns what the captured step does, from a list `outputs`."""
+    several: list[Any] = [{"tensor": output} for output in trace.outputs]
+    default = several[0] if len(several) == 1 else {"tuple": several}
+    tree = default if trace.returned is None else trace.returned
+    yield from layout("return ", container(tree, {x: f"outputs[{i}]" for i, x in enumerate(trace.outputs)}), 4)
 
 
 def container(tree: Any, names: dict[str, str]) -> str | Expression:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from treadle.codegen.fusion.context import Context
 from treadle.codegen.fusion.expression import CPP, identifier
 from treadle.codegen.fusion.kernel import ANY, KernelText
-from treadle.codegen.fusion.matmul import local_extents
+from treadle.codegen.fusion.library import call_of
 from treadle.codegen.templates import template
 from treadle.planner.passes.fusion.stages import Stage
 
@@ -17,12 +17,9 @@ from treadle.planner.passes.fusion.stages import Stage
 def emit(stage: Stage, context: Context) -> KernelText:
     """The kernel of a single Conv2d, [N, C, H, W] with [K, C, h, w]. Raises InputError for slices that are no blocks of
     a dimension."""
-    node, scope = stage.nodes[0], context.scope
-    ranks = range(scope.bindings.ranks)
-    types = [scope.program.by_name[str(name)].type for name in node.inputs]
-    images, filters = ([local_extents(scope, node, of, rank) for rank in ranks] for of in types)
+    node, call = stage.nodes[0], call_of(stage, context.scope)
+    images, filters = call.lefts, call.rights
     batch, channels, kernels = ([shape[at] for shape in of] for of, at in ((images, 0), (images, 1), (filters, 0)))
-    image, kernel = images[0][2:], filters[0][2:]
     largest = " x ".join(str(max(each)) for each in (batch, channels, kernels))
     about = f"{node.name}: {node.type.dtype} Conv2d of {largest} images, channels and filters a rank"
     text = template("fusion/conv2d.cu.j2").render(
@@ -32,12 +29,8 @@ def emit(stage: Stage, context: Context) -> KernelText:
         batch=batch,
         channels=channels,
         kernels=kernels,
-        image=image,
-        kernel=kernel,
-        stride=int(node.attribute("stride") or 1),
-        padding=int(node.attribute("padding") or 0),
-        left=scope.storage(str(node.inputs[0]))[0],
-        right=scope.storage(str(node.inputs[1]))[0],
-        result=scope.storage(node.name)[0],
+        image=images[0][2:],
+        kernel=filters[0][2:],
+        call=call,
     )
     return KernelText(identifier(node.name), text, ANY, "compute", about)

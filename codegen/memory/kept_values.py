@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from typing import assert_never
 
-from treadle.codegen.python_text import Expression, layout
-from treadle.codegen.templates import quote
+from treadle.codegen.python_text import constants
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.program import Drop, EnterStage, RunBackward, RunForward
 
@@ -65,5 +64,4 @@ def operator_name(target: str) -> str:
 
 def same_operators() -> list[str]:
     """`SAME_OPERATOR` as lines of Python, for generated text that has to know it as well."""
-    pairs = (f"{quote(a)}: {quote(b)}" for a, b in sorted(SAME_OPERATOR.items()))
-    return list(layout("SAME_OPERATOR = ", Expression("{", tuple(pairs), "}"), 0))
+    return list(constants(SAME_OPERATOR=dict(sorted(SAME_OPERATOR.items()))))

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from treadle.codegen.memory.framework_step import backward_of, fixed_nodes, nodes_of, run_of, schedule_of
 from treadle.codegen.memory.kept_values import kept_nodes, operator_name, same_operators
-from treadle.codegen.python_text import Expression, layout
-from treadle.codegen.templates import quote, template
+from treadle.codegen.python_text import constants
+from treadle.codegen.templates import template
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.documents.trace import Trace
 from treadle.planner.passes.memory.decisions import MemoryDecisions
@@ -45,7 +45,7 @@ def generate(decisions: MemoryDecisions, trace: Trace) -> tuple[dict[str, str], 
     kept = {name for node in chosen.saved for name in decisions.problem.fwd[node].ops}
     made = {name for node in decisions.problem.fwd for name in node.ops}
     calls = [op for op in trace.ops if op.id in made and op.intermediate_of is None]
-    operators = Expression("[", tuple(quote(operator_name(op.target) + "+" * (op.id in kept)) for op in calls), "]")
+    operators = [operator_name(op.target) + "+" * (op.id in kept) for op in calls]
     text = template("torch/partition.py.j2").render(
         name=trace.name,
         budget=format_bytes(decisions.problem.budget_bytes),
@@ -54,7 +54,7 @@ def generate(decisions: MemoryDecisions, trace: Trace) -> tuple[dict[str, str], 
         peak=format_bytes(chosen.predicted.peak_bytes),
         planned=format_bytes(decisions.exact_peak_bytes),
         time=f"{chosen.predicted.time_ns / max(1, decisions.store_all_ns):.3f}x",
-        operators=list(layout("OPERATORS = ", operators, 0)),
+        operators=list(constants(OPERATORS=operators)),
         same=same_operators(),
     )
     return {FILE_NAME: text}, chosen

@@ -27,7 +27,7 @@ from typing import Any
 
 from treadle.codegen.memory.handing_over import handed_together
 from treadle.codegen.memory.lower import CallSchedule, ScheduledCall, affine, reads_statistics_only, schedule
-from treadle.codegen.python_text import WIDTH, Expression, container, labelled, layout, literal, word
+from treadle.codegen.python_text import WIDTH, Expression, constants, labelled, layout, literal, returning, word
 from treadle.codegen.templates import quote, template
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes
@@ -65,7 +65,7 @@ def step_text(decisions: MemoryDecisions, trace: Trace) -> str:
         scales=bool(writer.scales),
         reread=bool(writer.reread),
         constants=list(writer.constants()),
-        returned=list(writer.returned()),
+        returned=list(returning(trace)),
         forward=forward,
         backward=backward,
     )
@@ -129,31 +129,20 @@ class _Writer:
     def constants(self) -> Iterator[str]:
         trace, tensors = self.schedule.graph.trace, self.schedule.graph.tensors
         for heading, role in (("PARAMETERS", "parameter"), ("BUFFERS", "buffer")):
-            known = {t.name or t.id: literal([t.dtype, t.shape]) for t in trace.tensors if t.role == role}
-            yield from layout(
-                f"{heading} = ", Expression("{", tuple(f"{quote(k)}: {v}" for k, v in known.items()), "}"), 0
+            yield from constants(
+                **{heading: {t.name or t.id: [t.dtype, t.shape] for t in trace.tensors if t.role == role}}
             )
         inputs = [[tensors[i].dtype, tensors[i].shape, tensors[i].stride] for i in trace.inputs]
-        yield from layout("INPUTS = ", literal(inputs), 0)
-        yield from layout("TANGENTS = ", literal(self._differentiable_outputs()), 0)
         gives = [leaf for group in self.together for leaf in group]
-        yield from layout("GRADIENTS = ", literal([leaf_name(trace, leaf) for leaf in gives]), 0)
+        gradients = [leaf_name(trace, leaf) for leaf in gives]
+        yield from constants(INPUTS=inputs, TANGENTS=self._differentiable_outputs(), GRADIENTS=gradients)
         if len(self.together) < len(gives):
-            yield from layout("HANDED = ", literal([leaf_name(trace, group[-1]) for group in self.together]), 0)
+            yield from constants(HANDED=[leaf_name(trace, group[-1]) for group in self.together])
         read = {tensor for op in trace.ops for tensor in op.inputs if tensors[tensor].role in ("parameter", "input")}
         frozen = sorted(leaf_name(trace, leaf) for leaf in read.difference(gives, trace.detached))
-        yield from layout("FROZEN = ", literal(frozen), 0)
-        yield from layout("EVALUATING = ", literal(trace.evaluating), 0)
-        if trace.autocast is not None:
-            yield from layout("AUTOCAST = ", quote(trace.autocast), 0)
-        if self.partial:
-            yield from layout(
-                "PARTIAL = ", Expression("{", tuple(f"{quote(k)}: {v}" for k, v in self.partial.items()), "}"), 0
-            )
-        if self.scales:
-            yield from layout("SCALES = ", literal(self.scales), 0)
-        if self.reread:
-            yield from layout("REREAD = ", literal(self.reread), 0)
+        yield from constants(FROZEN=frozen, EVALUATING=trace.evaluating)
+        optional = {"AUTOCAST": trace.autocast, "PARTIAL": self.partial, "SCALES": self.scales, "REREAD": self.reread}
+        yield from constants(**{name: value for name, value in optional.items() if value})
 
     @cached_property
     def together(self) -> list[list[str]]:
@@ -188,14 +177,6 @@ class _Writer:
         calls = [call for event in self.schedule.backward for call in (event.call, event.op if event.spares else None)]
         roots = {root for call in calls if call is not None for root in graph.roots(call)}.difference(graph.updated)
         return sorted(leaf_name(graph.trace, root) for root in roots if graph.tensors[root].role == "buffer")
-
-    def returned(self) -> Iterator[str]:
-        outputs = self.schedule.graph.trace.outputs
-        tree = self.schedule.graph.trace.returned
-        if tree is None:
-            several: list[Any] = [{"tensor": output} for output in outputs]
-            tree = several[0] if len(several) == 1 else {"tuple": several}
-        yield from layout("return ", container(tree, {output: f"outputs[{i}]" for i, output in enumerate(outputs)}), 4)
 
     def _differentiable_outputs(self) -> tuple[int, ...]:
         """Which output each tangent belongs to."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from treadle.codegen.memory.framework_step import backward_of, fixed_nodes, nodes_of, run_of, schedule_of, updating
 from treadle.codegen.memory.kept_values import kept_nodes, operator_name, same_operators
-from treadle.codegen.python_text import Expression, layout
+from treadle.codegen.python_text import Expression, labelled, layout, literal
 from treadle.codegen.templates import quote, template
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.documents.trace import Op, Trace
@@ -47,17 +47,8 @@ def generate(decisions: MemoryDecisions, trace: Trace) -> tuple[dict[str, str], 
     """The policy as {relative path: text}, and what it carries of the plan. Raises InputError for a trace that does not
     say which module makes each call."""
     chosen, kept = choose(decisions, trace), kept_nodes(decisions)
-    digits = policy(decisions.problem, trace, chosen)
-    regions = Expression(
-        "{",
-        tuple(
-            Expression(
-                f"{quote(region)}: {{", tuple(f"{quote(name)}: {quote(text)}" for name, text in calls.items()), "}"
-            )
-            for region, calls in digits.items()
-        ),
-        "}",
-    )
+    digits = policy(decisions.problem, trace, chosen).items()
+    regions = tuple(labelled(f"{quote(region)}: ", literal(calls)) for region, calls in digits)
     text = template("torch/policy.py.j2").render(
         name=trace.name,
         budget=format_bytes(decisions.problem.budget_bytes),
@@ -69,7 +60,7 @@ def generate(decisions: MemoryDecisions, trace: Trace) -> tuple[dict[str, str], 
         peak=format_bytes(chosen.predicted.peak_bytes),
         planned=format_bytes(decisions.exact_peak_bytes),
         time=f"{chosen.predicted.time_ns / max(1, decisions.store_all_ns):.3f}x",
-        regions=list(layout("REGIONS = ", regions, 0)),
+        regions=list(layout("REGIONS = ", Expression("{", regions, "}"), 0)),
         same=same_operators(),
     )
     return {FILE_NAME: text}, chosen

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from treadle.codegen.memory.kept_values import operator_name, same_operators
-from treadle.codegen.python_text import Expression, layout
+from treadle.codegen.python_text import Expression, constants, layout
 from treadle.codegen.templates import quote, template
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.documents.trace import Op, Trace
@@ -77,8 +77,8 @@ def generate(decisions: SwapDecisions, trace: Trace) -> tuple[dict[str, str], Ac
         bytes=format_bytes(carried.bytes),
         planned=carried.planned_copies,
         planned_bytes=format_bytes(carried.planned_bytes),
-        forward=list(layout("FORWARD = ", _names(calls["forward"]), 0)),
-        backward=list(layout("BACKWARD = ", _names(calls["backward"]), 0)),
+        forward=list(constants(FORWARD=_names(calls["forward"]))),
+        backward=list(constants(BACKWARD=_names(calls["backward"]))),
         table=list(layout("MOVES = ", Expression("[", tuple(moves), "]"), 0)),
         same=same_operators(),
     )
@@ -170,8 +170,8 @@ def _held(planned: Graph) -> dict[str, dict[str, str]]:
     return found
 
 
-def _names(ops: Sequence[Op]) -> Expression:
-    return Expression("[", tuple(quote(HALVES.get(op.target, operator_name(op.target))) for op in ops), "]")
+def _names(ops: Sequence[Op]) -> list[str]:
+    return [HALVES.get(op.target, operator_name(op.target)) for op in ops]
 
 
 def _result(graph: Graph, tensor: str, number: dict[str | None, str]) -> tuple[str | Expression, ...]:

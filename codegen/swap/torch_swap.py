@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from treadle.codegen.python_text import WIDTH, Expression, container, labelled, layout, literal, word
+from treadle.codegen.python_text import WIDTH, Expression, constants, labelled, layout, literal, returning, word
 from treadle.codegen.templates import quote, template
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes
@@ -63,7 +63,7 @@ def generate(plan: Plan[SwapDecisions], trace: Trace) -> dict[str, str]:
         storages=list(_table("STORAGES", writer.storages())),
         pool=list(_rows("POOL", [[place.address, place.object_bytes, place.count] for place in decisions.pool])),
         residents=list(writer.residents()),
-        returned=list(writer.returned()),
+        returned=list(returning(trace)),
         calls=calls,
         nodes=nodes,
     )
@@ -142,13 +142,10 @@ class _Writer:
                 groups[role][tensor.name or tensor.id] = tensor.id
         for heading, group in groups.items():
             yield from _table(heading, {name: quote(tensor) for name, tensor in group.items()})
-        yield from layout("INPUTS = ", literal(trace.inputs), 0)
-        yield from layout("TANGENTS = ", literal(trace.tangents), 0)
-        yield from layout("OUTPUTS = ", literal(trace.outputs), 0)
-        yield from layout("UPDATES = ", literal(trace.updates), 0)
+        yield from constants(INPUTS=trace.inputs, TANGENTS=trace.tangents, OUTPUTS=trace.outputs, UPDATES=trace.updates)
         if self.gradients:
             yield from _table("GRADIENTS", {name: quote(tensor) for name, tensor in self.gradients.items()})
-        yield from layout("EVALUATING = ", literal(trace.evaluating), 0)
+        yield from constants(EVALUATING=trace.evaluating)
         yield f"TRAINING = {trace.mode != 'infer'}"
         if trace.autocast is not None:
             yield f"AUTOCAST = {quote(trace.autocast)}"
@@ -188,13 +185,6 @@ class _Writer:
         for heading, group in (("INITIAL", self.decisions.initial), ("FINAL", self.decisions.final)):
             places = sorted((resident.at, tensors[resident.tensor].id) for resident in group)
             yield from _table(heading, {name: str(at) for at, name in places})
-
-    def returned(self) -> Iterator[str]:
-        trace = self.graph.trace
-        several: list[Any] = [{"tensor": output} for output in trace.outputs]
-        default = several[0] if len(several) == 1 else {"tuple": several}
-        tree = default if trace.returned is None else trace.returned
-        yield from layout("return ", container(tree, {x: f"outputs[{i}]" for i, x in enumerate(trace.outputs)}), 4)
 
     def calls(self) -> Iterator[str]:
         """The planned operators, and the views that they, the outputs, or the new values of buffers read."""

@@ -18,9 +18,9 @@ from treadle.planner.errors import InputError
 def write(artefacts: Artefacts, directory: Path | str, *, force: bool = False) -> Artefact:
     """Write all texts and then `artefact.json` into `directory`; each file is whole or absent.
 
-    A folder of older artefacts is replaced: what its manifest lists and is no more goes. Raises InputError for any
-    other folder with something in it, unless `force`, which leaves strangers where they are, and for Python that
-    treadle does not write.
+    A folder of older artefacts is replaced; files that only its manifest lists are deleted. Raises InputError for any
+    other folder that is not empty, unless `force`, which keeps unlisted files, and for Python that treadle does not
+    write.
     """
     for name, text in artefacts.files.items():
         if name.endswith(".py"):

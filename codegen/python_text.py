@@ -15,18 +15,18 @@ WIDTH = 120
 
 
 @dataclass(frozen=True)
-class Expression:
+class PythonTree:
     """A nested expression `head(item, ...)tail`, or a list when `head` is a bracket."""
 
     head: str
-    items: tuple[str | Expression, ...]
+    items: tuple[str | PythonTree, ...]
     tail: str = ")"
 
     def __str__(self) -> str:
         return self.head + ", ".join(map(str, self.items)) + self.tail
 
 
-def layout(start: str, value: str | Expression, indent: int) -> Iterator[str]:
+def layout(start: str, value: str | PythonTree, indent: int) -> Iterator[str]:
     """Lines of `start` followed by `value`, one item per line where they would be too wide."""
     flat = " " * indent + start + str(value)
     if len(flat) <= WIDTH or isinstance(value, str) or not value.items:
@@ -40,12 +40,12 @@ def layout(start: str, value: str | Expression, indent: int) -> Iterator[str]:
     yield " " * indent + value.tail
 
 
-def literal(value: Any) -> str | Expression:
+def literal(value: Any) -> str | PythonTree:
     """Lists and tuples as lists; the lists in a dict stay on one line."""
     if isinstance(value, list | tuple):
-        return Expression("[", tuple(literal(item) for item in value), "]")
+        return PythonTree("[", tuple(literal(item) for item in value), "]")
     if isinstance(value, dict):
-        return Expression("{", tuple(f"{quote(key)}: {literal(item)}" for key, item in value.items()), "}")
+        return PythonTree("{", tuple(f"{quote(key)}: {literal(item)}" for key, item in value.items()), "}")
     return quote(value) if isinstance(value, str) else repr(value)
 
 
@@ -63,10 +63,10 @@ def returning(trace: Trace) -> Iterator[str]:
     yield from layout("return ", container(tree, {x: f"outputs[{i}]" for i, x in enumerate(trace.outputs)}), 4)
 
 
-def container(tree: Any, names: dict[str, str]) -> str | Expression:
+def container(tree: Any, names: dict[str, str]) -> str | PythonTree:
     """The Python expression of a tree as `Trace.returned` holds it."""
     if isinstance(tree, list | tuple):
-        return Expression("[", tuple(container(item, names) for item in tree), "]")
+        return PythonTree("[", tuple(container(item, names) for item in tree), "]")
     if not isinstance(tree, dict):
         return quote(tree) if isinstance(tree, str) else repr(tree)
     ((kind, value),) = tree.items()
@@ -76,9 +76,9 @@ def container(tree: Any, names: dict[str, str]) -> str | Expression:
         return word(kind, value)
     if kind == "tuple":
         head, tail = ("tuple([", "])") if len(value) == 1 else ("(", ")")
-        return Expression(head, tuple(container(item, names) for item in value), tail)
+        return PythonTree(head, tuple(container(item, names) for item in value), tail)
     items = (labelled(f"{container(key, names)}: ", container(item, names)) for key, item in value)
-    return Expression("{", tuple(items), "}")
+    return PythonTree("{", tuple(items), "}")
 
 
 def word(kind: str, value: str) -> str:
@@ -91,6 +91,6 @@ def word(kind: str, value: str) -> str:
     return f"float({quote(value)})" if kind == "float" else f"torch.{value}"
 
 
-def labelled(label: str, value: str | Expression) -> str | Expression:
+def labelled(label: str, value: str | PythonTree) -> str | PythonTree:
     """`label` right before `value`."""
-    return label + value if isinstance(value, str) else Expression(label + value.head, value.items, value.tail)
+    return label + value if isinstance(value, str) else PythonTree(label + value.head, value.items, value.tail)

@@ -1,7 +1,7 @@
-"""The templates of generated text, and how each language quotes what is text to it.
+"""The templates of generated text, and the quoting of names for each language.
 
-Names come from documents of anyone. A template spells them only through one of these functions, which are filters
-there too: none changes a harmless text, and behind each the text is nothing but data.
+Names come from foreign documents. A template writes them only through one of these functions, which are filters there
+too: harmless text is unchanged, and any other becomes plain data.
 """
 
 from __future__ import annotations

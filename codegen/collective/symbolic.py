@@ -195,7 +195,7 @@ def _shape(program: CollectiveProgram, root: int) -> CallShape:
 def wrong_results(
     program: CollectiveProgram, replay: SymbolicExecution, named: int, expected: ExpectedOutputs | None = None
 ) -> Iterator[str]:
-    """Compare the final output with the collective's promise. A file need not say its root: the best one is taken. The
+    """Compare the final output with what the collective specifies. A file may omit its root: the best one is taken. The
     first `named` findings are spelled out, the rest are empty, to be counted."""
     if expected is None:
         wrong = _wrong(program, replay)
@@ -210,14 +210,14 @@ def wrong_results(
 
 
 def _output_chunks(program: CollectiveProgram) -> int:
-    """Output chunks of a rank that the collective may promise anything about."""
+    """Output chunks of a rank that the collective may specify."""
     if program.collective in ("reducescatter", "scatter"):
         return program.part_chunks
     return program.part_chunks * len(program.ranks) if program.collective == "gather" else program.chunks_per_loop
 
 
 def _wrong(program: CollectiveProgram, replay: SymbolicExecution) -> Iterator[tuple[int, int, Value]]:
-    """(rank, output chunk, promised value) of every chunk that ends as something else."""
+    """(rank, output chunk, specified value) of every chunk that ends as something else."""
     if program.collective in UNSPECIFIED:
         return
     rooted = program.collective in ROOTED

@@ -1,7 +1,7 @@
 """Kernels of collectives, plain or with a computation fused in, as types and tables of C++.
 
-The tables are the program of the collective, its typed moves (treadle.codegen.fusion.typed); what executes them is
-templates/fusion/treadle_collective.h.
+The tables hold the typed steps of the collective (treadle.codegen.fusion.typed); templates/fusion/treadle_collective.h
+executes them.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ IDLE: Row = (0, 0, 0, 0, -1, -1, -1, -1, -1, -1)
 
 
 def tables_of(typed: TypedProgram, bindings: Bindings, groups: range | None, *, takes: bool) -> KernelTables:
-    """The tables of all ranks. Ranks of the moves are those of each of `groups`, or of the world. Unless the
+    """The tables of all ranks. The ranks of the program are those of each of `groups`, or of the world. Unless the
     computation `takes` what a move would read, that is not read."""
     areas = _areas(typed)
     blocks = max((len(lanes) for lanes in typed.lanes), default=1)
@@ -252,7 +252,7 @@ def _block(typed: TypedProgram, rank: int, peer: int, channel: int, way: int) ->
 
 
 def _numbered(lane: TypedBlock) -> Iterator[tuple[int, TypedStep]]:
-    """The moves of a lane with their places; a move that waits for several others has others before it."""
+    """The steps of a threadblock with their places; one that waits for several others has waiting rows before it."""
     place = 0
     for move in lane.steps:
         place += max(0, len(move.after) - 1)

@@ -1,4 +1,4 @@
-"""How a collective stage runs: its parts, the algorithm's moves, the map from chunks to elements, the computation.
+"""How a collective stage runs: its parts, the algorithm's steps, the map from chunks to elements, the computation.
 
 RS, computation and AG are one allreduce program; a computation before an AG, Broadcast, AllToAll or Send runs where the
 owner of a chunk first takes it (CoCoNet, sections 3.5 and 5.3).
@@ -31,7 +31,7 @@ MOST_CHANNELS = 32
 
 @dataclass(frozen=True)
 class CollectiveStage:
-    """A stage as it will be generated: its parts, the computation, the moves of its algorithm and where chunks lie."""
+    """A stage as it will be generated: its parts, the computation, the steps of its algorithm and where chunks lie."""
 
     stage: Stage
     anatomy: Anatomy

@@ -1,4 +1,4 @@
-"""How two kernels that run at the same time hang together, as tables of C++ (templates/fusion/treadle_overlap.h).
+"""The dependences of two kernels that run at the same time, as tables of C++ (templates/fusion/treadle_overlap.h).
 
 A producer makes units and a consumer takes units; where they meet in the tensor between them, one waits for the other.
 Units of a collective are (iteration, chunk), numbered iteration by iteration; units of a product are its tiles where it
@@ -80,8 +80,7 @@ Steps = tuple[tuple[int, ...], ...]
 def steps_of_inputs(typed: TypedProgram, ranks: int) -> tuple[Steps, ...]:
     """By rank of a group of `ranks`: the chunks of its input in the order in which the program first reads them.
 
-    A step is the time of a move when each takes one unit of time and waits for its threadblock, for the moves it
-    depends on and for its message.
+    The time of a step counts one unit for each, after its threadblock, the steps it depends on and its message.
     """
     return _steps(typed, ranks, inputs_of)
 

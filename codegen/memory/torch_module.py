@@ -27,7 +27,7 @@ from typing import Any
 
 from treadle.codegen.memory.handing_over import handed_together
 from treadle.codegen.memory.lower import CallSchedule, ScheduledCall, affine, reads_statistics_only, schedule
-from treadle.codegen.python_text import WIDTH, Expression, constants, labelled, layout, literal, returning, word
+from treadle.codegen.python_text import WIDTH, PythonTree, constants, labelled, layout, literal, returning, word
 from treadle.codegen.templates import quote, template
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes
@@ -215,7 +215,7 @@ class _Writer:
         for value in self.schedule.saved:
             alias = ".detach()" if self.schedule.graph.owner[value] in shared else ""
             yield f"    saved[{quote(self.names[value])}] = {self.names[value]}{alias}"
-        yield from layout("return ", Expression("[", outputs, "], saved"), 4)
+        yield from layout("return ", PythonTree("[", outputs, "], saved"), 4)
 
     def backward(self) -> Iterator[str]:
         if self.states or _names_device(self.schedule.backward):
@@ -258,7 +258,7 @@ class _Writer:
         for later in spared:
             yield from self._keep_spares(later, event)
         for buffer, value in event.writes:
-            yield from layout(f"{self.external[buffer]}.copy_", Expression("(", (self._read(value, event),)), 4)
+            yield from layout(f"{self.external[buffer]}.copy_", PythonTree("(", (self._read(value, event),)), 4)
         leaves = []
         for leaf, gradient in event.gives:
             leaves.append(quote(leaf_name(self.schedule.graph.trace, leaf)))
@@ -293,9 +293,9 @@ class _Writer:
         name = next((leaf_name(graph.trace, t) for t in graph.root(parts[0]) if t not in graph.producer), parts[0])
         overwritten = {graph.owner[e.overwrites] for e in self._events if e.overwrites is not None}
         copied = ("copy=True",) if any(graph.owner[value] in overwritten for value in later.spares) else ()
-        values = Expression("[", tuple(self._local(value) for value in later.spares), "]")
+        values = PythonTree("[", tuple(self._local(value) for value in later.spares), "]")
         items = (values, *(self._read(part, event, event.call) for part in parts), quote(name), *copied)
-        yield from layout(f"saved[{quote('spare ' + later.op.id)}] = ", Expression("inverting.spare(", items), 4)
+        yield from layout(f"saved[{quote('spare ' + later.op.id)}] = ", PythonTree("inverting.spare(", items), 4)
 
     def _local(self, value: str) -> str:
         return self.names.get(value) or self.external[value]
@@ -305,13 +305,13 @@ class _Writer:
         stride = self.schedule.graph.tensors[root].stride
         return text if stride is None else f"strides.exact({text}, {literal(stride)})"
 
-    def _call(self, op: Op | Implementation, event: ScheduledCall, spares: Mapping[str, str] = NO_SPARES) -> Expression:
+    def _call(self, op: Op | Implementation, event: ScheduledCall, spares: Mapping[str, str] = NO_SPARES) -> PythonTree:
         if op.target in _BY_STRIDES:
             spares = {**spares, **{root: self._in_strides(root, spares) for root in self.schedule.graph.roots(op)}}
         items = [self._value(tree, op, event, spares) for tree in op.args or ()]
         items += [labelled(f"{key}=", self._value(tree, op, event, spares)) for key, tree in (op.kwargs or {}).items()]
         namespace, rest = _WITHOUT_STRIDES.get(op.target, op.target).split(".", 1)
-        return Expression(f"{_NAMESPACES.get(namespace, 'torch.ops.' + namespace)}.{rest}(", tuple(items))
+        return PythonTree(f"{_NAMESPACES.get(namespace, 'torch.ops.' + namespace)}.{rest}(", tuple(items))
 
     def _read(
         self,
@@ -319,7 +319,7 @@ class _Writer:
         event: ScheduledCall,
         reader: Op | Implementation | None = None,
         spares: Mapping[str, str] = NO_SPARES,
-    ) -> str | Expression:
+    ) -> str | PythonTree:
         """The expression of `tensor` where `event` reads it for a call of `reader`."""
         graph = self.schedule.graph
         buffer = graph.updated.get(tensor)
@@ -333,30 +333,30 @@ class _Writer:
             return spares.get(tensor) or self._local(tensor)
         call = self._call(op, event, spares)
         inner = call.items[0]
-        if isinstance(inner, Expression) and inner.head == call.head == _RESHAPE:
-            return Expression(call.head, (inner.items[0], *call.items[1:]))
-        if isinstance(inner, Expression) and inner.head == call.head == "aten.t.default(":
+        if isinstance(inner, PythonTree) and inner.head == call.head == _RESHAPE:
+            return PythonTree(call.head, (inner.items[0], *call.items[1:]))
+        if isinstance(inner, PythonTree) and inner.head == call.head == "aten.t.default(":
             return inner.items[0]
         return self._piece(op, tensor, call) if _in_pieces(op) else call
 
-    def _piece(self, op: Op, tensor: str, call: Expression) -> Expression:
+    def _piece(self, op: Op, tensor: str, call: PythonTree) -> PythonTree:
         """One of the views that `call` makes; where slicing makes the same, the others are not made."""
         place, axis = op.outputs.index(tensor), _split_axis(op)
         if axis is None:
-            return Expression(call.head, call.items, f")[{place}]")
+            return PythonTree(call.head, call.items, f")[{place}]")
         if op.target == _UNBIND:
-            return Expression("aten.select.int(", (call.items[0], str(axis), str(place)))
+            return PythonTree("aten.select.int(", (call.items[0], str(axis), str(place)))
         tensors = self.schedule.graph.tensors
         sizes = [(tensors[piece].shape or ())[axis] for piece in op.outputs[: place + 1] if piece is not None]
         if len(sizes) <= place:
-            return Expression(call.head, call.items, f")[{place}]")
-        return Expression("aten.slice.Tensor(", (call.items[0], str(axis), str(sum(sizes[:-1])), str(sum(sizes))))
+            return PythonTree(call.head, call.items, f")[{place}]")
+        return PythonTree("aten.slice.Tensor(", (call.items[0], str(axis), str(sum(sizes[:-1])), str(sum(sizes))))
 
     def _value(
         self, tree: Any, op: Op | Implementation, event: ScheduledCall, spares: Mapping[str, str]
-    ) -> str | Expression:
+    ) -> str | PythonTree:
         if isinstance(tree, list | tuple):
-            return Expression("[", tuple(self._value(item, op, event, spares) for item in tree), "]")
+            return PythonTree("[", tuple(self._value(item, op, event, spares) for item in tree), "]")
         if not isinstance(tree, dict):
             return quote(tree) if isinstance(tree, str) else repr(tree)
         ((key, value),) = tree.items()

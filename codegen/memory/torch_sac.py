@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from treadle.codegen.memory.framework_step import backward_of, fixed_nodes, nodes_of, run_of, schedule_of, updating
 from treadle.codegen.memory.kept_values import kept_nodes, operator_name, same_operators
-from treadle.codegen.python_text import Expression, labelled, layout, literal
+from treadle.codegen.python_text import PythonTree, labelled, layout, literal
 from treadle.codegen.templates import quote, template
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.documents.trace import Op, Trace
@@ -60,7 +60,7 @@ def generate(decisions: MemoryDecisions, trace: Trace) -> tuple[dict[str, str], 
         peak=format_bytes(chosen.predicted.peak_bytes),
         planned=format_bytes(decisions.exact_peak_bytes),
         time=f"{chosen.predicted.time_ns / max(1, decisions.store_all_ns):.3f}x",
-        regions=list(layout("REGIONS = ", Expression("{", regions, "}"), 0)),
+        regions=list(layout("REGIONS = ", PythonTree("{", regions, "}"), 0)),
         same=same_operators(),
     )
     return {FILE_NAME: text}, chosen

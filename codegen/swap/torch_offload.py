@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from treadle.codegen.memory.kept_values import operator_name, same_operators
-from treadle.codegen.python_text import Expression, constants, layout
+from treadle.codegen.python_text import PythonTree, constants, layout
 from treadle.codegen.templates import quote, template
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.documents.trace import Op, Trace
@@ -65,7 +65,7 @@ def generate(decisions: SwapDecisions, trace: Trace) -> tuple[dict[str, str], Ac
     }
     number = {op.id: str(at) for phase in calls.values() for at, op in enumerate(phase)} | {None: "None"}
     moves = (
-        Expression(
+        PythonTree(
             "(", (*_result(graph, move.tensor, number), *(number[op] for op in (move.offload, move.free, move.reload)))
         )
         for move in carried.moves
@@ -79,7 +79,7 @@ def generate(decisions: SwapDecisions, trace: Trace) -> tuple[dict[str, str], Ac
         planned_bytes=format_bytes(carried.planned_bytes),
         forward=list(constants(FORWARD=_names(calls["forward"]))),
         backward=list(constants(BACKWARD=_names(calls["backward"]))),
-        table=list(layout("MOVES = ", Expression("[", tuple(moves), "]"), 0)),
+        table=list(layout("MOVES = ", PythonTree("[", tuple(moves), "]"), 0)),
         same=same_operators(),
     )
     return {FILE_NAME: text}, carried
@@ -174,7 +174,7 @@ def _names(ops: Sequence[Op]) -> list[str]:
     return [HALVES.get(op.target, operator_name(op.target)) for op in ops]
 
 
-def _result(graph: Graph, tensor: str, number: dict[str | None, str]) -> tuple[str | Expression, ...]:
+def _result(graph: Graph, tensor: str, number: dict[str | None, str]) -> tuple[str | PythonTree, ...]:
     """A result as other graphs can find it: its call, dtype, shape, and how many results like it the call has before
     it."""
     maker, record = graph.producer[tensor], graph.tensors[tensor]
@@ -184,5 +184,5 @@ def _result(graph: Graph, tensor: str, number: dict[str | None, str]) -> tuple[s
         if other is not None
         and (graph.tensors[other].dtype, graph.tensors[other].shape) == (record.dtype, record.shape)
     ]
-    shape = Expression("[", tuple(map(str, record.shape or ())), "]")
+    shape = PythonTree("[", tuple(map(str, record.shape or ())), "]")
     return number[maker.id], quote(record.dtype or ""), shape, str(like.index(tensor))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from treadle.codegen.python_text import WIDTH, Expression, constants, labelled, layout, literal, returning, word
+from treadle.codegen.python_text import WIDTH, PythonTree, constants, labelled, layout, literal, returning, word
 from treadle.codegen.templates import quote, template
 from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.scalars import format_bytes
@@ -118,7 +118,7 @@ class _Writer:
             "together": machine.together,
             "copy_ns": machine.copy_ns,
         }
-        yield from layout("MACHINE = ", Expression("{", tuple(f"{quote(k)}: {v}" for k, v in fields.items()), "}"), 0)
+        yield from layout("MACHINE = ", PythonTree("{", tuple(f"{quote(k)}: {v}" for k, v in fields.items()), "}"), 0)
         yield f"PREDICTED_NS = {self.decisions.time_ns}"
 
     @cached_property
@@ -159,10 +159,10 @@ class _Writer:
                 users.setdefault(tensor, set()).add(op.phase)
         return {tensor for tensor, phases in users.items() if phases == {"optimizer"}}
 
-    def storages(self) -> dict[str, str | Expression]:
+    def storages(self) -> dict[str, str | PythonTree]:
         """Those that the plan places, and those of the step's leaves."""
         bytes_of = {tensor.id: tensor.bytes for tensor in self.decisions.problem.tensors}
-        found: dict[str, str | Expression] = {}
+        found: dict[str, str | PythonTree] = {}
         for tensor in self.graph.trace.tensors:
             leaf = tensor.role in ("parameter", "buffer", "input", "tangent") and tensor.id not in self.graph.producer
             if self.graph.owner[tensor.id] == tensor.id and (leaf or tensor.id in bytes_of):
@@ -170,9 +170,9 @@ class _Writer:
                 found[tensor.id] = literal([size, tensor.dtype, tensor.shape, tensor.stride])
         return found
 
-    def aliases(self) -> dict[str, str | Expression]:
+    def aliases(self) -> dict[str, str | PythonTree]:
         """Results of planned operators in memory that is there already, or in that of another result."""
-        found: dict[str, str | Expression] = {}
+        found: dict[str, str | PythonTree] = {}
         for op in self.decisions.problem.ops:
             for name in self.graph.ops[op.id].outputs:
                 tensor = self.graph.tensors[name] if name is not None else None
@@ -201,13 +201,13 @@ class _Writer:
             yield from layout(f"{name} = ", text, 4)
         yield "    return {"
         for op in reversed(chosen):
-            args = Expression("[", tuple(_value(tree) for tree in op.args or ()), "]")
+            args = PythonTree("[", tuple(_value(tree) for tree in op.args or ()), "]")
             named = _named(op)
-            call = Expression("(", (_target(op.target), args, options.get(named, named), literal(op.outputs)), ")")
+            call = PythonTree("(", (_target(op.target), args, options.get(named, named), literal(op.outputs)), ")")
             yield from _ended(layout(f"{quote(op.id)}: ", call, 8))
         yield "    }"
 
-    def _options(self, ops: Iterable[Op]) -> dict[Expression, str]:
+    def _options(self, ops: Iterable[Op]) -> dict[PythonTree, str]:
         """Names for the named arguments that several calls share, such as those of an optimizer."""
         counts = Counter(named for op in ops if len((named := _named(op)).items) > 2)
         shared = sorted((named for named, count in counts.items() if count > 1), key=str)
@@ -231,21 +231,21 @@ class _Writer:
                 yield from lines
         yield "]"
 
-    def _node(self, node: SwapNode, number: dict[int, int], ends: Sequence[str]) -> Expression:
+    def _node(self, node: SwapNode, number: dict[int, int], ends: Sequence[str]) -> PythonTree:
         problem = self.decisions.problem
         waits = literal(sorted(number[before] for before in node.after))
         after = (labelled("after=", waits),) if node.after else ()
         if node.kind == "compute":
             op = problem.ops[node.item]
             places = zip(op.outputs, node.at, strict=True)
-            makes = Expression("{", tuple(f"{quote(problem.tensors[x].id)}: {at}" for x, at in places), "}")
+            makes = PythonTree("{", tuple(f"{quote(problem.tensors[x].id)}: {at}" for x, at in places), "}")
             last = (labelled("ends=", literal(list(ends))),) if ends else ()
-            return Expression("compute(", (quote(op.id), *((makes,) if op.outputs else ()), *last, *after))
+            return PythonTree("compute(", (quote(op.id), *((makes,) if op.outputs else ()), *last, *after))
         name = quote(problem.tensors[node.item].id)
         if node.kind == "in":
-            return Expression("copy_in(", (name, str(node.at[0]), *after))
+            return PythonTree("copy_in(", (name, str(node.at[0]), *after))
         early = ("early=True",) if node.early else ()
-        return Expression("drop(" if node.kind == "drop" else "copy_out(", (name, *early, *after))
+        return PythonTree("drop(" if node.kind == "drop" else "copy_out(", (name, *early, *after))
 
     def _ends(self) -> dict[int, tuple[str, ...]]:
         """For compute nodes, the tensors whose place is free right after their last read."""
@@ -280,14 +280,14 @@ def _target(target: str) -> str:
     )
 
 
-def _named(op: Op) -> Expression:
+def _named(op: Op) -> PythonTree:
     """The named arguments of a call, a dict."""
-    return Expression("{", tuple(labelled(f"{quote(k)}: ", _value(tree)) for k, tree in (op.kwargs or {}).items()), "}")
+    return PythonTree("{", tuple(labelled(f"{quote(k)}: ", _value(tree)) for k, tree in (op.kwargs or {}).items()), "}")
 
 
-def _value(tree: Any) -> str | Expression:
+def _value(tree: Any) -> str | PythonTree:
     if isinstance(tree, list | tuple):
-        return Expression("[", tuple(_value(item) for item in tree), "]")
+        return PythonTree("[", tuple(_value(item) for item in tree), "]")
     if not isinstance(tree, dict):
         return quote(tree) if isinstance(tree, str) else repr(tree)
     ((key, value),) = tree.items()
@@ -298,7 +298,7 @@ def _value(tree: Any) -> str | Expression:
 
 def _table(heading: str, entries: dict[str, Any]) -> Iterator[str]:
     items = tuple(labelled(f"{quote(name)}: ", value) for name, value in entries.items())
-    yield from layout(f"{heading} = ", Expression("{", items, "}"), 0)
+    yield from layout(f"{heading} = ", PythonTree("{", items, "}"), 0)
 
 
 def _rows(heading: str, rows: list[list[int]]) -> Iterator[str]:

@@ -24,7 +24,7 @@ RUNNERS: Mapping[Target, Callable[[Compiled, Tensors, Runs], RunReport]] = {
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ScheduleComparison:
     """`problems` has a line for each tensor that is wrong, `undecided` one for each operation that jumps where rounding
     decides on which side its operand is; `bits` says whether every bit was compared."""
 
@@ -45,7 +45,7 @@ def compare(
     *,
     kind: Kind = "integers",
     values: Mapping[str, Array] | None = None,
-) -> Comparison:
+) -> ScheduleComparison:
     """Every run begins with the same `values`, by default random ones; integers are compared bit by bit where no order
     of sums changes them, all else with the interval in which rounding may leave each element.
 
@@ -62,7 +62,7 @@ def compare(
 
 def _compared(
     compiled: Compiled, lowered: LoweredSchedule, tensors: Tensors, runs: Runs, given: Mapping[str, Array], bits: bool
-) -> Comparison:
+) -> ScheduleComparison:
     tensors.poison()
     program, bindings = lowered.program, lowered.bindings
     draws = any(node.op == "Dropout" for node in program.nodes)
@@ -83,4 +83,4 @@ def _compared(
         for line in differences(tensors, row, lowered, values, within)
     ]
     undecided = {str(each): None for _, within in wanted if within is not None for each in within.undecided}
-    return Comparison(tuple(problems[:MOST_PROBLEMS]), bits, report, tuple(undecided))
+    return ScheduleComparison(tuple(problems[:MOST_PROBLEMS]), bits, report, tuple(undecided))

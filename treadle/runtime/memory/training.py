@@ -63,11 +63,11 @@ def run_folder(
 
     autocast = autocast_to(manifest.facts.get("autocast"), device.type)
     model, inputs, loss = prepare(seed)
-    eager, plain_loss = TrainingRun(model, plain(model, loss), learning_rate, autocast), loss
+    eager, plain_loss = ComparedTraining(model, plain(model, loss), learning_rate, autocast), loss
     model, _, loss = prepare(seed)
     buffers = dict(model.named_buffers())
     follower = follow(manifest.target, text, manifest.entry, model, loss)
-    planned = TrainingRun(model, follower, learning_rate, autocast, buffers)
+    planned = ComparedTraining(model, follower, learning_rate, autocast, buffers)
     tolerance = relative_tolerance(eager.parameters, "autocast" in manifest.facts)
     differences, scales = [], []
     findings: dict[str, str] = {}
@@ -134,7 +134,7 @@ def run_folder(
     }
 
 
-class TrainingRun:
+class ComparedTraining:
     """One of the two trainings. `buffers` are those of `model` under the model's own names."""
 
     def __init__(
@@ -171,7 +171,7 @@ class TrainingRun:
         self.optimizer.zero_grad()
 
     @torch.no_grad()
-    def follow(self, other: TrainingRun) -> None:
+    def follow(self, other: ComparedTraining) -> None:
         """Take over the parameters and buffers of `other` for the next step."""
         for mine, theirs in ((self.parameters, other.parameters), (self.buffers.values(), other.buffers.values())):
             for a, b in zip(mine, theirs, strict=True):
@@ -234,7 +234,7 @@ def in_double(
 
 
 def _state_differences(
-    eager: TrainingRun, planned: TrainingRun, tolerance: float
+    eager: ComparedTraining, planned: ComparedTraining, tolerance: float
 ) -> Iterator[tuple[str, float, float, float]]:
     """(what, difference, largest value, tolerance) of the last loss and of every buffer; whole numbers are exact."""
     a, b = (torch.tensor(run.losses[-1], dtype=torch.float64) for run in (eager, planned))

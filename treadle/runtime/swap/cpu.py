@@ -18,7 +18,7 @@ import torch
 
 from treadle.planner.errors import CheckFailed, InputError, TreadleError
 from treadle.runtime.swap.emulation import EmulatedLink, Emulation
-from treadle.runtime.swap.step import SwapNode, SwapStep
+from treadle.runtime.swap.step import StepNode, SwapStep
 from treadle.runtime.swap.work import NodeActions, StepMemory
 
 STREAMS = ("compute", "in", "out")
@@ -161,7 +161,7 @@ class _Iteration:
             runs = [f"{stream!r} runs a node" for stream, at in self._at.items() if at is None]
         return ", ".join([*runs, *waits])
 
-    def _run(self, work: NodeActions, node: SwapNode) -> None:
+    def _run(self, work: NodeActions, node: StepNode) -> None:
         if self.emulation is None or self.link is None:
             pace: AbstractContextManager[object] = nullcontext()
         elif node.kind == "compute":
@@ -175,7 +175,7 @@ class _Iteration:
         if self.poison:
             work.poison()
 
-    def _wait(self, stream: str, number: int, node: SwapNode) -> bool:
+    def _wait(self, stream: str, number: int, node: StepNode) -> bool:
         """Until the nodes before have ended; False where the iteration has failed."""
         with self._changed:
             self._at[stream] = number
@@ -216,7 +216,7 @@ class _Iteration:
         missing = [before for before in self.nodes[at].after if not self._done[before]]
         return f"node {missing[0]} ({_label(self.nodes[missing[0]])})" if missing else "its turn"
 
-    def _described(self, error: BaseException, node: SwapNode) -> BaseException:
+    def _described(self, error: BaseException, node: StepNode) -> BaseException:
         if isinstance(error, TreadleError | KeyboardInterrupt):
             return error
         text = " ".join(str(error).split())[:300]
@@ -225,6 +225,6 @@ class _Iteration:
         return described
 
 
-def _label(node: SwapNode) -> str:
+def _label(node: StepNode) -> str:
     words = {"compute": "operator", "in": "the copy in of", "out": "the copy out of", "drop": "the drop of"}
     return f"{words[node.kind]} {node.item!r}"

@@ -14,7 +14,7 @@ import torch
 
 from treadle.planner.errors import InputError, TreadleError
 from treadle.runtime.swap.cpu import STREAMS, Spans
-from treadle.runtime.swap.step import SwapNode, SwapStep
+from treadle.runtime.swap.step import StepNode, SwapStep
 from treadle.runtime.swap.work import StepMemory
 
 COUNTERS = ("allocated_bytes.all.current", "reserved_bytes.all.current", "segment.all.current", "num_alloc_retries")
@@ -90,7 +90,7 @@ class Streams:
         counts = self.api.memory_stats(self.device)
         return {name: int(counts.get(name, 0)) for name in COUNTERS}
 
-    def _issue(self, node: SwapNode, run: Any) -> None:
+    def _issue(self, node: StepNode, run: Any) -> None:
         try:
             run()
         except TreadleError:
@@ -101,7 +101,7 @@ class Streams:
             raise InputError(f"{what} raised {type(error).__name__}: {text}", where=self.step.name) from error
 
 
-def waits_of(nodes: Sequence[SwapNode], keep_drops: bool = False) -> list[list[int]]:
+def waits_of(nodes: Sequence[StepNode], keep_drops: bool = False) -> list[list[int]]:
     """For each node the nodes of other streams whose events its stream has to wait for, and has not waited for yet.
 
     A stream runs its nodes in order, so of each other stream only the last counts. A drop is on no stream: who waits

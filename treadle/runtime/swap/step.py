@@ -28,7 +28,7 @@ class T(str):
     __slots__ = ()
 
 
-class SwapNode(NamedTuple):
+class StepNode(NamedTuple):
     """`item` is an operator for kind `compute`, else a storage. `at` are the addresses of the storages that get a place
     here, `after` the nodes that it waits for, `ends` the storages that are read here for the last time. An `early` copy
     out leaves its storage in place."""
@@ -41,24 +41,24 @@ class SwapNode(NamedTuple):
     early: bool = False
 
 
-def compute(op: str, makes: Mapping[str, int] = {}, *, ends: Sequence[str] = (), after: Sequence[int] = ()) -> SwapNode:
+def compute(op: str, makes: Mapping[str, int] = {}, *, ends: Sequence[str] = (), after: Sequence[int] = ()) -> StepNode:
     """Run operator `op`; what it makes lies at the addresses `makes`, and `ends` are read here for the last time."""
-    return SwapNode("compute", op, dict(makes), tuple(after), tuple(ends))
+    return StepNode("compute", op, dict(makes), tuple(after), tuple(ends))
 
 
-def copy_in(storage: str, at: int, *, after: Sequence[int] = ()) -> SwapNode:
+def copy_in(storage: str, at: int, *, after: Sequence[int] = ()) -> StepNode:
     """Copy a storage from the host to address `at`."""
-    return SwapNode("in", storage, {storage: at}, tuple(after))
+    return StepNode("in", storage, {storage: at}, tuple(after))
 
 
-def copy_out(storage: str, *, early: bool = False, after: Sequence[int] = ()) -> SwapNode:
+def copy_out(storage: str, *, early: bool = False, after: Sequence[int] = ()) -> StepNode:
     """Copy a storage to the host; its place is free afterwards. With `early` it is not: operators read on."""
-    return SwapNode("out", storage, {}, tuple(after), early=early)
+    return StepNode("out", storage, {}, tuple(after), early=early)
 
 
-def drop(storage: str, *, after: Sequence[int] = ()) -> SwapNode:
+def drop(storage: str, *, after: Sequence[int] = ()) -> StepNode:
     """Give up the place of a storage whose copy on the host is as good."""
-    return SwapNode("drop", storage, {}, tuple(after))
+    return StepNode("drop", storage, {}, tuple(after))
 
 
 class Storage(NamedTuple):
@@ -152,7 +152,7 @@ class SwapStep:
     pool: list[list[int]]
     initial: dict[str, int]
     final: dict[str, int]
-    nodes: list[SwapNode]
+    nodes: list[StepNode]
     returned: Callable[[list[Tensor]], Any]
     make_calls: Callable[[torch.device], dict[str, tuple[Any, ...]]]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.errors import InputError
 from treadle.runtime.swap.places import Places, moved, objects_of
-from treadle.runtime.swap.step import OperatorCall, SwapNode, SwapStep, bound
+from treadle.runtime.swap.step import OperatorCall, StepNode, SwapStep, bound
 
 POISON = 0xFF
 """In every byte: NaN for floating point numbers, -1 for whole ones."""
@@ -115,7 +115,7 @@ class StepMemory:
             known[key] = self._work(number, self.step.nodes[number])
         return known[key]
 
-    def _work(self, number: int, node: SwapNode) -> NodeActions:
+    def _work(self, number: int, node: StepNode) -> NodeActions:
         at = self.places.during[number]
         given_up = [self.raw(storage, address) for storage, address in self.places.ending[number].items()]
         spoil = partial(_fill, [self.raw(storage, address) for storage, address in node.at.items()])
@@ -130,7 +130,7 @@ class StepMemory:
             partial(to.copy_, source, non_blocking=True), spoil, poison, self.step.storages[node.item].bytes
         )
 
-    def _computing(self, call: OperatorCall, node: SwapNode, at: Mapping[str, int]) -> Action:
+    def _computing(self, call: OperatorCall, node: StepNode, at: Mapping[str, int]) -> Action:
         layouts = self.step.layouts
         values = _Values(self, at)
         args, kwargs = bound(call.args, values), bound(call.kwargs, values)
@@ -176,7 +176,7 @@ class StepMemory:
         return all(map(_alike, makes, into))
 
 
-def _gives_places(call: OperatorCall, node: SwapNode) -> bool:
+def _gives_places(call: OperatorCall, node: StepNode) -> bool:
     """Whether all results of a call get places, and it can be given them."""
     writer = out_variant(call.function)
     return writer is not None and len(writer.names) == len(call.outputs) and all(x in node.at for x in call.outputs)

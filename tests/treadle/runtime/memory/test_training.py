@@ -172,7 +172,7 @@ def test_folders_and_backends_that_cannot_run(folder):
 
 def in_double(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor | None]:
     follower = training.plain(model, None)
-    run = training.TrainingRun(model, follower, 0.1, nullcontext())
+    run = training.ComparedTraining(model, follower, 0.1, nullcontext())
     run.train(inputs)
     return training.in_double(model, None, inputs, 0)
 

@@ -14,7 +14,7 @@ from tests.treadle.runtime.swap.steps import STEPS, Free, batch, differing, mode
 from treadle.capture.load import build_step
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.runtime.swap.emulation import Emulation
-from treadle.runtime.swap.step import SwapNode, SwapStep
+from treadle.runtime.swap.step import StepNode, SwapStep
 from treadle.runtime.swap.swapped import SwappedStep
 
 
@@ -85,7 +85,7 @@ def test_inference_and_gradients_without_an_optimizer():
     assert all(parameter.grad is not None for parameter in ours.model.parameters())
 
 
-def changed(step: SwapStep, place: int, node: SwapNode) -> SwapStep:
+def changed(step: SwapStep, place: int, node: StepNode) -> SwapStep:
     return dataclasses.replace(step, nodes=[*step.nodes[:place], node, *step.nodes[place + 1 :]])
 
 

@@ -15,12 +15,12 @@ def training_lines(result: dict[str, Any]) -> list[str]:
     if result["gradient_rounding"]:
         equal += f" (plain PyTorch's own are {result['gradient_rounding']:.3g} off double precision)"
     lines = [
-        f"{result['steps']} training steps, plain PyTorch beside the plan; gradients {equal}",
+        f"{result['steps']} training steps, plain PyTorch next to the plan; gradients {equal}",
         f"  loss         {losses['eager'][-1]:.6g} plain, {losses['planned'][-1]:.6g} planned",
         f"  peak         {format_bytes(peaks['eager'])} plain, {format_bytes(peaks['planned'])} planned"
         + (f", {format_bytes(peaks['predicted'])} predicted" if "predicted" in peaks else "")
         + (f", budget {format_bytes(peaks['budget'])}" if "budget" in peaks else "")
-        + (f" beside a reserve of {format_bytes(peaks['reserve'])}" if "reserve" in peaks else ""),
+        + (f" in addition to a reserve of {format_bytes(peaks['reserve'])}" if "reserve" in peaks else ""),
     ]
     if None not in handed_out.values():
         lines.append(

@@ -9,6 +9,7 @@ from fractions import Fraction
 from msgspec.structs import replace
 
 from benchmarks.common import Row, Table, progress
+from benchmarks.memory.convolutions import post_optimise
 from benchmarks.memory.networks import NETWORKS, problem_of
 from benchmarks.memory.planning import percent
 from treadle.planner.errors import InfeasibleError, LimitError
@@ -20,7 +21,7 @@ from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.search.attempts import MemoryOptions
 from treadle.planner.passes.memory.search.rounds import search
 from treadle.planner.passes.memory.simulate import simulate
-from treadle.planner.passes.memory.variants import VARIANTS, post_optimise, restrict
+from treadle.planner.passes.memory.variants import VARIANTS, restrict
 
 SHARE = Fraction(53, 100)
 """8 GB of PyTorch's use of ResNet-50, the budget of MONeT's ablation."""

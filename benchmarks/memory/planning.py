@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from benchmarks.common import Row, Table, progress
 from benchmarks.memory.checkmate import checkmate
+from benchmarks.memory.convolutions import post_optimise
 from benchmarks.memory.networks import NETWORKS, gpt2_xl, problem_of
 from treadle.planner.errors import InfeasibleError, LimitError
 from treadle.planner.passes.memory.lower import lower, store_all
@@ -23,7 +24,7 @@ from treadle.planner.passes.memory.planning import plan_memory, with_budget
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.search.attempts import MemoryOptions
 from treadle.planner.passes.memory.simulate import simulate
-from treadle.planner.passes.memory.variants import VARIANTS, post_optimise, restrict
+from treadle.planner.passes.memory.variants import VARIANTS, restrict
 
 PLAIN = VARIANTS["out"] - {"inplace", "statistics"}
 """The families that PyTorch's own kernels cover."""

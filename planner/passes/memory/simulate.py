@@ -45,8 +45,13 @@ class Simulation(NamedTuple):
 def moments(problem: MemoryProblem, program: Iterable[Instruction]) -> Iterator[Moment]:
     """One moment per instruction, in order. The program must be one that `treadle.planner.passes.memory.check`
     accepts."""
+    return (moment for moment, _ in _walk(problem, program))
+
+
+def _walk(problem: MemoryProblem, program: Iterable[Instruction]) -> Iterator[tuple[Moment, int]]:
+    """The moment and the time in ns of each instruction."""
     live = [0, 0]
-    made_again = [False] * len(problem.fwd)
+    recomputed = [False] * len(problem.fwd)
     gradients = 0
     again = False
     for instruction in program:
@@ -54,23 +59,24 @@ def moments(problem: MemoryProblem, program: Iterable[Instruction]) -> Iterator[
             case EnterStage(k):
                 again = k <= len(problem.bwd)
                 gradients = problem.bwd[-k].live_grad_bytes if again else 0
-                yield Moment(f"stage {k}", live[0], live[1], gradients, 0)
+                yield Moment(f"stage {k}", live[0], live[1], gradients, 0), 0
             case RunForward(i, impl, inplace):
                 node = problem.fwd[i]
-                made_again[i] = again
+                recomputed[i] = again
                 live[again] += node.out_bytes
                 if inplace and node.inplace_of is not None:
-                    live[made_again[node.inplace_of]] -= problem.fwd[node.inplace_of].out_bytes
-                yield Moment(
-                    _label(node, impl, inplace), live[0], live[1], gradients, node.impls[impl].workspace(again)
-                )
+                    live[recomputed[node.inplace_of]] -= problem.fwd[node.inplace_of].out_bytes
+                workspace = node.impls[impl].workspace(again)
+                moment = Moment(_label(node, impl, inplace), live[0], live[1], gradients, workspace)
+                yield moment, node.time(impl, again, inplace)
             case Drop(i):
-                live[made_again[i]] -= problem.fwd[i].out_bytes
-                yield Moment("drop", live[0], live[1], gradients, 0)
+                live[recomputed[i]] -= problem.fwd[i].out_bytes
+                yield Moment("drop", live[0], live[1], gradients, 0), 0
             case RunBackward(k, impl):
-                back = problem.bwd[k]
-                made = 0 if back.impls[impl].grad_inplace else back.out_grad_bytes
-                yield Moment(_label(back, impl), live[0], live[1], gradients + made, back.impls[impl].workspace_bytes)
+                back, chosen = problem.bwd[k], problem.bwd[k].impls[impl]
+                made = 0 if chosen.grad_inplace else back.out_grad_bytes
+                moment = Moment(_label(back, impl), live[0], live[1], gradients + made, chosen.workspace_bytes)
+                yield moment, chosen.time_ns
             case _:
                 assert_never(instruction)
 
@@ -83,22 +89,10 @@ def _label(node: ForwardNode | BackwardNode, impl: int, inplace: bool = False) -
 
 def simulate(problem: MemoryProblem, program: Iterable[Instruction]) -> Simulation:
     """Exact peak in bytes, base included, and the sum of the times of everything that runs, in ns."""
-    program = tuple(program)
-    peak = max((sum(moment[1:]) for moment in moments(problem, program)), default=0)
-    time = 0
-    again = False
-    for instruction in program:
-        match instruction:
-            case EnterStage(k):
-                again = k <= len(problem.bwd)
-            case RunForward(i, impl, inplace):
-                time += problem.fwd[i].time(impl, again, inplace)
-            case RunBackward(k, impl):
-                time += problem.bwd[k].impls[impl].time_ns
-            case Drop():
-                pass
-            case _:
-                assert_never(instruction)
+    peak = time = 0
+    for moment, time_ns in _walk(problem, program):
+        peak = max(peak, sum(moment[1:]))
+        time += time_ns
     return Simulation(problem.base_bytes + peak, time)
 
 

@@ -1,4 +1,4 @@
-"""Which families of implementations a plan may use, and faster convolutions for a plan that could not choose them.
+"""Which families of implementations a plan may use.
 
 The variants are those of MONeT's ablation (section 4.5): the same problem with a smaller catalogue.
 """
@@ -6,15 +6,12 @@ The variants are those of MONeT's ablation (section 4.5): the same problem with 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TypeVar, assert_never
+from typing import TypeVar
 
 from msgspec.structs import replace
 
 from treadle.planner.errors import InputError
-from treadle.planner.passes.memory.lower import RecomputeSchedule, lower, prune
 from treadle.planner.passes.memory.problem import FAMILIES, Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
-from treadle.planner.passes.memory.program import Drop, EnterStage, RunBackward, RunForward
-from treadle.planner.passes.memory.simulate import moments
 
 Impl = TypeVar("Impl", Forward, Backward)
 
@@ -66,54 +63,6 @@ def restrict(problem: MemoryProblem, families: Collection[str] | None, recompute
         fwd=tuple(_forward(fwd[i], number, families, recompute) for i in left),
         bwd=tuple(_renumbered(node, number) for node in bwd),
     )
-
-
-def post_optimise(problem: MemoryProblem, schedule: RecomputeSchedule) -> RecomputeSchedule:
-    """`schedule` with the fastest algorithm for each convolution whose workspace fits the room left at its call.
-
-    MONeT does this for the variants without `conv` (section 4.5). `problem` is that of the schedule with the
-    algorithms on: `restrict(whole, families | {"conv"})` where the plan was made for `restrict(whole, families)`. No
-    memory is taken that the schedule does not leave, so what it stores and recomputes stays as it is.
-    """
-    schedule = prune(problem, schedule)
-    program = lower(problem, schedule)
-    room = problem.budget_bytes - problem.base_bytes
-    forward: list[list[RunForward]] = [[] for _ in schedule.runs]
-    backward = list(schedule.backward)
-    stage = 0
-    for instruction, moment in zip(program, moments(problem, program), strict=True):
-        left = room - moment.activations - moment.gradients
-        match instruction:
-            case EnterStage(k):
-                stage = len(problem.bwd) + 1 - k
-            case RunForward(i, way, inplace):
-                forward[stage].append(RunForward(i, _faster(problem.fwd[i], way, stage > 0, left), inplace))
-            case RunBackward(k, way):
-                backward[k] = _faster_back(problem.bwd[k], way, left)
-            case Drop():
-                pass
-            case _:
-                assert_never(instruction)
-    return RecomputeSchedule(tuple(map(tuple, forward)), schedule.kept, tuple(backward))
-
-
-def _faster(node: ForwardNode, way: int, again: bool, left: int) -> int:
-    fitting = [
-        other for other, impl in enumerate(node.impls) if impl.family == "conv" and impl.workspace(again) <= left
-    ]
-    return min([way, *fitting], key=lambda other: node.impls[other].time(again))
-
-
-def _faster_back(node: BackwardNode, way: int, left: int) -> int:
-    now = node.impls[way]
-    fitting = [
-        other
-        for other, impl in enumerate(node.impls)
-        if impl.family == "conv"
-        and impl.workspace_bytes <= left
-        and (set(impl.needs), impl.grad_inplace) == (set(now.needs), now.grad_inplace)
-    ]
-    return min([way, *fitting], key=lambda other: node.impls[other].time_ns)
 
 
 def _kept(impls: tuple[Impl, ...], families: Collection[str], path: str) -> tuple[Impl, ...]:

@@ -373,25 +373,22 @@ class _Program:
         into: dict[int, Var] = {}
         out: dict[int, Var] = {}
 
-        def copy_in(w: int) -> Var:
-            if w not in into:
-                into[w] = model.continuous(0.0)
-                self.into[w].append((into[w], float(column.in_ns * column.bytes) / self.unit))
-            return into[w]
-
-        def copy_out(w: int) -> Var:
-            if w not in out:
-                out[w] = model.continuous(0.0)
-                self.out[w].append((out[w], float(column.out_ns * column.bytes) / self.unit))
-            return out[w]
-
         anew: dict[int, Var] = {}
 
+        def share(w: int, shares: dict[int, Var], work: list[list[tuple[Var, float]]], ns: Fraction) -> Var:
+            if w not in shares:
+                shares[w] = model.continuous(0.0)
+                work[w].append((shares[w], float(ns * column.bytes) / self.unit))
+            return shares[w]
+
+        def copy_in(w: int) -> Var:
+            return share(w, into, self.into, column.in_ns)
+
+        def copy_out(w: int) -> Var:
+            return share(w, out, self.out, column.out_ns)
+
         def recompute(w: int) -> list[Var]:
-            if remade and w not in anew:
-                anew[w] = model.continuous(0.0)
-                self.again[w].append((anew[w], float(column.again_ns * column.bytes) / self.unit))
-            return [anew[w]] if remade else []
+            return [share(w, anew, self.again, column.again_ns)] if remade else []
 
         for k in range(first, final):
             model.add_linear(

@@ -52,12 +52,12 @@ def needs(arrays: Arrays) -> Ints:
 def floors(needed: Ints, classes: tuple[int, ...]) -> tuple[int, ...]:
     """The fewest objects of each class: the most of its tensors that one operator holds (at least 1). `needed` are
     `needs(arrays)`."""
-    return tuple(int(held.max(initial=1)) for held in _by_class(needed, classes))
+    return tuple(by_class(needed, ints(classes)).max(axis=0, initial=1).tolist())
 
 
 def floor_ops(needed: Ints, classes: tuple[int, ...]) -> tuple[int, ...]:
     """Per class the first operator that needs as many objects as the floor."""
-    return tuple(int(held.argmax()) for held in _by_class(needed, classes))
+    return tuple(by_class(needed, ints(classes)).argmax(axis=0).tolist())
 
 
 def least_pool(problem: SwapProblem | Arrays) -> Pool:
@@ -86,9 +86,10 @@ def class_of_tensor(arrays: Arrays, pool: Pool) -> Ints:
     return np.append(ints(pool.classes) - 1, -1)[arrays.size]
 
 
-def _by_class(needed: Ints, classes: tuple[int, ...]) -> list[Ints]:
-    of = ints(classes)
-    return [needed[:, of == q].sum(axis=1) for q in range(1, int(of.max(initial=0)) + 1)]
+def by_class(needed: Ints, classes: Ints) -> Ints:
+    """`needed`, whose columns are sizes, with the columns of each class added up."""
+    member = classes[:, None] == np.arange(1, classes.max(initial=0) + 1)
+    return np.asarray(needed @ member.astype(np.int64), np.int64)
 
 
 def trimmed(sizes: Ints, pool: Pool, nodes: Nodes) -> tuple[Pool, Nodes]:

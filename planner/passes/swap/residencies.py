@@ -107,10 +107,7 @@ class Walk:
             if residency is None:
                 self.findings.append(f"{self.node(place)} uses {self.name(tensor)}, which {self._whereabouts(tensor)}")
                 continue
-            if residency.begin != START and not self.order.before(residency.begin, place):
-                self.findings.append(
-                    f"{self.node(place)} uses {self.name(tensor)}, but does not wait for {self.node(residency.begin)}"
-                )
+            self._require(residency.begin, place, f"uses {self.name(tensor)}, but does not wait for")
             residency.last = place
             if tensor in op.writes:
                 self.valid[tensor] = False
@@ -127,10 +124,8 @@ class Walk:
         if not self.valid[tensor]:
             self.findings.append(f"{self.node(place)} reads the host, which {self._stale(tensor)}")
         before = self.gone.get(tensor)
-        if before is not None and before.end is not None and not self.order.before(before.end, place):
-            self.findings.append(
-                f"{self.node(place)} does not wait for {self.node(before.end)}, by which {self.name(tensor)} left"
-            )
+        if before is not None:
+            self._require(before.end, place, "does not wait for", f", by which {self.name(tensor)} left")
         self._arrive(tensor, (*self.decisions.nodes[place].at, 0)[0], place)
 
     def _copy_early(self, place: int, tensor: int) -> None:
@@ -139,21 +134,19 @@ class Walk:
         if residency is None:
             self.findings.append(f"{self.node(place)}, but {self.name(tensor)} {self._whereabouts(tensor)}")
             return
-        if residency.written != START and not self.order.before(residency.written, place):
-            self.findings.append(
-                f"{self.node(place)} does not wait for {self.node(residency.written)}, which writes {self.name(tensor)}"
-            )
+        self._require(residency.written, place, "does not wait for", f", which writes {self.name(tensor)}")
         self._require_copied(place, residency, "copies")
         residency.copied = place
         self.valid[tensor] = True
 
     def _require_copied(self, place: int, residency: Residency, does: str) -> None:
         """The early copy of the tensor has ended before `place`."""
-        if residency.copied is not None and not self.order.before(residency.copied, place):
-            self.findings.append(
-                f"{self.node(place)} {does} {self.name(residency.tensor)}, but does not wait for "
-                f"{self.node(residency.copied)}"
-            )
+        self._require(residency.copied, place, f"{does} {self.name(residency.tensor)}, but does not wait for")
+
+    def _require(self, before: int | None, place: int, lacks: str, why: str = "") -> None:
+        """Node `before`, if any, has ended before `place`; `lacks` and `why` state the finding around its name."""
+        if before is not None and before != START and not self.order.before(before, place):
+            self.findings.append(f"{self.node(place)} {lacks} {self.node(before)}{why}")
 
     def _leave(self, place: int, tensor: int) -> None:
         residency = self.here.pop(tensor, None)
@@ -162,10 +155,7 @@ class Walk:
             return
         residency.end = place
         self.gone[tensor] = residency
-        if residency.last != START and not self.order.before(residency.last, place):
-            self.findings.append(
-                f"{self.node(place)} does not wait for {self.node(residency.last)}, the last to use {self.name(tensor)}"
-            )
+        self._require(residency.last, place, "does not wait for", f", the last to use {self.name(tensor)}")
         self._require_copied(place, residency, "gives up")
         if self.decisions.nodes[place].kind == "out":
             self.valid[tensor] = True

@@ -41,9 +41,8 @@ s_j^K, s^{K+1} = 0, Lhat_{K+1} = 0 and held_ij = 1 wherever i runs and x_j is th
     plan
 
 Trims (`switches.py`): T1 leaves (M-idle) out, which the other rows imply; T2 allows r and s only for ancestors of what
-a backward node still reads; T3 takes L_i over those; T4 leaves dominated implementations out; T5, off by default,
-rounds sizes up to a unit, which can cost plans that just fit; T6 writes the two sums over j as chains of prefix
-variables, one for every eight terms.
+a backward node still reads; T3 takes L_i over those; T4 leaves dominated implementations out; T5 writes the two
+sums over j as chains of prefix variables, one for every eight terms.
 `cuts.py` adds inequalities that every plan satisfies and the linear relaxation does not.
 """
 

@@ -97,7 +97,7 @@ def _sums(
 
 
 def _chain(model: Model, parts: list[Terms]) -> list[Terms]:
-    """T6: chain[i] stands for the sum of the first i parts."""
+    """T5: chain[i] stands for the sum of the first i parts."""
     chain: list[Terms] = [[]]
     for part in parts:
         chain.append(shortened(model, chain[-1] + part))

@@ -10,18 +10,13 @@ DependencySet = Literal["entering", "leaving"]
 
 @dataclass(frozen=True)
 class Switches:
-    """Each one but `round_sizes` keeps every optimum or improves it; tests turn them one by one.
-
-    The first six are trims T1 to T6 of `checkpoint.py`.
-    """
+    """Each one keeps every optimum or improves it; the first five are trims T1 to T5 of `checkpoint.py`."""
 
     no_idle_rows: bool = True
     useful_only: bool = True
     useful_feeds: bool = True
     """Needs `useful_only`: only then is every run outside the useful sets impossible."""
     no_dominated: bool = True
-    round_sizes: bool = False
-    """Off, so that what is proved holds for the sizes given, and a plan that fills the budget is a start."""
     chains: bool = True
     cuts: bool = True
     """Add valid inequalities that lift the bound of the linear relaxation."""

@@ -57,25 +57,21 @@ class Formulation:
 
 @dataclass(frozen=True)
 class Units:
-    """`bytes_` is one unit of the memory rows; `scaled` turns bytes into units, rounded up where `rounded`."""
+    """`bytes_` is one unit of the memory rows; `scaled` turns bytes into units."""
 
     bytes_: int
     scaled: Callable[[int], int | float]
-    rounded: bool
 
     @staticmethod
     def of(problem: MemoryProblem, switches: Switches) -> Units:
-        """T5. A unit of one common divisor loses nothing. Where that leaves numbers too long for a solver's
-        tolerances the unit is about the largest sum of sizes by 2^16, a power of two, so that unrounded sizes stay
-        exact as floats."""
+        """The greatest common divisor. Where that leaves numbers too long for a solver's tolerances, the unit is about
+        2^-16 of the sum of sizes, a power of two, so that sizes are exact as floats."""
         sizes = all_sizes(problem)
         total, common = max(1, sum(node.out_bytes for node in problem.fwd)), math.gcd(*sizes) or 1
-        if total // common <= 2**20 or (switches.integral and not switches.round_sizes):
-            return Units(common, lambda size: -(-size // common), rounded=False)
+        if total // common <= 2**20 or switches.integral:
+            return Units(common, lambda size: -(-size // common))
         unit = 2 ** max(0, (total >> 16).bit_length())
-        if switches.round_sizes:
-            return Units(unit, lambda size: -(-size // unit), rounded=any(size % unit for size in sizes))
-        return Units(unit, lambda size: size / unit, rounded=False)
+        return Units(unit, lambda size: size / unit)
 
     def room(self, available: int, resident: int) -> int | float:
         """Right side of a row: what `resident` bytes leave of `available`, in units that are whole where sizes are."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.random import Generator
 
 from treadle.planner.passes.swap.arrays import Arrays, Ints
+from treadle.planner.passes.swap.layout import by_class
 from treadle.planner.passes.swap.search.crossover import crossed_order, crossed_pool
 from treadle.planner.passes.swap.search.mutation import moved_classes, rebuilt_order, toggled_classes, varied_counts
 from treadle.planner.passes.swap.search.repair import (
@@ -67,8 +68,7 @@ class SearchSpace(NamedTuple):
 
 def floors(space: SearchSpace, classes: Ints) -> Ints:
     """The most tensors of each class that one operator uses: with fewer objects there is no plan."""
-    member = (classes[:, None] == np.arange(1, classes.max(initial=0) + 1)).astype(np.int64)
-    return np.asarray((space.needs @ member).max(axis=0, initial=1), np.int64)
+    return np.asarray(by_class(space.needs, classes).max(axis=0, initial=1), np.int64)
 
 
 def fitting(space: SearchSpace, classes: Ints, counts: Ints) -> tuple[Ints, Ints]:

@@ -134,7 +134,7 @@ def test_checkpointing_alone_finds_what_the_dynamic_program_finds(problem):
     assert solved(problem) == optimum(problem)
 
 
-SWITCHES = ("no_idle_rows", "useful_only", "useful_feeds", "no_dominated", "round_sizes", "chains", "cuts")
+SWITCHES = ("no_idle_rows", "useful_only", "useful_feeds", "no_dominated", "chains", "cuts")
 
 
 @given(problems(max_nodes=6))
@@ -150,32 +150,6 @@ def test_trims_never_worsen_the_optimum(problem):
             assert other is None or (best is not None and best <= other)
         else:
             assert other == best
-
-
-def scaled(problem: MemoryProblem, factor: int) -> MemoryProblem:
-    """Sizes that no unit divides, so that rounding them up matters."""
-    replace_ = msgspec.structs.replace
-    fwd = tuple(
-        replace_(
-            node,
-            out_bytes=node.out_bytes * factor + i % 3 if node.out_bytes else 0,
-            impls=tuple(replace_(impl, workspace_bytes=impl.workspace_bytes * factor) for impl in node.impls),
-        )
-        for i, node in enumerate(problem.fwd)
-    )
-    bwd = tuple(
-        replace_(back, live_grad_bytes=back.live_grad_bytes * factor, out_grad_bytes=back.out_grad_bytes * factor + 1)
-        for back in problem.bwd
-    )
-    return replace_(problem, budget_bytes=(problem.budget_bytes + 1) * factor, fwd=fwd, bwd=bwd)
-
-
-def test_rounded_sizes_stay_within_the_budget_and_lose_little():
-    for budget in (6, 8, 10):
-        problem = scaled(cases.a(budget), 2**30 + 7)
-        rounded = Switches(round_sizes=True)
-        assert formulate(problem, switches=rounded).units.rounded
-        assert solved(problem, backend="highs") == solved(problem, switches=rounded, backend="highs")
 
 
 def long_chain(nodes: int, budget: int) -> MemoryProblem:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 from msgspec.structs import replace
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from tests.planner.passes.memory.formulation.test_checkpoint import scaled
 from tests.planner.passes.memory.instances import instance
 from treadle.planner.passes.memory.formulation.checkpoint import formulate
 from treadle.planner.passes.memory.formulation.memory_rows import row_peak
@@ -17,6 +17,24 @@ from treadle.planner.passes.memory.lower import RecomputeSchedule, lower, store_
 from treadle.planner.passes.memory.methods.least_peak import schedule_keeping
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.simulate import simulate
+
+
+def scaled(problem: MemoryProblem, factor: int) -> MemoryProblem:
+    """The problem with sizes that no unit divides."""
+    replace_ = msgspec.structs.replace
+    fwd = tuple(
+        replace_(
+            node,
+            out_bytes=node.out_bytes * factor + i % 3 if node.out_bytes else 0,
+            impls=tuple(replace_(impl, workspace_bytes=impl.workspace_bytes * factor) for impl in node.impls),
+        )
+        for i, node in enumerate(problem.fwd)
+    )
+    bwd = tuple(
+        replace_(back, live_grad_bytes=back.live_grad_bytes * factor, out_grad_bytes=back.out_grad_bytes * factor + 1)
+        for back in problem.bwd
+    )
+    return replace_(problem, budget_bytes=(problem.budget_bytes + 1) * factor, fwd=fwd, bwd=bwd)
 
 
 def completed(problem: MemoryProblem, schedule: RecomputeSchedule, switches: Switches) -> float | None:

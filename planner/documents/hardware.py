@@ -337,15 +337,6 @@ MAX_RANKS = 1024
 """Every pair of ranks in different nodes is a link: beyond this a topology would not fit in memory."""
 
 
-def source_of(hardware: Hardware, path: str) -> str | None:
-    """Where the number at `path` (`devices[0].count`) comes from: the entry of `sources` with the longest prefix."""
-    while path:
-        if path in hardware.sources:
-            return hardware.sources[path]
-        path = path[: max(path.rfind("."), path.rfind("["), 0)]
-    return None
-
-
 def scaled(hardware: Hardware, nodes: int) -> Hardware:
     """The same profile with another number of nodes. Raises InputError when it has no network to scale over, or
     unequal nodes."""

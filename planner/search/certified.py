@@ -19,7 +19,7 @@ def certified(
     *,
     time_ns: int,
     bound: Bound,
-    argument: str,
+    sentence: Callable[[Bound], str],
     check: Callable[[D], list[str]],
     provenance: Provenance,
     inputs: Mapping[str, InputRef],
@@ -27,11 +27,10 @@ def certified(
     predicted_us: float | None = None,
     unsimulated: str | None = None,
 ) -> Plan[D]:
-    """The plan of `decisions`, which take `time_ns`; `predicted_us` is what it predicts where that is another time,
+    """The plan of `decisions`, which take `time_ns`; `predicted_us` is its prediction if that is another time,
     `unsimulated` why that is the time of its schedule and not that of its program.
 
-    `argument` says why `bound` holds, in one sentence. Raises CheckFailed if `check`, the checker of the pass, finds
-    anything wrong.
+    `sentence` prints the argument of `bound`. Raises CheckFailed if `check`, the checker of the pass, has findings.
     """
     if findings := check(decisions):
         name = decisions.__struct_config__.tag
@@ -41,20 +40,22 @@ def certified(
         inputs=dict(inputs),
         decisions=decisions,
         prediction=Prediction(time_us=time_ns / 1000 if predicted_us is None else predicted_us, peak_bytes=peak_bytes),
-        certificate=certificate(check.__module__, time_ns, bound, argument, unsimulated),
+        certificate=certificate(check.__module__, time_ns, bound, sentence, unsimulated),
         provenance=provenance,
     )
 
 
-def certificate(checker: str, time_ns: int, bound: Bound, argument: str, unsimulated: str | None = None) -> Certificate:
-    """What `bound` says of a plan that takes `time_ns` and that `checker` accepted."""
+def certificate(
+    checker: str, time_ns: int, bound: Bound, sentence: Callable[[Bound], str], unsimulated: str | None = None
+) -> Certificate:
+    """The certificate of a plan that takes `time_ns`, bounded by `bound` and accepted by `checker`."""
     return Certificate(
         verdict="accepted",
         checker=checker,
         objective=time_ns,
         lower_bound=bound.time_ns,
         unit="ns",
-        argument=argument,
+        argument=sentence(bound),
         terms_ns=dict(bound.argument.terms),
         scope=bound.scope,
         gap=relative_gap(time_ns, bound.time_ns) or 0.0,

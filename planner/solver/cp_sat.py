@@ -80,7 +80,7 @@ def search(
     state: dict[str, float | None] = {"incumbent": None, "bound": None}
     improved: list[Sequence[int]] = []
 
-    class Incumbent(cp_model.CpSolverSolutionCallback):
+    class Callback(cp_model.CpSolverSolutionCallback):
         def on_solution_callback(self) -> None:
             state["incumbent"] = self.objective_value
             if on_incumbent is not None:
@@ -94,13 +94,13 @@ def search(
     solver.best_bound_callback = note_bound
     failures: list[Exception] = []
 
-    def tell() -> None:
+    def publish() -> None:
         while improved and on_incumbent is not None:
             on_incumbent(improved.pop(0))
 
     def work() -> None:
         try:
-            outcome.append(solver.solve(problem, Incumbent()))
+            outcome.append(solver.solve(problem, Callback()))
         except Exception as failure:
             failures.append(failure)
 
@@ -111,13 +111,13 @@ def search(
             thread.join(0.1)
             if stop.is_set() or time.monotonic() > end:  # presolve looks at this more often than at its clock
                 solver.stop_search()
-            tell()
+            publish()
             options.report(state["incumbent"], state["bound"])
     finally:
         while thread.is_alive():
             solver.stop_search()
             thread.join(0.05)
-    tell()
+    publish()
     if failures:
         raise LimitError(f"CP-SAT failed: {failures[0]}")
     return outcome[0]

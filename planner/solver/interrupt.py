@@ -5,18 +5,18 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import Any
 
 
 class RequestStop:
-    """The handler of Ctrl-C while solving. Inside another one it hands the press on, so that the pass around a solve
-    handles it even when the solve had just finished."""
+    """A signal handler that sets `stop`. Inside another one it calls that too, so that the pass around a solve stops
+    even when the solve had just finished."""
 
-    def __init__(self, previous: Any, stop: threading.Event | None = None) -> None:
+    def __init__(self, previous: Any, stop: threading.Event) -> None:
         self.previous = previous
-        self.stop = stop or threading.Event()
+        self.stop = stop
 
     def __call__(self, signum: int, frame: FrameType | None) -> None:
         signal.signal(signum, self.previous)
@@ -26,35 +26,28 @@ class RequestStop:
 
 
 @contextmanager
-def stop_on_sigint(stop: threading.Event | None = None) -> Iterator[threading.Event]:
-    """An event, `stop` where it is given, that Ctrl-C sets. A second Ctrl-C does what it did before (normally
-    KeyboardInterrupt).
+def stop_on_signals(
+    stop: threading.Event | None = None, numbers: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
+) -> Iterator[threading.Event]:
+    """An event, `stop` if given, that Ctrl-C and SIGTERM set. A second one has its previous effect (normally
+    KeyboardInterrupt, or the end).
 
-    The previous handler is back at exit. Outside the main thread, where Python allows no handler, and when SIGINT is
-    ignored or handled by foreign code, nothing is installed and the event stays as it is.
+    Previous handlers are back at exit. None is replaced outside the main thread, where Python allows no handler, and
+    for a signal that is ignored or handled by foreign code.
     """
-    previous = signal.getsignal(signal.SIGINT)
-    handler = RequestStop(previous, stop)
-    if threading.current_thread() is not threading.main_thread() or previous in (signal.SIG_IGN, None):
-        yield handler.stop
-        return
-    signal.signal(signal.SIGINT, handler)
+    stop = stop or threading.Event()
+    main = threading.current_thread() is threading.main_thread()
+    previous = {number: signal.getsignal(number) for number in numbers if main}
+    replaced = {number: handler for number, handler in previous.items() if handler not in (signal.SIG_IGN, None)}
+    for number, handler in replaced.items():
+        signal.signal(number, RequestStop(handler, stop))
     try:
-        yield handler.stop
+        yield stop
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for number, handler in replaced.items():
+            signal.signal(number, handler)
 
 
-@contextmanager
-def stop_on_signals(stop: threading.Event | None = None) -> Iterator[threading.Event]:
-    """The same, and SIGTERM, the usual request to end a process, sets the event too."""
-    with stop_on_sigint(stop) as stop:
-        previous = signal.getsignal(signal.SIGTERM)
-        if threading.current_thread() is not threading.main_thread() or previous in (signal.SIG_IGN, None):
-            yield stop
-            return
-        signal.signal(signal.SIGTERM, RequestStop(previous, stop))
-        try:
-            yield stop
-        finally:
-            signal.signal(signal.SIGTERM, previous)
+def stop_on_sigint(stop: threading.Event | None = None) -> AbstractContextManager[threading.Event]:
+    """The same for Ctrl-C only."""
+    return stop_on_signals(stop, (signal.SIGINT,))

@@ -366,7 +366,7 @@ class _Joint:
     def bounded(self, plan: Plan[SwapDecisions]) -> Plan[SwapDecisions]:
         """The plan with the bound that is known by now."""
         time_ns = time_of(plan)
-        proof = certificate(plan.certificate.checker, time_ns, self.bound.of_plan(time_ns), sentence(self.bound))
+        proof = certificate(plan.certificate.checker, time_ns, self.bound.of_plan(time_ns), sentence)
         return msgspec.structs.replace(plan, certificate=proof)
 
     def finished(self) -> Plan[SwapDecisions]:

@@ -110,18 +110,13 @@ class Effort:
             raise LimitError(f"{model.name}: interrupted before it began")
         end = self._end(1 - KEPT)
         report = self.on_progress
-        try:
-            solution = solve(
-                model,
-                backend="cp_sat",
-                deterministic_limit=work,
-                time_limit_s=None if end == inf else max(0.05, end - self.clock.elapsed_s),
-                on_progress=None if report is None else lambda progress: report(replace(progress, method=model.name)),
-            )
-        except LimitError:
-            self.stop.set()
-            raise
+        solution = solve(
+            model,
+            backend="cp_sat",
+            deterministic_limit=work,
+            time_limit_s=None if end == inf else max(0.05, end - self.clock.elapsed_s),
+            on_progress=None if report is None else lambda progress: report(replace(progress, method=model.name)),
+            stop=self.stop,
+        )
         self.limit_fired |= solution.limit_fired is Limit.TIME
-        if solution.interrupted:
-            self.stop.set()
         return solution

@@ -38,7 +38,6 @@ from treadle.planner.search.bound import Bound
 from treadle.planner.search.certified import certified
 from treadle.planner.search.clock import Clock
 from treadle.planner.solver import Progress
-from treadle.planner.solver.interrupt import stop_on_sigint
 from treadle.planner.version import TOOL
 
 METHODS: dict[str, auto.Method] = {
@@ -90,7 +89,7 @@ def plan_collective(
     routing, LimitError when the limits ended the search without a plan.
     """
     effort = Effort(options.limits.within(problem.sketch), on_progress, clock or Clock())
-    with stop_on_sigint(effort.stop):
+    with effort.clock.listening():
         draft = synthesize(options.method, problem, effort, options.pricing)
         decisions = decisions_of(draft, options.instances or problem.sketch.instances, options.protocol)
         if options.pricing is not None and draft.price is None:
@@ -149,7 +148,7 @@ def plan_of(
         predicted_us=None if price is None else price.time_us,
         unsimulated=None if price is None or price.time_us is not None else price.transport["by_size"],
         bound=bound,
-        argument=sentence(bound),
+        sentence=sentence,
         check=check,
         inputs=inputs,
         provenance=Provenance(

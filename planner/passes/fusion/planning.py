@@ -77,7 +77,7 @@ def plan_of(
         decided,
         time_ns=decided.time_ns,
         bound=bound.of_plan(decided.time_ns),
-        argument=sentence(bound),
+        sentence=sentence,
         check=check,
         inputs=inputs,
         provenance=Provenance(

@@ -117,7 +117,7 @@ def plan_of(
         time_ns=decisions.objective_ns,
         peak_bytes=decisions.exact_peak_bytes,
         bound=found.bound if options.recompute else replace(found.bound, scope="no recomputation"),
-        argument=sentence(found.bound),
+        sentence=sentence,
         check=check,
         inputs=inputs or {},
         provenance=Provenance(

@@ -265,7 +265,7 @@ def plan_of(
         time_ns=decided.time_ns,
         peak_bytes=decided.peak_bytes,
         bound=bound.of_plan(decided.time_ns),
-        argument=sentence(bound),
+        sentence=sentence,
         check=check,
         inputs=inputs,
         provenance=Provenance(

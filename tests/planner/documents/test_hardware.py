@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.planner.documents.sources import source_of
 from treadle.planner import resources
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import (
@@ -20,7 +21,6 @@ from treadle.planner.documents.hardware import (
     PcieSwitch,
     Switch,
     scaled,
-    source_of,
 )
 from treadle.planner.errors import InputError
 from treadle.planner.machine.nodes import expand

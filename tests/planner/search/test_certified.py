@@ -31,7 +31,7 @@ def plan(decisions: Choice = Choice(worker=0), bound: Bound = BOUND, **others: o
         decisions,
         time_ns=8000,
         bound=bound,
-        argument="the path takes 5000 ns and 1000 ns",
+        sentence=lambda bound: bound.argument.printed({"path": "the path takes {first} ns and {last} ns"}),
         check=check,
         provenance=PROVENANCE,
         inputs=INPUTS,
@@ -46,6 +46,7 @@ def test_a_plan_carries_its_prediction_its_inputs_and_the_bound_with_its_terms()
     proof = made.certificate
     assert (proof.verdict, proof.checker, proof.unit) == ("accepted", __name__, "ns")
     assert (proof.objective, proof.lower_bound, proof.gap, proof.optimal) == (8000, 6000, 0.25, False)
+    assert proof.argument == "the path takes 5000 ns and 1000 ns"
     assert (proof.terms_ns, proof.scope) == ({"first": 5000, "last": 1000}, "these pieces")
 
 
@@ -68,8 +69,3 @@ def test_a_plan_that_fails_its_check_is_not_returned():
     with pytest.raises(CheckFailed, match="the choice plan fails its check") as raised:
         plan(Choice(worker=1))
     assert raised.value.findings == ("$.decisions.worker: no such worker",)
-
-
-def test_a_sentence_is_printed_from_terms_and_facts():
-    argument = Argument("path", {"path": 5}, {"src": 0, "dst": 3})
-    assert argument.printed({"path": "from {src} to {dst} takes {path} ns"}) == "from 0 to 3 takes 5 ns"

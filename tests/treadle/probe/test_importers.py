@@ -15,10 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.planner.documents.sources import source_of
 from tests.planner.documents.test_hardware import numeric_leaves
 from treadle.planner import resources
 from treadle.planner.documents import store
-from treadle.planner.documents.hardware import Hardware, source_of
+from treadle.planner.documents.hardware import Hardware
 from treadle.planner.errors import InputError
 from treadle.planner.machine.nodes import expand, nic_rates
 from treadle.probe.importer import import_profile, with_costs

@@ -11,9 +11,10 @@ import msgspec
 import psutil
 import pytest
 
+from tests.planner.documents.sources import source_of
 from tests.planner.documents.test_hardware import numeric_leaves
 from treadle.planner.documents import store
-from treadle.planner.documents.hardware import Device, Hardware, Link, Switch, source_of
+from treadle.planner.documents.hardware import Device, Hardware, Link, Switch
 from treadle.planner.errors import InputError
 from treadle.planner.machine.nodes import expand
 from treadle.probe import measure as module

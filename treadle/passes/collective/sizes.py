@@ -50,7 +50,6 @@ def plan_sizes(
     from treadle.planner.passes.collective.limits import Effort
     from treadle.planner.passes.collective.planning import make_request, references
     from treadle.planner.passes.collective.sweep import Guide, parse_sizes, sweep
-    from treadle.planner.solver.interrupt import stop_on_sigint
 
     wanted = parse_sizes(sizes)
     folder = Path(output)
@@ -77,7 +76,7 @@ def plan_sizes(
     given = instances or (None if sketch is None else sketch.instances)
     effort = Effort(limits.within(guides[0].request.sketch), on_progress, clock)
 
-    with stop_on_sigint(clock.stop):
+    with clock.listening():
         plans, selection = sweep(
             guides,
             wanted,

@@ -106,17 +106,18 @@ def build_step(function: Callable[[], Any], where: str) -> ModelStep:
         raise InputError(f"it returned a {_kind(returned)}{size}, {expected}", where=where)
     model, inputs, loss = returned if len(returned) == 3 else (*returned, None)
     if not isinstance(model, nn.Module):
-        raise InputError(f"the first value it returned is a {_kind(model)}, expected a torch.nn.Module", where=where)
-    if type(model).__name__ == "OptimizedModule":
-        raise InputError("the model it returned went through torch.compile, expected the model itself", where=where)
-    if not isinstance(inputs, tuple | list):
-        raise InputError(f"the inputs it returned are a {_kind(inputs)}, expected a tuple of tensors", where=where)
-    for index, value in enumerate(inputs):
-        if not isinstance(value, Tensor):
-            raise InputError(f"input {index} it returned is a {_kind(value)}, expected a tensor", where=where)
-    if loss is not None and not callable(loss):
-        raise InputError(f"the loss it returned is a {_kind(loss)}, expected a callable or None", where=where)
-    return ModelStep(model, tuple(inputs), loss)
+        fault = f"the first value it returned is a {_kind(model)}, expected a torch.nn.Module"
+    elif type(model).__name__ == "OptimizedModule":
+        fault = "the model it returned went through torch.compile, expected the model itself"
+    elif not isinstance(inputs, tuple | list):
+        fault = f"the inputs it returned are a {_kind(inputs)}, expected a tuple of tensors"
+    elif odd := [(place, value) for place, value in enumerate(inputs) if not isinstance(value, Tensor)]:
+        fault = f"input {odd[0][0]} it returned is a {_kind(odd[0][1])}, expected a tensor"
+    elif loss is not None and not callable(loss):
+        fault = f"the loss it returned is a {_kind(loss)}, expected a callable or None"
+    else:
+        return ModelStep(model, tuple(inputs), loss)
+    raise InputError(fault, where=where)
 
 
 def on_device(function: Callable[[], Any], device: str) -> Callable[[], Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -24,31 +24,26 @@ def module_names(model: nn.Module) -> Iterator[None]:
         annotations = traceback.current_meta.get("custom", {})
         traceback.current_meta["custom"] = {**annotations, _MODULES: tuple(calling)}
 
-    def enter(name: str) -> None:
+    def enter(name: str, *_: Any) -> None:
         calls[name] += 1
         calling.append(name if calls[name] == 1 else f"{name}#{calls[name]}")
         annotate()
 
-    def leave() -> None:
+    def leave(*_: Any) -> None:
         calling.pop()
         annotate()
 
     hooks = []
     for name, module in model.named_modules():
         if name:
-            enter_it = partial(_ignoring_arguments, partial(enter, name))
-            hooks.append(module.register_forward_pre_hook(enter_it, prepend=True))
-            hooks.append(module.register_forward_hook(partial(_ignoring_arguments, leave), always_call=True))
+            hooks.append(module.register_forward_pre_hook(partial(enter, name), prepend=True))
+            hooks.append(module.register_forward_hook(leave, always_call=True))
     try:
         with traceback.preserve_node_meta():
             yield
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def _ignoring_arguments(function: Callable[[], None], *_: Any) -> None:
-    function()
 
 
 def modules_of(node: fx.Node) -> tuple[str, ...]:

@@ -8,10 +8,11 @@ from functools import cache
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from treadle import kernels
-from treadle.planner.documents.trace import Implementation, Op
+from treadle.planner.documents.trace import Implementation, Op, Trace
 from treadle.planner.errors import InputError
 
 
@@ -70,6 +71,12 @@ def call(op: Op | Implementation, values: Mapping[str, Any]) -> list[Tensor | No
         **{key: decode(tree, values) for key, tree in (op.kwargs or {}).items()},
     )
     return list(result) if isinstance(result, Sequence) else [result] if op.outputs else []
+
+
+def with_each_call(trace: Trace, change: Callable[[Any], Any]) -> Trace:
+    """`trace` with `change` of every op and of every implementation."""
+    ops = (replace(change(op), implementations=tuple(map(change, op.implementations))) for op in trace.ops)
+    return replace(trace, ops=tuple(ops))
 
 
 @cache

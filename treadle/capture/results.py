@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from treadle.capture.operator_calls import operator
+from treadle.capture.operator_calls import operator, with_each_call
 from treadle.planner.documents.trace import Implementation, Op, Trace
 from treadle.runtime.swap.work import out_variant
 
@@ -15,13 +15,7 @@ Call = TypeVar("Call", Op, Implementation)
 
 def with_results(trace: Trace) -> Trace:
     """The trace with `returns_new` of every call as PyTorch's operators are."""
-    return replace(
-        trace,
-        ops=tuple(
-            replace(_noted(op), implementations=tuple(_noted(other) for other in op.implementations))
-            for op in trace.ops
-        ),
-    )
+    return with_each_call(trace, _noted)
 
 
 def _noted(call: Call) -> Call:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
 from treadle.capture.costs.convolution import convolution_of, phases
-from treadle.capture.operator_calls import decode, operator
+from treadle.capture.operator_calls import decode, operator, with_each_call
 from treadle.planner.documents.trace import Implementation, Op, Tensor, Trace
 from treadle.planner.errors import InputError
 
@@ -40,10 +40,7 @@ def with_counts(trace: Trace) -> Trace:
         steps = phases(convolution)
         return replace(op, flops=sum(step.flops for step in steps), bytes_moved=sum(step.bytes for step in steps))
 
-    ops = tuple(
-        replace(counted(op), implementations=tuple(counted(other) for other in op.implementations)) for op in trace.ops
-    )
-    return replace(trace, ops=ops)
+    return with_each_call(trace, counted)
 
 
 def shadows_of(tensors: Iterable[Tensor]) -> dict[str, torch.Tensor]:

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from treadle.capture.costs.convolution import Phase, convolution_of, phases
 from treadle.capture.costs.counting import is_view, shadows_of, signature, with_counts
-from treadle.capture.operator_calls import call
+from treadle.capture.operator_calls import call, with_each_call
 from treadle.planner.documents.hardware import Device, Hardware
 from treadle.planner.documents.trace import Costs, Implementation, Op, Tensor, Trace
 from treadle.planner.errors import InputError
@@ -66,10 +66,7 @@ def with_roofline(trace: Trace, hardware: Hardware) -> Trace:
             workspace = known[key] = kernel_workspace(op, shadows)
         return replace(op, time_ns=_roofline_ns(op, tensors, device, hardware.name, place), workspace_bytes=workspace)
 
-    ops = tuple(
-        replace(priced(op), implementations=tuple(priced(other) for other in op.implementations)) for op in counted.ops
-    )
-    return replace(counted, ops=ops, costs=Costs(model="roofline", device=hardware.name))
+    return replace(with_each_call(counted, priced), costs=Costs(model="roofline", device=hardware.name))
 
 
 def kernel_workspace(op: Op | Implementation, shadows: Mapping[str, torch.Tensor]) -> int | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from functools import partial
 
 import torch
 
@@ -24,12 +23,12 @@ from benchmarks.memory.execution import (
     measured_trace,
     memory_plan,
     partitioned,
+    planned,
 )
 from benchmarks.memory.varied import MODELS, Step
 from treadle.capture.whole import whole_operators
 from treadle.planner.errors import InfeasibleError, LimitError
 from treadle.planner.passes.memory.planning import MemoryOptions
-from treadle.runtime.memory.apply import apply
 
 OPTIONS = MemoryOptions(time_limit_s=20.0, workers=2)
 REPEATS = 7
@@ -51,10 +50,10 @@ def compared(name: str) -> list[Row]:
     torch.manual_seed(0)
     model, inputs, loss = make()
     progress(f"memory.equal_peak: {name}: peers")
-    plain = measured(Variant("plain", model, lambda: loss(model, *inputs)), inputs)
+    plain = Variant("plain", model, lambda: loss(model, *inputs)).measure_peak(inputs)
     checked = make(True)[0]
     checked.load_state_dict(model.state_dict())
-    by_hand = measured(Variant("checkpoint per block", checked, lambda: loss(checked, *inputs)), inputs)
+    by_hand = Variant("checkpoint per block", checked, lambda: loss(checked, *inputs)).measure_peak(inputs)
     peers = [by_hand, *budgeted(make, plain, by_hand, inputs)]
     progress(f"memory.equal_peak: {name}: measuring its operators")
     trace = measured_trace(make, name)
@@ -66,18 +65,12 @@ def compared(name: str) -> list[Row]:
         except (InfeasibleError, LimitError) as error:
             progress(f"memory.equal_peak: {name}: {error}")
             continue
-        module = apply(copy.deepcopy(model), plan, trace)
-        variant = Variant(f"treadle, as {peer.name}", module, partial(module, *inputs), plan, peer)
-        plans.append(measured(variant, inputs))
+        variant = planned(f"treadle, as {peer.name}", model, inputs, plan, trace, peer)
+        plans.append(variant.measure_peak(inputs))
     variants = [plain, *peers, *plans]
     in_turns(variants, REPEATS)
     reference = gradients(plain)
     return [row(name, variant, plain, reference) for variant in variants]
-
-
-def measured(variant: Variant, inputs: tuple[torch.Tensor, ...]) -> Variant:
-    variant.measure_peak(inputs)
-    return variant
 
 
 def budgeted(
@@ -90,7 +83,7 @@ def budgeted(
         step = partitioned(own, inputs, make()[2], budget)
         try:
             with whole_operators():
-                variant = measured(Variant(f"PyTorch budget {budget}", own, step), inputs)
+                variant = Variant(f"PyTorch budget {budget}", own, step).measure_peak(inputs)
         except Exception as error:
             progress(f"memory.equal_peak: PyTorch budget {budget}: {type(error).__name__}: {error}")
             continue

@@ -151,12 +151,13 @@ class Variant:
         self.step().backward()
         return time.process_time() - start
 
-    def measure_peak(self, inputs: tuple[Tensor, ...]) -> None:
+    def measure_peak(self, inputs: tuple[Tensor, ...]) -> Variant:
         self.once()  # compiles
         self.model.zero_grad(set_to_none=True)
         with Meter(self.model, inputs) as meter:
             self.step().backward()
         self.peak_bytes = meter.peak_bytes
+        return self
 
     @property
     def seconds(self) -> float:
@@ -200,11 +201,11 @@ def compared(title: str, make: Callable[..., Step]) -> Table:
     for name, budget, peer in wanted:
         progress(f"memory.execution: {title}: {name}")
         try:
-            variants.append(planned(name, model, inputs, trace, budget, peer))
+            plan = memory_plan(trace, budget)
         except (InfeasibleError, LimitError) as error:
             skipped.append(f"{name}: {error}")
             continue
-        variants[-1].measure_peak(inputs)
+        variants.append(planned(name, model, inputs, plan, trace, peer).measure_peak(inputs))
     in_turns(variants, REPEATS)
     reference = gradients(eager)
     rows = [row(variant, eager, reference) for variant in variants]
@@ -255,10 +256,9 @@ def memory_plan(trace: Trace, budget: Budget, options: MemoryOptions = OPTIONS) 
 
 
 def planned(
-    name: str, model: nn.Module, inputs: tuple[Tensor, ...], trace: Trace, budget: Budget, peer: Variant | None
+    name: str, model: nn.Module, inputs: tuple[Tensor, ...], plan: Plan, trace: Trace, peer: Variant | None = None
 ) -> Variant:
-    """The step under a plan. Raises InfeasibleError or LimitError if there is none."""
-    plan = memory_plan(trace, budget)
+    """The step under a plan."""
     module = apply(copy.deepcopy(model), plan, trace)
     return Variant(name, module, lambda: module(*inputs), plan, peer)
 

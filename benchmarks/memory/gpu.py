@@ -12,7 +12,6 @@ import copy
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -58,15 +57,6 @@ def tables() -> Iterator[Table]:
         yield compared(title, make, "cuda")
 
 
-@dataclass
-class Measured:
-    """One implementation of a step: peak bytes of the device's allocator (on a CPU: of live tensors), and seconds."""
-
-    name: str
-    peak_bytes: int
-    seconds: float
-
-
 def compared(title: str, make: Callable[[], Step], device: str) -> Table:
     """One network on `device`: every peer, and the plan for each peer's measured peak."""
     progress(f"memory.gpu: {title}: measuring its operators")
@@ -76,14 +66,12 @@ def compared(title: str, make: Callable[[], Step], device: str) -> Table:
     for name, call, model, inputs in peers(make, device):
         progress(f"memory.gpu: {title}: {name}")
         try:
-            peer = measured(name, call, model, inputs)
+            peak, seconds = measured(call, model, inputs)
         except RuntimeError as error:
             notes.append(f"{name}: {' '.join(str(error).split())[:200]}")
             continue
-        rows.append(
-            {"step": name, "peak MiB": peer.peak_bytes / 2**20, "ms": peer.seconds * 1e3}
-            | ours(trace, make, peer, device)
-        )
+        rows.append({"step": name, "peak MiB": peak / 2**20, "ms": seconds * 1e3})
+        rows[-1] |= ours(trace, make, peak, seconds, device)
     name = torch.cuda.get_device_name() if device == "cuda" else "CPU"
     return Table(f"{title} on {name}", rows, ("Ours: the plan for the peer's peak.", *notes))
 
@@ -125,8 +113,8 @@ def placed(make: Callable[[], Step], device: str) -> Step:
     return model.to(device), tuple(tensor.to(device) for tensor in inputs), loss
 
 
-def measured(name: str, call: Callable[[], Tensor], model: nn.Module, inputs: tuple[Tensor, ...]) -> Measured:
-    """Peak and median time of forward and backward, after one step that compiles and warms up."""
+def measured(call: Callable[[], Tensor], model: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[int, float]:
+    """Peak bytes of the allocator (on a CPU: of live tensors) and median seconds of a step, after one to warm up."""
     cuda = inputs[0].is_cuda
     finish: Callable[[], None] = torch.cuda.synchronize if cuda else lambda: None
 
@@ -148,20 +136,20 @@ def measured(name: str, call: Callable[[], Tensor], model: nn.Module, inputs: tu
         with Meter(model, inputs) as meter:
             step()
         peak = meter.peak_bytes
-    return Measured(name, peak, statistics.median(step() for _ in range(REPEATS)))
+    return peak, statistics.median(step() for _ in range(REPEATS))
 
 
-def ours(trace: Trace, make: Callable[[], Step], peer: Measured, device: str) -> Row:
-    """The plan for the peer's peak, run."""
+def ours(trace: Trace, make: Callable[[], Step], peak: int, seconds: float, device: str) -> Row:
+    """The plan for the peer's peak, run and compared with the peer."""
     try:
-        plan = memory_plan(trace, peer.peak_bytes, options=OPTIONS)
+        plan = memory_plan(trace, peak, options=OPTIONS)
         model, inputs, _ = placed(make, device)
         module = apply(model, plan, trace)
     except (InfeasibleError, LimitError, InputError) as error:
         return {"ours": type(error).__name__}
-    found = measured("ours", lambda: module(*inputs), module, inputs)
+    our_peak, our_seconds = measured(lambda: module(*inputs), module, inputs)
     return {
-        "our peak / peer": found.peak_bytes / peer.peak_bytes,
-        "our time / peer": found.seconds / peer.seconds,
-        "predicted / measured peak": plan.prediction.peak_bytes / found.peak_bytes,
+        "our peak / peer": our_peak / peak,
+        "our time / peer": our_seconds / seconds,
+        "predicted / measured peak": plan.prediction.peak_bytes / our_peak,
     }

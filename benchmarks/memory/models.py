@@ -13,7 +13,7 @@ from fractions import Fraction
 import torch
 
 from benchmarks.common import Row, Table, progress
-from benchmarks.memory.execution import NOTES, Variant, gradients, in_turns, measured_trace, memory_plan, row
+from benchmarks.memory.execution import NOTES, Variant, gradients, in_turns, measured_trace, memory_plan, planned, row
 from benchmarks.memory.varied import Step
 from examples.models import googlenet, gpt2, mobilenet_v2, resnet50, unet, vgg16
 from treadle.codegen.memory import torch_sac
@@ -23,7 +23,6 @@ from treadle.planner.passes.memory.lower import lower, store_all
 from treadle.planner.passes.memory.minimum import least_budget
 from treadle.planner.passes.memory.search.attempts import MemoryOptions
 from treadle.planner.passes.memory.simulate import simulate
-from treadle.runtime.memory.apply import apply
 from treadle.runtime.memory.followers import follow
 
 MODELS: dict[str, Callable[[], Step]] = {
@@ -70,8 +69,7 @@ def compared(title: str, make: Callable[[], Step]) -> Table:
         except (InfeasibleError, LimitError) as error:
             notes.append(f"{float(place)}: {error}")
             continue
-        module = apply(copy.deepcopy(model), plan, trace)
-        variants.append(Variant(f"planned, {float(place)}", module, lambda module=module: module(*inputs), plan))
+        variants.append(planned(f"planned, {float(place)}", model, inputs, plan, trace))
         files, chosen = torch_sac.generate(plan.decisions, trace)
         own = copy.deepcopy(model)
         followed = follow("torch-sac", files[torch_sac.FILE_NAME], title, own, loss)

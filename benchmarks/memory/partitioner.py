@@ -19,6 +19,7 @@ from torch.utils.checkpoint import create_selective_checkpoint_contexts
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.common import Row, Table, progress
+from benchmarks.memory import execution
 from benchmarks.memory.execution import Variant, gpt, memory_plan, partitioned
 from treadle.capture.costs.counting import with_counts
 from treadle.capture.graph import capture
@@ -26,7 +27,6 @@ from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InfeasibleError, LimitError
 from treadle.planner.graph.implementations import with_implementations
 from treadle.planner.passes.memory.search.attempts import MemoryOptions
-from treadle.runtime.memory.apply import apply
 
 BUDGETS = (0.9, 0.7, 0.5, 0.4, 0.3, 0.25, 0.2, 0.1, 0.05, 0.0)
 SOLVERS = ("dp", "greedy", "ilp", "dp_knapsack_sliding_hirschberg", "dynamic_memory_budget_dp")
@@ -115,9 +115,7 @@ def planned(trace: Trace, peak: int, parameters: int) -> Row:
     except (InfeasibleError, LimitError) as error:
         return {"ours": type(error).__name__}
     model, inputs, _ = gpt()
-    module = apply(model, plan, trace)
-    variant = Variant("ours", module, lambda: module(*inputs), plan)
-    variant.measure_peak(inputs)
+    variant = execution.planned("ours", model, inputs, plan, trace).measure_peak(inputs)
     assert variant.peak_bytes <= peak
     return {"our peak MiB": (variant.peak_bytes - parameters) / MIB, "our GFLOP": flops(variant) / 1e9}
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec import structs
 
-from benchmarks.swap.peers.memory import Memory, Room
+from benchmarks.swap.peers.memory import Buddy, Bytes, Room
 from treadle.planner.passes.swap.decisions import Allocator, Resident, SwapDecisions, SwapNode
 from treadle.planner.passes.swap.problem import PERSISTENT, SwapProblem
 from treadle.planner.passes.swap.timeline_of import MEMORY, start_bytes, tasks_of
@@ -27,7 +27,7 @@ class Stay:
 class Device:
     """Operators run in the problem's order. A tensor of 0 bytes is always resident. `touched` counts operators."""
 
-    def __init__(self, problem: SwapProblem, memory: Memory) -> None:
+    def __init__(self, problem: SwapProblem, memory: Bytes | Buddy) -> None:
         self.problem = problem
         self.memory = memory
         self.here: dict[int, Stay] = {}

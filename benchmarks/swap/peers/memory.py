@@ -5,22 +5,15 @@ from __future__ import annotations
 
 import bisect
 from collections import deque
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 
 class Room(NamedTuple):
-    """A range of memory; `after` are the nodes that freed it."""
+    """A range of memory; `after` are the nodes that freed it. `take` returns None if nothing fits; `give` gets None as
+    node if the memory was never used."""
 
     address: int
     after: tuple[int, ...]
-
-
-class Memory(Protocol):
-    """`take` returns None if nothing fits; `give` gets no node if the memory was never used."""
-
-    def take(self, count: int) -> Room | None: ...
-
-    def give(self, room: Room, count: int, node: int | None) -> None: ...
 
 
 class Bytes:

@@ -22,6 +22,7 @@ INPUTS = GOLDEN / "inputs"
 
 TRAINING = "--trace step.json --hardware p3-v100-16gb"
 WHOLE = "--trace adam.json --hardware p3-v100-16gb --workers 1"
+ONLY_CONV = "--without out --without int --without grad-inplace --without rng"
 BRIEF = "--population 8 --generations 4"
 LOOKS = ("check plan.json", "simulate --json plan.json", "report plan.json -o page.html")
 
@@ -56,7 +57,7 @@ CASES: dict[str, tuple[str, ...]] = {
         f"memory/{method}": memory(f"{TRAINING} --budget 0.8x --method {method}")
         for method in ("heuristic", "segments", "windows", "full", "retention", "rounding")
     },
-    "memory/leaving": memory(f"{TRAINING} --budget 0.9x --dependency-set leaving --variant conv"),
+    "memory/leaving": memory(f"{TRAINING} --budget 0.9x --as-published {ONLY_CONV}"),
     "memory/keeping": memory(f"{TRAINING} --budget 0.9x --no-recompute --without conv --hold-gradients"),
     "memory/by-hand": memory("--problem memory-problem.yaml --budget 445"),
     "memory/sweep": (
@@ -66,8 +67,8 @@ CASES: dict[str, tuple[str, ...]] = {
     # Swapping: every method, allocator and target.
     "swap/auto": swap(f"{WHOLE} --device-memory 0.7x {BRIEF}", "torch-swap", "torch-offload", "deepspeed"),
     "swap/genetic": swap(f"{WHOLE} --device-memory 0.7x {BRIEF} --method genetic --allocator pool"),
-    "swap/faithful": swap(f"{WHOLE} --device-memory 0.9x {BRIEF} --faithful"),
-    "swap/offset": swap(f"{WHOLE} --device-memory 0.7x {BRIEF} --allocator offset --keep-order"),
+    "swap/faithful": swap(f"{WHOLE} --device-memory 0.9x {BRIEF} --as-published"),
+    "swap/offset": swap(f"{WHOLE} --device-memory 0.7x {BRIEF} --allocator offset"),
     "swap/bytes": swap(f"{WHOLE} --device-memory 0.7x {BRIEF} --allocator bytes"),
     "swap/recompute": swap(f"{WHOLE} --device-memory 0.7x {BRIEF} --with-recompute", "torch-swap"),
     "swap/exact": swap("--problem swap-problem.yaml --method exact --workers 1"),

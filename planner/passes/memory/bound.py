@@ -16,7 +16,7 @@ SENTENCES = {
     "solved": "the solver proved that no solution of the 0-1 program (MONeT, equations 4.1 to 4.15) is below it",
     "solved leaving": (
         "the solver proved that no solution of the 0-1 program (MONeT, equations 4.1 to 4.15) in which what a backward "
-        "op reads is still there when its stage is left (--dependency-set leaving) is below it"
+        "op reads is still there when its stage is left (--as-published) is below it"
     ),
     "retention": "the solver proved that no plan with each recomputation in the order of the forward pass is below it",
 }

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SCOPES: dict[Scope, str] = {
     "any order": "any order of recomputation",
     "forward order": "recomputation in forward order",
-    "forward order, reads left": "recomputation in forward order under --dependency-set leaving",
+    "forward order, reads left": "recomputation in forward order under --as-published",
     "no recomputation": "plans without recomputation",
 }
 
@@ -64,21 +64,18 @@ def command(
         ),
     ] = None,
     output: Annotated[str, document_option("The plan to write, or the folder of --sweep.", metavar="FILE|DIR")],
-    dependency_set: Annotated[
-        Literal["entering", "leaving"],
+    as_published: Annotated[
+        bool,
         typer.Option(
-            help="What a backward op reads must be there when its stage is entered, or still when it is left (the "
-            "form of MONeT's paper).",
+            "--as-published",
+            help="As in MONeT's paper, what a backward op reads is still there when its stage is left, not only when "
+            "it is entered.",
         ),
-    ] = "entering",
+    ] = False,
     method: Annotated[
         Literal["auto", "heuristic", "segments", "windows", "full", "retention", "rounding"],
         typer.Option(help="How to search; auto takes the methods that suit the size, one after the other."),
     ] = "auto",
-    variant: Annotated[
-        Literal["noop", "conv", "out", "int", "conv+out", "all"],
-        typer.Option(help="Families of implementations that the plan may choose from."),
-    ] = "all",
     without: Annotated[
         list[str] | None,
         choice(
@@ -125,12 +122,11 @@ def command(
     from treadle.planner.passes.memory.planning import parse_budget, plan_memory, with_budget
     from treadle.planner.passes.memory.problem import FAMILIES
     from treadle.planner.passes.memory.search.attempts import MemoryOptions
-    from treadle.planner.passes.memory.variants import VARIANTS
     from treadle.planner.search.clock import Clock
 
-    families = tuple(name for name in FAMILIES if name in VARIANTS[variant] and name not in (without or ()))
+    families = tuple(name for name in FAMILIES if name not in (without or ()))
     options = MemoryOptions(
-        dependency_set=dependency_set,
+        dependency_set="leaving" if as_published else "entering",
         method=method,
         families=None if families == FAMILIES else families,
         recompute=not no_recompute,

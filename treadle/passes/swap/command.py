@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from treadle.cli.lazy import UsageError
 from treadle.cli.limit import clock_of
-from treadle.cli.options import Json, document_option, hardware_option, positive, size_option, time_limit_option
+from treadle.cli.options import Json, document_option, hardware_option, size_option, time_limit_option
 from treadle.cli.output import live_line, note, print_json, require_apart
 from treadle.planner.documents.scalars import format_bytes, format_time, many
 
@@ -58,39 +58,12 @@ def command(
         Literal["auto", "genetic", "exact"],
         typer.Option(help="auto improves the genetic search's plan and solves small problems exactly."),
     ] = "auto",
-    faithful: Annotated[
-        bool, typer.Option("--faithful", help="The genetic search of SwapAdvisor's paper, and nothing else.")
+    as_published: Annotated[
+        bool, typer.Option("--as-published", help="The genetic search of SwapAdvisor's paper, and nothing else.")
     ] = False,
-    population: Annotated[int | None, typer.Option(min=2, help="Individuals. [default: 64, faithful: 144]")] = None,
+    population: Annotated[int | None, typer.Option(min=2, help="Individuals. [default: 64, as published: 144]")] = None,
     generations: Annotated[int, typer.Option(min=0, help="The most generations.")] = 1000,
     patience: Annotated[int, typer.Option(min=1, help="Generations without improvement that end the search.")] = 100,
-    mutation: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Probability of a mutation. [default: 0.1]")
-    ] = None,
-    temperature: Annotated[
-        float | None,
-        typer.Option(
-            metavar="NUMBER", parser=positive, help="Temperature of the selection. [default: 0.03, faithful: 1]"
-        ),
-    ] = None,
-    threshold: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="Operators that must have run since a tensor was used before it is copied out. [default: what suits, "
-            "faithful: 2]",
-        ),
-    ] = None,
-    keep_order: Annotated[
-        bool, typer.Option("--keep-order", help="Search pools only, for the order of the trace.")
-    ] = False,
-    keep_pool: Annotated[
-        bool, typer.Option("--keep-pool", help="Search orders only, for the best planted pool.")
-    ] = False,
-    free_classes: Annotated[
-        bool,
-        typer.Option("--free-classes", help="Let a class of the pool have any sizes, not only neighbours."),
-    ] = False,
     with_recompute: Annotated[
         bool,
         typer.Option(
@@ -141,22 +114,15 @@ def command(
     from treadle.planner.passes.swap.planning import SwapOptions, SwapTask, parse_memory, plan_swap, with_memory
     from treadle.planner.passes.swap.search.options import BOTH
 
-    pool_only = faithful or keep_pool or free_classes
-    allocators: Any = (allocator,) if allocator != "auto" else ("pool",) if pool_only else BOTH
+    allocators: Any = (allocator,) if allocator != "auto" else ("pool",) if as_published else BOTH
     options = SwapOptions(
         method=method,
         allocator=allocators[0],
         allocators=allocators,
-        faithful=faithful,
-        keep_order=keep_order,
-        keep_pool=keep_pool,
-        free_classes=free_classes,
+        faithful=as_published,
         population=population,
         generations=generations,
         patience=patience,
-        mutation=mutation,
-        temperature=temperature,
-        threshold=threshold,
         seed=seed,
         time_limit_s=time_limit,
         workers=workers or os.cpu_count() or 1,

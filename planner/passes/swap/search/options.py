@@ -51,7 +51,7 @@ class SwapOptions:
         if self.executor is not None:
             dask_address(self.executor)
         if self.free_classes and self.allocator != "pool":
-            raise InputError(f"free classes need the allocator pool, found {self.allocator}", where="--free-classes")
+            raise InputError(f"free classes need the allocator pool, found {self.allocator}", where="free_classes")
 
     @property
     def effort(self) -> GeneticParameters:

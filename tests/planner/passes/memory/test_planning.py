@@ -259,7 +259,7 @@ def test_a_bound_in_leaving_mode_says_that_it_holds_for_the_narrower_rule():
     plan = plan_memory(cases.a(8), options=MemoryOptions(dependency_set="leaving", gap=0.0))
     if plan.certificate.optimal:
         assert plan.certificate.scope == "forward order, reads left"
-        assert "--dependency-set leaving" in plan.certificate.argument
+        assert "--as-published" in plan.certificate.argument
     assert plan_memory(cases.a(8), options=MemoryOptions(gap=0.0)).certificate.scope == "forward order"
 
 

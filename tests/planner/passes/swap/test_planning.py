@@ -311,5 +311,5 @@ def test_operators_without_tensors_have_a_plan(allocator):
 
 
 def test_free_classes_need_a_pool():
-    with pytest.raises(InputError, match="--free-classes"):
+    with pytest.raises(InputError, match="free_classes"):
         SwapOptions(allocator="bytes", free_classes=True)

@@ -85,7 +85,7 @@ def test_a_problem_file_and_json(files, capsys):
 
 def test_leaving_costs_more_here(files, capsys):
     command = ["plan", "memory", "--problem", "problem.json", "--gap", "0", "-o", "plan.json", "--json"]
-    assert run([*command, "--dependency-set", "leaving"]) == 0
+    assert run([*command, "--as-published"]) == 0
     assert json.loads(capsys.readouterr().out)["time_ns"] == 16
 
 

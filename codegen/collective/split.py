@@ -10,7 +10,7 @@ from treadle.codegen.collective.program import BlockStep, CollectiveProgram, Thr
 
 def split_counts(program: CollectiveProgram, most: int) -> CollectiveProgram:
     """`program` with at most `most` chunks in a step. Both ends of a message are cut alike, and its parts follow each
-    other, so the order on every connection stays; who waited for a step waits for its last part."""
+    other, so the order on every connection stays; a dependence on a step becomes one on its last part."""
     if all(step.count <= most for _, _, step in program.steps()):
         return program
     ranks = []

@@ -1,7 +1,6 @@
-"""Algorithms of collectives by name, as executable programs: the planner's templates on ranks that are all alike.
+"""Algorithms of collectives by name, as executable programs: the planner's templates on identical ranks.
 
-A planned algorithm, synthesised or not, is one `treadle.codegen.collective.lower.lower` away: what takes an Algorithm
-takes either.
+A planned algorithm becomes a program by `treadle.codegen.collective.lower.lower`; a ProgramFactory covers both.
 """
 
 from __future__ import annotations

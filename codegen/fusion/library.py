@@ -1,4 +1,4 @@
-"""Products that a library makes between our launches, where the target has one: PyTorch calls cuBLAS and its kin."""
+"""Products that a library computes between our launches, if the target has one: PyTorch calls cuBLAS and cuDNN."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ COUNTER_BYTES = 8
 @dataclass(frozen=True)
 class UnitLink:
     """By rank of a group, the units of the consumer that each unit of the producer is part of: `feeds[rank][unit]`.
-    `at` is where the counters lie in a rank's arena. Ranks that are all alike may be given once."""
+    `at` is where the counters lie in a rank's arena. Identical ranks may be given once."""
 
     name: str
     at: int

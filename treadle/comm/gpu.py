@@ -125,7 +125,7 @@ class GpuExecutor:
         return lane.run(lambda: member(tensor, op), tensor)
 
     def queued_sum(self, algorithm: LoadedAlgorithm, tensor: Tensor) -> torch.futures.Future[Tensor]:
-        """Sum `tensor` in place; only who waits for the future waits for the GPU."""
+        """Sum `tensor` in place; only a wait for the future waits for the GPU."""
         member, lane = self._standing(algorithm)
         future = lane.future()
 

@@ -1,8 +1,8 @@
 """Convolution by a named cuDNN algorithm, forced rather than hinted, in a workspace of PyTorch's own allocator.
 
 `convolution_cudnn.cpp` is compiled on first use against the cuDNN that PyTorch runs on and is called through ctypes.
-Raised everywhere: MissingBackendError without a GPU, cuDNN's headers or a compiler; RuntimeError with cuDNN's words
-where it does not support an algorithm for the shapes, the type or the device.
+All functions raise MissingBackendError without a GPU, cuDNN's headers or a compiler, and RuntimeError with cuDNN's
+message where it does not support an algorithm for the shapes, the type or the device.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from treadle.kernels.geometry import Pair, Shape, Size, output_size, pair
+from treadle.kernels.geometry import Shape, Size, output_size, pair
 from treadle.planner.errors import MissingBackendError
 from treadle.planner.graph.implementations.convolution import Direction
 from treadle.planner.graph.implementations.cudnn import ALGORITHMS
@@ -38,8 +38,8 @@ def conv2d_cudnn(
     algorithm: str,
 ) -> Tensor:
     """2d convolution. Workspace: what cuDNN asks for, and copies of operands that are not contiguous."""
-    window = (pair(stride), pair(padding), pair(dilation))
-    axes = zip(x.shape[2:], weight.shape[2:], *window, strict=True)
+    window = (stride, padding, dilation)
+    axes = zip(x.shape[2:], weight.shape[2:], *map(pair, window), strict=True)
     y = x.new_empty((x.shape[0], weight.shape[0], *(output_size(*axis) for axis in axes)))
     _run("forward", algorithm, x.contiguous(), weight.contiguous(), y, window, groups)
     return y if bias is None else y.add_(bias.view(-1, 1, 1))
@@ -58,8 +58,7 @@ def conv2d_cudnn_weight_gradient(
 ) -> list[Tensor | None]:
     """Gradients of weight and bias; the second is None without a bias."""
     result = x.new_empty(tuple(weight_shape))
-    window = (pair(stride), pair(padding), pair(dilation))
-    _run("weight", algorithm, x.contiguous(), result, grad.contiguous(), window, groups)
+    _run("weight", algorithm, x.contiguous(), result, grad.contiguous(), (stride, padding, dilation), groups)
     return [result, grad.sum((0, 2, 3)) if has_bias else None]
 
 
@@ -75,8 +74,7 @@ def conv2d_cudnn_input_gradient(
 ) -> Tensor:
     """Gradient of the image."""
     result = grad.new_empty(tuple(input_shape))
-    window = (pair(stride), pair(padding), pair(dilation))
-    _run("input", algorithm, result, weight.contiguous(), grad.contiguous(), window, groups)
+    _run("input", algorithm, result, weight.contiguous(), grad.contiguous(), (stride, padding, dilation), groups)
     return result
 
 
@@ -102,7 +100,7 @@ def _run(
     x: Tensor,
     weight: Tensor,
     y: Tensor,
-    window: tuple[Pair, Pair, Pair],
+    window: tuple[Size, Size, Size],
     groups: int,
 ) -> None:
     library = _library_for(x.device)
@@ -114,7 +112,7 @@ def _run(
         _DTYPES.index(x.dtype),
         torch.backends.cudnn.allow_tf32,
         *shapes,
-        *((ctypes.c_int * 2)(*numbers) for numbers in window),
+        *((ctypes.c_int * 2)(*pair(numbers)) for numbers in window),
         groups,
     )
     with torch.cuda.device(x.device):
@@ -147,8 +145,8 @@ def _library() -> ctypes.CDLL:
 
 
 def locate() -> tuple[list[Path], Path]:
-    """Folders of the headers of cuDNN and CUDA, and cuDNN's shared library. Of the packages that come with PyTorch,
-    else of the toolkit. Raises MissingBackendError where they are not there."""
+    """Folders of the headers of cuDNN and CUDA, and cuDNN's shared library, in the packages that come with PyTorch,
+    otherwise in the toolkit. Raises MissingBackendError where they are missing."""
     places = _places()
     headers = []
     for name in ("cudnn.h", "cuda_runtime_api.h"):

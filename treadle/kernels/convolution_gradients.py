@@ -24,6 +24,8 @@ from treadle.kernels.convolution_winograd import input_gradient_winograd
 from treadle.kernels.geometry import Shape, layout
 
 _aten = torch.ops.aten
+_Settings = tuple[Shape, Shape, Shape, bool, Shape, int]
+"""Stride, padding, dilation, whether transposed, output padding, groups."""
 _ONEDNN = (torch.float32, torch.bfloat16, torch.float16)
 _WEIGHT: Mapping[str, Callable[..., Tensor]] = {
     "im2col": weight_gradient_im2col,
@@ -92,19 +94,10 @@ def convolution_weight_gradient(
     groups: int,
 ) -> tuple[Tensor, Tensor | None]:
     """What `aten.convolution_backward` gives for weight and bias, any number of dimensions. Workspace: ATen's."""
-    _, weight, bias = _aten.convolution_backward(
-        grad,
-        x,
-        _shape_only(weight_shape, grad),
-        [weight_shape[1] * groups if transposed else weight_shape[0]] if has_bias else None,
-        stride,
-        padding,
-        dilation,
-        transposed,
-        output_padding,
-        groups,
-        [False, True, has_bias],
-    )
+    settings = (stride, padding, dilation, transposed, output_padding, groups)
+    biases = [weight_shape[1] * groups if transposed else weight_shape[0]] if has_bias else None
+    stand_in = _shape_only(weight_shape, grad)
+    _, weight, bias = _aten.convolution_backward(grad, x, stand_in, biases, *settings, [False, True, has_bias])
     return weight, bias
 
 
@@ -122,25 +115,16 @@ def convolution_input_gradient(
     """What `aten.convolution_backward` gives for the input, any number of dimensions. Workspace: ATen's."""
     settings = (stride, padding, dilation, transposed, output_padding, groups)
     if grad.device.type == "cpu" and grad.dtype in _ONEDNN:
-        gradient = _reversed(grad, weight, input_shape, *settings)
+        gradient = _reversed(grad, weight, input_shape, settings)
     else:
         stand_in = _shape_only(input_shape, grad)
         gradient = _aten.convolution_backward(grad, stand_in, weight, None, *settings, [True, False, False])[0]
     return gradient.contiguous(memory_format=layout(grad))
 
 
-def _reversed(
-    grad: Tensor,
-    weight: Tensor,
-    input_shape: Shape,
-    stride: Shape,
-    padding: Shape,
-    dilation: Shape,
-    transposed: bool,
-    output_padding: Shape,
-    groups: int,
-) -> Tensor:
+def _reversed(grad: Tensor, weight: Tensor, input_shape: Shape, settings: _Settings) -> Tensor:
     """The input gradient as the convolution in the other direction that it is."""
+    stride, padding, dilation, transposed, _, groups = settings
     sizes = input_shape[2:]
     if transposed:
         gradient: Tensor = _aten.convolution(

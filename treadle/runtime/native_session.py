@@ -27,8 +27,8 @@ GAVE_UP = 2
 
 
 class NativeSession:
-    """Arenas of ranks, in a library whose driver adds the functions of `signatures`; `name` is what errors are about.
-    Who inherits it opens the driver's session as `_handle`."""
+    """Arenas of ranks, in a library whose driver adds the functions of `signatures`; errors call it `name`. Subclasses
+    open the driver's session as `_handle`."""
 
     def __init__(self, library: Path, signatures: Signatures, name: str) -> None:
         self.library: Any = ctypes.CDLL(str(library))
@@ -40,7 +40,7 @@ class NativeSession:
         self._kept: object = None
 
     def share(self, rank: int) -> bytes:
-        """What another process needs to reach the arena of `rank`."""
+        """The handle with which another process attaches the arena of `rank`."""
         handle = ctypes.create_string_buffer(self.library.treadle_handle_bytes())
         self._require(self.library.treadle_share(self._handle, rank, handle))
         return handle.raw
@@ -50,7 +50,7 @@ class NativeSession:
         self._require(self.library.treadle_attach(self._handle, rank, handle))
 
     def detach(self) -> None:
-        """Let go of the arenas of other processes; no launch is possible any more."""
+        """Detach the arenas of other processes; no launch is possible afterwards."""
         self._require(self.library.treadle_detach(self._handle))
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Tensors in the strides of the capture, for calls whose results depend on them.
 
 Kernels may lay their results out otherwise than fake tensors say, and gradients come from the caller in any
-strides. Most calls compute the same from any of them; `as_strided` and its kin read memory by its addresses.
+strides. Most calls compute the same from any of them; `as_strided` and similar calls read memory by its addresses.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def flattened(gpu: Gpu, block: ThreadblockPlan) -> Iterator[tuple[PlanOperation,
 
 
 def peers_of(gpu: Gpu, kind: str) -> tuple[int, ...]:
-    """Who the channels of one type lead to, by number."""
+    """The peers of the channels of one type, by number."""
     wanted = MemoryChannels if kind == "memory" else PortChannels
     return tuple(peer for made in gpu.channels if isinstance(made, wanted) for peer in made.connected_to)
 

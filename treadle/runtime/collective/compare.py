@@ -62,18 +62,9 @@ def compare(
     texts = {name: xml.emit(program) for name, program in programs.items()}
     jobs = _Jobs(texts, decisions, tuple(sizes), tuple(dtypes), tuple(ops), repeats)
     by_rank = launch(world, _worker, (jobs,), timeout)
-    rows = []
-    for results in zip(*by_rank, strict=True):
-        rows.append(
-            changed(
-                results[0],
-                bytes=max(row.bytes for row in results),
-                max_error=max(row.max_error for row in results),
-                tolerance=max(row.tolerance for row in results),
-                seconds=max(row.seconds for row in results),
-                reference_seconds=max(row.reference_seconds for row in results),
-            )
-        )
+    names = ("bytes", "max_error", "tolerance", "seconds", "reference_seconds")
+    worst = ({name: max(getattr(row, name) for row in each) for name in names} for each in zip(*by_rank, strict=True))
+    rows = [changed(row, **most) for row, most in zip(by_rank[0], worst, strict=True)]
     return [changed(row, predicted_seconds=predict(programs[row.program], decisions, row.bytes)) for row in rows]
 
 

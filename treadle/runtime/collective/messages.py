@@ -110,7 +110,7 @@ def programs_in(folder: Path) -> dict[str, CollectiveProgram]:
 
 
 def decisions_in(folder: Path) -> CollectiveDecisions | None:
-    """The collective plan that lies in an artefact folder, None for anybody's file."""
+    """The collective plan in an artefact folder, None for a foreign file."""
     if not (folder / PLAN_NAME).is_file():
         return None
     plan = as_pass(store.load(folder / PLAN_NAME, Plan), CollectiveDecisions)

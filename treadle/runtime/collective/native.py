@@ -270,7 +270,7 @@ class CompiledRank:
         self._session.wait()
         distributed.barrier(self._group)
         self._session.detach()
-        distributed.barrier(self._group)  # CUDA wants memory closed everywhere before its owner frees it
+        distributed.barrier(self._group)  # CUDA requires memory to be closed everywhere before its owner frees it
         self._session.close()
 
 

@@ -117,7 +117,7 @@ class FusionSession(NativeSession):
         A run may be made in several calls of neighbouring `launches`, in order.
 
         `seed` and `step` of dropout. A wait of more than `timeout` seconds gives up, 0 is without limit; fibers need
-        no clock for that, and `order` chooses who of them goes on when.
+        no clock for that, and `order` is the seed of their order.
         """
         on = (ctypes.c_void_p * self.ranks)(*streams) if streams else None
         call = _Call(on, round(timeout * 1e9), seed, step, order, launches.start, launches.stop)

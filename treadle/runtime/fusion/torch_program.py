@@ -167,7 +167,7 @@ class FusedProgram:
         return torch.zeros(self._shape(of), dtype=TORCH[of.dtype], device=self.device)
 
     def close(self) -> None:
-        """Let go of the arenas, once all ranks are done."""
+        """Free the arenas, once all ranks are done."""
         dist.barrier(self.group)
         if self._session is not None:
             self._session.close()

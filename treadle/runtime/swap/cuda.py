@@ -104,8 +104,8 @@ class Streams:
 def waits_of(nodes: Sequence[StepNode], keep_drops: bool = False) -> list[list[int]]:
     """For each node the nodes of other streams whose events its stream has to wait for, and has not waited for yet.
 
-    A stream runs its nodes in order, so of each other stream only the last counts. A drop is on no stream: who waits
-    for it waits for what it waits for; with `keep_drops` it is on stream `out`.
+    A stream runs its nodes in order, so of each other stream only the last counts. A drop is on no stream: a
+    wait for it is one for what it waits for; with `keep_drops` it is on stream `out`.
     """
     stream = ["out" if keep_drops and node.kind == "drop" else node.kind for node in nodes]
     stands: list[set[int]] = []

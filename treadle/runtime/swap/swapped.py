@@ -71,7 +71,7 @@ def _generated(plan: Plan | Path | str, trace: Trace | Path | str | None) -> str
 
 
 class _Expected(NamedTuple):
-    """What `require_covered` wants to know."""
+    """The facts that `require_covered` compares."""
 
     name: str
     inputs: list[list[Any]]

@@ -110,6 +110,21 @@ class Op(Record, frozen=True, kw_only=True):
     comm: dict[str, Any] | None = None
     """Communication facts of an imported trace: collective, bytes, peer, group."""
 
+    @property
+    def variants(self) -> tuple[Call, ...]:
+        """Its own call and its other implementations."""
+        return (self, *self.implementations)
+
+
+Call = Op | Implementation
+
+
+class OpRun(Record, frozen=True, kw_only=True):
+    """One run of a trace op, where ops run repeatedly or by another implementation than their own call."""
+
+    op: Name
+    implementation: Name = "default"
+
 
 class Costs(Record, frozen=True, kw_only=True):
     """Where `time_ns` comes from."""

@@ -14,19 +14,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from treadle.planner.documents.trace import Implementation, Op, Trace
+from treadle.planner.documents.trace import Call, Implementation, Op, OpRun, Trace
 from treadle.planner.errors import InputError
 from treadle.planner.graph.gradients import finals
 from treadle.planner.graph.implementations.dropout import STATE
 from treadle.planner.graph.index import Graph
-from treadle.planner.passes.swap.decisions import OpRun
 
 OWN = "default"
 """The name of an op's own call among its implementations."""
 INPLACE = "inplace"
 """The name of the own call's form that writes its result, of the same bits, where an argument lies."""
-
-Call = Op | Implementation
 
 
 def unrolled(trace: Trace, runs: Sequence[OpRun]) -> Trace:

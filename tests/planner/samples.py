@@ -33,7 +33,7 @@ from treadle.planner.documents.sketch import (
     Symmetry,
 )
 from treadle.planner.documents.store import FORMS
-from treadle.planner.documents.trace import Costs, Op, Tensor, Trace
+from treadle.planner.documents.trace import Costs, Op, OpRun, Tensor, Trace
 from treadle.planner.passes.collective.algorithm import CollectiveDecisions, LinkCost, Port, Transfer
 from treadle.planner.passes.collective.job import CollectiveJob
 from treadle.planner.passes.fusion.decisions import FusionDecisions, Reason, Rival, StageChoice, TransformCall
@@ -41,7 +41,7 @@ from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.job import MemoryJob
 from treadle.planner.passes.memory.problem import Backward, BackwardNode, Forward, ForwardNode, MemoryProblem
 from treadle.planner.passes.memory.program import Drop, EnterStage, RunBackward, RunForward
-from treadle.planner.passes.swap.decisions import OpRun, PoolClass, Resident, SwapDecisions, SwapNode
+from treadle.planner.passes.swap.decisions import PoolClass, Resident, SwapDecisions, SwapNode
 from treadle.planner.passes.swap.problem import SwapMachine, SwapOp, SwapProblem, SwapTensor
 
 TRACE = Trace(

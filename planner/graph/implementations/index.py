@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -11,36 +10,18 @@ from msgspec.structs import replace
 
 from treadle.planner.documents.trace import Implementation, Op, Tensor, Trace
 from treadle.planner.graph.gradients import finals
-from treadle.planner.graph.liveness import owners
-
-Call = Op | Implementation
+from treadle.planner.graph.index import Graph
 
 
-@dataclass(frozen=True)
-class Index:
-    """Who makes, reads and holds each tensor of `trace`."""
-
-    trace: Trace
-
-    @cached_property
-    def tensors(self) -> dict[str, Tensor]:
-        return {tensor.id: tensor for tensor in self.trace.tensors}
-
-    @cached_property
-    def owner(self) -> dict[str, str]:
-        """For each tensor the one whose storage it lies in."""
-        return owners(self.trace)
-
-    @cached_property
-    def producer(self) -> dict[str, Op]:
-        return {tensor: op for op in self.trace.ops for tensor in op.outputs if tensor is not None}
+class Index(Graph):
+    """Which ops make and read each tensor of `trace`, and which tensors the caller holds."""
 
     @cached_property
     def readers(self) -> dict[str, list[int]]:
         """For each storage the places of the ops that read it, through any view and by any of their calls."""
         found: dict[str, list[int]] = {}
         for place, op in enumerate(self.trace.ops):
-            for storage in dict.fromkeys(self.owner[tensor] for call in calls(op) for tensor in call.inputs):
+            for storage in dict.fromkeys(self.owner[tensor] for call in op.variants for tensor in call.inputs):
                 found.setdefault(storage, []).append(place)
         return found
 
@@ -75,12 +56,6 @@ class Index:
         if op is None or op.target != target or op.phase != "forward" or op.outputs[0] != tensor_of(tree):
             return None
         return op if op.args is not None else None
-
-
-def calls(op: Op) -> Iterator[Call]:
-    """The op's own call and its other implementations."""
-    yield op
-    yield from op.implementations
 
 
 def tensor_of(tree: Any) -> str | None:

@@ -12,11 +12,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from treadle.planner.documents.trace import Implementation, Op, Trace
+from treadle.planner.documents.trace import Call, Implementation, Op, Trace
 from treadle.planner.graph.implementations.index import (
-    Call,
     Index,
-    calls,
     implementation,
     named,
     substituted,
@@ -92,7 +90,7 @@ def _backward(op: Op, place: int, index: Index) -> Iterator[Implementation]:
         if _overwrites(op, place, order, index):
             yield _inplace(op, "inplace", "grad-inplace", ADD_INPLACE, order)
             return
-    for call in calls(op):
+    for call in op.variants:
         if call.target in BACKWARD and call.args and _overwrites(op, place, call.args, index):
             name = f"{call.name}-inplace" if isinstance(call, Implementation) else "inplace"
             family = "+".join((*filter(None, [call.family]), "grad-inplace"))
@@ -129,7 +127,7 @@ def _late_reads(name: str | None, index: Index) -> tuple[int, int]:
     storage = index.owner[name or ""]
     ops = [index.trace.ops[place] for place in index.readers[storage]]
     late = [op for op in ops if op.phase == "backward"]
-    must = [op for op in late if all(_reads(call, storage, index) for call in calls(op))]
+    must = [op for op in late if all(_reads(call, storage, index) for call in op.variants)]
     return len(must), len(late)
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from treadle.planner.documents.trace import OpRun
 from treadle.planner.graph.unrolling import without_useless
 from treadle.planner.job.recompute_swap.critical import delays
 from treadle.planner.job.recompute_swap.scoring import QuickPlan, Scorer
 from treadle.planner.job.recompute_swap.sets import OpSequence, RunValue
-from treadle.planner.passes.swap.decisions import OpRun
 
 SIZES = (32, 16, 8, 4, 2, 1)
 """Numbers of changes that are tried at once."""

@@ -6,8 +6,7 @@ from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
-from treadle.planner.documents.trace import Implementation, Op, Trace
-from treadle.planner.graph.implementations.index import calls as calls_of_op
+from treadle.planner.documents.trace import Implementation, Op, OpRun, Trace
 from treadle.planner.graph.implementations.normalisation import INVERTING
 from treadle.planner.graph.index import Graph
 from treadle.planner.graph.unrolling import OWN, call_named, without_useless
@@ -16,7 +15,6 @@ from treadle.planner.passes.memory.extract.problem import problem_from_trace
 from treadle.planner.passes.memory.problem import FAMILIES, MemoryProblem
 from treadle.planner.passes.memory.program import EnterStage
 from treadle.planner.passes.memory.trace_calls import calls_of
-from treadle.planner.passes.swap.decisions import OpRun
 
 SAME_BITS = tuple(family for family in FAMILIES if family not in ("conv", "statistics"))
 """Families whose calls make the bits of the model's own; those that invert a normalisation are left out anyway."""
@@ -59,8 +57,7 @@ def model_part(trace: Trace) -> Trace:
 
 def most_workspace(trace: Trace) -> int:
     """The largest workspace of any op by its own call or by another, in bytes."""
-    calls = (call.workspace_bytes or 0 for op in trace.ops for call in calls_of_op(op))
-    return max(calls, default=0)
+    return max((call.workspace_bytes or 0 for op in trace.ops for call in op.variants), default=0)
 
 
 def memory_problem(trace: Trace) -> MemoryProblem:

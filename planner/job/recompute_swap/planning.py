@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from treadle.planner.documents.plan import InputRef, Plan
-from treadle.planner.documents.trace import Trace
+from treadle.planner.documents.trace import OpRun, Trace
 from treadle.planner.errors import InfeasibleError, InputError, LimitError
 from treadle.planner.graph.unrolling import inplace_runs
 from treadle.planner.job.recompute_swap.local import improve
@@ -33,7 +33,7 @@ from treadle.planner.job.recompute_swap.sets import OpSequence, RunValue
 from treadle.planner.passes.memory.lower import store_all
 from treadle.planner.passes.memory.planning import MemoryOptions
 from treadle.planner.passes.swap.bound import lower_bound, sentence
-from treadle.planner.passes.swap.decisions import OpRun, SwapDecisions
+from treadle.planner.passes.swap.decisions import SwapDecisions
 from treadle.planner.passes.swap.minimum import require_feasible
 from treadle.planner.passes.swap.planning import (
     Memory,

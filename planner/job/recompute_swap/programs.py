@@ -15,7 +15,7 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from treadle.planner.documents.trace import Trace
+from treadle.planner.documents.trace import OpRun, Trace
 from treadle.planner.errors import InfeasibleError, LimitError
 from treadle.planner.job.recompute_swap.memory_pass import BRIEF, LONG, Ended, is_small, schedule_within
 from treadle.planner.job.recompute_swap.memory_runs import allowed, memory_problem, most_workspace, runs_of
@@ -23,7 +23,6 @@ from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.lower import RecomputeSchedule, store_all
 from treadle.planner.passes.memory.planning import MemoryOptions, decide, plan_memory, with_budget
 from treadle.planner.passes.memory.problem import MemoryProblem
-from treadle.planner.passes.swap.decisions import OpRun
 from treadle.planner.passes.swap.problem import SwapMachine
 
 SHARES = tuple(Fraction(share, 100) for share in (100, 90, 115, 80, 130, 150, 70, 175))

@@ -15,7 +15,6 @@ from fractions import Fraction
 from msgspec.structs import replace
 
 from treadle.planner.documents.trace import Implementation, Op, Trace
-from treadle.planner.graph.implementations.index import calls
 from treadle.planner.graph.index import Graph
 from treadle.planner.graph.unrolling import draws
 from treadle.planner.passes.swap.bound import SECONDS, Repeats, bound_with_repeats
@@ -59,13 +58,13 @@ def relaxed(trace: Trace, machine: SwapMachine, reserve_bytes: int) -> tuple[Swa
             again.append(None)
             continue
         together = sum(problem.tensors[other].bytes for other in made.outputs)
-        quickest = min(call.time_ns or 0 for call in calls(op))
+        quickest = min(call.time_ns or 0 for call in op.variants)
         again.append(Fraction(quickest * tensor.bytes, max(1, together)))
     return problem, Repeats(tuple(again), tuple(_spared(graph.ops[op.id], graph) for op in problem.ops))
 
 
 def _least(op: Op, graph: Graph) -> Op:
-    first = [call for call in calls(op) if not (isinstance(call, Implementation) and call.again)]
+    first = [call for call in op.variants if not (isinstance(call, Implementation) and call.again)]
     sure = frozenset.intersection(*(frozenset(graph.owner[tensor] for tensor in call.inputs) for call in first))
     return replace(
         op,

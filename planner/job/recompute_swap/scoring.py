@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from treadle.planner.documents.trace import Trace
+from treadle.planner.documents.trace import OpRun, Trace
 from treadle.planner.errors import InputError
 from treadle.planner.graph.unrolling import unrolled
 from treadle.planner.passes.swap.arrays import Arrays, Nodes, arrays_of
-from treadle.planner.passes.swap.decisions import Allocator, OpRun
+from treadle.planner.passes.swap.decisions import Allocator
 from treadle.planner.passes.swap.extract import problem_from_trace
 from treadle.planner.passes.swap.layout import Pool
 from treadle.planner.passes.swap.problem import SwapMachine, SwapProblem

@@ -16,10 +16,9 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from treadle.planner.documents.trace import Implementation, Op, Trace
+from treadle.planner.documents.trace import Call, Implementation, Op, OpRun, Trace
 from treadle.planner.graph.index import Graph
-from treadle.planner.graph.unrolling import OWN, Call, call_named, draws
-from treadle.planner.passes.swap.decisions import OpRun
+from treadle.planner.graph.unrolling import OWN, call_named, draws
 
 
 class RunValue(NamedTuple):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from treadle.planner.documents.scalars import Count, Decisions, Name, Positive, Record
+from treadle.planner.documents.scalars import Count, Decisions, Positive, Record
+from treadle.planner.documents.trace import OpRun
 from treadle.planner.passes.swap.problem import SwapProblem
 
 Allocator = Literal["pool", "offset", "bytes"]
@@ -41,13 +42,6 @@ class SwapNode(Record, frozen=True, kw_only=True):
     after: tuple[Count, ...] = ()
     at: tuple[Count, ...] = ()
     early: bool = False
-
-
-class OpRun(Record, frozen=True, kw_only=True):
-    """One run of a trace op, where ops run repeatedly or by another implementation than their own call."""
-
-    op: Name
-    implementation: Name = "default"
 
 
 class SwapDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass", tag="swap"):

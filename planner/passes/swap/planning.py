@@ -11,13 +11,13 @@ from msgspec.structs import replace as with_fields
 
 from treadle.planner.documents.plan import Generation, InputRef, Plan, Provenance
 from treadle.planner.documents.quantities import Quantity, parse_quantity
-from treadle.planner.documents.trace import Trace
+from treadle.planner.documents.trace import OpRun, Trace
 from treadle.planner.errors import InfeasibleError, InputError, LimitError
 from treadle.planner.graph.unrolling import INPLACE, as_run, inplace_runs
 from treadle.planner.passes.swap.arrays import Arrays, Nodes, arrays_of
 from treadle.planner.passes.swap.bound import EXACT, lower_bound, sentence
 from treadle.planner.passes.swap.check import check
-from treadle.planner.passes.swap.decisions import OpRun, SwapDecisions
+from treadle.planner.passes.swap.decisions import SwapDecisions
 from treadle.planner.passes.swap.early import write_back_early
 from treadle.planner.passes.swap.evaluate import decisions
 from treadle.planner.passes.swap.extract import problem_from_trace

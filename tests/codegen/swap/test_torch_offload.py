@@ -24,12 +24,12 @@ from treadle.capture.graph import capture
 from treadle.capture.optimizer import with_optimizer
 from treadle.codegen.swap.torch_offload import FILE_NAME, carry, generate
 from treadle.codegen.targets import generate as generate_target
-from treadle.planner.documents.trace import Trace
+from treadle.planner.documents.trace import OpRun, Trace
 from treadle.planner.errors import InputError
 from treadle.planner.graph.implementations import with_implementations
 from treadle.planner.graph.index import Graph
 from treadle.planner.graph.unrolling import INPLACE, as_run
-from treadle.planner.passes.swap.decisions import OpRun, SwapDecisions
+from treadle.planner.passes.swap.decisions import SwapDecisions
 from treadle.runtime.memory.offload_ops import stand_in
 
 Step = tuple[nn.Module, tuple[Tensor, ...], Callable[..., Tensor]]

@@ -23,12 +23,11 @@ from treadle.planner import resources
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import Hardware
 from treadle.planner.documents.plan import Plan
-from treadle.planner.documents.trace import Trace
+from treadle.planner.documents.trace import OpRun, Trace
 from treadle.planner.errors import InputError
 from treadle.planner.graph.implementations import with_implementations
 from treadle.planner.graph.unrolling import plain_runs, unrolled
 from treadle.planner.passes.swap.check import check
-from treadle.planner.passes.swap.decisions import OpRun
 from treadle.planner.passes.swap.extract import GRANULARITY, problem_from_trace
 from treadle.planner.passes.swap.layout import least_pool, pool_bytes
 from treadle.planner.passes.swap.planning import inplace_problem

@@ -1,4 +1,4 @@
-"""Texts of documents are those that people see, on one line unless the field is prose or a program."""
+"""Texts of documents are printable, on one line unless the field is prose or a program."""
 
 from __future__ import annotations
 

@@ -13,13 +13,12 @@ from tests.treadle.runtime.models import STEPS, trace_of
 from treadle.capture.load import build_step
 from treadle.capture.optimizer import with_optimizer
 from treadle.planner.documents import store
-from treadle.planner.documents.trace import Costs, Implementation, Op, Tensor, Trace
+from treadle.planner.documents.trace import Costs, Implementation, Op, OpRun, Tensor, Trace
 from treadle.planner.errors import InputError
 from treadle.planner.graph.implementations import with_implementations
 from treadle.planner.graph.index import Graph
 from treadle.planner.graph.liveness import sweep
 from treadle.planner.graph.unrolling import INPLACE, copies_alone, inplace_runs, plain_runs, unrolled, without_useless
-from treadle.planner.passes.swap.decisions import OpRun
 
 
 def values_of(name: str, trace: Trace) -> dict[str, Any]:
@@ -36,7 +35,7 @@ def handed(trace: Trace) -> list[str]:
 
 
 def everything_again(trace: Trace) -> tuple[OpRun, ...]:
-    """Before every backward op the whole forward pass once more, as far as it is not random; repeats that nobody
+    """Before every backward op the whole forward pass once more, as far as it is not random; repeats that no op
     reads are left out."""
     graph = Graph(trace)
     plain = plain_runs(trace)
@@ -109,13 +108,13 @@ def inplace(trace: Trace) -> list[str]:
 
 
 def test_nothing_is_overwritten_that_is_read_later() -> None:
-    """y takes the place of h, unless an op reads h after it, by itself or through a view, which may be an older one."""
+    """y takes the place of h, unless an op reads h after it, directly or through a view, which may be an older one."""
     way = Implementation(name=INPLACE, family="inplace", target="f_", inputs=("h",), outputs=("y",), overwrites="h")
     make, act = op("make", "x", "h"), op("act", "h", "y", implementations=(way,))
     view, late = op("view", "h", "v"), op("late", "v", "z")
     assert inplace(hand_trace(make, act)) == ["act"]
     assert inplace(hand_trace(make, view, late, act, outputs=("y", "z"))) == ["act"]
-    assert inplace(hand_trace(make, act, view)) == ["act"], "a view that nobody reads is never made"
+    assert inplace(hand_trace(make, act, view)) == ["act"], "a view that no op reads is never made"
     for ops in ((make, act, op("late", "h", "z")), (make, view, act, late), (make, act, view, late)):
         assert inplace(hand_trace(*ops, outputs=("y", "z"))) == []
     other = replace(act, implementations=(replace(way, name="mask-inplace"),))

@@ -27,7 +27,7 @@ def test_a_ring_in_a_node() -> None:
 
 
 def test_a_ring_over_nodes() -> None:
-    """Of 255 hops 16 leave a node; all bytes of the ring do, through eight NICs, or two of two channels."""
+    """16 of 255 hops leave a node; all bytes of the ring do, through eight NICs, or two of two channels."""
     machine = shipped("dgx2", 16)
     place = placement(machine, 256, 1)
     timed = timing(Movement("ReduceScatter", 1e9), place, machine, SIMPLE)

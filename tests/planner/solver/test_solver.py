@@ -239,13 +239,13 @@ def test_progress_is_reported_in_the_calling_thread(backend: Backend) -> None:
     seen: list[Progress] = []
     threads = set()
 
-    def hear(progress: Progress) -> None:
+    def report(progress: Progress) -> None:
         seen.append(progress)
         threads.add(threading.current_thread())
 
     model = hard_knapsack()
     model.offset = 1000
-    solution = solve(model, backend=backend, time_limit_s=1.5, on_progress=hear)
+    solution = solve(model, backend=backend, time_limit_s=1.5, on_progress=report)
     assert threads == {threading.current_thread()}
     last = [p for p in seen if p.gap is not None][-1]
     assert solution.objective <= last.incumbent
@@ -270,11 +270,11 @@ from treadle.planner.solver import solve
 
 before = signal.getsignal(signal.SIGINT)
 
-def hear(progress):
+def report(progress):
     if progress.gap is not None and progress.elapsed_s > 0.5:
         print("ready", flush=True)
 
-solution = solve(hard_knapsack(), backend=sys.argv[1], time_limit_s=100, on_progress=hear)
+solution = solve(hard_knapsack(), backend=sys.argv[1], time_limit_s=100, on_progress=report)
 assert signal.getsignal(signal.SIGINT) is before
 print("end", solution.status, solution.interrupted, solution.limit_fired, solution.bound <= solution.objective,
       len(solution.values))
@@ -495,8 +495,8 @@ def test_a_killed_run_leaves_no_solver_and_no_file_behind(tmp_path: Path) -> Non
         "import psutil\n"
         "from tests.planner.solver.test_solver import hard_knapsack\n"
         "from treadle.planner.solver import solve\n"
-        "hear = lambda p: print(*[c.pid for c in psutil.Process().children()], flush=True)\n"
-        "solve(hard_knapsack(), backend='highs', time_limit_s=100, on_progress=hear)\n"
+        "report = lambda p: print(*[c.pid for c in psutil.Process().children()], flush=True)\n"
+        "solve(hard_knapsack(), backend='highs', time_limit_s=100, on_progress=report)\n"
     )
     root = Path(__file__).parents[3]
     where = {**os.environ, "TMPDIR": str(tmp_path)}

@@ -75,7 +75,7 @@ def test_equal_sharing() -> None:
 
 
 def test_duplex_copies_share_what_exceeds_the_bus() -> None:
-    """Each direction moves 12 GB/s alone, both together 16: each runs at 2/3, so 20 units take 30."""
+    """Each direction moves 12 GB/s in isolation, both together 16: each runs at 2/3, so 20 units take 30."""
     tasks = [
         Task("in", 20, ("h2d",), shares=(("pcie", 12),)),
         Task("out", 20, ("d2h",), shares=(("pcie", 12),)),
@@ -222,7 +222,7 @@ def test_makespan_is_at_least_the_critical_path_and_each_resources_work(tasks: l
 
 @given(task_lists(shared=False))
 def test_no_task_waits_without_a_reason(tasks: list[Task]) -> None:
-    """Whoever starts later than it is ready has, until then, somebody before it in the queue of a resource it needs."""
+    """A task that starts later than it is ready has, until then, another before it in the queue of a resource."""
     schedule = simulate(tasks, RESOURCES)
     ready = [max([t.release, *(schedule.end[j] for j in t.after)]) for t in tasks]
     key = [(ready[i], tasks[i].priority, i) for i in range(len(tasks))]

@@ -73,14 +73,14 @@ class _Passes:
     def __init__(self, trace: Trace, device: str, known: dict[str, Measured]) -> None:
         self.trace, self.device, self.known = trace, device, known
         tensors = {tensor.id: tensor for tensor in trace.tensors}
-        self.kinds = {op.id: "\n".join(signature(each, tensors) for each in _calls_of(op)) for op in trace.ops}
+        self.kinds = {op.id: "\n".join(signature(each, tensors) for each in op.variants) for op in trace.ops}
         """One text for all ops with the same calls on tensors of the same layout."""
         self.digest = hashlib.sha256("\n".join(self.kinds.values()).encode()).hexdigest()[:16]
         self.turns: Counter[str] = Counter()
         self.owner = owners(trace)
-        self.last = {key: place for place, op in enumerate(trace.ops) for each in _calls_of(op) for key in each.inputs}
+        self.last = {key: place for place, op in enumerate(trace.ops) for each in op.variants for key in each.inputs}
         """The place of the last op that reads a tensor, by any of its calls."""
-        self.samples: dict[str, list[list[int]]] = {self.kinds[op.id]: [[] for _ in _calls_of(op)] for op in trace.ops}
+        self.samples: dict[str, list[list[int]]] = {self.kinds[op.id]: [[] for _ in op.variants] for op in trace.ops}
         for kind, times in self.samples.items():
             before = [known.get(self._key(kind, place)) for place in range(len(times))]
             if all(before):
@@ -140,13 +140,9 @@ class _Passes:
         own, *others = map(min, self.samples[kind])
         timed = tuple(replace(variant, time_ns=ns) for variant, ns in zip(op.implementations, others, strict=True))
         op = replace(op, time_ns=own, implementations=timed)
-        for place, variant in enumerate(_calls_of(op)):
+        for place, variant in enumerate(op.variants):
             self.known[self._key(kind, place)] = (variant.time_ns or 0, variant.workspace_bytes or 0)
         return op
-
-
-def _calls_of(op: Op) -> tuple[Op | Implementation, ...]:
-    return (op, *op.implementations)
 
 
 def _mild(value: torch.Tensor, tensor: Tensor) -> torch.Tensor:

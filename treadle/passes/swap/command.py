@@ -17,8 +17,8 @@ from treadle.planner.documents.scalars import format_bytes, format_time, many
 
 if TYPE_CHECKING:
     from treadle.planner.documents.plan import InputRef, Plan
-    from treadle.planner.documents.trace import Trace
-    from treadle.planner.passes.swap.decisions import OpRun, SwapDecisions
+    from treadle.planner.documents.trace import OpRun, Trace
+    from treadle.planner.passes.swap.decisions import SwapDecisions
     from treadle.planner.passes.swap.planning import SwapProgress
     from treadle.planner.passes.swap.problem import SwapOp, SwapProblem
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from treadle.planner.documents.trace import Implementation, Op
-from treadle.planner.passes.memory.extract.step import Call, TrainingStep, calls_of, name_of
+from treadle.planner.documents.trace import Call, Implementation, Op
+from treadle.planner.passes.memory.extract.step import TrainingStep, calls_of, name_of
 from treadle.planner.passes.memory.problem import Backward, BackwardNode
 
 

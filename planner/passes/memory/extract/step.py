@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from treadle.planner.documents.trace import Implementation, Op, Tensor, Trace
+from treadle.planner.documents.trace import Call, Implementation, Op, Tensor, Trace
 from treadle.planner.errors import InputError
 from treadle.planner.graph.gradients import finals
 from treadle.planner.graph.liveness import owners
-
-Call = Op | Implementation
 
 
 @dataclass(frozen=True)
@@ -47,8 +45,7 @@ class TrainingStep:
                 )
             if all(t is None or owner[t] != t for t in op.outputs):
                 continue
-            calls: tuple[Call, ...] = (op, *op.implementations)
-            for call in calls:
+            for call in op.variants:
                 if call.time_ns is None:
                     called = f"op {op.id!r}" if call is op else f"implementation {name_of(call)!r} of op {op.id!r}"
                     raise InputError(

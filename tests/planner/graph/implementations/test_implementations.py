@@ -1,4 +1,4 @@
-"""The catalogue as a whole: what it leaves alone."""
+"""The catalogue as a whole: what it does not change."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def priced(trace: Trace, times: Mapping[str, int] = {}, workspace: Mapping[str, 
 
     ops = []
     for found in trace.ops:
-        others = (replace(way, **costs(f"{found.id}/{way.name}")) for way in found.implementations)
+        others = (replace(other, **costs(f"{found.id}/{other.name}")) for other in found.implementations)
         ops.append(replace(found, **costs(found.id), implementations=tuple(others)))
     return replace(trace, ops=tuple(ops))
 

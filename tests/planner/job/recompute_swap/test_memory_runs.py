@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from tests.codegen.plans import schedule_keeping
 from tests.planner.graph.test_unrolling import handed, values_of
 from tests.planner.job.recompute_swap.steps import captured
+from treadle.planner.documents.trace import OpRun
 from treadle.planner.graph.liveness import sweep
 from treadle.planner.graph.unrolling import unrolled
 from treadle.planner.job.recompute_swap.memory_runs import (
@@ -21,7 +22,6 @@ from treadle.planner.job.recompute_swap.memory_runs import (
 )
 from treadle.planner.passes.memory.lower import store_all
 from treadle.planner.passes.memory.planning import decide
-from treadle.planner.passes.swap.decisions import OpRun
 
 
 @pytest.mark.parametrize("name", ["convnet", "gpt2_dropout", "unet"])

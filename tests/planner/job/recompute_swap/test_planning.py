@@ -1,4 +1,4 @@
-"""Swapping and recomputation together: never behind either alone, ahead of both where that pays, sound and proved."""
+"""Swapping and recomputation together: never slower than either pass, faster where that pays, sound and proved."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def decided(plan: Plan) -> SwapDecisions:
 
 
 def memory_time(trace: Trace, machine: SwapMachine, allocator: Allocator = "pool") -> int | None:
-    """The memory pass alone in the memory of the device: its plan as a swap plan that need not copy activations."""
+    """The memory pass in isolation, in the memory of the device; its swap plan need not copy activations."""
     try:
         runs = memory_alone(sides(allowed(trace), machine, 0), MEMORY, time.monotonic() + 60, lambda: False)
     except InfeasibleError:
@@ -147,7 +147,7 @@ def test_a_limit_that_fires_at_once_leaves_the_plan_of_the_memory_pass(allocator
 
 
 def test_swapping_alone_is_left_out_only_where_it_cannot_be_ahead() -> None:
-    """Copies take as long as the step: what is made again is ahead of the bound of all that only copies."""
+    """Copies take as long as the step: recomputation is faster than the bound of plans that only copy."""
     trace = chain(16)
     machine = SwapMachine(memory_bytes=9 * MIB, in_bandwidth=MIB * 10**9 // 90000, out_bandwidth=MIB * 10**9 // 90000)
     plan = plan_joint(JointProblem(trace, machine), options=JOINT)

@@ -13,9 +13,10 @@ from msgspec.structs import replace
 from tests.planner.passes.swap.adversary import survives
 from tests.planner.passes.swap.cases import activation, built, figure_4_1, parameter, random_problem
 from tests.planner.passes.swap.plans import decide, random_order
+from treadle.planner.documents.trace import OpRun
 from treadle.planner.passes.swap.arrays import arrays_of
 from treadle.planner.passes.swap.check import check
-from treadle.planner.passes.swap.decisions import Allocator, OpRun, PoolClass, Resident, SwapDecisions, SwapNode
+from treadle.planner.passes.swap.decisions import Allocator, PoolClass, Resident, SwapDecisions, SwapNode
 from treadle.planner.passes.swap.evaluate import decisions
 from treadle.planner.passes.swap.happens_before import happens_before
 from treadle.planner.passes.swap.layout import Pool, least_pool

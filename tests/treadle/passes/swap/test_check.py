@@ -15,10 +15,9 @@ from treadle.cli.main import run
 from treadle.planner.documents import store
 from treadle.planner.documents.hardware import CopyEngine, Device, Hardware, Host
 from treadle.planner.documents.plan import Certificate, InputRef, Plan, Prediction, Provenance
-from treadle.planner.documents.trace import Costs, Op, Tensor, Trace
+from treadle.planner.documents.trace import Costs, Op, OpRun, Tensor, Trace
 from treadle.planner.graph.unrolling import unrolled
 from treadle.planner.passes.swap.bound import SENTENCES
-from treadle.planner.passes.swap.decisions import OpRun
 from treadle.planner.passes.swap.extract import machine_of, problem_from_trace
 from treadle.planner.passes.swap.layout import least_pool
 from treadle.planner.passes.swap.problem import SwapProblem

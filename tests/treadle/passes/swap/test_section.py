@@ -19,8 +19,9 @@ from treadle.passes.swap.figure import WAITING, streams_svg
 from treadle.passes.swap.section import THIN, busiest, swap_section
 from treadle.planner.documents import store
 from treadle.planner.documents.plan import Certificate, Generation, Plan, Prediction, Provenance
+from treadle.planner.documents.trace import OpRun
 from treadle.planner.passes.swap.arrays import arrays_of
-from treadle.planner.passes.swap.decisions import OpRun, SwapDecisions
+from treadle.planner.passes.swap.decisions import SwapDecisions
 from treadle.planner.passes.swap.layout import Pool
 from treadle.planner.passes.swap.timeline_of import start_bytes, tasks_of
 from treadle.planner.timeline.simulator import Schedule, simulate

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from treadle.planner.passes.memory.bound import least_bytes
@@ -15,7 +14,7 @@ from treadle.planner.passes.memory.lower import RecomputeSchedule, prune
 from treadle.planner.passes.memory.methods.least_peak import least_peak_schedule
 from treadle.planner.passes.memory.problem import MemoryProblem
 from treadle.planner.passes.memory.simulate import simulated
-from treadle.planner.solver import Progress, solve
+from treadle.planner.solver import solve
 
 NEAR = 0.01
 """Relative distance of bound and plan at which no solve is needed."""
@@ -38,9 +37,7 @@ def least_budget(
     *,
     dependency_set: DependencySet = "entering",
     backend: str = "highs",
-    gap: float = 0.0,
     time_limit_s: float | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
 ) -> Minimum:
     """The least budget with a plan, whatever its time; sizes are exact."""
     proved = least_bytes(problem)
@@ -55,7 +52,7 @@ def least_budget(
     for schedule in schedules:
         hint(formulation, schedule)
     limit = SECONDS if time_limit_s is None else min(SECONDS, time_limit_s)
-    solution = solve(formulation.model, backend=backend, gap=gap, time_limit_s=limit, on_progress=on_progress)
+    solution = solve(formulation.model, backend=backend, gap=0.0, time_limit_s=limit)
     if solution.found:
         schedules.append(prune(problem, schedule_of(formulation, solution)))
     if solution.bound is not None:

@@ -82,7 +82,7 @@ class Relaxation:
 
 def lower_bound(
     problem: MemoryProblem,
-    effort: SolveLimits = LIMITS,
+    limits: SolveLimits = LIMITS,
     known: RecomputeSchedule | None = None,
     on_bound: Callable[[Bound], None] = lambda bound: None,
 ) -> Bound:
@@ -93,7 +93,7 @@ def lower_bound(
     """
     best = once(problem)
     known_ns = None if known is None else simulated(problem, known).time_ns
-    account = Account(effort)
+    account = Account(limits)
 
     def take(found: Bound | None) -> None:
         nonlocal best
@@ -102,14 +102,14 @@ def lower_bound(
             on_bound(best)
 
     def settled() -> bool:
-        return known_ns is not None and best.time_ns >= known_ns * (1 - effort.gap)
+        return known_ns is not None and best.time_ns >= known_ns * (1 - limits.gap)
 
-    for count in doubling(1, min(effort.windows, len(problem.bwd))):
+    for count in doubling(1, min(limits.windows, len(problem.bwd))):
         if settled() or account.spent():
             break
         f = relax(problem, cut(problem, count))
         if count == 1:
-            take(_priced(f, account.seconds()))
+            take(_priced(f, limits.seconds_each))
             if settled():
                 break
         if known is not None:

@@ -22,7 +22,7 @@ class Blocks(NamedTuple):
 
     at: Ints
     bytes: Ints
-    who: Ints
+    tensor: Ints
     node: Ints
     above: Ints
     below: Ints
@@ -55,11 +55,11 @@ def best_hole(blocks: Blocks, need: int) -> int:
     best, best_bytes = -1, -1
     block = blocks.above[0]
     while block >= 0:
-        if blocks.who[block] >= 0:
+        if blocks.tensor[block] >= 0:
             block = blocks.above[block]
             continue
         first, size = block, 0
-        while block >= 0 and blocks.who[block] < 0:
+        while block >= 0 and blocks.tensor[block] < 0:
             size += blocks.bytes[block]
             block = blocks.above[block]
         if size >= need and (best < 0 or size < best_bytes):
@@ -74,7 +74,7 @@ def hole_at(blocks: Blocks, address: int, need: int) -> int:
     while block >= 0 and blocks.at[block] + blocks.bytes[block] <= address:
         block = blocks.above[block]
     found = block
-    while block >= 0 and blocks.who[block] < 0:
+    while block >= 0 and blocks.tensor[block] < 0:
         if blocks.at[block] + blocks.bytes[block] >= address + need:
             return found  # type: ignore[no-any-return]
         block = blocks.above[block]
@@ -89,16 +89,16 @@ def cheapest_window(blocks: Blocks, need: int, cost: Ints, pinned: Flags) -> int
     first, last = blocks.above[0], blocks.above[0]
     size, total = 0, 0
     while last >= 0:
-        who = blocks.who[last]
-        if who >= 0 and pinned[who]:
+        tensor = blocks.tensor[last]
+        if tensor >= 0 and pinned[tensor]:
             last = blocks.above[last]
             first, size, total = last, 0, 0
             continue
         size += blocks.bytes[last]
-        total += cost[who] if who >= 0 else 0
+        total += cost[tensor] if tensor >= 0 else 0
         while size - blocks.bytes[first] >= need:
             size -= blocks.bytes[first]
-            total -= cost[blocks.who[first]] if blocks.who[first] >= 0 else 0
+            total -= cost[blocks.tensor[first]] if blocks.tensor[first] >= 0 else 0
             first = blocks.above[first]
         if size >= need and total < best_cost:
             best, best_cost = first, total
@@ -114,7 +114,7 @@ def split(blocks: Blocks, block: int, size: int) -> int:
     upper = blocks.spare[blocks.spare[0]]
     blocks.spare[0] -= 1
     blocks.at[upper], blocks.bytes[upper] = blocks.at[block] + size, blocks.bytes[block] - size
-    blocks.who[upper], blocks.node[upper] = -1, blocks.node[block]
+    blocks.tensor[upper], blocks.node[upper] = -1, blocks.node[block]
     blocks.above[upper], blocks.below[upper] = blocks.above[block], block
     if blocks.above[block] >= 0:
         blocks.below[blocks.above[block]] = upper
@@ -139,7 +139,7 @@ def take(blocks: Blocks, first: int, address: int, need: int, tensor: int, sourc
         if blocks.bytes[block] == need:
             break
         block = swallow(blocks, block)
-    blocks.who[block] = tensor
+    blocks.tensor[block] = tensor
     return block, count
 
 
@@ -159,12 +159,12 @@ def swallow(blocks: Blocks, lower: int) -> int:
 def give_back(blocks: Blocks, block: int, node: int, kind: Ints) -> None:
     """Free a block; its bytes can be used when `node` has ended, at once for -1. It is merged with free neighbours that
     wait only for operators, since the later operator waits for the earlier one. kind: per node."""
-    blocks.who[block], blocks.node[block] = -1, node
+    blocks.tensor[block], blocks.node[block] = -1, node
     if node >= 0 and kind[node] != COMPUTE:
         return
     for lower in (blocks.below[block], block):
         upper = blocks.above[lower]
-        if lower > 0 and upper >= 0 and blocks.who[lower] < 0 and blocks.who[upper] < 0:
+        if lower > 0 and upper >= 0 and blocks.tensor[lower] < 0 and blocks.tensor[upper] < 0:
             first, second = blocks.node[lower], blocks.node[upper]
             if (first < 0 or kind[first] == COMPUTE) and (second < 0 or kind[second] == COMPUTE):
                 block = swallow(blocks, lower)

@@ -57,7 +57,7 @@ from treadle.planner.passes.swap.spans import plan_spans
 from treadle.planner.passes.swap.timed_residencies import Ending, TimedResidency, addresses, nodes_of, objects, tokens
 from treadle.planner.passes.swap.two_pass import plan_once, plan_pool
 from treadle.planner.solver.cp_sat import configured, search
-from treadle.planner.solver.interface import Options, Progress, Reporter
+from treadle.planner.solver.interface import Options, Reporter
 
 MOST_SIZES = 8
 """Distinct tensor sizes up to which classes are searched."""
@@ -97,10 +97,8 @@ def solve_exact(
     below_ns: int | None = None,
     work: float = WORK,
     seed: int = 0,
-    workers: int = 1,
     time_limit_s: float | None = None,
     stop: threading.Event | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
 ) -> Exact:
     """The fastest plan found with `work` deterministic seconds, and how fast any could be.
 
@@ -116,7 +114,7 @@ def solve_exact(
         return Exact(bound_ns=below_ns, scope=least.scope)
     most = below_ns - 1 if below_ns is not None else _known(problem, allocator, order, pool, initial)
     model = _Model(problem, allocator, order, pool, initial, least.time_ns, most)
-    options = Options(0.0, work, None, time_limit_s, seed, workers, Reporter(on_progress, 0))
+    options = Options(0.0, work, None, time_limit_s, seed, 1, Reporter(None, 0))
     solver = configured(options)
     status = search(solver, model.cp, options, stop or threading.Event())
     bound = least.time_ns

@@ -228,7 +228,7 @@ def _pack(
 def _reuse(line: Ints, at: Ints, size: Ints, begin: Ints) -> tuple[Ints, Ints]:
     """Pairs of residencies of which the second takes bytes that the first had last; `line`: all, as they begin."""
     most = len(line) + 2
-    low, who = np.zeros(2 * most, np.int64), np.full(2 * most, -1, np.int64)  # cuts of memory, ascending
+    low, owner = np.zeros(2 * most, np.int64), np.full(2 * most, -1, np.int64)  # cuts of memory, ascending
     cuts = 1
     first, second = np.empty(8 * most, np.int64), np.empty(8 * most, np.int64)
     pairs = 0
@@ -237,27 +237,27 @@ def _reuse(line: Ints, at: Ints, size: Ints, begin: Ints) -> tuple[Ints, Ints]:
         p = np.searchsorted(low[:cuts], bottom, side="right") - 1
         q = p
         while q < cuts and low[q] < top:
-            if who[q] >= 0 and begin[s] >= 0:
+            if owner[q] >= 0 and begin[s] >= 0:
                 if pairs == len(first):
                     first = np.concatenate((first, np.empty(pairs, np.int64)))
                     second = np.concatenate((second, np.empty(pairs, np.int64)))
-                first[pairs], second[pairs] = who[q], s
+                first[pairs], second[pairs] = owner[q], s
                 pairs += 1
             q += 1
         head, tail = low[p] < bottom, q == cuts or low[q] > top
-        over = who[q - 1]
+        over = owner[q - 1]
         shift = p + head + 1 + tail - q
         if shift > 0:
             for r in range(cuts - 1, q - 1, -1):
-                low[r + shift], who[r + shift] = low[r], who[r]
+                low[r + shift], owner[r + shift] = low[r], owner[r]
         elif shift < 0:
             for r in range(q, cuts):
-                low[r + shift], who[r + shift] = low[r], who[r]
+                low[r + shift], owner[r + shift] = low[r], owner[r]
         cuts += shift
         p += head
-        low[p], who[p] = bottom, s
+        low[p], owner[p] = bottom, s
         if tail:
-            low[p + 1], who[p + 1] = top, over
+            low[p + 1], owner[p + 1] = top, over
     return first[:pairs], second[:pairs]
 
 

@@ -49,7 +49,7 @@ class Walk:
         self.findings: list[str] = []
         self.residencies: list[Residency] = []
         self.here: dict[int, Residency] = {}
-        self.gone: dict[int, Residency] = {}
+        self.departed: dict[int, Residency] = {}
         """The last residency of each tensor that is not on the device."""
         self.uses = [0] * len(self.problem.tensors)
         """Remaining reads of each tensor."""
@@ -123,7 +123,7 @@ class Walk:
             return
         if not self.valid[tensor]:
             self.findings.append(f"{self.node(place)} reads the host, which {self._stale(tensor)}")
-        before = self.gone.get(tensor)
+        before = self.departed.get(tensor)
         if before is not None:
             self._require(before.end, place, "does not wait for", f", by which {self.name(tensor)} left")
         self._arrive(tensor, (*self.decisions.nodes[place].at, 0)[0], place)
@@ -154,7 +154,7 @@ class Walk:
             self.findings.append(f"{self.node(place)}, but {self.name(tensor)} {self._whereabouts(tensor)}")
             return
         residency.end = place
-        self.gone[tensor] = residency
+        self.departed[tensor] = residency
         self._require(residency.last, place, "does not wait for", f", the last to use {self.name(tensor)}")
         self._require_copied(place, residency, "gives up")
         if self.decisions.nodes[place].kind == "out":
@@ -191,7 +191,7 @@ class Walk:
         return f"has an old value of {self.name(tensor)}" if on_host else f"has no copy of {self.name(tensor)}"
 
     def _whereabouts(self, tensor: int) -> str:
-        before = self.gone.get(tensor)
+        before = self.departed.get(tensor)
         if before is None or before.end is None:
             return "is not on the device"
         return f"is not on the device since {self.node(before.end)}"

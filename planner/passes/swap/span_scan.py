@@ -367,7 +367,7 @@ def _window(
     """The number of victims, which are written to `chosen` by address; 0 if no window can be cleared."""
     block = blocks.above[0]
     while block >= 0:
-        t = blocks.who[block]
+        t = blocks.tensor[block]
         if t >= 0:
             pinned[t] = mark[t] == j
             if not pinned[t]:
@@ -380,8 +380,8 @@ def _window(
     count, size = 0, 0
     while block >= 0 and size < need:
         size += blocks.bytes[block]
-        if blocks.who[block] >= 0:
-            chosen[count] = blocks.who[block]
+        if blocks.tensor[block] >= 0:
+            chosen[count] = blocks.tensor[block]
             count += 1
         block = blocks.above[block]
     return count

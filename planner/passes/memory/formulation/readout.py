@@ -40,14 +40,14 @@ def hint(f: Formulation, schedule: RecomputeSchedule) -> None:
     for stage, k in enumerate(range(f.stages + 1, 0, -1)):
         ran = {run.node: run for run in schedule.runs[stage]}
         needs = schedule.needs(f.problem, stage)
-        gone = {f.problem.fwd[run.node].inplace_of for run in schedule.runs[stage] if run.inplace}
+        overwritten = {f.problem.fwd[run.node].inplace_of for run in schedule.runs[stage] if run.inplace}
         for i in range(len(f.problem.fwd)):
             run = ran.get(i)
             kept = i in schedule.kept[stage]
             if stage and len(f.u[k][i]) == 1:
                 set_to(f.u[k][i][0][0], i in needs or kept)
             set_to(f.s[k - 1][i], kept)
-            set_to(f.p[k][i], run is not None and i not in gone)
+            set_to(f.p[k][i], run is not None and i not in overwritten)
             set_to(f.r[k][i], run is not None)
             set_to(f.q[k][i], run is not None and run.inplace)
             if run is not None and f.delta[k][i]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,14 +15,13 @@ Window = range
 @dataclass(frozen=True)
 class SolveLimits:
     """Limits: `windows` of one program, `nodes` of branch and bound and `seconds_each` of one solve, `steps` solves in
-    all, `seconds` of wall clock in all as a safety net. A solve stops at relative gap `gap`."""
+    all. A solve stops at relative gap `gap`."""
 
     windows: int = 64
     nodes: int = 2000
     steps: int = 80
     gap: float = 1e-4
     seconds_each: float = 60.0
-    seconds: float | None = None
     workers: int = 1
 
 
@@ -33,31 +31,25 @@ LIMITS = SolveLimits()
 class Account:
     """What is left of the limits."""
 
-    def __init__(self, effort: SolveLimits) -> None:
-        self.effort = effort
-        self.steps = effort.steps
-        self.deadline = None if effort.seconds is None else time.monotonic() + effort.seconds
-
-    def seconds(self) -> float:
-        """Seconds for the next solve."""
-        limit = self.effort.seconds_each
-        return limit if self.deadline is None else min(limit, self.deadline - time.monotonic())
+    def __init__(self, limits: SolveLimits) -> None:
+        self.limits = limits
+        self.steps = limits.steps
 
     def spent(self) -> bool:
-        return self.steps <= 0 or self.seconds() <= 0
+        return self.steps <= 0
 
     def solve(self, model: Model, share: float = 1.0) -> Solution:
         """Solve `model` with a share of the limits of one solve. Raises LimitError when the solver fails or is
         interrupted."""
         self.steps -= 1
-        effort = self.effort
+        limits = self.limits
         return solve(
             model,
             backend="highs",
-            gap=effort.gap,
-            node_limit=max(1, round(share * effort.nodes)),
-            time_limit_s=max(0.1, min(self.seconds(), share * effort.seconds_each)),
-            workers=effort.workers,
+            gap=limits.gap,
+            node_limit=max(1, round(share * limits.nodes)),
+            time_limit_s=max(0.1, share * limits.seconds_each),
+            workers=limits.workers,
         )
 
 

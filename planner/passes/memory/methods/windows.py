@@ -37,7 +37,7 @@ OnBetter = Callable[[RecomputeSchedule], None]
 def solve_windows(
     problem: MemoryProblem,
     start: RecomputeSchedule | None = None,
-    effort: SolveLimits = LIMITS,
+    limits: SolveLimits = LIMITS,
     on_better: OnBetter | None = None,
 ) -> RecomputeSchedule | None:
     """The best schedule found within the budget, pruned; None when there was no start and nothing was found.
@@ -45,7 +45,7 @@ def solve_windows(
     `start` is a pruned schedule within the budget. `on_better` is called with each better one. Equal inputs
     and steps give equal results, unless a clock ended a solve.
     """
-    search = _Search(problem, effort, on_better, start)
+    search = _Search(problem, limits, on_better, start)
     stages = range(1, len(problem.bwd) + 1)
     if len(stages) <= SMALL:
         search.step(search.good, search.every, 1.0)
@@ -82,10 +82,10 @@ class _Search:
     stage. `solved`: no limit ended the last step."""
 
     def __init__(
-        self, problem: MemoryProblem, effort: SolveLimits, on_better: OnBetter | None, best: RecomputeSchedule | None
+        self, problem: MemoryProblem, limits: SolveLimits, on_better: OnBetter | None, best: RecomputeSchedule | None
     ) -> None:
         self.problem, self.on_better, self.best = problem, on_better, best
-        self.account = Account(effort)
+        self.account = Account(limits)
         self.every = [set(choices) for choices in every_choice(problem)]
         self.good = useful(problem)
         self.solved = False
@@ -104,7 +104,7 @@ class _Search:
         """Improve the whole schedule with 2, 4, 8, .. near runs a stage on average; return the most of them whose
         program was solved within its limits, if any."""
         solved = None
-        for each in doubling(2, self.account.effort.windows // 4):
+        for each in doubling(2, self.account.limits.windows // 4):
             count = each * len(self.problem.bwd)
             if count > MOST or self.account.spent():
                 break
@@ -121,7 +121,7 @@ class _Search:
         self.better(first_plan(self.problem, self.account))
         guess = self.guess()
         for choices in ([{way} for way in guess] if guess else self.every, self.every):
-            for count in doubling(8, min(self.account.effort.windows, stages)):
+            for count in doubling(8, min(self.account.limits.windows, stages)):
                 if self.account.spent():
                     return
                 starts = {window.start for window in cut(self.problem, count)}

@@ -25,6 +25,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from treadle.planner.documents.scalars import format_bytes
 from treadle.planner.errors import InfeasibleError, InputError, LimitError
@@ -312,12 +313,11 @@ class _Search:
             )
         else:
             for job in jobs:
-                self.on_answer(job, attempt(job, self.problem, start, options, self._taker(job), self.on_bound))
+                self.on_answer(
+                    job, attempt(job, self.problem, start, options, partial(self.offer, job.method), self.on_bound)
+                )
         self.count()
         self.report()
-
-    def _taker(self, job: Attempt) -> Callable[[RecomputeSchedule], None]:
-        return lambda schedule: self.offer(job.method, schedule)
 
     def on_bound(self, bound: Bound) -> None:
         self.running_bound_ns = max(self.running_bound_ns, bound.time_ns)

@@ -11,15 +11,15 @@ def problem(budget: int, fwd: list[ForwardNode], bwd: list[BackwardNode], base: 
     )
 
 
-def forward(size: int, inputs: tuple[int, ...] = (), *ways: tuple[int, int], **fields) -> ForwardNode:
-    """`ways` are (workspace, time)."""
-    impls = tuple(Forward(workspace_bytes=c, time_ns=t) for c, t in ways or ((0, 1),))
+def forward(size: int, inputs: tuple[int, ...] = (), *costs: tuple[int, int], **fields) -> ForwardNode:
+    """`costs` are (workspace, time)."""
+    impls = tuple(Forward(workspace_bytes=c, time_ns=t) for c, t in costs or ((0, 1),))
     return ForwardNode(op="forward", out_bytes=size, inputs=inputs, impls=impls, **fields)
 
 
-def backward(out: int, live: int, *ways: tuple[tuple[int, ...], int, int]) -> BackwardNode:
-    """`ways` are (needs, workspace, time)."""
-    impls = tuple(Backward(needs=n, workspace_bytes=c, time_ns=t) for n, c, t in ways)
+def backward(out: int, live: int, *costs: tuple[tuple[int, ...], int, int]) -> BackwardNode:
+    """`costs` are (needs, workspace, time)."""
+    impls = tuple(Backward(needs=n, workspace_bytes=c, time_ns=t) for n, c, t in costs)
     return BackwardNode(op="backward", out_grad_bytes=out, live_grad_bytes=live, impls=impls)
 
 

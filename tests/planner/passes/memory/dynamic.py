@@ -9,6 +9,6 @@ from treadle.planner.passes.memory.problem import MemoryProblem
 
 
 def optimum(problem: MemoryProblem, dependency_set: str = "entering") -> int | None:
-    """Least time of any plan within the budget, None where there is none."""
+    """Least time of any plan within the budget, None without a plan."""
     entering, leaving = optima(msgspec.to_builtins(problem))
     return leaving if dependency_set == "leaving" else entering

@@ -1,4 +1,4 @@
-"""What a plan does with each op is told as the program has it."""
+"""The choices of each op are those of the program."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def test_batch_statistics_are_kept_and_repeated_runs_use_them():
 
 
 def test_without_a_lasting_reader_of_the_statistics_a_repeated_run_is_like_the_first():
-    """Somebody wants the result of the normalisation after its own backward, when its statistics may be gone."""
+    """The result of the normalisation is read after its own backward, when its statistics may be freed."""
     trace = batch_norm()
     late = back("late", "aten.mul.Tensor", [t("gh"), t("y")], ["g2"])
     tensors = (*trace.tensors, value("g2", "gradient", (2, 4, 3, 3)))
@@ -164,7 +164,7 @@ def test_bits_are_packed_while_the_mask_is_there():
         chain(),
         replace(chain(), ops=(*chain().ops[:-1], back("mul", "aten.mul.Tensor", [t("gz"), t("x")], ["gx"]))),
     ],
-    ids=["backward reads it", "nobody reads it"],
+    ids=["backward reads it", "no op reads it"],
 )
 def test_what_may_be_overwritten(trace):
     found = problem(trace, times={"act": 1, "act/inplace": 9})

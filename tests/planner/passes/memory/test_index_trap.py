@@ -1,4 +1,4 @@
-"""The published inequalities (4.7) and (4.8) copied beside the memory rows of Algorithm 4, one stage apart."""
+"""MONeT's inequalities (4.7) and (4.8) with the memory rows of Algorithm 4, one stage apart."""
 
 from __future__ import annotations
 

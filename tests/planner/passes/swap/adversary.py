@@ -29,7 +29,7 @@ def run(decisions: SwapDecisions, rng: random.Random, iterations: int = 2) -> No
 
 
 def survives(decisions: SwapDecisions, rng: random.Random, runs: int) -> bool:
-    """Whether nothing goes wrong in so many runs."""
+    """Whether nothing goes wrong in this many runs."""
     try:
         for _ in range(runs):
             run(decisions, rng)

@@ -127,7 +127,7 @@ def test_an_edge_is_needed_exactly_where_a_machine_can_go_wrong_without_it(seed:
             assert survives(damaged, rng, 30)
 
 
-# One plan, corrupted in every way that has a name.
+# One plan with every named corruption.
 
 TENSORS = [
     parameter("w1", 4),

@@ -1,4 +1,4 @@
-"""The plan of last resort holds wherever each operator fits by itself."""
+"""The plan that evicts everything holds wherever each single operator fits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_it_holds_in_the_least_memory() -> None:
 
 @pytest.mark.parametrize("faithful", [False, True])
 def test_offset_always_has_a_plan(faithful: bool) -> None:
-    """Tensors of other sizes would lie in the way, whatever leaves for whom."""
+    """Tensors of other sizes would fragment the memory, whatever is evicted."""
     found = 0
     for seed in range(400):
         problem = at_least(cases.random_problem(random.Random(7400 + seed), ops=16))

@@ -107,7 +107,7 @@ def test_copies_that_slow_each_other_down(allocator: Allocator) -> None:
 
 
 def test_an_update_may_leave_at_the_start_of_the_next_iteration() -> None:
-    """Copied out beside the input that comes in: 42; 52 if every stay had to have a user."""
+    """Copied out while the input is copied in: 42; 52 if every residency had to have a user."""
     tensors = [
         cases.parameter("W", 8),
         SwapTensor(id="X", bytes=8, role="input"),

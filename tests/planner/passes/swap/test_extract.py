@@ -94,7 +94,7 @@ def test_a_training_step_becomes_storages_and_operators() -> None:
         "y": (16, "activation", True),  # the whole storage of an output
         "dy": (8, "input", False),
         "gw": (8, "gradient", False),  # the optimizer takes it
-        "gx": (16, "gradient", True),  # nobody does
+        "gx": (16, "gradient", True),  # no op reads it
     }
     assert names(problem, ops["stat"].inputs) == ["h", "m"]  # through the view
     assert names(problem, ops["sgd"].writes) == ["w"]

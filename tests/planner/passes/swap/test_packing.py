@@ -102,7 +102,7 @@ def test_offset_is_no_slower_than_addresses_on_the_way() -> None:
 
 
 def test_equal_sizes_always_pack() -> None:
-    """Of unit sizes no byte is lost: an interval graph needs no more places than it has stays at one moment."""
+    """Unit sizes lose no byte: an interval graph needs no more places than it has intervals at one moment."""
     for seed in range(5):
         line = [random.Random(seed).randint(1, 6) for _ in range(20)]
         problem = cases.belady(line, objects=3)

@@ -1,4 +1,4 @@
-"""The whole pass: checked plans, the same with any number of workers, and what is said where there is none."""
+"""The whole pass: checked plans, the same with any number of workers, and the errors without one."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_after_the_limit_there_is_a_plan_and_no_search(monkeypatch):
 
 
 def test_a_signal_during_the_linear_program_ends_it(monkeypatch, listening):
-    """Whatever it takes: here the solver is told to stop, and the compute bound is left."""
+    """The solver is stopped, whatever it takes, and the compute bound is left."""
     heard = []
 
     def pressed(model, *, stop, **others):

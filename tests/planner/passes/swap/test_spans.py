@@ -50,7 +50,7 @@ def test_random_plans_are_safe_and_take_what_they_say(allocator: Span, settings:
 
 
 def test_bytes_plans_whatever_fits() -> None:
-    """The least memory of an operator is enough: no class, no hole stands in the way."""
+    """The least memory of an operator is enough, without classes and holes."""
     for seed in range(15):
         problem = cases.random_problem(random.Random(4100 + seed), ops=8)
         least = max(sum(problem.tensors[t].bytes for t in (*op.inputs, *op.outputs)) for op in problem.ops)
@@ -136,7 +136,7 @@ def test_never_faster_than_the_optimum(seed: int) -> None:
 
 
 def test_a_bias_changes_who_leaves() -> None:
-    """Of two parameters the one that is said to be needed later than it is leaves."""
+    """The parameter whose next use is biased to be later leaves first."""
     problem = cases.belady([1, 2, 3, 2, 1], objects=2)
     arrays = arrays_of(problem)
 

@@ -32,7 +32,7 @@ DEFAULT = Switches()
 def solved(
     problem: MemoryProblem, dependency_set="entering", switches: Switches = DEFAULT, backend="cp_sat"
 ) -> int | None:
-    """The optimum of the program; its plan is checked on the way."""
+    """The optimum of the program, whose plan is checked."""
     switches = replace(switches, integral=backend == "cp_sat")
     program = formulate(problem, dependency_set=dependency_set, switches=switches)
     solution = solve(program.model, backend=backend)

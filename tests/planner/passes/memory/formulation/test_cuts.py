@@ -17,7 +17,7 @@ from treadle.planner.solver import solve
 
 
 def relaxed(program: Formulation) -> float | None:
-    """Optimum of the linear relaxation, None where there is none."""
+    """Optimum of the linear relaxation, None if it is infeasible."""
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     form = program.model.matrix_form()

@@ -83,7 +83,7 @@ def test_a_uniform_chain(size, budget):
 
 
 def test_better_and_better():
-    """Each plan that is heard of is faster than the one before; the last one is the answer, the same each time."""
+    """Each reported plan is faster than the one before; the last one is the answer, the same each time."""
     problem = within(residual_network(3, 5), 0.6)
     heard = []
     schedule = solve_segments(problem, on_better=heard.append)

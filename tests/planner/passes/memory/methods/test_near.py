@@ -15,7 +15,7 @@ from treadle.planner.passes.memory.problem import MemoryProblem
 
 
 def far(problem: MemoryProblem, t: int) -> dict[int, int]:
-    """Of each node that stage t may run again, the least time from its run to what the backward node reads."""
+    """For each node that stage t may recompute, the least time from its run to what the backward node reads."""
     time = [min(impl.time(True) for impl in node.impls) for node in problem.fwd]
     needs = {i for way in every_choice(problem)[t - 1] for i in problem.bwd[t - 1].impls[way].needs}
     found: dict[int, int] = {}

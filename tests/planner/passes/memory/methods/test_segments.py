@@ -1,4 +1,4 @@
-"""Cutting problems into segments, and what a segment decides by itself."""
+"""Cutting problems into segments, and the sub-problem of a segment."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_what_could_run_and_does_not_costs_no_plan(seed):
 
 
 def optimum_of(problem: MemoryProblem) -> int | None:
-    """Of the program with every run allowed, after the checker has accepted its plan."""
+    """Optimum of the program with every run allowed, after the checker has accepted its plan."""
     program = formulate(problem, everything(problem))
     solution = solve(program.model, backend="highs")
     if solution.status is Status.INFEASIBLE:

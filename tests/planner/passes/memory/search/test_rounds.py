@@ -237,7 +237,7 @@ def test_writing_a_plan_counts_against_the_limit():
 
 
 def test_what_is_not_proved_infeasible_is_not_called_so(monkeypatch):
-    """With nothing found at a budget that the bound leaves open, the true time and the other ways are named."""
+    """With nothing found at a budget that the bound leaves open, the true time and other methods are named."""
     problem = msgspec.structs.replace(cases.a(6), budget_bytes=6)
     monkeypatch.setattr(attempts, "solve_quick", lambda problem, on_better: None)
     monkeypatch.setattr(searching, "solve_checkpoints", store_all)

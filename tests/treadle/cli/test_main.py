@@ -365,3 +365,25 @@ def test_every_command_has_json_and_help_for_every_option() -> None:
         for each in command.params:
             assert isinstance(each, TyperOption | TyperArgument)
             assert each.help, f"{name} {each.opts[0]} lacks a help text"
+
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_commands_that_pages_show_have_these_options() -> None:
+    options = {
+        name: {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
+        for name, command in leaves(cli).items()
+    }
+    shown = 0
+    for page in PAGES:
+        text = page.read_text().replace("\\\n", " ")
+        lines = [line for block in re.findall(r"```\w*\n(.*?)```", text, re.DOTALL) for line in block.split("\n")]
+        for line in (*lines, *re.findall(r"`(treadle [^`]*)`", text)):
+            called = re.match(r"\s*(?:\$ )?treadle ((?:[a-z]+\s+)+)(.*)", re.sub(r"\s#.*", "", line), re.DOTALL)
+            words = called[1].split() if called else []
+            name = next((name for name in (" ".join(words[:2]), *words[:1]) if name in options), None)
+            for option in re.findall(r"(?<![\w-])--?[a-z][\w-]*", called[2]) if called and name else ():
+                assert option in {*options[name or ""], "--help", "-h"}, f"{page.name}: {line}"
+                shown += 1
+    assert shown > 100

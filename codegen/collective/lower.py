@@ -72,7 +72,7 @@ def lower(
         for rank, (given, made) in enumerate(sizes)
     )
     return CollectiveProgram(
-        name=_name(decisions, inplace),
+        name=f"treadle_{decisions.collective}_{decisions.ranks}" + "_inplace" * inplace,
         collective=decisions.collective,
         ranks=ranks,
         chunks_per_loop=layout.loop * total,
@@ -82,10 +82,6 @@ def lower(
         outofplace=not inplace,
         root=decisions.root if decisions.collective in ROOTED else None,
     )
-
-
-def _name(decisions: CollectiveDecisions, inplace: bool) -> str:
-    return f"treadle_{decisions.collective}_{decisions.ranks}" + ("_inplace" if inplace else "")
 
 
 def _fused(

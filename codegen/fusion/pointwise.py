@@ -22,7 +22,7 @@ def emit(stage: Stage, context: Context) -> KernelText:
     text = template("fusion/pointwise.cu.j2").render(
         functor=made.text,
         functor_name=made.name,
-        table=made.scattered if _contiguous(whole) else "",
+        table="" if isinstance(whole.layout, Sliced) and isinstance(whole.layout.map, RingTile) else made.scattered,
         name=stage.name,
         about=about(stage, made),
         slice=slice_type(whole.layout, scope.extents(whole.shape), scope.bindings.ranks),
@@ -30,11 +30,6 @@ def emit(stage: Stage, context: Context) -> KernelText:
         ranks=scope.bindings.ranks,
     )
     return KernelText(stage.name, text, ANY, "compute", about(stage, made))
-
-
-def _contiguous(of: TensorType) -> bool:
-    """Whether each rank holds neighbouring elements of a tensor of one dimension."""
-    return not (isinstance(of.layout, Sliced) and isinstance(of.layout.map, RingTile))
 
 
 def about(stage: Stage, made: Functor) -> str:

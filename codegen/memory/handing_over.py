@@ -22,7 +22,8 @@ def handed_together(backward: Sequence[ScheduledCall], graph: Graph) -> list[lis
     `live_bytes` counts gradients that were handed over. Without them, no call with its workspace and with the gradients
     that wait takes more than the calls themselves.
     """
-    given = [_bytes(event, graph) for event in backward]
+    owners = [{graph.owner[gradient] for _, gradient in event.gives} for event in backward]
+    given = [sum(map(graph.storage_bytes, each)) for each in owners]
     own = [event.live_bytes - before for event, before in zip(backward, accumulate(given, initial=0), strict=False)]
     most, span = max(own, default=0), max(1, len(backward) // TIMES)
     groups: list[list[str]] = []
@@ -39,7 +40,3 @@ def handed_together(backward: Sequence[ScheduledCall], graph: Graph) -> list[lis
         waiting += max(ready, 1)
         groups[-1].extend(leaf for leaf, _ in event.gives)
     return groups
-
-
-def _bytes(event: ScheduledCall, graph: Graph) -> int:
-    return sum(graph.storage_bytes(owner) for owner in {graph.owner[gradient] for _, gradient in event.gives})

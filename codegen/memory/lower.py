@@ -148,8 +148,8 @@ def _events(decisions: MemoryDecisions, graph: Graph) -> Iterator[ScheduledCall]
             case Drop(node):
                 stored.discard(node)
                 if all(creator[other] != creator[node] for other in stored):
-                    made = _values(problem.fwd[creator[node]].ops, graph)
-                    live -= {value for value in made if graph.owner[value] not in held}
+                    made = {tensor for name in problem.fwd[creator[node]].ops for tensor in graph.ops[name].outputs}
+                    live -= {value for value in made if value is not None and graph.owner[value] not in held}
             case RunBackward():
                 pass
             case _:
@@ -188,10 +188,6 @@ def _overwritten(event: ScheduledCall, tensor: str, graph: Graph) -> str:
             where=trace.name,
         )
     return roots.pop()
-
-
-def _values(names: Iterable[str], graph: Graph) -> set[str]:
-    return {tensor for name in names for tensor in graph.ops[name].outputs if tensor is not None}
 
 
 def _place_writes(forward: list[ScheduledCall], graph: Graph) -> None:

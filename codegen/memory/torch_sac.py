@@ -10,7 +10,6 @@ values are saved beyond what the plan keeps, or instead of it, as far as the bud
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from treadle.codegen.memory.framework_step import backward_of, fixed_nodes, nodes_of, run_of, schedule_of, updating
@@ -18,7 +17,7 @@ from treadle.codegen.memory.kept_values import kept_nodes, operator_name, same_o
 from treadle.codegen.python_text import PythonTree, labelled, layout, literal
 from treadle.codegen.templates import quote, template
 from treadle.planner.documents.scalars import format_bytes
-from treadle.planner.documents.trace import Op, Trace
+from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InputError
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.lower import RecomputeSchedule
@@ -70,7 +69,7 @@ def choose(decisions: MemoryDecisions, trace: Trace) -> Selective:
     """The regions with the least predicted time whose peak holds the budget, else those of least peak."""
     problem = decisions.problem
     ops = {op.id: op for op in trace.ops}
-    modules = [_called(ops, node.ops) for node in problem.fwd]
+    modules = [next((ops[name].modules for name in node.ops if name in ops), ()) for node in problem.fwd]
     if not any(modules):
         raise InputError(
             "found no module names of the ops, expected a trace captured by this version", where=trace.name
@@ -133,10 +132,6 @@ def _not_nested(place: list[str | None]) -> list[str | None]:
     names = {name for name in place if name is not None}
     outer = {".".join(parts[:end]) for parts in (name.split(".") for name in names) for end in range(1, len(parts))}
     return [None if name in outer else name for name in place]
-
-
-def _called(ops: Mapping[str, Op], names: Iterable[str]) -> tuple[str, ...]:
-    return next((ops[name].modules for name in names if name in ops), ())
 
 
 def _region(names: tuple[str, ...], depth: int, again: set[str]) -> str | None:

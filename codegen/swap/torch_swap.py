@@ -42,6 +42,7 @@ def generate(plan: Plan[SwapDecisions], trace: Trace) -> dict[str, str]:
     beside = problem.reserve_bytes + problem.scratch_bytes
     calls, nodes = list(writer.calls()), list(writer.nodes())
     names = {name for name in ("T", "compute", "copy_in", "copy_out", "drop") if any(f"{name}(" in x for x in nodes)}
+    pool = [[place.address, place.object_bytes, place.count] for place in decisions.pool]
     text = template("torch/swap.py.j2").render(
         name=trace.name,
         memory=format_bytes(problem.machine.memory_bytes),
@@ -61,7 +62,7 @@ def generate(plan: Plan[SwapDecisions], trace: Trace) -> dict[str, str]:
         gradients=bool(writer.gradients),
         leaves=list(writer.leaves()),
         storages=list(_table("STORAGES", writer.storages())),
-        pool=list(_rows("POOL", [[place.address, place.object_bytes, place.count] for place in decisions.pool])),
+        pool=list(constants(POOL=pool) if pool else ()),
         residents=list(writer.residents()),
         returned=list(returning(trace)),
         calls=calls,
@@ -299,11 +300,6 @@ def _value(tree: Any) -> str | PythonTree:
 def _table(heading: str, entries: dict[str, Any]) -> Iterator[str]:
     items = tuple(labelled(f"{quote(name)}: ", value) for name, value in entries.items())
     yield from layout(f"{heading} = ", PythonTree("{", items, "}"), 0)
-
-
-def _rows(heading: str, rows: list[list[int]]) -> Iterator[str]:
-    if rows:
-        yield from layout(f"{heading} = ", literal(rows), 0)
 
 
 def _ended(lines: Iterable[str]) -> Iterator[str]:

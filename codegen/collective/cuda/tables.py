@@ -97,7 +97,8 @@ def tables(program: CollectiveProgram) -> Tables:
         )
     arriving = {end: connection for connection, end in receivers.items()}
     leaving = {end: connection for connection, end in senders.items()}
-    areas = {end: number for rank in range(len(ranks)) for number, end in enumerate(_receiving(receivers, rank))}
+    receiving = [sorted(end for end in receivers.values() if end[0] == rank) for rank in range(len(ranks))]
+    areas = {end: number for ends in receiving for number, end in enumerate(ends)}
     blocks: list[BlockRow] = []
     steps: list[StepRow] = []
     for rank, ranked in enumerate(ranks):
@@ -140,10 +141,6 @@ def _ends(program: CollectiveProgram) -> tuple[_Ends, _Ends]:
         if (received := incoming(place, block, step)) is not None:
             receivers.setdefault(received, place[:2])
     return senders, receivers
-
-
-def _receiving(receivers: _Ends, rank: int) -> list[_End]:
-    return sorted(end for end in receivers.values() if end[0] == rank)
 
 
 def _row(step: BlockStep) -> StepRow:

@@ -136,7 +136,8 @@ class Lane:
     def data(self, name: OpName, src: Sequence[Range], dst: Sequence[Range], end: Endpoint | None = None) -> None:
         """Copy or reduce with all threads; `end` is the channel to a remote destination."""
         local = [*((part, False) for part in src), *((part, True) for part in dst if part.rank == self.rank)]
-        if any(part.meets(read) for part, written in local if written for read in self._unflushed()):
+        unread = [part for parts in self.unflushed.values() for part in parts]
+        if any(part.meets(read) for part, written in local if written for read in unread):
             self.flush()
         if self.waited or any(
             part.meets(other) for part, written in local for other, before in self.touched if written or before
@@ -174,9 +175,6 @@ class Lane:
             self._append(SymbolicOp("flush", ends=(end,)))
             self.waited = True
         self.unflushed.clear()
-
-    def _unflushed(self) -> Iterable[Range]:
-        return (part for parts in self.unflushed.values() for part in parts)
 
     def _together(self) -> None:
         if self.touched or self.waited:

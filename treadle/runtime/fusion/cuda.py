@@ -28,7 +28,8 @@ def run(compiled: Compiled, tensors: Tensors, runs: Runs | None = None) -> RunRe
             first = number * compiled.ranks % tensors.rows
             copies = {rank: upload(tensors, first + rank, device) for rank, device in devices.items()}
             session.bind({rank: addresses(tensors, copy) for rank, copy in copies.items()}, keep=copies)
-            _synchronise(devices)
+            for device in set(devices.values()):
+                _torch().cuda.synchronize(device)
             start = time.perf_counter()
             session.run(seed=runs.seed, step=runs.step + number, timeout=runs.timeout, streams=streams_of(devices))
             session.wait()
@@ -75,8 +76,3 @@ def upload(tensors: Tensors, row: int, device: int) -> Any:
 def addresses(tensors: Tensors, copy: Any) -> list[int]:
     """Addresses of the buffers in a copy."""
     return [copy.data_ptr() + offset for offset in tensors.offsets]
-
-
-def _synchronise(devices: Mapping[int, int]) -> None:
-    for device in set(devices.values()):
-        _torch().cuda.synchronize(device)

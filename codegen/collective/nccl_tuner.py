@@ -51,8 +51,8 @@ def emit(selection: Selection) -> str:
             lines.append(f"# {low} to {high} bytes: {method}, {times}. NCCL has no such algorithm and chooses.\n")
             continue
         lines.append(f"# {method}, {times} as planned\n")
-        fields = (selection.collective, low, high, algorithm, protocol_of(algorithm, entry), CHANNELS, selection.nodes,
-                  selection.ranks)  # fmt: skip
+        protocol = "simple" if algorithm == "pat" else entry.protocol.lower()  # PAT has only one
+        fields = (selection.collective, low, high, algorithm, protocol, CHANNELS, selection.nodes, selection.ranks)
         lines.append(",".join(map(str, fields)) + "\n")
     return "".join(lines)
 
@@ -61,11 +61,6 @@ def algorithm_of(selection: Selection, entry: Entry) -> str | None:
     """NCCL's algorithm for an entry, None where it has none."""
     found = ALGORITHMS.get((selection.collective, entry.method))
     return None if found == "pat" and selection.ranks != selection.nodes else found
-
-
-def protocol_of(algorithm: str, entry: Entry) -> str:
-    """NCCL's name of the protocol; PAT has only one."""
-    return "simple" if algorithm == "pat" else entry.protocol.lower()
 
 
 def call_bytes(selection: Selection, entry: Entry) -> tuple[int, int]:

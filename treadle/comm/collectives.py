@@ -329,7 +329,7 @@ def queued_all_reduce(tensor: Tensor, group: Any) -> torch.futures.Future[Tensor
     return future
 
 
-def beside_planned(tensor: Tensor, start: Callable[[], Any]) -> Any:
+def start_in_order(tensor: Tensor, start: Callable[[], Any]) -> Any:
     """The result of `start`, which starts a collective of the framework on `tensor` in the background."""
     lane = None if _state is None or not gpu.on_gpu(tensor) else _state.gpu.lane
     return start() if lane is None else lane.framework(start)

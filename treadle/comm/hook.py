@@ -25,6 +25,6 @@ def ddp_hook(group: Any, bucket: GradBucket) -> torch.futures.Future[Tensor]:
     planned = collectives.queued_all_reduce(tensor, group)
     if planned is not None:
         return planned
-    plain = collectives.beside_planned(tensor, lambda: distributed.all_reduce(tensor, group=group, async_op=True))
+    plain = collectives.start_in_order(tensor, lambda: distributed.all_reduce(tensor, group=group, async_op=True))
     averaged: torch.futures.Future[Tensor] = plain.get_future().then(lambda done: done.value()[0])
     return averaged

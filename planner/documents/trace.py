@@ -251,10 +251,10 @@ class Trace(Document, frozen=True, kw_only=True, tag_field="kind", tag="trace"):
             if tensor.dtype is not None and tensor.dtype not in DTYPES:
                 yield f"$.tensors[{index}].dtype", repr(tensor.dtype), word_expected("dtype")
         for index, op in enumerate(self.ops):
-            for place, way in enumerate(op.implementations):
+            for place, variant in enumerate(op.implementations):
                 path = f"$.ops[{index}].implementations[{place}]"
-                yield from call_problems(path, way.target, way.args, way.kwargs)
-                yield from input_problems(path, way.inputs, way.args, way.kwargs)
+                yield from call_problems(path, variant.target, variant.args, variant.kwargs)
+                yield from input_problems(path, variant.inputs, variant.args, variant.kwargs)
 
     def _op_problems(self, known: dict[str, int]) -> Iterator[tuple[str, str, str]]:
         position: dict[str, int] = {}

@@ -48,9 +48,9 @@ def call_named(op: Op, implementation: str, where: str) -> Call:
     """The op itself or one of its implementations by name. Raises InputError where it has none of the name."""
     if implementation == OWN:
         return op
-    for way in op.implementations:
-        if way.name == implementation:
-            return way
+    for variant in op.implementations:
+        if variant.name == implementation:
+            return variant
     raise InputError(f"the plan runs op {op.id!r} by {implementation!r}, which the trace lacks", where=where)
 
 
@@ -74,8 +74,10 @@ def inplace_runs(trace: Trace) -> tuple[OpRun, ...]:
     return tuple(
         replace(run, implementation=INPLACE)
         if any(
-            way.name == INPLACE and way.overwrites is not None and last[graph.owner[way.overwrites]] == places[run.op]
-            for way in graph.ops[run.op].implementations
+            variant.name == INPLACE
+            and variant.overwrites is not None
+            and last[graph.owner[variant.overwrites]] == places[run.op]
+            for variant in graph.ops[run.op].implementations
         )
         else run
         for run in plain_runs(trace)

@@ -13,46 +13,29 @@ if TYPE_CHECKING:
 
 
 def max_flow(n: int, arcs: Sequence[tuple[int, int, int]], source: int, sink: int) -> tuple[int, frozenset[int]]:
-    """The value of a maximum flow and the nodes on the source's side of a minimum cut.
+    """The value of a maximum flow and the nodes on the source's side of a minimum cut, as `min_cuts` for one sink."""
+    import numpy as np
 
-    n: nodes 0..n-1. arcs: (tail, head, capacity), directed, integer capacities >= 0, parallel arcs allowed.
-    Raises InputError for a node out of range, a negative capacity, or source == sink.
-    """
-    from ortools.graph.python.max_flow import SimpleMaxFlow
-
-    if source == sink or not (0 <= source < n and 0 <= sink < n):
-        raise InputError(f"max flow from {source} to {sink}, expected two different nodes of {n}")
-    flow = SimpleMaxFlow()
-    for tail, head, capacity in arcs:
-        if not (0 <= tail < n and 0 <= head < n):
-            raise InputError(f"max flow: arc {tail} -> {head}, expected nodes 0..{n - 1}")
-        if capacity < 0:
-            raise InputError(f"max flow: arc {tail} -> {head} has capacity {capacity}, expected >= 0")
-        flow.add_arc_with_capacity(tail, head, capacity)
-    flow.add_arc_with_capacity(source, sink, 0)  # SimpleMaxFlow knows only nodes that an arc names
-    status = flow.solve(source, sink)
-    if status != flow.OPTIMAL:
-        raise InputError(f"max flow from {source} to {sink}: the capacities add up to more than 64 bits hold")
-    return flow.optimal_flow(), frozenset(flow.get_source_side_min_cut())
+    ((_, value, side),) = min_cuts(n, np.array(arcs, dtype=np.int64).reshape(-1, 3), source, [sink])
+    return value, side
 
 
 def min_cuts(
     n: int, arcs: NDArray[np.int64], source: int, sinks: Iterable[int]
 ) -> Iterator[tuple[int, int, frozenset[int]]]:
-    """(sink, value of a maximum flow, source side of a minimum cut) for each sink, on one network.
+    """(sink, value of a maximum flow, nodes on the source's side of a minimum cut) for each sink, on one network.
 
-    arcs: rows (tail, head, capacity) as for `max_flow`. Raises InputError as that does.
+    n: nodes 0..n-1. arcs: rows (tail, head, capacity), directed, integer capacities >= 0, parallel arcs allowed.
+    Raises InputError for a node out of range, a negative capacity, or a sink that is the source.
     """
     import numpy as np
     from ortools.graph.python.max_flow import SimpleMaxFlow
 
-    if len(arcs) and (arcs[:, :2].min() < 0 or arcs[:, :2].max() >= n or arcs[:, 2].min() < 0):
+    if not 0 <= source < n or (len(arcs) and (arcs.min() < 0 or arcs[:, :2].max() >= n)):
         raise InputError(f"max flow: expected nodes 0..{n - 1} and capacities >= 0")
     flow = SimpleMaxFlow()
-    flow.add_arcs_with_capacity(
-        np.ascontiguousarray(arcs[:, 0]), np.ascontiguousarray(arcs[:, 1]), np.ascontiguousarray(arcs[:, 2])
-    )
-    flow.add_arc_with_capacity(source, n - 1, 0)
+    flow.add_arcs_with_capacity(*map(np.ascontiguousarray, arcs.T))
+    flow.add_arc_with_capacity(source, n - 1, 0)  # SimpleMaxFlow knows only nodes that an arc names
     for sink in sinks:
         if sink == source or not 0 <= sink < n:
             raise InputError(f"max flow from {source} to {sink}, expected two different nodes of {n}")

@@ -52,18 +52,18 @@ def with_activations(trace: Trace) -> Trace:
         elif op.target == HARDTANH_BACKWARD and (clamp := clamps.get(_clamp(op, 1))) is not None:
             grad, _, *bounds = op.args
             args = (grad, tensor(str(clamp.outputs[0])), *bounds)
-            way = implementation("output", "out", HARDTANH_BACKWARD, op.outputs, args)
-            changed[op.id] = (replace(op, implementations=(way,)),)
+            variant = implementation("output", "out", HARDTANH_BACKWARD, op.outputs, args)
+            changed[op.id] = (replace(op, implementations=(variant,)),)
     return substituted(trace, changed, added)
 
 
 def _relu_backward(op: Op, relu: Op, mask: str | None) -> Op:
     grad, _, threshold = op.args or ()
     x = (relu.args or ())[0]
-    ways = [implementation("input", "", RELU_BACKWARD, op.outputs, (grad, x, threshold))]
+    variants = [implementation("input", "", RELU_BACKWARD, op.outputs, (grad, x, threshold))]
     if mask is not None:
-        ways.append(implementation("mask", "int", "treadle.relu_backward_mask", op.outputs, (grad, tensor(mask))))
-    return replace(op, family="out", implementations=tuple(ways))
+        variants.append(implementation("mask", "int", "treadle.relu_backward_mask", op.outputs, (grad, tensor(mask))))
+    return replace(op, family="out", implementations=tuple(variants))
 
 
 def _mask(relu: Op, index: Index) -> Tensor | None:

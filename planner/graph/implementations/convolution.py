@@ -89,9 +89,9 @@ def with_convolutions(trace: Trace) -> Trace:
         if op.args is None:
             continue
         if op.target == FORWARD:
-            ways = _forward(op, index)
-            if ways:
-                changed[op.id] = (replace(op, implementations=ways),)
+            variants = _forward(op, index)
+            if variants:
+                changed[op.id] = (replace(op, implementations=variants),)
         elif op.target == BACKWARD and (halves := _halves(op, index)):
             changed[op.id] = halves
     return substituted(trace, changed)
@@ -166,7 +166,7 @@ def with_reading(trace: Trace) -> Trace:
 def _reading(op: Op, before: Op) -> Op:
     """`op` after the weight gradient `before` of the same convolution."""
     (grad, weight, _, *numbers), (other, x, *_) = op.args or (), before.args or ()
-    if other != grad or any(way.name == READING for way in op.implementations):
+    if other != grad or any(variant.name == READING for variant in op.implementations):
         return op
     if op.target == _HALVES["input"][0]:
         stride, padding, dilation, groups, _ = numbers

@@ -42,7 +42,7 @@ def with_dropout(trace: Trace) -> Trace:
             continue
         grad, mask, scale = op.args or ()
         x, p, _ = first.args or ()
-        ways = []
+        variants = []
         ops = [first]
         shape = index.shape(mask)
         strides = {index.tensors[str(tensor_of(tree))].stride for tree in (grad, x)}
@@ -51,14 +51,14 @@ def with_dropout(trace: Trace) -> Trace:
             added.append(byte_tensor(packed, (-(-math.prod(shape) // 8),)))
             ops.append(optional_op(packed, "treadle.dropout_mask_pack", packed, (mask,), first.id))
             args = (grad, tensor(packed), scale)
-            ways.append(implementation("packed", "int", "treadle.dropout_backward_packed", op.outputs, args))
+            variants.append(implementation("packed", "int", "treadle.dropout_backward_packed", op.outputs, args))
         source = index.producer.get(index.owner[str(tensor_of(x))])
         if source is not None and None not in strides and len(strides) == 1:
             state = index.fresh(f"{first.id}_state")
             added.append(byte_tensor(state, (STATE_BYTES,)))
             ops.insert(0, optional_op(state, STATE, state, (x,), source.id))
             args = (grad, tensor(state), p)
-            ways.append(implementation("again", "rng", "treadle.dropout_backward_rng", op.outputs, args))
-        if ways:
-            changed |= {first.id: tuple(ops), op.id: (replace(op, implementations=tuple(ways)),)}
+            variants.append(implementation("again", "rng", "treadle.dropout_backward_rng", op.outputs, args))
+        if variants:
+            changed |= {first.id: tuple(ops), op.id: (replace(op, implementations=tuple(variants)),)}
     return substituted(trace, changed, added)

@@ -53,8 +53,8 @@ def _batch_again(op: Op) -> Op:
     x, weight, bias = (op.args or ())[:3]
     y, mean, deviation = (str(name) for name in op.outputs[:3])
     args = (x, weight, bias, tensor(mean), tensor(deviation))
-    way = implementation("again", "statistics", "treadle.batch_norm_again", (y,), args, again=True)
-    return replace(op, implementations=(way,))
+    variant = implementation("again", "statistics", "treadle.batch_norm_again", (y,), args, again=True)
+    return replace(op, implementations=(variant,))
 
 
 def _batch_backward(op: Op, forward: Op) -> Op:
@@ -63,8 +63,8 @@ def _batch_backward(op: Op, forward: Op) -> Op:
     if weight is None or bias is None or y is None:
         return op
     args = (grad, tensor(y), weight, bias, deviation, mask)
-    way = implementation("output", "out", "treadle.batch_norm_backward_output", op.outputs, args)
-    return replace(op, implementations=(way,))
+    variant = implementation("output", "out", "treadle.batch_norm_backward_output", op.outputs, args)
+    return replace(op, implementations=(variant,))
 
 
 def _layer_backward(op: Op, forward: Op) -> Op:
@@ -73,5 +73,5 @@ def _layer_backward(op: Op, forward: Op) -> Op:
     if weight is None or bias is None or y is None:
         return op
     args = (grad, tensor(y), shape, weight, bias, deviation, mask)
-    way = implementation("output", "out", "treadle.layer_norm_backward_output", op.outputs, args)
-    return replace(op, implementations=(way,))
+    variant = implementation("output", "out", "treadle.layer_norm_backward_output", op.outputs, args)
+    return replace(op, implementations=(variant,))

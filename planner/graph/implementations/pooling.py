@@ -64,12 +64,12 @@ def _is_backward(op: Op, places: str) -> bool:
 
 def _backward(op: Op, numbers: list[Any], places: str | None, index: Index) -> Op:
     grad, x = (op.args or ())[:2]
-    ways: tuple[Implementation, ...] = ()
+    variants: tuple[Implementation, ...] = ()
     if places is not None:
         args = (grad, tensor(places), list(index.shape(x) or ()), *numbers)
-        ways = (implementation("index", "int", "treadle.max_pool2d_backward_index", op.outputs, args),)
+        variants = (implementation("index", "int", "treadle.max_pool2d_backward_index", op.outputs, args),)
     own = (grad, x, *numbers)
-    return replace(op, target="treadle.max_pool2d_backward", inputs=named(own), args=own, implementations=ways)
+    return replace(op, target="treadle.max_pool2d_backward", inputs=named(own), args=own, implementations=variants)
 
 
 def _numbers(args: tuple[Any, ...]) -> list[Any]:

@@ -25,10 +25,10 @@ def allowed(trace: Trace, families: Collection[str] | None = None, limit: int | 
     most `limit` bytes of workspace, and none that inverts a normalisation, which is right only while a runtime watches
     the scales. The op's own call always stays."""
 
-    def fits(way: Implementation) -> bool:
-        own = set(filter(None, way.family.split("+")))
-        small = limit is None or (way.workspace_bytes or 0) <= limit
-        return small and way.target not in INVERTING and (families is None or own <= set(families))
+    def fits(variant: Implementation) -> bool:
+        own = set(filter(None, variant.family.split("+")))
+        small = limit is None or (variant.workspace_bytes or 0) <= limit
+        return small and variant.target not in INVERTING and (families is None or own <= set(families))
 
     return replace(
         trace,
@@ -85,7 +85,7 @@ def _without_workspace(trace: Trace) -> Trace:
             replace(
                 op,
                 workspace_bytes=None,
-                implementations=tuple(replace(way, workspace_bytes=None) for way in op.implementations),
+                implementations=tuple(replace(variant, workspace_bytes=None) for variant in op.implementations),
             )
             for op in trace.ops
         ),

@@ -128,7 +128,7 @@ def plan_joint(
         joint = _Joint(
             scorer, options, inputs or {}, clock, Bound(0, Argument("compute"), "any order"), on_progress, on_plan
         )
-        joint.tell_best()
+        joint.publish_best()
         try:
             joint.bound, sets = joint_bound(
                 chosen, whole.machine, reserve_bytes, time_limit_s=joint.at(SETS) - clock.now(), stop=clock.stop
@@ -208,7 +208,7 @@ class _Joint:
         self.score_sets(runs, sets, self.ended(SETS))
         with suppress(InputError):
             self.score_memory_alone(found)
-        self.tell_best()
+        self.publish_best()
 
     def search_alone(self, task: SwapTask) -> None:
         """The swap pass on the step as it stands, and sets of what its plan copies."""
@@ -232,12 +232,12 @@ class _Joint:
                     self.score_sets(runs, sets, self.ended(FASTEST_SETS))
             for runs, name in memory_plans(found, self.at(BUDGETS), self.ended(BUDGETS)):
                 self.score(runs, name)
-        self.tell_best()
+        self.publish_best()
         starts = self.ranked()[: self.options.starts]
         for place, start in enumerate(starts, start=1):
             until = self.ended(BUDGETS + (LOCAL - BUDGETS) * place / len(starts))
             self.scored.append(improve(self.scorer, start, self.options.evaluations // len(starts), until))
-        self.tell_best()
+        self.publish_best()
 
     def score_sets(self, runs: tuple[OpRun, ...], sets: Collection[frozenset[str]], over: Callable[[], bool]) -> None:
         """Programs that recompute sets of what `runs` make."""
@@ -271,7 +271,7 @@ class _Joint:
             over = self.ended(ALL)()
             if not self.interrupted and (self.best is None or not over or all(map(is_short, found))):
                 self.score(memory_alone(found, memory, self.at(MEMORY), self.ended(MEMORY)), MEMORY_PLAN)
-                self.tell_best()
+                self.publish_best()
 
     def search_programs(self) -> None:
         """The swap pass on the best programs."""
@@ -297,7 +297,7 @@ class _Joint:
             self.limit_fired = self.limit_fired or left_s <= 0
             return None
 
-        def tell(plan: Plan[SwapDecisions]) -> None:
+        def publish(plan: Plan[SwapDecisions]) -> None:
             if self.on_plan is not None and (self.best is None or time_of(plan) < time_of(self.best)):
                 self.on_plan(self.named(plan, task.runs, name))
 
@@ -315,7 +315,7 @@ class _Joint:
                 clock=self.clock.until(until),
                 inputs=self.inputs,
                 on_progress=progress,
-                on_plan=tell,
+                on_plan=publish,
             )
         except (InfeasibleError, LimitError) as error:
             self.failure = self.failure or error
@@ -336,7 +336,7 @@ class _Joint:
         """What was scored, each program once, the fastest first."""
         return sorted({one.runs: one for one in self.scored}.values(), key=lambda one: one.time_ns)
 
-    def tell_best(self) -> None:
+    def publish_best(self) -> None:
         """Decide and check the best quick plan, if it is ahead of all before."""
         one = self.scorer.best
         if one is None or (self.best is not None and time_of(self.best) <= one.time_ns):

@@ -1,4 +1,4 @@
-"""An abstract collective algorithm: chunks moving over links at given times (TACCL, spec 2.5).
+"""An abstract collective algorithm: chunks moving over links at given times (TACCL, section 5).
 
 Times are integer nanoseconds. Every method returns this object; lowering, checking and drawing start from it.
 """
@@ -15,8 +15,8 @@ from treadle.planner.documents.hardware import MAX_RANKS
 from treadle.planner.documents.scalars import Count, Decisions, Name, Positive, Rank, Record
 
 Latency = Literal["serial", "pipelined"]
-"""Whether a link is busy for alpha + beta, or for beta only, so that the next message leaves while this one is on its
-way (TE-CCL's model)."""
+"""Whether a link is busy for alpha + beta, or for beta only, so that the next message leaves while this one is in
+flight (TE-CCL's model)."""
 
 
 class LinkCost(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -53,7 +53,7 @@ class Transfer(Struct, frozen=True, array_like=True, forbid_unknown_fields=True)
 
 
 class CollectiveDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass", tag="collective"):
-    """Chunk numbering is that of the collective (spec 2.4): (owner or destination) * chunkup + piece,
+    """Chunk numbering is that of the collective: (owner or destination) * chunkup + piece,
     (owner * ranks + destination) * chunkup + piece for alltoall, demand * chunkup + piece where `demands` are given.
     `collectives.form` says where each chunk is before and after."""
 
@@ -67,7 +67,7 @@ class CollectiveDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass"
     roots: tuple[Rank, ...] | None = None
     """Allreduce only: the rank at which each chunk is summed up. None: ranks * chunkup chunks, chunk // chunkup."""
     demands: tuple[Demand, ...] | None = None
-    """Of alltoallv, sendrecv and custom."""
+    """Demands of alltoallv, sendrecv and custom."""
     latency: Latency = "serial"
     links: tuple[LinkCost, ...]
     ports: tuple[Port, ...] = ()

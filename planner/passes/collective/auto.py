@@ -4,9 +4,9 @@ Schedules that take at most REACH times as long as the best on links and ports a
 programs that they become with their best protocol and instances; those whose program is among the best are then cut
 into more pieces as long as that gains. Without a pricing, and where none can be priced, the schedule's time
 decides. Equal times go to the better schedule, then to fewer messages, then to the method tried first.
-Cheap methods go first, and the search ends with a schedule close to the proven bound. Methods that cannot carry out the
-request, or whose search grows exponentially with it, are skipped and the reason is recorded. Work is deterministic, so
-the choice is too.
+Cheap methods go first, and the search ends with a schedule close to the proven bound. Methods that do not take the
+request, or whose search grows exponentially with it, are skipped with a recorded reason. Work is deterministic, so the
+choice is too.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def prices_of(drafts: Mapping[str, Draft], request: Request, effort: Effort, pri
 
 
 def price_of(decisions: CollectiveDecisions, effort: Effort, pricing: Pricing, like: Price | None = None) -> Price:
-    """The price of a schedule, if there is time for it."""
+    """The price of a schedule, `unpriced` where no time is left."""
     if effort.limits.time_s is None and not effort.interrupted:
         return pricing(decisions, effort.overdue, like)
     began = effort.clock.now()

@@ -11,8 +11,8 @@ propose cuts.
                any of the D can begin to cross; tail: the least path that must follow the last crossing. Cuts tried:
                every rank and every node alone, in both directions, and for allgather the worst cut of all, found by
                Dinkelbach's method over minimum cuts (the throughput optimum of ForestColl).
-    messages   an allreduce needs 2 (P - 1) messages per chunk between any P disjoint groups of ranks (one-way gossip:
-               P - 1 before anybody knows all, one more for everybody else), so T >= 2 (P - 1) * chunks / (sum of what
+    messages   an allreduce needs 2 (P - 1) messages per chunk between any P disjoint groups of ranks (gossip:
+               P - 1 before the first knows all, one more for each other), so T >= 2 (P - 1) * chunks / (sum of what
                crosses between groups per ns).
     work       alltoall: the sum over chunks of their cheapest paths, over the number of links.
     latency    the costliest of all cheapest paths that some chunk must take.
@@ -86,8 +86,8 @@ def sentence(bound: Bound) -> str:
 
 
 def cut_bound(demand: int, unit: str, cut: str, crossing: int, first: int, last: int) -> Bound:
-    """That of so many chunks or bytes which cross a cut in `crossing` ns, `first` ns before any can and `last` behind;
-    zeros are left out."""
+    """The bound for `demand` chunks or bytes that cross a cut in `crossing` ns, `first` ns before any can and `last`
+    after; zeros are left out."""
     terms = {"crossing": crossing, **({"first": first} if first else {}), **({"last": last} if last else {})}
     return Bound(crossing + first + last, Argument("cut", terms, {"demand": demand, "unit": unit, "cut": cut}))
 
@@ -218,7 +218,7 @@ def _cut(
 ) -> Bound | None:
     crossing = [edge for edge in network.links if edge[0] in source and edge[1] not in source]
     heads, tails = {edge[1] for edge in crossing}, {edge[0] for edge in crossing}
-    if problem.collective == "allreduce":  # every chunk holds something of everybody and everybody wants it
+    if problem.collective == "allreduce":  # every chunk holds something of every rank and every rank wants it
         demand, before, behind = len(problem.chunks), 0, 0
     else:
         must = [c for c in problem.chunks if c.sources <= source and not c.targets <= source]

@@ -21,7 +21,7 @@ Parents = list[int]
 
 def branchings(fabric: Fabric, roots: Sequence[int], time: Fraction) -> list[Parents] | None:
     """One out-tree for each of `roots`, by rank its parent (-1: the root), no link busier than `time` ns per piece of
-    every tree; in the order of `roots`. None where there are none.
+    every tree; in the order of `roots`; None if no packing exists.
 
     `fabric` must have no ports and no rotation but the identity.
     """

@@ -1,9 +1,9 @@
-"""The independent checker of collective plans: replays every transfer from the plan alone (spec 2.5).
+"""The independent checker of collective plans: it replays every transfer, from the plan only.
 
 It shares no code with the methods that make plans. Intervals are half open: a link, a port or a sum is busy in
 [send, arrive) and free again at arrive; with pipelined latency links and ports are free again alpha before that. A
-message carries what its source holds when it leaves; a sum may be on its way in meanwhile (an exchange), if it is added
-only when the message has arrived.
+message carries what its sender holds when it leaves; a sum may be in flight to the sender meanwhile (an exchange), if
+it is added only when the message has arrived.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What each collective promises: chunk labels, where chunks start, where they must end (TACCL, section 5.3; spec 2.4).
+"""Definition of each collective: chunk labels, where chunks start, and where they must end (TACCL, section 5.3).
 
 Combining collectives are routed as their mirror image: a reducescatter is an allgather run backwards, a reduce is a
 broadcast run backwards, an allreduce is both halves one after the other.
@@ -66,7 +66,7 @@ def form(
     roots: Sequence[int] | None = None,
     demands: Sequence[Demand] | None = None,
 ) -> Form:
-    """What `collective` asks of its chunks (spec 2.4)."""
+    """Where the chunks of `collective` are before and after."""
     everyone = frozenset(range(ranks))
     alone = [frozenset({rank}) for rank in range(ranks)]
     pieces = range(chunkup)
@@ -102,7 +102,7 @@ def form(
 
 
 def form_of(decisions: CollectiveDecisions) -> Form:
-    """The form of the collective that `decisions` carry out."""
+    """The form of the collective of `decisions`."""
     return form(
         decisions.collective,
         decisions.ranks,

@@ -9,7 +9,7 @@ One unit goes from every rank to every other. By source s (one of the first `shi
     C1  sum_in x[s,.] - sum_out x[s,.] = 1              at every rank but s
     C2  sum of cost(l) * (x[s,l] and its rotations) <= t      for every link, and for the links of every port
 
-The duals of C2 are prices at which every unit pays least on its way and all together pay for t: whatever the solver's
+The duals of C2 are prices at which every unit pays least on its path and all together pay for t: whatever the solver's
 accuracy, prices give a bound (see `universal`).
 """
 

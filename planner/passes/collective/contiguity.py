@@ -4,7 +4,7 @@ Routes and orders are fixed. On every batchable link with order e_1..e_n, a run 
 
     x[l,i,j] in {0,1}   run (i, j) of link l is a message; runs of at most max_run moves, never across a move of
                         another link that stands between them in an order both share
-    t[p] in {0,1}       moves p and p+1 of a link are in one message: is_together of the source, for neighbours
+    t[p] in {0,1}       moves p and p+1 of a link are in one message: TACCL's is_together, for neighbours
     send[e] in ns,  dur[e] = alpha + beta * (length of the run that covers e),  time in ns
 
     B1  minimise time;  time >= send[e] + dur[e];  send[e] >= send[p] + dur[p] for every p that e waits for   5.1-5.4

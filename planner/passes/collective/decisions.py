@@ -49,7 +49,7 @@ def decisions_of(
 
 
 def instances_for(problem: Problem) -> int:
-    """1 for small inputs or where many links are used, 8 where few links must carry much (spec 4.2, pass 7)."""
+    """1 for small inputs or where many links are used, 8 where few links must carry much."""
     policies = {hyperedge.policy for hyperedge in problem.topology.hyperedges}
     if "uc-max" in policies:
         return 1

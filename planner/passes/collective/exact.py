@@ -1,4 +1,4 @@
-"""Routes and orders in one model: the optimum of a tiny collective (spec, section 6: the unrelaxed problem).
+"""Routes and orders in one model: the optimum of a tiny collective, TACCL's problem without its relaxation.
 
 Every chunk c spreads from its sources (phase a) or is summed up at its root (phase r); an allreduce does r, then a.
 

@@ -26,9 +26,9 @@ Ints = NDArray[np.int64]
 class Fabric:
     """Links in the direction in which chunks spread, numbered up to rotation.
 
-    `orbit[u, v]` is the number of link u -> v, -1 where there is none. Link number i is occupied for `alpha[i]` +
+    `orbit[u, v]` is the number of link u -> v, -1 without a link. Link number i is occupied for `alpha[i]` +
     `beta[i]` ns by one chunk, and so are the ports `ports[i]`, also numbered up to rotation; `back[i]` is the number of
-    the reversed link, -1 where there is none, or None where nothing travels back.
+    the reversed link, -1 without one; it is None where nothing is sent back.
     """
 
     ranks: int
@@ -59,7 +59,7 @@ def fabric_of(problem: Problem, rotate: bool = True) -> Fabric:
 
 
 def rotation(ranks: int, links: Mapping[Edge, LinkCost], ports: Sequence[Sequence[Edge]]) -> int:
-    """The least rotation that is a symmetry; `ranks` (none but the identity) where there is no other."""
+    """The least rotation that is a symmetry; `ranks`, the identity, if there is no other."""
     cost = np.full((ranks, ranks, 2), -1, dtype=np.int64)
     for (src, dst), link in links.items():
         cost[src, dst] = link.alpha_ns, link.beta_ns

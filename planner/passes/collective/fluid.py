@@ -117,12 +117,12 @@ def parts_of(
 
 
 def distances(fluid: Fluid) -> Floats:
-    """[a, b]: the least sum of lat from a to b, ns; 0 where there is no way."""
+    """[a, b]: the least sum of lat from a to b, ns; 0 without a path."""
     return shortest(fluid, {edge: wire.lat for edge, wire in fluid.wires.items()})
 
 
 def shortest(fluid: Fluid, length: dict[Edge, int]) -> Floats:
-    """[a, b]: the least sum of `length` from a to b; 0 where there is no way."""
+    """[a, b]: the least sum of `length` from a to b; 0 without a path."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
 

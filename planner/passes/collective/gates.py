@@ -1,7 +1,7 @@
-"""Which devices send across nodes, by their place beside the NICs (TACCL, sections 5.4 and 5.8).
+"""Which devices send across nodes, by their place next to the NICs (TACCL, sections 5.4 and 5.8).
 
 With a NIC for each device every device sends to its like in other nodes. Where devices share a NIC, small chunks do the
-same, each with its part of the NIC; large ones go through one device beside the NIC and arrive at another, which keeps
+same, each with its part of the NIC; large ones go through one device next to the NIC and arrive at another, which keeps
 the number of connections low.
 """
 
@@ -57,7 +57,7 @@ def gates_of(hardware: Hardware, collective: str | None, chunk: int | None) -> G
         return Gates(own, relays, reason, {}, tuple(dict.fromkeys(frozenset(nic.devices) for nic in users)))
     if small:
         reason = (
-            "Small chunks: each device beside a NIC sends to its like in other nodes and gets an equal part of the "
+            "Small chunks: each device next to a NIC sends to its like in other nodes and gets an equal part of the "
             "NIC, so none waits for a relay."
         )
         return Gates({device: own[device] for device in share}, None, reason, share)
@@ -66,13 +66,13 @@ def gates_of(hardware: Hardware, collective: str | None, chunk: int | None) -> G
     taken: Counter[int] = Counter()
     connections: dict[int, dict[int, None]] = {}
     for index, devices in served.items():
-        sender, receiver = _beside(hardware, users[index], taken)
+        sender, receiver = _by_nic(hardware, users[index], taken)
         taken[sender] += 1
         connections.setdefault(sender, {})[receiver] = None
         for device in devices:
             sender_of[device] = sender
     reason = (
-        f"{'One NIC' if len(served) == 1 else f'{len(served)} NICs'} for {size} devices: one device beside each sends "
+        f"{'One NIC' if len(served) == 1 else f'{len(served)} NICs'} for {size} devices: one device next to each sends "
         "for all that share it, another receives."
     )
     to = {sender: tuple(receivers) for sender, receivers in sorted(connections.items())}
@@ -103,22 +103,22 @@ def _served(hardware: Hardware, users: list[Nic]) -> dict[int, list[int]]:
 
 
 def _places(hardware: Hardware) -> dict[Any, tuple[Any, ...]]:
-    """The way from the CPU down: (NUMA node, PCIe switches) of every PCIe switch and of every device under one."""
+    """The path from the CPU down: (NUMA node, PCIe switches) of every PCIe switch and of every device under one."""
     by_name = {pcie.name: pcie for pcie in hardware.pcie}
     found: dict[Any, tuple[Any, ...]] = {}
     for pcie in hardware.pcie:
-        way: list[Any] = [pcie.name]
+        path: list[Any] = [pcie.name]
         top = pcie
         while top.parent is not None:
             top = by_name[top.parent]
-            way.append(top.name)
-        found[pcie.name] = (f"numa {top.numa}" if top.numa is not None else top.name, *reversed(way))
+            path.append(top.name)
+        found[pcie.name] = (f"numa {top.numa}" if top.numa is not None else top.name, *reversed(path))
         for device in pcie.devices:
             found["device", device] = found[pcie.name]
     return found
 
 
-def _beside(hardware: Hardware, nic: Nic, taken: Mapping[int, int]) -> tuple[int, int]:
+def _by_nic(hardware: Hardware, nic: Nic, taken: Mapping[int, int]) -> tuple[int, int]:
     """(sender, receiver) of a NIC: two of its devices under its own PCIe switch, or else any two of them."""
     under = next((set(pcie.devices) for pcie in hardware.pcie if pcie.name == nic.pcie), set())
     near = [device for device in sorted(nic.devices) if device in under] or sorted(nic.devices)

@@ -26,7 +26,7 @@ from treadle.planner.passes.collective.translations import Translations, transla
 MATCHED = frozenset({"allgather", "reducescatter", "allreduce", "broadcast", "reduce"})
 PIECES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)
 ROOTED_PIECES = (1, 4, 16, 64, 128, 256)
-"""Of what one rank sends to all or takes from all: only many pieces keep every link busy."""
+"""Pieces of what one rank sends to all or takes from all: only many keep every link busy."""
 SEEDS = 3
 LIKELY = 2
 """How many rules, the best for the piece count before, are tried for the next."""
@@ -122,7 +122,7 @@ def _tries(request: Request, effort: Effort) -> Iterator[_Try]:
 
 
 def _try(problem: Problem, group: Translations, rules: Rules, seed: int) -> _Try | None:
-    """One way to carry out the collective, None where the rules leave some rank out."""
+    """The collective under one set of rules, None where these leave some rank out."""
     pipelined = problem.latency == "pipelined"
     network = problem.topology.routing
     back: list[Hop] | None = []
@@ -151,7 +151,7 @@ def _try(problem: Problem, group: Translations, rules: Rules, seed: int) -> _Try
 
 
 def _rules(problem: Problem) -> list[Rules]:
-    """Those worth trying: nodes entered once where there are several, slow links left out where speeds differ."""
+    """Rules worth trying: nodes entered once where there are several, slow links left out where speeds differ."""
     pipelined = problem.latency == "pipelined"
     if problem.collective not in MATCHED:
         return [Rules(pipelined=pipelined)]

@@ -114,9 +114,9 @@ def _variants(problem: Problem, group: Translations) -> Iterator[tuple[str, list
                 halves = _by_time(problem, group, turned, "backward") + _by_time(problem, group, there, "forward")
                 yield words + (f", {run} chunks a message" if run > 1 else ""), halves
     elif all(len(chunk.targets) == 1 and not chunk.also for chunk in problem.chunks):
-        for way in ("source", "target", "straight"):
-            messages = [Message((hop.chunk,), hop.src, hop.dst) for hop in _carried(problem, group, way)]
-            yield f"across by {way}", _by_time(problem, group, messages, "forward")
+        for gate in ("source", "target", "straight"):
+            messages = [Message((hop.chunk,), hop.src, hop.dst) for hop in _single_target(problem, group, gate)]
+            yield f"across by {gate}", _by_time(problem, group, messages, "forward")
     else:
         raise InputError(f"found a {problem.collective} with several sources or some targets; use greedy", where=WHERE)
 
@@ -224,9 +224,9 @@ def _copied(problem: Problem, group: Translations, nodes: int) -> Callable[[Rout
     return hops
 
 
-def _carried(problem: Problem, group: Translations, way: str) -> list[Hop]:
-    """Hops of chunks with one target: to the gate of the source's or of the target's device, across, and on; or
-    straight across where there is a link."""
+def _single_target(problem: Problem, group: Translations, by: str) -> list[Hop]:
+    """Hops of chunks with one target: to the gate of the first or of the last device, across, and on; or straight
+    across where there is a link."""
     size, nodes = problem.per_node, problem.ranks // problem.per_node
     gates = _gates(problem, range(size)) if nodes > 1 else []
     inside = _inside(problem)
@@ -241,8 +241,8 @@ def _carried(problem: Problem, group: Translations, way: str) -> list[Hop]:
         if src // size == dst // size:
             pairs.add((src % size, dst % size))
         else:
-            gate = gates[(src if way == "source" else dst) % size]
-            if way == "straight" and (src, dst) in problem.links:
+            gate = gates[(src if by == "source" else dst) % size]
+            if by == "straight" and (src, dst) in problem.links:
                 gate = src % size, dst % size
             pairs |= {(src % size, gate[0]), (gate[1], dst % size)}
         legs.append((number, src, dst, gate))

@@ -2,10 +2,10 @@
 
 A chunk takes the path on which it arrives soonest, given what all chunks before it have reserved of links and ports: a
 search by arrival times over the gaps that are left. With `detour` 1 it stays on paths with the least sum of latencies,
-above 1 it may pass ranks from which the rest is up to so many times longer. A chunk with several targets takes the one
+above 1 it may pass ranks from which the rest is up to `detour` times longer. A chunk with several targets takes the one
 that it reaches soonest, then goes on from any rank of its tree.
 
-The order decides. The first has chunks with the longest way first; then chunks move forward by how late they arrived,
+The order decides. The first has chunks with the longest path first; then chunks move forward by how late they arrived,
 with a little chance ("squeaky wheel optimization"), and the best timetable of all is kept.
 """
 
@@ -46,7 +46,7 @@ def timetable(
 ) -> Timetable | None:
     """The best of `passes` timetables for numbered chunks (with a group, those of one rank of each orbit), None for no
     pass or where a rank cannot be reached."""
-    room = _Room(network, group, pipelined)
+    room = _Reservations(network, group, pipelined)
     best: Timetable | None = None
     for detour in DETOURS:
         chance = Random(0)
@@ -63,7 +63,7 @@ def timetable(
     return best
 
 
-class _Room:
+class _Reservations:
     """The network as `lines_of` has it, with the least sums of latencies between ranks."""
 
     def __init__(self, network: LinkNetwork, group: Translations, pipelined: bool) -> None:

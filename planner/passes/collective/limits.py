@@ -13,10 +13,10 @@ from treadle.planner.search.clock import Clock
 from treadle.planner.solver import Limit, Model, Progress, Solution, solve
 
 KEPT, LAST = 0.15, 0.05
-"""So much of the wall-clock limit is kept for what follows the search: pricing, and after that checking and writing."""
+"""Shares of the wall-clock limit kept for what follows the search: pricing, and after that checking and writing."""
 CHECKS, PRICED = 15, 40
-"""Checking, proving and writing a plan take at most so many times as long as checking its schedule once, its first
-price at most so many times as long."""
+"""Checking, proving and writing a plan take at most CHECKS times as long as checking its schedule once, its first
+price at most PRICED times as long."""
 
 OnProgress = Callable[[Progress], None]
 
@@ -50,10 +50,10 @@ class Effort:
     """What it takes to check and to write a plan, as far as that was seen."""
     limit_fired: bool = False
     beat_ns: int | None = None
-    """The time of a schedule that is there already: what takes as long or longer is of no use."""
+    """The time of a schedule that is there already: what takes as long or longer is not kept."""
 
     def require_sooner(self, time_ns: int, what: str) -> None:
-        """Raises LimitError where `what`, which takes at least `time_ns`, cannot be of use."""
+        """Raises LimitError where `what`, which takes at least `time_ns`, cannot be kept."""
         if self.beat_ns is not None and time_ns >= self.beat_ns:
             raise LimitError(f"{what} {time_ns / 1000:,.3f} us, no less than the best plan so far")
 
@@ -82,8 +82,7 @@ class Effort:
         return fits
 
     def exhausted(self) -> bool:
-        """Whether it is time to settle for the best so far: after Ctrl-C, or when the search's part of the wall-clock
-        limit is over."""
+        """Whether to take the best so far: after Ctrl-C, or when the search's part of the limit has passed."""
         return self._over(1 - KEPT) or self.limit_fired
 
     def overdue(self) -> bool:
@@ -96,8 +95,8 @@ class Effort:
         return self.interrupted or late
 
     def _end(self, part: float) -> float:
-        """When that part of the limit is over, in seconds from its start; a plan is finished in the rest, and as long
-        as that takes half of the limit at most."""
+        """When that part of the limit ends, in seconds from its start; a plan is finished in the rest, which is at most
+        half of the limit."""
         limit = min(self.clock.whole_s, inf if self.limits.time_s is None else self.limits.time_s)
         if limit == inf:
             return inf

@@ -1,4 +1,4 @@
-"""Messages in causal order, and when each leaves: how the methods that choose routes by themselves get their times.
+"""Messages in causal order, and when each leaves: how the methods that choose only routes get their times.
 
 A message leaves its source after every earlier message of the list that brings one of its chunks there, its partial
 sums included. Messages of one link or port take turns, and so do the sums of one chunk at one rank. Two ranks may also
@@ -30,7 +30,7 @@ MAX_REORDERED = 30_000
 
 class Message(NamedTuple):
     """`chunks` travel together from `src` to `dst`; with `reduce` the receiver adds them to what it holds. A `twin` is
-    the way back of the message right before it in an exchange; its link costs the same."""
+    the reverse of the message right before it in an exchange; its link costs the same."""
 
     chunks: tuple[int, ...]
     src: int
@@ -173,6 +173,6 @@ def transfers(
 
 
 def _shared(column: Ints) -> list[int]:
-    """As Python integers, equal ones the same object: long plans hold few different numbers."""
+    """The column as Python integers, equal ones the same object: long plans hold few different numbers."""
     values, index = np.unique(column, return_inverse=True)
     return list(np.array(values.tolist(), dtype=object)[index])

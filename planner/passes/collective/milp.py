@@ -77,7 +77,7 @@ def synthesize(request: Request, effort: Effort) -> Draft:
 
 
 def candidates(problem: Problem, effort: Effort, portfolio: Order) -> Iterator[Ordered]:
-    """Routes in the order in which they are tried: those of the source, then those made for reductions."""
+    """Routes in the order in which they are tried: TACCL's, then those made for reductions."""
     mirrored = route(problem, effort)
     inverts = problem.half != "forward"
     name = "routing of the mirrored collective" if inverts else "routing"
@@ -94,7 +94,7 @@ def candidates(problem: Problem, effort: Effort, portfolio: Order) -> Iterator[O
 def ordered(
     problem: Problem, routing: Routing, name: str, portfolio: Order, trees: Trees, spread: Trees | None = None
 ) -> Ordered:
-    """Stage 2 for the collective at hand, with the heuristics of `portfolio`."""
+    """Stage 2 with the heuristics of `portfolio`."""
     moves = moves_of(problem, trees, spread)
     if problem.half == "both":
         ordering = best_of_halves(moves, problem.ranks, sum(map(len, trees)), portfolio)

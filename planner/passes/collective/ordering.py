@@ -1,4 +1,4 @@
-"""Stage 2: a total order for every link and port, by list scheduling (TACCL, section 5.5.2; spec 3.3).
+"""Stage 2: a total order for every link and port, by list scheduling (TACCL, section 5.5.2).
 
 For each move e: rem(e) is the longest path of latencies from e to the end of its chunk's journey, trav(e) the longest
 before it, est(e) the earliest time at which its data and all its resources are free. Among the moves whose data
@@ -7,7 +7,7 @@ dependences are placed, repeatedly place the one with the least key:
     earliest    (est, -rem, trav, (dst - src) mod R, chunk, src, dst)
     remaining   (-rem, est, trav, (dst - src) mod R, chunk, src, dst)
 
-Forward as written; backward on the reversed dependences, all orders then reversed. The source describes the rounds
+Forward as written; backward on the reversed dependences, all orders then reversed. TACCL describes the rounds
 twice and differently, so both keys and both directions are run and the best makespan wins. The tie-break
 (dst - src) mod R makes simultaneous sends on a switch a permutation. Every order is a linear extension of one
 sequence, so orders and dependences never contradict each other.
@@ -160,7 +160,7 @@ def list_orders(moves: Sequence[Move], ranks: int, key: str, direction: str) -> 
 
 
 def reversed_moves(moves: Sequence[Move]) -> tuple[Move, ...]:
-    """The same moves with every dependence and every link turned around."""
+    """The moves with every dependence and every link turned around."""
     followers = _followers(moves)
     return tuple(
         replace(move, after=tuple(followers[index]), src=move.dst, dst=move.src) for index, move in enumerate(moves)

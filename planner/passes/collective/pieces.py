@@ -1,4 +1,4 @@
-"""The same routes in smaller pieces, so that a threadblock passes on one piece while it receives the next.
+"""Routes of a draft in smaller pieces, so that a threadblock passes on one piece while it receives the next.
 
 On links alone a method cuts its buffer into as many pieces as pipelining and the latency of messages ask for. Programs
 gain from more: a message occupies its threadblock at both ends, and sums of one chunk at one rank take turns.
@@ -41,7 +41,7 @@ def in_pieces(draft: Draft, request: Request, count: int) -> Draft | None:
 
 
 def _cut(messages: Sequence[Message], count: int) -> Iterator[Message]:
-    """Every message as `count` messages one after the other, the way there and back of an exchange still side by side.
+    """Every message as `count` messages one after the other, the two messages of an exchange still side by side.
     A message of several chunks stays one of neighbours."""
     at = 0
     while at < len(messages):

@@ -4,7 +4,7 @@ Chunk bytes are the input buffer over the number of pieces, rounded up: the runt
 is costed for the padded size. One chunk over link l costs lat = alpha_l + beta_l, beta_l being that of one chunk.
 
 A chunk may visit only ranks on shortest paths (in hops, over the links it is allowed at all) from any of its sources
-to its targets (TACCL, section 5.5; spec 3.1). With a relay map a chunk crosses nodes only out of a home node, one
+to its targets (TACCL, section 5.5). With a relay map a chunk crosses nodes only out of a home node, one
 where it starts, and only from a relay of one of its sources.
 """
 
@@ -62,7 +62,7 @@ class Batching:
 
 @dataclass(frozen=True)
 class Problem:
-    """`topology.routing` and `allowed` speak of the routed direction, `topology.plan` of the transfers' own."""
+    """`topology.routing` and `allowed` have the routed direction, `topology.plan` that of transfers."""
 
     collective: Collective
     ranks: int

@@ -1,4 +1,4 @@
-"""The same algorithm at another size: its messages in their order, with the costs of that size."""
+"""An algorithm at another size: its messages in their order, with the costs of that size."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ def algorithm_of(problem: Problem, transfers: tuple[Transfer, ...]) -> Algorithm
     groups: dict[tuple[int, int, int, int], list[Transfer]] = {}
     for move in transfers:
         groups.setdefault((move.send_ns, move.src, move.dst, move.batch), []).append(move)
-    ways: dict[tuple[int, int, int, tuple[int, ...]], Message] = {}
+    sent: dict[tuple[int, int, int, tuple[int, ...]], Message] = {}
     for (send, src, dst, _), members in sorted(groups.items()):
-        way = Message(tuple(move.chunk for move in members), src, dst, members[0].reduce)
-        ways[send, src, dst, way.chunks] = way
+        message = Message(tuple(move.chunk for move in members), src, dst, members[0].reduce)
+        sent[send, src, dst, message.chunks] = message
     found: list[Message] = []
-    for (send, src, dst, chunks), way in ways.items():
-        back = ways.get((send, dst, src, chunks)) if way.reduce else None
+    for (send, src, dst, chunks), message in sent.items():
+        back = sent.get((send, dst, src, chunks)) if message.reduce else None
         if back is None or not back.reduce:
-            found.append(way)
+            found.append(message)
         elif src < dst:
-            found += [way, back._replace(twin=True)]
+            found += [message, back._replace(twin=True)]
     return Algorithm(problem, tuple(found))
 
 

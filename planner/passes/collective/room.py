@@ -78,7 +78,7 @@ class Collective(Pass[CollectiveDecisions]):
         return Rebound([] if solved else [finding], bound)
 
     def optimal(self, plan: Plan[CollectiveDecisions]) -> str:
-        """The bound ranges over all ways to cut the buffer, or only over the pieces that the plan has."""
+        """The bound covers every cut of the buffer, or only the pieces of the plan."""
         proof = plan.certificate
         return "optimal" if not proof.lower_bound or covers_all_pieces(proof) else "optimal for these pieces"
 
@@ -88,7 +88,7 @@ class Collective(Pass[CollectiveDecisions]):
 
 
 def covers_all_pieces(proof: Certificate) -> bool:
-    """Whether the bound of a collective plan ranges over all ways to cut the buffer; older plans have no scope."""
+    """Whether the bound of a collective plan covers every cut of the buffer; older plans have no scope."""
     from treadle.planner.passes.collective.bound import UNIVERSAL
 
     return proof.scope == "all pieces" or (proof.scope is None and proof.argument.startswith(UNIVERSAL))

@@ -1,4 +1,4 @@
-"""Routes as moves: out-trees as they are, and in-trees for reductions (TACCL, section 5.6; spec 3.3 and 3.6)."""
+"""Routes as moves: out-trees as they are, and in-trees for reductions (TACCL, section 5.6)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def forward_moves(problem: Problem, trees: Trees) -> tuple[Move, ...]:
 def inverted_moves(problem: Problem, trees: Trees) -> tuple[Move, ...]:
     """Every route backwards: a rank sends its partial sum once, after all contributions to it arrived.
 
-    Contributions to one chunk at one rank take turns, which is one more resource (spec 3.6).
+    Contributions to one chunk at one rank take turns, which is one more resource.
     """
     keys = [(chunk, dst, src) for chunk, edges in enumerate(trees) for src, dst in edges]
     arrivals: dict[tuple[int, int], list[int]] = defaultdict(list)

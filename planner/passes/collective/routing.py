@@ -1,4 +1,4 @@
-"""Stage 1: routes, with bandwidth relaxed (TACCL, section 5.5.1, equations 5.1 to 5.15; spec 3.2).
+"""Stage 1: routes, with bandwidth relaxed (TACCL, section 5.5.1, equations 5.1 to 5.15).
 
 Every chunk c gets a tree from each of its sources, a forest, over its allowed links; links and ports are only charged
 in sum, nothing is ordered yet. Routes that are run backwards (reductions) are charged what the reversed links cost.
@@ -28,9 +28,9 @@ in sum, nothing is ordered yet. Routes that are run backwards (reductions) are c
     A14  tied transfers and starts share one variable   union-find, no equality rows  5.12 to 5.14
     A15  time >= start[c,s] + sum_r lat(s,r) * sent[c,s,r]   routes run backwards: sums of one chunk take turns at s
 
-A6 to A9 are not printed in the source, and without them sending nothing at all in zero time is optimal. A15 is no part
-of the source either: without it a reduction may find all its contributions at one rank at one time. The source's own
-way, a reduction on the trees of the mirrored collective, is the model without A15.
+TACCL does not print A6 to A9; without them sending nothing in zero time is optimal. A15 is not TACCL's either: without
+it a reduction may have all its contributions at one rank at one time. TACCL's own reduction, on the trees of the
+mirrored collective, is the model without A15.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def costs(problem: Problem, backwards: bool) -> tuple[dict[Edge, LinkCost], tupl
 def routing_model(
     problem: Problem, *, backwards: bool | None = None, turns: bool = False, reception: bool = True
 ) -> RoutingModel:
-    """Write the constraints; the objective is time. `reception` False leaves out A6 to A9, as the source prints it.
+    """Write the constraints; the objective is time. `reception` False leaves out A6 to A9, as TACCL prints it.
 
     `backwards` (default: for reducescatter and reduce) charges the reversed links; `turns` adds A15.
     """
@@ -229,7 +229,7 @@ def route(problem: Problem, effort: Effort, *, backwards: bool | None = None, tu
     first = effort.solve(model, effort.limits.routing)
     if first.status is Status.INFEASIBLE:
         raise InfeasibleError(
-            "the symmetries and relays of the sketch leave no way to route every chunk; drop a symmetry or add links"
+            "the symmetries and relays of the sketch leave no routes for every chunk; drop a symmetry or add links"
         )
     if first.objective is None or first.bound is None:
         raise LimitError("no routing was found within the limits; allow more time or a sketch with more symmetry")
@@ -291,7 +291,7 @@ def _trees(problem: Problem, built: RoutingModel, solution: Solution) -> tuple[t
 
 
 class _Rows:
-    """Adds rows once: symmetric transfers share variables, so many constraints repeat word for word."""
+    """Adds rows once: symmetric transfers share variables, so that many constraints are equal."""
 
     def __init__(self, model: Model) -> None:
         self.model = model

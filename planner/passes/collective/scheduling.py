@@ -1,4 +1,4 @@
-"""Exact times without a solver: the longest path through data dependences and fixed orders (spec 3.4).
+"""Exact times without a solver: the longest path through data dependences and fixed orders.
 
 A move is one chunk over one link. Moves that share a resource (link, port, or the sum a reduction adds to) run one
 after the other in a given order; moves batched together start together and last alpha + beta * (their number). With
@@ -33,7 +33,7 @@ class Move:
     source: Place | None = None
     """Where lowering can put the chunk at the sender, None where its neighbours there are not known."""
     target: Place | None = None
-    """The same at the receiver; scratch indices only say that chunks of one message lie side by side."""
+    """Where it is put at the receiver; scratch indices only say that chunks of one message lie side by side."""
     pipelined: bool = False
     """Links and ports are free again beta after the send; sums only once the chunk has arrived."""
 

@@ -1,7 +1,7 @@
 """Proposing a sketch: what a person who knows the machine would write first (TACCL, sections 5.4 and 5.8).
 
 Every choice follows from the profile: switches and links as they are, one port for each NIC, senders by their place
-beside a NIC (`collective/gates.py`), and symmetries that are checked permutations (`collective/automorphisms.py`).
+next to a NIC (`collective/gates.py`), and symmetries that are checked permutations (`collective/automorphisms.py`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MOST_CHOICES = 100_000
 
 @dataclass(frozen=True)
 class Proposal:
-    """`reasons` says why, by the sketch's field; the empty key speaks of the whole."""
+    """`reasons` says why, by the sketch's field; the empty key covers the whole."""
 
     sketch: Sketch
     reasons: dict[str, str]
@@ -60,7 +60,7 @@ def propose(hardware: Hardware, *, collective: str | None = None, size_bytes: in
 
 
 def proposal(hardware: Hardware, *, collective: str | None = None, size_bytes: int | None = None) -> Proposal:
-    """The same with the reason for every choice."""
+    """A sketch as by `propose`, with the reason for every choice."""
     rails = _rails(hardware)
     unequal, hardware = not hardware.is_even, one_node(hardware)
     nodes, size = hardware.nodes, hardware.devices_per_node
@@ -161,7 +161,7 @@ def _require_reach(hardware: Hardware) -> None:
         if device not in from_first or device not in to_first:
             a, b = (0, device) if device not in from_first else (device, 0)
             raise InputError(
-                f"found no way from device {a} to device {b} inside a node, expected links or a switch between all; "
+                f"found no path from device {a} to device {b} inside a node, expected links or a switch between all; "
                 "add what joins them (PCIe peers are a switch of kind pcie)",
                 where=hardware.name,
                 path="$.links",
@@ -244,7 +244,7 @@ def _symmetries(
     offsets += [_offset(one.rotation, size * nodes) for one in found if one.rotation is not None]
     if found:
         first = "symmetry_offsets" if offsets else "symmetries"
-        text = f"A node's devices can be renumbered in {order} ways that change nothing (checked)."
+        text = f"A node's devices have {order} renumberings that change nothing (checked)."
         reasons[first] = f"{reasons.get(first, '')} {text}".strip()
     return tuple(offsets), tuple(Symmetry(perm=one.perm) for one in found if one.rotation is None)
 
@@ -275,12 +275,12 @@ def _chunkup(
         pieces = min(max(best, 1), 8)
         if pieces > 1:
             reasons["hyperparameters"] = (
-                f"{pieces} pieces follow each other along the way, so no link waits for the whole."
+                f"{pieces} pieces follow each other along the path, so no link waits for the whole."
             )
         return pieces
     links = hardware.nodes * (len(hardware.links) + sum(len(s.members) ** 2 for s in hardware.switches))
     gathers = collective in (None, "allgather", "reducescatter", "allreduce")
     if gathers and chunk > WHOLE and 2 * ranks * links <= MOST_CHOICES:
-        reasons["hyperparameters"] = "Two pieces, so that two ways share the load of a large chunk."
+        reasons["hyperparameters"] = "Two pieces, so that two paths share the load of a large chunk."
         return 2
     return 1

@@ -2,10 +2,11 @@
 
 At every event the messages that could leave (their data is there, their link is free) compete for ports: an out-port
 serves one of its links, an in-port one of its. They form a bipartite graph of out-ports and in-ports; a matching of
-greatest weight leaves, where a port weighs as much as the work it still has before it, and a message as much as the way
-it still has ahead (or the work that waits for it), so that slow links farther on are fed in time. With all messages at
-hand that is the schedule of Koenig's edge colouring, in which the ports with most work are busy in every round (open
-shop with equal operations). On one link the message with the longest way ahead goes first, then the earlier piece.
+greatest weight leaves, where a port weighs as much as the work it still has before it, and a message as much as
+the path it still has ahead (or the work that waits for it), so that slow links farther on are fed in time. With all
+messages available that is the schedule of Koenig's edge colouring, in which the ports with most work are busy in every
+round (open shop with equal operations). On one link the message with the longest path ahead goes first, then the
+earlier piece.
 
 With `sums` the copies of one piece leave a rank one after the other, so that the schedule can be run backwards as a
 reduction, in which contributions to one chunk at one rank take turns.
@@ -24,8 +25,8 @@ from treadle.planner.passes.collective.fabric import Fabric
 from treadle.planner.passes.collective.packing import Tree
 
 Rule = Literal["path", "work", "turn"]
-"""Which message of a link goes first: that with the longest way ahead, that for which most work waits, or the earliest
-piece and then the longest way."""
+"""Which message of a link goes first: that with the longest path ahead, that for which most work waits, or the earliest
+piece and then the longest path."""
 
 
 class Step(NamedTuple):

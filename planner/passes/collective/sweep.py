@@ -3,10 +3,10 @@
 Every method is run at a few anchor sizes and priced as `auto` prices it there. The programs of what comes out are timed
 at every size, and as few ranges as possible are chosen such that at each size the chosen program takes at most
 `tolerance` longer than the best (a shortest path over sizes; among equals the least sum of ratios). Between two sizes
-the switch is where the next one gets ahead. At its own anchors and those beside them a plan is timed in all protocols
+the switch is where the next one gets ahead. At its own anchors and their neighbours a plan is timed in all protocols
 and instances that its search reaches; between two anchors only programs are followed that take at most CONTENDERS times
-as long as the best at one of them. Without a pricing, and where a plan cannot be priced or the time for prices is
-over, all are compared by their schedules on links and ports instead.
+as long as the best at one of them. Without a pricing, and where a plan cannot be priced or the time for prices has
+passed, all are compared by their schedules on links and ports instead.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ class Candidate:
     """Numbers of the anchors at which a method found it."""
 
     def time_ns(self, size_bytes: int) -> int:
-        """Of its schedule, at another size."""
+        """ns of its schedule at another size."""
         return self.algorithm.time_ns(resized(self.algorithm, self.guide.request, size_bytes))
 
     def as_schedule(self) -> Candidate:
-        """The same where its schedule is timed, not its programs."""
+        """The candidate with its schedule timed, not its programs."""
         schedules = Schedules(self.decisions, self.algorithm, self.guide.request)
         return replace(self, programs=schedules, simulated=False)
 
@@ -232,7 +232,7 @@ def _timed(
     found: Sequence[Candidate], sizes: Sequence[int], over: Callable[[], bool], on_step: Callable[[str], None]
 ) -> tuple[list[Row], dict[int, dict[Row, float]]]:
     """(programs, their us by size as far as they were tried there); some program is tried at every size. Without
-    programs where it is over before that."""
+    programs when `over` before that."""
     marks = anchors(sizes)
     tried: dict[int, dict[Row, float]] = {size: {} for size in sizes}
     for place, mark in enumerate(marks):

@@ -1,4 +1,4 @@
-"""A sketch's symmetries on global ranks: rotations in shorthand, permutations as listed (TACCL, section 5.4; spec 2.3).
+"""A sketch's symmetries on global ranks: rotations in shorthand, permutations as listed (TACCL, section 5.4).
 
 A symmetry is a permutation pi of the ranks and a partition of them into blocks. A transfer over s -> d is tied to its
 image over pi(s) -> pi(d) where s and d lie in one block; pi maps blocks onto blocks.
@@ -26,8 +26,8 @@ def rank_maps(sketch: Sketch, ranks: int, per_node: int, root: int | None = None
     """The sketch's symmetries; with a `root`, only listed permutations that leave it in place (rotations move all).
 
     An offset o in groups of g ranks rotates r to (r // g) * g + (r % g + o) % g; blocks are the groups, or as many
-    ranks as a third number says (the printed rule breaks for ranks above g). A permutation of one node's devices acts
-    in every node at once. Raises InputError for sizes that do not fit the ranks.
+    ranks as a third number says (the rule that TACCL prints fails for ranks above g). A permutation of one node's
+    devices acts in every node at once. Raises InputError for sizes that do not fit the ranks.
     """
     where = f"sketch {sketch.name}"
     for i, (offset, group, *wide) in enumerate(sketch.symmetry_offsets if root is None else ()):

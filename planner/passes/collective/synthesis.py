@@ -1,4 +1,4 @@
-"""What every method of synthesis is asked and what it answers."""
+"""Requests to the methods of synthesis, and the drafts that they return."""
 
 from __future__ import annotations
 
@@ -55,10 +55,9 @@ def request_of(decisions: CollectiveDecisions, hardware: Hardware, sketch: Sketc
 class Draft:
     """A timed algorithm, not yet checked: the problem a method chose (its pieces and roots) and its transfers.
 
-    `method` says in a few words what was done, `status` what was proved on the way. `bound` is a bound that the method
-    proved itself, where it has one. `fixed` says that the pieces and the messages of several chunks are those that the
-    sketch asks for, so that a bound over the routes and orders of these pieces speaks of the same choices; bounds of
-    other drafts range over all pieces.
+    `method` names what was done, `status` what was proved. `bound` is a bound that the method proved, if any. `fixed`
+    states that the pieces and the messages of several chunks are those that the sketch asks for, so that a bound over
+    the routes and orders of these pieces has the same choices; bounds of other drafts cover all pieces.
     """
 
     problem: Problem
@@ -67,12 +66,12 @@ class Draft:
     status: str
     bound: Bound | None = None
     floor: Bound | None = None
-    """The bound over all pieces, routes and orders, where it is known already."""
+    """The bound over all pieces, routes and orders, if it is known already."""
     routing_ns: int | None = None
     ordering_ns: int | None = None
     fixed: bool = False
     price: Price | None = None
-    """That of its program, where it is known already."""
+    """The price of its program, if it is known already."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """What else provenance should say."""
 

@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Flow:
-    """Links between ranks 0..ranks-1 by way of ports: port p is the pair of nodes ranks + 2p and ranks + 2p + 1.
+    """Links between ranks 0..ranks-1 through ports: port p is the pair of nodes ranks + 2p and ranks + 2p + 1.
 
     A link takes part in at most one port at either side; leaving out others can only raise the flow.
     """
@@ -154,8 +154,8 @@ def rates(flow: Flow, cost: Sequence[Fraction], unit: Fraction) -> tuple[Ints, I
 def worst_sets(
     flow: Flow, cost: Sequence[Fraction], weight: Sequence[int], sinks: Iterable[int]
 ) -> tuple[Fraction, list[frozenset[int]]]:
-    """The least ns in which every sink can take in `weight[r]` units of every rank r, and the rank sets met on the
-    way, the last of which proves it. `sinks` are ranks that stand for all (by symmetry)."""
+    """The least ns in which every sink can take in `weight[r]` units of every rank r, and the rank sets met in
+    between, the last of which proves it. `sinks` are ranks that stand for all (by symmetry)."""
     n, sinks = flow.ranks, list(sinks)
     unit = min(cost)
     caps, limits = rates(flow, cost, unit)

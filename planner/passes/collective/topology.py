@@ -1,7 +1,7 @@
 """The logical topology: hardware and sketch -> directed links with costs, ports that take turns, switch policies.
 
 Costs are whole nanoseconds, rounded up, so that every time in a plan is exact and a prediction never flatters
-(TACCL, sections 5.2.1 and 5.4; spec 2.1 to 3.1).
+(TACCL, sections 5.2.1 and 5.4).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class LogicalTopology:
     plan: LinkNetwork
     hyperedges: tuple[Hyperedge, ...]
     islands: tuple[frozenset[int], ...] = ()
-    """Of unequal nodes, which are planned for as one: the ranks that links other than the network's join."""
+    """The ranks of each unequal node, joined by other links than the network's; such nodes are planned for as one."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def _cost(alpha_us: float | None, beta_us_per_MB: float | None, chunk_bytes: int
 
 
 def policy_for(policy: Policy, chunk_bytes: int) -> Literal["uc-min", "uc-max", "free"]:
-    """`auto` takes few links for chunks above 1 MB and many below (spec 2.3)."""
+    """`auto` takes few links for chunks above 1 MB and many below."""
     if policy != "auto":
         return policy
     return "uc-min" if chunk_bytes > MEBIBYTE else "uc-max"
@@ -360,8 +360,8 @@ def _ports(
     sets: list[tuple[str, frozenset[Edge]]] = []
 
     def add(name: str, members: Iterable[int], edges: Ends) -> None:
-        for way, ends in zip(("out", "in"), edges, strict=True):
-            sets.append((f"{name} {way}", frozenset(e for rank in members for e in ends.get(rank, ()))))
+        for side, ends in zip(("out", "in"), edges, strict=True):
+            sets.append((f"{name} {side}", frozenset(e for rank in members for e in ends.get(rank, ()))))
 
     switches = _physical_switches(machine, links)
     switches += [(name, edges & links.keys()) for name, edges, _ in groups]

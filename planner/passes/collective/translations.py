@@ -130,7 +130,7 @@ class _Network:
     port_starts: Ints
     port_links: Ints
     signs: Ints
-    """A random number for every link: the sum of its links' tells which port a port may be turned to."""
+    """A random number for every link: the sum over a port's links identifies the port it may be turned to."""
 
     @staticmethod
     def of(problem: Problem) -> _Network:

@@ -33,7 +33,7 @@ NEAR = 1.002
 BETTER = 1.01
 """What another tree per root must gain in throughput to be tried."""
 PATIENCE = 3
-"""Numbers of trees tried in vain before the search ends."""
+"""Numbers of trees without an improvement after which the search ends."""
 MAX_TRANSFERS = 60_000
 MAX_PLACED = 2_000
 """Ranks on all trees up to rotation, from which on no more trees per root are tried."""
@@ -120,7 +120,7 @@ def _packings(problem: Problem, fabric: Fabric) -> Iterator[tuple[int, list[Pack
 
 
 def _screened(request: Request, packings: Sequence[Packing], count: int) -> tuple[tuple[Tree, ...], Rule]:
-    """Of packings that load links alike, the one whose schedule ends first with two pieces, and the rule it took."""
+    """Among packings of equal load, the one whose schedule ends first with two pieces, and its rule."""
     ranks = request.hardware.ranks
     pieces = min(2, max(1, max_chunkup(request.collective, ranks) // count))
     work = count * len(packings[0].trees) * (ranks - 1) * pieces

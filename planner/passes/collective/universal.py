@@ -1,6 +1,6 @@
 """Bounds for every schedule over the sketch's links, whatever its routes, pieces, orders and messages.
 
-`bound` speaks of the pieces that a problem names; here pieces may be of any size, down to a byte, and any number of
+`bound` covers the pieces that a problem names; here pieces may be of any size, down to a byte, and any number of
 them may travel as one message. What is left of a link l is alpha_l, the ns per byte beta_l, and that no message takes
 less than lat_l, the time of one byte. Ends of a schedule are whole ns, so bounds are rounded up.
 
@@ -8,12 +8,12 @@ less than lat_l, the time of one byte. Ends of a schedule are whole ns, so bound
                (T - alpha_l) / beta_l bytes in T ns, in one message; a port, whose links take turns, no more than the
                least alpha and the least beta of its links allow, with either kind of latency: serially every message
                holds it for its own alpha, pipelined the last arrives alpha after it left. C(D) is the least T for
-               which a maximum flow of these capacities lets D bytes out. head: the least sum of lat on the way from a
+               which a maximum flow of these capacities lets D bytes out. head: the least sum of lat from a
                rank that has any of D to a rank that can send it out; tail: the same behind the cut. D is the sum of
                the parts whose sources all lie in S and of whose targets one does not; for an allreduce the whole
                buffer, for what leaves S depends on S and is wanted outside. Tried: every rank, every node, their
                complements, and the worst sets of `throughput`.
-    latency    some part must go from its sources to its farthest target: the sum of lat on the cheapest way.
+    latency    some part must go from its sources to its farthest target: the sum of lat on the cheapest path.
     groups     allreduce: every byte needs 2 (P - 1) messages between P disjoint groups of ranks. When the first group
                knows the whole sum, P - 1 messages have led to it, and none of them completed another group; each of
                these needs one more. So 2 (P - 1) * size bytes leave the groups, each at its own rate.
@@ -24,7 +24,7 @@ less than lat_l, the time of one byte. Ends of a schedule are whole ns, so bound
                is the least lat from Y to others, so the sum is nowhere outside Y before out(t) >= |Y|.
                Two ranks may exchange their sums, so an allreduce can be done with the last round.
     prices     alltoall: let p_x >= 0 be a price of every link and port x. A byte from a to b pays at least its cheapest
-               way, dist_p(a, b), and x is paid for at most T - alpha (alpha the least of all links) ns, so
+               path, dist_p(a, b), and x is paid for at most T - alpha (alpha the least of all links) ns, so
                T >= alpha + sum of size * dist_p / sum of p_x. Prices are the dual values of the concurrent flow problem
                (`concurrent`), made whole numbers; whatever they are, the bound holds.
 
@@ -200,8 +200,8 @@ def _groups(fluid: Fluid, size: int) -> Iterator[Bound]:
             repeat = Fraction(count, stand)
         else:
             groups, repeat = list(fluid.islands), Fraction(1)
-        for way in (0, 1):
-            sides = [everyone - group if way else group for group in groups]
+        for inwards in (False, True):
+            sides = [everyone - group if inwards else group for group in groups]
             rate = repeat * sum(flow.rate(caps, side) for side in sides) / SCALE
             demand = 2 * (count - 1) * size
             if rate:
@@ -230,8 +230,8 @@ def _outside(fluid: Fluid, inside: range) -> int:
     """The least t at which some rank outside can hold all contributions of the ranks `inside`."""
     lats: dict[tuple[bool, bool], int] = {}
     for (src, dst), wire in fluid.wires.items():
-        way = (src in inside, dst in inside)
-        lats[way] = min(lats.get(way, wire.lat), wire.lat)
+        ends = (src in inside, dst in inside)
+        lats[ends] = min(lats.get(ends, wire.lat), wire.lat)
     m_in, m_out = lats.get((True, True)), lats.get((False, False))
     leave, enter = lats.get((True, False)), lats.get((False, True))
     if leave is None:

@@ -1,13 +1,14 @@
-"""Less than this no schedule of a program takes, under the cost model of `price`: transformations change none of it.
+"""A lower bound on the time of every schedule of a program under the cost model of `price`.
 
     bound = one launch + hops + max(links of a node, links between nodes, memory, multiplications)
 
-Each resource is taken by itself, since an ideal overlap hides all but one, with what no schedule saves of its work:
+Each resource is counted in isolation, since an ideal overlap hides all but one, with the work that no transformation
+saves:
 
 - Sums: an element of an AllReduce or ReduceScatter crosses between ranks n - 1 times, between k nodes k - 1 times, on
   average (n-1)/n and (k-1)/k of the tensor for each rank and node; a rank also sends what its own node's ranks own.
 - Gathering: what is replicated at the end has to be made whole somewhere behind the sums. The place where that is
-  least, over all values on the way, is a minimum cut of the dataflow graph with sizes as capacities.
+  least, over all values in between, is a minimum cut of the dataflow graph with sizes as capacities.
 - Sends: a replicated value crosses once, in slices, at best.
 - Memory: inputs are read once and outputs and state written once, by slices where they are not a rank's own.
 - Multiplications: all of them, divided by the ranks where each would do the same.
@@ -68,9 +69,9 @@ class _Case:
 
     def hops(self, op: str) -> float:
         """us of the hops of one collective in the form that has least of them."""
-        ways = configs(self.machine, self.tuning, self.place, (op,), True)
-        found = [timing(Movement(op, 0.0), self.place, self.machine, config) for config in ways]
-        return min((timed.latency for timed in found if timed is not None), default=0.0)
+        tried = configs(self.machine, self.tuning, self.place, (op,), True)
+        times = [timing(Movement(op, 0.0), self.place, self.machine, config) for config in tried]
+        return min((time.latency for time in times if time is not None), default=0.0)
 
 
 def lower_bound(program: Program, bindings: Bindings, machine: Machine, tuning: Tuning = DEFAULT) -> Bound:
@@ -175,7 +176,7 @@ def _rates(machine: Machine, place: Placement, tuning: Tuning) -> tuple[float, f
 
 
 def _owned(of: TensorType, bindings: Bindings) -> float:
-    """Bytes that one rank at least has to do with: all of what is its own, a share of what is in common."""
+    """Bytes that one rank handles at least: all of a Local tensor, a share of a tensor that ranks have in common."""
     whole = whole_bytes(of, bindings)
     return whole if isinstance(of.layout, Local) else 0.0 if isinstance(of.layout, At) else whole / bindings.ranks
 

@@ -144,7 +144,7 @@ class StageGraph:
 
 
 def _splits(flow: StageGraph, allowed: AllowedTransforms) -> Iterator[Outcome]:
-    """Not of an AllReduce that is read in slices: Slice(AG(t)) is t, so that is a split with the reorder behind it."""
+    """Splits of AllReduces that are not read in slices: Slice(AG(t)) is t, so those need a reorder as well."""
     for name in flow.unfused("allreduce"):
         if any(reader.op in ("Slice", "Load") for reader in flow.program.readers[name]):
             continue
@@ -270,7 +270,7 @@ def _whole(of: TensorType) -> bool:
 
 
 def _sliced_states(program: Program) -> Iterator[Outcome]:
-    """Inputs that the program updates as slices, without the gathers that nobody else needs."""
+    """Inputs that the program updates as slices, without the gathers that no other op needs."""
     for target, update in program.updates.items():
         if not isinstance(program.by_name[target].type.layout, Replicated):
             continue

@@ -1,8 +1,7 @@
-"""The independent checker of a fusion plan: from what the plan holds alone, with none of the code that makes plans.
+"""The independent checker of a fusion plan: it reads only the plan and shares no code with what makes plans.
 
-It rests on the parser, the types that one needs to read a program, and the reference interpreter; transformations,
-search, prices and bounds are out of its reach. What takes those is asked by
-treadle.planner.passes.fusion.consistency.
+It uses the parser, the types of a program, and the reference interpreter, but no transformations, search, prices or
+bounds; treadle.planner.passes.fusion.consistency checks a plan by those.
 
 The schedule must mean what the program means: both are run by the reference interpreter, on data of whole numbers, for
 several small sizes and numbers of ranks, and every output and every updated state must be the same to the last bit. Its
@@ -37,7 +36,7 @@ MOST_RIVALS = 48
 
 
 def check(decisions: FusionDecisions) -> list[str]:
-    """What is wrong with a plan by itself; empty when nothing is."""
+    """Everything wrong with a plan on its own; an empty list accepts it."""
     try:
         program = parse(decisions.program, "$.decisions.program")
         schedule = parse(decisions.schedule, "$.decisions.schedule")
@@ -54,7 +53,7 @@ def check(decisions: FusionDecisions) -> list[str]:
 
 
 def _sizes(decisions: FusionDecisions, program: Program) -> Iterator[str]:
-    """Every dimension has a size, and groups are as many as the program is of."""
+    """Every dimension has a size, and there are as many groups as the program needs."""
     names = {name for value in program.inputs for extent in value.type.shape for name in extent.names}
     used = {name.removesuffix(PARTS) for name in names}
     if used != set(decisions.extents):
@@ -66,7 +65,7 @@ def _sizes(decisions: FusionDecisions, program: Program) -> Iterator[str]:
 
 
 def _contract(program: Program, schedule: Program) -> Iterator[str]:
-    """The caller gives and gets the same tensors, but for state that became sliced."""
+    """Inputs and outputs are those of the program, but for state that became sliced."""
     ours, theirs = ({value.name: value.type for value in each.inputs} for each in (program, schedule))
     if list(ours) != list(theirs):
         yield f"schedule: inputs {', '.join(theirs)}, the program has {', '.join(ours)}"
@@ -92,13 +91,13 @@ def _contract(program: Program, schedule: Program) -> Iterator[str]:
 
 TRIED_RANKS = (2, 3, 5)
 EXTENTS = (5, 7, 3, 4, 6, 2)
-"""Of the dimensions in order, in the first trial; in the second they are multiples of the ranks."""
+"""Extents of the dimensions in order, in the first trial; in the second they are multiples of the ranks."""
 TOLERANCE = {"f64": 1e-12, "f32": 1e-5, "f16": 1e-2, "bf16": 5e-2}
-"""Relative, where sums over all elements may be added up in another order."""
+"""Relative tolerance where sums over all elements may be added up in another order."""
 
 
 def _meaning(program: Program, schedule: Program, decisions: FusionDecisions) -> list[str]:
-    """Differences of values for small sizes; one finding that nothing could be tried counts as well."""
+    """Differences of values for small sizes; a schedule that cannot be run at any of them is a finding too."""
     why = "it has no sizes"
     tried = 0
     for ranks in sorted({min(each, decisions.ranks) for each in TRIED_RANKS}):
@@ -130,7 +129,7 @@ Values = Mapping[str, NDArray[Any]]
 
 
 def _tried(program: Program, bindings: Bindings) -> tuple[Bindings, Values, Values]:
-    """Inputs for these sizes, and what the program makes of them. Raises InputError for sizes that it does not take."""
+    """Inputs for these sizes, and all values of the program. Raises InputError for sizes that it does not take."""
     values = {value.name: _whole_numbers(value, bindings) for value in program.inputs}
     return bindings, values, evaluate(program, bindings, values)
 
@@ -139,7 +138,7 @@ def _first_tried(program: Program, decisions: FusionDecisions) -> tuple[Bindings
     ranks = min(2, decisions.ranks)
     try:
         return _tried(program, _small(program, decisions, ranks, False))
-    except InputError:  # some programs take equal parts alone
+    except InputError:  # some programs take only equal parts
         return _tried(program, _small(program, decisions, ranks, True))
 
 
@@ -201,12 +200,12 @@ def read(schedule: str) -> Program:
 
 
 def rivals_of(decisions: FusionDecisions) -> tuple[Rival, ...]:
-    """Those that are looked at."""
+    """The rivals that are checked: the first ones and the two peers."""
     return (*decisions.rivals[:-2][: MOST_RIVALS - 2], *decisions.rivals[-2:])
 
 
 def _rivals(program: Program, decisions: FusionDecisions) -> Iterator[str]:
-    """Other schedules mean what the program means too; tried once each, on one size. The first that does not."""
+    """The first rival that differs from the program, each tried on one size."""
     bindings, values, ours = _first_tried(program, decisions)
     for rival in rivals_of(decisions):
         try:
@@ -221,7 +220,7 @@ def _rivals(program: Program, decisions: FusionDecisions) -> Iterator[str]:
 
 
 def _times_of_rivals(decisions: FusionDecisions) -> Iterator[str]:
-    """Rivals are as many as were looked at, each another one, and none is faster."""
+    """Rivals are distinct, as many as were considered, and none is faster."""
     others = [rival for rival in decisions.rivals if not rival.name.startswith(PEERS)]
     if decisions.considered != 1 + len(others):
         yield f"considered: {decisions.considered} schedules, the plan and its rivals are {1 + len(others)}"

@@ -1,5 +1,7 @@
-"""The checker's own reading of what a schedule launches: each kernel holds what its policy says, and launches have an
-order in which data is made before it is read, and read before it is overwritten.
+"""The checker's own reading of what a schedule launches, without the code that makes schedules.
+
+Each kernel holds what its policy allows, and launches have an order in which data is made before it is read, and read
+before it is overwritten.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ POLICIES: dict[str, tuple[tuple[str, ...], ...]] = {
 
 def launches(schedule: Program) -> dict[str, str]:
     """The launch of every node: its outermost kernel, the named operation that an anonymous one is part of, or its own
-    name. Views are computed by whoever reads them and have none."""
+    name. Views are computed by the launches that read them and have none."""
     outer = {member: kernel.name for kernel in schedule.kernels for member in kernel.members}
     nodes = {node.name: node for node in schedule.nodes}
 
@@ -68,7 +70,7 @@ def _flat(schedule: Program, kernel: Kernel) -> list[str]:
 
 
 def check_kernels(schedule: Program) -> Iterator[str]:
-    """Members are there, once, and of the kind that the policy says."""
+    """Members exist, each in one kernel, and are of the kind that the policy allows."""
     names = {node.name for node in schedule.nodes} | {kernel.name for kernel in schedule.kernels}
     used: set[str] = set()
     for kernel in schedule.kernels:

@@ -1,7 +1,7 @@
 """The checker's own search for kernels in which a thread may read what another one has overwritten.
 
-Values are followed from each read of a tensor that the kernel writes to wherever they end up: in a sum, which is over
-before anything is stored, or in memory or on the wire, where they must be the very elements that are overwritten.
+Values are followed from each read of a tensor that the kernel writes: to a sum, which has finished before anything is
+stored, or to memory or the wire, where they must be the same elements that are overwritten.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ VIEWS = {"Slice", "Load"}
 SUMS = {"Norm", "ReduceTensor"}
 ELSEWHERE = {"AllReduce", "ReduceScatter", "AllGather", "Reduce", "Broadcast", "AllToAll", "Send", "Permute", "MatMul",
              "Conv2d"}  # fmt: skip
-"""What needs elements that other threads have."""
+"""Operations that need elements of other threads."""
 
 
 def overwriting(schedule: Program, kernel: str, nodes: Sequence[Node]) -> Iterator[str]:
@@ -31,7 +31,7 @@ def overwriting(schedule: Program, kernel: str, nodes: Sequence[Node]) -> Iterat
 
 
 def _tensors(schedule: Program, node: Node) -> set[str]:
-    """What it reads, views looked through."""
+    """The tensors that an operation reads, directly or through views."""
     found = set()
     for name in node.reads:
         value = schedule.by_name[name]

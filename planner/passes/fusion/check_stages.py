@@ -1,4 +1,4 @@
-"""The checker's own reading of what a plan says of its launches: what each holds, how it runs, and that times fit."""
+"""The checker's own reading of the launches that a plan states: what each holds, how it runs, and that times fit."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from treadle.planner.passes.fusion.program import Node, Program
 
 MOVING = COLLECTIVES | {"Send"}
 ALONE = MOVING | LIBRARY | {"Permute"}
-"""What a launch of one operation is named after."""
+"""Operations whose name is the kind of a launch that holds only them."""
 ALGORITHMS = ("ring", "all-pairs", "hierarchical", "tree")
-CHANNELS = 32
-"""Of a collective, at most."""
+MOST_CHANNELS = 32
+"""Channels of one collective."""
 
 
 def check_stages(decisions: FusionDecisions, schedule: Program) -> Iterator[str]:
     """The stages must be the launches of the schedule, and their times must make up the whole."""
     launch = launches(schedule)
     expected = set(launch.values())
-    told = [stage.name for stage in decisions.stages]
-    if set(told) != expected or len(told) != len(expected):
-        yield f"stages: {', '.join(sorted(told))}, the schedule launches {', '.join(sorted(expected))}"
+    names = [stage.name for stage in decisions.stages]
+    if set(names) != expected or len(names) != len(expected):
+        yield f"stages: {', '.join(sorted(names))}, the schedule launches {', '.join(sorted(expected))}"
         return
     for before, after in sorted(set(waits(schedule, launch))):
-        if told.index(before) > told.index(after):
+        if names.index(before) > names.index(after):
             yield f"stages: {after} comes before {before}, for which it waits"
     yield from _times(decisions, schedule)
     policies = {kernel.name: kernel.policy for kernel in schedule.kernels}
@@ -54,7 +54,7 @@ def _kind(nodes: Sequence[Node], policy: str) -> str:
 
 
 def _times(decisions: FusionDecisions, schedule: Program) -> Iterator[str]:
-    """Stages follow each other, but for those that overlap; without an overlap one has the time that it takes."""
+    """Stages follow each other unless they overlap, and without an overlap last as long as they take."""
     followers = {name for overlap in schedule.overlaps for name in overlap.members[1:]}
     if not followers.issuperset(stage.name for stage in decisions.stages if stage.overlaps):
         yield "stages: those that overlap are not those of the schedule"
@@ -75,29 +75,29 @@ def _times(decisions: FusionDecisions, schedule: Program) -> Iterator[str]:
     for stage in decisions.stages:
         has = stage.end_ns - stage.start_ns
         if not stage.overlaps and stage.name not in followed and abs(has - stage.time_ns) > 1:
-            yield f"stages: {stage.name} takes {stage.time_ns} ns by itself, and has {has} ns without an overlap"
+            yield f"stages: {stage.name} takes {stage.time_ns} ns on its own, and has {has} ns without an overlap"
 
 
-def _runs(told: StageChoice, moves: bool) -> Iterator[str]:
-    choice = (told.algorithm, told.protocol, told.channels)
+def _runs(stage: StageChoice, moves: bool) -> Iterator[str]:
+    choice = (stage.algorithm, stage.protocol, stage.channels)
     if not moves and choice != (None, None, None):
-        yield f"stages: {told.name} has an algorithm, protocol or channels, and moves nothing between ranks"
+        yield f"stages: {stage.name} has an algorithm, protocol or channels, and moves nothing between ranks"
     if moves and None in choice:
-        yield f"stages: {told.name} has no algorithm, protocol or channels, and moves data between ranks"
-    if told.algorithm is not None and told.algorithm not in ALGORITHMS:
-        yield f"stages: {told.name} runs on {told.algorithm!r}, expected one of {', '.join(ALGORITHMS)}"
-    if told.channels is not None and told.channels > CHANNELS:
-        yield f"stages: {told.name} has {told.channels} channels, expected at most {CHANNELS}"
+        yield f"stages: {stage.name} has no algorithm, protocol or channels, and moves data between ranks"
+    if stage.algorithm is not None and stage.algorithm not in ALGORITHMS:
+        yield f"stages: {stage.name} runs on {stage.algorithm!r}, expected one of {', '.join(ALGORITHMS)}"
+    if stage.channels is not None and stage.channels > MOST_CHANNELS:
+        yield f"stages: {stage.name} has {stage.channels} channels, expected at most {MOST_CHANNELS}"
 
 
-def _made(decisions: FusionDecisions, told: StageChoice, kind: str) -> Iterator[str]:
-    """A library makes products by themselves, where it takes less time than our kernel."""
-    if told.own_ns is None:
+def _made(decisions: FusionDecisions, stage: StageChoice, kind: str) -> Iterator[str]:
+    """Library calls are products that overlap with nothing and take less time than our kernel."""
+    if stage.own_ns is None:
         return
     if not decisions.library or kind not in ("matmul", "convolution"):
-        yield f"stages: {told.name} is a call of a library, expected one for a product, in a plan that may have them"
-    beside = [after.name for before, after in pairwise(decisions.stages) if before.name == told.name and after.overlaps]
-    if told.overlaps or beside:
-        yield f"stages: {told.name} is a call of a library and overlaps, which only our own kernels do"
-    if told.own_ns <= told.time_ns:
-        yield f"stages: {told.name} is a call of a library of {told.time_ns} ns, our own kernel takes {told.own_ns} ns"
+        yield f"stages: {stage.name} is a call of a library, expected one for a product, in a plan that may have them"
+    followed = any(before.name == stage.name and after.overlaps for before, after in pairwise(decisions.stages))
+    if stage.overlaps or followed:
+        yield f"stages: {stage.name} is a call of a library and overlaps, which only our own kernels do"
+    if stage.own_ns <= stage.time_ns:
+        yield f"stages: {stage.name} is a library call of {stage.time_ns} ns, our own kernel takes {stage.own_ns} ns"

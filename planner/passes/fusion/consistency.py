@@ -1,8 +1,8 @@
-"""What a fusion plan states, held against what the planner's own code makes of it; with a machine, priced again.
+"""A fusion plan compared with what the planner's own code derives from it; with a machine, priced again.
 
-This is no independent check: it finds plans that were changed by hand or made by another version, and no fault of the
-planner. Its transformations must make the schedule again, counts, reasons, order and names follow from the schedule.
-What must hold whatever the planner's code does is asked by treadle.planner.passes.fusion.check.
+It finds plans that were changed by hand or made by another version, but no fault of the planner, which
+treadle.planner.passes.fusion.check finds. Its transformations must derive the schedule; counts, reasons, order and
+names must follow from the schedule.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from treadle.planner.passes.fusion.ranking import nanoseconds, peers_on
 from treadle.planner.passes.fusion.stages import groups, stages
 from treadle.planner.passes.fusion.transform_calls import TRANSFORMS, replay
 
-TIMES = r"[0-9,]+\.[0-9] us to [0-9,]+\.[0-9] us"
-"""What a reason tells of the time."""
+TIME_CHANGE = r"[0-9,]+\.[0-9] us to [0-9,]+\.[0-9] us"
+"""Pattern of the change in time that a reason states."""
 
 
 def bindings_of(decisions: FusionDecisions) -> Bindings:
@@ -38,7 +38,7 @@ def bindings_of(decisions: FusionDecisions) -> Bindings:
 
 
 def inconsistent(decisions: FusionDecisions) -> Iterator[str]:
-    """Where a plan that the checker accepts states other things than the planner's own code; without a machine."""
+    """Differences between a plan that the checker accepts and the planner's own code; without a machine."""
     program, schedule = (parse(text, "$.decisions") for text in (decisions.program, decisions.schedule))
     if findings := list(_replayed(decisions, program, schedule)):
         yield from findings
@@ -57,52 +57,52 @@ def _replayed(decisions: FusionDecisions, program: Program, schedule: Program) -
         yield f"transforms: {error}"
         return
     if canonical_hash(made) != canonical_hash(schedule):
-        yield "transforms: make another schedule of the program"
+        yield "transforms: derive another schedule of the program"
 
 
 def _counted(decisions: FusionDecisions, schedule: Program) -> Iterator[str]:
     bindings, counted = bindings_of(decisions), counts(schedule)
     between = decisions.volume_between_groups
-    for words, told, count in (
+    for words, stated, count in (
         ("sends", decisions.volume, counted.volume),
         ("sends to the next group", between, counted.between),
         ("loads and stores", decisions.traffic, counted.traffic),
         ("keeps as state", decisions.state, counted.state),
     ):
-        if told != (found := float(count.value(bindings))):
-            yield f"elements that each rank {words}: {told:,.0f}, the schedule has {found:,.0f}"
+        if stated != (found := float(count.value(bindings))):
+            yield f"elements that each rank {words}: {stated:,.0f}, the schedule has {found:,.0f}"
 
 
 def _launched(decisions: FusionDecisions, schedule: Program) -> Iterator[str]:
-    """The stages stand in the order of generated kernels, and overlap as those do."""
+    """Stages have the order of generated kernels, and overlap as those do."""
     order, has = ([stage.name for stage in of] for of in (decisions.stages, stages(schedule)))
     if order != has:
         yield f"stages: {', '.join(order)}, the schedule has them in the order {', '.join(has)}"
     meet = {stage.name for group in groups(schedule) for each in together(schedule, group) for stage in each[1:]}
-    for told in decisions.stages:
-        if told.overlaps != (told.name in meet):
-            runs, expected = ("overlaps", "in turn") if told.overlaps else ("runs in turn", "overlapped")
-            yield f"stages: {told.name} {runs} with the one before, generated kernels run it {expected}"
+    for mine in decisions.stages:
+        if mine.overlaps != (mine.name in meet):
+            runs, expected = ("overlaps", "in turn") if mine.overlaps else ("runs in turn", "overlapped")
+            yield f"stages: {mine.name} {runs} with the one before, generated kernels run it {expected}"
 
 
 def _reasons(decisions: FusionDecisions, program: Program) -> Iterator[str]:
-    """What was taken, where that is told, is the list of transformations; what was refused is one of them."""
+    """Reasons for what was taken, if any, match the transformations; what was refused is a transformation."""
     found = tuple(taken_by(program, decisions.transforms, bindings_of(decisions)))
     if decisions.taken and len(decisions.taken) != len(found):
         yield f"taken: {len(decisions.taken)} transformations, the schedule is made by {len(found)}"
-    for told, reason in zip(decisions.taken, found, strict=False):
-        times = re.escape(reason.why) + ("; " if reason.why else "") + TIMES
-        same = (told.transform, told.on, told.code, told.witness) == (reason.transform, reason.on, None, None)
-        if not same or not re.fullmatch(times, told.why):
+    for mine, reason in zip(decisions.taken, found, strict=False):
+        times = re.escape(reason.why) + ("; " if reason.why else "") + TIME_CHANGE
+        same = (mine.transform, mine.on, mine.code, mine.witness) == (reason.transform, reason.on, None, None)
+        if not same or not re.fullmatch(times, mine.why):
             expected = f"{reason.transform} of {', '.join(reason.on)}: {reason.why}"
-            yield f"taken: {told.transform} of {', '.join(told.on)}: {told.why}, expected {expected}"
+            yield f"taken: {mine.transform} of {', '.join(mine.on)}: {mine.why}, expected {expected}"
     if len(set(decisions.refused)) < len(decisions.refused):
-        yield "refused: one reason stands there twice"
-    for told in decisions.refused:
-        if told.transform.partition(" ")[0] not in TRANSFORMS:
-            yield f"refused: found transformation {told.transform!r}, expected one of {', '.join(TRANSFORMS)}"
-        elif told.code is None or told.witness is None:
-            yield f"refused: {told.transform} of {', '.join(told.on)} without a code and a witness"
+        yield "refused: found one reason twice"
+    for mine in decisions.refused:
+        if mine.transform.partition(" ")[0] not in TRANSFORMS:
+            yield f"refused: found transformation {mine.transform!r}, expected one of {', '.join(TRANSFORMS)}"
+        elif mine.code is None or mine.witness is None:
+            yield f"refused: {mine.transform} of {', '.join(mine.on)} without a code and a witness"
 
 
 def _measured(decisions: FusionDecisions, schedule: Program) -> Iterator[str]:
@@ -115,7 +115,7 @@ def _measured(decisions: FusionDecisions, schedule: Program) -> Iterator[str]:
 
 
 def _rivals(decisions: FusionDecisions, program: Program) -> Iterator[str]:
-    """Rivals have the names of their schedules, and peers are what they are called."""
+    """Rivals have the names of their schedules, and peers are the schedules that their names state."""
     peers = {AS_WRITTEN: program, COMPUTATION_FUSED: pointwise_first(program)[0]}
     for rival in decisions.rivals:
         for words, peer in peers.items():
@@ -131,11 +131,11 @@ def _rivals(decisions: FusionDecisions, program: Program) -> Iterator[str]:
 
 
 def _measured_on(decisions: FusionDecisions) -> Tuning:
-    """What a measured plan says that all its collectives run on; else everything is tried."""
-    told = {(stage.algorithm, stage.protocol, stage.channels) for stage in decisions.stages if stage.algorithm}
-    if not decisions.measured_ns or len(told) != 1:
+    """The one setting that all collectives of a measured plan run on; else every setting is tried."""
+    stated = {(stage.algorithm, stage.protocol, stage.channels) for stage in decisions.stages if stage.algorithm}
+    if not decisions.measured_ns or len(stated) != 1:
         return Tuning()
-    ((algorithm, protocol, channels),) = told
+    ((algorithm, protocol, channels),) = stated
     return Tuning((algorithm,), (str(protocol),), (channels or 1,))  # type: ignore[arg-type]
 
 
@@ -164,20 +164,20 @@ def check_prices(decisions: FusionDecisions, hardware: Hardware) -> Iterator[str
     if abs(total - decisions.time_ns) > len(decisions.stages):
         yield f"time: {decisions.time_ns} ns, on the hardware the schedule takes {total} ns"
         return
-    for told, stage in zip(decisions.stages, choices_of(schedule, priced), strict=True):
+    for mine, stage in zip(decisions.stages, choices_of(schedule, priced), strict=True):
         runs = (stage.algorithm, stage.protocol, stage.channels)
-        if (told.algorithm, told.protocol, told.channels) != runs:
-            yield f"stages: {told.name} is fastest on {', '.join(map(str, runs))}"
-        if (told.own_ns is None) != (stage.own_ns is None):
-            yield f"stages: {told.name} is fastest as {'our own kernel' if stage.own_ns is None else 'a library call'}"
-        elif told.own_ns is not None and stage.own_ns is not None and abs(told.own_ns - stage.own_ns) > 1:
-            yield f"stages: {told.name} takes {told.own_ns} ns in our own kernel, on the hardware {stage.own_ns} ns"
+        if (mine.algorithm, mine.protocol, mine.channels) != runs:
+            yield f"stages: {mine.name} is fastest on {', '.join(map(str, runs))}"
+        if (mine.own_ns is None) != (stage.own_ns is None):
+            yield f"stages: {mine.name} is fastest as {'our own kernel' if stage.own_ns is None else 'a library call'}"
+        elif mine.own_ns is not None and stage.own_ns is not None and abs(mine.own_ns - stage.own_ns) > 1:
+            yield f"stages: {mine.name} takes {mine.own_ns} ns in our own kernel, on the hardware {stage.own_ns} ns"
         for field in ("time_ns", "start_ns", "end_ns"):
-            ours, theirs = getattr(told, field), getattr(stage, field)
+            ours, theirs = getattr(mine, field), getattr(stage, field)
             if abs(ours - theirs) > 1 + len(decisions.stages) * (field != "time_ns"):
-                yield f"stages: {field} of {told.name} is {ours}, on the hardware {theirs}"
+                yield f"stages: {field} of {mine.name} is {ours}, on the hardware {theirs}"
     if decisions.taken and decisions.taken != tuple(taken_by(program, decisions.transforms, bindings, machine)):
-        yield "taken: the times that it tells are not those on the hardware"
+        yield "taken: the times that it states are not those on the hardware"
     for rival in rivals_of(decisions):
         runs_on = peers_on(machine) if rival.name.startswith(PEERS) else machine
         other = price(read(rival.schedule), bindings, runs_on)

@@ -26,7 +26,7 @@ Role = Literal["input", "state", "output"]
 
 @dataclass(frozen=True)
 class StageCounts:
-    """Of one rank, in elements. `volume` by the offset of the group that it is sent in; `between` groups apart."""
+    """Counts of one rank, in elements; `volume` by offset of the group it is sent in, `between` that between groups."""
 
     name: str
     kind: str
@@ -52,7 +52,7 @@ class Allocation:
 
 @dataclass(frozen=True)
 class Counts:
-    """Of one rank."""
+    """Counts of one rank."""
 
     stages: tuple[StageCounts, ...]
     memory: tuple[Allocation, ...]
@@ -110,7 +110,7 @@ def _sent(program: Program, node: Node) -> Expression | None:
 
 
 def sums_slices(program: Program, node: Node) -> bool:
-    """Whether it reduces slices to what no rank has alone, so that an AllReduce of the ranks' parts belongs to it."""
+    """Whether it reduces slices over all ranks, so that an AllReduce of the ranks' parts belongs to it."""
     if kind(node) != "reduction" or isinstance(node.type.layout, Sliced):
         return False
     return isinstance(program.by_name[str(node.inputs[0])].type.layout, Sliced)
@@ -131,7 +131,7 @@ def _kept(program: Program) -> Iterator[tuple[str, Role, TensorType]]:
 
 
 def total(amounts: Iterable[Expression]) -> Expression:
-    """The sum of all, 0 of none."""
+    """The sum of all amounts, 0 without any."""
     return sum(amounts, ZERO)
 
 
@@ -148,7 +148,7 @@ def _completes(program: Program, node: Node) -> bool:
 
 
 def _loads(program: Program, stage: Stage) -> Iterable[Expression]:
-    """Once for each part of each tensor."""
+    """Elements that a stage loads, once for each part of each tensor."""
     inside = {node.name for node in stage.nodes}
     found: dict[tuple[str, str], Expression] = {}
     for name in dict.fromkeys(name for node in stage.nodes for name in node.reads):
@@ -162,7 +162,7 @@ def _loads(program: Program, stage: Stage) -> Iterable[Expression]:
 def stored(program: Program, stage: Stage) -> tuple[Node, ...]:
     """Operations of a stage whose results go to memory.
 
-    An Update lands in its target, whatever reads it: by itself, or whole by the AllGather of the same stage.
+    An Update is stored in its target whatever reads it, by the AllGather of the same stage if there is one.
     """
     inside, readers = {node.name for node in stage.nodes}, consumers(program)
 

@@ -12,10 +12,10 @@ from treadle.planner.passes.fusion.dims import PARTS
 
 AS_WRITTEN = "as written: "
 COMPUTATION_FUSED = "computation fused: "
-"""How the names of two rivals begin: the program without a search, and with its computation alone in kernels."""
+"""Prefixes of the names of two rivals: the program as it is, and with only its computation fused."""
 PEERS = (AS_WRITTEN, COMPUTATION_FUSED)
 CLOSE = 1e-3
-"""Times that differ by less of the faster one are alike: no model can tell them apart."""
+"""Relative difference of times below which the model does not distinguish them."""
 
 Text = Annotated[str, Meta(min_length=1, max_length=1 << 20)]
 
@@ -34,18 +34,18 @@ class StageChoice(Record, frozen=True, kw_only=True):
     kind: Name
     members: tuple[Name, ...]
     time_ns: Count
-    """By itself."""
+    """Time in isolation."""
     start_ns: Count
     end_ns: Count
-    """In the schedule; what overlaps may begin before the stage before has ended, and waits for it."""
+    """Times in the schedule; a stage that overlaps may start before the previous one has ended, and waits for it."""
     algorithm: Name | None = None
-    """Of a collective: ring, all-pairs, hierarchical or tree."""
+    """A collective's: ring, all-pairs, hierarchical or tree."""
     protocol: Literal["Simple", "LL", "LL128"] | None = None
     channels: Positive | None = None
     overlaps: bool = False
     """Starts on what the stage before has finished, instead of after it."""
     own_ns: Count | None = None
-    """Of a call of a library: what our own kernel takes in its place. None of a kernel of ours."""
+    """The time of our own kernel in place of a library call; None for our own kernels."""
 
 
 class Reason(Record, frozen=True, kw_only=True):
@@ -55,9 +55,9 @@ class Reason(Record, frozen=True, kw_only=True):
     on: tuple[Name, ...]
     why: Name
     code: Name | None = None
-    """Of a refusal: which condition fails."""
+    """The condition that fails; None for what was taken."""
     witness: Name | None = None
-    """Of a refusal: the operation, operand or path that fails it."""
+    """The operation, operand or path that fails the condition; None for what was taken."""
 
 
 class Rival(Record, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ class FusionDecisions(Decisions, frozen=True, kw_only=True, tag_field="pass", ta
     ranks: Positive
     groups: Positive = 1
     nodes: Positive
-    """Of the machine that it was priced on."""
+    """Nodes of the machine that it was priced on."""
     transforms: tuple[TransformCall, ...] = ()
     stages: tuple[StageChoice, ...]
     time_ns: Count

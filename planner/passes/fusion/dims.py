@@ -48,7 +48,7 @@ Shape = tuple[Dim, ...]
 
 
 def dim(of: Dim | int) -> Dim:
-    """A number as the extent that it is."""
+    """A number or extent as an extent."""
     return of if isinstance(of, Dim) else Dim((), of)
 
 
@@ -68,5 +68,5 @@ def parts_of(extent: Dim) -> Dim:
 
 
 def shape_text(shape: Shape) -> str:
-    """As messages and generated code write it."""
+    """A shape as messages and generated code write it."""
     return f"[{', '.join(map(str, shape))}]"

@@ -1,7 +1,7 @@
-"""Which elements Dropout keeps: a function of seed, step, key and the element's global index alone.
+"""Which elements Dropout keeps: a function of only seed, step, key and the element's global index.
 
-So every schedule drops the same elements, on however many ranks, and a backward pass can make the mask again. Of
-Philox4x32-10 (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, 2011) the words are
+So every schedule drops the same elements on any number of ranks, and a backward pass can recompute the mask. The words
+of Philox4x32-10 (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, 2011) are
 
     key      k0 = seed, k1 = crc32(key) (+ the rank in its group for Local operands, which differ anyway)
     counter  c0, c1 = low and high half of index // 4, c2, c3 = low and high half of step

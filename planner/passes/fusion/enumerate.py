@@ -20,7 +20,7 @@ LIMIT = 2000
 
 
 def never() -> bool:
-    """A search that takes its time."""
+    """A search without a time limit is never over."""
     return False
 
 

@@ -86,7 +86,7 @@ def held(of: TensorType, bindings: Bindings, values: Array, rank: int, group: in
 
 @dataclass
 class Run:
-    """An evaluation under way."""
+    """The state of an evaluation."""
 
     program: Program
     bindings: Bindings

@@ -1,4 +1,4 @@
-"""What a fusion plan did and did not do, each with its reason, as the plan's document tells it."""
+"""The decisions of a fusion plan as its document states them: stages, what was taken and refused, and why."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def taken(plan: Ranking) -> tuple[Reason, ...]:
 
 
 def refused(plan: Ranking) -> tuple[Reason, ...]:
-    """What does not apply, every reason once: to the chosen schedule first, then on the way to all others; and overlaps
-    of the chosen schedule that would apply, but save nothing."""
+    """Transformations that do not apply, every reason once: those of the chosen schedule first, then of the others; and
+    overlaps of the chosen schedule that would apply, but save nothing."""
     found: dict[tuple[object, ...], Reason] = {}
     for reason in _refused(plan):
         found.setdefault((reason.transform, reason.code, reason.witness, reason.on[:1]), reason)

@@ -1,4 +1,4 @@
-"""Where the elements of a tensor live (CoCoNet, section 2.1; spec'd completely in docs/fusion.md).
+"""Layouts of tensors over ranks (CoCoNet, section 2.1; specified in docs/fusion.md).
 
 Sliced tensors carry their slice map: a bijection between (rank, local index) and the global index. Two sliced operands
 go together only when dimension and map agree.
@@ -82,7 +82,7 @@ GROUP = Group("GROUP")
 
 
 def layout_text(layout: Layout) -> str:
-    """As programs write it."""
+    """The layout as programs write it."""
     match layout:
         case Sliced(at, slice_map):
             where = "FLAT" if at == FLAT else str(at)

@@ -45,7 +45,7 @@ def canonical(program: Program) -> Program:
 
 
 def _renamed(program: Program, names: Mapping[str, str]) -> Program:
-    """The program with these values called otherwise."""
+    """The program with these values renamed."""
     return replace(
         program,
         nodes=tuple(

@@ -1,4 +1,4 @@
-"""Schedules in the source's short spelling: `MM; RS; C'; AG`, `ol(MM, fuse(RS-C-AG))` (CoCoNet, section 6).
+"""Schedules in CoCoNet's short notation: `MM; RS; C'; AG`, `ol(MM, fuse(RS-C-AG))` (section 6).
 
 AR, RS, AG, A2A are collectives, P2P a send, MM a product, C computation, primed where it runs on slices or on one rank.
 Where there are several of a kind they are numbered, or named after the tensor that they gather; RS(0) divides dimension
@@ -46,7 +46,7 @@ LEGEND = {
 
 
 def legend(text: str) -> str:
-    """What the words in schedules that were notation mean, those that occur."""
+    """The meaning of the words that occur in the notation of schedules."""
     words = {re.sub(r"[0-9]*$", "", word) if word != "A2A" else word for word in re.findall(r"\w+|'", text)}
     return ", ".join(meaning for word, meaning in LEGEND.items() if word in words)
 

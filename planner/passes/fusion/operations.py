@@ -14,7 +14,7 @@ Kind = Literal["pointwise", "reduction", "layer", "collective", "transfer", "vie
 
 @dataclass(frozen=True)
 class Operation:
-    """`attributes` are all that a node of it has, with their defaults; REQUIRED where there is none."""
+    """`attributes` are all that a node of it has, with their defaults, or REQUIRED."""
 
     name: str
     kind: Kind

@@ -1,4 +1,4 @@
-"""The ways to overlap a schedule's stages: chains of them start together (CoCoNet, sections 3.4 and 5)."""
+"""Chains of a schedule's stages that may overlap (CoCoNet, sections 3.4 and 5)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Chains:
 
 
 def chains(program: Program, *, generated: bool = False) -> Chains:
-    """`generated`: only those that generated kernels run at the same time."""
+    """The chains of a schedule's stages; `generated`: only those that generated kernels run at the same time."""
     flow = StageGraph.of(program)
     legal: dict[Chain, Program] = {}
     refused: list[tuple[Chain, InvalidTransform]] = []

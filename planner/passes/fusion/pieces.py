@@ -17,7 +17,7 @@ from treadle.planner.passes.fusion.refusal import TypeRefusal
 from treadle.planner.passes.fusion.stages import Stage, behind, moves_data
 
 ROW = "4.5"
-"""Of a TypeRefusal."""
+"""The row of every TypeRefusal here."""
 
 
 def together(program: Program, stages: Sequence[Stage]) -> tuple[tuple[Stage, ...], ...]:

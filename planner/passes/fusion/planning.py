@@ -45,7 +45,7 @@ def plan_fusion(
 ) -> Plan[FusionDecisions]:
     """The schedule of least predicted time, checked.
 
-    Where `clock` is over, by its limit or by Ctrl-C, some schedules are left out, but never the program as it stands.
+    When `clock` has expired, by its limit or by Ctrl-C, some schedules are left out, but never the program itself.
     Raises InputError where the machine has too few ranks or no links for it, or a dimension has no extent.
     """
     plan = plan_of(rank_schedules(problem, options, clock, on_progress), inputs or {})
@@ -91,8 +91,8 @@ def plan_of(
 
 
 def _peers(found: Ranking) -> tuple[Rival, ...]:
-    """What one has without this search: a launch for each operation, and the computation fused but no collective.
-    Products are those of a library, such as cuBLAS, or our own where the plan may have both and they are faster."""
+    """Schedules without a search: a launch for each operation, and the computation fused but no collective. Products
+    are those of a library, such as cuBLAS, or our own where the plan may have both and they are faster."""
     program = found.space.program
     fused = pointwise_first(program)[0]
     machine = peers_on(found.machine)

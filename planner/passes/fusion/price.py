@@ -1,6 +1,6 @@
-"""What a schedule costs on a machine, predicted (CoCoNet, section 3.5; the model is told in docs/fusion.md).
+"""The predicted cost of a schedule on a machine (CoCoNet, section 3.5; docs/fusion.md describes the model).
 
-A stage by itself takes
+A stage in isolation takes
 
     compute      launch + max(bytes / memory rate, tiles of a product / multiprocessors * what a tile takes)
     collective   launch + hops + max(links inside a node, links between nodes, threadblocks, bytes / memory rate)
@@ -43,33 +43,33 @@ DIRECT = ("Send", "AllToAll")
 
 @dataclass(frozen=True)
 class StagePrice:
-    """us of one launch by itself, and what it is made of; links, memory and multiplications work at the same time."""
+    """us of one launch in isolation and its parts; links, memory and multiplications work at the same time."""
 
     name: str
     kind: str
     launch_us: float
     latency_us: float = 0.0
-    """Hops one after the other."""
+    """us of hops, one after the other."""
     node_us: float = 0.0
-    """On links inside a node."""
+    """us on links inside a node."""
     network_us: float = 0.0
-    """On links between nodes."""
+    """us on links between nodes."""
     memory_us: float = 0.0
     compute_us: float = 0.0
     body_us: float = 0.0
-    """What is left of `total_us` without launch and latency."""
+    """`total_us` without launch and latency."""
     head_us: float = 0.0
     """From its start to its first finished piece, without launch and latency."""
     tail_us: float = 0.0
     """From its last input to its end, without latency."""
     config: Config | None = None
-    """Of a collective: what the inner search chose."""
+    """What the inner search chose for a collective."""
     offset: int = 0
-    """Of the group that it runs in."""
+    """Offset of the group that it runs in."""
     overlaps: bool = False
     """Starts on what the stage before has finished."""
     own_us: float | None = None
-    """Of a call of a library: what our own kernel takes in its place."""
+    """us of our own kernel in place of a library call."""
 
     @property
     def total_us(self) -> float:
@@ -112,7 +112,7 @@ def _launched(program: Program) -> tuple[tuple[Stage, ...], ...]:
 def _together(
     works: tuple[Work, ...], place: Placement, machine: Machine, tuning: Tuning, able: Tuning
 ) -> tuple[float, tuple[StagePrice, ...]]:
-    """The best choice for launches that overlap, or for one by itself, among those that kernels are `able` to run."""
+    """The best choice for launches that overlap, or for a single one, among those that kernels are `able` to run."""
     moved = [movement for work in works for movement in work.movements]
     if not moved:
         if len(works) == 1:
@@ -132,13 +132,13 @@ def _together(
             if best is None or total < best[0]:
                 best = total, parts
     if best is None:
-        message = f"found no way to run {', '.join(ops)} on {place.ranks} ranks of {machine.name}"
+        message = f"found nothing that runs {', '.join(ops)} on {place.ranks} ranks of {machine.name}"
         raise InputError(f"{message}, expected links, a fitting algorithm and multiprocessors for all that overlaps")
     return best
 
 
 def _product(work: Work, place: Placement, machine: Machine, tuning: Tuning) -> StagePrice:
-    """A launch by itself that moves nothing; of a product, our kernel or a call of a library, whatever takes less."""
+    """A single launch that moves nothing; for a product, our kernel or a library call, whichever takes less."""
     makers = machine.makers if work.products else machine.makers[:1]
     priced = {maker: _compute(work, place, machine, tuning, machine.multiprocessors, maker) for maker in makers}
     best = min(makers, key=lambda maker: priced[maker].total_us)

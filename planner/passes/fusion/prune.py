@@ -1,4 +1,4 @@
-"""Ways to look at fewer schedules without missing the best (CoCoNet, section 5); each can be switched off.
+"""Prunings of the search that do not lose the best schedule (CoCoNet, section 5); each can be switched off.
 
 pointwise_first   neighbouring computations become one kernel before the search
 idle_splits       a split that neither a reorder nor a fusion follows moves the same bytes in more launches

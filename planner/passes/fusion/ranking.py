@@ -29,7 +29,7 @@ from treadle.planner.solver import Progress
 
 NS = 1000
 SEARCH, PRICES = 0.3, 0.15
-"""Of the time that is left, for looking for schedules and for their prices; reasons, check and writing take as long."""
+"""Shares of the remaining time for the search and for prices; reasons, check and writing take as long."""
 MOST_CHAINS = 16
 """Chains of one schedule of which all combinations are looked at; each further one joins the best of them."""
 
@@ -48,7 +48,7 @@ class FusionOptions:
     """Options of the search and of prices; defaults are those of `treadle plan fusion`."""
 
     allowed: AllowedTransforms | None = None
-    """Those that `useful` finds for the program, unless given."""
+    """Default: those that `useful` finds for the program."""
     prunings: Prunings = PRUNED
     overlap: bool = True
     tuning: Tuning = DEFAULT
@@ -62,7 +62,7 @@ DEFAULTS = FusionOptions()
 @dataclass(frozen=True)
 class Space:
     """The schedules of a program, whatever its sizes. `kept` are those worth pricing, with their counts and chains;
-    `peers` what one has without a search: the program as it was written, and with its computation fused."""
+    `peers` the program as it was written, and with its computation fused."""
 
     program: Program
     options: FusionOptions
@@ -73,7 +73,7 @@ class Space:
     known: dict[str, Chains] = field(default_factory=dict, compare=False)
 
     def chains_of(self, found: Derivation) -> Chains:
-        """Chains that generated kernels overlap; looked for once."""
+        """Chains that generated kernels overlap, computed once."""
         if not self.options.overlap:
             return Chains({}, ())
         if found.hash not in self.known:
@@ -140,7 +140,7 @@ def rank_schedules(
     program, machine, clock = problem.program, problem.machine, clock or Clock()
     machine = machine_of(machine) if isinstance(machine, Hardware) else machine
     with clock.listening():
-        looking, pricing = Spell.of(clock, SEARCH), Spell.of(clock, SEARCH + PRICES)
+        looking, pricing = TimeShare.of(clock, SEARCH), TimeShare.of(clock, SEARCH + PRICES)
         space = search(program, options.allowed or useful(program), options, looking)
 
         def on_priced(best: Ranked) -> None:
@@ -152,19 +152,19 @@ def rank_schedules(
 
 
 @dataclass
-class Spell:
-    """A stretch of the time of a clock, which remembers whether it was cut short by the limit."""
+class TimeShare:
+    """A share of a clock's time; `fired` records whether the limit cut it short."""
 
     clock: Clock
     fired: bool = False
 
     @classmethod
-    def of(cls, clock: Clock, share: float) -> Spell:
+    def of(cls, clock: Clock, share: float) -> TimeShare:
         """The first `share` of the time that is left."""
         return cls(clock.share(1 / share))
 
     def __call__(self) -> bool:
-        """Whether it is over."""
+        """Whether the time has expired."""
         self.fired |= self.clock.late()
         return self.clock.over()
 
@@ -219,10 +219,10 @@ def rank(
     over: Callable[[], bool] = never,
     on_priced: Callable[[Ranked], None] | None = None,
 ) -> tuple[Ranked, ...]:
-    """The schedules by price for these sizes, the best first; of those within CLOSE of the fastest, which no model can
-    tell apart, the one of fewest launches and overlaps. None that is slower than a peer comes first, for a peer that is
-    faster than all of them is ranked too. Once it is `over` only those that have a price by then: peers and the first
-    schedule have, then come those of the most transformations."""
+    """The schedules by price for these sizes, the best first; of those within CLOSE of the fastest, the one of
+    fewest launches and overlaps. None that is slower than a peer comes first: a peer that is faster than all of them is
+    ranked too. Once `over`, only those that have a price: peers and the first schedule, then those of the most
+    transformations."""
     worth: Sequence[int] = range(len(space.kept))
     if space.options.prunings.dominated:
         worth = undominated([found.program for found in space.kept], space.counted, bindings)
@@ -253,7 +253,7 @@ def peers_on(machine: Machine) -> Machine:
 
 
 def nanoseconds(us: float) -> int:
-    """To the nearest one, halves up."""
+    """Rounded to the nearest ns, halves up."""
     return floor(us * NS + 0.5)
 
 

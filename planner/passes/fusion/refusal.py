@@ -22,6 +22,6 @@ class TypeRefusal(InputError):
     """Operands whose layouts, shapes, types or groups do not go together; `row` of the table in docs/fusion.md."""
 
     def __init__(self, op: str, row: str, message: str) -> None:
-        told = f" (row {row} of the table in docs/fusion.md)" if re.fullmatch("[0-9]+[a-c]?", row) else ""
-        super().__init__(f"{op}: {message}{told}")
+        reference = f" (row {row} of the table in docs/fusion.md)" if re.fullmatch("[0-9]+[a-c]?", row) else ""
+        super().__init__(f"{op}: {message}{reference}")
         self.op, self.row = op, row

@@ -1,4 +1,4 @@
-"""How far a right kernel may be from the reference interpreter: an interval for every element.
+"""Error bounds of a correct kernel against the reference interpreter: an interval for every element.
 
 Each value is bounded by [low, high] in float64, whatever order its sums take (running error analysis: Higham, Accuracy
 and Stability of Numerical Algorithms, section 3.3; the ranges of functions over intervals: Moore, Interval Analysis).
@@ -10,7 +10,7 @@ With u the rounding unit of a dtype, u' that of what it is computed in and |x| t
     moves               the intervals, moved
 
 A function that jumps (a comparison, a division by what may be 0, a cast to integers) is undecided where the interval of
-its operand holds the jump: two right kernels may end on either side, and what is made of it may be either.
+its operand holds the jump: two correct kernels may end on either side.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ functions state at most 4 units in the last place (CUDA C++ Programming Guide, M
 UNIT: dict[Dtype, float] = {"f16": 2.0**-11, "bf16": 2.0**-8, "f32": 2.0**-24, "f64": 2.0**-51}
 """Largest relative error of one rounding; of f64 four of them, for the intervals are kept in f64 themselves."""
 SUM_UNIT: dict[Dtype, float] = {"f16": 2.0**-23, "bf16": 2.0**-23, "f32": 2.0**-24, "f64": 2.0**-51}
-"""The same of a sum that is kept in a register: f32 for 16 bits, where tensor cores truncate instead of rounding."""
+"""Largest relative error of one sum in a register: f32 for 16 bits, where tensor cores truncate instead of rounding."""
 LEAST: dict[Dtype, float] = {"f16": 2.0**-24, "bf16": 2.0**-133, "f32": 2.0**-149, "f64": 2.0**-1074}
 """Smallest positive values: the absolute error of a rounding near 0."""
 LARGEST: dict[Dtype, float] = {"f16": 65504.0, "bf16": 2.0**128 - 2.0**120, "f32": 2.0**128 - 2.0**104, "f64": np.inf}
-"""Beyond it lies infinity."""
+"""Largest finite values."""
 LIBRARY = (*FLOAT_UNARY, "Pow")
 LOWEST = {"GeLU": (-0.7517915, -0.1699712), "SiLU": (-1.2784645, -0.2784646)}
 """Where functions that fall and then rise are least, and what they are there, rounded down."""
@@ -211,7 +211,7 @@ class _Widening:
         return np.maximum(*ends)
 
     def _combined(self, node: Node, double: Node) -> Pair:
-        """Of AllReduce, ReduceScatter and Reduce."""
+        """Intervals of AllReduce, ReduceScatter and Reduce."""
         low, high = self.low.node(double), self.high.node(double)
         if node.attribute("op") != "+":
             return low, high
@@ -238,7 +238,7 @@ class _Widening:
         return _widened(low, high, 0.0, node.type.dtype, 1 if op == "+" else 0, 1)
 
     def _multiplied(self, node: Node, double: Node) -> Pair:
-        """Of MatMul and Conv2d: middle and radius of both operands."""
+        """Intervals of MatMul and Conv2d, by middle and radius of both operands."""
         middles, radii, largest = [], [], []
         for at in (0, 1):
             low, high = (run.owned(double, at, 0) for run in (self.low, self.high))
@@ -339,7 +339,7 @@ def _widened(
 
 
 def _growth(terms: int, unit: float) -> float:
-    """How far a sum of so many terms may be off, for each unit of the sum of their magnitudes."""
+    """The largest error of a sum of `terms` terms, relative to the sum of their magnitudes."""
     return expm1(max(0, terms - 1) * log1p(unit))
 
 

@@ -1,4 +1,4 @@
-"""Which elements of a sliced tensor each rank holds, and in which order (CoCoNet, section 5; spec'd in docs/fusion.md).
+"""Which elements of a sliced tensor each rank holds, and in which order (CoCoNet, section 5; docs/fusion.md).
 
 A slice map is a bijection between (rank, local index) and the index into the flat, row-major tensor.
 """

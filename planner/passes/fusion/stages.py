@@ -81,7 +81,7 @@ def home_of(program: Program) -> dict[str, str]:
 
 
 def _homes(program: Program, kernels: Iterable[Kernel]) -> dict[str, str]:
-    """As `home_of`, were these its kernels."""
+    """`home_of` for a program with these kernels."""
     outer = {member: kernel.name for kernel in kernels for member in kernel.members}
     homes: dict[str, str] = {}
     for node in reversed(program.nodes):
@@ -181,7 +181,7 @@ def kind(node: Node) -> Kind:
 
 
 def moves_data(node: Node) -> bool:
-    """Whether other ranks have a part in it."""
+    """Whether it sends data between ranks."""
     return kind(node) in ("collective", "transfer")
 
 
@@ -191,7 +191,7 @@ def reduces_all(node: Node) -> bool:
 
 
 def phases(program: Program, nodes: Iterable[Node], ends: Callable[[Node], bool]) -> dict[str, int]:
-    """By operation of a kernel: how many phases, each ended by a reduction that `ends` it, must be over before it."""
+    """By operation of a kernel: how many phases, each ended by a reduction that `ends` it, must end before it."""
     inside: dict[str, Node] = {}
     found: dict[str, int] = {}
     for node in nodes:

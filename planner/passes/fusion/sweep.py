@@ -17,7 +17,7 @@ from treadle.planner.passes.fusion.ranking import (
     FusionOptions,
     Ranking,
     Space,
-    Spell,
+    TimeShare,
     rank,
     search,
     useful,
@@ -55,8 +55,8 @@ def sweep(
 ) -> Sweep:
     """Plans for these extents of one dimension, all else as in `bindings`, and the extents at which winners change.
 
-    A change is that between the winners of two neighbours, to the element; another schedule may win in between. Where
-    `clock` is over, schedules are left out as in `rank_schedules`, and changes stay where they are known to lie.
+    A change is that between the winners of two neighbours, to the element; another schedule may win in between. When
+    `clock` has expired, schedules are left out as in `rank_schedules`, and changes stay where they are known to lie.
 
     Raises InputError for extents that do not ascend, or a dimension that stands for several tensors.
     """
@@ -69,17 +69,17 @@ def sweep(
     machine = machine_of(machine) if isinstance(machine, Hardware) else machine
     clock = clock or Clock()
     with clock.listening():
-        whole = Spell.of(clock, SEARCH + PRICES)
-        looking = Spell.of(clock, SEARCH)
+        whole = TimeShare.of(clock, SEARCH + PRICES)
+        looking = TimeShare.of(clock, SEARCH)
         space = search(program, options.allowed or useful(program), options, looking)
 
-        def at(extent: int, among: Space, over: Spell) -> Ranking:
+        def at(extent: int, among: Space, over: TimeShare) -> Ranking:
             sized = replace(bindings, extents={**bindings.extents, dim: extent})
             ranked = rank(among, sized, machine, over)
             return Ranking(among, sized, machine, ranked, clock, looking.fired or over.fired)
 
         plans = {
-            extent: at(extent, space, Spell(whole.clock.share(len(extents) - place)))
+            extent: at(extent, space, TimeShare(whole.clock.share(len(extents) - place)))
             for place, extent in enumerate(extents)
         }
         return Sweep(tuple(plans.values()), _crossovers(dim, plans, lambda size, few: at(size, few, whole), whole))

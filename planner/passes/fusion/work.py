@@ -1,4 +1,4 @@
-"""What a stage has to do on one rank: bytes from and to memory, multiplications, messages.
+"""The work of a stage on one rank: bytes from and to memory, multiplications, messages.
 
 Bytes are those of `counts`, by dtype, but for one thing: where a kernel needs the reduction of a whole tensor before it
 goes on (Norm, ReduceTensor without `dim`), it runs in phases, and what both phases need is read twice or kept in memory
@@ -23,7 +23,7 @@ from treadle.planner.passes.fusion.stages import Stage, behind, moves_data, phas
 
 @dataclass(frozen=True)
 class Work:
-    """Of one rank. `movements` in order; `small` are those of the scalars that reductions over slices add."""
+    """Work of one rank: `movements` in order; `small` are those of the scalars that reductions over slices add."""
 
     loaded: float
     stored: float
@@ -33,7 +33,7 @@ class Work:
     computes: bool
     """Whether it does more than what its collectives do."""
     offset: int
-    """Of the group that it runs in."""
+    """Offset of the group that it runs in."""
 
     @property
     def memory(self) -> float:

@@ -63,7 +63,7 @@ def test_the_way_from_a_real_topo_m_text_to_a_sketch(here, data_dir, capsys):
 def test_a_device_without_links_is_named(here, capsys):
     assert run(["profile", "import", str(SAMPLES / "smi_old.txt"), "--costs-from", "dgx1", "-o", "hw.json"]) == 0
     assert run(["sketch", "new", "--hardware", "hw.json", "-o", "s.yaml"]) == 2
-    assert "found no way from device 0 to device 2 inside a node" in capsys.readouterr().err
+    assert "found no path from device 0 to device 2 inside a node" in capsys.readouterr().err
 
 
 def test_show_tells_links_ports_relays_and_symmetry(capsys):

@@ -1,7 +1,7 @@
 """Double binary tree: half of the pieces down one binary tree of nodes, half down its mirror image, pipelined.
 
 "Two-tree algorithms for full bandwidth broadcast, reduction and scan", as NCCL builds it: the trees are over nodes
-(over ranks where there is one node) such that an inner node of one is a leaf of the other; inside a node a chain or a
+(over ranks on one node) such that an inner node of one is a leaf of the other; inside a node a chain or a
 star. Several channels, each by another pair of devices between nodes, share the NICs.
 """
 

@@ -10,7 +10,7 @@ from treadle.planner.passes.collective.topology import Edge
 
 STEPS = 20_000
 FEW = 8
-"""Neighbours up to which the one with the fewest ways on is tried first (Warnsdorff's rule)."""
+"""Neighbours up to which the one with the fewest continuations is tried first (Warnsdorff's rule)."""
 
 
 def cheapest_path(
@@ -41,7 +41,7 @@ def cheapest_path(
     def onward(rank: int) -> list[int]:
         found = [other for other in near[rank] if other not in visited]
         if ends is not None and len(open_ends := ends.keys() - visited) == 1 and len(visited) < devices - 1:
-            found = [other for other in found if other not in open_ends]  # the only way back must come last
+            found = [other for other in found if other not in open_ends]  # the only return must come last
         if len(found) <= FEW:
             found.sort(key=lambda other: (cost[rank, other], sum(next not in visited for next in near[other])))
         return found

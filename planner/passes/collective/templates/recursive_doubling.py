@@ -29,13 +29,13 @@ def synthesize(request: Request, effort: Effort) -> Draft:
     problem = request.problem(1, (request.root,) if request.collective == "allreduce" else None)
     require(NAME, problem, COLLECTIVES)
     ranks = list(range(problem.ranks))
-    ways = [
+    options = [
         ("near partners first", lambda: list(doubling(problem, ranks))),
         ("far partners first", lambda: list(doubling(problem, ranks, far=True))),
     ]
     if problem.ranks == 2 * problem.per_node:
-        ways.append(("two gateways", lambda: list(by_gateways(problem))))
-    return best_of(NAME, ((words, problem, make) for words, make in ways))
+        options.append(("two gateways", lambda: list(by_gateways(problem))))
+    return best_of(NAME, ((words, problem, make) for words, make in options))
 
 
 def doubling(problem: Problem, ranks: Sequence[int], *, far: bool = False) -> Iterator[Message]:

@@ -48,7 +48,7 @@ Spread = Callable[[bool], Iterable[RoundHop]]
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to fill in a template; `words` tell it from the others."""
+    """A template with its choices made, which `words` name."""
 
     words: str
     problem: Problem
@@ -56,7 +56,7 @@ class Variant:
 
 
 def piece_counts(problem: Problem, counts: Iterable[int]) -> list[int]:
-    """Those of `counts` into which every part of `problem`, a problem of one piece, may be cut."""
+    """The `counts` into which every part of `problem`, a problem of one piece, may be cut."""
     most = max(1, min(problem.chunk_bytes // LEAST_PIECE, max_chunkup(problem.collective, problem.ranks)))
     return sorted({min(count, most) for count in counts})
 
@@ -71,20 +71,20 @@ def require(name: str, problem: Problem, collectives: Iterable[str]) -> None:
 def best_draft(name: str, variants: Iterable[Variant]) -> Draft:
     """The variant that ends soonest, its messages in the best order found; the first of equals.
 
-    Raises the InputError of the first variant where none of them can be carried out.
+    Raises the InputError of the first variant where none of them fits.
     """
 
-    def way(variant: Variant) -> tuple[str, Problem, Callable[[], list[Message]]]:
+    def option(variant: Variant) -> tuple[str, Problem, Callable[[], list[Message]]]:
         return variant.words, variant.problem, lambda: list(messages_of(name, variant.problem, variant.spread))
 
-    return best_of(name, map(way, variants))
+    return best_of(name, map(option, variants))
 
 
-def best_of(name: str, ways: Iterable[tuple[str, Problem, Callable[[], list[Message]]]]) -> Draft:
-    """The same for ways that make their messages by themselves."""
+def best_of(name: str, options: Iterable[tuple[str, Problem, Callable[[], list[Message]]]]) -> Draft:
+    """The option (words, problem, its messages) that ends soonest, as `best_draft`."""
     found: list[tuple[int, int, int, str, Problem, list[Message]]] = []
     refused: list[InputError] = []
-    for number, (words, problem, make) in enumerate(ways):
+    for number, (words, problem, make) in enumerate(options):
         try:
             messages = make()
         except InputError as error:
@@ -164,7 +164,7 @@ def links_of(problem: Problem, turned: bool) -> dict[Edge, LinkCost]:
 
 
 def network_ports(problem: Problem, turned: bool = False) -> tuple[list[int], list[int]]:
-    """By device: the least device with which it shares its port to other nodes, on the way out and on the way in."""
+    """By device: the least device with which it shares its port to other nodes, leaving and entering."""
     size = problem.per_node
     across = [edge for edge in links_of(problem, turned) if edge[0] < size <= edge[1]]
     back = [edge for edge in links_of(problem, turned) if edge[1] < size <= edge[0]]

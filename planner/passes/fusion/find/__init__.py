@@ -1,4 +1,4 @@
-"""Programs found in the trace of a real step, so that nobody has to write one to learn what fusing would bring."""
+"""Programs found in the trace of a step, so that the gain of fusion is known without writing one."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["Found", "Passed", "find"]
 def find(
     trace: Trace, *, tensor_ranks: int, optimizer: str | None = None
 ) -> tuple[tuple[Match, ...], tuple[NoMatch, ...]]:
-    """Every pattern in `trace`, and what looks like one but is none, with the reason.
+    """Every pattern in `trace`, and places that resemble one but do not match, with the reason.
 
     tensor_ranks: how many ranks share a layer; 1 leaves out the tails of tensor parallelism. optimizer: sgd, adam or
-    lamb, by default the one in the trace, else adam. Raises InputError for a trace in which there is nothing to find.
+    lamb, by default the one in the trace, else adam. Raises InputError for a trace without any match.
     """
     steps, none = gradient_steps(trace, optimizer)
     ends, passed = tails(trace, tensor_ranks)

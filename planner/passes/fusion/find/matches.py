@@ -14,23 +14,23 @@ DTYPES: dict[str, Dtype] = {"float16": "f16", "bfloat16": "bf16", "float32": "f3
 
 @dataclass(frozen=True)
 class Match:
-    """`text` is the program; it stands `count` times in the step, first at `where`."""
+    """A program, as text; it occurs `count` times in the step, first at `where`."""
 
     name: str
     text: str
     extents: Mapping[str, int]
     parallel: Literal["data", "tensor"]
-    """Which ranks it is shared by: all of them, or those that share a layer."""
+    """The ranks that share it: all, or those that share a layer."""
     count: int
     where: str
     parts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     assumed: str = ""
-    """What the trace does not tell and was taken for granted."""
+    """What the trace does not state and is assumed."""
 
 
 @dataclass(frozen=True)
 class NoMatch:
-    """A place that was looked at and passed over."""
+    """A place in the trace that does not match, and why."""
 
     what: str
     why: str

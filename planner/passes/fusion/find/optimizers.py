@@ -92,7 +92,7 @@ def gradient_steps(trace: Trace, optimizer: str | None) -> tuple[tuple[Match, ..
 
 
 def _seen(trace: Trace) -> Iterator[str]:
-    """Optimizers that the names of operators tell of."""
+    """Optimizers that the names of operators contain."""
     for op in trace.ops:
         name = op.target.lower()
         if op.phase in ("optimizer", "unknown"):

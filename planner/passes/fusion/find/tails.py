@@ -23,7 +23,7 @@ VIEWS = frozenset(
     )
 )  # fmt: skip
 CASTS = frozenset(("aten._to_copy.default", "prims.convert_element_type.default"))
-"""Of weights and biases, under autocast."""
+"""Casts of weights and biases under autocast."""
 PRODUCTS = {"aten.mm.default": (0, 1), "aten.addmm.default": (1, 2), "aten.linear.default": (0, 1)}
 """Places of the data and the weight among the inputs."""
 SUMS = ("aten.add.Tensor", "aten.add_.Tensor")
@@ -114,7 +114,7 @@ def _program(name: str, tail: _Tail, count: int, ranks: int) -> Match:
 
 
 class _Graph:
-    """Who makes and who reads the tensors of a trace, views looked through."""
+    """The ops that make and read the tensors of a trace, views looked through."""
 
     def __init__(self, trace: Trace) -> None:
         self.tensors = {tensor.id: tensor for tensor in trace.tensors}
@@ -151,7 +151,7 @@ def _search(trace: Trace) -> Iterator[_Tail | NoMatch]:
 
 
 def _follow(graph: _Graph, product: Op, weight: Tensor) -> _Tail | NoMatch:
-    """What becomes of the result of `product`, step by step, until it meets the residual."""
+    """Follow the result of `product` step by step until it meets the residual."""
     place = _place(product)
     name = product.outputs[0]
     bias = len(product.inputs) > 2

@@ -118,7 +118,7 @@ def _joined(op: str, types: Sequence[TensorType], shape: Shape) -> Layout:
     if Sliced not in kinds:
         return Local() if Local in kinds else Replicated()
     if Local in kinds:
-        refuse(op, "9", f"found {layouts_text(placed)}, expected no Local operand beside a sliced one")
+        refuse(op, "9", f"found {layouts_text(placed)}, expected no Local operand next to a sliced one")
     sliced = [(of, _slicing(op, of, shape)) for of in placed if isinstance(of.layout, Sliced)]
     layout = sliced[0][1]
     for of, other in sliced:
@@ -131,7 +131,7 @@ def _joined(op: str, types: Sequence[TensorType], shape: Shape) -> Layout:
         if isinstance(of.layout, Replicated) and full_along(of.shape, shape, layout):
             along = "in full" if layout.dim == FLAT else f"in full along dimension {layout.dim}"
             text = layout_text(layout)
-            refuse(op, "8", f"found a Replicated operand {shape_text(of.shape)} {along} beside {text}; write Slice(x)")
+            refuse(op, "8", f"found a Replicated operand {shape_text(of.shape)} {along} next to {text}; write Slice(x)")
     return layout
 
 

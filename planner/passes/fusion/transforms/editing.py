@@ -23,7 +23,7 @@ class Rewrite:
     program: Program
     made: tuple[str, ...] = ()
     gathers: Mapping[str, str] = field(default_factory=dict)
-    """Of a reorder: the collective that makes a value whole again, by the value's old name."""
+    """By the old name of a value that a reorder moved: the collective that makes it whole again."""
 
 
 def refuse(transform: str, code: str, witness: str, message: str) -> NoReturn:
@@ -49,7 +49,7 @@ def launched(program: Program, transform: str, name: str) -> Stage:
 
 
 def single(program: Program, transform: str, name: str) -> Node:
-    """The operation that is launched by itself as `name`. Raises InvalidTransform as `launched`."""
+    """The operation that is a launch of its own, `name`. Raises InvalidTransform as `launched`."""
     stage = launched(program, transform, name)
     if stage.kernel is not None:
         refuse(transform, "fused", name, f"found the kernel {name}, expected an operation that no kernel holds")

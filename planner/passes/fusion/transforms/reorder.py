@@ -34,7 +34,7 @@ from treadle.planner.passes.fusion.transforms.editing import (
 )
 
 SUFFIX = {"AllGather": "_s", "Broadcast": "_at", "AllToAll": "_before"}
-"""Of the operations that run before the collective instead of after it."""
+"""Suffixes of the operations that now run before the collective."""
 STEM = {"AllGather": "ag_", "Broadcast": "bc_", "AllToAll": "a2a_"}
 
 
@@ -42,8 +42,10 @@ def reorder(program: Program, gather: str, region: Sequence[str]) -> Rewrite:
     """The stages `region` before the collective `gather` that they read, and a collective for each value needed after.
 
     Makes the moved stages, in the order given, and the collectives by the old names of the values they complete. A
-    kernel in the region stays one. `gather` stays where someone else needs it. Raises InvalidTransform: not-a-gather,
-    unread, not-convex, not-sliceable, not-loadable, not-unary, operand-layout, untouched, anti-dependence.
+    kernel in the region stays one. `gather` stays where another operation needs it.
+
+    Raises InvalidTransform: not-a-gather, unread, not-convex, not-sliceable, not-loadable, not-unary, operand-layout,
+    untouched, anti-dependence.
     """
     node = single(program, "reorder", gather)
     if node.op not in SUFFIX:
@@ -181,7 +183,7 @@ class _Move:
         if self.gather.op == "AllToAll":
             message = f"found {node.name} of {name} besides {self.gather.name}, expected an operation of one tensor"
             refuse("reorder", "not-unary", node.name, message)
-        message = f"found {name}, which is {layout_text(of.layout)}, beside {layout_text(layout)}"
+        message = f"found {name}, which is {layout_text(of.layout)}, next to {layout_text(layout)}"
         message += ", expected it Replicated or with the same slices"
         raise InvalidTransform("reorder", "operand-layout", name, message)
 
@@ -247,7 +249,7 @@ class _Move:
         return tuple(renamed), called
 
     def pruned(self, program: Program) -> Program:
-        """Without views of what was gathered just now, and without gathers that nobody needs any more."""
+        """Without views of what was gathered just now, and without gathers that no op needs any more."""
         identities = {
             node.name: str(source.inputs[0])
             for node in program.nodes

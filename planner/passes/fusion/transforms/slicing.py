@@ -1,4 +1,4 @@
-"""State that each rank keeps a slice of, and gathers that it makes superfluous (CoCoNet, section 3.2)."""
+"""State of which each rank keeps a slice, and gathers that become superfluous (CoCoNet, section 3.2)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def as_slice(program: Program, t: str) -> Rewrite:
             refuse("as_slice", "gather-read", reader.name, f"found {reader.name}, which reads all of the new {t}")
     if len(set(slices)) > 1:
         found = " and ".join(sorted({layout_text(layout) for layout in slices}))
-        refuse("as_slice", "slices-differ", found, f"found {t} sliced in several ways ({found}), expected one")
+        refuse("as_slice", "slices-differ", found, f"found {t} sliced differently ({found}), expected one")
     if not slices:
         refuse("as_slice", "no-slice", t, f"found {t} neither read nor written, expected slices of it")
     views = {reader.name: t for reader in program.readers[t]}
@@ -69,7 +69,7 @@ def as_slice(program: Program, t: str) -> Rewrite:
 
 
 def dead(program: Program, ag: str) -> Rewrite:
-    """Without the AllGather `ag`, which nobody needs. Makes no names.
+    """The program without the AllGather `ag`, which no op needs. Makes no names.
 
     Raises InvalidTransform: not-a-gather, read, output, materialises.
     """
@@ -103,8 +103,8 @@ def slice_intro(
     if dim != FLAT and not isinstance(map_of(map), Block):
         refuse("slice_intro", "map", map, f"found a ring's tiles along dimension {dim}, expected dim=FLAT")
     whole = {reader.name for reader in program.readers[x] if kind(reader) != "view"}
-    if strangers := sorted(set(readers or ()) - whole):
-        refuse("slice_intro", "unread", strangers[0], f"found {strangers[0]}, which does not read {x} whole")
+    if unread := sorted(set(readers or ()) - whole):
+        refuse("slice_intro", "unread", unread[0], f"found {unread[0]}, which does not read {x} whole")
     chosen = whole if readers is None else set(readers)
     if not chosen:
         refuse("slice_intro", "unread", x, f"found {x}, which no operation reads whole")

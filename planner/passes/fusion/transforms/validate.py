@@ -1,4 +1,4 @@
-"""A schedule that someone wrote instead of deriving it: taken apart, and its launches made again one by one."""
+"""Validation of a schedule that was written by hand: its launches are derived one by one."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_a_proposal_is_the_same_every_time():
 
 def test_devices_that_cannot_reach_each_other_are_named():
     apart = machine(3, both((0, 1)), nodes=2, network=NET)
-    with pytest.raises(InputError, match="no way from device 0 to device 2"):
+    with pytest.raises(InputError, match="no path from device 0 to device 2"):
         propose(apart)
 
 

@@ -61,7 +61,7 @@ def calls(edit: Callable[[list[dict[str, Any]]], object]) -> Edit:
 
 
 ALONE: dict[str, tuple[Edit, str]] = {
-    "no transforms": (decide(transforms=[]), "transforms: make another schedule"),
+    "no transforms": (decide(transforms=[]), "transforms: derive another schedule"),
     "one left out": (calls(lambda found: found.pop(0)), "transforms: "),
     "one twice": (calls(lambda found: found.append(found[-1])), "transforms: "),
     "another name": (calls(lambda found: found[0].update(transform="magic")), "found transformation 'magic'"),

@@ -260,7 +260,11 @@ def test_what_cannot_be_planned_is_told_in_one_line(folder, capsys, arguments, m
         (("--hardware", "switch4", "--bind", "N=1"), ".", "found a folder, expected a file to write"),
         (("--hardware", "switch4", "--sweep", "N=1:2"), "a-file", "found a file, expected a folder for several plans"),
         (("--hardware", "alone.yaml", "--bind", "N=1"), "alone.yaml", "found an input of this command"),
-        (("--hardware", "alone.yaml", "--bind", "N=1"), "p.json", "found no way to run AllReduce on 2 ranks of alone"),
+        (
+            ("--hardware", "alone.yaml", "--bind", "N=1"),
+            "p.json",
+            "found nothing that runs AllReduce on 2 ranks of alone",
+        ),
         (("--hardware", "nothing", "--bind", "N=1"), "p.json", "nothing: no such file, and not one of the shipped"),
     ],
 )

@@ -1,7 +1,7 @@
-"""Proven lower bounds on the time of a plan, from a program that looks at a few windows of stages instead of all.
+"""Proven lower bounds on the time of a plan, from a 0-1 program over a few windows of stages instead of all.
 
 The backward pass is cut into windows a = 0..A-1 of consecutive stages (stage t ends with backward node t - 1, stage 0
-is the forward pass). Of any plan let S^a be what is live when window a starts, and R^a what runs at least once in it.
+is the forward pass). For any plan let S^a be what is live when window a starts, and R^a what runs at least once in it.
 Then the variables below, set to 1 exactly there, satisfy every row, in whatever order and however often a window
 recomputes; a cheapest run of each member of R^a is the least that the window costs. So no plan takes less than the
 optimum. More windows count more repeated recomputations and more moments at which the bytes must fit.

@@ -67,10 +67,10 @@ WORK = 60.0
 
 @dataclass(frozen=True)
 class Exact:
-    """A plan, where one was found: an order, a pool (allocator pool), the nodes and their time.
+    """A plan, if one was found: an order, a pool (allocator pool), the nodes and their time.
 
-    Nothing in `scope` takes less than `bound_ns`, and nothing at all exists where `infeasible`. `optimal`: the plan
-    takes no more than the bound.
+    No plan in `scope` takes less than `bound_ns`, and none exists if `infeasible`. `optimal`: the plan takes no more
+    than the bound.
     """
 
     order: tuple[int, ...] = ()

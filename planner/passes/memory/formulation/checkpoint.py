@@ -37,12 +37,11 @@ s_j^K, s^{K+1} = 0, Lhat_{K+1} = 0 and held_ij = 1 wherever i runs and x_j is th
     exact (default)   held_ij = r_i where i reads j, else w_tj for the next t > i that may run and reads j:
                       w_tj >= r_t,  w_tj >= w_t'j of the reader t' after t,  w_tj >= U_k(j) for the last
     long              held_ij = w_tj for the next t >= i that reads j, for all j in L_i
-    superset          held_ij = r_i, as MONeT has it: counts what no run of the stage reads, so it can lose the best
-    plan
+    superset          held_ij = r_i, as in MONeT: counts what no run of the stage reads, so it can lose the best plan
 
 Trims (`switches.py`): T1 leaves (M-idle) out, which the other rows imply; T2 allows r and s only for ancestors of what
-a backward node still reads; T3 takes L_i over those; T4 leaves dominated implementations out; T5 writes the two
-sums over j as chains of prefix variables, one for every eight terms.
+a backward node still reads; T3 takes L_i over those; T4 leaves dominated implementations out; T5 writes the two sums
+over j as chains of prefix variables, one for every eight terms.
 `cuts.py` adds inequalities that every plan satisfies and the linear relaxation does not.
 """
 

@@ -130,8 +130,8 @@ def evict(lives: Lifetimes, room: int, most_ns: int | None = None, most_work: fl
 
 
 def _relief(lives: Lifetimes, worst: int) -> Iterator[tuple[float, Move]]:
-    """(estimated time per byte, move) of what may help stage `worst`: evict what it keeps or makes, take other
-    implementations of what it runs, and keep what it recomputes."""
+    """(estimated time per byte, move) that may lower the peak of stage `worst`: evict what it keeps or makes, take
+    other implementations of what it runs, and keep what it recomputes."""
     for i, found in enumerate(lives.lives):
         for place, life in enumerate(found):
             if life.start <= worst < life.end and lives.size[i] and i not in lives.fixed:

@@ -10,7 +10,7 @@ from treadle.planner.passes.swap.search.individual import Individual, Scored, Se
 
 
 class EvaluationTask(NamedTuple):
-    """Two `parents` have four children, one is evaluated as it is, none stand for a random individual. `key` seeds all
+    """Two `parents` have four children, one is evaluated unchanged, none means a random individual. `key` seeds all
     random numbers."""
 
     parents: tuple[Individual, ...]

@@ -101,7 +101,7 @@ def test_the_dynamic_program_finds_what_was_worked_out_by_hand(problem: MemoryPr
 
 
 def test_without_the_trimmed_feeds_every_tensor_that_anything_reads_is_charged():
-    """On a skip connection the published superset of what a recomputation holds costs time; the exact set does not."""
+    """On a skip connection MONeT's superset of what a recomputation holds costs time; the exact set does not."""
     published = Switches(local="superset", useful_feeds=False)
     assert highs(formulate(cases.b(8), switches=published)) == 18
     exact = Switches(useful_feeds=False)

@@ -248,10 +248,10 @@ def test_long_forms_of_the_program_have_the_same_optima(form):
 
 
 def test_plans_are_told_before_the_search_ends():
-    told: list[Plan] = []
-    plan = memory_plan(perceptron(), Fraction(1), on_plan=told.append)
-    assert told[0].provenance.interrupted
-    assert told[0].inputs == plan.inputs
+    reported: list[Plan] = []
+    plan = memory_plan(perceptron(), Fraction(1), on_plan=reported.append)
+    assert reported[0].provenance.interrupted
+    assert reported[0].inputs == plan.inputs
     assert not plan.provenance.interrupted
 
 

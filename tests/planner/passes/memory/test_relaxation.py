@@ -138,13 +138,13 @@ def test_no_plan_of_repeated_blocks_is_below_the_linear_program(seed, share):
 def test_the_linear_program_comes_first_and_nearly_says_what_the_solver_proves_of_repeated_blocks():
     problem = layers(20)
     problem = replace(problem, budget_bytes=least_bytes(problem) + 60)
-    heard = []
-    last = lower_bound(problem, SolveLimits(windows=1, nodes=100), on_bound=heard.append)
-    assert heard[0].argument == Argument("priced")
-    assert heard[0].time_ns == priced_bound(problem)
-    assert heard[0].time_ns > 1.1 * least_time(problem)
-    assert heard[-1] == last
-    assert last.time_ns <= 1.01 * heard[0].time_ns
+    reported = []
+    last = lower_bound(problem, SolveLimits(windows=1, nodes=100), on_bound=reported.append)
+    assert reported[0].argument == Argument("priced")
+    assert reported[0].time_ns == priced_bound(problem)
+    assert reported[0].time_ns > 1.1 * least_time(problem)
+    assert reported[-1] == last
+    assert last.time_ns <= 1.01 * reported[0].time_ns
 
 
 @pytest.mark.parametrize(

@@ -44,14 +44,14 @@ def inner(value):
     (tmp_path / "outer.py").write_text(outer)
     code = "import sys; sys.path.insert(0, sys.argv[1]); from outer import outer; print(outer(5), hits(outer))"
     code = f"hits = lambda loop: sum(loop.stats.cache_hits.values()); {code}"
-    told = []
+    reported = []
     for factor, step in ((10, 1), (10, 1), (100, 2)):
         text = inner.format(factor=factor, step=step)
-        if not told or (tmp_path / "inner.py").read_text() != text:
+        if not reported or (tmp_path / "inner.py").read_text() != text:
             (tmp_path / "inner.py").write_text(text)
         run = [sys.executable, "-B", "-c", code, str(tmp_path)]
-        told.append(subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
-    assert told == ["51 0\n", "51 1\n", "502 0\n"]
+        reported.append(subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+    assert reported == ["51 0\n", "51 1\n", "502 0\n"]
 
 
 @pytest.mark.parametrize(

@@ -239,16 +239,16 @@ def test_after_the_limit_there_is_a_plan_and_no_search(monkeypatch):
 
 def test_a_signal_during_the_linear_program_ends_it(monkeypatch, listening):
     """The solver is stopped, whatever it takes, and the compute bound is left."""
-    heard = []
+    reported = []
 
     def pressed(model, *, stop, **others):
         os.kill(os.getpid(), signal.SIGTERM)
-        heard.append(stop.wait(10))
+        reported.append(stop.wait(10))
         return solver.solve(model, stop=stop, **others)
 
     monkeypatch.setattr(bound, "solve", pressed)
     plan = plan_swap(SwapTask(cases.rnn(4, 6, 14)), options=QUICK)
-    assert heard == [True]
+    assert reported == [True]
     assert plan.provenance.interrupted
     assert plan.provenance.method == "planted"
     assert plan.certificate.argument == bound.SENTENCES["compute"]

@@ -85,11 +85,11 @@ def test_a_uniform_chain(size, budget):
 def test_better_and_better():
     """Each reported plan is faster than the one before; the last one is the answer, the same each time."""
     problem = within(residual_network(3, 5), 0.6)
-    heard = []
-    schedule = solve_segments(problem, on_better=heard.append)
-    times = [decide(problem, plan).objective_ns for plan in heard]
+    reported = []
+    schedule = solve_segments(problem, on_better=reported.append)
+    times = [decide(problem, plan).objective_ns for plan in reported]
     assert times == sorted(set(times), reverse=True)
-    assert heard[-1] == schedule == solve_segments(problem)
+    assert reported[-1] == schedule == solve_segments(problem)
 
 
 def test_no_plan():

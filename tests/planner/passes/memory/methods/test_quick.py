@@ -30,11 +30,11 @@ def at(problem: MemoryProblem, share: float) -> MemoryProblem:
 @settings(max_examples=50)
 @given(problems(max_nodes=5))
 def test_a_plan_within_the_budget_wherever_the_leanest_is(problem):
-    told = []
-    found = solve_quick(problem, told.append)
+    reported = []
+    found = solve_quick(problem, reported.append)
     fits = simulate(problem, lower(problem, least_peak_schedule(problem))).peak_bytes <= problem.budget_bytes
     assert found is not None or not fits
-    for plan in told + [found] * (found is not None):
+    for plan in reported + [found] * (found is not None):
         assert check(decide(problem, plan)) == []
 
 

@@ -49,9 +49,9 @@ def test_a_plan_to_begin_with_is_one_of_the_model(problem):
     solver.parameters.fix_variables_to_their_hinted_value = True
     assert solver.solve(_Model.of(problem, start).cp) == cp_model.OPTIMAL
     assert solver.objective_value <= time_of(problem, start)
-    heard = []
-    found = solve_retention(problem, start, on_better=heard.append)
-    assert heard[-1] == found.schedule
+    reported = []
+    found = solve_retention(problem, start, on_better=reported.append)
+    assert reported[-1] == found.schedule
 
 
 @pytest.mark.parametrize(("budget", "best"), [(11, None), (12, 29), (15, 29), (16, 21)])

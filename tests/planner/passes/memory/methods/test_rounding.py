@@ -30,10 +30,10 @@ def test_plans_hold_and_are_not_below_the_optimum(problem):
 
 def test_a_chain_loses_little_to_the_lower_bound():
     problem = long_chain(40, 60)
-    heard = []
-    found = solve_rounding(problem, on_better=heard.append)
+    reported = []
+    found = solve_rounding(problem, on_better=reported.append)
     time = simulate(problem, lower(problem, found.schedule)).time_ns
     bound = lower_bound(problem).time_ns
     assert bound <= time <= 1.15 * bound
-    assert heard[-1] == found.schedule
+    assert reported[-1] == found.schedule
     assert solve_rounding(problem) == found

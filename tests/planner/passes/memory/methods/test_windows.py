@@ -92,9 +92,9 @@ def test_each_better_plan_is_told_and_the_start_is_never_lost():
     problem = deep(24, 60)
     start = attempt(Attempt("heuristic"), problem, None, MemoryOptions()).schedule
     assert start is not None
-    told = []
-    found = solve_windows(problem, start, SolveLimits(steps=14, seconds_each=20.0), told.append)
-    times = [time_of(problem, start), *(time_of(problem, schedule) for schedule in told)]
+    reported = []
+    found = solve_windows(problem, start, SolveLimits(steps=14, seconds_each=20.0), reported.append)
+    times = [time_of(problem, start), *(time_of(problem, schedule) for schedule in reported)]
     assert times == sorted(times, reverse=True)
     assert len(set(times)) == len(times)
     assert time_of(problem, found) == times[-1]

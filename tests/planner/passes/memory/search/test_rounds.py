@@ -116,15 +116,15 @@ def as_large(monkeypatch):
 @pytest.mark.slow
 def test_processes_give_equal_plans_and_tell_better_ones_as_they_are_found(as_large):
     problem = uneven(20, 50)
-    told: list[Plan] = []
-    plans = [plan_memory(problem, options=EXACT, on_plan=heard) for heard in (told.append, None)]
+    reported: list[Plan] = []
+    plans = [plan_memory(problem, options=EXACT, on_plan=on_plan) for on_plan in (reported.append, None)]
     assert plans[0] == plans[1]
     assert plans[0].certificate.optimal
     assert "segments" in plans[0].provenance.parts
     assert not plans[0].provenance.limit_fired
-    assert told[0].provenance.interrupted
-    assert all(check(early.decisions) == [] for early in told)
-    times = [early.decisions.objective_ns for early in told]
+    assert reported[0].provenance.interrupted
+    assert all(check(early.decisions) == [] for early in reported)
+    times = [early.decisions.objective_ns for early in reported]
     assert times == sorted(times, reverse=True)
     assert times[-1] >= plans[0].decisions.objective_ns
 
@@ -210,10 +210,10 @@ def test_infeasible_budgets_carry_what_is_known_of_the_least():
 def test_auto_goes_on_from_the_plan_of_least_peak_where_heuristics_find_none(as_large, monkeypatch):
     monkeypatch.setattr(attempts, "solve_quick", lambda problem, on_better: None)
     monkeypatch.setattr(searching, "solve_checkpoints", store_all)
-    told: list[BoundedSchedule] = []
-    found = search(cases.a(6), MemoryOptions(gap=1.0), on_better=told.append)
+    reported: list[BoundedSchedule] = []
+    found = search(cases.a(6), MemoryOptions(gap=1.0), on_better=reported.append)
     assert found.parts == ("heuristic", "least-budget")
-    assert told[0].method == found.method == "least-budget"
+    assert reported[0].method == found.method == "least-budget"
     assert simulate(cases.a(6), lower(cases.a(6), found.schedule)).peak_bytes == 6
 
 

@@ -40,9 +40,9 @@ def test_points_are_optima_and_infeasible_points_are_named(problem, budgets):
 def test_no_point_is_dominated():
     """With a rough method: more bytes never take longer, fewer bytes never have the lower bound."""
     problem = long_chain(24, 1)
-    heard = []
+    reported = []
     points = sweep(
-        problem, [Fraction(k, 10) for k in range(1, 12)], MemoryOptions(method="heuristic"), on_point=heard.append
+        problem, [Fraction(k, 10) for k in range(1, 12)], MemoryOptions(method="heuristic"), on_point=reported.append
     )
     plans = [point.plan for point in points if point.plan is not None]
     assert len(plans) > 6
@@ -54,7 +54,7 @@ def test_no_point_is_dominated():
     for plan in plans:
         assert check(plan.decisions) == []
         assert plan.decisions.problem.budget_bytes >= plan.decisions.exact_peak_bytes
-    assert [point.budget_bytes for point in heard] == [point.budget_bytes for point in points]
+    assert [point.budget_bytes for point in reported] == [point.budget_bytes for point in points]
 
 
 def test_a_plan_of_a_smaller_budget_starts_the_next():
@@ -92,12 +92,16 @@ def test_an_interrupt_before_any_plan_leaves_larger_budgets_alone(monkeypatch):
 
 
 def test_each_budget_tells_of_its_best_plan_before_it_is_done():
-    told = []
+    reported = []
     points = sweep(
-        cases.a(10), [6, 8], MemoryOptions(gap=0.0), on_plan=told.append, on_point=lambda point: told.append(None)
+        cases.a(10),
+        [6, 8],
+        MemoryOptions(gap=0.0),
+        on_plan=reported.append,
+        on_point=lambda point: reported.append(None),
     )
-    budgets = [plan and plan.decisions.problem.budget_bytes for plan in told]
+    budgets = [plan and plan.decisions.problem.budget_bytes for plan in reported]
     assert budgets[0] == 6
     assert 8 in budgets[budgets.index(None) : -1]
-    assert all(check(plan.decisions) == [] for plan in told if plan is not None)
+    assert all(check(plan.decisions) == [] for plan in reported if plan is not None)
     assert [point.budget_bytes for point in points] == [6, 8]

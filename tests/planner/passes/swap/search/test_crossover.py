@@ -1,4 +1,4 @@
-"""Crossover of orders and pools: the published examples, and that every child of topological orders is one."""
+"""Crossover of orders and pools: the examples of SwapAdvisor, and that every child of topological orders is one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repair of classes and of memory: the published example, and by enumeration."""
+"""Repair of classes and of memory: the example of SwapAdvisor, and by enumeration."""
 
 from __future__ import annotations
 

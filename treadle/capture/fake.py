@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import MappingProxyType
 from typing import Any
 
@@ -52,20 +52,13 @@ class ExactStorages(FakeTensorMode):
             raise _BypassDispatchCache("storage larger than its tensor")
 
 
-@contextmanager
-def conversions_allowed(fake: FakeTensorMode) -> Iterator[None]:
+def conversions_allowed(fake: FakeTensorMode) -> AbstractContextManager[None]:
     """Let `model.to(dtype)` work on fake parameters.
 
     It swaps tensors in place, which PyTorch refuses while a weak reference to them is in the mode's memo; a plain
     dictionary as memo holds none.
     """
-    converter = fake.fake_tensor_converter.meta_converter
-    memo = converter.tensor_memo
-    converter.tensor_memo = {}  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        converter.tensor_memo = memo
+    return _replaced(fake.fake_tensor_converter.meta_converter, "tensor_memo", {})
 
 
 class Placed(TorchFunctionMode):
@@ -96,31 +89,27 @@ def from_meta(tensor: Tensor, device: torch.device) -> Tensor:
     return made.requires_grad_(tensor.requires_grad)
 
 
-@contextmanager
-def unlogged() -> Iterator[None]:
+def unlogged() -> AbstractContextManager[None]:
     """Within this block fake tensors do not log the traceback of an error that they raise as well."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-    before = logger.disabled
-    logger.disabled = True
-    try:
-        yield
-    finally:
-        logger.disabled = before
+    return _replaced(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True)
 
 
-@contextmanager
-def copyable() -> Iterator[None]:
+def copyable() -> AbstractContextManager[None]:
     """Within this block `copy.deepcopy` works on fake tensors and parameters, as `nn.TransformerEncoder` wants.
 
     PyTorch's own copies the storage byte by byte, which a fake tensor does not have.
     """
-    fake: Any = FakeTensor
-    before = fake.__deepcopy__
-    fake.__deepcopy__ = _copy
+    return _replaced(FakeTensor, "__deepcopy__", _copy)
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
     try:
         yield
     finally:
-        fake.__deepcopy__ = before
+        setattr(owner, name, before)
 
 
 def _copy(tensor: FakeTensor, memo: dict[int, Any]) -> Tensor:

@@ -65,7 +65,7 @@ def inputs_table(plans: Mapping[str, Plan]) -> Table:
 
 
 def _ended(plan: Plan) -> str:
-    """Why the search of a plan ended. The status `feasible` stands for a gap target or a limit on work."""
+    """Why the search of a plan ended. The status `feasible` means a gap target or a limit on work."""
     made = plan.provenance
     if made.interrupted:
         return "interrupted"

@@ -23,7 +23,7 @@ from treadle.planner.passes.memory.lower import lower, store_all
 from treadle.planner.passes.memory.minimum import least_budget
 from treadle.planner.passes.memory.search.attempts import MemoryOptions
 from treadle.planner.passes.memory.simulate import simulate
-from treadle.runtime.memory.followers import follow
+from treadle.runtime.followers import follow
 
 MODELS: dict[str, Callable[[], Step]] = {
     "ResNet-50, 8 images of 96x96": lambda: resnet50.resnet50(batch=8, image_size=96),

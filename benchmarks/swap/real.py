@@ -30,8 +30,8 @@ from treadle.codegen.swap import torch_offload
 from treadle.planner.passes.swap.extract import machine_of
 from treadle.planner.passes.swap.planning import SwapOptions, inplace_problem, plan_swap, with_memory
 from treadle.probe.resolve import load_hardware
-from treadle.runtime.memory.followers import follow
-from treadle.runtime.memory.offload_ops import stand_in
+from treadle.runtime.followers import follow
+from treadle.runtime.offload_ops import stand_in
 
 MODELS: dict[str, Callable[[], Step]] = {
     "ResNet-50, 4 images of 96x96": lambda: resnet50.resnet50(batch=4, image_size=96),

@@ -1,7 +1,7 @@
 """A swap plan for torch.compile: what is carried, and that the compiled step moves it and changes no bit.
 
 PyTorch's offloading operators need an accelerator; here stand-ins of them run that copy as late as is allowed and
-poison what is not there (treadle.runtime.memory.offload_ops).
+poison what is not there (treadle.runtime.offload_ops).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from treadle.planner.graph.implementations import with_implementations
 from treadle.planner.graph.index import Graph
 from treadle.planner.graph.unrolling import INPLACE, as_run
 from treadle.planner.passes.swap.decisions import SwapDecisions
-from treadle.runtime.memory.offload_ops import stand_in
+from treadle.runtime.offload_ops import stand_in
 
 Step = tuple[nn.Module, tuple[Tensor, ...], Callable[..., Tensor]]
 
@@ -134,7 +134,7 @@ def test_what_lies_in_place_of_another_is_carried_under_its_own_name() -> None:
 
 
 def follow(make: Callable[[], Step], trace: Trace) -> None:
-    from treadle.runtime.memory.followers import _partitioned
+    from treadle.runtime.followers import _partitioned
 
     files, carried = generate(swapped(trace, 1), trace)
     made = module(files[FILE_NAME])

@@ -18,7 +18,7 @@ from treadle.planner.documents import store
 from treadle.planner.documents.artefact import Artefact
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InputError
-from treadle.runtime.memory.followers import follow
+from treadle.runtime.followers import follow
 from treadle.runtime.swap import compare
 
 CALL = "__import__('os').system('touch PWNED')"

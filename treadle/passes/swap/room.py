@@ -37,8 +37,7 @@ class SwapRoom(Room[SwapDecisions]):
 
     def run(self, folder: Path, target: str, options: RunOptions) -> None:
         if target == "torch-offload":
-            from treadle.runtime.memory.training import run_folder
-            from treadle.runtime.training_lines import training_lines
+            from treadle.runtime.training import run_folder, training_lines
 
             options.require_world((None, 1), "a training step runs in one process")
             result = run_folder(folder, steps=options.steps, backend=options.backend)

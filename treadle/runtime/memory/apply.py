@@ -27,8 +27,9 @@ from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.passes.memory.decisions import MemoryDecisions
+from treadle.runtime.coverage import require_alike, require_covered
 from treadle.runtime.inverting import require_invertible
-from treadle.runtime.memory.step import PlannedStep, load_step, require_alike, require_covered
+from treadle.runtime.memory.step import PlannedStep, load_step
 from treadle.runtime.memory.versions import UnchangedInputs, UnchangedNames, changed, version
 from treadle.runtime.sources import plan_and_trace
 

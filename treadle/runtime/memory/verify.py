@@ -31,12 +31,12 @@ from treadle.planner.passes.memory.extract.problem import problem_from_trace
 from treadle.planner.passes.memory.lower import store_all
 from treadle.planner.passes.memory.planning import decide
 from treadle.runtime.comparison import difference, largest, relative_tolerance, within_rounding
+from treadle.runtime.followers import plain
 from treadle.runtime.memory.apply import PlannedModule
-from treadle.runtime.memory.followers import plain
 from treadle.runtime.memory.step import load_step
-from treadle.runtime.memory.training import TIMED_STEPS, in_double
 from treadle.runtime.meter import Meter
 from treadle.runtime.strides import exact
+from treadle.runtime.training import TIMED_STEPS, in_double
 
 SEED = 0
 NO_LIMIT = 2**62

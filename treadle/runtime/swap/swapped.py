@@ -22,7 +22,7 @@ from treadle.planner.documents.plan import Plan
 from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InputError, MissingBackendError
 from treadle.planner.passes.swap.decisions import SwapDecisions
-from treadle.runtime.memory.step import require_alike, require_covered
+from treadle.runtime.coverage import require_alike, require_covered
 from treadle.runtime.sources import plan_and_trace
 from treadle.runtime.swap.cpu import Spans, Threads
 from treadle.runtime.swap.cuda import Streams

@@ -21,9 +21,9 @@ from treadle.planner.documents import store
 from treadle.planner.documents.artefact import FILE_NAME, Artefact
 from treadle.planner.errors import InputError, MissingBackendError
 from treadle.planner.passes.memory.planning import MemoryOptions
+from treadle.runtime import training
 from treadle.runtime.comparison import difference, largest
-from treadle.runtime.memory import training
-from treadle.runtime.memory.training import run_folder
+from treadle.runtime.training import run_folder
 
 ENTRY = "tests.treadle.runtime.models:convnet"
 

@@ -26,8 +26,8 @@ from treadle.planner.documents.trace import Trace
 from treadle.planner.errors import InputError
 from treadle.planner.passes.memory.decisions import MemoryDecisions
 from treadle.planner.passes.memory.planning import MemoryOptions
+from treadle.runtime.followers import follow, plain
 from treadle.runtime.launch import launch
-from treadle.runtime.memory.followers import follow, plain
 from treadle.runtime.meter import Meter
 
 Step = tuple[nn.Module, tuple[Tensor, ...], Callable[..., Tensor]]

@@ -41,7 +41,7 @@ from treadle.planner.passes.swap.problem import SwapProblem
 
 
 @dataclass(frozen=True)
-class Inputs:
+class CheckOptions:
     """Files named on the command line by role; `fresh` asks for every input of a plan, wherever it is found. MSCCL XML
     is checked with `fifo_depth` message slots (None: the protocol's) and as each of `runtimes` would read it."""
 
@@ -62,7 +62,7 @@ class Report:
     unverified: str = ""
 
 
-def check_file(path: str, inputs: Inputs) -> Report:
+def check_file(path: str, inputs: CheckOptions) -> Report:
     """Check one file or artefact folder. Raises InputError for what cannot be read at all."""
     if Path(path).is_dir():
         return _folder(Path(path), inputs)
@@ -85,7 +85,7 @@ def check_file(path: str, inputs: Inputs) -> Report:
     return Report(kind if name is None else f"{kind} {name}", [])
 
 
-def _xml(text: str, where: str, inputs: Inputs) -> Report:
+def _xml(text: str, where: str, inputs: CheckOptions) -> Report:
     program = xml.parse(text, where)
     findings = check_program.check(program, fifo_depth=inputs.fifo_depth)
     subject = Subject(text, program)
@@ -135,7 +135,7 @@ def _swap_problem(problem: SwapProblem) -> str:
 # Plans.
 
 
-def _plan(plan: Plan, path: str, inputs: Inputs) -> Report:
+def _plan(plan: Plan, path: str, inputs: CheckOptions) -> Report:
     made_by = pass_of(plan)
     findings = check_plan(plan)
     stale, found = inputs_of(plan, path, inputs.files, inputs.fresh)
@@ -159,8 +159,8 @@ def _plan(plan: Plan, path: str, inputs: Inputs) -> Report:
 # Selections.
 
 
-def _selection(selection: Selection, path: str, inputs: Inputs) -> Report:
-    """Every plan of the selection, and with the inputs at hand every number in its table."""
+def _selection(selection: Selection, path: str, inputs: CheckOptions) -> Report:
+    """Every plan of the selection, and, where the inputs were found, every number in its table."""
     try:
         plans = plans_of(selection, path)
     except InputError as error:
@@ -183,7 +183,7 @@ def _selection(selection: Selection, path: str, inputs: Inputs) -> Report:
     return Report("; ".join(words), findings)
 
 
-def _selection_in(folder: Path, manifest: Artefact, texts: dict[str, str], inputs: Inputs) -> list[str]:
+def _selection_in(folder: Path, manifest: Artefact, texts: dict[str, str], inputs: CheckOptions) -> list[str]:
     """Check the selection that lies in a folder, and that it still generates the other files."""
     here = str(folder / SELECTION_NAME)
     try:
@@ -225,7 +225,7 @@ def _fact(name: str, facts: Mapping[str, object]) -> str:
 # Artefacts.
 
 
-def _folder(folder: Path, inputs: Inputs) -> Report:
+def _folder(folder: Path, inputs: CheckOptions) -> Report:
     """Files as the manifest says, collective programs right, texts what the plan generates today."""
     manifest = manifest_in(folder)
     findings: list[str] = []
@@ -284,14 +284,14 @@ def _module(name: str, text: str, manifest: Artefact) -> list[str]:
     return []
 
 
-def _program(name: str, text: str, inputs: Inputs) -> list[str]:
+def _program(name: str, text: str, inputs: CheckOptions) -> list[str]:
     try:
         return [f"{name}: {finding}" for finding in _xml(text, name, inputs).findings]
     except InputError as error:
         return [str(error)]
 
 
-def _plan_in(folder: Path, manifest: Artefact, texts: dict[str, str], inputs: Inputs) -> tuple[list[str], str]:
+def _plan_in(folder: Path, manifest: Artefact, texts: dict[str, str], inputs: CheckOptions) -> tuple[list[str], str]:
     """Check the plan that lies in the folder, and that it still generates the other files: findings, and why that
     could not be tried."""
     here = str(folder / PLAN_NAME)

@@ -58,8 +58,8 @@ def missing(plan: Plan, path: str, files: Mapping[str, str]) -> list[str]:
 
 
 def inputs_beside(plan: Plan, path: str) -> dict[str, str]:
-    """The files that a plan at `path` was made from and that are still the same, by the name under which they are found
-    beside it, where they go along with what is generated; shipped ones are found anyway."""
+    """The unchanged files that a plan at `path` was made from, by their names next to it, if they are copied with the
+    the artefacts. Files that ship with the tool need no copy."""
     found: dict[str, str] = {}
     if not targets_of(plan).carries_inputs:
         return found

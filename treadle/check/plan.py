@@ -1,4 +1,4 @@
-"""A plan checked by itself, against its inputs, and its bound derived again."""
+"""A plan checked on its own, against its inputs, and its bound derived again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from treadle.planner.passes.interface import Inputs
 
 
 def check_plan(plan: Plan) -> list[str]:
-    """What is wrong with a plan by itself: its decisions, and the numbers that must follow from them."""
+    """What is wrong with a plan on its own: its decisions, and the numbers that must follow from them."""
     made_by = pass_of(plan)
     return [*made_by.findings(plan.decisions), *made_by.check_certificate(plan), *_certificate(plan)]
 

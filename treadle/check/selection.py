@@ -65,12 +65,12 @@ def against_times(
         for end, size in enumerate((entry.min_bytes, entry.max_bytes)):
             time, problem = again[entry.plan.file].at(size)
             bound = universal_bound(problem.collective, hardware, sketch, size, problem.root, problem.demands).time_ns
-            for what, told, truth in (
+            for what, stated, truth in (
                 ("predicted", entry.predicted_us[end], time / 1000),
                 ("bound", entry.bound_us[end], bound / 1000),
             ):
-                if not math.isclose(told, truth, rel_tol=1e-9):
-                    yield f"entries[{index}]: {what} {told:g} us at {format_bytes(size)}, the plan takes {truth:g} us"
+                if not math.isclose(stated, truth, rel_tol=1e-9):
+                    yield f"entries[{index}]: {what} {stated:g} us at {format_bytes(size)}, the plan takes {truth:g} us"
         yield from _simulated(entry, f"entries[{index}]", programs.get(entry.plan.file))
     for size in selection.sizes:
         used = selection.at(size)
@@ -89,14 +89,14 @@ def against_times(
 
 
 def _simulated(entry: Entry, where: str, programs: Programs | None) -> Iterator[str]:
-    """Whether the program of an entry takes the simulated times that it tells."""
+    """Whether the program of an entry takes the simulated times that it states."""
     key = (entry.protocol, entry.instances)
-    told = entry.simulated_us.get(label(*key))
-    if told is None:
+    stated = entry.simulated_us.get(label(*key))
+    if stated is None:
         if entry.simulated_us:
             yield f"{where}: no simulated time of {label(*key)}, which it uses"
         return
-    for size, time in zip((entry.min_bytes, entry.max_bytes), told, strict=True):
+    for size, time in zip((entry.min_bytes, entry.max_bytes), stated, strict=True):
         truth = None if programs is None else programs.time_us(key, size)
         if time is None or (truth is not None and not math.isclose(time, truth, rel_tol=1e-6, abs_tol=2e-3)):
             yield f"{where}: simulated {time} us at {format_bytes(size)} by {label(*key)}, this version {truth} us"

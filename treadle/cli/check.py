@@ -72,12 +72,12 @@ def command(
 
     Exit code 0 when none is rejected, 1 when one is, 2 when one cannot be read.
     """
-    from treadle.check.file import Inputs, check_file
+    from treadle.check.file import CheckOptions, check_file
     from treadle.planner.errors import InputError
 
     kinds = input_kinds()
     files_by_role = {role: str(locate(kinds[role], file)) for role, file in named.items() if file is not None}
-    inputs = Inputs(files_by_role, fresh, tuple(dict.fromkeys(cast("list[Name]", runtimes or []))), fifo_depth)
+    inputs = CheckOptions(files_by_role, fresh, tuple(dict.fromkeys(cast("list[Name]", runtimes or []))), fifo_depth)
     rows: list[dict[str, Any]] = []
     code = 0
     for path in files:

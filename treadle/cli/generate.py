@@ -59,7 +59,7 @@ def command(
     collective; CUDA kernels for a fusion plan, or what of its overlaps TransformerEngine can carry (tp-overlap).
 
     A selection becomes all of its programs, each with the sizes it is for, or a tuner file for stock NCCL. The plan and
-    its inputs of a collective go along, so that the folder can be checked on its own.
+    the inputs of a collective are copied with it, so that the folder can be checked on its own.
     """
     from dataclasses import replace
 
@@ -104,7 +104,7 @@ def command(
         folder = Path(output) / name if len(plans) > 1 else Path(output)
         for written in (*artefacts.files, FILE_NAME):
             kept = (targets.PLAN_NAME, SELECTION_NAME, *(Path(name).name for name in own[1:]))
-            same = written in (*kept, *inputs)  # a folder may be made again from the plan inside it
+            same = written in (*kept, *inputs)  # a folder may be generated again from the plan inside it
             require_apart(str(folder / written), file, *([] if same else own))
         manifest = write(artefacts, folder, force=force)
         for place, why in manifest.facts.get("left_out", {}).items():
@@ -171,7 +171,7 @@ def _without_rows(selection: Selection) -> Iterator[str]:
 
     if not any(algorithm_of(selection, entry) for entry in selection.entries):
         ranges = many(len(selection.entries), "range")
-        yield f"{FILE_NAME}: no row of {ranges} has an equivalent in NCCL, which chooses by itself"
+        yield f"{FILE_NAME}: no row of {ranges} has an equivalent in NCCL, which makes its own choice"
 
 
 def _strangers(files: Mapping[str, str]) -> Iterator[str]:

@@ -19,7 +19,7 @@ class UsageError(typer.BadParameter):
         return self.message
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """Prints its help where no command follows, and names the command that was probably meant."""
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -44,7 +44,7 @@ class Group(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-class LazyGroup(Group):
+class LazyGroup(CommandGroup):
     """`table` maps a name to a module and a short help; the module's `command` is a function or a `typer.Typer`."""
 
     table: ClassVar[Mapping[str, tuple[str, str]]] = {}
@@ -69,7 +69,7 @@ class LazyGroup(Group):
         return get_command(command)
 
 
-def new_app(cls: type[Group] = Group, **more: Any) -> typer.Typer:
+def new_app(cls: type[CommandGroup] = CommandGroup, **more: Any) -> typer.Typer:
     """A typer application without rich, whose import takes longer than the rest of `--help`."""
     settings: dict[str, Any] = {"add_completion": False, **more}
     return typer.Typer(cls=cls, rich_markup_mode=None, pretty_exceptions_enable=False, **settings)

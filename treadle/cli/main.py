@@ -105,7 +105,7 @@ def run(arguments: list[str], began: float | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except SystemExit as stop:
-        if isinstance(stop.__context__, BrokenPipeError):  # rich ends the process in its own way
+        if isinstance(stop.__context__, BrokenPipeError):  # rich ends the process itself
             return 0
         raise
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Costs for a captured trace without times, where a plan is made for the machine at hand."""
+"""Costs for a captured trace without times, where a plan is made for this machine."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from treadle.planner.documents.trace import Trace
 
 
 def measured_trace(trace: Trace, file: str, output: str) -> tuple[Trace, Path]:
-    """`trace`, from `file`, with costs measured here, and the file beside `output` into which it is written: `apply`,
-    `check` and `generate` look for a plan's inputs beside the plan.
+    """`trace`, from `file`, with costs measured here, and the file next to `output` into which it is written: `apply`,
+    `check` and `generate` look for a plan's inputs next to the plan.
 
     Raises InputError where an op cannot run here, MissingBackendError without PyTorch.
     """

@@ -46,7 +46,7 @@ def require_apart(output: str, *inputs: str | None) -> None:
 
 def require_same(output: Path, text: str, plans: Iterable[Path]) -> None:
     """Raises InputError where a sketch that would be proposed as `output` is there already and reads otherwise: it may
-    be somebody's work. A sketch that one of the older `plans` beside it was made with, unedited, may be replaced with
+    be edited. A sketch that one of the older `plans` next to it was made with, unedited, may be replaced with
     that plan."""
     if os.path.lexists(output) and read_text(output) != text and not _was_proposed(output, plans):
         raise InputError(

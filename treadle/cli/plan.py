@@ -11,11 +11,11 @@ PASSES = {
 }
 
 
-class Plan(LazyGroup):
+class Passes(LazyGroup):
     table = PASSES
 
 
-command = new_app(Plan)
+command = new_app(Passes)
 
 
 @command.callback()

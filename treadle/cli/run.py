@@ -43,7 +43,7 @@ def command(
     steps: Annotated[int, typer.Option(min=1, help="Memory or swap plan: training steps.")] = 3,
     as_json: Json = False,
 ) -> None:
-    """Execute the artefacts in DIR, or one MSCCL XML file, and compare them with what PyTorch does by itself.
+    """Execute the artefacts in DIR, or one MSCCL XML file, and compare them with plain PyTorch.
 
     This executes code that DIR contains, and imports the model that it names: run only what you trust
     (docs/security.md).
@@ -53,7 +53,7 @@ def command(
     elements as the collective counts them: what a rank contributes (allgather, gather), receives (reducescatter,
     scatter), exchanges with each peer (alltoall), one part of a pattern, else the whole buffer.
 
-    Kernels of a fusion plan run in the same three ways and are compared with the reference interpreter: on whole
+    Kernels of a fusion plan run on the same three back-ends and are compared with the reference interpreter: on whole
     numbers, which must be equal to the last bit, and on floats. What they send, load and store is counted, but not on
     GPUs.
     """

@@ -271,7 +271,7 @@ def _print_facts(sketch: Sketch, hardware: Hardware, facts: dict[str, Any]) -> N
 
 def _kind_of_port(name: str) -> str:
     """`switch0 rank 3 out` -> `rank on a switch, out`."""
-    way = name.rsplit(" ", 1)[-1]
+    direction = name.rsplit(" ", 1)[-1]
     what = (
         "NIC"
         if name.startswith("nic ")
@@ -279,7 +279,7 @@ def _kind_of_port(name: str) -> str:
         if name.startswith("network ")
         else "rank on a switch"
     )
-    return f"{what}, {way}"
+    return f"{what}, {direction}"
 
 
 def _arrows(hardware: Hardware, sketch: Sketch, topology: LogicalTopology) -> dict[tuple[int, int], float]:

@@ -112,7 +112,7 @@ def _verified(function: Callable[[], Any], trace: Trace) -> Verified:
 
 
 def _with_cudnn(trace: Trace) -> Trace:
-    """With cuDNN's algorithms, where they can be called: measuring is the only way to know what they take."""
+    """With cuDNN's algorithms, where they can be called: only measurements show what they take."""
     from treadle.kernels.convolution_cudnn import require_cudnn
     from treadle.planner.graph.implementations.cudnn import with_cudnn
 

@@ -1,4 +1,4 @@
-"""What a pass does on this machine: one record beside that of the planner.
+"""What a pass does on this machine: one record, the counterpart of the planner's.
 
 A room is `treadle/passes/<name>/`: `command.py` is its `treadle plan <name>`, `room.py` has one subclass of `Room` as
 `ROOM`. `treadle.planner.passes` lists the names.
@@ -51,7 +51,7 @@ class RunOptions:
 
 
 class SectionContext(NamedTuple):
-    """What a section of the report may show beside its plan: the machine, and measured peaks in bytes by label."""
+    """What a section of the report may show next to its plan: the machine, and measured peaks in bytes by label."""
 
     hardware: Hardware | None
     measured: Mapping[str, int]
@@ -82,11 +82,11 @@ class Room(ABC, Generic[D]):
         """The section of the report on one plan."""
 
     def together(self, plans: Mapping[str, Plan[D]]) -> list[Section]:
-        """Sections on several plans of the pass, by name, beside those on each."""
+        """Sections on several plans of the pass, by name, in addition to those on each."""
         return []
 
     def simulated(self, plan: Plan[D], timeline: Timeline) -> Simulated:
-        """What `treadle simulate` says of a plan: times, and how busy each resource is."""
+        """What `treadle simulate` prints of a plan: times, and how busy each resource is."""
         time_us, planned_us = timeline.schedule.makespan / 1000, plan.prediction.time_us
         headline = f"{time_us:,.3f} us simulated, {planned_us:,.3f} us planned"
         return Simulated(headline, {"time_us": time_us}, busy_lines(timeline))

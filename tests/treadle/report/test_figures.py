@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from lxml import etree
 
-from treadle.passes.collective.sizes_figure import Range, sizes_svg
+from treadle.passes.collective.sizes_figure import SizeRange, sizes_svg
 from treadle.passes.memory.figure import memory_svg
 from treadle.report.page import Page, Picture, Section, Table, render
 from treadle.report.timeline_figure import Bar, timeline_svg
@@ -40,8 +40,8 @@ def test_letters_that_no_font_has_warn_nobody(recwarn: pytest.WarningsRecorder) 
 def sizes_picture() -> str:
     return sizes_svg(
         [
-            Range("small, planned", (1024, 65535), (2.0, 6.0), (1.0, 3.0), (14.0, 20.0)),
-            Range("large, planned", (65536, 2**20), (6.0, 40.0), (3.0, 30.0), None),
+            SizeRange("small, planned", (1024, 65535), (2.0, 6.0), (1.0, 3.0), (14.0, 20.0)),
+            SizeRange("large, planned", (65536, 2**20), (6.0, 40.0), (3.0, 30.0), None),
         ]
     )
 
@@ -50,7 +50,7 @@ def test_times_over_size_name_algorithms_bound_and_sizes() -> None:
     expected = {"small, planned", "large, planned", "lower bound", "simulated, as a program", "1 KiB", "1 MiB"}
     assert expected <= words(sizes_picture())
     assert sizes_picture() == sizes_picture()
-    assert words(sizes_svg([Range("one, planned", (4096, 4096), (2.0, 2.0), (1.0, 1.0), None)]))
+    assert words(sizes_svg([SizeRange("one, planned", (4096, 4096), (2.0, 2.0), (1.0, 1.0), None)]))
 
 
 def test_pictures_are_the_same_every_time() -> None:

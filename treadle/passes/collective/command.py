@@ -232,7 +232,7 @@ def _speed(plan: Plan[CollectiveDecisions]) -> float | None:
 
 
 def proposed(hardware: Hardware, collective: str, size_bytes: int | None, output: str) -> tuple[Sketch, str]:
-    """A sketch for the machine, and the name of its file: beside the plan."""
+    """A sketch for the machine, and the name of its file, next to the plan."""
     from treadle.planner.passes.collective.sketching import propose
 
     name = re.sub(r"(\.plan)?(\.json|\.ya?ml)?$", "", Path(output).name)

@@ -58,7 +58,7 @@ def collective_section(name: str, plan: Plan[CollectiveDecisions], hardware: Har
 
 def candidates(plan: Plan[CollectiveDecisions]) -> tuple[Table, ...]:
     """What `auto` compared, best first, and the protocols and instances that were simulated; nothing where the plan
-    does not tell."""
+    does not record them."""
     known = plan.provenance.known
     tables = []
     if known.candidates_ns:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.passes.collective.sizes_figure import Range, sizes_svg
+from treadle.passes.collective.sizes_figure import SizeRange, sizes_svg
 from treadle.planner.documents.scalars import format_bytes, many
 from treadle.planner.documents.selection import Entry, Selection
 from treadle.report.page import Picture, Section, Table
@@ -42,10 +42,10 @@ def _gaps(entry: Entry) -> list[float]:
     return [time / bound - 1 if bound else 0.0 for time, bound in zip(entry.predicted_us, entry.bound_us, strict=True)]
 
 
-def _drawn(entry: Entry) -> Range:
+def _drawn(entry: Entry) -> SizeRange:
     first, last = entry.simulated_us.get(_key(entry), (None, None))
     simulated = None if first is None or last is None else (first, last)
-    return Range(
+    return SizeRange(
         f"{_name(entry)}, planned", (entry.min_bytes, entry.max_bytes), entry.predicted_us, entry.bound_us, simulated
     )
 

@@ -1,4 +1,4 @@
-"""Time over size on logarithmic axes: what a selection predicts in each of its ranges, beside the bound."""
+"""Time over size on logarithmic axes: what a selection predicts in each of its ranges, with the bound."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ POINTS = 24
 
 
 @dataclass(frozen=True)
-class Range:
+class SizeRange:
     """Bytes of one range and the us at both ends: predicted, bound, and simulated where it is known."""
 
     label: str
@@ -22,7 +22,7 @@ class Range:
     simulated_us: tuple[float, float] | None
 
 
-def sizes_svg(ranges: Sequence[Range]) -> str:
+def sizes_svg(ranges: Sequence[SizeRange]) -> str:
     """SVG of `ranges`, ascending and without holes; a thin line at every switch-over, a colour for every label.
 
     Between its ends a range's time is drawn as linear in the bytes, which is what alpha-beta costs come to.

@@ -103,7 +103,7 @@ class Tuner:
         return best(self.search(input_bytes))
 
     def in_turn_us(self, key: Key, input_bytes: int) -> float | None:
-        """`time_us` of the program whose messages through one port wait for each other, None where there is none."""
+        """`time_us` of the program whose messages through one port wait for each other, None without any."""
         decisions = replace(self.decisions, protocol=key[0], instances=key[1])
         return time_in_turn(decisions, lambda other: _alone(other, self.hardware, key, input_bytes))
 

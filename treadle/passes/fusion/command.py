@@ -84,7 +84,7 @@ def command(
       treadle plan fusion --trace step.trace.json --hardware dgx2 -o plans/
 
     PROGRAM is a file of program text, which is read and not run, or MODULE:NAME. All schedules that legal
-    transformations lead to are enumerated and priced on the machine; the plan tells every fusion taken and refused.
+    transformations lead to are enumerated and priced on the machine; the plan lists every fusion taken and refused.
     A schedule is printed as its launches in order: `ol(RS, fuse(C-AG))` is a ReduceScatter, overlapped with one kernel
     of computation and an AllGather. docs/fusion.md has all of it.
     """
@@ -293,7 +293,7 @@ def _trace(
         typer.echo(f"assumed: {line}")
     reasons = Counter(each.why for each in passed)
     print_table("passed over", ("times", "why"), [(count, why) for why, count in reasons.most_common(MOST_SHOWN)])
-    typer.echo(f"predicted to save {saved:,.1f} us of each step, against fused computation beside separate collectives")
+    typer.echo(f"predicted to save {saved:,.1f} us of each step, against fused computation and separate collectives")
     typer.echo(f"wrote {many(len(rows), 'plan')} to {folder}")
 
 
@@ -302,7 +302,7 @@ def _gain(facts: dict[str, Any], peer: str) -> str:
 
 
 def note_limit(plan: Plan[FusionDecisions]) -> None:
-    """Tell where the enumeration was cut."""
+    """Note where the enumeration was cut."""
     limit = plan.provenance.options.get("time_limit_s")
     if plan.provenance.interrupted:
         note("interrupted: this is the best schedule so far")

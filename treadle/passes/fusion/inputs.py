@@ -20,7 +20,7 @@ from treadle.planner.passes.fusion.program import Bindings, Program
 EXAMPLE = "NAME=NUMBER such as N=1M"
 MOST_SIZES = 64
 MOST_ELEMENTS = 2**48
-"""Of one tensor: 512 TiB of f16. Times of larger ones leave the range of a plan."""
+"""The most elements of one tensor: 512 TiB of f16. Times of larger ones leave the range of a plan."""
 
 
 def load_program(name: str) -> Program:
@@ -99,7 +99,7 @@ def require_ranks(ranks: int, groups: int, hardware: Hardware) -> None:
 
 
 def require_sizes(program: Program, extents: Mapping[str, int]) -> None:
-    """Raises InputError for a tensor with more elements than a plan can tell the time of."""
+    """Raises InputError for a tensor with more elements than a plan has a time for."""
     for value in program.by_name.values():
         known = {**extents, **{each: 1 for extent in value.type.shape for each in extent.names if each not in extents}}
         if (elements := volume(value.type.shape).value(known)) > MOST_ELEMENTS:

@@ -79,7 +79,7 @@ def _tables(decisions: FusionDecisions) -> Iterator[Table]:
             )
             for stage in decisions.stages
         ),
-        "Launches in order; us are of each by itself",
+        "Launches in order; us are of each in isolation",
     )
     if decisions.rivals:
         yield Table(

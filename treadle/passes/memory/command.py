@@ -181,7 +181,7 @@ def _sources(
     trace: str | None, problem: str | None, hardware: str | None, options: MemoryOptions, output: str
 ) -> tuple[MemoryProblem, dict[str, InputRef], float, Path | None]:
     """The problem that the files describe, the files, when the time limit begins on time.monotonic's clock (with the
-    process, or after a trace was measured), and the trace that was then written beside `output`."""
+    process, or after a trace was measured), and the trace that was then written next to `output`."""
     from treadle.planner.documents import store
     from treadle.planner.documents.plan import InputRef
     from treadle.planner.documents.trace import Trace
@@ -231,12 +231,12 @@ def progress_line(progress: Progress) -> str:
     """What is at work, incumbent, bound, gap and elapsed time; times come in ns."""
     from treadle.planner.documents.scalars import format_time
 
-    def told(value: float | None) -> str:
+    def shown(value: float | None) -> str:
         return "none yet" if value is None else format_time(value)
 
     gap = "" if progress.gap is None else f"   gap {progress.gap:.2%}"
     method = f"{progress.method}: " if progress.method else ""
-    return f"{method}best {told(progress.incumbent)}   bound {told(progress.bound)}{gap}   {progress.elapsed_s:.0f} s"
+    return f"{method}best {shown(progress.incumbent)}   bound {shown(progress.bound)}{gap}   {progress.elapsed_s:.0f} s"
 
 
 def summary(plan: Plan[MemoryDecisions]) -> dict[str, Any]:

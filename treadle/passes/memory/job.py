@@ -70,7 +70,7 @@ class MemoryPart(JobPart):
             ("measured peak of plain PyTorch", format_bytes(plain), None),
             ("peak, ratio to plain PyTorch", f"{peak / plain:.2f}x", peak < plain),
         )
-        over = f"measured peak {peak} bytes is over the budget of {budget} bytes"
+        over = f"measured peak {peak} bytes exceeds the budget of {budget} bytes"
         step_ms = plan.prediction.time_us / 1e3
         return PartReport(
             verdicts,

@@ -33,7 +33,7 @@ def sections_of_curves(plans: Mapping[str, Plan[MemoryDecisions]]) -> list[Secti
 
 
 def curve_svg(plans: Sequence[Plan[MemoryDecisions]], infeasible_bytes: int | None = None) -> str:
-    """SVG of plans of one problem, beside Chen's segments and the step that keeps everything.
+    """SVG of plans of one problem, with Chen's segments and the step that keeps everything.
 
     infeasible_bytes: a budget that is proved to have no plan.
     """
@@ -70,7 +70,7 @@ def _section(plans: Mapping[str, Plan[MemoryDecisions]]) -> Section:
     rows = tuple((name, *cells(plan)) for name, plan in ordered)
     picture = Picture(
         curve_svg([plan for _, plan in ordered]),
-        "Time over bytes. Solid: the least time found within so many bytes. Dashed: no plan is below it. "
+        "Time over bytes. Solid: the least time found within these bytes. Dashed: no plan is below it. "
         "Star: everything is kept, by the fastest implementations.",
     )
     return Section(

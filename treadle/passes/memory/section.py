@@ -18,11 +18,11 @@ from treadle.report.page import Picture, Section, Table
 from treadle.report.timeline_figure import Bar, timeline_svg
 
 THIN = 800
-"""A picture holds so many bars beside each other at most; what is thinner becomes one with its neighbour."""
+"""The most bars of a picture side by side; thinner ones are merged with their neighbours."""
 
 
 def memory_section(name: str, decisions: MemoryDecisions, measured: Mapping[str, int]) -> Section:
-    """The section of one memory plan. measured: peaks in bytes by label, drawn beside the curve."""
+    """The section of one memory plan. measured: peaks in bytes by label, drawn next to the curve."""
     problem = decisions.problem
     start, times = _backward_start(decisions), _durations(decisions)
     choices = [choice for choice in forward_choices(decisions) if problem.fwd[choice.node].kind == "op"]
@@ -114,16 +114,16 @@ def _backward(decisions: MemoryDecisions) -> Table:
     for step in decisions.program:
         if isinstance(step, RunBackward) and len(problem.bwd[step.node].impls) > 1:
             node = problem.bwd[step.node]
-            way = node.impls[step.impl]
-            reads = ", ".join(_named(problem.fwd[i], i) for i in way.needs)
+            option = node.impls[step.impl]
+            reads = ", ".join(_named(problem.fwd[i], i) for i in option.needs)
             rows.append(
                 (
                     _named(node, step.node),
-                    way.name,
-                    way.family,
+                    option.name,
+                    option.family,
                     reads or "gradient only",
-                    format_bytes(way.workspace_bytes) if way.workspace_bytes else "",
-                    f"{way.time_ns / 1e3:,.1f}",
+                    format_bytes(option.workspace_bytes) if option.workspace_bytes else "",
+                    f"{option.time_ns / 1e3:,.1f}",
                 )
             )
     head = ("backward op", "implementation", "family", "reads of the forward pass", "workspace", "us")

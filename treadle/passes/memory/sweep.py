@@ -111,7 +111,7 @@ def plan_budgets(
     if any(row.get("interrupted") for row in rows):
         note("interrupted: larger budgets have the plans found for smaller ones")
     elif any(row.get("limit_fired") for row in rows):
-        note(f"the time limit of {options.time_limit_s:g} s ended the search at some budgets; their gaps tell")
+        note(f"the time limit of {options.time_limit_s:g} s ended the search at some budgets; see their gaps")
     if as_json:
         print_json({"output": output, "points": rows})
         return

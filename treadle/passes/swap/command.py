@@ -102,7 +102,7 @@ def command(
     if problem is not None and hardware is not None:
         raise UsageError("--problem names its own machine, so it goes without --hardware")
     if with_recompute and trace is None:
-        raise UsageError("--with-recompute needs --trace: a swap problem does not tell what its operators compute")
+        raise UsageError("--with-recompute needs --trace: a swap problem does not state what its operators compute")
     if same_bits and not with_recompute:
         raise UsageError("--same-bits belongs to --with-recompute; copies change no bits")
     require_apart(output, trace, problem, hardware)
@@ -129,7 +129,7 @@ def command(
         executor=executor,
     )
     memory = None if device_memory is None else parse_memory(device_memory)
-    # a share is of the footprint, so the profile need not tell the memory, and what stands here is replaced
+    # a share is of the footprint, so the profile need not state the memory, and this value is replaced
     stands = memory if memory is None or isinstance(memory, int) else 0
     whole, runs, step, inputs = _sources(trace, problem, hardware, stands, host_memory, reserve)
     if not COMPILES:
@@ -170,7 +170,7 @@ def command(
 
 
 def note_rounding(trace: Trace, plan: Plan[SwapDecisions]) -> None:
-    """Tell where the plan's results may differ from the model's own in the last bits."""
+    """Note where the plan's results may differ from the model's own in the last bits."""
     from treadle.planner.job.recompute_swap.memory_runs import rounded_otherwise
 
     other = rounded_otherwise(trace, plan.decisions.runs)
@@ -189,7 +189,7 @@ def _sources(
     host_bytes: int | None,
     reserve_bytes: int | None,
 ) -> tuple[SwapProblem, tuple[OpRun, ...], Trace | None, dict[str, InputRef]]:
-    """The problem that the files describe, the runs that it speaks of, the trace with its times, and the files."""
+    """The problem that the files describe, the runs that it lists, the trace with its times, and the files."""
     from treadle.planner.documents import store
     from treadle.planner.documents.plan import InputRef
     from treadle.planner.documents.trace import Trace
@@ -303,12 +303,12 @@ def describe(facts: dict[str, Any]) -> str:
     generations = facts["generations"]
     early = f" ({facts['early_copies']} early)" if facts["early_copies"] else ""
 
-    made_again = (
+    recomputed = (
         f"{many(facts['repeated_runs'], 'run')} of operators that ran before, {format_time(facts['repeated_ns'])}"
     )
 
-    def moved(way: str) -> str:
-        return f"{facts[f'{way}_copies']} {way} of {format_bytes(facts[f'{way}_bytes'])}"
+    def moved(direction: str) -> str:
+        return f"{facts[f'{direction}_copies']} {direction} of {format_bytes(facts[f'{direction}_bytes'])}"
 
     rows = [
         ("memory", memory_line),
@@ -321,7 +321,7 @@ def describe(facts: dict[str, Any]) -> str:
         ("idle", f"{format_time(facts['idle_ns'])} of waiting for copies"),
         ("lower bound", f"{format_time(facts['lower_bound_ns'])}, {proof} for {facts['bound_holds_for']}"),
         ("copies", f"{moved('in')}, {moved('out')}{early}, {many(facts['drops'], 'drop')} without a copy"),
-        *([("made again", made_again)] if facts["repeated_runs"] else []),
+        *([("recomputed", recomputed)] if facts["repeated_runs"] else []),
         *([("pool", f"{pool}: {', '.join(objects)}")] if objects else []),
         ("found by", facts["method"] + (f", {many(generations, 'generation')} searched" if generations else "")),
     ]

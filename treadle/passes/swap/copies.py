@@ -13,7 +13,7 @@ from treadle.planner.timeline.simulator import Schedule
 
 @dataclass(frozen=True)
 class Copy:
-    """One copy of tensor `tensor`; `hidden_ns` of its time an operator runs beside it. Times in ns."""
+    """One copy of tensor `tensor`; `hidden_ns` of its time an operator runs meanwhile. Times in ns."""
 
     tensor: int
     kind: str
@@ -41,7 +41,7 @@ class Trip:
 
     @property
     def exposed_ns(self) -> int:
-        """Copying beside which no operator runs."""
+        """Time of copies during which no operator runs."""
         return sum(copy.ns - copy.hidden_ns for copy in (self.out, self.back) if copy)
 
 

@@ -17,14 +17,14 @@ def run_swap(folder: Path, backend: str, steps: int, timeout: float | None, as_j
     taken, places = result["iteration_ns"], result["places"]
     equal = "equal to the last bit" if result["bit_equal"] else "not equal"
     more = peaks["swapped"] - peaks["memory"]
-    beyond = f"  {format_bytes(more)} more than that: operators allocate more beside the arena than the trace states"
+    beyond = f"  {format_bytes(more)} more than that: operators allocate more outside the arena than the trace states"
     slower = f", on a machine {result['pace']:.3g} times as slow" if backend == "cpu" else ""
     planned, measured = (f"{taken[key] / 1e3:,.1f} us {key}" for key in ("planned", "measured"))
     lines = [
-        f"{many(steps, 'iteration')} without a limit on memory beside the plan; values {equal}",
+        f"{many(steps, 'iteration')} without a limit on memory, and as many under the plan; values {equal}",
         f"  output       {losses['unconstrained'][-1]:.6g} without a limit, {losses['swapped'][-1]:.6g} planned",
         f"  peak         {format_bytes(peaks['unconstrained'])} without a limit, {format_bytes(peaks['swapped'])} "
-        f"planned: an arena of {format_bytes(peaks['arena'])} and {format_bytes(peaks['beside'])} beside it",
+        f"planned: an arena of {format_bytes(peaks['arena'])} and {format_bytes(peaks['beside'])} outside it",
         f"  memory       {format_bytes(peaks['memory'])} of the planned device; the host keeps "
         f"{format_bytes(result['host_bytes'])}",
         *([beyond] if more > 0 else []),

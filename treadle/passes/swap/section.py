@@ -18,7 +18,7 @@ from treadle.report.page import Picture, Section, Table
 from treadle.report.timeline_figure import Bar
 
 THIN = 400
-"""A picture holds so many bars in a row, or changes of the bytes, at most; what is thinner becomes one."""
+"""The most bars in a row, or changes of the bytes, of a picture; thinner ones are merged."""
 VISIBLE = 500
 """A role is drawn from this part of the memory on."""
 CLOSER = 40
@@ -108,7 +108,7 @@ def _text(decisions: SwapDecisions, copies: Sequence[Copy]) -> str:
         else "Nothing is copied."
     )
     again = len(decisions.runs) - len({run.op for run in decisions.runs})
-    repeated = f"{many(again, 'operator call')} made again instead of a copy. " if again else ""
+    repeated = f"{many(again, 'operator call')} repeated instead of a copy. " if again else ""
     return (
         f"An iteration takes {format_time(decisions.time_ns)}, at {share:.1%} of the speed without any copy "
         f"({format_time(problem.ideal_ns)}); the operators wait {format_time(decisions.idle_ns)}. {moved} "
@@ -185,7 +185,7 @@ def _drawn(
     levels: Sequence[tuple[int, dict[str, int]]], window_ns: tuple[int, int], top: int
 ) -> list[tuple[float, dict[str, int]]]:
     """The levels in the window, times in us. Where changes are close the fullest moment stands for its neighbours.
-    Roles that nobody would see beside `top` bytes are left out."""
+    Roles too small to see next to `top` bytes are left out."""
     begin, end = window_ns
     inside = [at for at, (time, _) in enumerate(levels) if begin <= time <= end]
     shown = levels[max(0, inside[0] - 1) : inside[-1] + 2] if inside else levels

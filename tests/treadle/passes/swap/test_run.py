@@ -46,7 +46,7 @@ def test_bits_are_compared_and_time_is_set_against_the_prediction(folder, capsys
     assert found["peak_bytes"]["swapped"] == found["peak_bytes"]["arena"] + found["peak_bytes"]["beside"]
     assert run(["run", str(folder), "--steps", "1"]) == 0
     text = capsys.readouterr().out
-    assert "1 iteration without a limit on memory beside the plan; values equal to the last bit" in text
+    assert "1 iteration without a limit on memory, and as many under the plan; values equal to the last bit" in text
     assert "us from the times that the operators took" in text
 
 

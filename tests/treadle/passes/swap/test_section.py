@@ -190,5 +190,5 @@ def test_runs_again_are_told() -> None:
     decisions = left_fine()
     runs = tuple(OpRun(op=op.id) for op in (*decisions.problem.ops, decisions.problem.ops[0]))
     again = replace(decisions, runs=runs)
-    assert "1 operator call made again instead of a copy." in swap_section("mine", plan_of(again)).text
+    assert "1 operator call repeated instead of a copy." in swap_section("mine", plan_of(again)).text
     assert "made again" not in swap_section("mine", plan_of(decisions)).text

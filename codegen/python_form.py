@@ -1,9 +1,9 @@
-"""What generated Python may consist of. A text is parsed again before it is written or executed, and one line that
-treadle never writes is enough to refuse it.
+"""The Python that generated files may contain. A text is parsed again before it is written or executed, and refused
+for a single line that treadle never writes.
 
-The quoting of names (`treadle.codegen.templates`) keeps data from becoming code; this is the second wall, and the one
-for folders that come from others. Steps consist of explicit calls, so their form is a list of what they may name. In
-the modules for PyTorch's own checkpointing and compiler only tables differ; the rest is the template, word for word.
+The quoting of names (`treadle.codegen.templates`) keeps data from becoming code; this is the second barrier, and the
+only one for foreign folders. Steps consist of explicit calls, so their form is a list of the names they may use. In the
+modules for PyTorch's own checkpointing and compiler only tables differ; the rest is the template, word for word.
 """
 
 from __future__ import annotations

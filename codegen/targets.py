@@ -17,7 +17,7 @@ from treadle.planner.errors import CheckFailed, InputError
 from treadle.planner.passes import ROOMS, name_of, pass_of
 
 PLAN_NAME = "plan.json"
-"""The plan travels with what was made from it, so that a folder can be checked and predicted on its own."""
+"""The plan is copied with what was made from it, so that a folder can be checked and predicted on its own."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,9 @@ def generate(
     """The artefacts of `plan`, which errors and the manifest call `plan_file`; a memory or swap plan needs its `trace`.
 
     `target` defaults to the first of the plan's pass. MSCCL XML is written for `runtime`; by default in the dialect of
-    RCCL, whether or not RCCL takes so large a program. The collectives of a fusion plan run as plans in `collectives`,
-    by file name, do theirs. Raises InputError when plan, target, runtime and trace do not go
-    together or no number of instances fits, CheckFailed when what comes out would be wrong.
+    RCCL, whether or not RCCL takes so large a program. The collectives of a fusion plan run as the plans in
+    `collectives`, by file name. Raises InputError when plan, target, runtime and trace do not match or no number of
+    instances fits, CheckFailed when the result would be wrong.
     """
     made_by = targets_of(plan)
     wanted = chosen(made_by.targets, target, "plan", plan_file)

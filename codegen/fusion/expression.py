@@ -140,10 +140,10 @@ def functor(
 ) -> Functor:
     """The functor that computes `result` from `value`, both passed in registers, and stores `stores` meanwhile.
 
-    `members` are in running order; unused ones are left out. Values in `rows` are the same for a row
-    of the last dimension and are passed in a struct of `rows_type`; those in `reduced` lie at an offset of the arena.
-    What else is read is loaded from its buffer, uncounted when it is loaded `again`. Raises InputError for a value that
-    is stored while it is smaller than the others, and for operations that are not pointwise.
+    `members` are in running order; unused ones are left out. Values in `rows` are the same for a row of the last
+    dimension and are passed in a struct of `rows_type`; those in `reduced` lie at an offset of the arena. What else is
+    read is loaded from its buffer, uncounted when it is loaded `again`. Raises InputError for a value that is stored
+    while it is smaller than the others, and for operations that are not pointwise.
     """
     ends = (*stores, *([result] if result else []))
     wanted = _wanted(members, ends)

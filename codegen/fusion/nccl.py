@@ -1,9 +1,9 @@
 """Target (a): our kernels for what is computed, stock NCCL calls for what is communicated, in order on one stream.
 
-NCCL has no place for a computation of ours. So a fused collective comes apart into its collectives and one kernel
-between them, an overlap runs one stage after the other, and norms of slices become kernels around a small AllReduce:
-`notes` say so, and the file does. Gathers are in place where the slice already lies in the whole tensor. Nothing waits
-for the host between stages (CoCoNet, section 5.12).
+Stock NCCL cannot run our computations. So a fused collective becomes its collectives and one kernel between them, an
+overlap runs one stage after the other, and norms of slices become kernels around a small AllReduce; `notes` and the
+file record this. Gathers are in place where the slice already lies in the whole tensor. Nothing waits for the host
+between stages (CoCoNet, section 5.12).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Collectives fused with norms and other reductions, in phases (CoCoNet, section 5.6).
 
-A norm needs all of its elements before the first one is computed with. So the kernel reduces and scatters all tiles
-into slices that stay in the arena, meets, reduces its slices and exchanges the totals, meets again, and computes in a
+A norm needs all of its elements before the first one is used. So the kernel reduces and scatters all tiles into slices
+that stay in the arena, synchronises, reduces its slices and exchanges the totals, synchronises again, and computes in a
 last pass, from which the results are stored and gathered.
 """
 

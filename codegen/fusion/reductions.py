@@ -1,9 +1,9 @@
 """Norm and ReduceTensor over whole tensors, or along a dimension that is not the last, with what is computed from them
 (CoCoNet, section 5.6).
 
-Such a kernel has phases: the elements are reduced, all blocks of a rank meet, one of them joins what they found and
-exchanges it with the other ranks where each has a slice, and all meet again. What the last phase stores it computes
-anew, from tensors that nothing has overwritten so far.
+Such a kernel has phases: the elements are reduced, all blocks of a rank synchronise, one of them joins their results
+and exchanges them with the other ranks where each has a slice, and all synchronise again. The last phase recomputes
+what it stores, from tensors that nothing has overwritten so far.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which gradients of a backward pass reach autograd together.
 
-Each time gradients are handed over costs a node of autograd, about 15 us, which short steps notice. So a gradient waits
-for later ones as long as the step has room for it, also where hooks of the caller free gradients at once, and never for
-more than a sixteenth of the backward pass, so that collectives still overlap with it.
+Each handover costs a node of autograd, about 15 us, which matters for short steps. So a gradient waits for later ones
+while the step has memory for it, also where hooks of the caller free gradients at once, and for at most a sixteenth of
+the backward pass, so that collectives still overlap with it.
 """
 
 from __future__ import annotations

@@ -13,9 +13,8 @@ _aten = torch.ops.aten
 def relu_mask(y: Tensor) -> Tensor:
     """Which elements a ReLU lets through, from its input or output `y`: uint8 [ceil(n/8)], see `treadle.kernels.bits`.
 
-    An element passes unless it is at most 0, so that NaN passes, as in `aten.threshold_backward`. "Binarize" of
-    "Gist"; intermediate-activated ReLU of MONeT, section 4.4. Workspace: n bytes, at most 1 MiB where `y`
-    is contiguous.
+    An element passes unless it is at most 0, so that NaN passes, as in `aten.threshold_backward`. "Binarize" of "Gist";
+    intermediate-activated ReLU of MONeT, section 4.4. Workspace: n bytes, at most 1 MiB where `y` is contiguous.
     """
     return packed(y, lambda values, into: torch.le(values, 0, out=into).logical_not_())
 

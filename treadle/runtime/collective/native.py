@@ -42,9 +42,8 @@ class LaunchSettings:
     """How a program runs; None stands for the default of its target and protocol.
 
     `threads` of a threadblock: a multiple of 8 for fibers, by default 8; of 32 up to 512 on GPUs, by default as many as
-    let all threadblocks be resident. `slots` of a connection: a power of
-    two. On GPUs a wait of more than `timeout` seconds is taken for a deadlock, 0 is without limit; fibers need no clock
-    for that.
+    let all threadblocks be resident. `slots` of a connection: a power of two. On GPUs a wait of more than `timeout`
+    seconds is taken for a deadlock, 0 is without limit; fibers need no clock for that.
     """
 
     threads: int | None = None

@@ -50,10 +50,9 @@ def apply(
     loss of the function that was captured, which has to be importable; `verified` of the result says what was seen.
 
     Raises CheckFailed for a plan that fails its check, and for a step whose values are not those of plain PyTorch or
-    whose peak exceeds the budget; InputError for a plan of another pass, when the trace
-    is not the one the plan was made from, when the model's parameters and buffers differ from the trace's, or when the
-    plan divides by a scale that is near 0 now. Calls raise InputError for inputs and modes that the plan does not
-    cover.
+    whose peak exceeds the budget; InputError for a plan of another pass, when the trace is not the one the plan was
+    made from, when the model's parameters and buffers differ from the trace's, or when the plan divides by a scale that
+    is near 0 now. Calls raise InputError for inputs and modes that the plan does not cover.
     """
     if not isinstance(model, nn.Module):
         raise InputError(

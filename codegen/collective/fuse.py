@@ -120,8 +120,8 @@ def _fuse(
 
 
 def _delay(fused: Fused) -> int:
-    """How much later than scheduled any step is done or any message leaves, in ns, if each step is done when the
-    schedule says, or as soon after as its threadblock, the steps that it must follow and its message let it."""
+    """The most by which a step or the departure of a message is later than scheduled, in ns. A step is done at its
+    scheduled time, or as soon after it as its threadblock, the steps before it and its message allow."""
     done: list[int] = []
     left: dict[int, int] = {}
     free: dict[tuple[int, int, int, int], int] = {}

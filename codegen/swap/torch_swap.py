@@ -2,7 +2,7 @@
 
 Storages have places in one arena. A node computes an operator, copies a storage in or out, or drops one; nodes stand in
 the order in which the simulation starts them, so that a runtime that issues them in this order on three streams, each
-in order, never waits for ever. Views are calls like others that no node computes: the runtime derives from them where
+in order, never waits forever. Views are calls like others that no node computes: the runtime derives from them where
 in its storage each tensor lies.
 """
 

@@ -138,7 +138,7 @@ def _loaded(folder: Path | str, group: Any) -> tuple[Library, Library]:
         return planned, planned.alone()
 
     found = native.agreed(both, group)
-    # Ranks with different programs would wait for each other's messages for ever.
+    # Ranks with different programs would wait for each other's messages forever.
     mine = [(one.name, text_digest(repr(one.program))) for one in found[0].algorithms]
     all_of_them: list[Any] = [None] * distributed.get_world_size(group)
     distributed.all_gather_object(all_of_them, mine, group=group)

@@ -69,7 +69,7 @@ class SerialStream:
 
     def framework(self, work: Callable[[], Any]) -> Any:
         """Start a collective of the framework, and have later ones of ours wait for it: two that run at the same time
-        can each take the room on one GPU that the other needs there, and then both wait for ever."""
+        can each take the room on one GPU that the other needs there, and then both wait forever."""
 
         def both() -> Any:
             handle = work()

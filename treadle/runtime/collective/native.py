@@ -275,7 +275,7 @@ class CompiledRank:
 
 def agreed(work: Callable[[], T], group: Any = None) -> T:
     """What `work` returns, once it has on every rank. When it failed on one, InputError on all of them, which names the
-    rank: one that went on alone would wait for the others for ever."""
+    rank: one that went on alone would wait for the others forever."""
     result, problem = None, None
     try:
         result = work()

@@ -125,9 +125,7 @@ def plan_joint(
         whole = task.problem
         scorer = quickest(options, chosen, whole.machine, reserve_bytes, clock)
         options = dataclasses.replace(options, swap=dataclasses.replace(options.swap, allocator=scorer.allocator))
-        joint = _Joint(
-            scorer, options, inputs or {}, clock, Bound(0, Argument("compute"), "any order"), on_progress, on_plan
-        )
+        joint = _Joint(scorer, options, inputs or {}, clock, on_progress, on_plan)
         joint.publish_best()
         try:
             joint.bound, sets = joint_bound(
@@ -167,17 +165,17 @@ class _Joint:
         options: JointOptions,
         inputs: Mapping[str, InputRef],
         clock: Clock,
-        bound: Bound,
         on_progress: Callable[[SwapProgress], None] | None,
         on_plan: Callable[[Plan[SwapDecisions]], None] | None,
     ) -> None:
-        self.scorer, self.bound, self.options, self.inputs = scorer, bound, options, inputs
+        self.scorer, self.options, self.inputs = scorer, options, inputs
+        self.bound = Bound(0, Argument("compute"), "any order")
         self.clock, self.began, self.ends = clock, clock.now(), clock.ends
         self.on_progress, self.on_plan = on_progress, on_plan
         self.scored: list[QuickPlan] = [] if scorer.best is None else [scorer.best]
         self.best: Plan[SwapDecisions] | None = None
         self.parts: dict[str, None] = {}
-        self.interrupted = self.limit_fired = False
+        self.limit_fired = False
         self.failure: InfeasibleError | LimitError | None = None
 
     def at(self, share: float) -> float:
@@ -188,14 +186,14 @@ class _Joint:
         """Seconds until then, a moment at least."""
         return max(0.1, self.at(share) - self.clock.now())
 
-    def stopped(self) -> bool:
+    @property
+    def interrupted(self) -> bool:
         return self.clock.stop.is_set()
 
     def ended(self, share: float) -> Callable[[], bool]:
         """Whether a part has ended that may last until `share` of the time limit."""
 
         def over() -> bool:
-            self.interrupted = self.interrupted or self.stopped()
             fired = self.clock.now() > self.at(share)
             self.limit_fired = self.limit_fired or fired
             return fired or self.interrupted
@@ -292,8 +290,7 @@ class _Joint:
     def plan(self, task: SwapTask, name: str, until: float) -> Plan[SwapDecisions] | None:
         """The swap pass on one program; None where it has no time or no plan."""
         left_s = until - self.clock.now()
-        if self.best is not None and (self.interrupted or self.stopped() or left_s <= 0):
-            self.interrupted = self.interrupted or self.stopped()
+        if self.best is not None and (self.interrupted or left_s <= 0):
             self.limit_fired = self.limit_fired or left_s <= 0
             return None
 
@@ -321,7 +318,6 @@ class _Joint:
             self.failure = self.failure or error
             return None
         self.parts[name] = None
-        self.interrupted = self.interrupted or plan.provenance.interrupted
         self.limit_fired = self.limit_fired or plan.provenance.limit_fired
         if self.best is None or time_of(plan) < time_of(self.best):
             self.best = self.named(plan, task.runs, name)

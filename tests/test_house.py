@@ -195,7 +195,8 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *s
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_paths_that_a_page_names_exist(page: Path) -> None:
-    for name in re.findall(r"(?<![\w/.~-])(?:planner|codegen|treadle|tests)/[\w./*-]*(?![\w./*<-])", page.read_text()):
+    folders = "planner|codegen|treadle|tests|benchmarks|examples|templates"
+    for name in re.findall(rf"(?<![\w/.~-])(?:{folders})/[\w./*-]*(?![\w./*<-])", page.read_text()):
         example = "/toy" in name  # the pass that docs/adding-a-pass.md adds
         assert example or any(ROOT.glob(name.rstrip("./"))), f"{page.name} names {name}"
 

@@ -33,10 +33,10 @@ check: $(STAMP) ## lint, types and quick tests of one pass, as in make check ROO
 	$(BIN)/mypy $(PACKAGES)
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow' $(TESTS)
 
-test: $(STAMP) ## run the test suite (under 10 minutes on 2 cores)
+test: $(STAMP) ## run the quick tests (under 10 minutes on 2 cores)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not slow' --durations=10 --durations-min=5
 
-test-slow: $(STAMP) ## run whole tours, full-size models and what else takes more than 5 s
+test-slow: $(STAMP) ## run the tests that take more than 5 s: whole tours, full-size models, real processes
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
 
 golden: $(STAMP) ## rewrite tests/golden with what the code makes now; then read git diff

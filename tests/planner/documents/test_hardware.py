@@ -12,16 +12,7 @@ from hypothesis import strategies as st
 from tests.planner.documents.sources import source_of
 from treadle.planner import resources
 from treadle.planner.documents import store
-from treadle.planner.documents.hardware import (
-    Device,
-    Hardware,
-    Link,
-    Network,
-    Nic,
-    PcieSwitch,
-    Switch,
-    scaled,
-)
+from treadle.planner.documents.hardware import Device, Hardware, Link, Network, Nic, PcieSwitch, Switch, scaled
 from treadle.planner.errors import InputError
 from treadle.planner.machine.nodes import expand
 

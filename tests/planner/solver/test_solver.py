@@ -192,11 +192,7 @@ def test_hints_are_accepted(backend: Backend) -> None:
 
 @pytest.mark.parametrize(
     ("backend", "limit"),
-    [
-        (Backend.CP_SAT, Limit.DETERMINISTIC),
-        (Backend.HIGHS, Limit.NODES),
-        (Backend.SCIP, Limit.NODES),
-    ],
+    [(Backend.CP_SAT, Limit.DETERMINISTIC), (Backend.HIGHS, Limit.NODES), (Backend.SCIP, Limit.NODES)],
 )
 def test_deterministic_limits_give_identical_results(backend: Backend, limit: Limit) -> None:
     runs = [solve(hard_knapsack(), backend=backend, deterministic_limit=0.2, node_limit=20) for _ in range(2)]
@@ -461,10 +457,7 @@ def test_size_limited_gurobi_licence_is_named() -> None:
     ("script", "message"),
     [
         ("raise SystemExit('no memory left')", "its process ended with exit code 1: no memory left"),
-        (
-            "import os, sys; sys.stdin.buffer.read(100); os.kill(os.getpid(), 9)",
-            r"was killed by signal 9 \(SIG",
-        ),
+        ("import os, sys; sys.stdin.buffer.read(100); os.kill(os.getpid(), 9)", r"was killed by signal 9 \(SIG"),
         ("import os, time; os.close(0); os.close(1); time.sleep(0.3); raise SystemExit('late')", "exit code 1: late"),
     ],
 )

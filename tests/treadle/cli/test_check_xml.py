@@ -13,12 +13,6 @@ from treadle.cli.main import run
 from treadle.codegen.collective.msccl import xml
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def test_a_good_file_names_the_runtimes_that_take_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "swap.xml").write_text(GOOD)
     assert run(["check", "swap.xml"]) == 0

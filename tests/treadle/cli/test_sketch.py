@@ -17,12 +17,6 @@ from treadle.planner.documents.sketch import Sketch
 SAMPLES = Path(__file__).parent.parent / "probe" / "samples"
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def test_list_names_every_shipped_sketch(capsys):
     assert run(["sketch", "list"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -43,12 +43,6 @@ CHAIN = MemoryProblem(
 )
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def plan(collective: str, file: str, *inputs: str) -> Plan:
     inputs = inputs or ("--hardware", "mesh4", "--sketch", "mesh")
     assert run(["plan", "collective", collective, *inputs, "--size", "64K", "--method", "milp", "-o", file]) == 0

@@ -90,12 +90,5 @@ def test_each_direction_gets_calls_of_its_own_arguments() -> None:
 def test_transposed_convolutions_stay_as_they_are() -> None:
     x, w = {"tensor": "x"}, {"tensor": "w"}
     args = (x, w, None, [1, 1], [1, 1], [1, 1], True, [0, 0], 1)
-    op = Op(
-        id="f",
-        target="aten.convolution.default",
-        phase="forward",
-        inputs=("x", "w"),
-        outputs=("y",),
-        args=args,
-    )
+    op = Op(id="f", target="aten.convolution.default", phase="forward", inputs=("x", "w"), outputs=("y",), args=args)
     assert with_cudnn(convolutions(op)).ops == (op,)

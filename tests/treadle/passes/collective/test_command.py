@@ -14,12 +14,6 @@ from treadle.planner.passes.collective.check import check, check_against_inputs
 from treadle.probe.resolve import load_hardware
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.mark.parametrize("collective", ["allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce"])
 @pytest.mark.parametrize(("hardware", "sketch"), [("ring4", "ring"), ("cpu-2x2", "cpu-2x2-relay"), ("mesh4", "mesh")])
 def test_plans_are_written_and_pass_their_check(here, collective, hardware, sketch, capsys):

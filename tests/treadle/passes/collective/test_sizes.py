@@ -15,12 +15,6 @@ from treadle.planner.documents.selection import Selection
 from treadle.planner.passes.collective.planning import METHODS
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.fixture(scope="module")
 def sweep_of_rings(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rings") / "many"

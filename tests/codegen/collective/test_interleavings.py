@@ -35,7 +35,7 @@ def random_run(program: CollectiveProgram, depth: int, rng: random.Random) -> tu
         if done[key] == len(block.steps):
             return False
         step = block.steps[done[key]]
-        into, out = order.ways(key[0], block)
+        into, out = order.fifos_of(key[0], block)
         if step.depends is not None and done[key[0], step.depends[0]] <= step.depends[1]:
             return False
         if step.type in RECEIVING and filled[into] == 0:
@@ -46,7 +46,7 @@ def random_run(program: CollectiveProgram, depth: int, rng: random.Random) -> tu
         key = rng.choice(enabled)
         block = program.ranks[key[0]].threadblocks[key[1]]
         step = block.steps[done[key]]
-        into, out = order.ways(key[0], block)
+        into, out = order.fifos_of(key[0], block)
         if step.type in RECEIVING:
             filled[into] -= 1
         if step.type in SENDING:
@@ -62,7 +62,7 @@ def outputs(program: CollectiveProgram, sequence: list[Place], inplace: bool) ->
     replay = SymbolicExecution(program, inplace)
     for place in sequence:
         block = program.ranks[place.rank].threadblocks[place.threadblock]
-        replay.execute(place, block.steps[place.step], *order.ways(place.rank, block))
+        replay.execute(place, block.steps[place.step], *order.fifos_of(place.rank, block))
     return {address: value for address, value in replay.values.items() if address[1] != "s"}
 
 

@@ -119,7 +119,7 @@ def _run(
         wanted = ctypes.c_size_t()
         _check(library.treadle_cudnn_workspace(ctypes.byref(numbers), ctypes.byref(wanted)))
         workspace = x.new_empty(wanted.value, dtype=torch.uint8)
-        stream = ctypes.c_void_p(torch.cuda.current_stream(x.device).cuda_stream)
+        stream = _stream(x.device)
         pointers = (ctypes.c_void_p(tensor.data_ptr()) for tensor in (x, weight, y, workspace))
         _check(library.treadle_cudnn_run(ctypes.byref(numbers), *pointers, ctypes.c_size_t(wanted.value), stream))
 
@@ -127,6 +127,10 @@ def _run(
 def _check(failure: bytes | None) -> None:
     if failure is not None:
         raise RuntimeError(failure.decode())
+
+
+def _stream(device: torch.device) -> ctypes.c_void_p:
+    return ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
 
 
 def _library_for(device: torch.device) -> ctypes.CDLL:

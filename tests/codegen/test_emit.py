@@ -1,4 +1,4 @@
-"""Artefact folders: whole, listed with digests, never on top of somebody's files."""
+"""Artefact folders: whole, listed with digests, never on top of other files."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class _Runs:
 
 
 def optima(document: dict[str, Any]) -> tuple[int | None, int | None]:
-    """Least time of any plan within the budget, None where there is none, in both readings of what backward reads.
+    """Least time of any plan within the budget, None if there is no plan, in both readings of what backward reads.
 
     First: it is there when the stage is entered or made in it. Second: it is kept beyond the stage or made in it.
     """

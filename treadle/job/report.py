@@ -77,7 +77,7 @@ def job_page(planned: Planned, summary: JobSummary) -> Page:
     if summary.tables:
         steps = planned.job.run.steps
         text = f"The same {steps} steps on {planned.world} processes, from the same seed on the same batches."
-        sections.append(Section("Run beside plain DistributedDataParallel", text, summary.tables))
+        sections.append(Section("Run compared with plain DistributedDataParallel", text, summary.tables))
     hardware = planned.given.hardware
     sections += [plan_section(name, plan, hardware, summary.measured_peaks) for name, plan in planned.plans.items()]
     checked = "Every plan was accepted by a checker that shares no code with what made the plan"

@@ -84,8 +84,8 @@ def structure(hardware: Hardware, gates: Gates | None) -> nx.DiGraph[Any]:
                 labels.setdefault((sender, receiver), []).append(("crosses",))
         for device, sender in enumerate(gates.sender_of or ()):
             labels.setdefault((device, sender), []).append(("leaves by",))
-    for (one, other), told in labels.items():
-        graph.add_edge(one, other, what=tuple(sorted(told, key=repr)))
+    for (one, other), kinds in labels.items():
+        graph.add_edge(one, other, what=tuple(sorted(kinds, key=repr)))
     return graph
 
 

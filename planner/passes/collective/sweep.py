@@ -316,14 +316,14 @@ def _compared(
     keys = {used}
     if candidate.simulated:
         keys |= {key for size in ends for other, key in tried.get(size, {}) if other == number}
-    told: dict[str, tuple[float | None, float | None]] = {}
+    times: dict[str, tuple[float | None, float | None]] = {}
     for key in sorted(keys):
         low, high = (
             candidate.programs.time_us(key, size) if key == used else tried.get(size, {}).get((number, key))
             for size in ends
         )
-        told[label(*key)] = (low, high)
-    return told
+        times[label(*key)] = (low, high)
+    return times
 
 
 def _settings(

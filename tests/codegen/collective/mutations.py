@@ -1,4 +1,4 @@
-"""Ways to break a collective program, each at its first place where it must matter."""
+"""Mutations that break a collective program, each at the first place where it must matter."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def repeat_last_send(program: CollectiveProgram) -> CollectiveProgram | None:
 
 
 def other_chunk(side: str, types: frozenset[str]) -> Mutation:
-    """The operand moves to a chunk beside it."""
+    """The operand moves to an adjacent chunk."""
 
     def mutate(program: CollectiveProgram) -> CollectiveProgram | None:
         for place, _, step in places(program, of_type(types)):
@@ -255,6 +255,6 @@ MUTATIONS: dict[str, Mutation] = {
     "input overwritten": overwrite_input,
     "unwritten scratch read": read_unwritten_scratch,
     "buffer too small": shrink_output,
-    "callable in no way": lambda program: replace(program, inplace=False, outofplace=False),
+    "neither in place nor out of place": lambda program: replace(program, inplace=False, outofplace=False),
     "chunks that do not fit": lambda program: replace(program, chunks_per_loop=program.chunks_per_loop + 1),
 }

@@ -128,11 +128,11 @@ MUTATIONS: dict[str, tuple[Callable[[], CollectiveProgram], str]] = {
         lambda: with_block(RING, 3, 0, recv=None),
         "gpu 3 tb 0 step 0: type rrc in a threadblock without a recv peer",
     ),
-    "send that nobody receives": (
+    "send without a receive": (
         lambda: without(RING, 2, 0, 5),
         "gpu 1 tb 1 step 5: message from gpu 1 to gpu 2 on channel 0 is never received, it stays in flight",
     ),
-    "receive that nobody sends": (
+    "receive without a send": (
         lambda: without(RING, 2, 1, 5),
         "gpu 3 tb 0 step 5: receives from gpu 2 to gpu 3 on channel 0 what is never sent",
     ),
@@ -176,7 +176,7 @@ MUTATIONS: dict[str, tuple[Callable[[], CollectiveProgram], str]] = {
         lambda: with_rank(RING, 1, input_chunks=5),
         "gpu 1: i_chunks is 5, expected 4",
     ),
-    "callable in no way": (lambda: replace(RING, outofplace=False), "neither in place nor out of place"),
+    "neither in place nor out of place": (lambda: replace(RING, outofplace=False), "neither in place nor out of place"),
     "indivisible chunks": (
         lambda: replace(lower(line_alltoall()), chunks_per_loop=4),
         "algo: nchunksperloop 4 is no multiple of the 3 ranks",

@@ -1,4 +1,4 @@
-"""No way of breaking a program gets past the checker: real files and own ones, mutation by mutation."""
+"""The checker rejects every mutation of a program: real files and own ones."""
 
 from __future__ import annotations
 

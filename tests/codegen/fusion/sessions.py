@@ -36,7 +36,7 @@ class Session:
         self.native.bind(dict(enumerate(rows)))
 
     def run(self, *, order: int = 0, seed: int = 0, step: int = 0) -> list[str]:
-        """Runs once; what blocks waited for in vain, nothing when all came to their end."""
+        """Runs once; what blocks still wait for, nothing if all finished."""
         try:
             self.native.run(order=order, seed=seed, step=step, timeout=TIMEOUT)
             self.native.wait()
@@ -53,7 +53,7 @@ class Session:
 
 GUARD = 64
 TIMEOUT = 60.0
-"""Of processes; fibers know when they are stuck."""
+"""Limit of a run on processes, seconds; fibers detect a deadlock."""
 COUNTING = ("-DTREADLE_COUNT",)
 
 

@@ -1,4 +1,4 @@
-"""Every launch runs on the algorithm, protocol and channels of the plan; what cannot is told."""
+"""Every launch runs on the algorithm, protocol and channels of the plan; what cannot is reported."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from treadle.planner.passes.fusion.stages import stages
 FOUR = Bindings({"N": 37}, 4)
 
 
-def told(program: Program, **choices: tuple[str, str, int]) -> list[StageChoice]:
+def stage_choices(program: Program, **choices: tuple[str, str, int]) -> list[StageChoice]:
     """Stages as a plan has them."""
     return [
         StageChoice(
@@ -39,7 +39,7 @@ def told(program: Program, **choices: tuple[str, str, int]) -> list[StageChoice]
 
 
 def made(program: Program, carried: tuple[Carried, ...] = (), **choices: tuple[str, str, int]) -> Lowered:
-    given = choices_of(stages(program), told(program, **choices), 4, carried)
+    given = choices_of(stages(program), stage_choices(program, **choices), 4, carried)
     return lower(program, FOUR, choices=given)
 
 

@@ -126,7 +126,7 @@ def test_fused_collectives(name: str) -> None:
 
 
 def wires() -> Program:
-    """Elements of all sizes go by themselves, and of different ones in and out; none of the extents divides."""
+    """Elements of each size separately, and of different sizes in and out; none of the extents divides."""
     dtypes = (f16, f32, f64)
     inputs = [Tensor(f"x_{dtype}", dtype, [N], Local) for dtype in dtypes]
     sums = [AllReduce("+", x) for x in inputs]
@@ -149,7 +149,7 @@ LINES: dict[Target, tuple[Program, Bindings, str | ProgramFactory, int, int]] = 
 
 @pytest.mark.parametrize("target", LINES)
 def test_collectives_in_lines(target: Target) -> None:
-    """Of eight threads on fibers, of one thread on processes."""
+    """Lines of eight threads on fibers, of one thread on processes."""
     program, bindings, algorithm, channels, slot_bytes = LINES[target]
     given = optimizer_scalars(integers(program, bindings))
     lowered = lower(
@@ -186,7 +186,7 @@ def test_norms_of_tensors_over_all_ranks() -> None:
 
 
 def test_traffic_and_volume_are_those_of_the_table() -> None:
-    """7.3 of the spec, with slices of 13, 13 and 11: 2N + 5N/n elements of tensors, 2 (N - N/n) on the way."""
+    """Adam `fused` (benchmarks/fusion/tables.py), slices of 13, 13 and 11: tensors 2N + 5N/n, links 2 (N - N/n)."""
     program, bindings = CASES["adam, ring"][:2]
     with session(lower(program, bindings, channels=2, slot_bytes=32)) as live:
         fill(live, evaluate(program, bindings, optimizer_scalars(integers(program, bindings))))
@@ -287,7 +287,7 @@ MUTATIONS = {
     [(0, ""), (4, ""), (5, ""), (6, ""), (1, "a message"), (2, "room"), (3, "a step")],
 )
 def test_lost_signals_and_short_waits_are_found(mutation: int, awaited: str) -> None:
-    """Without one the values are right in every order; a lost signal is told, a short wait shows in some order."""
+    """Without one the values are right in every order; a lost signal is reported, a short wait shows in some order."""
     lowered = lower(sgd("fused"), Bindings({"N": 60}, 3), algorithm="all-pairs", slot_bytes=16)
     values = evaluate(lowered.program, lowered.bindings, integers(lowered.program, lowered.bindings))
     text = headers()["treadle_collective.h"]

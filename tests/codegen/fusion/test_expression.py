@@ -227,7 +227,7 @@ def test_names_and_numbers_of_cpp() -> None:
 @pytest.mark.parametrize("kept", list(product([False, True], repeat=4)))
 @pytest.mark.parametrize("sizes", [(2, 0, 3), (0, 1)])
 def test_indices_of_broadcast_tensors_are_those_of_numpy(kept: tuple[bool, ...], sizes: tuple[int, ...]) -> None:
-    """All ways to leave dimensions out, the last one counted tensor by tensor or element by element."""
+    """All choices of dimensions left out, the last one counted tensor by tensor or element by element."""
     extents = {"A": 2, "B": 1, "C": 3, "N": sum(sizes)}
     bindings = Bindings(extents, 1, parts={"N": sizes})
     whole = tuple(Dim((name,)) for name in extents)

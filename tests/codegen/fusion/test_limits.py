@@ -1,4 +1,4 @@
-"""What no kernel is generated for is told in one line, and soon; what nobody reads is made all the same."""
+"""Programs without a generated kernel are refused in one line, soon; values without a reader are still computed."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def ring_finish(produced: list[list[int]]) -> int:
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_tile_order_hides_the_ring_and_the_opposite_direction_would_not(ranks: int) -> None:
-    """A wrong direction gives right values: only the model of time tells (CoCoNet, section 3.6)."""
+    """A wrong direction gives right values: only the model of time shows it (CoCoNet, section 3.6)."""
     extents = {"B": 1, "S": 8 * ranks, "H": 16}  # one tile for each chunk
     case = Overlapped(tail, ranks, extents=extents, options={"tile": (8, 16), "slot_bytes": 1 << 20})
     text = case.lowered().text
@@ -228,7 +228,7 @@ RIGHT, EARLY, NEVER_WAITS, TOO_FEW, TOO_MANY, NO_EPOCH = range(6)
 PROBE = """
 enum { RIGHT, EARLY, NEVER_WAITS, TOO_FEW, TOO_MANY, NO_EPOCH };
 static int mutation = 0, made[RANKS], taken[RANKS];
-struct Told {
+struct Signalling {
     static void signal(const Task &task, int rank, int64_t unit) {
         ++made[rank];
         treadle::Done<layer_to_far>::signal(task, rank, unit);
@@ -280,7 +280,7 @@ def begun() -> AbstractContextManager[Session]:
     lowered = replace(CASES["tail of two"], options={"tile": (8, 8), "slot_bytes": 256}).lowered()
     head, rest = lowered.text.split("namespace layer_product {", 1)
     at = head.rindex("// layer:")
-    rest = rest.replace("treadle::Done<layer_to_far>", "Told").replace("treadle::Ready<layer_to_far>", "Awaiting")
+    rest = rest.replace("treadle::Done<layer_to_far>", "Signalling").replace("treadle::Ready<layer_to_far>", "Awaiting")
     rest = rest.replace("    gemm<Product, Order,", "    followed<Product, Order,")
     text = f"{head[:at]}{PROBE}{head[at:]}namespace layer_product {{{rest}"
     return session(lowered, changed={"schedule.cu": text})
@@ -319,7 +319,7 @@ def test_mutations_that_read_too_early_give_wrong_values(probed: Session, mutati
 
 
 def test_a_count_that_is_too_high_is_reported_with_chunk_and_counter() -> None:
-    with begun() as live:  # its own, for a session that gave up is of no more use
+    with begun() as live:  # its own, for a session that gave up must not be used afterwards
         stuck, _ = outcome(live, TOO_MANY, 0)
         assert stuck
         assert all("far" in line or "layer" in line for line in stuck)

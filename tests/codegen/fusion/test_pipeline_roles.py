@@ -90,7 +90,7 @@ def test_hand_over_gives_the_values_of_the_interpreter_in_every_order(probed: Se
 
 
 def test_chunks_are_gathered_while_others_are_still_being_reduced(probed: Session) -> None:
-    """The three roles work at the same time: a chunk is on its way in the next group before the last one is reduced."""
+    """The three roles work at the same time: a chunk is sent in the next group before the last one is reduced."""
     shares = []
     for order in range(10):
         run(probed, order)

@@ -88,7 +88,7 @@ def test_norms_of_slices_include_the_other_ranks(lowered: Lowered) -> None:
 
 
 def test_a_rank_that_does_not_come_is_reported() -> None:
-    """Without its totals the others wait in vain, and say for what."""
+    """Without its totals the others block forever, and report what they wait for."""
     n = cc.dims("N")
     x = cc.Tensor("x", "f32", [n], cc.Sliced(cc.FLAT))
     program = cc.Execute("total", [x], [cc.ReduceTensor("+", x, name="s")])

@@ -121,7 +121,7 @@ def test_a_compiled_step_moves_what_is_carried_and_changes_no_bit(make: Callable
 
 
 def test_what_lies_in_place_of_another_is_carried_under_its_own_name() -> None:
-    """The plan speaks of storages: the one that a sum of two ReLUs takes over holds three tensors in turn."""
+    """The plan covers storages: the one that a sum of two ReLUs takes over holds three tensors in turn."""
     trace = timed(with_implementations(capture(convolutions, "convolutions", "train")))
     decisions = swapped(trace, 1)
     assert sum(run.implementation == INPLACE for run in decisions.runs) > 2
@@ -167,7 +167,7 @@ def counts(traffic: Any) -> tuple[int, ...]:
 
 def test_the_graphs_copy_where_the_plan_says(trace: Trace, decisions: SwapDecisions) -> None:
     """Copies out are issued after their operator and the last use, waited for before the memory is wanted or the pass
-    ends; copies in the other way round."""
+    ends; copies in vice versa."""
     from torch._functorch.aot_autograd import aot_module_simplified
 
     made = module(generate(decisions, trace)[0][FILE_NAME])

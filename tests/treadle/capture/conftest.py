@@ -1,4 +1,4 @@
-"""One thread: small tensors gain nothing from more, and waiting threads cost the tests beside them."""
+"""One thread: small tensors gain nothing from more, and waiting threads slow down parallel tests."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_flops_are_those_of_pytorch_itself(name: str) -> None:
 
 
 def test_attention_on_the_cpu_is_counted() -> None:
-    """Two products of [tokens, tokens] by the head width each way, five in the backward pass (one recomputed)."""
+    """Two products of [tokens, tokens] by the head width forward, five in the backward pass (one recomputed)."""
     forward = [op for op in counted("gpt2").ops if op.target.endswith("flash_attention_for_cpu.default")]
     backward = [op for op in counted("gpt2").ops if op.target.endswith("flash_attention_for_cpu_backward.default")]
     product = 2 * 2 * 4 * 32 * 32 * 16

@@ -50,4 +50,4 @@ def test_resnet50_does_its_published_work() -> None:
     forward = sum(op.flops or 0 for op in trace.ops if op.phase == "forward")
     backward = sum(op.flops or 0 for op in trace.ops if op.phase == "backward")
     assert forward / 2e9 == pytest.approx(4.09, abs=0.005)
-    assert 1.9 < backward / forward < 2  # nobody asks for the gradient of the images
+    assert 1.9 < backward / forward < 2  # the gradient of the images is not computed

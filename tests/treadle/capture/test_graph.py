@@ -25,7 +25,7 @@ def mean_of(model: nn.Module, *inputs: Tensor) -> Tensor:
 
 
 class Shared(nn.Module):
-    """One weight under two names, a parameter that nobody uses and a frozen one."""
+    """One weight under two names, an unused parameter and a frozen one."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -52,7 +52,7 @@ def calls(trace: Trace) -> list[Op | Implementation]:
 
 
 def flops(target: str, name: str) -> list[int | None]:
-    """Of one implementation, of the ops of that target, by order."""
+    """Floating-point operations of one implementation, for each op of that target in order."""
     trace = with_counts(step())
     return [
         other.flops for op in trace.ops if op.target == target for other in op.implementations if other.name == name
@@ -102,7 +102,7 @@ def by_name(op: Op) -> dict[str, int]:
 
 
 def large() -> Trace:
-    """One convolution as large as those of VGG-16, which a roofline tells apart."""
+    """One convolution as large as those of VGG-16, which a roofline distinguishes."""
     model = nn.Conv2d(256, 256, 3, padding=1, bias=False)
     return with_implementations(capture(lambda: (model, (torch.empty(64, 256, 28, 28, requires_grad=True),)), "large"))
 
@@ -143,7 +143,7 @@ def test_each_launch_costs() -> None:
 
 
 def test_modelled_workspace_is_what_the_kernels_make() -> None:
-    """Found on tensors without memory; here every kernel runs on real ones beside."""
+    """Modelled on tensors without memory; here every kernel also runs on real ones."""
     trace = with_roofline(step(), machine(**P100))
     tensors = {tensor.id: tensor for tensor in trace.tensors}
     generator = torch.Generator().manual_seed(0)
@@ -188,7 +188,7 @@ def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     return measured
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "treadle.costs"]
 
 
@@ -213,7 +213,7 @@ def test_measured_workspace_of_kernels_is_what_they_make(quick: list[str]) -> No
 
 
 def test_workspace_inside_an_operator_is_seen() -> None:
-    """Of what is gone when the call returns, and of nothing else."""
+    """It counts what is freed when the call returns, and nothing else."""
     x = torch.rand(1000)
     assert measuring._cpu_workspace(lambda: torch.relu(x)) == 0
     assert measuring._cpu_workspace(lambda: torch.relu_(x)) == 0
@@ -253,7 +253,7 @@ def test_a_damaged_cache_is_ignored_with_a_note(quick: list[str], caplog: pytest
     with kept("cpu") as known:
         assert known == {}
         known["a call"] = (1, 2)
-    (line,) = told(caplog)
+    (line,) = logged(caplog)
     assert line.startswith(f"measured costs in {path} are not used: ")
     with kept("cpu") as known:
         assert known == {"a call": (1, 2)}
@@ -286,7 +286,7 @@ def test_a_folder_that_cannot_be_written_is_told(
     (tmp_path / "treadle").touch()
     with kept("cpu") as known:
         known["a call"] = (1, 2)
-    (line,) = told(caplog)
+    (line,) = logged(caplog)
     assert line.startswith("measured costs are not kept: ")
     assert line.endswith("set XDG_CACHE_HOME to a folder to write to")
 
@@ -301,7 +301,7 @@ def test_an_implementation_that_cannot_run_is_left_out(quick: list[str], caplog:
     with caplog.at_level(logging.WARNING):
         measured = with_measured(trace)
     assert [other.name for other in measured.ops[0].implementations] == ["fft"]
-    assert told(caplog)[0].startswith(f"left out: wrong of op {op.id!r} (treadle.conv2d_winograd) cannot be measured")
+    assert logged(caplog)[0].startswith(f"left out: wrong of op {op.id!r} (treadle.conv2d_winograd) cannot be measured")
     broken = replace(trace, ops=(replace(op, target="treadle.conv2d_winograd", args=wrong.args),))
     with pytest.raises(InputError, match=r"op '.*' \(treadle.conv2d_winograd\) cannot be measured here"):
         with_measured(broken)
@@ -324,7 +324,7 @@ def test_what_does_not_fit_into_memory_is_left_out_and_not_kept(
     found = [other.name for other in with_measured(trace, known=known).ops[0].implementations]
     assert "im2col_sample" in found
     assert "im2col" not in found
-    assert any("im2col of op" in line and " of memory, " in line for line in told(caplog))
+    assert any("im2col of op" in line and " of memory, " in line for line in logged(caplog))
     monkeypatch.undo()
     assert "im2col" in [other.name for other in with_measured(trace, known=known).ops[0].implementations]
 
@@ -373,8 +373,8 @@ def test_a_step_that_does_not_fit_or_run_keeps_the_times_of_its_calls(
     expected = in_step.without_losers(with_measured(step(), known=known))
     monkeypatch.setattr(in_step._Passes, "_time", fails)
     assert with_measured_in_step(step(), known=known) == expected
-    (line,) = told(caplog)
+    (line,) = logged(caplog)
     assert "cannot run on random data, so its calls were timed one by one: all elements should be between" in line
     monkeypatch.setattr(in_step, "HEADROOM", 1e12)
     assert with_measured_in_step(step(), known=known) == expected
-    assert len(told(caplog)) == 1
+    assert len(logged(caplog)) == 1

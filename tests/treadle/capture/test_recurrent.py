@@ -15,7 +15,7 @@ from treadle.capture.load import build_step
 
 LAYERS: dict[str, Callable[[], nn.Module]] = {
     "lstm": lambda: nn.LSTM(4, 6),
-    "lstm, both ways": lambda: nn.LSTM(4, 6, bidirectional=True, batch_first=True),
+    "lstm, bidirectional": lambda: nn.LSTM(4, 6, bidirectional=True, batch_first=True),
     "lstm, projected": lambda: nn.LSTM(4, 6, proj_size=3),
     "lstm, dropout": lambda: nn.LSTM(4, 6, 2, dropout=0.5, bidirectional=True),
     "gru, dropout": lambda: nn.GRU(4, 6, 2, dropout=0.5, bias=False),

@@ -30,7 +30,7 @@ def step():
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two collective plans with copies of their inputs beside them."""
+    """Two collective plans with copies of their inputs next to them."""
     folder = tmp_path_factory.mktemp("plans")
     hardware = store.load(resources.locate("profiles", "ring4"), Hardware)
     sketch = store.load(resources.locate("sketches", "ring"), Sketch)
@@ -105,7 +105,7 @@ def change_xml(plans: Path) -> None:
 
 
 def change_xml_and_manifest(plans: Path, old: str = 'name="treadle', new: str = 'name="mine') -> None:
-    """Somebody changes the algorithm, by default its name, and repairs the manifest."""
+    """Change the algorithm, by default its name, and repair the manifest."""
     from treadle.codegen.emit import text_digest
 
     path, manifest = plans / "allreduce" / "allreduce.xml", plans / "allreduce" / "artefact.json"

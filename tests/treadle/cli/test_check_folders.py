@@ -105,7 +105,7 @@ def test_facts_of_another_kind_are_refused_in_one_line(here: Path, name: str, va
 
 
 def redigested(folder: str, name: str, text: str) -> None:
-    """Somebody replaces a file and repairs the manifest."""
+    """Replace a file and repair the manifest."""
     Path(folder, name).write_text(text)
     edit(folder, lambda manifest: manifest["files"].update({name: text_digest(text)}))
 

@@ -1,4 +1,4 @@
-"""A trace or a folder of somebody else is data: whatever its texts say, nothing of it is executed."""
+"""A trace or a folder from elsewhere is data: whatever its texts say, nothing of it is executed."""
 
 from __future__ import annotations
 

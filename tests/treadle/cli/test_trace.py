@@ -122,8 +122,8 @@ def test_capture_with_measured_times(
     assert kept.read_text() != before
     kept.write_text("{")
     assert run([*capture, "d.json"]) == 0
-    told = [record.getMessage() for record in caplog.records if record.name == "treadle.costs"]
-    assert [line.partition(":")[0] for line in told] == [f"measured costs in {kept} are not used"]
+    logged = [record.getMessage() for record in caplog.records if record.name == "treadle.costs"]
+    assert [line.partition(":")[0] for line in logged] == [f"measured costs in {kept} are not used"]
 
 
 def test_a_plan_measures_here_what_has_no_times(
@@ -206,8 +206,8 @@ def test_mistakes_end_in_one_line(folder: Path, capsys: pytest.CaptureFixture[st
 
 def test_import_and_show_a_trace_without_tensors(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kernel = {"ph": "X", "cat": "kernel", "name": "[bold] k", "ts": 1, "dur": 2, "args": {"stream": 7, "device": 0}}
-    told = {"Collective name": "allreduce", "In msg nelems": 1024, "dtype": "Float", "stream": 9, "device": 0}
-    reduce = {"ph": "X", "cat": "kernel", "name": "nccl", "ts": 2, "dur": 4, "args": told}
+    details = {"Collective name": "allreduce", "In msg nelems": 1024, "dtype": "Float", "stream": 9, "device": 0}
+    reduce = {"ph": "X", "cat": "kernel", "name": "nccl", "ts": 2, "dur": 4, "args": details}
     Path("k.json").write_text(json.dumps({"traceEvents": [kernel, reduce]}))
     assert run(["trace", "import", "k.json", "-o", "t.json"]) == 0
     assert run(["trace", "show", "t.json"]) == 0

@@ -166,7 +166,7 @@ def test_optimal_is_said_of_a_bound_that_was_derived_again(here: Path, capsys: p
 
 
 def test_optimal_for_these_pieces_or_for_all(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of an allgather on two ranks no cut into pieces saves anything; the bound of the MILP speaks of its own only."""
+    """No cut of an allgather on two ranks into pieces saves time; the bound of the MILP covers its own cut only."""
     store.save(line(2), "machine.json")
     given = ["plan", "collective", "allgather", "--hardware", "machine.json", "--sketch", "mesh", "-o", "p.json"]
     for method, words in (("milp", "optimal for these pieces"), ("all-pairs", "optimal")):

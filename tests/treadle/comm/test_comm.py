@@ -1,4 +1,4 @@
-"""treadle.comm on real processes: results are torch.distributed's, choices are told, fallbacks are logged once."""
+"""treadle.comm on real processes: results are torch.distributed's, choices are reported, fallbacks are logged once."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Lines(logging.Handler):
 
 
 def calls(rank: int, world: int, folder: str, folders: list[str]) -> dict[str, Any]:
-    """Every call, beside torch's; the names of those that differ, the log, and some explanations."""
+    """Every call, compared with torch's; the names of those that differ, the log, and some explanations."""
     import torch
     from torch import Tensor, distributed
     from torch.distributed import ReduceOp

@@ -20,7 +20,7 @@ def make(home: Path, collective: str, ranks: int, **more: Any) -> None:
 
 
 def walk(rank: int, world: int, folder: str, pair: str) -> dict[str, Any]:
-    """Every case, beside torch's on contiguous tensors."""
+    """Every case, compared with torch's on contiguous tensors."""
     import logging
 
     import torch
@@ -100,7 +100,7 @@ def walk(rank: int, world: int, folder: str, pair: str) -> dict[str, Any]:
     sparse = torch.tensor([0.0, rank, 1.0]).to_sparse()
     comm.all_reduce(sparse)
     same("sparse", sparse.to_dense(), torch.tensor([0.0, 3.0, 3.0]))
-    told = list(lines)
+    logged = list(lines)
 
     given, three = torch.full((3,), 5.0), [torch.ones(3)] * 3
     calls = []
@@ -140,10 +140,10 @@ def walk(rank: int, world: int, folder: str, pair: str) -> dict[str, Any]:
             comm.all_reduce(summed)
             comm.reduce(reduced, 0)
             grouped[name] = [summed[0].item(), reduced[0].item()]
-        grouped["told"] = sorted({line.split(":")[0] for line in lines})
+        grouped["logged"] = sorted({line.split(":")[0] for line in lines})
     else:
         grouped["outside"] = refused(lambda: comm.init(pair, group=group))
-    # All process groups end and begin again, and nobody called shutdown.
+    # All process groups end and begin again, without a call of shutdown.
     distributed.destroy_process_group()
     distributed.init_process_group("gloo", init_method=f"file://{pair}/again", rank=rank, world_size=world)
     for load in (False, True):
@@ -154,7 +154,7 @@ def walk(rank: int, world: int, folder: str, pair: str) -> dict[str, Any]:
         same(f"begun again, loaded {load}", whole, torch.full((3,), 3.0))
         if (comm.explain(whole).algorithm is not None) != load:
             wrong.append(f"begun again: {comm.explain(whole)}")
-    return {"wrong": wrong, "inits": inits, "told": told, "calls": calls, "sizes": sizes, "grouped": grouped}
+    return {"wrong": wrong, "inits": inits, "logged": logged, "calls": calls, "sizes": sizes, "grouped": grouped}
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +180,7 @@ def test_a_failed_init_fails_on_all_ranks_and_keeps_what_was_loaded(seen: list[d
         for rank, message in zip((1, 2), one["inits"], strict=True):
             assert message.startswith(f"rank {rank}: FOLDER/nowhere: ")
         own = "torch.distributed's own collective runs"
-        assert one["told"] == [f"all_reduce: {own}, sparse_coo tensors are not executed as planned"]
+        assert one["logged"] == [f"all_reduce: {own}, sparse_coo tensors are not executed as planned"]
 
 
 def test_wrong_lists_are_refused_on_all_ranks(seen: list[dict[str, Any]]) -> None:
@@ -224,5 +224,5 @@ def test_calls_without_a_group_run_on_that_of_init(seen: list[dict[str, Any]]) -
         assert seen[rank]["grouped"] == {
             "planned": [5, kept],
             "framework": [5, kept],
-            "told": ["all_reduce", "reduce"],
+            "logged": ["all_reduce", "reduce"],
         }

@@ -141,7 +141,7 @@ def ranks(rank: int, world: int, folder: str, library: str) -> dict[str, Any]:
 
 
 def differences(rank: int, world: int) -> list[str]:
-    """What every call gives beside torch's own."""
+    """Differences of every call from torch's own."""
     wrong: list[str] = []
 
     def data(count: int, dtype: Any = torch.float32) -> Tensor:

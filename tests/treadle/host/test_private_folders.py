@@ -56,7 +56,7 @@ def test_what_other_users_can_write_is_refused_in_one_line(cache: Path) -> None:
         assert str(caught.value).startswith(line)
         assert str(caught.value).endswith("or set XDG_CACHE_HOME to a folder of your own")
         place.chmod(usual)
-    cache.parents[2].chmod(0o1777)  # as /tmp: nobody can replace what another user has there
+    cache.parents[2].chmod(0o1777)  # as /tmp: no user can replace the files of another
     assert compile_library(TEXT, "a.cu", "fibers") == library
     cache.chmod(0o1777)
     with pytest.raises(InputError, match="other users can write to it"):

@@ -39,7 +39,7 @@ def step():
 
 
 def write_job(folder: Path, old: str = "", new: str = "") -> Path:
-    """The job with one replacement, its model beside it."""
+    """The job with one replacement, its model next to it."""
     (folder / "small.py").write_text(MODEL)
     (folder / "job.yaml").write_text(JOB.replace(old, new))
     return folder / "job.yaml"
@@ -98,7 +98,7 @@ def test_plans_are_byte_identical_when_made_again(finished: tuple[Path, str], tm
 def test_page_is_self_contained(finished: tuple[Path, str]) -> None:
     page = (finished[0] / "report.html").read_text()
     for part in (
-        "Run beside plain DistributedDataParallel",
+        "Run compared with plain DistributedDataParallel",
         "Memory: memory",
         "Collective: allreduce-0",
         "Certificates",
@@ -112,7 +112,7 @@ def test_page_is_self_contained(finished: tuple[Path, str]) -> None:
 def test_page_claims_what_this_job_proved_and_no_more(finished: tuple[Path, str]) -> None:
     page = (finished[0] / "report.html").read_text()
     assert "it claims" not in page
-    assert "by itself</td>" not in page
+    assert "on its own</td>" not in page
     assert "extracted from the trace by the planner" in page
     proof = json.loads((finished[0] / "memory.plan.json").read_text())["certificate"]
     if "the solver proved" in proof["argument"]:

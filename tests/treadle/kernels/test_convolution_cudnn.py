@@ -1,4 +1,4 @@
-"""cuDNN by name: the whole way from tensors to its functions, run against a stand-in on the CPU that computes
+"""cuDNN by name: the whole path from tensors to its functions, run against a stand-in on the CPU that computes
 convolutions by their definition; and compiled against the real headers where they are installed."""
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def test_all_three_directions_are_those_of_pytorch(
     cudnn, dtype, image, window, stride, padding, dilation, groups
 ) -> None:
     generator = torch.Generator().manual_seed(0)
-    # Not contiguous: cuDNN is told of contiguous tensors.
+    # Not contiguous: cuDNN must receive contiguous tensors.
     x = torch.rand(image, generator=generator, dtype=dtype).to(memory_format=torch.channels_last).requires_grad_()
     weight = torch.rand(window, generator=generator, dtype=dtype).requires_grad_()
     bias = torch.rand(window[0], generator=generator, dtype=dtype).requires_grad_()

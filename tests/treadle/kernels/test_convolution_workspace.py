@@ -23,7 +23,7 @@ CASES = [
 
 
 def elements(case: Convolution) -> tuple[int, int, int, int, int]:
-    """Of image, weight, output, columns and bordered image."""
+    """Elements of image, weight, output, columns and bordered image."""
     x, weight, _, grad = case.tensors()
     height, width = (size + 2 * border for size, border in zip(case.image, case.padding, strict=True))
     columns = x.shape[0] * x.shape[1] * case.kernel[0] * case.kernel[1] * grad[0, 0].numel()
@@ -86,7 +86,7 @@ def test_fft(case: Convolution) -> None:
     a, b, c = (t.shape[0] * t.shape[1] for t in (x, weight, grad))
 
     def expected(first: int, second: int, third: int, result: int) -> int:
-        """Two operands made one after the other, their product, and the way back, each with its copy in between."""
+        """Two operands in turn, their product, and its inverse transform, each with its copy in between."""
         made = max(
             max(plane + waves, 2 * waves) * first,
             waves * first + max(plane + waves, 2 * waves) * second,

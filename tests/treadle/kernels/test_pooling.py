@@ -29,7 +29,7 @@ def pools(draw: st.DrawFn) -> tuple[Tensor, tuple[Any, ...]]:
     x = torch.randint(-3, 4, shape).to(draw(st.sampled_from([torch.float32, torch.float64])))
     stride = draw(st.one_of(st.just([]), pairs(1, 3).map(list)))
     settings = list(kernel), stride, list(padding), list(dilation), draw(st.booleans())
-    # Of a window without any pixel ATen takes a place outside of the image, and its backward writes there.
+    # For a window without any pixel ATen takes an index outside the image, and its backward writes there.
     assume(kernels.max_pool2d(torch.zeros_like(x), *settings).isfinite().all())
     return laid_out(x, draw(st.sampled_from(["rows", "last", "strange"]))), settings
 

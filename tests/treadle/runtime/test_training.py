@@ -1,4 +1,4 @@
-"""A folder with a generated step trains beside plain PyTorch; a folder that was changed is refused."""
+"""A folder with a generated step trains, compared with plain PyTorch; a folder that was changed is refused."""
 
 from __future__ import annotations
 

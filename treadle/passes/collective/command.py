@@ -109,7 +109,7 @@ def command(
     try:
         with live_line() as show:
 
-            def told(progress: Any) -> None:
+            def show_line(progress: Any) -> None:
                 show(
                     f"{progress.method}: best {_number(progress.incumbent)}, bound {_number(progress.bound)}, "
                     f"{progress.elapsed_s:.0f} s"
@@ -121,7 +121,7 @@ def command(
                 plan_sizes(
                     collective, profile, None if sketch is None else load_sketch(sketch), sizes, output, method=method,
                     root=root or 0, pattern=asked, instances=instances, protocol=protocol, limits=limits, clock=clock,
-                    show=show, on_progress=told, hardware_file=hardware, sketch_file=sketch, pattern_file=pattern,
+                    show=show, on_progress=show_line, hardware_file=hardware, sketch_file=sketch, pattern_file=pattern,
                     as_json=as_json,
                 )  # fmt: skip
                 return
@@ -139,7 +139,7 @@ def command(
                 options=CollectiveOptions(method, instances, protocol, limits, price),
                 clock=clock,
                 inputs=references(profile, guide, asked, files),
-                on_progress=told,
+                on_progress=show_line,
             )
     except InputError as error:
         if error.where != profile.name:

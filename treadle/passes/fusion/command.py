@@ -356,8 +356,8 @@ def summary(plan: Plan[FusionDecisions]) -> dict[str, Any]:
 
 
 def _reason(reason: Any) -> dict[str, Any]:
-    told = {"transform": reason.transform, "on": list(reason.on), "why": reason.why}
-    return told if reason.code is None else {**told, "code": reason.code, "witness": reason.witness}
+    fields = {"transform": reason.transform, "on": list(reason.on), "why": reason.why}
+    return fields if reason.code is None else {**fields, "code": reason.code, "witness": reason.witness}
 
 
 def describe(plan: Plan[FusionDecisions]) -> None:

@@ -94,8 +94,8 @@ def _tables(decisions: FusionDecisions) -> Iterator[Table]:
         rows = [(each.transform, _on(each), each.why) for each in decisions.taken]
         yield Table(("transformation", "on", "why"), tuple(rows), "Taken, in this order", words=True)
     if decisions.refused:
-        told = dict.fromkeys((each.transform, _on(each), each.why, each.code or "-") for each in decisions.refused)
-        yield Table(("transformation", "on", "why", "code"), tuple(told), "Refused", words=True)
+        refused = dict.fromkeys((each.transform, _on(each), each.why, each.code or "-") for each in decisions.refused)
+        yield Table(("transformation", "on", "why", "code"), tuple(refused), "Refused", words=True)
 
 
 def _on(reason: Reason) -> str:

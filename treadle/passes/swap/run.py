@@ -24,7 +24,7 @@ def run_swap(folder: Path, backend: str, steps: int, timeout: float | None, as_j
         f"{many(steps, 'iteration')} without a limit on memory, and as many under the plan; values {equal}",
         f"  output       {losses['unconstrained'][-1]:.6g} without a limit, {losses['swapped'][-1]:.6g} planned",
         f"  peak         {format_bytes(peaks['unconstrained'])} without a limit, {format_bytes(peaks['swapped'])} "
-        f"planned: an arena of {format_bytes(peaks['arena'])} and {format_bytes(peaks['beside'])} outside it",
+        f"planned: an arena of {format_bytes(peaks['arena'])} and {format_bytes(peaks['outside'])} outside it",
         f"  memory       {format_bytes(peaks['memory'])} of the planned device; the host keeps "
         f"{format_bytes(result['host_bytes'])}",
         *([beyond] if more > 0 else []),

@@ -114,7 +114,7 @@ def run_folder(
             "unconstrained": free.peak_bytes,
             "swapped": step.arena_bytes + beside,
             "arena": step.arena_bytes,
-            "beside": beside,
+            "outside": beside,
             "memory": decisions.problem.machine.memory_bytes,
             "planned": decisions.peak_bytes,
         },

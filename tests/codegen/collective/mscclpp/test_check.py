@@ -139,14 +139,14 @@ def block(**fields: object) -> Callable[[Document], None]:
 
 
 def begin_unasked(document: Document) -> None:
-    """Nobody says any more that its kernel has begun, and nobody waits for it."""
+    """No rank signals that its kernel has begun, and none waits for that signal."""
     for each in document["gpus"]:
         for part in each["threadblocks"]:
             part["ops"] = [op for op in part["ops"] if op["name"] not in ("rlxsignal", "rlxwait")]
 
 
 def credits_unasked(document: Document) -> None:
-    """Slots are given back by nobody: signals with nothing but a wait for room at the other end go."""
+    """No slot is released: signals that only a wait for room receives are removed, and these waits too."""
     for each in document["gpus"]:
         for part in each["threadblocks"]:
             sends = {number for op in part["ops"] if op["name"] == "rlxwait" for number in op["channel_ids"]}
@@ -167,7 +167,7 @@ MUTATIONS: dict[str, tuple[str, Callable[[Document], object], str]] = {
     "no nop before a signal": ("ring", after_data, "while other threads may still be at gpu 1 tb 0 op"),
     "a signal without a fence": ("ring", alter("signal", name="rlxsignal"), "data race: reads"),
     "a wait without a fence": ("ring", alter("wait", name="rlxwait"), "data race: reads"),
-    "nobody asks whether the others have begun": ("ring", begin_unasked, "which may not have begun the call"),
+    "no wait until the others have begun": ("ring", begin_unasked, "which may not have begun the call"),
     "no credits": ("swap", credits_unasked, "data race: reads scratch chunk"),
     "a put to another place": ("ring", shift("dst_buff", 0, 1, "put"), "gpu"),
     "a put from another place": ("ring", shift("src_buff", 0, 1, "put"), "expected the sum of 4 parts"),
@@ -222,8 +222,8 @@ MUTATIONS: dict[str, tuple[str, Callable[[Document], object], str]] = {
         gpu(semaphores=[{"init_value": 0}] * 17),
         "17 semaphores, expected at most 16",
     ),
-    "a semaphore nobody releases": ("trees", drop("sem_release"), "waits for semaphore"),
-    "a semaphore nobody acquires": ("trees", drop("sem_acquire"), "gpu"),
+    "a semaphore without a release": ("trees", drop("sem_release"), "waits for semaphore"),
+    "a semaphore without an acquire": ("trees", drop("sem_acquire"), "gpu"),
     "a semaphore that starts open": (
         "trees",
         lambda document: document["gpus"][1]["semaphores"][0].update(init_value=1),
@@ -234,8 +234,8 @@ MUTATIONS: dict[str, tuple[str, Callable[[Document], object], str]] = {
     "another collective": ("ring", top(collective="reducescatter"), "after reducescatter"),
     "a sum over a port": ("ring in place over ports", alter("put", name="res"), "gpu"),
     "no flush": ("ring in place over ports", drop("flush", last=True), "a flush is missing"),
-    "a packet nobody writes": ("packets", drop("ppkt"), "waits for a packet of scratch chunk"),
-    "a packet nobody reads": ("packets", drop("upkt"), "expected the sum of 4 parts"),
+    "a packet that is not written": ("packets", drop("ppkt"), "waits for a packet of scratch chunk"),
+    "a packet that is not read": ("packets", drop("upkt"), "expected the sum of 4 parts"),
     "a packet written twice": ("packets", twice("rppkt"), "a second time in one call"),
     "packets at the wrong place": ("packets", shift("dst_buff", 0, 1, "rppkt"), "gpu"),
     "single scratch": ("packets", top(use_double_scratch_buffer=False), "which may not have begun the call"),
@@ -392,7 +392,7 @@ def without_flushes(document: Document) -> None:
 
 
 def test_packets_put_out_of_double_scratch_need_no_flush() -> None:
-    """Their half of the scratch is written again two calls later, when every rank has heard that they came."""
+    """Their half of the scratch is written again two calls later, when every rank has a signal that they arrived."""
     assert list(ops(json.loads(mscclpp_plan.dumps(PLANS["packets over ports"])), "flush"))
     assert changed(PLANS["packets over ports"], without_flushes) == []
 

@@ -71,7 +71,7 @@ def test_far_pairs_are_those_of_network_links() -> None:
     decisions = structs.replace(ring_allreduce(2), links=(LinkCost(0, 1, "nvlink", 1, 1), LinkCost(1, 0, "ib", 1, 1)))
     assert far_pairs(decisions) == {(1, 0)}
     plan = emit(lower(decisions), far=far_pairs(decisions))
-    assert [type(made).__struct_config__.tag for made in plan.gpus[0].channels] == ["port"], "and the way back"
+    assert [type(made).__struct_config__.tag for made in plan.gpus[0].channels] == ["port"], "and the reverse"
 
 
 def test_copies_go_straight_to_their_place_where_nothing_is_in_the_way() -> None:
@@ -172,7 +172,7 @@ def test_golden_ring(golden) -> None:
 
 def test_packets_that_a_threadblock_only_keeps_tell_it_nothing() -> None:
     """Rank 1 keeps a part of rank 0 for rank 3, sends one of its own on to 4, and only then reads of rank 0 again: rank
-    4, which sends to 0, has not heard of it and must wait for its signal."""
+    4, which sends to 0, has no signal of it and must wait for its signal."""
     routes = ((0, 1, 3), (0, 1, 2), (1, 2), (1, 2, 4), (4, 0))
     hops = [iter(pairwise(route)) for route in routes]
     moves = [Move((chunk,), *next(hops[chunk])) for chunk in (0, 2, 1, 3, 3, 1, 0, 4)]

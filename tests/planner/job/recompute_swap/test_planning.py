@@ -133,17 +133,17 @@ def test_what_cannot_be_says_so() -> None:
 def test_a_limit_that_fires_at_once_leaves_the_plan_of_the_memory_pass(allocator: Allocator) -> None:
     trace = chain(16)
     machine = SwapMachine(memory_bytes=9 * MIB, in_bandwidth=MIB * 10**9 // 90000, out_bandwidth=MIB * 10**9 // 90000)
-    told: list[Plan] = []
+    plans: list[Plan] = []
     options = JointOptions(swap=replace_options(SWAP, time_limit_s=0.01, allocator=allocator), memory=MEMORY)
-    plan = plan_joint(JointProblem(trace, machine), options=options, on_plan=told.append)
+    plan = plan_joint(JointProblem(trace, machine), options=options, on_plan=plans.append)
     ours = decided(plan)
     memory = memory_time(trace, machine, allocator)
     assert memory is not None
     assert ours.time_ns <= memory
     assert check(ours) == []
     assert plan.provenance.limit_fired
-    assert told
-    assert decided(told[-1]) == ours
+    assert plans
+    assert decided(plans[-1]) == ours
 
 
 def test_swapping_alone_is_left_out_only_where_it_cannot_be_ahead() -> None:

@@ -42,12 +42,12 @@ def test_no_method_beats_auto(collective, size):
     hardware = switch(5)
     plan = collective_plan(collective, hardware, MESH, size_bytes=size, method="auto", limits=SMALL)
     assert check(plan.decisions) == []
-    told = plan.provenance.options
-    assert set(told["candidates_ns"]) | set(told["skipped"]) == set(METHODS)
-    assert told["candidates_ns"][told["chosen"]] == plan.decisions.makespan_ns == min(told["candidates_ns"].values())
-    for name in set(told["candidates_ns"]) - set(auto.SEARCHES):
+    info = plan.provenance.options
+    assert set(info["candidates_ns"]) | set(info["skipped"]) == set(METHODS)
+    assert info["candidates_ns"][info["chosen"]] == plan.decisions.makespan_ns == min(info["candidates_ns"].values())
+    for name in set(info["candidates_ns"]) - set(auto.SEARCHES):
         draft = synthesize(name, Request(collective, hardware, MESH, size), Effort(SMALL))
-        assert draft.makespan_ns == told["candidates_ns"][name]
+        assert draft.makespan_ns == info["candidates_ns"][name]
 
 
 def test_small_and_large_buffers_get_different_methods():
@@ -110,7 +110,7 @@ def test_unknown_methods_are_named():
 
 
 def test_hierarchical_is_tried_on_large_problems_though_a_plan_is_near_the_bound(monkeypatch):
-    """Of 1,024 ranks greedy's plan is 7.2 % above the bound, that of hierarchical 4 %."""
+    """On 1,024 ranks greedy's plan is 7.2 % above the bound, that of hierarchical 4 %."""
     monkeypatch.setattr(auto, "DELIVERIES", 0)
     monkeypatch.setattr(auto, "NEAR", 1.0)
     monkeypatch.setattr(auto, "CLOSE", -1.0)
@@ -182,8 +182,8 @@ def test_a_wrong_draft_never_wins_and_is_named():
         return replace_fields(right, transfers=right.transfers[:1])
 
     request = Request("allgather", ring(4), MESH, MB)
-    told = auto.choose({"ring": wrong, "all-pairs": wrong, "greedy": greedy.synthesize}, request, Effort(SMALL)).options
-    assert told["chosen"] == "greedy"
+    info = auto.choose({"ring": wrong, "all-pairs": wrong, "greedy": greedy.synthesize}, request, Effort(SMALL)).options
+    assert info["chosen"] == "greedy"
     found = auto.candidates({"greedy": greedy.synthesize, "ring": wrong}, request, Effort(SMALL))
     assert list(found[0]) == ["greedy"]
     assert found[1]["ring"].startswith("its plan failed the check, please report it: ")

@@ -121,7 +121,7 @@ def damage() -> dict[str, tuple[CollectiveDecisions, str]]:
             r"ports\[0\] \(ghost\): no link 0 -> 2",
         ),
         "a wrong chunk size": (replace(gather, chunk_bytes=gather.chunk_bytes - 1), "chunk_bytes: found"),
-        "a root where there is none": (replace(gather, root=0), "root: found 0, expected none"),
+        "a root of an allgather": (replace(gather, root=0), "root: found 0, expected none"),
         "a broadcast without a root": (replace(good("broadcast"), root=None), "root: found None"),
         "a reduction in an allgather": (edited(gather, 0, reduce=True), r"transfers\[0\] .*adds nothing up"),
         "a contribution lost": (dropped(scatter, 0), r"postcondition: chunk \d at rank \d lacks the contributions"),

@@ -293,7 +293,7 @@ def test_max_run_bounds_a_message(run, messages):
 
 
 def test_comments_in_json_are_skipped():
-    text = """{ // as in the listing of the source
+    text = """{ // as in the listing of TACCL
       "kind": "sketch", "version": 1, "name": "a//b", // a name may hold slashes
       "intranode_sketch": {"strategy": "direct"} }"""
     assert store.loads(text, "s.json", Sketch).name == "a//b"

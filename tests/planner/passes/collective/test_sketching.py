@@ -81,7 +81,7 @@ def test_devices_that_cannot_reach_each_other_are_named():
 
 @given(st.permutations(range(6)), st.sampled_from([((0, 1, 2), (3, 4, 5)), ((0, 1), (2, 3), (4, 5)), ((0, 1, 2, 3),)]))
 def test_any_numbering_of_a_machine_gets_a_sound_sketch(names, groups):
-    """Rings of six devices with NICs, numbered in every way."""
+    """Rings of six devices with NICs, in every numbering."""
     pairs = [(names[i], names[(i + 1) % 6]) for i in range(6)]
     seats = nics(*(tuple(sorted(names[d] for d in group)) for group in groups))
     hardware = machine(6, both(*pairs), nodes=2, network=NET, nics=seats)

@@ -108,9 +108,9 @@ def test_every_entry_is_right_and_near_the_best_at_every_size(latency):
 
 def test_ranges_change_protocol_where_one_plan_for_one_size_would():
     _, selection = swept(ring(4), MESH)
-    told = [(entry.protocol, entry.min_bytes, entry.max_bytes) for entry in selection.entries]
-    assert {protocol for protocol, _, most in told if most <= 2**16} == {"LL"}
-    assert {protocol for protocol, least, _ in told if least > MB} == {"Simple"}
+    ranges = [(entry.protocol, entry.min_bytes, entry.max_bytes) for entry in selection.entries]
+    assert {protocol for protocol, _, most in ranges if most <= 2**16} == {"LL"}
+    assert {protocol for protocol, least, _ in ranges if least > MB} == {"Simple"}
     _, fixed = swept(ring(4), MESH, protocol="Simple", instances=2)
     assert {(entry.protocol, entry.instances) for entry in fixed.entries} == {("Simple", 2)}
 

@@ -33,7 +33,7 @@ BATCHING = replace(MESH, contiguity=Contiguity(links=("switch",), max_run=64, re
 
 
 def made(method: str, collective: str, hardware, size: int = MB, sketch=MESH, root: int = 0, demands=None) -> Draft:
-    """The draft, after the checker has accepted it, by itself and against its inputs."""
+    """The draft, after the checker has accepted it, on its own and against its inputs."""
     draft = METHODS[method](Request(collective, hardware, sketch, size, root, demands), Effort())
     decisions = decisions_of(draft, None, None)
     assert check(decisions) == []

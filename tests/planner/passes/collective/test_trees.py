@@ -71,7 +71,7 @@ def test_every_draft_passes_the_checker(collective, hardware, latency):
 
 @st.composite
 def machines(draw):
-    """A ring with chords whose links, both ways, cost anything."""
+    """A ring with chords whose links, in both directions, have any cost."""
     n = draw(st.integers(2, 6))
     pairs = {frozenset((i, (i + 1) % n)) for i in range(n)} | {
         frozenset(pair) for pair in draw(st.lists(st.permutations(range(n)).map(lambda p: p[:2]), max_size=4))

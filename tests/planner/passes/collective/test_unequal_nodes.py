@@ -1,4 +1,4 @@
-"""Several NICs per GPU, unequal nodes and unequal ways between nodes, against sums done by hand.
+"""Several NICs per GPU, unequal nodes and unequal paths between nodes, against sums done by hand.
 
 One NIC carries 1 MiB in 80 us, and alpha is 2 us between nodes; inside a node links cost next to nothing.
 """

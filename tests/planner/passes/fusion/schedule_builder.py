@@ -57,7 +57,7 @@ class ScheduleBuilder:
         self._apply("as_slice", t=t)
 
     def dead(self, ag: str) -> None:
-        """Without a gather that nobody needs."""
+        """Remove a gather that no op reads."""
         self._apply("dead", ag=ag)
 
     def fuse(self, members: Sequence[str], policy: str, name: str | None = None) -> str:

@@ -99,7 +99,7 @@ def test_everything_else_counts(change: str) -> None:
 
 
 def test_equal_computations_in_different_places_differ() -> None:
-    """Two equal nodes, one of them in a kernel: which one is told by what reads it."""
+    """Two equal nodes, one of them in a kernel: its reader identifies it."""
     N = dims("N")
     x, y = Tensor("x", f32, [N], Replicated), Tensor("y", f32, [N], Replicated)
     first, second = Exp(x), Exp(x)

@@ -145,7 +145,7 @@ CORRUPT = {
 }
 
 
-def told(schedule: Program | str) -> FusionDecisions:
+def with_schedule(schedule: Program | str) -> FusionDecisions:
     """A sound plan for the attention tail, with this schedule put in its place."""
     text = schedule if isinstance(schedule, str) else show(schedule)
     return changed(decided(ATTENTION, ATTENTION), schedule=text)
@@ -153,19 +153,19 @@ def told(schedule: Program | str) -> FusionDecisions:
 
 @pytest.mark.parametrize("words", CORRUPT)
 def test_a_corrupt_kernel_is_found(words: str) -> None:
-    findings = check(told(replace(ATTENTION, kernels=CORRUPT[words])))
+    findings = check(with_schedule(replace(ATTENTION, kernels=CORRUPT[words])))
     assert any(words in each for each in findings), findings
 
 
 def test_an_overlap_against_the_data_is_found() -> None:
-    findings = check(told(replace(ATTENTION, overlaps=(Overlap("o", ("sum_", "layer")),))))
+    findings = check(with_schedule(replace(ATTENTION, overlaps=(Overlap("o", ("sum_", "layer")),))))
     assert any("does not read what" in each for each in findings), findings
 
 
 def test_a_cycle_of_launches_is_found() -> None:
     cut = split(ATTENTION, "sum_", "ARSplitRSAG")
     far = replace(cut.program, kernels=(Kernel("k", "ReduceScatterFuse", (cut.made[0], "out")),))
-    findings = check(told(far))
+    findings = check(with_schedule(far))
     assert any("wait for one another" in each or "layouts" in each for each in findings), findings
 
 
@@ -186,7 +186,7 @@ def test_a_stage_that_is_not_launched_is_found() -> None:
 
 
 def test_text_that_is_no_program_is_one_finding() -> None:
-    assert len(check(told("p = 3"))) == 1
+    assert len(check(with_schedule("p = 3"))) == 1
 
 
 def test_layouts_differ_in_the_fused_schedule() -> None:

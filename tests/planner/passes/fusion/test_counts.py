@@ -109,7 +109,7 @@ def test_the_tables_leave_no_schedule_out() -> None:
 
 
 def test_sliced_state_takes_the_bytes_of_a_slice() -> None:
-    """Of 3.9 billion parameters, 256 ranks keep 4 bytes of each and 12 bytes of its slice; unsliced it is 16."""
+    """For 3.9 billion parameters, 256 ranks keep 4 bytes of each and 12 bytes of its slice; unsliced it is 16."""
     big = Bindings({"N": 3_900_000_000}, ranks=256)
     N = dims("N")
     g, ph = Tensor("g", f16, [N], Local), Tensor("ph", f16, [N], Replicated)

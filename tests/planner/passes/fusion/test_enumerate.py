@@ -31,11 +31,11 @@ FIXTURES: dict[str, tuple[Program, AllowedTransforms, int, int]] = {
     "pipeline": (pipeline("ar c p"), AllowedTransforms(slice_intro=True, send_fuse=True), 11, 60),
     "pipeline without slices": (pipeline("ar c p"), AllowedTransforms(send_fuse=True), 8, 40),
 }
-"""Program, allowed, schedules, and ways to cut the schedules as chains: 2^(k-1) for k stages."""
+"""Program, allowed, schedules, and cuts of the schedules as chains: 2^(k-1) for k stages."""
 
 
 def chain_cuts(program: Program) -> int:
-    """Ways to cut the k stages, as one chain, into contiguous groups, whether or not they can stream."""
+    """Number of cuts of the k stages, as one chain, into contiguous groups, whether or not they can stream."""
     return 2 ** (len(stages(program)) - 1)
 
 

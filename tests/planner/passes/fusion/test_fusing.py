@@ -90,18 +90,18 @@ def test_an_exchange_takes_computation_and_the_order_of_its_rows() -> None:
     assert kinds(fuse(program, ["rows", "weighted", "out"], "AllToAllFuse").program) == ["fused alltoall"]
     rejected(program, "not-pointwise", "rows", ["rows", "weighted"])
     x, order = Tensor("x", f32, [8, H], Local), Tensor("order", i32, [8], Local)
-    scaled, beside = x * 2, x * 3
+    scaled, tripled = x * 2, x * 3
     rows = Permute(scaled, order)
     out = AllToAll(rows)
     back = Permute(out, order)
     w = Tensor("w", f32, [H, H], Replicated)
     last = MatMul(out, w)
-    program = Execute("rows", [x, order, w], [back, last, beside])
+    program = Execute("rows", [x, order, w], [back, last, tripled])
     rejected(program, "phases", "rows", ["scaled", "rows", "out"], "AllToAllFuse")
     rejected(program, "phases", "back", ["out", "back"], "AllToAllFuse")
     rejected(program, "streams", "last", ["rows", "out", "last"], "AllToAllFuse")
     rejected(program, "sources", "AllToAll", ["scaled", "rows"], "AllToAllFuse")
-    rejected(program, "disconnected", "out", ["beside", "out"], "AllToAllFuse")
+    rejected(program, "disconnected", "out", ["tripled", "out"], "AllToAllFuse")
 
 
 def test_the_last_computation_goes_out_from_registers() -> None:

@@ -45,7 +45,7 @@ def fused(made: Program) -> Program:
 SPLIT = TransformCall(transform="split", arguments={"ar": "sum_", "policy": "ARSplitRSAG"})
 WRONG: dict[str, tuple[str, Edit, str]] = {
     "a sum that becomes a maximum": ("attention", nodes(combined), "is not the program's"),
-    "operands the wrong way round": ("adam", nodes(swapped), "is not the program's"),
+    "operands in the wrong order": ("adam", nodes(swapped), "is not the program's"),
     "a kernel of what is no computation": ("sgd", fused, "kernel k: ComputationFuse with ReduceScatter"),
 }
 

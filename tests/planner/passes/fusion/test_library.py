@@ -1,4 +1,4 @@
-"""Products by a library: never slower than the program as written, told, checked, and absent from older plans."""
+"""Products by a library: never slower than the program as written, reported, checked, and absent from older plans."""
 
 from __future__ import annotations
 
@@ -116,9 +116,9 @@ def test_what_a_plan_tells_of_a_library_is_checked() -> None:
     faster = replace(peer, time_ns=decisions.time_ns - 1)
     assert "less than the plan's" in findings(rivals=(*decisions.rivals[:-2], faster, decisions.rivals[-1]))
     other = replace(product, own_ns=(product.own_ns or 0) + 5000)
-    told = list(check_prices(replace(decisions, stages=(gather, other)), profile("mesh4")))
-    assert len(told) == 1
-    assert "in our own kernel, on the hardware" in told[0]
+    reported = list(check_prices(replace(decisions, stages=(gather, other)), profile("mesh4")))
+    assert len(reported) == 1
+    assert "in our own kernel, on the hardware" in reported[0]
     ours = replace(product, own_ns=None)
     assert "fastest as a library call" in " ".join(
         check_prices(replace(decisions, stages=(gather, ours)), profile("mesh4"))
@@ -126,7 +126,7 @@ def test_what_a_plan_tells_of_a_library_is_checked() -> None:
 
 
 def test_plans_of_before_load_and_are_checked_as_they_were_made() -> None:
-    """Such plans have our own kernels alone, and beside them the program as written with a library's products alone."""
+    """Such plans have our own kernels only, and next to them the program as written with a library's products only."""
     machine = machine_of(profile("mesh4"))
     plan = plan_fusion(FusionProblem(gathered(0), SQUARE, machine.without_library))
     text = store.dumps(plan)

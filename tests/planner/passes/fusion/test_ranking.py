@@ -160,7 +160,7 @@ def test_schedules_are_ranked_and_can_be_replayed(machine: Machine) -> None:
 
 
 def test_small_and_large_sizes_have_different_winners(machine: Machine) -> None:
-    """As in the source: 256 ranks, an AllReduce and Adam for few elements, all of it in one kernel for many."""
+    """As in CoCoNet, section 6.1, on 256 ranks: AllReduce and Adam for few elements, one kernel for many."""
     bindings, allowed = replace(sizes("adam", 1), ranks=256), AllowedTransforms(as_slice=True)
     machine = replace(machine, nodes=16)
     swept = sweep(

@@ -223,8 +223,8 @@ def test_a_region_that_is_left_and_entered_again() -> None:
     ag = AllGather(rs)
     x = ag + 1
     y = x * ag
-    beside = Execute("beside", [g], [y])
-    refused("not-convex", "ag -> x -> y", lambda: reorder(beside, "ag", ["y"]))
+    detour = Execute("detour", [g], [y])
+    refused("not-convex", "ag -> x -> y", lambda: reorder(detour, "ag", ["y"]))
 
 
 def test_operands_that_have_other_slices() -> None:

@@ -163,7 +163,7 @@ def test_what_slice_intro_refuses() -> None:
     program = example("adam")
     refused("not-replicated", "g", lambda: slice_intro(program, "g"))
     refused("not-replicated", "lr", lambda: slice_intro(program, "lr"))
-    refused("not-replicated", "nobody", lambda: slice_intro(program, "nobody"))
+    refused("not-replicated", "absent", lambda: slice_intro(program, "absent"))
     refused("dim", "1", lambda: slice_intro(program, "sum_", dim=1))
     refused("map", "ring_tile(1,1,1)", lambda: slice_intro(program, "sum_", dim=0, map="ring_tile(1,1,1)"))
     refused("unread", "ph_", lambda: slice_intro(program, "ph_"))

@@ -80,7 +80,7 @@ def test_a_split_program_means_the_same(policy: str, ranks: int) -> None:
 
 def test_what_cannot_be_split() -> None:
     program = example("attention")
-    refused("unknown", "nobody", lambda: split(program, "nobody", "ARSplitRSAG"))
+    refused("unknown", "absent", lambda: split(program, "absent", "ARSplitRSAG"))
     refused("not-allreduce", "layer", lambda: split(program, "layer", "ARSplitRSAG"))
     refused("policy", "ARSplit", lambda: split(program, "sum_", "ARSplit"))
     refused("dim", "3", lambda: split(program, "sum_", "ARSplitRSAG", dim=3))

@@ -79,7 +79,7 @@ def test_what_each_family_is_good_for_in_the_small_net():
 
     Backward of the pooling uses 1108 + 2048 and what it reads: the ReLU's output of 2048 or the index of 128. That of
     the ReLU uses 2644 + 2048, without the 2048 where it writes into the incoming gradient, and what it reads: input or
-    output of 2048, or the mask of 64, beside which the pooling's backward holds that as well. So input-activated both
+    output of 2048, or the mask of 64, which the pooling's backward then holds in addition. So input-activated both
     fit 7252, or 6740 if the first convolution runs again; by the output 6740, in place 5204; by the mask 5268 with
     the pooling by its input, and 4756 with the index; 3348 in place.
     """

@@ -35,35 +35,35 @@ def plan_on_ring(*arguments: str) -> int:
 
 def test_json_tells_the_stages(here, capsys):
     assert plan_on_ring("allgather", "--sketch", "ring", "--size", "1MiB", "--method", "milp", "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["t1_us"], told["t2_us"], told["t3_us"], told["lower_bound_us"]) == (15.0, 15.0, 15.0, 15.0)
-    assert told["optimal"] is True
-    assert told["transfers"] == 24
-    assert told["algorithm_bandwidth_GBps"] == pytest.approx(2**20 / told["time_us"] / 1e3)
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["t1_us"], facts["t2_us"], facts["t3_us"], facts["lower_bound_us"]) == (15.0, 15.0, 15.0, 15.0)
+    assert facts["optimal"] is True
+    assert facts["transfers"] == 24
+    assert facts["algorithm_bandwidth_GBps"] == pytest.approx(2**20 / facts["time_us"] / 1e3)
 
 
 FREE = {"kind": "sketch", "version": 1, "name": "free", "intranode_sketch": {"strategy": "direct"},
         "symmetry_offsets": [[1, 4]], "hyperparameters": {"input_chunkup": 3}}  # fmt: skip
 
 
-@pytest.mark.parametrize(("method", "told"), [("greedy", True), ("milp", False)])
-def test_wishes_of_a_sketch_that_are_not_followed_are_told(here, method, told, capsys):
+@pytest.mark.parametrize(("method", "reported"), [("greedy", True), ("milp", False)])
+def test_wishes_of_a_sketch_that_are_not_followed_are_told(here, method, reported, capsys):
     (here / "free.json").write_text(json.dumps(FREE))
     arguments = ("allgather", "--sketch", "free.json", "--size", "1MiB", "--method", method)
     assert plan_on_ring(*arguments) == 0
     line = "  not followed by greedy: symmetry, chunkup; --method milp follows them\n"
-    assert (line in capsys.readouterr().out) is told
+    assert (line in capsys.readouterr().out) is reported
     assert plan_on_ring(*arguments, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["not_followed"] == (["symmetry", "chunkup"] if told else [])
+    assert json.loads(capsys.readouterr().out)["not_followed"] == (["symmetry", "chunkup"] if reported else [])
 
 
 def test_methods_skipped_for_one_reason_share_a_line(here, capsys):
     assert plan_on_ring("alltoall", "--sketch", "mesh", "--size", "1MiB") == 0
     out = capsys.readouterr().out
-    told = store.load("plan.json", Plan).provenance.options["skipped"]
-    assert len(set(told.values())) < len(told)
-    assert out.count("  skipped: ") == len(set(told.values()))
-    assert all(name in out for name in told)
+    skipped = store.load("plan.json", Plan).provenance.options["skipped"]
+    assert len(set(skipped.values())) < len(skipped)
+    assert out.count("  skipped: ") == len(set(skipped.values()))
+    assert all(name in out for name in skipped)
     assert max(len(line) for line in out[out.index("  skipped: ") :].splitlines()) <= 120
 
 

@@ -73,17 +73,17 @@ def test_small_and_large_sizes_get_sketches_of_their_own(here, capsys):
     assert run([*given, "1K"]) == 0
     names = {path.name for path in (here / "many").iterdir()}
     assert names == {"0-milp.plan.json", "selection.json", "sketch.json", *(path.name for path in sketches)}
-    assert all(path.read_bytes() == text for path, text in sketches.items()), "they may be somebody's work"
+    assert all(path.read_bytes() == text for path, text in sketches.items()), "a user may have edited them"
 
 
-@pytest.mark.parametrize(("method", "told"), [("greedy", True), ("ring", False)])
-def test_a_tuner_file_without_rows_is_said_to_be_so(here, method, told, capsys):
+@pytest.mark.parametrize(("method", "reported"), [("greedy", True), ("ring", False)])
+def test_a_tuner_file_without_rows_is_said_to_be_so(here, method, reported, capsys):
     assert swept("--method", method) == 0
     capsys.readouterr()
     ranges = len(store.load("many/selection.json", Selection).entries)
     assert run(["generate", "many/selection.json", "--target", "nccl-tuner", "-o", "tuner"]) == 0
     line = f"nccl_tuner.conf: no row of {ranges} range{'s' * (ranges > 1)} has an equivalent in NCCL, which chooses"
-    assert (line in capsys.readouterr().err) is told
+    assert (line in capsys.readouterr().err) is reported
 
 
 def test_a_generated_folder_finds_the_proposed_sketch(here, capsys):
@@ -158,8 +158,8 @@ def test_a_table_that_contradicts_itself_is_neither_accepted_nor_generated(here,
     capsys.readouterr()
     for command in (["check", "many/selection.json"], ["generate", "many/selection.json", "-o", "out"]):
         assert run(command) in (1, 2)
-        told = capsys.readouterr()
-        assert finding in told.out + told.err
+        printed = capsys.readouterr()
+        assert finding in printed.out + printed.err
     assert not (here / "out").exists()
 
 

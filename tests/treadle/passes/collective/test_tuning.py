@@ -151,7 +151,7 @@ def swept(profile: str, sizes: tuple[int, ...], methods: tuple[str, ...], monkey
 
 @pytest.mark.slow
 def test_a_sweep_chooses_by_the_price_of_one_size(monkeypatch):
-    """On links alone greedy would be taken at 1 MiB and ring at 16 MiB; of the programs it is the other way round."""
+    """On links alone greedy would be taken at 1 MiB and ring at 16 MiB; by the programs it is the reverse."""
     sizes = (2**20, 2**24)
     plans, selection, hardware, sketch = swept("mesh4", sizes, ("greedy", "ring"), monkeypatch)
     assert [selection.at(size).method for size in sizes] == ["ring", "greedy"]
@@ -191,7 +191,7 @@ def test_ranges_switch_where_the_next_program_gets_ahead(monkeypatch):
 
 
 class Ends(Effort):
-    """Its time is over when it was looked at so often."""
+    """Its time has elapsed after `looks` queries."""
 
     looks = 0
 

@@ -1,4 +1,4 @@
-"""`treadle check` of fusion plans: whatever a plan tells is held against its program, and priced on its hardware."""
+"""`treadle check` of fusion plans: what a plan states is checked against its program, and priced on its hardware."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ SGD = Path(__file__).parents[4] / "examples" / "fusion" / "sgd.py"
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The kernels of a plan, beside the plan."""
+    """The kernels of a plan, next to the plan."""
     folder = tmp_path_factory.mktemp("fusion")
     plan = str(folder / "sgd.plan.json")
     assert (
@@ -102,8 +102,8 @@ def test_a_product_of_a_library_runs_on_our_own_kernel_where_there_is_none(tmp_p
     assert "call of a library; our own kernel takes 6.3" in capsys.readouterr().out
     assert run(["check", "--fresh", plan]) == 0
     assert run(["generate", plan, "--target", "cuda", "-o", folder]) == 0
-    told = "out: runs on our own kernel instead of a library's, which is not called here: 6.3 us instead of 5.9 us"
-    assert told in capsys.readouterr().err
+    message = "out: runs on our own kernel instead of a library's, which is not called here: 6.3 us instead of 5.9 us"
+    assert message in capsys.readouterr().err
     facts = json.loads((tmp_path / "made" / "artefact.json").read_text())["facts"]
     decisions = json.loads(Path(plan).read_text())["decisions"]
     own = decisions["stages"][1]["own_ns"] - decisions["stages"][1]["time_ns"]

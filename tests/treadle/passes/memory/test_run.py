@@ -32,7 +32,7 @@ OPTIONS = JointOptions(
 def test_a_plan_that_makes_again_runs_with_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Copying everything takes eight times as long as the step, so some of it is made again."""
+    """Copying everything takes eight times as long as the step, so some of it is recomputed."""
     monkeypatch.setattr(compare, "EMULATED", 0.05)
     monkeypatch.chdir(tmp_path)
     trace = replace(captured("convnet", "sgd"), entry="tests.treadle.runtime.models:convnet")

@@ -1,4 +1,4 @@
-"""The report's section of a memory plan: every op is told, and thousands of them still make a picture."""
+"""The report's section of a memory plan: every op is listed, and thousands of them still make a picture."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def test_ops_run_again_and_the_plan_checks_against_its_trace(folder: Path, capsy
     assert run([*base, "-o", "alone.json", "--json"]) == 0
     alone = json.loads(capsys.readouterr().out)
     assert facts["time_ns"] < alone["time_ns"]
-    assert facts["ideal_ns"] == alone["ideal_ns"], "what is made again is no part of it"
+    assert facts["ideal_ns"] == alone["ideal_ns"], "what is recomputed is no part of it"
     assert run(["check", "plan.json", "--fresh", "--trace", "step.json"]) == 0
 
 

@@ -43,7 +43,7 @@ def test_bits_are_compared_and_time_is_set_against_the_prediction(folder, capsys
     assert found["iteration_ns"]["measured"] >= decisions.problem.ideal_ns, "operators take at least their time"
     assert found["operators_ns"]["measured"] >= decisions.problem.ideal_ns
     assert found["peak_bytes"]["arena"] >= decisions.peak_bytes
-    assert found["peak_bytes"]["swapped"] == found["peak_bytes"]["arena"] + found["peak_bytes"]["beside"]
+    assert found["peak_bytes"]["swapped"] == found["peak_bytes"]["arena"] + found["peak_bytes"]["outside"]
     assert run(["run", str(folder), "--steps", "1"]) == 0
     text = capsys.readouterr().out
     assert "1 iteration without a limit on memory, and as many under the plan; values equal to the last bit" in text

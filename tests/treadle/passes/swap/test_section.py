@@ -191,4 +191,4 @@ def test_runs_again_are_told() -> None:
     runs = tuple(OpRun(op=op.id) for op in (*decisions.problem.ops, decisions.problem.ops[0]))
     again = replace(decisions, runs=runs)
     assert "1 operator call repeated instead of a copy." in swap_section("mine", plan_of(again)).text
-    assert "made again" not in swap_section("mine", plan_of(decisions)).text
+    assert "repeated instead" not in swap_section("mine", plan_of(decisions)).text

@@ -97,7 +97,7 @@ def on_fake_cuda(*, processes: bool = False) -> Path:
     With `processes` ranks may be processes: a launch runs at once, and waits by polling for what others write.
     """
     texts = {**kernels.headers(), FAKE.name: FAKE.read_text()}
-    # Found beside the other headers, whatever CUDA toolkit the machine has.
+    # Found next to the other headers, whatever CUDA toolkit the machine has.
     texts["treadle_platform_cuda.h"] = texts["treadle_platform_cuda.h"].replace(
         "#include <cuda_runtime.h>", '#include "cuda_runtime.h"'
     )

@@ -52,7 +52,7 @@ OWN = {
 
 @pytest.fixture(scope="module")
 def rows(request: pytest.FixtureRequest) -> dict[str, list[Measured]]:
-    """All programs in one start of four processes; the real files only where they are at hand."""
+    """All programs in one start of four processes; the real files only where they are available."""
     programs = dict(OWN)
     try:
         folder: Path = request.getfixturevalue("data_dir") / "msccl" / "msccl-scheduler"

@@ -281,7 +281,7 @@ def test_the_portable_switch_of_fibers_does_the_same() -> None:
 
 
 def test_ranks_on_several_devices_are_separate_launches() -> None:
-    """Of fibers, devices are only numbers: the driver groups ranks by them as it does GPUs."""
+    """On fibers, devices are only numbers: the driver groups ranks by them as it does GPUs."""
     program = made("allreduce", "Simple")
     runner = library(program)
     inputs = random_inputs(program, 50, torch.int32, 0)

@@ -21,8 +21,8 @@ LONG = 20.0
 
 @dataclass(eq=False)
 class Network:
-    """Matches sends and receives. `late`: bytes move only once somebody waits for them, else as soon as both are
-    posted. Either way they move between the two memories, as they are at that moment."""
+    """Matches sends and receives. `late`: bytes move only once a rank waits for them, else as soon as both are
+    posted. In both cases they move between the two memories, as they are at that moment."""
 
     late: bool
     ends: dict[tuple[int, int, int], list[list[Tensor | None]]] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Work:
     def wait(self) -> None:
         with self.network.changed:
             if not self.network.changed.wait_for(self.move, LONG):
-                raise TimeoutError("nobody posted the other end")
+                raise TimeoutError("the other end was not posted")
 
 
 @dataclass(eq=False)

@@ -26,7 +26,7 @@ from treadle.runtime.fusion.runs import Runs
 from treadle.runtime.fusion.tensors import Tensors
 
 LOST = "if (!Slots::FLAGGED) signal_system(&lane.receiver->filled.value, lane.sent);"
-"""Tells a rank that a message has come."""
+"""Signals to a rank that a message has arrived."""
 
 
 @dataclass(frozen=True)

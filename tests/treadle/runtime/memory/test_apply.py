@@ -326,7 +326,7 @@ def test_what_the_plan_does_not_cover_is_refused_by_name(case):
 
 
 def planned_as(function, kept=range(99), **changes):
-    """A fresh model of `function` beside one whose plan keeps the nodes `kept`, and the inputs."""
+    """A fresh model of `function`, one whose plan keeps the nodes `kept`, and the inputs."""
     captured = capture(function, "here")
     trace = replace(captured, ops=tuple(replace(op, time_ns=1) for op in captured.ops), **changes)
     plan = replace(plan_of("mlp"), inputs={}, decisions=decisions_keeping(trace, kept))

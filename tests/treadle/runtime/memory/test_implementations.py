@@ -86,7 +86,7 @@ def smallest(problem: MemoryProblem) -> tuple[int, ...]:
 
 
 def trained(name: str, plan: Plan) -> tuple[list[tuple[Tensor, Tensor]], int]:
-    """The loss, buffers and gradients of a plain step beside those of the planned one, and the peak of the latter."""
+    """The loss, buffers and gradients of a plain step and of the planned one, and the peak of the latter."""
     plain, expected = plain_step(name)
     model, inputs, _ = build(name)
     planned = apply(model, plan, trace_of(name))

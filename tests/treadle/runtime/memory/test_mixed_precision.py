@@ -44,7 +44,7 @@ def mixed():
 
 
 def inside():
-    """Turns autocast on by itself."""
+    """A loss that turns autocast on."""
     model, inputs, _ = mixed()
 
     def loss(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""One step beside plain PyTorch's: what is equal is said in one line, what differs is found by name."""
+"""One step compared with plain PyTorch's: what is equal is said in one line, what differs is found by name."""
 
 from __future__ import annotations
 

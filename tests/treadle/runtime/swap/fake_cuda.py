@@ -14,7 +14,7 @@ from typing import Any
 class Api:
     def __init__(self) -> None:
         self.issued: list[tuple[Stream, frozenset[int]]] = []
-        """Of each piece of work the stream and what has certainly ended before it starts."""
+        """Stream of each piece of work, and what has certainly ended before it starts."""
         self.synchronized = self.ticks = 0
         self.reserved = 100
         api = self

@@ -6,11 +6,13 @@ import ast
 import dataclasses
 import importlib
 import inspect
+import io
 import os
 import re
 import subprocess
 import sys
 import sysconfig
+import tokenize
 import tomllib
 import zipfile
 from collections.abc import Iterable, Iterator
@@ -242,9 +244,9 @@ FORBIDDEN = (
     r"told|tells?|telling|hears?|heard|speaks?|spoken|nobody|somebody|(made|mak(e|es|ing) (it|them)) again|"
     r"by (itself|themselves)|at hand|where there (is|are) (one|none)|so many|beside|in vain|of no (more )?use|"
     r"stands? its check|ways?|reckon(s|ed)?|betters|is over|carr(y|ies) out|go(es)? along|spec \d|"
-    r"as published|the source(?! (rank|text|code|of))|(?<=is )no (room|view)"
+    r"as published|the source(?! (rank|text|code|of|file))|(?<=is )no room"
 )
-"""Words that pages do not use; `the source rank` and `source code` are other senses."""
+"""Words that pages, docstrings and messages do not use; `the source rank` and `source code` are other senses."""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -252,6 +254,32 @@ def test_pages_use_the_terms_of_the_field(page: Path) -> None:
     prose = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL)
     found = re.search(rf"\b({FORBIDDEN})\b", " ".join(prose.split()), re.IGNORECASE)
     assert not found, f"{page.name}: {found[0]}"
+
+
+def product_files() -> list[Path]:
+    return [path for path in files() if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in PACKAGES]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_docstrings_comments_and_messages_use_the_terms_of_the_field(package: str) -> None:
+    found = []
+    for path in product_files():
+        for token in tokenize.generate_tokens(io.StringIO(text_of(path)).readline):
+            if token.type in (tokenize.STRING, tokenize.COMMENT) and path.relative_to(ROOT).parts[0] == package:
+                place, prose = f"{path.relative_to(ROOT)}:{token.start[0]}", " ".join(token.string.split())
+                found += [f"{place}: {word[0]}" for word in re.finditer(rf"\b({FORBIDDEN})\b", prose, re.IGNORECASE)]
+                found += [f"{place} opens with Of" for _ in re.finditer(r'^("""|# )Of ', prose)]
+    assert not found
+
+
+def test_a_public_class_name_has_one_meaning() -> None:
+    paths: dict[str, str] = {}
+    for path in product_files():
+        for node in tree_of(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                place = str(path.relative_to(ROOT))
+                assert node.name not in paths, f"{place} and {paths[node.name]} have a class {node.name}"
+                paths[node.name] = place
 
 
 def test_the_readme_links_every_page() -> None:
@@ -363,8 +391,7 @@ def chains(tree: ast.Module) -> Iterator[tuple[int, set[str], list[ast.stmt]]]:
 
 
 def test_choices_over_closed_unions_end_in_assert_never() -> None:
-    paths = [path for path in files() if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in PACKAGES]
-    trees = {path: tree_of(path) for path in paths}
+    trees = {path: tree_of(path) for path in product_files()}
     unions = closed_unions(trees.values())
     assert any("Replicated" in union for union in unions)
     for path, tree in trees.items():

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def max_flow(n: int, arcs: Sequence[tuple[int, int, int]], source: int, sink: int) -> tuple[int, frozenset[int]]:
-    """The value of a maximum flow and the nodes on the source's side of a minimum cut, as `min_cuts` for one sink."""
+    """(value of a maximum flow, nodes on the side of `source` of a minimum cut), as `min_cuts` for one sink."""
     import numpy as np
 
     ((_, value, side),) = min_cuts(n, np.array(arcs, dtype=np.int64).reshape(-1, 3), source, [sink])
@@ -23,10 +23,10 @@ def max_flow(n: int, arcs: Sequence[tuple[int, int, int]], source: int, sink: in
 def min_cuts(
     n: int, arcs: NDArray[np.int64], source: int, sinks: Iterable[int]
 ) -> Iterator[tuple[int, int, frozenset[int]]]:
-    """(sink, value of a maximum flow, nodes on the source's side of a minimum cut) for each sink, on one network.
+    """(sink, value of a maximum flow, nodes on the side of `source` of a minimum cut) for each sink, on one network.
 
     n: nodes 0..n-1. arcs: rows (tail, head, capacity), directed, integer capacities >= 0, parallel arcs allowed.
-    Raises InputError for a node out of range, a negative capacity, or a sink that is the source.
+    Raises InputError for a node out of range, a negative capacity, or a sink that equals `source`.
     """
     import numpy as np
     from ortools.graph.python.max_flow import SimpleMaxFlow

@@ -61,7 +61,9 @@ def command(
     as_published: Annotated[
         bool, typer.Option("--as-published", help="The genetic search of SwapAdvisor's paper, and nothing else.")
     ] = False,
-    population: Annotated[int | None, typer.Option(min=2, help="Individuals. [default: 64, as published: 144]")] = None,
+    population: Annotated[
+        int | None, typer.Option(min=2, help="Individuals. [default: 64, or 144 with --as-published]")
+    ] = None,
     generations: Annotated[int, typer.Option(min=0, help="The most generations.")] = 1000,
     patience: Annotated[int, typer.Option(min=1, help="Generations without improvement that end the search.")] = 100,
     with_recompute: Annotated[

@@ -22,6 +22,7 @@ def test_a_function_without_a_folder_for_its_cache_is_compiled_all_the_same():
     assert double.nopython_signatures
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not COMPILES, reason="numba is not installed")
 def test_code_in_the_cache_is_made_again_when_what_it_calls_has_changed(tmp_path):
     """numba itself looks at the file of the outer function alone."""

@@ -125,6 +125,7 @@ def test_an_update_may_leave_at_the_start_of_the_next_iteration() -> None:
     assert check(plan_of(problem, found, "bytes")) == []
 
 
+@pytest.mark.slow
 def test_tensors_that_are_copied_fit_into_the_host() -> None:
     """With a byte less than the best plan pins: another plan that keeps to it, no faster, or a proof of none."""
     kept = 0

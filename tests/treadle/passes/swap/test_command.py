@@ -160,7 +160,7 @@ def slow(tmp_path) -> list[str]:
             str(tmp_path / "plan.json")]  # fmt: skip
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_signals_write_the_best_plan_so_far_and_a_terminal_sees_progress(slow, tmp_path, number):
     master, terminal = pty.openpty()
     process = subprocess.Popen(

@@ -148,6 +148,7 @@ def test_nothing_copied_is_said() -> None:
     assert len(section.tables) == 1
 
 
+@pytest.mark.slow
 def test_thousands_of_copies_make_small_pictures_with_the_true_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[tuple[int, int]] = []
 

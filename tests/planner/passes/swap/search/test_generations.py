@@ -29,6 +29,7 @@ def test_three_layers_of_four_steps_always_reach_the_bound(seed):
     assert searched(space(3, 4, 2), 1.0, seed, enough=16).best.time == 16
 
 
+@pytest.mark.slow
 def test_four_layers_of_six_steps():
     """29 to 30 at temperature 0.1, 32 to 42 at temperature 1, which is flat; the bound is 28."""
     sharp = searched(space(4, 6, 0), 0.1, 0).best.time

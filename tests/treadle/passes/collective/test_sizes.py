@@ -82,7 +82,8 @@ def test_a_tuner_file_without_rows_is_said_to_be_so(here, method, reported, caps
     capsys.readouterr()
     ranges = len(store.load("many/selection.json", Selection).entries)
     assert run(["generate", "many/selection.json", "--target", "nccl-tuner", "-o", "tuner"]) == 0
-    line = f"nccl_tuner.conf: no row of {ranges} range{'s' * (ranges > 1)} has an equivalent in NCCL, which chooses"
+    rows = f"no row of {ranges} range{'s' * (ranges > 1)}"
+    line = f"nccl_tuner.conf: {rows} has an equivalent in NCCL, which makes its own choice"
     assert (line in capsys.readouterr().err) is reported
 
 
